@@ -1,0 +1,65 @@
+# One Makefile for newcomers, contributors, pre-commit and CI. `make help` lists the targets.
+# PYTHON=python3.12 chooses the interpreter, VENV=... the folder of the virtual environment.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+MIN_PYTHON := 3, 11
+
+# The first interpreter that is new enough; asked for only when the environment is created.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	if $$p -c 'import sys; sys.exit(sys.version_info < ($(MIN_PYTHON)))' >/dev/null 2>&1; \
+	then echo $$p; break; fi; done)
+
+# Every install goes through the constraints, so that no other torch can slip in.
+INSTALL := $(BIN)/python -m pip install -qq --no-input --no-compile --disable-pip-version-check \
+	--constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format bench docs clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
+
+demo: $(VENV)/.installed  ## train on the bundled table, print the comparison, save the picture
+	$(BIN)/tailwise demo
+
+test: lint  ## lint, type-check and run all tests with coverage
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=term $(ARGS)
+
+lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.installed-dev  ## fix what ruff can fix
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(VENV)/.installed  ## measure speed (benchmarks/)
+	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+docs: $(VENV)/.installed-dev  ## check the documentation: links, examples, equations
+	$(BIN)/python -m pytest -q tests -k docs
+
+clean:  ## remove the environment, caches and demo output
+	rm -rf $(VENV) tailwise-demo build dist .coverage .coverage.* htmlcov
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The stamps hold until what decides an installation changes.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@if [ -z "$(PYTHON)" ] || ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < ($(MIN_PYTHON)))'; then \
+		echo "tailwise needs Python 3.11 or later; found: '$(PYTHON)'." \
+			"Install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; fi
+	@echo "Installing tailwise into $(VENV) (once; torch is large)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@echo "Installing the development tools into $(VENV)"
+	@$(INSTALL) --editable '.[dev]'
+	@touch $@

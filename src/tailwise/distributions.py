@@ -1,0 +1,409 @@
+"""Predictive distributions: what every head returns and everything after a head reads.
+
+Each one has a mean, a variance that splits into an aleatoric and an epistemic part, a negative
+log-likelihood, a CDF, quantiles, intervals and samples. `nll` and the moments are differentiable
+and stay on their device; `cdf` and `quantile` are evaluated by SciPy in float64, without gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import special
+from torch import Tensor
+
+Number = float | Tensor
+_QUANTILE_STEPS = 80
+
+
+def log_gamma_ratio(a: Tensor) -> Tensor:
+    """Return ``log Gamma(a + 1/2) - log Gamma(a)`` without cancellation, for any a > 0.
+
+    The difference of two `lgamma` loses every digit in float32 once a reaches 1e6. Eight steps of
+    the recurrence Gamma(a+1) = a Gamma(a) bring a to 8 or more, where Stirling's series is exact
+    to rounding.
+    """
+    steps = torch.arange(8, dtype=a.dtype, device=a.device)
+    lifted = a.unsqueeze(-1) + steps
+    product = (lifted / (lifted + 0.5)).prod(-1)
+    x = a + 8
+    inverse = 1 / x
+    square = inverse * inverse
+    series = inverse * (
+        -1 / 8 + square * (1 / 192 + square * (-1 / 640 + square * (17 / 14336 - square * 31 / 18432)))
+    )
+    return product.log() + 0.5 * x.log() + series
+
+
+def _numpy(value: Tensor) -> NDArray[np.float64]:
+    return cast("NDArray[np.float64]", value.detach().double().cpu().numpy())
+
+
+def _with_scipy(function: Callable[..., NDArray[np.float64]], like: Tensor, *args: Tensor) -> Tensor:
+    result = np.asarray(function(*(_numpy(a) for a in args)))
+    return torch.from_numpy(result).to(dtype=like.dtype, device=like.device)
+
+
+def _student_quantile(df: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:
+    # SciPy answers +inf at level 0.
+    return np.where(q <= 0, -np.inf, special.stdtrit(df, q))
+
+
+class Distribution(ABC):
+    """A predictive distribution for each element of a tensor of any shape."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> Tensor:
+        """Expected label."""
+
+    @property
+    @abstractmethod
+    def aleatoric(self) -> Tensor:
+        """Variance from noise in the label, which more data would not remove."""
+
+    @property
+    @abstractmethod
+    def epistemic(self) -> Tensor:
+        """Variance from not knowing the label's mean, which more data would remove."""
+
+    @abstractmethod
+    def nll(self, y: Number) -> Tensor:
+        """Negative log-density at y, per element. Differentiable."""
+
+    @abstractmethod
+    def cdf(self, y: Number) -> Tensor:
+        """Probability of a label of at most y."""
+
+    @abstractmethod
+    def quantile(self, q: Number) -> Tensor:
+        """Label below which a share q lies; q broadcasts against the parameters."""
+
+    @abstractmethod
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draw n labels for each element. (n, *shape)"""
+
+    @abstractmethod
+    def rescale(self, shift: Number, scale: Number) -> Self:
+        """Distribution of ``scale * Y + shift``; scale must not be 0."""
+
+    @abstractmethod
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """Apply a function (slice, reshape, move, cast) to every parameter tensor."""
+
+    @property
+    def variance(self) -> Tensor:
+        """Total variance, aleatoric plus epistemic, in squared label units."""
+        return self.aleatoric + self.epistemic
+
+    @property
+    def std(self) -> Tensor:
+        """Total standard deviation, in label units."""
+        return self.variance.sqrt()
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the predictions."""
+        return self.mean.shape
+
+    def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
+        """Return the central interval that holds the label with the given probability."""
+        if not 0 < coverage < 1:
+            raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
+        tail = (1 - coverage) / 2
+        return self.quantile(tail), self.quantile(1 - tail)
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    def __getitem__(self, item: Any) -> Self:
+        return self.map(lambda parameter: parameter[item])
+
+
+class _Parametric(Distribution):
+    """A distribution whose dataclass fields are tensors of one shape."""
+
+    def __post_init__(self) -> None:
+        names = [f.name for f in fields(cast("Any", self))]
+        given = [getattr(self, name) for name in names]
+        like = next((v for v in given if isinstance(v, Tensor)), None)
+        dtype = None if like is None else like.dtype
+        device = None if like is None else like.device
+        tensors = []
+        for value in given:
+            tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, device=device)
+            if not tensor.is_floating_point() or not isinstance(value, Tensor):
+                tensor = tensor.to(dtype if dtype and dtype.is_floating_point else torch.float64)
+            tensors.append(tensor)
+        for name, tensor in zip(names, torch.broadcast_tensors(*tensors), strict=True):
+            object.__setattr__(self, name, tensor)
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """The parameter tensors in the order of the constructor."""
+        return tuple(getattr(self, f.name) for f in fields(cast("Any", self)))
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        return type(self)(*(function(p) for p in self.parameters))
+
+    def _like(self, value: Number) -> Tensor:
+        return torch.as_tensor(value, dtype=self.mean.dtype, device=self.mean.device)
+
+
+def _checked_scale(scale: Number) -> Number:
+    if not isinstance(scale, Tensor) and not (math.isfinite(scale) and scale != 0):
+        raise ValueError(f"scale must be a finite number other than 0, got {scale!r}")
+    return scale
+
+
+def _checked_probability(q: Number) -> Number:
+    if not isinstance(q, Tensor) and not 0 <= q <= 1:
+        raise ValueError(f"a quantile's level must lie between 0 and 1, got {q!r}")
+    return q
+
+
+@dataclass(frozen=True, eq=False)
+class Normal(_Parametric):
+    """Gaussian prediction. Its variance counts as aleatoric: one network cannot tell the parts apart.
+
+    >>> low, high = Normal(torch.tensor([10.0]), 4.0).interval(0.95)
+    >>> [round(low.item(), 2), round(high.item(), 2)]
+    [6.08, 13.92]
+    """
+
+    mean: Tensor  # type: ignore[assignment]
+    variance: Tensor  # type: ignore[assignment]
+
+    @property
+    def aleatoric(self) -> Tensor:
+        return self.variance
+
+    @property
+    def epistemic(self) -> Tensor:
+        return torch.zeros_like(self.variance)
+
+    def nll(self, y: Number) -> Tensor:
+        standardized = (self._like(y) - self.mean) / self.variance.sqrt()
+        return 0.5 * (standardized**2 + self.variance.log() + math.log(2 * math.pi))
+
+    def cdf(self, y: Number) -> Tensor:
+        standardized = (self._like(y) - self.mean) / self.variance.sqrt()
+        return _with_scipy(special.ndtr, self.mean, standardized)
+
+    def quantile(self, q: Number) -> Tensor:
+        levels = torch.as_tensor(_checked_probability(q), dtype=torch.float64)
+        return self.mean.detach() + self.variance.detach().sqrt() * _with_scipy(
+            special.ndtri, self.mean, levels
+        )
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        noise = torch.randn(
+            (n, *self.shape), generator=generator, dtype=self.mean.dtype, device=self.mean.device
+        )
+        return self.mean + self.variance.sqrt() * noise
+
+    def rescale(self, shift: Number, scale: Number) -> Self:
+        scale = _checked_scale(scale)
+        return type(self)(self.mean * scale + shift, self.variance * scale * scale)
+
+
+@dataclass(frozen=True, eq=False)
+class NIG(_Parametric):
+    """Normal-inverse-gamma belief about a label's mean and variance (VIR:nll, VIR:predict).
+
+    ``variance ~ InvGamma(alpha, beta)`` and ``mean ~ N(gamma, variance / nu)``. What it predicts
+    for a label is a Student-t with ``2 alpha`` degrees of freedom around ``gamma``, of squared
+    scale ``beta (1 + nu) / (nu alpha)``. With ``alpha <= 1`` the variance is infinite.
+
+    >>> belief = NIG(torch.tensor([0.0]), 2.0, 3.0, 4.0)
+    >>> belief.aleatoric.item(), belief.epistemic.item(), belief.variance.item()
+    (2.0, 1.0, 3.0)
+    """
+
+    gamma: Tensor
+    nu: Tensor
+    alpha: Tensor
+    beta: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        return self.gamma
+
+    @property
+    def aleatoric(self) -> Tensor:
+        finite = self.alpha > 1
+        excess = torch.where(finite, self.alpha - 1, torch.ones_like(self.alpha))
+        return torch.where(finite, self.beta / excess, math.inf)
+
+    @property
+    def epistemic(self) -> Tensor:
+        return self.aleatoric / self.nu
+
+    @property
+    def _scale(self) -> Tensor:
+        return (self.beta / self.alpha * (1 + 1 / self.nu)).sqrt()
+
+    def nll(self, y: Number) -> Tensor:
+        # VIR:nll with alpha log Omega taken out of both logarithms: what is left is log1p of the
+        # squared residual in units of the spread, exact where the two logarithms would cancel.
+        spread = (2 * self.beta).sqrt() * (1 + 1 / self.nu).sqrt()
+        squared = ((self._like(y) - self.gamma) / spread) ** 2
+        return (
+            0.5 * math.log(math.pi)
+            + spread.log()
+            + (self.alpha + 0.5) * squared.log1p()
+            - log_gamma_ratio(self.alpha)
+        )
+
+    def cdf(self, y: Number) -> Tensor:
+        standardized = (self._like(y) - self.gamma) / self._scale
+        return _with_scipy(special.stdtr, self.gamma, 2 * self.alpha, standardized)
+
+    def quantile(self, q: Number) -> Tensor:
+        levels = torch.as_tensor(_checked_probability(q), dtype=torch.float64)
+        standardized = _with_scipy(_student_quantile, self.gamma, 2 * self.alpha, levels)
+        return self.gamma.detach() + self._scale.detach() * standardized
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        # torch's gamma sampler takes no generator, so the draws are quantiles of uniform numbers.
+        uniform = torch.rand((n, *self.shape), generator=generator, dtype=torch.float64)
+        return self.quantile(uniform.clamp(1e-12, 1 - 1e-12).to(self.gamma.device))
+
+    def rescale(self, shift: Number, scale: Number) -> Self:
+        scale = _checked_scale(scale)
+        return type(self)(self.gamma * scale + shift, self.nu, self.alpha, self.beta * scale * scale)
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Mixture(Distribution):
+    """Mixture of distributions of one type: the members of an ensemble, or label bins to average over.
+
+    Its epistemic variance is the members' own plus the variance between their means.
+
+    >>> pair = Mixture([Normal(torch.tensor([0.0]), 1.0), Normal(torch.tensor([2.0]), 1.0)])
+    >>> pair.mean.item(), pair.aleatoric.item(), pair.epistemic.item()
+    (1.0, 1.0, 1.0)
+    """
+
+    components: _Parametric  # leading dimension K
+    weights: Tensor  # (K, *shape), sums to 1 over K
+
+    def __init__(
+        self, components: Sequence[Distribution] | Distribution, weights: Tensor | None = None
+    ) -> None:
+        if not isinstance(components, Distribution):
+            components = stack(components)
+        if not isinstance(components, _Parametric):
+            raise TypeError(f"a mixture of {type(components).__name__} is not supported: flatten it")
+        shares = torch.ones_like(components.mean) if weights is None else weights.to(components.mean)
+        shares = shares.reshape(shares.shape + (1,) * (components.mean.dim() - shares.dim()))
+        if shares.shape[0] != components.shape[0]:
+            raise ValueError(f"{shares.shape[0]} weights for {components.shape[0]} components")
+        shares = shares.expand_as(components.mean)
+        object.__setattr__(self, "components", components)
+        object.__setattr__(self, "weights", shares / shares.sum(0))
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.weights * self.components.mean).sum(0)
+
+    @property
+    def aleatoric(self) -> Tensor:
+        return (self.weights * self.components.aleatoric).sum(0)
+
+    @property
+    def epistemic(self) -> Tensor:
+        between = (self.components.mean - self.mean) ** 2
+        return (self.weights * (self.components.epistemic + between)).sum(0)
+
+    def _against(self, value: Tensor) -> tuple[_Parametric, Tensor]:
+        """Components and weights with room behind K for the leading dimensions that value adds."""
+        extra = (1,) * (value.dim() - len(self.shape))
+
+        def widened(p: Tensor) -> Tensor:
+            return p.reshape(p.shape[:1] + extra + p.shape[1:])
+
+        return self.components.map(widened), widened(self.weights)
+
+    def nll(self, y: Number) -> Tensor:
+        y = torch.as_tensor(y, device=self.mean.device)
+        components, weights = self._against(y)
+        tiny = torch.finfo(weights.dtype).tiny
+        return -torch.logsumexp(weights.clamp_min(tiny).log() - components.nll(y), dim=0)
+
+    def cdf(self, y: Number) -> Tensor:
+        y = torch.as_tensor(y, device=self.mean.device)
+        components, weights = self._against(y)
+        return (weights * components.cdf(y)).sum(0)
+
+    def quantile(self, q: Number) -> Tensor:
+        """Label below which a share q lies: Newton's method between the components' own quantiles."""
+        q = torch.as_tensor(_checked_probability(q), dtype=torch.float64, device=self.mean.device)
+        exact = self.map(lambda parameter: parameter.detach().double())
+        components, weights = exact._against(q)
+        ends = components.quantile(q)
+        low, high, x = ends.amin(0), ends.amax(0), (weights * ends).sum(0)
+        tolerance = 1e-12 * (high - low)
+        for _ in range(_QUANTILE_STEPS):
+            excess = exact.cdf(x) - q
+            low, high = torch.where(excess < 0, x, low), torch.where(excess < 0, high, x)
+            newton = x - excess * exact.nll(x).exp()
+            inside = (newton > low) & (newton < high)
+            moved = torch.where(inside, newton, (low + high) / 2)
+            still = ((moved - x).abs() <= tolerance).all()
+            x = moved
+            if still:
+                break
+        x = torch.where(q > 0, torch.where(q < 1, x, math.inf), -math.inf)
+        return x.to(self.mean.dtype)
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        draws = self.components.sample(n, generator)  # (n, K, *shape)
+        uniform = torch.rand((n, 1, *self.shape), generator=generator).to(self.weights)
+        member = (uniform > self.weights.cumsum(0)).sum(1, keepdim=True)
+        return draws.gather(1, member.clamp(max=self.weights.shape[0] - 1)).squeeze(1)
+
+    def rescale(self, shift: Number, scale: Number) -> Self:
+        return type(self)(self.components.rescale(shift, scale), self.weights)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """Apply a function to each component's parameters, one component at a time."""
+        members = range(self.weights.shape[0])
+        components = self.components.map(lambda p: torch.stack([function(p[k]) for k in members]))
+        return type(self)(components, torch.stack([function(self.weights[k]) for k in members]))
+
+
+def stack(distributions: Sequence[Distribution]) -> Distribution:
+    """Put distributions of one type and shape under a new leading dimension."""
+    return _merge(distributions, torch.stack)
+
+
+def concatenate(distributions: Sequence[Distribution]) -> Distribution:
+    """Join the batches of one type of distribution along their first dimension."""
+    first = distributions[0]
+    if isinstance(first, Mixture):
+        mixtures = [d for d in distributions if isinstance(d, Mixture)]
+        components = [d.components for d in mixtures]
+        joined = _merge(components, lambda parts: torch.cat(parts, dim=1))
+        return Mixture(joined, torch.cat([d.weights for d in mixtures], dim=1))
+    return _merge(distributions, torch.cat)
+
+
+def _merge(
+    distributions: Sequence[Distribution], join: Callable[[list[Tensor]], Tensor]
+) -> Distribution:
+    if not distributions:
+        raise ValueError("no distributions given")
+    kinds = {type(d).__name__ for d in distributions}
+    parametric = [d for d in distributions if isinstance(d, _Parametric)]
+    if len(kinds) > 1 or len(parametric) < len(distributions):
+        raise TypeError(f"distributions of one parametric type are needed, got {', '.join(sorted(kinds))}")
+    columns = zip(*(d.parameters for d in parametric), strict=True)
+    return type(parametric[0])(*(join(list(column)) for column in columns))

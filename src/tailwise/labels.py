@@ -1,0 +1,396 @@
+"""Label bins, kernels on them, the smoothed label density and the importance weights it gives.
+
+Everything here is plain NumPy in float64 and runs once per data set; `LabelBins.index` also
+takes tensors, on any device, because the training step asks for the bins of a batch.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, overload
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy import ndimage
+from torch import Tensor
+
+Array = NDArray[np.float64]
+KernelForm = Literal["paper", "reference"]
+Boundary = Literal["truncate", "reflect"]
+
+MAX_LATTICE_BINS = 200
+"""Labels on a grid (ages, counts, ratings) get one bin per grid point up to this many."""
+MIN_BINS, MAX_BINS = 10, 100
+"""Limits on the number of bins that the rule for continuous labels may choose."""
+_MIN_LATTICE_VALUES = 5
+_INV_COUNT_CLIP = (5.0, 1000.0)
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for a misspelt name, or the list of choices."""
+    options = sorted(choices)
+    close = difflib.get_close_matches(name, options, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; choose one of {', '.join(options)}"
+
+
+def checked_labels(y: ArrayLike | Tensor, what: str = "labels") -> Array:
+    """Return labels as a finite 1-d float64 array, or raise an error that names the first bad row."""
+    raw = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    try:
+        labels = raw.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} must be numbers, got {raw.dtype}: {error}") from None
+    labels = labels.reshape(-1)
+    if labels.size == 0:
+        raise ValueError(f"no {what}: at least one row is needed")
+    bad = ~np.isfinite(labels)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"{what} must be finite: row {row} is {labels[row]} ({int(bad.sum())} bad of "
+            f"{labels.size}); drop these rows or fill them before binning"
+        )
+    return labels
+
+
+def in_label_precision(y: Tensor) -> Tensor:
+    """Return labels in float64, which tells 1e9 from 1e9 + 1, or float32 where there is no float64."""
+    return y.to(torch.float32 if y.device.type == "mps" else torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelBins:
+    """Bins over the range of the training labels, with the number of labels in each (VIR:bins).
+
+    ``b(y)`` clips to the first and last bin, so a label beyond the training range has a bin too.
+    A label on an inner edge belongs to the upper bin, whether it came as float32 or float64.
+
+    >>> bins = LabelBins.from_labels([1, 2, 2, 4])
+    >>> bins.centers, bins.counts
+    (array([1., 2., 3., 4.]), array([1, 2, 0, 1]))
+    >>> bins.index(np.array([-7.0, 2.2, 99.0]))
+    array([0, 1, 3])
+    """
+
+    edges: Array  # (B + 1,)
+    counts: NDArray[np.int64]  # (B,)
+    rule: str = "edges as given"
+    _cuts_on: dict[torch.device, Tensor] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_labels(
+        cls,
+        y: ArrayLike | Tensor,
+        *,
+        width: float | None = None,
+        count: int | None = None,
+        edges: ArrayLike | None = None,
+    ) -> LabelBins:
+        """Choose bins for real labels; at most one of `width`, `count` and `edges` overrides the rule.
+
+        Whole numbers, and labels on any other regular grid, get one bin per grid point (at most
+        `MAX_LATTICE_BINS`). Other labels get equal-width bins over their range, as many as
+        Freedman and Diaconis would take, but no fewer than `MIN_BINS` and no more than `MAX_BINS`.
+        """
+        labels = checked_labels(y)
+        chosen = [n for n, v in (("width", width), ("count", count), ("edges", edges)) if v is not None]
+        if len(chosen) > 1:
+            raise ValueError(f"give only one of width, count and edges, not {' and '.join(chosen)}")
+        if edges is not None:
+            grid, rule = _given_edges(edges), "edges as given"
+        elif width is not None:
+            grid, rule = _width_edges(labels, width), f"width {width:g} as given"
+        elif count is not None:
+            grid, rule = _count_edges(labels, count), f"{count} equal-width bins as given"
+        else:
+            grid, rule = _default_edges(labels)
+        empty = cls(grid, np.zeros(grid.size - 1, np.int64), rule)
+        counts = np.bincount(empty.index(labels), minlength=len(empty))
+        return cls(grid, counts.astype(np.int64), rule)
+
+    def __len__(self) -> int:
+        return self.edges.size - 1
+
+    @cached_property
+    def centers(self) -> Array:
+        """Middle of each bin. (B,)"""
+        return np.asarray((self.edges[:-1] + self.edges[1:]) / 2)
+
+    @cached_property
+    def location(self) -> float:
+        """Mean training label, each label taken at the centre of its bin."""
+        return float(self.counts @ self.centers / max(self.counts.sum(), 1))
+
+    @cached_property
+    def scale(self) -> float:
+        """Standard deviation of the training labels (bin centres), or a bin's width if that is 0."""
+        spread = self.counts @ (self.centers - self.location) ** 2 / max(self.counts.sum(), 1)
+        return float(np.sqrt(spread)) or float(self.edges[-1] - self.edges[0])
+
+    @cached_property
+    def _cuts(self) -> Array:
+        """Inner edges, lowered by float32 rounding so that a label on an edge always goes up."""
+        inner, widths = self.edges[1:-1], np.diff(self.edges)
+        rounding = 1e-6 * widths[:-1] + 4 * np.finfo(np.float32).eps * np.abs(inner)
+        return inner - np.minimum(rounding, 0.01 * np.minimum(widths[:-1], widths[1:]))
+
+    @overload
+    def index(self, y: Tensor) -> Tensor: ...
+    @overload
+    def index(self, y: ArrayLike) -> NDArray[np.int64]: ...
+    def index(self, y: ArrayLike | Tensor) -> NDArray[np.int64] | Tensor:
+        """Return the bin of each label, clipped to the first and last bin. y: (...) -> (...)
+
+        A tensor stays on its device and is not checked for NaN, which would wait for the device.
+        """
+        if isinstance(y, Tensor):
+            labels = in_label_precision(y.detach()).contiguous()
+            cuts = self._cuts_on.get(y.device)
+            if cuts is None:
+                cuts = torch.as_tensor(self._cuts, dtype=labels.dtype, device=y.device)
+                self._cuts_on[y.device] = cuts
+            return torch.bucketize(labels, cuts, right=True)
+        array = np.asarray(y, np.float64)
+        if np.isnan(array).any():
+            row = int(np.argmax(np.isnan(array.reshape(-1))))
+            raise ValueError(f"a missing label has no bin: row {row} is NaN; drop or fill it first")
+        return np.searchsorted(self._cuts, array, side="right").astype(np.int64)
+
+    def regions(self, many: int = 100, few: int = 20) -> NDArray[np.str_]:
+        """Return ``"many"`` (count > many), ``"few"`` (count < few) or ``"medium"`` for each bin. (B,)"""
+        if few > many:
+            raise ValueError(f"few={few} must not exceed many={many}")
+        return np.where(self.counts > many, "many", np.where(self.counts < few, "few", "medium"))
+
+    def explain(self) -> str:
+        """Say in words which bins were chosen, why, and what to watch for."""
+        total, occupied = int(self.counts.sum()), int((self.counts > 0).sum())
+        widths = np.diff(self.edges)
+        size = f"width {widths[0]:.4g}"
+        if not np.allclose(widths, widths[0], rtol=1e-6):
+            size = f"widths {widths.min():.4g} to {widths.max():.4g}"
+        shots = [f"{int((self.regions() == r).sum())} {r}" for r in ("many", "medium", "few")]
+        text = (
+            f"{len(self)} bins of {size} from {self.edges[0]:.6g} to {self.edges[-1]:.6g} "
+            f"({self.rule}). {total} labels fill {occupied} of them; by shots: "
+            f"{', '.join(shots)} (many: more than 100 labels, few: fewer than 20)."
+        )
+        if occupied < len(self):
+            text += f" {len(self) - occupied} bins are empty and take no part in smoothing."
+        share = float(self.counts.max() / max(total, 1))
+        if len(self) > 1 and share > 0.5:
+            top = int(self.counts.argmax())
+            text += (
+                f" {share:.0%} of the labels share the bin around {self.centers[top]:.4g}: if they "
+                "are not one value (zeros, say), a finer `count`, or `edges` on a log scale, tells "
+                "them apart."
+            )
+        return text
+
+
+def _given_edges(edges: ArrayLike) -> Array:
+    grid = np.asarray(edges, np.float64).reshape(-1)
+    if grid.size < 2 or not np.isfinite(grid).all() or (np.diff(grid) <= 0).any():
+        raise ValueError("edges must be at least two finite numbers in strictly increasing order")
+    return grid
+
+
+def _width_edges(labels: Array, width: float) -> Array:
+    if not (np.isfinite(width) and width > 0):
+        raise ValueError(f"width must be a positive number, got {width!r}")
+    low, high = labels.min(), labels.max()
+    number = max(1, int(np.ceil((high - low) / width - 1e-6)))
+    if number > 1_000_000:
+        raise ValueError(f"width {width:g} gives {number} bins over {low:g} to {high:g}: take a wider one")
+    return np.asarray(low + width * np.arange(number + 1))
+
+
+def _count_edges(labels: Array, count: int) -> Array:
+    if count != int(count) or count < 1:
+        raise ValueError(f"count must be a whole number of at least 1, got {count!r}")
+    low, high = labels.min(), labels.max()
+    if low == high:
+        half = _single_value_width(low) / 2
+        low, high = low - half, high + half
+    return np.linspace(low, high, int(count) + 1)
+
+
+def _single_value_width(value: float) -> float:
+    return 1.0 if value == np.round(value) and abs(value) < 2**52 else abs(value)
+
+
+def _default_edges(labels: Array) -> tuple[Array, str]:
+    values = np.unique(labels)
+    if values.size == 1:
+        half = _single_value_width(values[0]) / 2
+        return np.array([values[0] - half, values[0] + half]), "all labels are equal"
+    step, name = _lattice_step(values)
+    if step is not None:
+        number = int(np.round((values[-1] - values[0]) / step)) + 1
+        return np.asarray(values[0] + step * (np.arange(number + 1) - 0.5)), name
+    low, high = values[0], values[-1]
+    quartiles = np.subtract(*np.percentile(labels, [75, 25]))
+    # A zero-inflated label has no interquartile range; its standard deviation still says something.
+    spread = quartiles if quartiles > 0 else 1.349 * labels.std()
+    wanted = np.ceil((high - low) / (2 * spread * labels.size ** (-1 / 3)))
+    number = int(np.clip(wanted, MIN_BINS, MAX_BINS))
+    if wanted > MAX_BINS:
+        how = f"the Freedman-Diaconis rule asks for more, capped at {MAX_BINS}"
+    elif wanted < MIN_BINS:
+        how = f"the Freedman-Diaconis rule asks for fewer, raised to {MIN_BINS}"
+    else:
+        how = "the Freedman-Diaconis rule"
+    return np.linspace(low, high, number + 1), f"continuous labels, equal width, {how}"
+
+
+def _lattice_step(values: Array) -> tuple[float | None, str]:
+    """Return the step of the grid that sorted distinct labels lie on, if it is short enough."""
+    reach = values[-1] - values[0]
+    whole = bool((values == np.round(values)).all()) and reach < 2**52
+    if values.size >= _MIN_LATTICE_VALUES:
+        gaps = np.diff(values)
+        step = float(np.gcd.reduce(gaps.astype(np.int64))) if whole else float(gaps.min())
+        if reach / step < MAX_LATTICE_BINS:
+            ticks = (values - values[0]) / step
+            rounding = 1e-3 + 4 * np.finfo(np.float32).eps * np.abs(values).max() / step
+            if np.abs(ticks - np.round(ticks)).max() <= min(rounding, 0.01):
+                # The longest distance measures the step best: the smallest gap carries rounding.
+                step = float(reach / np.round(ticks[-1]))
+                kind = "whole-number labels" if whole and step == 1 else "labels on a regular grid"
+                return step, f"{kind}, one bin for each step of {step:g}"
+    if whole and reach < MAX_LATTICE_BINS:
+        return 1.0, "whole-number labels, one bin for each step of 1"
+    return None, ""
+
+
+def _gaussian(distance: Array, bandwidth: float, radius: int) -> Array:
+    return np.asarray(np.exp(-(distance**2) / (2 * bandwidth**2)))
+
+
+def _laplacian(distance: Array, bandwidth: float, radius: int) -> Array:
+    return np.asarray(np.exp(-distance / bandwidth))
+
+
+def _triangular(distance: Array, bandwidth: float, radius: int) -> Array:
+    return np.maximum(0.0, 1 - distance / (radius + 1))
+
+
+KERNELS: dict[str, Callable[[Array, float, int], Array]] = {
+    "gaussian": _gaussian,
+    "laplacian": _laplacian,
+    "triangular": _triangular,
+}
+
+
+def kernel_window(
+    kernel: str = "gaussian", bandwidth: float = 2.0, radius: int = 2, form: KernelForm = "paper"
+) -> Array:
+    """Return the kernel at distances -radius..radius, summing to 1 (VIR:kernel). (2 radius + 1,)
+
+    ``form="reference"`` is the preview code's Gaussian: a unit impulse of the window's length run
+    through a Gaussian filter with reflecting ends, which is almost flat.
+
+    >>> kernel_window("triangular", radius=1)
+    array([0.25, 0.5 , 0.25])
+    """
+    if kernel not in KERNELS:
+        raise ValueError(f"unknown kernel {kernel!r}{nearest(kernel, KERNELS)}")
+    if radius != int(radius) or radius < 0:
+        raise ValueError(f"radius must be a whole number of at least 0, got {radius!r}")
+    if not bandwidth > 0:
+        raise ValueError(f"bandwidth must be positive, got {bandwidth!r}")
+    distance = np.abs(np.arange(-radius, radius + 1, dtype=np.float64))
+    if form == "reference" and kernel == "gaussian":
+        window = ndimage.gaussian_filter1d((distance == 0).astype(np.float64), sigma=bandwidth)
+    elif form in ("paper", "reference"):
+        window = KERNELS[kernel](distance, bandwidth, radius)
+    else:
+        raise ValueError(f"unknown form {form!r}{nearest(form, ('paper', 'reference'))}")
+    return np.asarray(window / window.sum())
+
+
+def kernel_matrix(
+    num_bins: int,
+    *,
+    kernel: str | None = "gaussian",
+    bandwidth: float = 2.0,
+    radius: int = 2,
+    form: KernelForm = "paper",
+    boundary: Boundary = "truncate",
+) -> Array:
+    """Return k(b, b') for all pairs of bins. (B, B)
+
+    At the ends of the label range ``truncate`` sums over the bins that exist (the paper) and
+    ``reflect`` mirrors the range about its first and last bin (the preview code). ``kernel=None``
+    is the identity: no smoothing.
+    """
+    if kernel is None:
+        return np.eye(num_bins)
+    window = kernel_window(kernel, bandwidth, radius, form)
+    rows = np.repeat(np.arange(num_bins), window.size)
+    columns = rows + np.tile(np.arange(-radius, radius + 1), num_bins)
+    values = np.tile(window, num_bins)
+    if boundary == "reflect":
+        period = max(2 * (num_bins - 1), 1)
+        columns = np.abs(columns) % period
+        columns = np.minimum(columns, period - columns) if num_bins > 1 else columns * 0
+    elif boundary != "truncate":
+        raise ValueError(f"unknown boundary {boundary!r}{nearest(boundary, ('truncate', 'reflect'))}")
+    inside = (columns >= 0) & (columns < num_bins)
+    matrix = np.zeros((num_bins, num_bins))
+    np.add.at(matrix, (rows[inside], columns[inside]), values[inside])
+    return matrix
+
+
+def smoothed_density(bins: LabelBins, **kernel: Any) -> Array:
+    """Return the smoothed label density of each bin, p~_b = sum_b' k(b, b') p_b' (VIR:density). (B,)
+
+    Keyword arguments are those of `kernel_matrix`.
+    """
+    return np.asarray(kernel_matrix(len(bins), **kernel) @ (bins.counts / bins.counts.sum()))
+
+
+def label_weights(
+    bins: LabelBins,
+    *,
+    kernel: str | None = "gaussian",
+    bandwidth: float = 2.0,
+    radius: int = 2,
+    power: float = 0.5,
+    form: KernelForm = "paper",
+    clip: tuple[float, float] | None = None,
+) -> Array:
+    """Return one importance weight per bin, averaging 1 over the training labels (VIR:weight). (B,)
+
+    The paper's form is ``w_b = p~_b^(-power)``: ``power=0.5`` is SQINV, ``power=1`` INV and
+    ``kernel=None`` leaves the density unsmoothed. ``form="reference"`` follows the preview code:
+    square root of the counts (``power`` in general), then smoothing, then the inverse. `clip`
+    bounds the counts a bin may stand for; INV (``power >= 1``) clips to 5..1000 unless told.
+    A bin with no label near it has the largest weight of all.
+
+    >>> label_weights(LabelBins.from_labels([0, 0, 0, 0, 1]), kernel=None)
+    array([0.83333333, 1.66666667])
+    """
+    if power < 0:
+        raise ValueError(f"power must not be negative, got {power!r}")
+    if clip is None and power >= 1:
+        clip = _INV_COUNT_CLIP
+    low, high = clip if clip is not None else (0.0, np.inf)
+    smoothing = {"kernel": kernel, "bandwidth": bandwidth, "radius": radius, "form": form}
+    total = bins.counts.sum()
+    if form == "reference":
+        # Zero-padded at the ends of the range, unlike the same code's statistics.
+        counted = np.clip(bins.counts, low, high) if clip is not None else bins.counts**power
+        density = kernel_matrix(len(bins), **smoothing) @ counted  # type: ignore[arg-type]
+    else:
+        effective = smoothed_density(bins, **smoothing) * total
+        density = np.where(effective > 0, np.clip(effective, low, high), 0.0) ** power
+    seen = density > 0
+    weights = np.full(len(bins), np.nan)
+    weights[seen] = 1 / density[seen]
+    weights[~seen] = weights[seen].max()
+    return np.asarray(weights * total / (bins.counts @ weights))

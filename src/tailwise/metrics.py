@@ -1,0 +1,283 @@
+"""Scores of predictions, overall, per label region and balanced over label bins (SPEC section 6).
+
+Every metric is a function ``f(distribution, y) -> float`` that reads nothing but the predictive
+distribution: `mae`, `gm`, `nll`, `ause` and the others. `get_metric` finds one by name: ``"mae"``,
+``"balanced_mae"`` (mean over the occupied label bins), ``"few/mae"`` (one region) or ``"gap/nll"``
+(few minus many, the fairness figure).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from tailwise.distributions import Distribution
+from tailwise.labels import LabelBins, nearest
+from tailwise.scores import (
+    MEANS,
+    Function,
+    Labels,
+    PerSample,
+    Sparsification,
+    ause,
+    coverage,
+    crps,
+    delta,
+    ence,
+    gm,
+    log10,
+    mae,
+    mse,
+    nll,
+    pearson,
+    prepared,
+    rmse,
+    sparsification,
+    spearman,
+    width,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "METRICS", "REGIONS", "Metric", "Sparsification", "ause", "balanced", "by_bin", "by_region",
+    "coverage", "crps", "delta", "ence", "evaluate", "fairness_gap", "get_metric", "gm", "log10",
+    "mae", "mse", "nll", "pearson", "rmse", "sparsification", "spearman", "width",
+]  # fmt: skip
+
+REGIONS = ("all", "many", "medium", "few")
+DEFAULT_METRICS = ("mae", "gm", "nll", "ause", "coverage")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric with its name, what to do with bins and regions, and which way is better.
+
+    >>> few = get_metric("few/balanced_mae")
+    >>> few.region, few.balanced, few.direction, get_metric("pearson").loss(0.8)
+    ('few', True, 'lower', -0.8)
+    """
+
+    name: str
+    function: Function
+    direction: Literal["lower", "higher", "target"] = "lower"
+    target: float = 0.0
+    balanced: bool = False
+    region: str = "all"
+    options: tuple[tuple[str, float], ...] = ()
+
+    def __call__(
+        self, distribution: Distribution, y: Labels, bins: LabelBins | None = None
+    ) -> float:
+        """Score predictions; balanced and regional metrics need the training set's label bins."""
+        return _Scores(distribution, y, bins).value(self)
+
+    def loss(self, value: float) -> float:
+        """Return a number to minimise, whichever way is better; NaN is infinitely bad."""
+        if math.isnan(value):
+            return math.inf
+        distance = abs(value - self.target)
+        return {"lower": value, "higher": -value, "target": distance}[self.direction]
+
+
+def _registry() -> dict[str, Metric]:
+    lower = (mae, mse, rmse, gm, nll, crps, width, log10, ause, ence)
+    rows = [Metric(f.__name__, f) for f in lower]
+    rows += [Metric(f.__name__, f, "higher") for f in (pearson, spearman)]
+    rows += [Metric(f"delta{k}", delta, "higher", options=(("k", k),)) for k in (1, 2, 3)]
+    rows += [Metric("coverage", coverage, "target", 0.9)]
+    means = [m for m in rows if m.function in MEANS]
+    rows += [replace(m, name=f"balanced_{m.name}", balanced=True) for m in means]
+    return {m.name: m for m in rows}
+
+
+METRICS: dict[str, Metric] = _registry()
+"""Every metric by name, without the region prefixes that `get_metric` also takes."""
+
+
+def get_metric(name: str) -> Metric:
+    """Find a metric by name, such as ``"balanced_nll"``, ``"few/mae"`` or ``"gap/coverage"``."""
+    prefix, _, base = name.rpartition("/")
+    region = prefix or "all"
+    if base not in METRICS:
+        raise ValueError(f"unknown metric {name!r}{nearest(base, METRICS)}")
+    regions = (*REGIONS, "gap")
+    if region not in regions:
+        raise ValueError(f"unknown region {region!r} in metric {name!r}{nearest(region, regions)}")
+    if region == "gap":
+        return replace(METRICS[base], name=name, region=region, direction="target", target=0.0)
+    return replace(METRICS[base], name=name, region=region)
+
+
+class _Scores:
+    """Predictions prepared once, with per-sample losses shared between metrics and regions."""
+
+    def __init__(
+        self,
+        distribution: Distribution,
+        y: Labels,
+        bins: LabelBins | None,
+        many: int = 100,
+        few: int = 20,
+    ) -> None:
+        self.distribution, self.y = prepared(distribution, y)
+        self.losses: dict[tuple[PerSample, tuple[tuple[str, float], ...]], Tensor] = {}
+        self.index: Tensor | None = None
+        if bins is not None:
+            self.index = bins.index(self.y)
+            codes = [REGIONS.index(str(region)) for region in bins.regions(many, few)]
+            self.region = torch.tensor(codes)[self.index]
+
+    def _binned(self, metric: Metric) -> Tensor:
+        if self.index is None:
+            raise ValueError(
+                f"metric {metric.name!r} needs the training set's label bins: pass bins=..."
+            )
+        return self.index
+
+    def rows(self, region: str) -> Tensor:
+        """Row numbers of a region."""
+        if region == "all":
+            return torch.arange(self.y.numel())
+        return (self.region == REGIONS.index(region)).nonzero().squeeze(1)
+
+    def value(self, metric: Metric) -> float:
+        if metric.region == "gap":
+            few, many = (self.value(replace(metric, region=r)) for r in ("few", "many"))
+            return few - many
+        if metric.region != "all":
+            self._binned(metric)
+        rows = self.rows(metric.region)
+        if rows.numel() == 0:
+            return math.nan
+        if metric.balanced:
+            _, values, _ = self.per_bin(metric, rows)
+            return float(values.mean())
+        return float(self._score(metric, [rows])[0])
+
+    def per_bin(self, metric: Metric, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Occupied bins among the rows, the metric in each, and how many rows each has."""
+        index = self._binned(metric)[rows]
+        counts = torch.bincount(index)
+        occupied = counts.nonzero().squeeze(1)
+        if metric.function in MEANS:
+            per_sample, finish = MEANS[metric.function]
+            sums = torch.bincount(index, self._losses(per_sample, metric)[rows])
+            values = finish(sums[occupied] / counts[occupied])
+        else:
+            ends = counts[occupied].cumsum(0)[:-1]
+            groups = torch.tensor_split(rows[index.argsort(stable=True)], ends)
+            values = self._score(metric, groups)
+        return occupied, values, counts[occupied]
+
+    def _losses(self, per_sample: PerSample, metric: Metric) -> Tensor:
+        key = (per_sample, metric.options)
+        if key not in self.losses:
+            self.losses[key] = per_sample(self.distribution, self.y, **dict(metric.options))
+        return self.losses[key]
+
+    def _score(self, metric: Metric, groups: Iterable[Tensor]) -> Tensor:
+        if metric.function in MEANS:
+            per_sample, finish = MEANS[metric.function]
+            losses = self._losses(per_sample, metric)
+            return torch.stack([finish(losses[rows].mean()) for rows in groups])
+        f, options = metric.function, dict(metric.options)
+        scores = [f(self.distribution[rows], self.y[rows], **options) for rows in groups]
+        return torch.tensor(scores, dtype=torch.float64)
+
+
+def balanced(
+    function: Function, **options: float
+) -> Callable[[Distribution, Labels, LabelBins], float]:
+    """Turn a metric into its mean over the occupied label bins, so that rare labels count alike.
+
+    >>> from tailwise.distributions import Normal
+    >>> bins = LabelBins.from_labels([0, 0, 0, 1])
+    >>> balanced(mae)(Normal(torch.zeros(4), 1.0), [0.0, 0.0, 0.0, 1.0], bins)
+    0.5
+    """
+    name = f"balanced_{getattr(function, '__name__', 'metric')}"
+    return Metric(name, function, balanced=True, options=tuple(options.items()))
+
+
+def evaluate(
+    distribution: Distribution,
+    y: Labels,
+    bins: LabelBins | None = None,
+    metrics: Iterable[str] = DEFAULT_METRICS,
+    *,
+    many: int = 100,
+    few: int = 20,
+) -> dict[str, float]:
+    """Score predictions by several named metrics at once; `many` and `few` bound the regions.
+
+    >>> from tailwise.distributions import Normal
+    >>> bins = LabelBins.from_labels([0, 0, 0, 1])
+    >>> evaluate(Normal(torch.zeros(2), 1.0), [0.0, 1.0], bins, ["mae", "many/mae"], many=2, few=2)
+    {'mae': 0.5, 'many/mae': 0.0}
+    """
+    scores = _Scores(distribution, y, bins, many, few)
+    return {name: scores.value(get_metric(name)) for name in metrics}
+
+
+def by_region(
+    distribution: Distribution,
+    y: Labels,
+    bins: LabelBins,
+    metrics: Iterable[str] = DEFAULT_METRICS,
+    *,
+    many: int = 100,
+    few: int = 20,
+) -> pd.DataFrame:
+    """Return a table: rows all, many, medium and few, columns n and the metrics.
+
+    Regions go by the training count of a label's bin. An empty region has n = 0 and NaN.
+
+    >>> from tailwise.distributions import Normal
+    >>> bins = LabelBins.from_labels([0, 0, 0, 1])
+    >>> table = by_region(Normal(torch.zeros(2), 1.0), [0.0, 1.0], bins, ["mae"], many=2, few=2)
+    >>> table.loc["few", "mae"]
+    np.float64(1.0)
+    """
+    import pandas as pd
+
+    scores = _Scores(distribution, y, bins, many, few)
+    chosen = [get_metric(name) for name in metrics]
+    columns: dict[str, list[float]] = {"n": [scores.rows(r).numel() for r in REGIONS]}
+    for m in chosen:
+        columns[m.name] = [scores.value(replace(m, region=r)) for r in REGIONS]
+    return pd.DataFrame(columns, index=pd.Index(REGIONS, name="region"))
+
+
+def by_bin(
+    distribution: Distribution, y: Labels, bins: LabelBins, metrics: Iterable[str] = ("mae", "nll")
+) -> pd.DataFrame:
+    """Return a table with one row per label bin that occurs in y, for plots along the label range.
+
+    Columns: the bin's centre, its training count, n, and the metrics.
+    """
+    import pandas as pd
+
+    scores = _Scores(distribution, y, bins)
+    everything = scores.rows("all")
+    occupied, _, counts = scores.per_bin(METRICS["mae"], everything)
+    where = occupied.numpy()
+    columns = {"center": bins.centers[where], "train": bins.counts[where], "n": counts.numpy()}
+    for name in metrics:
+        columns[name] = scores.per_bin(get_metric(name), everything)[1].numpy()
+    return pd.DataFrame(columns, index=pd.Index(where, name="bin"))
+
+
+def fairness_gap(
+    distribution: Distribution, y: Labels, bins: LabelBins, *, many: int = 100, few: int = 20
+) -> dict[str, float]:
+    """Return few minus many in coverage and NLL: 0 if rare labels are served like common ones."""
+    names = ("coverage", "nll")
+    values = evaluate(distribution, y, bins, [f"gap/{name}" for name in names], many=many, few=few)
+    return {name: values[f"gap/{name}"] for name in names}

@@ -1,0 +1,410 @@
+"""One network for every method: backbone -> latent -> smoothing -> sample -> head (+ decoder)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tailwise.distributions import NIG, Distribution, Mixture
+from tailwise.heads import make_head, positive
+from tailwise.labels import KernelForm, LabelBins, in_label_precision, label_weights, nearest
+from tailwise.losses import (
+    OBJECTIVES,
+    RegularizerForm,
+    evidence_regularizer,
+    gaussian_reconstruction,
+    latent_kl,
+    weighted_mean,
+)
+from tailwise.smoothing import LatentSmoother, SmoothingConfig
+
+Reweight = Literal["none", "likelihood", "pseudo-count", "both"]
+Inference = Literal["plain", "self", "marginal"]
+_CHOICES = {
+    "reweight": ("none", "likelihood", "pseudo-count", "both"),
+    "inference": ("plain", "self", "marginal"),
+    "latent": ("point", "gaussian"),
+    "regularizer_form": ("paper", "reference"),
+    "objective": tuple(OBJECTIVES),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightConfig:
+    """How labels are weighted (VIR:weight); the arguments of `tailwise.labels.label_weights`."""
+
+    kernel: str | None = "gaussian"
+    bandwidth: float = 2.0
+    radius: int = 2
+    power: float = 0.5
+    form: KernelForm = "paper"
+    clip: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A method as a row of parts: what differs between VIR, its ablations and every baseline."""
+
+    weights: WeightConfig = field(default_factory=WeightConfig)
+    reweight: Reweight = "none"
+    """What the weights act on: each row's loss, the head's pseudo-counts, or both."""
+    smoothing: SmoothingConfig | None = None
+    latent: Literal["point", "gaussian"] = "point"
+    latent_dim: int | None = None
+    """Size of a Gaussian latent; as wide as the features unless given."""
+    head: str = "point"
+    head_options: Mapping[str, Any] = field(default_factory=dict)
+    objective: str = "squared"
+    regularizer: float = 0.0
+    """lambda of VIR:objective, for heads that claim evidence."""
+    regularizer_form: RegularizerForm = "paper"
+    kl: float = 0.0
+    recon: float = 1.0
+    """Weight of VIR:recon where a decoder is given."""
+    inference: Inference = "plain"
+    recolor: bool = False
+    """Whether `self` and `marginal` inference recolour latents, besides weighting counts."""
+    top_bins: int = 8
+    """How many of the likeliest bins `marginal` inference averages over."""
+    latent_samples: int = 0
+    """Latent samples to average over at inference; 0 takes the latent's mean."""
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(f"unknown {name} {value!r}{nearest(str(value), choices)}")
+        for name in ("regularizer", "kl", "recon"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
+
+    def with_options(self, **options: Any) -> Method:
+        """Return a copy with some parts exchanged; an unknown name is an error naming the nearest.
+
+        `weights` and `smoothing` also take a mapping of the fields to change.
+        """
+        known = {f.name for f in fields(self)}
+        for name, value in options.items():
+            if name not in known:
+                raise ValueError(f"unknown option {name!r}{nearest(name, known)}")
+            if isinstance(value, Mapping) and name in ("weights", "smoothing"):
+                part = getattr(self, name) or SmoothingConfig()
+                parts = {f.name for f in fields(part)}
+                for key in value:
+                    if key not in parts:
+                        raise ValueError(f"unknown option {key!r} of {name}{nearest(key, parts)}")
+                options = {**options, name: replace(part, **value)}
+            elif isinstance(value, Mapping):
+                options = {**options, name: {**getattr(self, name), **value}}
+        return replace(self, **options)
+
+
+class GaussianLatent(nn.Module):
+    """Features to the mean and variance of a latent row (VIR:I)."""
+
+    def __init__(self, feature_dim: int, latent_dim: int) -> None:
+        super().__init__()
+        self.mean, self.var = nn.Linear(feature_dim, latent_dim), nn.Linear(feature_dim, latent_dim)
+        # Start with little noise (softplus(-3) is 0.05): the head first learns from the means.
+        nn.init.constant_(self.var.bias, -3.0)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
+        """features: (N, F) -> z_mean, z_var: (N, D)"""
+        return self.mean(features), positive(self.var(features))
+
+
+class PointLatent(nn.Module):
+    """Features as they are: a latent row without variance."""
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
+        """features: (N, F) -> z_mean: (N, F), no variance"""
+        return features, None
+
+
+class TailModel(nn.Module):
+    """A backbone with the parts of a method on top: `loss(x, y)` trains it, `model(x)` predicts.
+
+    Labels are in their own units on both sides; inside they are standardised by the bins. The
+    input may be a tensor, or a tuple or mapping of what the backbone takes. Features may have any
+    leading shape: with features (N, H, W, D) and labels (N, H, W) each pixel is a row.
+
+    An epoch ends for the latent statistics when `end_epoch` is called or as many rows were seen as
+    the bins counted, whichever comes first, so no training loop has to know about it.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        feature_dim: int,
+        bins: LabelBins,
+        method: Method,
+        *,
+        decoder: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.backbone, self.bins, self.method, self.decoder = backbone, bins, method, decoder
+        dim = feature_dim
+        self.latent: nn.Module = PointLatent()
+        if method.latent == "gaussian":
+            dim = method.latent_dim or feature_dim
+            self.latent = GaussianLatent(feature_dim, dim)
+        self.smoother = LatentSmoother(len(bins), dim, method.smoothing) if method.smoothing else None
+        self.head = make_head(method.head, dim, method.head_options)
+        self.w: Tensor
+        self.register_buffer(
+            "w", torch.as_tensor(label_weights(bins, **vars(method.weights)), dtype=torch.float32)
+        )
+        noise = torch.randn(method.latent_samples, dim, generator=torch.Generator().manual_seed(0))
+        self.register_buffer("noise", noise)
+        self.noise: Tensor
+        self._rows_seen = 0
+        # DistributedDataParallel would overwrite each rank's own sums with those of rank 0.
+        sums = ("sum_count", "sum_reference", "sum_moments")
+        self._ddp_params_and_buffers_to_ignore = [f"smoother.{name}" for name in sums]
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def _rows(self, x: Any) -> tuple[Tensor, Tensor | None, torch.Size]:
+        """Latent rows (N, D) of an input, and the shape that labels for it have."""
+        if isinstance(x, Mapping):
+            features = self.backbone(**x)
+        elif isinstance(x, (tuple, list)):
+            features = self.backbone(*x)
+        else:
+            features = self.backbone(x)
+        shape = features.shape[:-1]
+        # Statistics and likelihoods need float32 whatever precision the backbone ran in.
+        rows = features.reshape(-1, features.shape[-1])
+        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        with torch.autocast(rows.device.type, enabled=False):
+            z_mean, z_var = self.latent(rows)
+        return z_mean, z_var, shape
+
+    def standardize(self, y: Tensor) -> Tensor:
+        """Return labels on the scale the network works on. y: (...) -> (...)"""
+        exact = (in_label_precision(y) - self.bins.location) / self.bins.scale
+        return exact.to(torch.float32 if self.w.dtype != torch.float64 else torch.float64)
+
+    def _in_label_units(self, prediction: Distribution, shape: torch.Size) -> Distribution:
+        exact = prediction.map(lambda p: in_label_precision(p).reshape(shape))
+        return exact.rescale(self.bins.location, self.bins.scale)
+
+    # -- training ------------------------------------------------------------------------------
+
+    def loss(
+        self, x: Any, y: Tensor, sample_weight: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the objective of a batch (VIR:objective) and its parts, detached.
+
+        y and sample_weight: (...), the leading shape of the features.
+        """
+        per_row = self.row_losses(x, y)
+        total = sum(per_row.values(), start=torch.zeros((), device=y.device))
+        weight = None if sample_weight is None else sample_weight.reshape(-1)
+        return weighted_mean(total, weight), {k: v.detach().mean() for k, v in per_row.items()}
+
+    def row_losses(self, x: Any, y: Tensor) -> dict[str, Tensor]:
+        """Return each part of the objective per row, weighted and ready to be added up. (N,) each"""
+        method = self.method
+        z_mean, z_var, shape = self._rows(x)
+        if y.shape != shape:
+            raise ValueError(f"labels have shape {tuple(y.shape)}, the features ask for {tuple(shape)}")
+        y = y.reshape(-1)
+        index, target = self.bins.index(y), self.standardize(y)
+        with torch.autocast(z_mean.device.type, enabled=False):
+            if self.smoother is not None:
+                if self.training and not self.smoother.config.exact:
+                    self._collect(z_mean, z_var, index)
+                z_mean, z_var = self.smoother(z_mean, z_var, index)
+            z = z_mean
+            if z_var is not None and self.training:
+                z = z_mean + z_var.sqrt() * torch.randn_like(z_mean)
+            w = self.w[index]
+            prediction = self.head(z, w if method.reweight in ("pseudo-count", "both") else None)
+            parts = {method.objective: OBJECTIVES[method.objective](prediction, target)}
+            if method.regularizer and isinstance(prediction, NIG):
+                penalty = evidence_regularizer(prediction, target, method.regularizer_form)
+                parts["reg"] = method.regularizer * penalty
+            if method.reweight in ("likelihood", "both"):
+                parts = {name: w * value for name, value in parts.items()}
+            if method.kl and z_var is not None:
+                parts["kl"] = method.kl * latent_kl(z_mean, z_var)
+            if self.decoder is not None and method.recon:
+                parts["recon"] = method.recon * self._reconstruction(z, x)
+        return parts
+
+    def _reconstruction(self, z: Tensor, x: Any) -> Tensor:
+        if hasattr(self.decoder, "nll"):
+            value: Tensor = self.decoder.nll(z, x)
+            return value
+        assert self.decoder is not None
+        return gaussian_reconstruction(x, self.decoder(z))
+
+    def _collect(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> None:
+        assert self.smoother is not None
+        if self._rows_seen >= self.bins.counts.sum() > 0:
+            self.end_epoch()
+        self.smoother.accumulate(z_mean, z_var, index)
+        ranks = torch.distributed.get_world_size() if _distributed() else 1
+        self._rows_seen += index.shape[0] * ranks
+
+    @torch.no_grad()
+    def collect_statistics(self, batches: Iterable[tuple[Any, Tensor]]) -> None:
+        """Replace this epoch's streamed sums by an exact pass over (x, y) batches, without dropout."""
+        if self.smoother is None:
+            return
+        self.smoother.reset()
+        self._rows_seen = 0
+        training = self.training
+        self.eval()
+        for x, y in batches:
+            z_mean, z_var, _ = self._rows(x)
+            self.smoother.accumulate(z_mean, z_var, self.bins.index(y.reshape(-1)))
+            self._rows_seen += y.numel()
+        self.train(training)
+
+    def end_epoch(self) -> None:
+        """Let the latent statistics of the rows seen since the last call take effect."""
+        if self.smoother is not None and self._rows_seen:
+            self.smoother.commit()
+            self._rows_seen = 0
+
+    # -- prediction ----------------------------------------------------------------------------
+
+    def forward(self, x: Any, inference: Inference | None = None) -> Distribution:
+        """Return the predictive distribution of each row's label, in label units. No label is read.
+
+        ``plain`` neither smooths nor weights. ``self`` predicts once, then takes the weight (and,
+        with `recolor`, the statistics) of the predicted label's bin. ``marginal`` averages over
+        the bins that the first prediction finds likely.
+        """
+        mode = inference or self.method.inference
+        if mode not in _CHOICES["inference"]:
+            raise ValueError(f"unknown inference {mode!r}{nearest(mode, _CHOICES['inference'])}")
+        z_mean, z_var, shape = self._rows(x)
+        with torch.autocast(z_mean.device.type, enabled=False):
+            first = self._predict(z_mean, z_var, None)
+            if mode == "self":
+                index = self.bins.index(self._in_label_units(first, first.shape).mean)
+                first = self._predict(z_mean, z_var, index)
+            elif mode == "marginal":
+                first = self._marginal(first, z_mean, z_var)
+            return self._in_label_units(first, shape)
+
+    def _predict(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor | None) -> Distribution:
+        """Prediction for rows, as members of the given bins if any. (N, D), (N,) -> (N,)"""
+        w = None
+        if index is not None:
+            if self.method.reweight in ("pseudo-count", "both"):
+                w = self.w[index]
+            if self.smoother is not None and self.method.recolor:
+                z_mean, z_var = self.smoother(z_mean, z_var, index)
+        if z_var is None or not len(self.noise):
+            prediction: Distribution = self.head(z_mean, w)
+            return prediction
+        # The same noise for every row: neither batch size nor order changes a prediction.
+        return Mixture([self.head(z_mean + z_var.sqrt() * noise, w) for noise in self.noise])
+
+    def _marginal(self, first: Distribution, z_mean: Tensor, z_var: Tensor | None) -> Distribution:
+        widths = torch.as_tensor(np.diff(self.bins.edges) / self.bins.scale).to(z_mean)
+        centers = self.standardize(torch.as_tensor(self.bins.centers, device=z_mean.device))
+        log_mass = widths.log().unsqueeze(-1) - first.nll(centers.to(z_mean).unsqueeze(-1))  # (B, N)
+        top, index = log_mass.topk(min(self.method.top_bins, len(self.bins)), dim=0)  # (K, N)
+        members = index.shape[0]
+        repeated = z_mean.repeat(members, 1)
+        var = None if z_var is None else z_var.repeat(members, 1)
+        prediction = self._predict(repeated, var, index.reshape(-1))  # (K N,)
+        shares = top.softmax(0)
+        if isinstance(prediction, Mixture):  # (S, K N) -> (S K, N)
+            samples = prediction.components.shape[0]
+            components = prediction.components.map(lambda p: p.reshape(samples * members, -1))
+            return Mixture(components, shares.repeat(samples, 1))
+        return Mixture(prediction.map(lambda p: p.reshape(members, -1)), shares)
+
+    # -- state ---------------------------------------------------------------------------------
+
+    def get_extra_state(self) -> Tensor:
+        """Rows seen in the epoch under way, then the edges of the bins, as float64."""
+        return torch.tensor([float(self._rows_seen), *self.bins.edges], dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take up an epoch under way; a state trained on other bins is refused."""
+        edges = state[1:].cpu().numpy()
+        if edges.shape != self.bins.edges.shape or not np.allclose(edges, self.bins.edges):
+            raise ValueError(
+                f"this state was trained with {len(edges) - 1} bins from {edges[0]:g} to {edges[-1]:g}, "
+                f"the model has {len(self.bins)} from {self.bins.edges[0]:g} to "
+                f"{self.bins.edges[-1]:g}: build the model with the same bins"
+            )
+        self._rows_seen = int(state[0])
+
+
+def _distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+PAPER = Method(
+    reweight="pseudo-count",
+    smoothing=SmoothingConfig(),
+    latent="gaussian",
+    head="pseudo-count",
+    head_options={"sharpness": 0.1, "prior": (0.0, 1.0, 1.5, 1.0)},
+    objective="nll",
+    regularizer=0.1,
+    kl=1.0,
+)
+REFERENCE = PAPER.with_options(
+    weights={"form": "reference"},
+    smoothing={"form": "reference", "boundary": "reflect"},
+    head_options={"prior": (0.0, 0.0, 0.3, 0.0)},
+    regularizer=0.01,
+    regularizer_form="reference",
+    kl=0.0,
+)
+DEFAULT = PAPER.with_options(
+    weights={"power": 1.0},
+    reweight="both",
+    head_options={"sharpness": 1.0},
+    kl=1e-3,
+    inference="self",
+)
+PRESETS = {"default": DEFAULT, "paper": PAPER, "reference": REFERENCE}
+
+
+class VIR(TailModel):
+    """Variational imbalanced regression over any backbone that yields features.
+
+    Latents are Gaussian and smoothed over neighbouring label bins, and the head's pseudo-counts are
+    weighted by label rarity; it predicts a Student-t with its variance split in two. `preset` is
+    ``default``, ``paper`` (the paper's text) or ``reference`` (the authors' preview code), and any
+    field of `Method` overrides it.
+
+    >>> bins = LabelBins.from_labels([1, 2, 2, 3, 3, 3])
+    >>> model = VIR(nn.Linear(4, 8), 8, bins)
+    >>> objective, parts = model.loss(torch.zeros(6, 4), torch.tensor([1, 2, 2, 3, 3, 3]))
+    >>> sorted(parts)
+    ['kl', 'nll', 'reg']
+    >>> model.eval()(torch.zeros(2, 4)).mean.shape
+    torch.Size([2])
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        feature_dim: int,
+        bins: LabelBins,
+        *,
+        preset: str = "default",
+        decoder: nn.Module | None = None,
+        **options: Any,
+    ) -> None:
+        if preset not in PRESETS:
+            raise ValueError(f"unknown preset {preset!r}{nearest(preset, PRESETS)}")
+        super().__init__(
+            backbone, feature_dim, bins, PRESETS[preset].with_options(**options), decoder=decoder
+        )

@@ -1,0 +1,582 @@
+"""One training loop for every method, on Lightning Fabric.
+
+`fit(model, train, valid)` trains any model with the interface of `tailwise.model.TailModel`; the
+loop knows nothing about methods. Data that is already tensors takes a fast path: it moves to the
+device once and batches are gathered there by index.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar, cast
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from tailwise.distributions import Distribution, concatenate
+from tailwise.labels import nearest
+from tailwise.metrics import get_metric
+from tailwise.model import TailModel
+
+logger = logging.getLogger(__name__)
+CHECKPOINT_VERSION = 1
+_GUARD_INTERVAL = 50
+T = TypeVar("T")
+
+
+# -- data ------------------------------------------------------------------------------------------
+
+
+def _apply(x: T, function: Callable[[Tensor], Tensor]) -> T:
+    """Apply a function to every tensor of an input: a tensor, or a tuple or mapping of them."""
+    if isinstance(x, Tensor):
+        return cast("T", function(x))
+    if isinstance(x, Mapping):
+        return cast("T", {key: _apply(value, function) for key, value in x.items()})
+    if isinstance(x, (tuple, list)):
+        return cast("T", tuple(_apply(value, function) for value in x))
+    raise TypeError(f"inputs must be tensors, or tuples or mappings of them, not {type(x).__name__}")
+
+
+def _first_tensor(x: Any) -> Tensor:
+    while not isinstance(x, Tensor):
+        x = next(iter(x.values() if isinstance(x, Mapping) else x))
+    return x
+
+
+@dataclass(frozen=True)
+class TensorData:
+    """Inputs and labels held as tensors, batched by index on their own device.
+
+    x is a tensor (N, ...) or a tuple or mapping of such tensors, y is (N, ...).
+    """
+
+    x: Any
+    y: Tensor
+    sample_weight: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        rows = len(_first_tensor(self.x))
+        if rows != len(self.y) or rows == 0:
+            raise ValueError(f"{rows} rows of inputs for {len(self.y)} labels")
+        if self.sample_weight is not None and self.sample_weight.shape != self.y.shape:
+            raise ValueError("sample_weight must have the shape of the labels")
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def to(self, device: torch.device) -> TensorData:
+        """Move to a device."""
+        weight = None if self.sample_weight is None else self.sample_weight.to(device)
+        return TensorData(_apply(self.x, lambda t: t.to(device)), self.y.to(device), weight)
+
+    def rows(self, index: Tensor) -> Batch:
+        """Gather a batch by row numbers. index: (n,)"""
+        weight = None if self.sample_weight is None else self.sample_weight[index]
+        return Batch(_apply(self.x, lambda t: t[index]), self.y[index], weight, index)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch on the device; `rows` are its row numbers in the training data, where known."""
+
+    x: Any
+    y: Tensor
+    sample_weight: Tensor | None = None
+    rows: Tensor | None = None
+
+
+Data = TensorData | tuple[Any, Tensor] | Iterable[Any]
+
+
+def _as_data(data: Data) -> TensorData | Iterable[Any]:
+    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], Tensor):
+        return TensorData(*data)
+    return cast("TensorData | Iterable[Any]", data)
+
+
+def _batches(
+    data: TensorData | Iterable[Any],
+    size: int,
+    fabric: Fabric,
+    shuffle: torch.Generator | None = None,
+) -> Iterator[Batch]:
+    if not isinstance(data, TensorData):
+        for x, y, *weight in data:
+            x = _apply(x, lambda t: t.to(fabric.device))
+            yield Batch(x, y.to(fabric.device), weight[0].to(fabric.device) if weight else None)
+        return
+    rows = len(data)
+    if shuffle is None:
+        order = torch.arange(rows, device=data.y.device)
+    else:
+        # Every rank draws the same order and takes its own equal share of it.
+        share = -(-rows // fabric.world_size)
+        order = torch.randperm(rows, generator=shuffle)
+        order = order.repeat(2)[fabric.global_rank * share :][:share].to(data.y.device)
+    for start in range(0, len(order), size):
+        yield data.rows(order[start : start + size])
+
+
+# -- configuration -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How to train; the same for every method of a comparison."""
+
+    epochs: int = 100
+    batch_size: int = 256
+    lr: float = 1e-3
+    weight_decay: float = 1e-4
+    optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
+    schedule: Literal["constant", "cosine", "step"] = "constant"
+    warmup: float = 0.0
+    """Epochs over which the learning rate rises from 0."""
+    milestones: tuple[float, ...] = (60, 90)
+    """Epochs at which ``schedule="step"`` multiplies the learning rate by `decay`."""
+    decay: float = 0.1
+    clip_norm: float | None = 5.0
+    precision: Literal["fp32", "bf16"] = "fp32"
+    monitor: str = "balanced_mae"
+    """Validation metric that early stopping and the best weights go by; see `tailwise.metrics`."""
+    patience: int | None = 20
+    """Epochs without improvement before training stops; None trains to the end."""
+    restore_best: bool = True
+    seed: int = 0
+    accelerator: str = "auto"
+    devices: int = 1
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("optimizer", ("adam", "adamw", "sgd")),
+            ("schedule", tuple(SCHEDULES)),
+            ("precision", ("fp32", "bf16")),
+        ):
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(f"unknown {name} {value!r}{nearest(str(value), choices)}")
+        for name in ("epochs", "batch_size", "lr"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)!r}")
+        get_metric(self.monitor)
+
+
+def _constant(epoch: float, config: TrainConfig) -> float:
+    return 1.0
+
+
+def _cosine(epoch: float, config: TrainConfig) -> float:
+    return 0.5 * (1 + math.cos(math.pi * min(epoch / config.epochs, 1.0)))
+
+
+def _step(epoch: float, config: TrainConfig) -> float:
+    return config.decay ** sum(epoch >= milestone for milestone in config.milestones)
+
+
+SCHEDULES: dict[str, Callable[[float, TrainConfig], float]] = {
+    "constant": _constant,
+    "cosine": _cosine,
+    "step": _step,
+}
+
+
+def learning_rate(epoch: float, config: TrainConfig) -> float:
+    """Return the learning rate at a (fractional) epoch.
+
+    >>> [learning_rate(e, TrainConfig(lr=1.0, schedule="step")) for e in (0, 60)]
+    [1.0, 0.1]
+    """
+    warm = min((epoch + 1e-9) / config.warmup, 1.0) if config.warmup else 1.0
+    return config.lr * warm * SCHEDULES[config.schedule](epoch, config)
+
+
+def _optimizer(model: TailModel, config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    fused = device.type == "cuda"
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(
+            parameters, config.lr, momentum=0.9, weight_decay=config.weight_decay, fused=fused
+        )
+    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+    return kind(parameters, config.lr, weight_decay=config.weight_decay, fused=fused)
+
+
+# -- what comes back ---------------------------------------------------------------------------
+
+
+@dataclass
+class FitResult:
+    """What training did: one row of figures per epoch, and which epoch's weights the model has."""
+
+    history: list[dict[str, float]] = field(default_factory=list)
+    monitor: str = ""
+    best_epoch: int = 0
+    best_score: float = math.nan
+    stopped_early: bool = False
+
+
+class NonFiniteLossError(RuntimeError):
+    """Training met a loss or gradient that is not a number; the weights are those before that step."""
+
+    def __init__(self, message: str, *, epoch: int, step: int, rows: list[int]) -> None:
+        super().__init__(message)
+        self.epoch, self.step, self.rows = epoch, step, rows
+
+
+class Progress(Protocol):
+    """Shows how training goes."""
+
+    def update(self, row: dict[str, float], best_epoch: int) -> None:
+        """Take the figures of an epoch that ended."""
+
+
+class _LogProgress:
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config
+
+    def update(self, row: dict[str, float], best_epoch: int) -> None:
+        logger.info("%s", _progress_line(row, best_epoch, self.config))
+
+
+class _BarProgress:
+    def __init__(self, config: TrainConfig, bar: Any) -> None:
+        self.config, self.bar = config, bar
+        self.task = bar.add_task("training", total=config.epochs)
+
+    def update(self, row: dict[str, float], best_epoch: int) -> None:
+        text = _progress_line(row, best_epoch, self.config)
+        self.bar.update(self.task, completed=row["epoch"], description=text)
+
+
+def _progress_line(row: dict[str, float], best_epoch: int, config: TrainConfig) -> str:
+    text = f"epoch {int(row['epoch'])}/{config.epochs}  loss {row['loss']:.4g}"
+    if config.monitor in row:
+        text += f"  {config.monitor.replace('_', ' ')} {row[config.monitor]:.4g} (best: {best_epoch})"
+    return text
+
+
+def _progress_display(show: bool | None, config: TrainConfig) -> tuple[AbstractContextManager[Any], Progress]:
+    """A bar on a terminal; plain log lines elsewhere, or where rich is not installed."""
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    except ImportError:
+        return nullcontext(), _LogProgress(config)
+    console = Console(stderr=True)
+    if not (console.is_terminal if show is None else show):
+        return nullcontext(), _LogProgress(config)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+    return bar, _BarProgress(config, bar)
+
+
+# -- the loop ------------------------------------------------------------------------------------
+
+
+def fit(
+    model: TailModel,
+    train: Data,
+    valid: Data | None = None,
+    config: TrainConfig | None = None,
+    *,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> FitResult:
+    """Train a model in place and return the history.
+
+    `train` and `valid` are ``(x, y)`` tensors, a `TensorData`, or an iterable of ``(x, y)`` batches
+    such as a `DataLoader`. With `valid`, the weights of the epoch with the best `monitor` are
+    kept. With `checkpoint`, the state is saved there after every epoch, and a file that exists
+    is taken up where it stopped: the numbers are those of a run that was never interrupted.
+    Seeds act inside only; the caller's random state is left alone.
+    """
+    config = config or TrainConfig()
+    fabric = Fabric(
+        accelerator=config.accelerator,
+        devices=config.devices,
+        precision="bf16-mixed" if config.precision == "bf16" else "32-true",
+    )
+    fabric.launch()
+    cuda = [fabric.device] if fabric.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        torch.manual_seed(config.seed + fabric.global_rank)
+        loop = _Loop(model, train, valid, config, fabric, checkpoint)
+        display, shown = _progress_display(progress, config)
+        with display:
+            return loop.run(shown)
+
+
+class _Loop:
+    def __init__(
+        self,
+        model: TailModel,
+        train: Data,
+        valid: Data | None,
+        config: TrainConfig,
+        fabric: Fabric,
+        checkpoint: str | os.PathLike[str] | None,
+    ) -> None:
+        self.model, self.config, self.fabric = model, config, fabric
+        self.train, self.valid = self._placed(train), None if valid is None else self._placed(valid)
+        self.checkpoint = None if checkpoint is None else Path(checkpoint)
+        self.metric = get_metric(config.monitor)
+        fabric.to_device(model)
+        optimizer = _optimizer(model, config, fabric.device)
+        self.wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
+        self.wrapped.mark_forward_method("loss")
+        self.optimizer = cast("torch.optim.Optimizer", wrapped_optimizer)
+        self.raw_optimizer = optimizer
+        self.shuffle = torch.Generator().manual_seed(config.seed)
+        self.result = FitResult(monitor=config.monitor)
+        self.best_loss, self.best_state = math.inf, None
+        self.start = 0
+        # The first bad step of the epoch, kept on the device: reading it every step would stall it.
+        self.bad_step = torch.full((), -1, device=fabric.device)
+        if self.checkpoint is not None and self.checkpoint.exists():
+            self._load()
+
+    def _placed(self, data: Data) -> TensorData | Iterable[Any]:
+        ready = _as_data(data)
+        if isinstance(ready, TensorData):
+            return ready.to(self.fabric.device)
+        if isinstance(ready, DataLoader):
+            return cast("Iterable[Any]", self.fabric.setup_dataloaders(ready))
+        return ready
+
+    def run(self, progress: Progress) -> FitResult:
+        result, config = self.result, self.config
+        for epoch in range(self.start, config.epochs):
+            if result.stopped_early:
+                break
+            began = time.perf_counter()
+            row = {"epoch": float(epoch + 1), **self._train_epoch(epoch)}
+            if self.valid is not None:
+                row[config.monitor] = self._validate()
+                self._keep_best(epoch, row[config.monitor])
+            row["seconds"] = time.perf_counter() - began
+            result.history.append(row)
+            if config.patience is not None and self.valid is not None:
+                result.stopped_early = epoch + 1 - result.best_epoch >= config.patience
+            if self.checkpoint is not None:
+                self._save(epoch + 1)
+            progress.update(row, result.best_epoch)
+        if self.best_state is not None and config.restore_best:
+            self.model.load_state_dict(self.best_state)
+        else:
+            result.best_epoch = result.best_epoch or len(result.history)
+        self.model.eval()
+        return result
+
+    def _train_epoch(self, epoch: int) -> dict[str, float]:
+        self.model.train()
+        steps, rows, total = 0, 0, torch.zeros((), device=self.fabric.device)
+        parts: dict[str, Tensor] = {}
+        length = self._steps_per_epoch()
+        recent: list[Batch] = []
+        for batch in _batches(self.train, self.config.batch_size, self.fabric, self.shuffle):
+            for group in self.optimizer.param_groups:
+                group["lr"] = learning_rate(epoch + steps / length if length else epoch, self.config)
+            loss, now = self.wrapped.loss(batch.x, batch.y, batch.sample_weight)
+            self.optimizer.zero_grad()
+            self.fabric.backward(loss)
+            recent = [*recent[-_GUARD_INTERVAL:], batch]
+            self._guarded_step(loss.detach(), epoch, steps, recent)
+            share = len(batch.y)
+            rows, steps = rows + share, steps + 1
+            total = total + loss.detach() * share
+            for name, value in now.items():
+                parts[name] = parts.get(name, torch.zeros_like(value)) + value * share
+        self._raise_if_bad(epoch, steps, recent)
+        if steps == 0:
+            raise ValueError("the training data gave no batch: is the loader empty?")
+        smoother = self.model.smoother
+        if smoother is not None and smoother.config.exact:
+            batches = _batches(self.train, 4 * self.config.batch_size, self.fabric)
+            with self.fabric.autocast():
+                self.model.collect_statistics((batch.x, batch.y) for batch in batches)
+        self.model.end_epoch()
+        figures = {"loss": total, **{f"loss/{name}": value for name, value in parts.items()}}
+        return {name: float(value) / rows for name, value in figures.items()}
+
+    def _steps_per_epoch(self) -> int | None:
+        if isinstance(self.train, TensorData):
+            return -(-len(self.train) // (self.config.batch_size * self.fabric.world_size))
+        return len(self.train) if hasattr(self.train, "__len__") else None
+
+    def _guarded_step(self, loss: Tensor, epoch: int, step: int, recent: list[Batch]) -> None:
+        """Step the optimiser unless the loss or a gradient is not finite, without waiting for a GPU."""
+        limit = self.config.clip_norm or math.inf
+        grads = [p for p in self.model.parameters() if p.grad is not None]
+        norm = torch.nn.utils.clip_grad_norm_(grads, limit, foreach=True)
+        bad = ~(torch.isfinite(loss) & torch.isfinite(norm))
+        self.bad_step = torch.where(bad & (self.bad_step < 0), step, self.bad_step)
+        if self.fabric.device.type == "cuda":
+            # Fused optimisers skip the step on the device where this flag is set, as for a GradScaler.
+            cast("Any", self.raw_optimizer).found_inf = bad.float()
+            cast("Any", self.raw_optimizer).grad_scale = None
+            if (step + 1) % _GUARD_INTERVAL == 0:
+                self._raise_if_bad(epoch, step + 1, recent)
+        else:
+            self._raise_if_bad(epoch, step + 1, recent)
+        self.optimizer.step()
+
+    def _raise_if_bad(self, epoch: int, steps: int, recent: list[Batch]) -> None:
+        bad = int(self.bad_step)
+        if bad < 0:
+            return
+        self.bad_step.fill_(-1)
+        batch = recent[bad - steps] if bad - steps >= -len(recent) else recent[0]
+        raise _diagnosis(self.model, batch, epoch, bad)
+
+    @torch.no_grad()
+    def _validate(self) -> float:
+        assert self.valid is not None
+        prediction, y = _predict(self.model, self.valid, 4 * self.config.batch_size, self.fabric)
+        return self.metric(prediction, y, self.model.bins)
+
+    def _keep_best(self, epoch: int, score: float) -> None:
+        loss = self.metric.loss(score)
+        if loss < self.best_loss or self.result.best_epoch == 0:
+            self.best_loss = loss
+            self.result.best_epoch, self.result.best_score = epoch + 1, score
+            if self.config.restore_best:
+                self.best_state = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+
+    # -- checkpoints -------------------------------------------------------------------------
+
+    def _save(self, epoch: int) -> None:
+        cuda = self.fabric.device.type == "cuda"
+        state = {
+            "version": CHECKPOINT_VERSION,
+            "epoch": epoch,
+            "config": asdict(self.config),
+            "model": self.model.state_dict(),
+            "optimizer": self.raw_optimizer.state_dict(),
+            "best": {"loss": self.best_loss, "state": self.best_state},
+            "result": asdict(self.result),
+            "random": {
+                "cpu": torch.get_rng_state(),
+                "shuffle": self.shuffle.get_state(),
+                "cuda": torch.cuda.get_rng_state(self.fabric.device) if cuda else None,
+            },
+        }
+        if self.fabric.is_global_zero:
+            assert self.checkpoint is not None
+            write_atomically(self.checkpoint, lambda path: torch.save(state, path))
+
+    def _load(self) -> None:
+        assert self.checkpoint is not None
+        try:
+            state = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
+            found = state["version"], state["config"]
+        except Exception as error:
+            raise ValueError(
+                f"{self.checkpoint} is not a checkpoint of tailwise ({type(error).__name__}); "
+                "delete it or name another file"
+            ) from error
+        if found[0] != CHECKPOINT_VERSION:
+            raise ValueError(f"{self.checkpoint} has checkpoint version {found[0]}, not {CHECKPOINT_VERSION}")
+        free = {"epochs", "patience", "accelerator", "devices"}
+        for f in fields(self.config):
+            if f.name not in free and found[1].get(f.name) != getattr(self.config, f.name):
+                raise ValueError(
+                    f"{self.checkpoint} was trained with {f.name}={found[1].get(f.name)!r}, not "
+                    f"{getattr(self.config, f.name)!r}: resume with the same settings or start afresh"
+                )
+        self.model.load_state_dict(state["model"])
+        self.raw_optimizer.load_state_dict(state["optimizer"])
+        self.start, self.result = state["epoch"], FitResult(**state["result"])
+        self.best_loss, self.best_state = state["best"]["loss"], state["best"]["state"]
+        torch.set_rng_state(state["random"]["cpu"])
+        self.shuffle.set_state(state["random"]["shuffle"])
+        if state["random"]["cuda"] is not None and self.fabric.device.type == "cuda":
+            torch.cuda.set_rng_state(state["random"]["cuda"], self.fabric.device)
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file beside its place and move it there, so that no reader ever sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        write(Path(name))
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+@torch.no_grad()
+def _diagnosis(model: TailModel, batch: Batch, epoch: int, step: int) -> NonFiniteLossError:
+    """Find out which rows of a batch spoil the loss, and say what to do about them."""
+    per_row = model.row_losses(batch.x, batch.y)
+    names = [name for name, value in per_row.items() if not torch.isfinite(value).all()]
+    bad_loss = ~torch.stack([torch.isfinite(v).reshape(-1) for v in per_row.values()]).all(0)
+    bad_label = ~torch.isfinite(batch.y.reshape(-1))
+    bad_input = ~torch.isfinite(_first_tensor(batch.x).flatten(1).float()).all(1)
+    numbers = torch.arange(len(batch.y)) if batch.rows is None else batch.rows.cpu()
+    where = "rows of the batch" if batch.rows is None else "training rows"
+
+    def listed(mask: Tensor) -> list[int]:
+        per_sample = mask.reshape(len(batch.y), -1).any(1).cpu()
+        return [int(n) for n in numbers[per_sample]]
+
+    message = f"the loss is not finite in epoch {epoch + 1}, step {step + 1}"
+    if names:
+        message += f" (part: {', '.join(names)})"
+    rows = listed(bad_loss)
+    if bad_label.any():
+        rows, cause = listed(bad_label), "their labels are not finite; drop or fill them"
+    elif bad_input.any():
+        rows, cause = listed(bad_input), "their inputs are not finite; impute or drop them"
+    elif rows:
+        cause = "inputs and labels are finite; lower the learning rate, or set clip_norm"
+    else:
+        cause = "each loss is finite but a gradient is not; lower the learning rate, or set clip_norm"
+    shown = ", ".join(map(str, rows[:5])) + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
+    message += f"; {where} {shown}: {cause}" if rows else f": {cause}"
+    return NonFiniteLossError(message, epoch=epoch + 1, step=step + 1, rows=rows)
+
+
+# -- prediction ----------------------------------------------------------------------------------
+
+
+def _predict(
+    model: TailModel, data: TensorData | Iterable[Any], batch_size: int, fabric: Fabric
+) -> tuple[Distribution, Tensor]:
+    model.eval()
+    predictions, labels = [], []
+    with torch.inference_mode(), fabric.autocast():
+        for batch in _batches(data, batch_size, fabric):
+            predictions.append(model(batch.x).map(lambda p: p.cpu()))
+            labels.append(batch.y.cpu())
+    return concatenate(predictions), torch.cat(labels)
+
+
+@torch.inference_mode()
+def predict(model: TailModel, x: Any, batch_size: int = 4096) -> Distribution:
+    """Predict all rows of an input in batches on the model's device; the result is on the CPU."""
+    training, device = model.training, model.w.device
+    model.eval()
+    predictions = []
+    for start in range(0, len(_first_tensor(x)), batch_size):
+        batch = _apply(x, lambda t: t[start : start + batch_size].to(device))  # noqa: B023
+        predictions.append(model(batch).map(lambda p: p.cpu()))
+    model.train(training)
+    return concatenate(predictions)

@@ -1,0 +1,127 @@
+"""Splits: disjoint, covering, balanced, the same for the same seed."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailwise import LabelBins
+from tailwise.data import balanced_split, load_abalone, random_split
+
+labels = st.one_of(
+    st.lists(st.integers(-5, 40), min_size=1, max_size=300),
+    st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=300),
+)
+
+
+def assert_covers(split, n):
+    parts = [split.train, split.valid, split.test]
+    assert all(part.dtype == np.int64 for part in parts)
+    assert all((np.diff(part) > 0).all() for part in parts)
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(n))
+
+
+def assert_same(first, second):
+    for part in ("train", "valid", "test"):
+        np.testing.assert_array_equal(getattr(first, part), getattr(second, part))
+
+
+@given(y=labels, per_bin=st.integers(0, 30), seed=st.integers(0, 2**32))
+def test_balanced_split_keeps_its_rule_in_every_bin(y, per_bin, seed):
+    bins = LabelBins.from_labels(y)
+    split = balanced_split(y, bins=bins, per_bin=per_bin, seed=seed)
+    assert_covers(split, len(y))
+    train, valid, test = (
+        np.bincount(bins.index(np.asarray(y)[part]), minlength=len(bins))
+        for part in (split.train, split.valid, split.test)
+    )
+    np.testing.assert_array_equal(valid, np.minimum(per_bin, bins.counts // 3))
+    np.testing.assert_array_equal(valid, test)
+    assert (train >= -(-bins.counts // 3)).all()
+    assert ((train > 0) == (bins.counts > 0)).all()
+
+
+@given(y=labels, seed=st.integers(0, 2**32))
+def test_balanced_split_is_decided_by_the_seed(y, seed):
+    assert_same(balanced_split(y, seed=seed), balanced_split(np.asarray(y), seed=seed))
+
+
+def test_another_seed_gives_another_split():
+    y = np.repeat(np.arange(10), 50)
+    first, second = balanced_split(y, seed=0), balanced_split(y, seed=1)
+    assert not np.array_equal(first.test, second.test)
+
+
+def test_every_row_of_a_bin_is_as_likely_to_be_tested():
+    y = np.zeros(30)
+    tested = np.zeros(30)
+    for seed in range(400):
+        tested[balanced_split(y, per_bin=10, seed=seed).test] += 1
+    # Binomial(400, 1/3): mean 133, standard deviation 9.4.
+    assert np.abs(tested - 400 / 3).max() < 5 * 9.4
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_bins_of_one_or_two_rows_are_only_trained_on(n):
+    split = balanced_split([3.5] * n)
+    assert_covers(split, n)
+    assert (len(split.train), len(split.valid), len(split.test)) == (n, 0, 0)
+
+
+def test_a_single_bin_is_split_like_any_other():
+    split = balanced_split([7] * 9, per_bin=20)
+    assert (len(split.train), len(split.valid), len(split.test)) == (3, 3, 3)
+
+
+def test_given_bins_and_tensors_are_respected():
+    y = torch.arange(12.0)
+    bins = LabelBins.from_labels(y, edges=[0, 6, 12])
+    split = balanced_split(y, bins=bins, per_bin=1)
+    assert_covers(split, 12)
+    assert len(split.valid) == len(split.test) == 2
+    assert_same(split, balanced_split(y.numpy(), bins=bins, per_bin=1))
+
+
+def test_abalone_test_part_is_balanced_and_training_part_is_not():
+    rings = load_abalone()["Rings"].to_numpy()
+    split = balanced_split(rings, per_bin=20, seed=0)
+    tested, trained = (np.bincount(rings[part], minlength=30) for part in (split.test, split.train))
+    np.testing.assert_array_equal(tested[5:16], 20)
+    assert trained.max() > 600
+    assert (trained[np.unique(rings)] >= 1).all()
+
+
+@pytest.mark.parametrize("per_bin", [-1, 2.5])
+def test_a_wrong_per_bin_is_named(per_bin):
+    with pytest.raises(ValueError, match=r"per_bin must be a whole number of at least 0"):
+        balanced_split([1, 2, 3], per_bin=per_bin)
+
+
+def test_a_missing_label_is_named_by_its_row():
+    with pytest.raises(ValueError, match="row 1"):
+        balanced_split([1.0, float("nan"), 2.0])
+
+
+@given(n=st.integers(1, 400), valid=st.floats(0, 0.49), test=st.floats(0, 0.49), seed=st.integers(0))
+def test_random_split_has_the_shares_asked_for(n, valid, test, seed):
+    split = random_split(n, valid=valid, test=test, seed=seed)
+    assert_covers(split, n)
+    assert len(split.train) >= 1
+    assert abs(len(split.valid) - valid * n) <= 1
+    assert abs(len(split.test) - test * n) <= 1
+    assert_same(split, random_split(n, valid=valid, test=test, seed=seed))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n": 0}, "n must be a whole number of at least 1"),
+        ({"n": 5, "valid": 1.0}, "valid is a share of the rows"),
+        ({"n": 5, "test": -0.1}, "test is a share of the rows"),
+        ({"n": 5, "valid": 0.5, "test": 0.5}, "leave no rows for training"),
+    ],
+)
+def test_random_split_says_what_is_wrong(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        random_split(**arguments)

@@ -1,0 +1,808 @@
+"""Label bins, kernels, smoothed density and importance weights, checked from the specification.
+
+The oracles are plain loops over labels and numbers a reader can derive by hand (VIR:bins, VIR:kernel, VIR:density,
+VIR:weight); none of them reads the implementation.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.ndimage import convolve1d, gaussian_filter1d
+
+from tailwise.labels import LabelBins, kernel_matrix, kernel_window, label_weights, smoothed_density
+
+KERNELS = ("gaussian", "laplacian", "triangular")
+law = settings(deadline=None, derandomize=True, max_examples=80)
+
+
+def labels_with_counts(counts: list[int], start: int = 0) -> NDArray[np.float64]:
+    """Integer labels start, start + 1, ... with the given number of each."""
+    return np.repeat(np.arange(start, start + len(counts)), counts).astype(np.float64)
+
+
+def skewed(seed: int, size: int = 400) -> NDArray[np.float64]:
+    """A continuous, skewed label sample without ties."""
+    return np.random.default_rng(seed).gamma(2.0, 1.0, size)
+
+
+def off_the_edges(y: NDArray[np.float64], bins: LabelBins) -> NDArray[np.bool_]:
+    """Labels further from every inner edge than the allowance for float32 rounding (at most 1% of a bin)."""
+    distance = np.abs(y[:, None] - bins.edges[None, 1:-1]).min(axis=1)
+    return np.asarray(distance > 0.02 * np.diff(bins.edges).min())
+
+
+# ---------------------------------------------------------------- which bins are chosen
+
+
+def test_integers_get_unit_bins_centred_on_the_integers() -> None:
+    bins = LabelBins.from_labels([3, 3, 4, 7])
+    np.testing.assert_array_equal(bins.edges, [2.5, 3.5, 4.5, 5.5, 6.5, 7.5])
+    np.testing.assert_array_equal(bins.centers, [3, 4, 5, 6, 7])
+    np.testing.assert_array_equal(bins.counts, [2, 1, 0, 0, 1])
+    assert len(bins) == 5
+    assert bins.edges.dtype == np.float64
+    assert bins.counts.dtype == np.int64
+
+
+def test_negative_integers() -> None:
+    bins = LabelBins.from_labels([-3, -1, -1, 0, 2, 1])
+    np.testing.assert_array_equal(bins.centers, [-3, -2, -1, 0, 1, 2])
+    np.testing.assert_array_equal(bins.counts, [1, 0, 2, 1, 1, 1])
+    np.testing.assert_array_equal(bins.index(np.array([-3, -2, -1, 0, 1, 2])), np.arange(6))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.int8, np.uint8, np.uint64, np.float32, np.float64, np.float16])
+def test_integer_labels_are_recognised_in_any_dtype(dtype: type) -> None:
+    values = np.array([0, 1, 2, 3, 3, 9, 9, 30], dtype=dtype)
+    bins = LabelBins.from_labels(values)
+    np.testing.assert_array_equal(bins.centers, np.arange(31))
+    np.testing.assert_array_equal(bins.index(values), [0, 1, 2, 3, 3, 9, 9, 30])
+
+
+def test_lists_tensors_and_series_give_the_same_bins() -> None:
+    values = [1.0, 2.0, 2.0, 5.0, 8.0, 9.0]
+    expected = LabelBins.from_labels(np.array(values))
+    tensors = [torch.tensor(values, dtype=dtype) for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.int64)]
+    for other in (values, tuple(values), np.array(values)[:, None], *tensors):
+        bins = LabelBins.from_labels(other)
+        np.testing.assert_array_equal(bins.edges, expected.edges)
+        np.testing.assert_array_equal(bins.counts, expected.counts)
+    leaf = torch.tensor(values, requires_grad=True)
+    np.testing.assert_array_equal(LabelBins.from_labels(leaf).counts, expected.counts)
+
+
+def test_a_series_with_a_shuffled_index_is_read_by_position() -> None:
+    pandas = pytest.importorskip("pandas")
+    series = pandas.Series([1, 2, 2, 5], index=[7, 3, 0, 11])
+    bins = LabelBins.from_labels(series)
+    np.testing.assert_array_equal(bins.counts, [1, 2, 0, 0, 1])
+    np.testing.assert_array_equal(bins.index(series), [0, 1, 1, 4])
+
+
+def test_coarse_lattice_gets_one_bin_per_point() -> None:
+    steps = np.array([1, 2, 2, 3, 5, 6, 9])
+    bins = LabelBins.from_labels(1000 * steps - 5)
+    np.testing.assert_allclose(bins.centers, 1000 * np.arange(1, 10) - 5, rtol=1e-12)
+    np.testing.assert_array_equal(bins.counts, [1, 2, 1, 0, 1, 1, 0, 0, 1])
+
+
+@pytest.mark.parametrize("step", [0.5, 0.25, 0.1, 0.2, 0.05])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_fine_lattice_gets_one_bin_per_point(step: float, dtype: type) -> None:
+    steps = np.array([0, 1, 2, 2, 3, 4, 6, 7, 7, 7, 20])
+    bins = LabelBins.from_labels((steps * step).astype(dtype))
+    assert len(bins) == 21
+    np.testing.assert_allclose(bins.centers, np.arange(21) * step, atol=1e-5 * step)
+    np.testing.assert_array_equal(bins.counts, np.bincount(steps))
+
+
+def test_few_distinct_integers_use_unit_bins() -> None:
+    bins = LabelBins.from_labels([0, 0, 10, 199])
+    np.testing.assert_array_equal(bins.centers, np.arange(200))
+    assert len(LabelBins.from_labels([0, 0, 10, 1000])) <= 100
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wide_ranging_integers_do_not_get_a_bin_each(seed: int) -> None:
+    values = np.floor(np.random.default_rng(seed).pareto(1.0, 3000) * 50)
+    assert values.max() > 10_000
+    bins = LabelBins.from_labels(values)
+    assert 10 <= len(bins) <= 100
+    assert bins.counts.sum() == 3000
+
+
+@pytest.mark.parametrize(("size", "seed"), [(300, 0), (1000, 1), (5000, 2)])
+def test_continuous_labels_follow_freedman_diaconis(size: int, seed: int) -> None:
+    y = np.random.default_rng(seed).normal(size=size)
+    lower, upper = np.quantile(y, [0.25, 0.75])
+    expected = (y.max() - y.min()) / (2 * (upper - lower) * size ** (-1 / 3))
+    bins = LabelBins.from_labels(y)
+    assert 10 < expected < 100
+    assert abs(len(bins) - expected) <= 1
+    np.testing.assert_allclose(bins.edges, np.linspace(y.min(), y.max(), len(bins) + 1), rtol=1e-9, atol=1e-12)
+
+
+def test_number_of_bins_is_between_ten_and_a_hundred() -> None:
+    uniform = np.random.default_rng(0).uniform(size=60)
+    assert len(LabelBins.from_labels(uniform)) == 10
+    cauchy = np.random.default_rng(0).standard_cauchy(5000)
+    assert len(LabelBins.from_labels(cauchy)) == 100
+
+
+def test_zero_inflated_labels() -> None:
+    rng = np.random.default_rng(0)
+    y = np.concatenate([np.zeros(900), rng.exponential(1.0, 100)])
+    bins = LabelBins.from_labels(y)
+    assert 10 <= len(bins) <= 100
+    assert bins.counts.sum() == 1000
+    assert bins.counts[0] >= 900
+    assert np.all(np.isfinite(label_weights(bins)))
+    assert label_weights(bins)[0] == label_weights(bins).min()
+
+
+def test_tied_labels_share_a_bin() -> None:
+    y = np.repeat(np.random.default_rng(1).normal(size=30), 7)
+    bins = LabelBins.from_labels(y)
+    assert len(set(zip(y, bins.index(y), strict=True))) == 30
+    assert np.all(bins.counts % 7 == 0)
+
+
+@pytest.mark.parametrize("value", [0.0, 5.0, -3.25, 1e-9, -1e9, 0.1, 1e17, 1e-300, 1e300])
+def test_single_label_value_gets_one_bin_that_contains_it(value: float) -> None:
+    bins = LabelBins.from_labels(np.full(4, value))
+    assert len(bins) == 1
+    np.testing.assert_array_equal(bins.counts, [4])
+    assert bins.edges[0] <= value <= bins.edges[1]
+    assert bins.edges[0] < bins.edges[1]
+    assert np.all(np.isfinite(bins.edges))
+    assert np.all(np.isfinite(bins.centers))
+    np.testing.assert_array_equal(bins.index(np.array([value, value - 100, value + 100])), [0, 0, 0])
+    np.testing.assert_allclose(label_weights(bins), [1.0])
+
+
+def test_one_sample() -> None:
+    bins = LabelBins.from_labels([3.7])
+    assert len(bins) == 1
+    np.testing.assert_array_equal(bins.counts, [1])
+    assert isinstance(bins.explain(), str)
+
+
+@pytest.mark.parametrize("value", [2.0, 0.3])
+def test_single_label_value_with_an_explicit_choice(value: float) -> None:
+    by_count = LabelBins.from_labels([value, value], count=5)
+    assert by_count.counts.sum() == 2
+    assert np.all(np.diff(by_count.edges) > 0)
+    by_width = LabelBins.from_labels([value, value], width=0.5)
+    assert by_width.counts.sum() == 2
+    assert np.all(np.diff(by_width.edges) > 0)
+
+
+# ---------------------------------------------------------------- explicit choices win
+
+
+def test_width_starts_at_the_minimum_and_covers_the_maximum() -> None:
+    bins = LabelBins.from_labels([1.0, 2.0, 5.2, 8.1], width=2.5)
+    np.testing.assert_allclose(bins.edges, [1.0, 3.5, 6.0, 8.5])
+    np.testing.assert_array_equal(bins.counts, [2, 1, 1])
+
+
+def test_width_that_divides_the_range_adds_no_bin() -> None:
+    bins = LabelBins.from_labels(np.arange(51) / 10, width=0.1)  # the layout of STS-B-DIR
+    assert len(bins) == 50
+    np.testing.assert_allclose(bins.edges, np.arange(51) / 10, atol=1e-12)
+    np.testing.assert_array_equal(bins.counts, [1] * 49 + [2])
+
+
+def test_count_divides_the_range() -> None:
+    bins = LabelBins.from_labels([0, 1, 2, 10], count=4)
+    np.testing.assert_allclose(bins.edges, [0, 2.5, 5, 7.5, 10])
+    np.testing.assert_array_equal(bins.counts, [3, 0, 0, 1])
+
+
+def test_edges_are_used_as_given() -> None:
+    bins = LabelBins.from_labels([0.5, 1.0, 9.0, -4.0, 99.0], edges=[0, 1, 10, 11])
+    np.testing.assert_array_equal(bins.edges, [0, 1, 10, 11])
+    np.testing.assert_array_equal(bins.centers, [0.5, 5.5, 10.5])
+    np.testing.assert_array_equal(bins.counts, [2, 2, 1])  # labels outside are clipped, none is lost
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"width": 1.0, "count": 3},
+        {"width": 1.0, "edges": [0, 1, 2]},
+        {"count": 2, "edges": [0, 1, 2]},
+        {"width": 1.0, "count": 2, "edges": [0, 1, 2]},
+    ],
+)
+def test_only_one_choice_at_a_time(choice: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"width|count|edges"):
+        LabelBins.from_labels([0, 1, 2], **choice)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"width": 0.0},
+        {"width": -1.0},
+        {"width": math.nan},
+        {"width": math.inf},
+        {"width": 1e-12},
+        {"count": 0},
+        {"count": -3},
+        {"edges": [0, 1, 1, 2]},
+        {"edges": [2, 1, 0]},
+        {"edges": [1]},
+        {"edges": []},
+        {"edges": [0, math.nan, 2]},
+    ],
+)
+def test_impossible_choices_are_errors_that_name_the_argument(choice: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(choice))):
+        LabelBins.from_labels([0.0, 1.0, 2.0], **choice)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_non_finite_labels_are_reported_by_row(bad: float) -> None:
+    values = [1.0] * 17 + [bad] + [2.0] * 5
+    for y in (values, np.array(values), torch.tensor(values)):
+        with pytest.raises(ValueError, match=r"\b17\b"):
+            LabelBins.from_labels(y)
+
+
+def test_labels_that_are_not_numbers_are_an_error() -> None:
+    with pytest.raises(ValueError, match="numbers"):
+        LabelBins.from_labels(["young", "old"])
+
+
+def test_no_labels_is_an_error() -> None:
+    for empty in ([], np.array([]), torch.tensor([])):
+        with pytest.raises(ValueError, match=r"(?i)empty|no labels|at least one"):
+            LabelBins.from_labels(empty)
+
+
+# ---------------------------------------------------------------- the bin of a label
+
+
+def test_labels_beyond_the_training_range_go_to_the_end_bins() -> None:
+    bins = LabelBins.from_labels([10, 11, 12, 13, 14])
+    np.testing.assert_array_equal(bins.index(np.array([-1e9, 9.0, 14.0, 15.0, 1e9])), [0, 0, 4, 4, 4])
+    indices = bins.index(torch.tensor([-1e9, 9.0, 14.0, 15.0, 1e9]))
+    assert indices.tolist() == [0, 0, 4, 4, 4]
+
+
+def test_index_returns_the_kind_and_shape_it_was_given() -> None:
+    bins = LabelBins.from_labels(np.arange(10))
+    array = np.array([[0.0, 3.0], [9.0, 5.0], [1.0, 1.0]])
+    indices = bins.index(array)
+    assert isinstance(indices, np.ndarray)
+    assert indices.dtype == np.int64
+    np.testing.assert_array_equal(indices, array)
+    for dtype in (torch.float32, torch.float64, torch.int64, torch.int32):
+        tensor = bins.index(torch.tensor(array).to(dtype))
+        assert isinstance(tensor, torch.Tensor)
+        assert tensor.dtype == torch.int64
+        np.testing.assert_array_equal(tensor.numpy(), array)
+
+
+def test_index_names_the_first_bad_row() -> None:
+    bins = LabelBins.from_labels(np.arange(10))
+    with pytest.raises(ValueError, match=r"\b2\b"):
+        bins.index(np.array([0.0, 1.0, math.nan, 3.0, math.nan]))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0, 20.0])
+@pytest.mark.parametrize(("width", "points"), [(0.1, 51), (0.3, 31), (1 / 7, 36), (0.01, 101)])
+def test_labels_on_an_edge_go_up_in_either_precision(offset: float, width: float, points: int) -> None:
+    y = offset + np.arange(points) * width
+    expected = np.minimum(np.arange(points), points - 2)
+    for bins in (LabelBins.from_labels(y, width=width), LabelBins.from_labels(y, count=points - 1)):
+        assert len(bins) == points - 1
+        np.testing.assert_array_equal(bins.index(y), expected)
+        np.testing.assert_array_equal(bins.index(y.astype(np.float32)), expected)
+        np.testing.assert_array_equal(bins.index(torch.tensor(y)).numpy(), expected)
+        np.testing.assert_array_equal(bins.index(torch.tensor(y, dtype=torch.float32)).numpy(), expected)
+        np.testing.assert_array_equal(bins.index(y - 0.02 * width)[1:], np.arange(points - 1))
+
+
+def test_decimal_literals_on_an_edge_go_up() -> None:
+    bins = LabelBins.from_labels([0.0, 5.0], width=0.1)
+    assert 0.1 * 3 > 0.3  # the edge is above its own decimal literal, so a plain comparison would go down
+    np.testing.assert_array_equal(bins.index(np.array([0.3, 0.6, 0.7, 1.7])), [3, 6, 7, 17])
+
+
+def test_labels_far_from_zero_keep_their_resolution() -> None:
+    inside = np.append(np.random.default_rng(0).uniform(0, 100, 1000), [0.0, 100.0])
+    bins = LabelBins.from_labels(inside, count=20)
+    far = LabelBins.from_labels(inside + 1.7e9, count=20)  # seconds since 1970: beyond float32, fine in float64
+    clear = off_the_edges(inside, bins)
+    np.testing.assert_array_equal(far.index(inside + 1.7e9)[clear], bins.index(inside)[clear])
+
+
+def test_training_labels_in_float32_are_binned_as_in_float64() -> None:
+    y = np.round(np.random.default_rng(3).uniform(0, 5, 500), 1)
+    y[:2] = 0.0, 5.0
+    double, single = LabelBins.from_labels(y), LabelBins.from_labels(y.astype(np.float32))
+    np.testing.assert_array_equal(double.counts, single.counts)
+    np.testing.assert_array_equal(double.counts, [np.sum(np.round(y * 10) == k) for k in range(51)])
+
+
+label_lists = st.one_of(
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60),
+    st.lists(st.integers(-300, 300).map(float), min_size=1, max_size=60),
+    st.lists(st.sampled_from([0.0, 0.0, 0.0, 1e-3, 1.0, 7.5, 1e6]), min_size=1, max_size=60),
+    st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=20),
+    st.builds(lambda seed, size: list(skewed(seed, size)), st.integers(0, 1000), st.integers(1, 200)),
+)
+
+
+@law
+@given(label_lists)
+def test_every_label_is_counted_once_and_lies_in_its_bin(values: list[float]) -> None:
+    y = np.array(values)
+    bins = LabelBins.from_labels(y)
+    indices = bins.index(y)
+    assert bins.counts.sum() == len(y)
+    assert bins.counts.shape == bins.centers.shape == (len(bins),)
+    assert bins.edges.shape == (len(bins) + 1,)
+    assert np.all(np.isfinite(bins.edges))
+    assert np.all(np.diff(bins.edges) > 0)
+    assert indices.min() >= 0
+    assert indices.max() < len(bins)
+    np.testing.assert_array_equal(np.bincount(indices, minlength=len(bins)), bins.counts)
+    width = np.diff(bins.edges)[indices]
+    slack = 0.0101 * width  # a label just below an edge may be one that float32 has rounded
+    assert np.all(bins.edges[indices] - slack <= y)
+    assert np.all(y <= bins.edges[indices + 1] + slack)
+    order = np.argsort(y)
+    assert np.all(np.diff(indices[order]) >= 0)
+
+
+@law
+@given(
+    seed=st.integers(0, 10_000),
+    exponent=st.floats(-9, 9),
+    shift=st.floats(-1000, 1000),
+    negative=st.booleans(),
+)
+def test_binning_follows_shifts_and_scales_of_continuous_labels(
+    seed: int, exponent: float, shift: float, negative: bool
+) -> None:
+    y = skewed(seed)
+    scale = 10.0**exponent * (-1 if negative else 1)
+    bins = LabelBins.from_labels(y)
+    moved = LabelBins.from_labels(y * scale + shift * scale)
+    assert len(moved) == len(bins)
+    clear = off_the_edges(y, bins)
+    assert clear.mean() > 0.9
+    expected = len(bins) - 1 - bins.index(y) if negative else bins.index(y)
+    np.testing.assert_array_equal(moved.index(y * scale + shift * scale)[clear], expected[clear])
+    edges = bins.edges[::-1] if negative else bins.edges
+    np.testing.assert_allclose(moved.edges, edges * scale + shift * scale, atol=1e-8 * abs(scale))
+
+
+@law
+@given(
+    steps=st.lists(st.integers(0, 150), min_size=6, max_size=40),
+    exponent=st.floats(-9, 9),
+    shift=st.integers(-500, 500),
+)
+def test_binning_follows_shifts_and_scales_of_a_lattice(steps: list[int], exponent: float, shift: int) -> None:
+    steps = [*steps, 0, 1, 2, 3, 4]  # neighbours, so that the step of the lattice is one
+    scale = 10.0**exponent
+    bins = LabelBins.from_labels((np.array(steps) + shift) * scale)
+    np.testing.assert_array_equal(bins.counts, np.bincount(steps))
+
+
+def test_a_range_lost_to_rounding_is_still_defined() -> None:
+    y = 1e9 + skewed(0) * 1e-9  # the shift is 1e18 times the scale: only one value is left
+    bins = LabelBins.from_labels(y)
+    assert bins.counts.sum() == len(y)
+    for choice in ({}, {"count": 100}, {"width": 1e-8}):
+        bins = LabelBins.from_labels(1e9 + skewed(0) * 1e-6, **choice)  # a few dozen neighbouring floats are left
+        assert bins.counts.sum() == 400
+        assert np.all(np.diff(bins.edges) > 0), choice
+
+
+# ---------------------------------------------------------------- regions and words
+
+
+def test_regions_by_training_count() -> None:
+    counts = [0, 1, 19, 20, 21, 99, 100, 101, 500]
+    bins = LabelBins.from_labels(np.append(labels_with_counts(counts[1:], start=1), []), edges=np.arange(10) - 0.5)
+    np.testing.assert_array_equal(bins.counts, counts)
+    expected = ["few", "few", "few", "medium", "medium", "medium", "medium", "many", "many"]
+    assert list(bins.regions()) == expected
+    assert list(bins.regions(many=20, few=1)) == ["few", "medium", "medium", "medium"] + ["many"] * 5
+
+
+def test_explain_says_how_many_bins_which_rule_and_how_wide() -> None:
+    text = LabelBins.from_labels(labels_with_counts([3, 4, 5, 4, 3, 2], start=20)).explain()
+    assert re.search(r"\b6\b", text)
+    assert re.search(r"(?i)integer|unit|whole", text)
+    continuous = LabelBins.from_labels(np.random.default_rng(0).normal(size=2000))
+    text = continuous.explain()
+    assert re.search(rf"\b{len(continuous)}\b", text)
+    assert re.search(r"(?i)freedman", text)
+    width = float(np.diff(continuous.edges)[0])
+    numbers = [float(number) for number in re.findall(r"-?\d+\.?\d*(?:e-?\d+)?", text)]
+    assert any(math.isclose(number, width, rel_tol=0.02) for number in numbers), text
+
+
+@pytest.mark.parametrize(("choice", "value"), [("width", 0.75), ("count", 7), ("edges", [0.0, 4.0, 5.0, 9.0])])
+def test_explain_names_the_explicit_choice(choice: str, value: object) -> None:
+    bins = LabelBins.from_labels(np.linspace(0, 9, 40), **{choice: value})  # type: ignore[arg-type]
+    text = bins.explain()
+    assert "as given" in text
+    assert choice in text or choice == "count"
+    assert re.search(rf"\b{len(bins)}\b", text)
+
+
+def test_explain_warns_when_most_labels_share_one_bin() -> None:
+    rng = np.random.default_rng(0)
+    crowded = LabelBins.from_labels(np.concatenate([np.zeros(900), rng.exponential(1.0, 100)])).explain()
+    spread = LabelBins.from_labels(rng.uniform(size=1000)).explain()
+    assert re.search(r"9[01]% of the labels share the bin", crowded), crowded
+    assert "share the bin" not in spread
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def test_paper_gaussian_window_by_hand() -> None:
+    near, far = math.exp(-1 / 8), math.exp(-4 / 8)
+    total = 1 + 2 * near + 2 * far
+    np.testing.assert_allclose(
+        kernel_window("gaussian", 2.0, 2), np.array([far, near, 1, near, far]) / total, rtol=1e-12
+    )
+
+
+def test_reference_gaussian_window_is_almost_flat() -> None:
+    window = kernel_window("gaussian", 2.0, 2, form="reference")
+    np.testing.assert_allclose(window, [0.1863, 0.2052, 0.2170, 0.2052, 0.1863], atol=5e-5)
+    delta = np.zeros(9)
+    delta[4] = 1
+    np.testing.assert_allclose(
+        kernel_window("gaussian", 1.5, 4, form="reference"), gaussian_filter1d(delta, 1.5), rtol=1e-9
+    )
+
+
+def test_laplacian_and_triangular_windows_by_hand() -> None:
+    decay = np.exp(-np.array([2, 1, 0, 1, 2]) / 3.0)
+    np.testing.assert_allclose(kernel_window("laplacian", 3.0, 2), decay / decay.sum(), rtol=1e-12)
+    np.testing.assert_allclose(kernel_window("triangular", 3.0, 2), np.array([1, 2, 3, 2, 1]) / 9, rtol=1e-12)
+
+
+@law
+@given(
+    kernel=st.sampled_from(KERNELS),
+    bandwidth=st.floats(0.05, 50),
+    radius=st.integers(0, 12),
+    form=st.sampled_from(["paper", "reference"]),
+)
+def test_windows_are_symmetric_decreasing_and_sum_to_one(
+    kernel: str, bandwidth: float, radius: int, form: str
+) -> None:
+    window = kernel_window(kernel, bandwidth, radius, form=form)
+    assert window.shape == (2 * radius + 1,)
+    assert window.sum() == pytest.approx(1.0, abs=1e-12)
+    np.testing.assert_allclose(window, window[::-1], atol=1e-15)
+    assert np.all(window >= 0)
+    if form == "paper":  # the reflecting ends of the other can lift its tails
+        assert np.all(np.diff(window[radius:]) <= 1e-12)
+
+
+def test_bandwidth_widens_the_window() -> None:
+    for kernel in ("gaussian", "laplacian"):
+        narrow, wide = kernel_window(kernel, 0.5, 2), kernel_window(kernel, 5.0, 2)
+        assert narrow[2] > wide[2]
+
+
+def test_unknown_kernel_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match="gaussian"):
+        kernel_window("gausian", 2.0, 2)
+    with pytest.raises(ValueError, match="laplacian"):
+        kernel_window("laplace", 2.0, 2)
+    bins = LabelBins.from_labels([0, 1, 2])
+    with pytest.raises(ValueError, match="triangular"):
+        label_weights(bins, kernel="triangle")
+
+
+def test_impossible_kernel_settings_are_errors() -> None:
+    for bandwidth in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="bandwidth"):
+            kernel_window("gaussian", bandwidth, 2)
+    with pytest.raises(ValueError, match="radius"):
+        kernel_window("gaussian", 2.0, -1)
+    with pytest.raises(ValueError, match="reference"):
+        kernel_window("gaussian", 2.0, 2, form="refrence")
+    with pytest.raises(ValueError, match="reflect"):
+        kernel_matrix(5, kernel="gaussian", bandwidth=2.0, radius=2, boundary="reflekt")
+    bins = LabelBins.from_labels([0, 1, 2])
+    with pytest.raises(ValueError, match="paper"):
+        label_weights(bins, form="papre")
+    with pytest.raises(ValueError, match="paper"):
+        label_weights(bins, kernel=None, form="papre")
+    with pytest.raises(ValueError, match="power"):
+        label_weights(bins, power=-0.5)
+    with pytest.raises(ValueError, match="few"):
+        bins.regions(many=10, few=20)
+
+
+def test_no_kernel_matrix_is_the_identity() -> None:
+    np.testing.assert_array_equal(kernel_matrix(4, kernel=None), np.eye(4))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("form", ["paper", "reference"])
+def test_truncated_matrix_holds_the_window_at_bin_distance(kernel: str, form: str) -> None:
+    window = kernel_window(kernel, 2.0, 2, form=form)
+    matrix = kernel_matrix(6, kernel=kernel, bandwidth=2.0, radius=2, form=form)
+    assert matrix.shape == (6, 6)
+    assert matrix.dtype == np.float64
+    for row in range(6):
+        for column in range(6):
+            distance = abs(row - column)
+            expected = window[2 + distance] if distance <= 2 else 0.0
+            assert matrix[row, column] == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("form", ["paper", "reference"])
+def test_reflected_matrix_is_reflect_padding_of_the_statistics(kernel: str, form: str) -> None:
+    window = kernel_window(kernel, 2.0, 2, form=form)
+    matrix = kernel_matrix(7, kernel=kernel, bandwidth=2.0, radius=2, form=form, boundary="reflect")
+    values = np.random.default_rng(0).normal(size=7)
+    padded = torch.nn.functional.pad(torch.tensor(values)[None, None], (2, 2), mode="reflect")
+    expected = torch.nn.functional.conv1d(padded, torch.tensor(window)[None, None])[0, 0]
+    np.testing.assert_allclose(matrix @ values, expected.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("num_bins", [1, 2, 3])
+@pytest.mark.parametrize("boundary", ["truncate", "reflect"])
+def test_fewer_bins_than_the_window(num_bins: int, boundary: str) -> None:
+    matrix = kernel_matrix(num_bins, kernel="gaussian", bandwidth=2.0, radius=5, boundary=boundary)
+    assert matrix.shape == (num_bins, num_bins)
+    assert np.all(matrix > 0)
+    if boundary == "reflect":
+        np.testing.assert_allclose(matrix.sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_radius_zero_is_no_smoothing() -> None:
+    for boundary in ("truncate", "reflect"):
+        np.testing.assert_array_equal(
+            kernel_matrix(5, kernel="gaussian", bandwidth=2.0, radius=0, boundary=boundary), np.eye(5)
+        )
+
+
+# ---------------------------------------------------------------- smoothed density
+
+
+def test_smoothed_density_by_hand() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([6, 0, 3, 0, 0, 0, 1], start=1))
+    density = smoothed_density(bins, kernel="triangular", bandwidth=1.0, radius=1, form="paper")
+    # the window is (1/4, 1/2, 1/4) and p = (.6, 0, .3, 0, 0, 0, .1)
+    np.testing.assert_allclose(density, [0.3, 0.225, 0.15, 0.075, 0.0, 0.025, 0.05], atol=1e-15)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("form", ["paper", "reference"])
+def test_smoothed_density_equals_a_loop(kernel: str, form: str) -> None:
+    y = np.random.default_rng(5).poisson(6, 300)
+    bins = LabelBins.from_labels(y)
+    window = kernel_window(kernel, 2.0, 3, form=form)
+    expected = [
+        sum(window[3 + k] * np.mean(y == center + k) for k in range(-3, 4) if y.min() <= center + k <= y.max())
+        for center in bins.centers
+    ]
+    density = smoothed_density(bins, kernel=kernel, bandwidth=2.0, radius=3, form=form)
+    np.testing.assert_allclose(density, expected, rtol=1e-12)
+
+
+def test_radius_zero_density_is_the_empirical_density() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([6, 0, 3, 1]))
+    density = smoothed_density(bins, kernel="gaussian", bandwidth=2.0, radius=0, form="paper")
+    np.testing.assert_allclose(density, [0.6, 0.0, 0.3, 0.1], rtol=1e-12)
+
+
+# ---------------------------------------------------------------- importance weights
+
+
+def test_sqinv_weights_by_hand() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([16, 4, 1, 4, 16]))
+    raw = np.array([0.25, 0.5, 1, 0.5, 0.25])
+    mean = (16 * 0.25 * 2 + 4 * 0.5 * 2 + 1) / 41  # 13 / 41
+    for form in ("paper", "reference"):
+        np.testing.assert_allclose(label_weights(bins, kernel=None, form=form), raw / mean, rtol=1e-12)
+
+
+def test_inv_weights_are_clipped() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([10, 2000, 1, 20]))
+    raw = np.array([1 / 10, 1 / 1000, 1 / 5, 1 / 20])
+    mean = (10 / 10 + 2000 / 1000 + 1 / 5 + 20 / 20) / 2031
+    for form in ("paper", "reference"):
+        np.testing.assert_allclose(label_weights(bins, kernel=None, power=1.0, form=form), raw / mean, rtol=1e-12)
+
+
+def test_an_explicit_clip_replaces_the_default() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([10, 2000, 1, 20]))
+    raw = np.array([1 / 10, 1 / 100, 1 / 2, 1 / 20])
+    mean = (10 / 10 + 2000 / 100 + 1 / 2 + 20 / 20) / 2031
+    for form in ("paper", "reference"):
+        weights = label_weights(bins, kernel=None, power=1.0, form=form, clip=(2, 100))
+        np.testing.assert_allclose(weights, raw / mean, rtol=1e-12)
+    root = np.sqrt(raw)
+    mean = (10 * root[0] + 2000 * root[1] + root[2] + 20 * root[3]) / 2031
+    for form in ("paper", "reference"):
+        weights = label_weights(bins, kernel=None, clip=(2, 100), form=form)
+        np.testing.assert_allclose(weights, root / mean, rtol=1e-12)
+
+
+def test_paper_form_clips_after_smoothing_and_reference_form_before() -> None:
+    counts = [9, 3, 0, 3, 6000]
+    y = labels_with_counts(counts)
+    bins = LabelBins.from_labels(y, edges=np.arange(6) - 0.5)
+    window = np.array([1, 2, 1]) / 4
+    smooth = np.clip(np.convolve(counts, window, mode="same"), 5, 1000)
+    expected = 1 / smooth / np.mean((1 / smooth)[y.astype(int)])
+    weights = label_weights(bins, kernel="triangular", radius=1, power=1.0)
+    np.testing.assert_allclose(weights, expected, rtol=1e-12)
+    first = np.convolve(np.clip(counts, 5, 1000), window, mode="same")
+    expected = 1 / first / np.mean((1 / first)[y.astype(int)])
+    weights = label_weights(bins, kernel="triangular", radius=1, power=1.0, form="reference")
+    np.testing.assert_allclose(weights, expected, rtol=1e-12)
+
+
+def test_reference_form_smooths_the_root_of_the_counts() -> None:
+    counts = [9, 4, 1, 25, 16, 36, 1]
+    y = labels_with_counts(counts)
+    window = gaussian_filter1d(np.array([0, 0, 1.0, 0, 0]), 2.0)
+    smooth = convolve1d(np.sqrt(counts), weights=window, mode="constant")
+    expected = 1 / smooth / np.mean((1 / smooth)[y.astype(int)])
+    np.testing.assert_allclose(label_weights(LabelBins.from_labels(y), form="reference"), expected, rtol=1e-9)
+    assert not np.allclose(label_weights(LabelBins.from_labels(y)), expected, rtol=1e-2)
+
+
+@pytest.mark.parametrize("form", ["paper", "reference"])
+def test_empty_bins_without_a_neighbour_get_the_largest_finite_weight(form: str) -> None:
+    bins = LabelBins.from_labels([0.5, 0.5, 0.5, 9.5], edges=np.arange(11))
+    weights = label_weights(bins, form=form)
+    assert np.all(np.isfinite(weights))
+    assert weights.shape == (10,)
+    isolated = [3, 4, 5, 6]  # more than two bins from any label
+    reached = [0, 1, 2, 7, 8, 9]
+    np.testing.assert_allclose(weights[isolated], weights[reached].max(), rtol=1e-12)
+    assert np.mean(weights[bins.index(np.array([0.5, 0.5, 0.5, 9.5]))]) == pytest.approx(1.0)
+
+
+def test_no_kernel_gives_empty_bins_the_largest_finite_weight() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([4, 0, 1]), edges=[-0.5, 0.5, 1.5, 2.5])
+    weights = label_weights(bins, kernel=None)
+    np.testing.assert_allclose(weights, np.array([0.5, 1, 1]) / (3 / 5), rtol=1e-12)
+
+
+@pytest.mark.parametrize("power", [0.25, 0.5, 0.9, 1.0, 1.5])
+def test_without_smoothing_the_two_forms_agree(power: float) -> None:
+    bins = LabelBins.from_labels(labels_with_counts([16, 7, 30, 5, 1200]))
+    np.testing.assert_allclose(
+        label_weights(bins, kernel=None, power=power),
+        label_weights(bins, kernel=None, power=power, form="reference"),
+        rtol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("kernel", [None, *KERNELS])
+def test_power_zero_is_no_weighting(kernel: str | None) -> None:
+    bins = LabelBins.from_labels(np.random.default_rng(0).poisson(4, 200))
+    np.testing.assert_allclose(label_weights(bins, kernel=kernel, power=0.0), 1.0, rtol=1e-12)
+
+
+def test_rarer_labels_weigh_more_and_the_power_sharpens() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([400, 200, 100, 50, 25, 12, 6]))
+    root, inverse = label_weights(bins), label_weights(bins, power=1.0)
+    assert np.all(np.diff(root[1:-1]) > 0)
+    assert inverse.max() / inverse.min() > root.max() / root.min() > 1
+
+
+@law
+@given(
+    values=label_lists,
+    kernel=st.sampled_from([None, *KERNELS]),
+    power=st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0, 1.5]),
+    form=st.sampled_from(["paper", "reference"]),
+    bandwidth=st.floats(0.1, 10),
+    radius=st.integers(0, 6),
+)
+def test_weights_average_one_over_the_training_labels(
+    values: list[float], kernel: str | None, power: float, form: str, bandwidth: float, radius: int
+) -> None:
+    y = np.array(values)
+    bins = LabelBins.from_labels(y)
+    weights = label_weights(bins, kernel=kernel, power=power, form=form, bandwidth=bandwidth, radius=radius)
+    assert weights.shape == (len(bins),)
+    assert weights.dtype == np.float64
+    assert np.all(np.isfinite(weights))
+    assert np.all(weights > 0)
+    assert np.mean(weights[bins.index(y)]) == pytest.approx(1.0, rel=1e-9)
+
+
+@law
+@given(seed=st.integers(0, 1000), repeats=st.integers(2, 20))
+def test_paper_weights_depend_on_the_density_and_not_on_the_sample_size(seed: int, repeats: int) -> None:
+    y = np.random.default_rng(seed).poisson(5, 50)
+    once, often = LabelBins.from_labels(y), LabelBins.from_labels(np.tile(y, repeats))
+    np.testing.assert_allclose(label_weights(once), label_weights(often), rtol=1e-9)
+
+
+# ---------------------------------------------------------------- AgeDB-DIR
+
+
+def agedb_train_ages(root: Path) -> list[int]:
+    path = root / "agedb" / "agedb.csv"
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    with path.open(newline="") as file:
+        return [int(row["age"]) for row in csv.DictReader(file) if row["split"] == "train"]
+
+
+def agedb_weights_by_hand(ages: list[int], power: float, form: str) -> dict[int, float]:
+    """VIR:weight in plain Python: paper smooths p and then takes the power, reference takes the root and then smooths."""
+    count = Counter(ages)
+    if form == "paper":
+        shape = {k: math.exp(-(k**2) / 8) for k in range(-2, 3)}
+    else:
+        shape = dict(zip(range(-2, 3), gaussian_filter1d(np.array([0, 0, 1.0, 0, 0]), 2.0), strict=True))
+    total = sum(shape.values())
+    span = range(min(ages), max(ages) + 1)
+    raw = {}
+    for age in span:
+        smooth = 0.0
+        for k, height in shape.items():
+            if age + k not in span:
+                continue
+            number = float(count[age + k])
+            if form == "reference":
+                number = math.sqrt(number) if power == 0.5 else min(max(number, 5.0), 1000.0)
+            smooth += height / total * number
+        if form == "reference":
+            raw[age] = 1 / smooth
+        else:
+            raw[age] = (smooth if power == 0.5 else min(max(smooth, 5.0), 1000.0)) ** -power
+    mean = sum(raw[age] for age in ages) / len(ages)
+    return {age: value / mean for age, value in raw.items()}
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0])
+@pytest.mark.parametrize("form", ["paper", "reference"])
+def test_agedb_weights_equal_a_by_hand_computation(data_root: Path, form: str, power: float) -> None:
+    ages = agedb_train_ages(data_root)
+    bins = LabelBins.from_labels(ages)
+    weights = label_weights(bins, power=power, form=form)
+    expected = agedb_weights_by_hand(ages, power, form)
+    np.testing.assert_array_equal(bins.centers, list(expected))
+    np.testing.assert_allclose(weights, list(expected.values()), rtol=1e-9)
+    assert np.mean(weights[bins.index(np.array(ages))]) == pytest.approx(1.0)
+    assert weights.max() / weights.min() > 5
+
+
+def test_agedb_bins_are_years_and_regions_are_the_shots(data_root: Path) -> None:
+    ages = agedb_train_ages(data_root)
+    bins = LabelBins.from_labels(ages)
+    assert len(ages) == 12208
+    np.testing.assert_array_equal(bins.centers, np.arange(1, 102))
+    count = Counter(ages)
+    regions = bins.regions()
+    for age, region in zip(range(1, 102), regions, strict=True):
+        expected = "many" if count[age] > 100 else "few" if count[age] < 20 else "medium"
+        assert region == expected
