@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from tailwise.distributions import NIG, Mixture, Normal
+from tailwise.distributions import NIG, Mixture, Normal, concatenate, stack
 
 law = settings(deadline=None, derandomize=True, max_examples=100)
 
@@ -29,7 +29,9 @@ def double(values: Any) -> Tensor:
 
 def student(dist: NIG) -> Any:
     """The Student-t of VIR:predict, from scipy."""
-    gamma, nu, alpha, beta = (p.detach().double().numpy() for p in (dist.gamma, dist.nu, dist.alpha, dist.beta))
+    gamma, nu, alpha, beta = (
+        p.detach().double().numpy() for p in (dist.gamma, dist.nu, dist.alpha, dist.beta)
+    )
     return stats.t(df=2 * alpha, loc=gamma, scale=np.sqrt(beta * (1 + nu) / (nu * alpha)))
 
 
@@ -47,10 +49,22 @@ def random_nig(size: int, seed: int, alpha_exponents: tuple[float, float] = (-1,
 
 def three() -> list[Normal | NIG | Mixture]:
     """One of each kind, of shape (3,)."""
-    nig = NIG(double([0.0, 1.0, -2.0]), double([1.0, 0.5, 3.0]), double([2.0, 5.0, 1.5]), double([1.0, 2.0, 0.3]))
+    nig = NIG(
+        double([0.0, 1.0, -2.0]),
+        double([1.0, 0.5, 3.0]),
+        double([2.0, 5.0, 1.5]),
+        double([1.0, 2.0, 0.3]),
+    )
     normal = Normal(double([0.0, 1.0, -2.0]), double([1.0, 0.25, 4.0]))
-    of_normals = Mixture([normal, Normal(double([2.0, 0.0, -2.0]), double([0.5, 1.0, 1.0]))], double([0.3, 0.7]))
-    other = NIG(double([1.0, 0.0, 3.0]), double([2.0, 1.0, 1.0]), double([3.0, 2.5, 4.0]), double([0.5, 1.0, 1.0]))
+    of_normals = Mixture(
+        [normal, Normal(double([2.0, 0.0, -2.0]), double([0.5, 1.0, 1.0]))], double([0.3, 0.7])
+    )
+    other = NIG(
+        double([1.0, 0.0, 3.0]),
+        double([2.0, 1.0, 1.0]),
+        double([3.0, 2.5, 4.0]),
+        double([0.5, 1.0, 1.0]),
+    )
     return [normal, nig, of_normals, Mixture([nig, other])]
 
 
@@ -85,7 +99,9 @@ def test_normal_by_hand() -> None:
 
 
 def test_mixture_by_hand() -> None:
-    mixture = Mixture([Normal(double(0.0), double(1.0)), Normal(double(4.0), double(3.0))], double([0.25, 0.75]))
+    mixture = Mixture(
+        [Normal(double(0.0), double(1.0)), Normal(double(4.0), double(3.0))], double([0.25, 0.75])
+    )
     assert mixture.mean.item() == pytest.approx(3.0)
     assert mixture.aleatoric.item() == pytest.approx(0.25 * 1 + 0.75 * 3)
     assert mixture.epistemic.item() == pytest.approx(0.25 * 9 + 0.75 * 1)
@@ -97,11 +113,14 @@ def test_mixture_by_hand() -> None:
 
 
 def test_mixture_of_nig_by_hand() -> None:
-    parts = [NIG(double(0.0), double(1.0), double(2.0), double(1.0)), NIG(double(2.0), double(2.0), double(3.0), double(4.0))]
+    parts = [
+        NIG(double(0.0), double(1.0), double(2.0), double(1.0)),
+        NIG(double(2.0), double(2.0), double(3.0), double(4.0)),
+    ]
     mixture = Mixture(parts)
     assert mixture.mean.item() == pytest.approx(1.0)
     assert mixture.aleatoric.item() == pytest.approx((1 + 2) / 2)
-    assert mixture.epistemic.item() == pytest.approx((1 + 1) / 2 + 1)  # the parts' own, and the spread of the means
+    assert mixture.epistemic.item() == pytest.approx((1 + 1) / 2 + 1)  # the parts' own + between the means
 
 
 def test_python_floats_and_broadcasting() -> None:
@@ -110,7 +129,15 @@ def test_python_floats_and_broadcasting() -> None:
     assert Normal(0, 1).nll(0).item() == pytest.approx(0.5 * math.log(2 * math.pi), abs=1e-6)
     dist = NIG(torch.zeros(4, 1), torch.ones(3), 2.0, torch.tensor(1.0))
     assert dist.shape == (4, 3)
-    for value in (dist.mean, dist.variance, dist.std, dist.aleatoric, dist.epistemic, dist.nll(0.5), dist.cdf(0.5)):
+    for value in (
+        dist.mean,
+        dist.variance,
+        dist.std,
+        dist.aleatoric,
+        dist.epistemic,
+        dist.nll(0.5),
+        dist.cdf(0.5),
+    ):
         assert value.shape == (4, 3)
     assert Normal(torch.zeros(5), 1.0).variance.shape == (5,)
     assert Normal(torch.zeros(5), 1.0).nll(torch.zeros(2, 5)).shape == (2, 5)
@@ -122,9 +149,17 @@ def test_every_member_has_the_shape_of_the_distribution(dist: Any) -> None:
     y = double([0.1, 0.2, 0.3])
     lower, upper = dist.interval(0.9)
     for value in (
-        dist.mean, dist.variance, dist.std, dist.aleatoric, dist.epistemic, dist.nll(y), dist.cdf(y), dist.quantile(0.3),
-        lower, upper,
-    ):  # fmt: skip
+        dist.mean,
+        dist.variance,
+        dist.std,
+        dist.aleatoric,
+        dist.epistemic,
+        dist.nll(y),
+        dist.cdf(y),
+        dist.quantile(0.3),
+        lower,
+        upper,
+    ):
         assert value.shape == (3,)
         assert value.dtype == torch.float64
         assert torch.isfinite(value).all()
@@ -134,7 +169,13 @@ def test_every_member_has_the_shape_of_the_distribution(dist: Any) -> None:
 def test_float32_stays_float32() -> None:
     for dist in (Normal(torch.zeros(2), torch.ones(2)), NIG(torch.zeros(2), 1.0, 2.0, 1.0)):
         for one in (dist, Mixture([dist, dist])):
-            for value in (one.mean, one.variance, one.nll(torch.ones(2)), one.cdf(torch.ones(2)), one.quantile(0.2)):
+            for value in (
+                one.mean,
+                one.variance,
+                one.nll(torch.ones(2)),
+                one.cdf(torch.ones(2)),
+                one.quantile(0.2),
+            ):
                 assert value.dtype == torch.float32
             assert one.sample(3).dtype == torch.float32
 
@@ -185,7 +226,12 @@ def test_normal_nll_equals_scipy() -> None:
     mean, variance = rng.normal(size=2000) * 100, 10 ** rng.uniform(-8, 8, 2000)
     y = mean + rng.normal(size=2000) * np.sqrt(variance) * 10 ** rng.uniform(-3, 3, 2000)
     expected = -stats.norm(mean, np.sqrt(variance)).logpdf(y)
-    np.testing.assert_allclose(Normal(double(mean), double(variance)).nll(double(y)).numpy(), expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        Normal(double(mean), double(variance)).nll(double(y)).numpy(),
+        expected,
+        rtol=1e-9,
+        atol=1e-9,
+    )
 
 
 def test_nig_approaches_the_normal_with_much_evidence() -> None:
@@ -231,13 +277,22 @@ def test_float32_gradients_are_finite_and_accurate_over_the_grid() -> None:
     _, single = value_and_gradients(torch.float32)
     _, exact = value_and_gradients(torch.float64)
     parameters = grid(torch.float64)
-    for name, parameter, mine, right in zip(("gamma", "nu", "alpha", "beta", "y"), parameters, single, exact, strict=True):
+    for name, parameter, mine, right in zip(
+        ("gamma", "nu", "alpha", "beta", "y"), parameters, single, exact, strict=True
+    ):
         assert torch.isfinite(right).all(), name
         assert torch.isfinite(mine).all(), name
-        if name in ("nu", "beta"):  # scale free: the gradient for the logarithm, up to the evidence it is weighted with
+        if name in (
+            "nu",
+            "beta",
+        ):  # the gradient for the logarithm, up to the evidence it is weighted with
             evidence = 1 + parameters[2]
             torch.testing.assert_close(
-                mine.double() * parameter / evidence, right * parameter / evidence, rtol=1e-4, atol=1e-6, msg=name
+                mine.double() * parameter / evidence,
+                right * parameter / evidence,
+                rtol=1e-4,
+                atol=1e-6,
+                msg=name,
             )
         elif name == "alpha":
             torch.testing.assert_close(mine.double(), right, rtol=1e-4, atol=1e-5, msg=name)
@@ -245,24 +300,21 @@ def test_float32_gradients_are_finite_and_accurate_over_the_grid() -> None:
             torch.testing.assert_close(mine.double(), right, rtol=1e-4, atol=1e-30, msg=name)
 
 
-def test_alpha_gradient_in_float64_equals_finite_differences_of_the_exact_formula() -> None:
-    for alpha in (0.3, 1.0, 2.5, 40.0, 1e3):
-        for y in (0.0, 0.5, 4.0, 200.0):
-            parameter = double(alpha).requires_grad_()
-            NIG(double(0.0), double(0.7), parameter, double(1.3)).nll(double(y)).backward()
-            with mpmath.workdps(60):
-                slope = mpmath.diff(
-                    lambda a: (  # noqa: B023
-                        -a * mpmath.log(2 * mpmath.mpf(1.3) * (1 + mpmath.mpf(0.7)))
-                        + (a + 0.5)
-                        * mpmath.log(mpmath.mpf(y) ** 2 * mpmath.mpf(0.7) + 2 * mpmath.mpf(1.3) * (1 + mpmath.mpf(0.7)))  # noqa: B023
-                        + mpmath.loggamma(a)
-                        - mpmath.loggamma(a + 0.5)
-                    ),
-                    mpmath.mpf(alpha),
-                )
-            assert parameter.grad is not None
-            assert parameter.grad.item() == pytest.approx(float(slope), rel=1e-6, abs=1e-9), (alpha, y)
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 2.5, 40.0, 1e3])
+@pytest.mark.parametrize("y", [0.0, 0.5, 4.0, 200.0])
+def test_alpha_gradient_equals_the_slope_of_the_exact_formula(alpha: float, y: float) -> None:
+    nu, beta = 0.7, 1.3
+    parameter = double(alpha).requires_grad_()
+    NIG(double(0.0), double(nu), parameter, double(beta)).nll(double(y)).backward()
+    omega = 2 * beta * (1 + nu)
+    slope = (
+        -mpmath.log(omega)
+        + mpmath.log(y**2 * nu + omega)
+        + mpmath.digamma(alpha)
+        - mpmath.digamma(alpha + 0.5)
+    )
+    assert parameter.grad is not None
+    assert parameter.grad.item() == pytest.approx(float(slope), rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("residual", [0.0, 1.0, 1e3, 1e6])
@@ -276,7 +328,11 @@ def test_float32_normal_and_mixtures_stay_finite(residual: float, std: float) ->
             assert torch.isfinite(gradient).all()
 
     check(Normal, 0.0, std**2)
-    check(lambda mean, variance: Mixture([Normal(mean, variance), Normal(mean + std, variance)]), 0.0, std**2)
+    check(
+        lambda mean, variance: Mixture([Normal(mean, variance), Normal(mean + std, variance)]),
+        0.0,
+        std**2,
+    )
     check(lambda *p: Mixture([NIG(*p), NIG(p[0] + std, *p[1:])]), 0.0, 1.0, 1e6, std**2 * 1e6)
 
 
@@ -302,7 +358,8 @@ def test_gradcheck_of_every_nll() -> None:
         (mean, positive[0], logits, y),
     )
     assert check(
-        lambda g, n, a, b, t: Mixture([NIG(g, n, a, b), NIG(g - 1, n, a + 1, 2 * b)]).nll(t), (mean, *positive, y)
+        lambda g, n, a, b, t: Mixture([NIG(g, n, a, b), NIG(g - 1, n, a + 1, 2 * b)]).nll(t),
+        (mean, *positive, y),
     )
 
 
@@ -335,7 +392,11 @@ def test_nig_cdf_and_quantile_equal_scipy() -> None:
 
 def test_normal_cdf_and_quantile_equal_scipy() -> None:
     rng = np.random.default_rng(2)
-    mean, std, q = rng.normal(size=500) * 5, 10 ** rng.uniform(-4, 4, 500), rng.uniform(1e-4, 1 - 1e-4, 500)
+    mean, std, q = (
+        rng.normal(size=500) * 5,
+        10 ** rng.uniform(-4, 4, 500),
+        rng.uniform(1e-4, 1 - 1e-4, 500),
+    )
     dist, reference = Normal(double(mean), double(std**2)), stats.norm(mean, std)
     np.testing.assert_allclose(dist.quantile(double(q)).numpy(), reference.ppf(q), rtol=1e-9, atol=1e-12)
     y = mean + std * rng.normal(size=500)
@@ -371,8 +432,12 @@ def test_quantiles_at_the_ends_are_infinite(dist: Any) -> None:
 @pytest.mark.parametrize("coverage", [0.01, 0.5, 0.9, 0.99])
 def test_intervals_are_central_and_hold_their_mass(dist: Any, coverage: float) -> None:
     lower, upper = dist.interval(coverage)
-    torch.testing.assert_close(dist.cdf(lower), torch.full((3,), (1 - coverage) / 2).double(), rtol=1e-6, atol=1e-8)
-    torch.testing.assert_close(dist.cdf(upper), torch.full((3,), (1 + coverage) / 2).double(), rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(
+        dist.cdf(lower), torch.full((3,), (1 - coverage) / 2).double(), rtol=1e-6, atol=1e-8
+    )
+    torch.testing.assert_close(
+        dist.cdf(upper), torch.full((3,), (1 + coverage) / 2).double(), rtol=1e-6, atol=1e-8
+    )
 
 
 @each_kind
@@ -407,7 +472,9 @@ def test_samples_follow_the_distribution(dist: Any) -> None:
 @each_kind
 def test_sampling_follows_the_generator(dist: Any) -> None:
     first = dist.sample(5, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(first, dist.sample(5, generator=torch.Generator().manual_seed(1)), rtol=0, atol=0)
+    torch.testing.assert_close(
+        first, dist.sample(5, generator=torch.Generator().manual_seed(1)), rtol=0, atol=0
+    )
     assert not torch.equal(first, dist.sample(5, generator=torch.Generator().manual_seed(2)))
     torch.manual_seed(3)
     second = dist.sample(5)
@@ -418,7 +485,9 @@ def test_sampling_follows_the_generator(dist: Any) -> None:
 def test_sampling_moments() -> None:
     generator = torch.Generator().manual_seed(0)
     nig = NIG(double(2.0), double(0.5), double(4.0), double(3.0))
-    mixture = Mixture([Normal(double(-3.0), double(1.0)), Normal(double(5.0), double(4.0))], double([0.8, 0.2]))
+    mixture = Mixture(
+        [Normal(double(-3.0), double(1.0)), Normal(double(5.0), double(4.0))], double([0.8, 0.2])
+    )
     for dist in (Normal(double(1.0), double(4.0)), nig, mixture):
         draws = dist.sample(400_000, generator=generator)
         spread = dist.std.item()
@@ -426,8 +495,13 @@ def test_sampling_moments() -> None:
         assert draws.var().item() == pytest.approx(dist.variance.item(), rel=0.03)
 
 
-@pytest.mark.parametrize(("gamma", "nu", "alpha", "beta"), [(0.0, 1.0, 5.0, 4.0), (3.0, 0.2, 6.0, 1.0), (-2.0, 9.0, 8.0, 50.0)])
-def test_variances_equal_monte_carlo_over_the_hierarchy(gamma: float, nu: float, alpha: float, beta: float) -> None:
+@pytest.mark.parametrize(
+    ("gamma", "nu", "alpha", "beta"),
+    [(0.0, 1.0, 5.0, 4.0), (3.0, 0.2, 6.0, 1.0), (-2.0, 9.0, 8.0, 50.0)],
+)
+def test_variances_equal_monte_carlo_over_the_hierarchy(
+    gamma: float, nu: float, alpha: float, beta: float
+) -> None:
     """VIR:predict: sigma^2 ~ InvGamma(alpha, beta), mu ~ N(gamma, sigma^2 / nu), y ~ N(mu, sigma^2)."""
     rng = np.random.default_rng(7)
     noise = 1 / rng.gamma(alpha, 1 / beta, 1_000_000)
@@ -453,7 +527,7 @@ def test_variance_is_the_sum_of_its_parts_and_the_variance_of_the_student_t(seed
     assert torch.all(mixture.epistemic >= 0)
 
 
-@pytest.mark.parametrize("alpha", [1.0, 0.5, 0.01])
+@pytest.mark.parametrize("alpha", [1.0, 0.5, 0.1])
 def test_variance_is_infinite_with_too_little_evidence(alpha: float) -> None:
     dist = NIG(torch.zeros(2), 1.0, torch.tensor([alpha, 3.0]), 1.0)
     for value in (dist.variance, dist.std, dist.aleatoric, dist.epistemic):
@@ -477,7 +551,9 @@ scales = st.builds(lambda size, sign: size * sign, magnitude, st.sampled_from([1
 
 @law
 @given(scale=scales, offset=st.floats(-1000, 1000), kind=st.integers(0, 3), seed=st.integers(0, 1000))
-def test_rescale_is_the_distribution_of_the_rescaled_label(scale: float, offset: float, kind: int, seed: int) -> None:
+def test_rescale_is_the_distribution_of_the_rescaled_label(
+    scale: float, offset: float, kind: int, seed: int
+) -> None:
     dist = three()[kind]
     shift = offset * scale  # in units of the scale, so that rounding the shifted label does not hide the law
     moved = dist.rescale(shift, scale)
@@ -485,14 +561,28 @@ def test_rescale_is_the_distribution_of_the_rescaled_label(scale: float, offset:
     assert moved.shape == dist.shape
     y = double(np.random.default_rng(seed).normal(size=3) * 3)
     size = abs(scale)
-    for name, factor in (("mean", scale), ("std", size), ("variance", size**2), ("aleatoric", size**2), ("epistemic", size**2)):
+    for name, factor in (
+        ("mean", scale),
+        ("std", size),
+        ("variance", size**2),
+        ("aleatoric", size**2),
+        ("epistemic", size**2),
+    ):
         start = shift if name == "mean" else 0.0
         torch.testing.assert_close(
-            getattr(moved, name), factor * getattr(dist, name) + start, rtol=1e-9, atol=1e-9 * abs(factor), msg=name
+            getattr(moved, name),
+            factor * getattr(dist, name) + start,
+            rtol=1e-9,
+            atol=1e-9 * abs(factor),
+            msg=name,
         )
-    torch.testing.assert_close(moved.nll(scale * y + shift), dist.nll(y) + math.log(size), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(
+        moved.nll(scale * y + shift), dist.nll(y) + math.log(size), rtol=1e-8, atol=1e-8
+    )
     mass = dist.cdf(y)
-    torch.testing.assert_close(moved.cdf(scale * y + shift), mass if scale > 0 else 1 - mass, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(
+        moved.cdf(scale * y + shift), mass if scale > 0 else 1 - mass, rtol=1e-7, atol=1e-9
+    )
     expected = scale * dist.quantile(0.2 if scale > 0 else 0.8) + shift
     torch.testing.assert_close(moved.quantile(0.2), expected, rtol=1e-8, atol=1e-7 * size)
     back = moved.rescale(-shift / scale, 1 / scale)
@@ -520,10 +610,19 @@ def test_rescale_in_float32(scale: float) -> None:
     y = torch.linspace(-3, 3, 3)
     for dist in (d.map(lambda t: t.float()) for d in three()):
         moved = dist.rescale(2 * scale, scale)
-        for value in (moved.mean, moved.variance, moved.nll(scale * y + 2 * scale), moved.cdf(scale * y), moved.quantile(0.1)):
+        for value in (
+            moved.mean,
+            moved.variance,
+            moved.nll(scale * y + 2 * scale),
+            moved.cdf(scale * y),
+            moved.quantile(0.1),
+        ):
             assert torch.isfinite(value).all()
         torch.testing.assert_close(
-            moved.nll(scale * y + 2 * scale), dist.nll(y) + math.log(abs(scale)), rtol=1e-4, atol=1e-4
+            moved.nll(scale * y + 2 * scale),
+            dist.nll(y) + math.log(abs(scale)),
+            rtol=1e-4,
+            atol=1e-4,
         )
 
 
@@ -558,8 +657,14 @@ def test_mixture_of_equal_parts_is_the_part() -> None:
 
 
 def test_mixture_from_a_leading_dimension() -> None:
-    mean, variance = double([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]), double([[1.0, 2.0, 3.0], [0.5, 0.5, 0.5]])
-    stacked, listed = Mixture(Normal(mean, variance)), Mixture([Normal(mean[k], variance[k]) for k in range(2)])
+    mean, variance = (
+        double([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]),
+        double([[1.0, 2.0, 3.0], [0.5, 0.5, 0.5]]),
+    )
+    stacked, listed = (
+        Mixture(Normal(mean, variance)),
+        Mixture([Normal(mean[k], variance[k]) for k in range(2)]),
+    )
     y = double([0.5, 1.5, 2.5])
     assert stacked.shape == listed.shape == (3,)
     for name in ("mean", "variance", "aleatoric", "epistemic"):
@@ -571,11 +676,16 @@ def test_mixture_from_a_leading_dimension() -> None:
 
 def test_weights_may_differ_between_elements() -> None:
     weights = double([[1.0, 0.0, 0.25], [0.0, 1.0, 0.75]])
-    parts = [Normal(double([0.0, 0.0, 0.0]), double(1.0)), Normal(double([8.0, 8.0, 8.0]), double(4.0))]
+    parts = [
+        Normal(double([0.0, 0.0, 0.0]), double(1.0)),
+        Normal(double([8.0, 8.0, 8.0]), double(4.0)),
+    ]
     mixture = Mixture(parts, weights)
     torch.testing.assert_close(mixture.mean, double([0.0, 8.0, 6.0]))
     torch.testing.assert_close(mixture.variance, double([1.0, 4.0, 0.25 * (1 + 36) + 0.75 * (4 + 4)]))
-    torch.testing.assert_close(mixture.quantile(0.9)[:2], double([1.2815515655446004, 8 + 2 * 1.2815515655446004]))
+    torch.testing.assert_close(
+        mixture.quantile(0.9)[:2], double([1.2815515655446004, 8 + 2 * 1.2815515655446004])
+    )
     draws = mixture.sample(4000, generator=torch.Generator().manual_seed(0))
     assert (draws[:, 2] > 3).double().mean().item() == pytest.approx(0.75, abs=0.03)
     assert (draws[:, 0] > 5.5).sum() == 0
@@ -620,7 +730,10 @@ def test_impossible_levels_are_an_error(dist: Any) -> None:
 
 
 def test_quantiles_of_far_apart_parts() -> None:
-    mixture = Mixture([Normal(double([-1e6]), double([1.0])), Normal(double([1e6]), double([1e-4]))], double([0.25, 0.75]))
+    mixture = Mixture(
+        [Normal(double([-1e6]), double([1.0])), Normal(double([1e6]), double([1e-4]))],
+        double([0.25, 0.75]),
+    )
     q = double([0.01, 0.1, 0.24, 0.26, 0.5, 0.99])
     y = mixture.quantile(q)
     expected = [stats.norm.ppf(p / 0.25, -1e6, 1.0) for p in (0.01, 0.1, 0.24)]
@@ -629,7 +742,10 @@ def test_quantiles_of_far_apart_parts() -> None:
 
 
 def test_quantiles_of_a_heavy_tailed_mixture() -> None:
-    parts = [NIG(double([0.0]), double([1.0]), double([0.3]), double([1.0])), NIG(double([2.0]), double([1.0]), double([9.0]), double([1.0]))]
+    parts = [
+        NIG(double([0.0]), double([1.0]), double([0.3]), double([1.0])),
+        NIG(double([2.0]), double([1.0]), double([9.0]), double([1.0])),
+    ]
     mixture = Mixture(parts, double([0.1, 0.9]))
     q = double([1e-4, 0.02, 0.5, 0.98, 1 - 1e-4])
     torch.testing.assert_close(mixture.cdf(mixture.quantile(q)), q, rtol=1e-6, atol=1e-9)
@@ -711,3 +827,32 @@ def test_map_applies_to_every_parameter(dist: Any) -> None:
     assert attached.nll(torch.zeros(3)).requires_grad
     assert not attached.map(Tensor.detach).nll(torch.zeros(3)).requires_grad
     torch.testing.assert_close(attached.map(Tensor.detach).variance, dist.variance)
+
+
+@each_kind
+def test_concatenate_joins_what_indexing_took_apart(dist: Any) -> None:
+    assert len(dist) == 3
+    joined, y = concatenate([dist[:1], dist[1:]]), double([0.3, -1.0, 2.0])
+    assert type(joined) is type(dist)
+    torch.testing.assert_close(joined.nll(y), dist.nll(y))
+    torch.testing.assert_close(joined.variance, dist.variance)
+
+
+def test_stack_adds_a_leading_dimension() -> None:
+    normal = three()[0]
+    stacked = stack([normal, normal.rescale(1.0, 2.0)])
+    assert stacked.shape == (2, 3)
+    torch.testing.assert_close(stacked[1].mean, 2 * normal.mean + 1)
+
+
+def test_joining_different_kinds_is_an_error() -> None:
+    normal, nig, mixture, _ = three()
+    for pair in ([normal, nig], [normal, mixture], [mixture, normal]):
+        with pytest.raises((TypeError, ValueError), match="Normal"):
+            concatenate(pair)
+    with pytest.raises(ValueError, match=r"no (distributions|components)"):
+        concatenate([])
+    with pytest.raises((TypeError, ValueError), match="Mixture"):
+        Mixture([mixture, mixture])
+    with pytest.raises((TypeError, ValueError), match="Mixture"):
+        Mixture(mixture)

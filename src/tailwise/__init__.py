@@ -1,1 +1,48 @@
-"""Regression where the interesting labels are rare: accurate in the tail, and honest about it."""
+"""Regression where the interesting labels are rare: accurate in the tail, and honest about it.
+
+The public names load on first use, so that the command line answers before torch is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tailwise._version import __version__
+
+if TYPE_CHECKING:
+    from tailwise.distributions import NIG, Mixture, Normal
+    from tailwise.labels import LabelBins, label_weights
+    from tailwise.methods import available_methods
+    from tailwise.model import VIR
+
+_HOMES = {
+    "LabelBins": "labels",
+    "Mixture": "distributions",
+    "NIG": "distributions",
+    "Normal": "distributions",
+    "VIR": "model",
+    "available_methods": "methods",
+    "label_weights": "labels",
+}
+
+__all__ = [
+    "NIG",
+    "VIR",
+    "LabelBins",
+    "Mixture",
+    "Normal",
+    "__version__",
+    "available_methods",
+    "label_weights",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tailwise' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tailwise.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

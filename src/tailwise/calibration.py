@@ -1,8 +1,8 @@
 """Calibration of predicted spread on held-out data: a few positive factors, fitted to the NLL.
 
-Calibration never moves the predicted mean of a Normal, an NIG or a mixture about its mean, and is
-never worse than no calibration on the data it was fitted to. Fit it on data that the model has not
-trained on, with `balanced_weights` unless that data has balanced labels.
+It leaves the predicted means where they are and is never worse than no calibration on the data it
+was fitted to. Fit it on data that the model has not trained on, with `balanced_weights` unless the
+labels of that data are balanced.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tailwise.labels import LabelBins, checked_labels
 D = TypeVar("D", bound=Distribution)
 
 MAX_FACTOR = 1e6
-"""Fitted factors lie between 1 / MAX_FACTOR and MAX_FACTOR, so that perfect predictions stay finite."""
+"""Bound on fitted factors and their inverses, so that perfect predictions stay finite."""
 _RIDGE = 1e-6
 _LIMIT = math.log(MAX_FACTOR)
 
@@ -100,8 +100,8 @@ def _scale_nig(
             "use VarianceScaling"
         )
     d = distribution
-    excess = torch.where(d.alpha > 1, alpha * (d.alpha - 1) + 1, d.alpha)
-    return NIG(d.gamma, d.nu * nu, excess, d.beta * beta)
+    above = (alpha * (d.alpha - 1) + 1).clamp_min(1 + torch.finfo(d.alpha.dtype).eps)
+    return NIG(d.gamma, d.nu * nu, torch.where(d.alpha > 1, above, d.alpha), d.beta * beta)
 
 
 def balanced_weights(y: ArrayLike | Tensor, bins: LabelBins) -> NDArray[np.float64]:
@@ -133,6 +133,10 @@ def fit_scaling(
     exact = distribution.map(lambda p: p.detach().to("cpu", torch.float64).reshape(-1))
     if exact.mean.numel() != labels.numel():
         raise ValueError(f"{labels.numel()} labels for {exact.mean.numel()} predictions")
+    bad = ~exact.mean.isfinite() | exact.variance.isnan()
+    if bad.any():
+        row = int(bad.to(torch.int8).argmax())
+        raise ValueError(f"predictions must be numbers: row {row} is not ({int(bad.sum())} bad)")
     shares = _shares(weights, labels.numel())
     members = exact.components if isinstance(exact, Mixture) else exact
     if isinstance(members, NIG):
@@ -164,23 +168,19 @@ def _fit_nig(exact: Distribution, labels: Tensor, shares: Tensor) -> NIGScaling:
         (gradient,) = torch.autograd.grad(loss, theta)
         return float(loss.detach()), gradient.numpy()
 
-    start = np.zeros(3)
-    # A second start has the right size of residuals, should the first be lost in a flat region.
-    residual = _weighted(((labels - exact.mean) ** 2 / exact.variance), shares).item()
+    none = np.zeros(3)
+    # Factors far from 1 are found sooner, and surely, from residuals of about the right size.
+    residual = _weighted((labels - exact.mean) ** 2 / exact.variance, shares).item()
     matched = np.array([0.0, 0.0, np.clip(np.log(max(residual, 1e-300)), -_LIMIT, _LIMIT)])
-    bounds = [(-_LIMIT, _LIMIT)] * 3
-    best, lowest = start, objective(start)[0]
-    for first in (start, matched):
-        found = optimize.minimize(
-            objective,
-            first,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounds,
-            options={"maxiter": 500, "ftol": 1e-14, "gtol": 1e-9},
-        )
-        if np.isfinite(found.fun) and found.fun < lowest:
-            best, lowest = found.x, found.fun
+    found = optimize.minimize(
+        objective,
+        min(none, matched, key=lambda start: objective(start)[0]),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-_LIMIT, _LIMIT)] * 3,
+        options={"maxiter": 300, "ftol": 1e-12, "gtol": 1e-8},
+    )
+    best = found.x if found.fun < objective(none)[0] else none
     return NIGScaling(*(float(w) for w in np.exp(best)))
 
 
@@ -188,6 +188,8 @@ def _fit_variance(exact: Distribution, labels: Tensor, shares: Tensor) -> Varian
     centered = labels - exact.mean
     if isinstance(exact, Normal):
         ratio = _weighted(centered**2 / exact.variance, shares).item()
+        if math.isnan(ratio):  # points predicted without spread, and right
+            return VarianceScaling()
         return VarianceScaling(min(max(ratio, 1 / MAX_FACTOR), MAX_FACTOR))
 
     def objective(log_factor: float) -> float:

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import torch
@@ -59,10 +59,15 @@ def _student_quantile(df: NDArray[np.float64], q: NDArray[np.float64]) -> NDArra
 class Distribution(ABC):
     """A predictive distribution for each element of a tensor of any shape."""
 
-    @property
-    @abstractmethod
-    def mean(self) -> Tensor:
-        """Expected label."""
+    if TYPE_CHECKING:  # plain fields of `Normal`, which a property here would shadow
+
+        @property
+        def mean(self) -> Tensor:
+            """Expected label."""
+
+        @property
+        def variance(self) -> Tensor:
+            """Total variance, aleatoric plus epistemic, in squared label units."""
 
     @property
     @abstractmethod
@@ -97,11 +102,6 @@ class Distribution(ABC):
     @abstractmethod
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """Apply a function (slice, reshape, move, cast) to every parameter tensor."""
-
-    @property
-    def variance(self) -> Tensor:
-        """Total variance, aleatoric plus epistemic, in squared label units."""
-        return self.aleatoric + self.epistemic
 
     @property
     def std(self) -> Tensor:
@@ -178,8 +178,8 @@ class Normal(_Parametric):
     [6.08, 13.92]
     """
 
-    mean: Tensor  # type: ignore[assignment]
-    variance: Tensor  # type: ignore[assignment]
+    mean: Tensor
+    variance: Tensor
 
     @property
     def aleatoric(self) -> Tensor:
@@ -247,6 +247,10 @@ class NIG(_Parametric):
         return self.aleatoric / self.nu
 
     @property
+    def variance(self) -> Tensor:
+        return self.aleatoric + self.epistemic
+
+    @property
     def _scale(self) -> Tensor:
         return (self.beta / self.alpha * (1 + 1 / self.nu)).sqrt()
 
@@ -302,7 +306,13 @@ class Mixture(Distribution):
             components = stack(components)
         if not isinstance(components, _Parametric):
             raise TypeError(f"a mixture of {type(components).__name__} is not supported: flatten it")
-        shares = torch.ones_like(components.mean) if weights is None else weights.to(components.mean)
+        if weights is None:
+            shares = torch.ones_like(components.mean)
+        else:
+            shares = torch.as_tensor(weights).to(components.mean)
+            # Looking at values on another device would wait for it.
+            if shares.device.type == "cpu" and not bool((shares >= 0).all() & (shares.sum(0) > 0).all()):
+                raise ValueError("weights must not be negative or NaN, and must not all be 0")
         shares = shares.reshape(shares.shape + (1,) * (components.mean.dim() - shares.dim()))
         if shares.shape[0] != components.shape[0]:
             raise ValueError(f"{shares.shape[0]} weights for {components.shape[0]} components")
@@ -316,12 +326,20 @@ class Mixture(Distribution):
 
     @property
     def aleatoric(self) -> Tensor:
-        return (self.weights * self.components.aleatoric).sum(0)
+        return self._average(self.components.aleatoric)
 
     @property
     def epistemic(self) -> Tensor:
         between = (self.components.mean - self.mean) ** 2
-        return (self.weights * (self.components.epistemic + between)).sum(0)
+        return self._average(self.components.epistemic + between)
+
+    def _average(self, value: Tensor) -> Tensor:
+        """Weighted sum in which a component of weight 0 does not count, even if it is infinite."""
+        return (self.weights * torch.where(self.weights > 0, value, 0.0)).sum(0)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.aleatoric + self.epistemic
 
     def _against(self, value: Tensor) -> tuple[_Parametric, Tensor]:
         """Components and weights with room behind K for the leading dimensions that value adds."""
@@ -333,13 +351,14 @@ class Mixture(Distribution):
         return self.components.map(widened), widened(self.weights)
 
     def nll(self, y: Number) -> Tensor:
-        y = torch.as_tensor(y, device=self.mean.device)
+        y = self.components._like(y)
         components, weights = self._against(y)
-        tiny = torch.finfo(weights.dtype).tiny
-        return -torch.logsumexp(weights.clamp_min(tiny).log() - components.nll(y), dim=0)
+        some = weights > 0
+        shares = torch.where(some, torch.where(some, weights, 1.0).log(), -math.inf)
+        return -torch.logsumexp(shares - components.nll(y), dim=0)
 
     def cdf(self, y: Number) -> Tensor:
-        y = torch.as_tensor(y, device=self.mean.device)
+        y = self.components._like(y)
         components, weights = self._against(y)
         return (weights * components.cdf(y)).sum(0)
 
@@ -367,7 +386,7 @@ class Mixture(Distribution):
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         draws = self.components.sample(n, generator)  # (n, K, *shape)
         uniform = torch.rand((n, 1, *self.shape), generator=generator).to(self.weights)
-        member = (uniform > self.weights.cumsum(0)).sum(1, keepdim=True)
+        member = (uniform >= self.weights.cumsum(0)).sum(1, keepdim=True)
         return draws.gather(1, member.clamp(max=self.weights.shape[0] - 1)).squeeze(1)
 
     def rescale(self, shift: Number, scale: Number) -> Self:
@@ -387,23 +406,23 @@ def stack(distributions: Sequence[Distribution]) -> Distribution:
 
 def concatenate(distributions: Sequence[Distribution]) -> Distribution:
     """Join the batches of one type of distribution along their first dimension."""
-    first = distributions[0]
-    if isinstance(first, Mixture):
-        mixtures = [d for d in distributions if isinstance(d, Mixture)]
+    mixtures = [d for d in distributions if isinstance(d, Mixture)]
+    if mixtures and len(mixtures) == len(distributions):
         components = [d.components for d in mixtures]
         joined = _merge(components, lambda parts: torch.cat(parts, dim=1))
         return Mixture(joined, torch.cat([d.weights for d in mixtures], dim=1))
     return _merge(distributions, torch.cat)
 
 
-def _merge(
-    distributions: Sequence[Distribution], join: Callable[[list[Tensor]], Tensor]
-) -> Distribution:
+def _merge(distributions: Sequence[Distribution], join: Callable[[list[Tensor]], Tensor]) -> Distribution:
     if not distributions:
         raise ValueError("no distributions given")
     kinds = {type(d).__name__ for d in distributions}
     parametric = [d for d in distributions if isinstance(d, _Parametric)]
     if len(kinds) > 1 or len(parametric) < len(distributions):
         raise TypeError(f"distributions of one parametric type are needed, got {', '.join(sorted(kinds))}")
+    shapes = sorted({tuple(d.shape) for d in parametric})
+    if join is torch.stack and len(shapes) > 1:
+        raise ValueError(f"distributions of one shape are needed, got shapes {shapes}")
     columns = zip(*(d.parameters for d in parametric), strict=True)
     return type(parametric[0])(*(join(list(column)) for column in columns))

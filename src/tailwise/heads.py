@@ -107,12 +107,18 @@ class PseudoCountHead(nn.Module):
         phi_per_count: bool = False,
     ) -> None:
         super().__init__()
-        gamma0, nu0, alpha0, beta0 = prior
+        _, nu0, alpha0, beta0 = prior
         if nu0 < 0 or alpha0 < 0 or beta0 < 0:
             raise ValueError(f"prior nu0, alpha0 and beta0 must not be negative, got {prior}")
-        self.prior = NIG(*(torch.tensor(float(p)) for p in (gamma0, nu0, alpha0, beta0)))
+        self._prior: Tensor
+        self.register_buffer("_prior", torch.tensor([float(p) for p in prior]), persistent=False)
         self.linear = nn.Linear(dim, 3)
         self.min_count, self.sharpness, self.phi_per_count = min_count, sharpness, phi_per_count
+
+    @property
+    def prior(self) -> NIG:
+        """The belief before any observation, on standardised labels."""
+        return NIG(*self._prior.unbind())
 
     def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:
         """z: (N, D), w: (N,) -> NIG (N,)"""

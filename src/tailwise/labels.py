@@ -39,7 +39,7 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 
 def checked_labels(y: ArrayLike | Tensor, what: str = "labels") -> Array:
     """Return labels as a finite 1-d float64 array, or raise an error that names the first bad row."""
-    raw = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    raw = y.detach().double().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     try:
         labels = raw.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -108,6 +108,7 @@ class LabelBins:
             grid, rule = _count_edges(labels, count), f"{count} equal-width bins as given"
         else:
             grid, rule = _default_edges(labels)
+        grid = _distinct(grid)
         empty = cls(grid, np.zeros(grid.size - 1, np.int64), rule)
         counts = np.bincount(empty.index(labels), minlength=len(empty))
         return cls(grid, counts.astype(np.int64), rule)
@@ -199,6 +200,12 @@ def _given_edges(edges: ArrayLike) -> Array:
     return grid
 
 
+def _distinct(grid: Array) -> Array:
+    """Drop edges that rounding has made equal: labels a few floats apart have no finer bins."""
+    kept = np.unique(grid)
+    return kept if kept.size > 1 else np.array([kept[0], np.nextafter(kept[0], np.inf)])
+
+
 def _width_edges(labels: Array, width: float) -> Array:
     if not (np.isfinite(width) and width > 0):
         raise ValueError(f"width must be a positive number, got {width!r}")
@@ -235,8 +242,9 @@ def _default_edges(labels: Array) -> tuple[Array, str]:
     low, high = values[0], values[-1]
     quartiles = np.subtract(*np.percentile(labels, [75, 25]))
     # A zero-inflated label has no interquartile range; its standard deviation still says something.
-    spread = quartiles if quartiles > 0 else 1.349 * labels.std()
-    wanted = np.ceil((high - low) / (2 * spread * labels.size ** (-1 / 3)))
+    reach = high - low
+    spread = quartiles / reach if quartiles > 0 else 1.349 * ((labels - low) / reach).std()
+    wanted = np.ceil(1 / max(2 * spread * labels.size ** (-1 / 3), 1e-9))
     number = int(np.clip(wanted, MIN_BINS, MAX_BINS))
     if wanted > MAX_BINS:
         how = f"the Freedman-Diaconis rule asks for more, capped at {MAX_BINS}"
@@ -250,21 +258,32 @@ def _default_edges(labels: Array) -> tuple[Array, str]:
 def _lattice_step(values: Array) -> tuple[float | None, str]:
     """Return the step of the grid that sorted distinct labels lie on, if it is short enough."""
     reach = values[-1] - values[0]
-    whole = bool((values == np.round(values)).all()) and reach < 2**52
+    whole = bool((values == np.round(values)).all())
     if values.size >= _MIN_LATTICE_VALUES:
-        gaps = np.diff(values)
-        step = float(np.gcd.reduce(gaps.astype(np.int64))) if whole else float(gaps.min())
-        if reach / step < MAX_LATTICE_BINS:
-            ticks = (values - values[0]) / step
-            rounding = 1e-3 + 4 * np.finfo(np.float32).eps * np.abs(values).max() / step
-            if np.abs(ticks - np.round(ticks)).max() <= min(rounding, 0.01):
-                # The longest distance measures the step best: the smallest gap carries rounding.
-                step = float(reach / np.round(ticks[-1]))
-                kind = "whole-number labels" if whole and step == 1 else "labels on a regular grid"
-                return step, f"{kind}, one bin for each step of {step:g}"
+        step = _common_step(np.diff(values), float(np.abs(values).max()), reach)
+        if step is not None:
+            kind = "whole-number labels" if whole and step == 1 else "labels on a regular grid"
+            return step, f"{kind}, one bin for each step of {step:g}"
     if whole and reach < MAX_LATTICE_BINS:
         return 1.0, "whole-number labels, one bin for each step of 1"
     return None, ""
+
+
+def _common_step(gaps: Array, largest: float, reach: float) -> float | None:
+    """Return the largest step that all gaps are multiples of, by Euclid's algorithm with rounding.
+
+    None if it is too small for one bin each, or too small to be told from rounding.
+    """
+    step = float(gaps.min())
+    while reach < MAX_LATTICE_BINS * step and step > 16 * np.spacing(largest):
+        rounding = 1e-3 * step + 4 * np.finfo(np.float32).eps * largest
+        off = np.abs(gaps - step * np.round(gaps / step))
+        wrong = off > min(rounding, 0.01 * step)
+        if not wrong.any():
+            # The longest distance measures the step best: the smallest gap carries rounding.
+            return float(reach / np.round(reach / step))
+        step = float(off[wrong].min())
+    return None
 
 
 def _gaussian(distance: Array, bandwidth: float, radius: int) -> Array:
@@ -375,16 +394,20 @@ def label_weights(
     >>> label_weights(LabelBins.from_labels([0, 0, 0, 0, 1]), kernel=None)
     array([0.83333333, 1.66666667])
     """
-    if power < 0:
+    if form not in ("paper", "reference"):
+        raise ValueError(f"unknown form {form!r}{nearest(form, ('paper', 'reference'))}")
+    if not 0 <= power < np.inf:
         raise ValueError(f"power must not be negative, got {power!r}")
     if clip is None and power >= 1:
         clip = _INV_COUNT_CLIP
     low, high = clip if clip is not None else (0.0, np.inf)
+    if not 0 <= low <= high or high == 0:
+        raise ValueError(f"clip must be two counts, low and high, got {clip!r}")
     smoothing = {"kernel": kernel, "bandwidth": bandwidth, "radius": radius, "form": form}
     total = bins.counts.sum()
     if form == "reference":
         # Zero-padded at the ends of the range, unlike the same code's statistics.
-        counted = np.clip(bins.counts, low, high) if clip is not None else bins.counts**power
+        counted = np.clip(bins.counts, low, high) ** power
         density = kernel_matrix(len(bins), **smoothing) @ counted  # type: ignore[arg-type]
     else:
         effective = smoothed_density(bins, **smoothing) * total

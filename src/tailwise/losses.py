@@ -68,5 +68,5 @@ def latent_kl(z_mean: Tensor, z_var: Tensor) -> Tensor:
 
 
 def gaussian_reconstruction(x: Tensor, reconstruction: Tensor) -> Tensor:
-    """Return -log N(x; reconstruction, I) less its constant, summed over features (VIR:recon). (N, ...) -> (N,)"""
+    """Return -log N(x; reconstruction, I) less its constant (VIR:recon). (N, ...) -> (N,)"""
     return 0.5 * ((x - reconstruction) ** 2).flatten(1).sum(-1)

@@ -72,9 +72,7 @@ class Metric:
     region: str = "all"
     options: tuple[tuple[str, float], ...] = ()
 
-    def __call__(
-        self, distribution: Distribution, y: Labels, bins: LabelBins | None = None
-    ) -> float:
+    def __call__(self, distribution: Distribution, y: Labels, bins: LabelBins | None = None) -> float:
         """Score predictions; balanced and regional metrics need the training set's label bins."""
         return _Scores(distribution, y, bins).value(self)
 
@@ -136,9 +134,7 @@ class _Scores:
 
     def _binned(self, metric: Metric) -> Tensor:
         if self.index is None:
-            raise ValueError(
-                f"metric {metric.name!r} needs the training set's label bins: pass bins=..."
-            )
+            raise ValueError(f"metric {metric.name!r} needs the training set's label bins: pass bins=...")
         return self.index
 
     def rows(self, region: str) -> Tensor:
@@ -192,9 +188,7 @@ class _Scores:
         return torch.tensor(scores, dtype=torch.float64)
 
 
-def balanced(
-    function: Function, **options: float
-) -> Callable[[Distribution, Labels, LabelBins], float]:
+def balanced(function: Function, **options: float) -> Callable[[Distribution, Labels, LabelBins], float]:
     """Turn a metric into its mean over the occupied label bins, so that rare labels count alike.
 
     >>> from tailwise.distributions import Normal

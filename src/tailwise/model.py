@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -239,11 +239,10 @@ class TailModel(nn.Module):
         return parts
 
     def _reconstruction(self, z: Tensor, x: Any) -> Tensor:
-        if hasattr(self.decoder, "nll"):
-            value: Tensor = self.decoder.nll(z, x)
-            return value
-        assert self.decoder is not None
-        return gaussian_reconstruction(x, self.decoder(z))
+        likelihood = getattr(self.decoder, "nll", None)
+        if likelihood is not None:
+            return cast("Tensor", likelihood(z, x))
+        return gaussian_reconstruction(x, cast("nn.Module", self.decoder)(z))
 
     def _collect(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> None:
         assert self.smoother is not None
@@ -368,8 +367,7 @@ REFERENCE = PAPER.with_options(
 )
 DEFAULT = PAPER.with_options(
     weights={"power": 1.0},
-    reweight="both",
-    head_options={"sharpness": 1.0},
+    head_options={"sharpness": 1.0, "prior": (0.0, 0.1, 1.5, 0.01)},
     kl=1e-3,
     inference="self",
 )

@@ -35,9 +35,7 @@ def prepared(distribution: Distribution, y: Labels) -> tuple[Distribution, Tenso
     raw = y.detach() if isinstance(y, Tensor) else torch.from_numpy(np.array(y, np.float64))
     labels, shape = raw.to("cpu", torch.float64), distribution.shape
     if [s for s in labels.shape if s != 1] != [s for s in shape if s != 1]:
-        raise ValueError(
-            f"labels of shape {tuple(labels.shape)} for predictions of shape {tuple(shape)}"
-        )
+        raise ValueError(f"labels of shape {tuple(labels.shape)} for predictions of shape {tuple(shape)}")
     labels = labels.reshape(-1)
     bad = ~labels.isfinite()
     if bad.any():
@@ -84,9 +82,7 @@ def _width(d: Distribution, y: Tensor, level: float = 0.9) -> Tensor:
 
 def _log_ratio(d: Distribution, y: Tensor) -> Tensor:
     if (y <= 0).any():
-        raise ValueError(
-            f"log10 and delta need positive labels, the smallest is {y.min().item():g}"
-        )
+        raise ValueError(f"log10 and delta need positive labels, the smallest is {y.min().item():g}")
     return (d.mean.clamp_min(DEPTH_FLOOR).log10() - y.log10()).abs()
 
 
@@ -123,7 +119,7 @@ def _deviation(d: Distribution, y: Tensor) -> Tensor:
         log_kernel = -0.5 * (df + 1) * (z**2 / df).log1p()
         log_density = log_gamma_ratio(df / 2) - 0.5 * (math.pi * df).log() + log_kernel
         tail = 2 * log_density.exp() * (df + z**2) / (df - 1)
-        tail = torch.where(df > 1, tail, math.inf)
+        tail = torch.where(df > 1, tail, math.nan)
     # A prediction without spread is a point, whose CRPS is its absolute error.
     return torch.where(scale > 0, distance * (2 * d.cdf(y) - 1) + scale * tail, distance.abs())
 
@@ -146,31 +142,24 @@ def _mixture_spread(d: Mixture) -> Tensor:
             gap = Normal(members.mean[k] - members.mean, members.variance[k] + members.variance)
             total += weights[k] * (weights * _deviation(gap, torch.zeros(()).double())).sum(0)
         return total / 2
-    # The spread is the integral of F (1 - F): F steps at every member's own quantiles, and each
-    # member's known exact spread corrects what the grid misses of it.
-    nodes, shares = np.polynomial.legendre.leggauss(max(8, min(32, _MIXTURE_NODES // len(weights))))
-    v = torch.from_numpy((nodes + 1) / 2)
-    levels = v * v * (3 - 2 * v)  # denser towards both tails
-    steps = torch.from_numpy(shares / 2) * 6 * v * (1 - v)
-    steps = (steps / steps.sum()).reshape(-1, 1, 1)
-    rows = max(1, _CHUNK // (levels.numel() * len(weights)))
+    # The spread is the integral of F (1 - F), with F a staircase that steps at quantiles of every
+    # member. Members get levels of their own, so that equal members do not share their steps.
+    size = len(weights)
+    count = max(16, _MIXTURE_NODES // size)
+    offset = (0.5 + torch.arange(size, dtype=torch.float64) * 0.6180339887498949) % 1
+    v = (torch.arange(count).unsqueeze(1) + 0.05 + 0.9 * offset) / count
+    levels = (v**3 * (10 - 15 * v + 6 * v**2)).unsqueeze(-1)  # (nodes, K, 1), dense in the tails
+    steps = (v * (1 - v)) ** 2
+    steps = (steps / steps.sum(0)).unsqueeze(-1)
+    rows = max(1, _CHUNK // levels.numel())
     parts = []
     for start in range(0, max(1, d.mean.numel()), rows):
         part = d[start : start + rows]
-        points = part.components.quantile(levels.reshape(-1, 1, 1))  # (nodes, K, rows)
-        mass = steps * part.weights
-        together = _step_spread(points.flatten(0, 1), mass.flatten(0, 1))
-        alone = _step_spread(points, steps.expand_as(points))
-        missed = (part.weights * (_spread(part.components) - alone)).sum(0)
-        parts.append(together + missed)
+        points = part.components.quantile(levels)  # (nodes, K, rows)
+        points, order = points.flatten(0, 1).sort(0)
+        below = (steps * part.weights).flatten(0, 1).gather(0, order).cumsum(0)[:-1]
+        parts.append((below * (1 - below) * points.diff(dim=0)).sum(0))
     return torch.cat(parts)
-
-
-def _step_spread(points: Tensor, mass: Tensor) -> Tensor:
-    """E|Y - Y'| / 2 of a discrete distribution along the first dimension."""
-    points, order = points.sort(0)
-    below = mass.gather(0, order).cumsum(0)[:-1]
-    return (below * (1 - below) * points.diff(dim=0)).sum(0)
 
 
 def _same(mean: Tensor) -> Tensor:
@@ -238,7 +227,8 @@ def crps(distribution: Distribution, y: Labels) -> float:
     """Continuous ranked probability score, in label units: the absolute error of a distribution.
 
     ``E|Y - y| - E|Y - Y'| / 2``. Closed forms for Normal, NIG and mixtures of Normals; for mixtures
-    of NIG the second term is a quadrature, right to about 1e-3 of the predicted spread.
+    of NIG the second term is a quadrature, right to about 1e-3 of the standard deviation (2e-4 for
+    up to five members). NaN for an NIG without a mean (alpha of 1/2 or less).
 
     >>> round(crps(Normal(torch.tensor([0.0]), 1.0), [0.0]), 4)
     0.2337
@@ -358,9 +348,7 @@ def sparsification(distribution: Distribution, y: Labels, *, by: By = "std") -> 
 
     Samples of equal uncertainty are removed in random order, in expectation.
 
-    >>> curves = sparsification(
-    ...     Normal(torch.zeros(3), torch.tensor([1.0, 2.0, 3.0])), [1.0, 3.0, 2.0]
-    ... )
+    >>> curves = sparsification(Normal(torch.zeros(3), torch.tensor([1.0, 2.0, 3.0])), [1.0, 3.0, 2.0])
     >>> curves.error, curves.oracle
     (array([2., 2., 1.]), array([2. , 1.5, 1. ]))
     """
@@ -398,9 +386,7 @@ def ause(
     """
     if form not in ("standard", "reference"):
         raise ValueError(f"unknown form {form!r}{nearest(form, ('standard', 'reference'))}")
-    curves = sparsification(
-        distribution, y, by=by or ("std" if form == "standard" else "epistemic")
-    )
+    curves = sparsification(distribution, y, by=by or ("std" if form == "standard" else "epistemic"))
     gap, n = curves.error - curves.oracle, curves.error.size
     if n < (1 if form == "standard" else 3):
         return math.nan

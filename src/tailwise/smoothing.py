@@ -101,7 +101,12 @@ class BinSums:
 
 
 def bin_statistics(
-    z_mean: Tensor, z_var: Tensor | None, index: Tensor, num_bins: int, *, fourth_order: bool = False
+    z_mean: Tensor,
+    z_var: Tensor | None,
+    index: Tensor,
+    num_bins: int,
+    *,
+    fourth_order: bool = False,
 ) -> BinStatistics:
     """Return the statistics of each bin's statistics for one set of rows (VIR:A).
 
@@ -301,9 +306,7 @@ class LatentSmoother(nn.Module):
         self.sum_count.zero_()
         self.sum_moments.zero_()
 
-    def forward(
-        self, z_mean: Tensor, z_var: Tensor | None, index: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return rows recoloured by their bin's smoothed statistics (VIR:F). (N, D) each"""
         own = self.self_weight if self.config.cov_variance else None
         return recolor(z_mean, z_var, index, self.stats, self.smoothed, self.config.clip, own)

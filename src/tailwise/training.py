@@ -10,14 +10,16 @@ from __future__ import annotations
 import logging
 import math
 import os
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
@@ -30,7 +32,7 @@ from tailwise.model import TailModel
 
 logger = logging.getLogger(__name__)
 CHECKPOINT_VERSION = 1
-_GUARD_INTERVAL = 50
+_GUARD_DELAY = 4  # steps that a GPU may be behind before its flags are waited for
 T = TypeVar("T")
 
 
@@ -48,10 +50,16 @@ def _apply(x: T, function: Callable[[Tensor], Tensor]) -> T:
     raise TypeError(f"inputs must be tensors, or tuples or mappings of them, not {type(x).__name__}")
 
 
-def _first_tensor(x: Any) -> Tensor:
-    while not isinstance(x, Tensor):
-        x = next(iter(x.values() if isinstance(x, Mapping) else x))
-    return x
+def _tensors(x: Any) -> list[Tensor]:
+    """Every tensor of an input, in order."""
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    _apply(x, note)
+    return found
 
 
 @dataclass(frozen=True)
@@ -66,9 +74,10 @@ class TensorData:
     sample_weight: Tensor | None = None
 
     def __post_init__(self) -> None:
-        rows = len(_first_tensor(self.x))
-        if rows != len(self.y) or rows == 0:
-            raise ValueError(f"{rows} rows of inputs for {len(self.y)} labels")
+        rows = sorted({len(tensor) for tensor in _tensors(self.x)})
+        if rows != [len(self.y)] or len(self.y) == 0:
+            counts = " and ".join(map(str, rows)) or "no"
+            raise ValueError(f"{counts} rows of inputs for {len(self.y)} labels")
         if self.sample_weight is not None and self.sample_weight.shape != self.y.shape:
             raise ValueError("sample_weight must have the shape of the labels")
 
@@ -96,36 +105,28 @@ class Batch:
     rows: Tensor | None = None
 
 
-Data = TensorData | tuple[Any, Tensor] | Iterable[Any]
+Data = TensorData | tuple[Any, Tensor] | tuple[Any, Tensor, Tensor] | Iterable[Any]
 
 
 def _as_data(data: Data) -> TensorData | Iterable[Any]:
-    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], Tensor):
+    if isinstance(data, tuple) and len(data) in (2, 3) and isinstance(data[1], Tensor):
         return TensorData(*data)
     return cast("TensorData | Iterable[Any]", data)
 
 
 def _batches(
-    data: TensorData | Iterable[Any],
-    size: int,
-    fabric: Fabric,
-    shuffle: torch.Generator | None = None,
+    data: TensorData | Iterable[Any], size: int, device: torch.device, order: Tensor | None = None
 ) -> Iterator[Batch]:
+    """Batches on the device; of tensors, at most `size` rows each, in the given order of rows."""
     if not isinstance(data, TensorData):
         for x, y, *weight in data:
-            x = _apply(x, lambda t: t.to(fabric.device))
-            yield Batch(x, y.to(fabric.device), weight[0].to(fabric.device) if weight else None)
+            x = _apply(x, lambda t: t.to(device))
+            yield Batch(x, y.to(device), weight[0].to(device) if weight else None)
         return
-    rows = len(data)
-    if shuffle is None:
-        order = torch.arange(rows, device=data.y.device)
-    else:
-        # Every rank draws the same order and takes its own equal share of it.
-        share = -(-rows // fabric.world_size)
-        order = torch.randperm(rows, generator=shuffle)
-        order = order.repeat(2)[fabric.global_rank * share :][:share].to(data.y.device)
-    for start in range(0, len(order), size):
-        yield data.rows(order[start : start + size])
+    rows = torch.arange(len(data), device=device) if order is None else order.to(device)
+    # Batches of almost one size: a last one of a single row would break batch normalisation.
+    for index in rows.tensor_split(-(-len(rows) // size)):
+        yield data.rows(index)
 
 
 # -- configuration -----------------------------------------------------------------------------
@@ -166,9 +167,13 @@ class TrainConfig:
             value = getattr(self, name)
             if value not in choices:
                 raise ValueError(f"unknown {name} {value!r}{nearest(str(value), choices)}")
-        for name in ("epochs", "batch_size", "lr"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)!r}")
+        for name in ("epochs", "batch_size", "lr", "clip_norm", "patience", "devices"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be positive, got {value!r}")
+        for name in ("weight_decay", "warmup", "decay", "seed"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
         get_metric(self.monitor)
 
 
@@ -227,7 +232,7 @@ class FitResult:
 
 
 class NonFiniteLossError(RuntimeError):
-    """Training met a loss or gradient that is not a number; the weights are those before that step."""
+    """A loss or gradient was not finite; the weights are those before that step."""
 
     def __init__(self, message: str, *, epoch: int, step: int, rows: list[int]) -> None:
         super().__init__(message)
@@ -307,19 +312,23 @@ def fit(
     Seeds act inside only; the caller's random state is left alone.
     """
     config = config or TrainConfig()
-    fabric = Fabric(
-        accelerator=config.accelerator,
-        devices=config.devices,
-        precision="bf16-mixed" if config.precision == "bf16" else "32-true",
-    )
+    fabric = Fabric(accelerator=config.accelerator, devices=config.devices)
     fabric.launch()
     cuda = [fabric.device] if fabric.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
-        torch.manual_seed(config.seed + fabric.global_rank)
         loop = _Loop(model, train, valid, config, fabric, checkpoint)
-        display, shown = _progress_display(progress, config)
+        display, shown = _progress_display(progress if fabric.is_global_zero else False, config)
         with display:
             return loop.run(shown)
+
+
+class _Pending(NamedTuple):
+    """A step whose flag has not been read yet: reading it at once would make a GPU wait."""
+
+    number: int
+    batch: Batch
+    failed: Tensor
+    event: torch.cuda.Event | None
 
 
 class _Loop:
@@ -333,7 +342,8 @@ class _Loop:
         checkpoint: str | os.PathLike[str] | None,
     ) -> None:
         self.model, self.config, self.fabric = model, config, fabric
-        self.train, self.valid = self._placed(train), None if valid is None else self._placed(valid)
+        self.train = self._placed(train)
+        self.valid = None if valid is None else self._placed(valid, shared=False)
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.metric = get_metric(config.monitor)
         fabric.to_device(model)
@@ -342,26 +352,31 @@ class _Loop:
         self.wrapped.mark_forward_method("loss")
         self.optimizer = cast("torch.optim.Optimizer", wrapped_optimizer)
         self.raw_optimizer = optimizer
-        self.shuffle = torch.Generator().manual_seed(config.seed)
         self.result = FitResult(monitor=config.monitor)
-        self.best_loss, self.best_state = math.inf, None
+        self.best_loss = math.inf
+        self.best_state: dict[str, Tensor] | None = None
         self.start = 0
-        # The first bad step of the epoch, kept on the device: reading it every step would stall it.
-        self.bad_step = torch.full((), -1, device=fabric.device)
+        self.failed = torch.zeros((), dtype=torch.bool, device=fabric.device)
+        self.pending: deque[_Pending] = deque()
+        self.buffers: dict[str, Tensor] = {}
         if self.checkpoint is not None and self.checkpoint.exists():
             self._load()
 
-    def _placed(self, data: Data) -> TensorData | Iterable[Any]:
+    def _placed(self, data: Data, *, shared: bool = True) -> TensorData | Iterable[Any]:
+        """Data on the device; a loader that is not shared gives all its rows to every rank."""
         ready = _as_data(data)
         if isinstance(ready, TensorData):
             return ready.to(self.fabric.device)
         if isinstance(ready, DataLoader):
-            return cast("Iterable[Any]", self.fabric.setup_dataloaders(ready))
+            loader = self.fabric.setup_dataloaders(ready, use_distributed_sampler=shared)
+            return cast("Iterable[Any]", loader)
         return ready
 
     def run(self, progress: Progress) -> FitResult:
         result, config = self.result, self.config
         for epoch in range(self.start, config.epochs):
+            if self.valid is not None and config.patience is not None:
+                result.stopped_early = epoch - result.best_epoch >= config.patience
             if result.stopped_early:
                 break
             began = time.perf_counter()
@@ -371,8 +386,6 @@ class _Loop:
                 self._keep_best(epoch, row[config.monitor])
             row["seconds"] = time.perf_counter() - began
             result.history.append(row)
-            if config.patience is not None and self.valid is not None:
-                result.stopped_early = epoch + 1 - result.best_epoch >= config.patience
             if self.checkpoint is not None:
                 self._save(epoch + 1)
             progress.update(row, result.best_epoch)
@@ -383,72 +396,122 @@ class _Loop:
         self.model.eval()
         return result
 
+    def _autocast(self) -> AbstractContextManager[Any]:
+        # Fabric's own plugin for bf16 would round the labels too, and only acts under `forward`.
+        return torch.autocast(
+            self.fabric.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"
+        )
+
+    def _seed(self, epoch: int) -> torch.Generator:
+        """Seed this rank for an epoch and return the generator of an order that all ranks share.
+
+        Seeds that depend on the epoch alone need no place in a checkpoint, whatever ran before.
+        """
+        rank = self.fabric.global_rank
+        source = np.random.SeedSequence((self.config.seed, epoch))
+        seeds = source.generate_state(2 + rank, np.uint64)
+        torch.default_generator.manual_seed(int(seeds[1 + rank]))
+        if self.fabric.device.type != "cpu":
+            torch.get_device_module(self.fabric.device).manual_seed(int(seeds[1 + rank]))
+        return torch.Generator().manual_seed(int(seeds[0]))
+
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         self.model.train()
         steps, rows, total = 0, 0, torch.zeros((), device=self.fabric.device)
         parts: dict[str, Tensor] = {}
         length = self._steps_per_epoch()
-        recent: list[Batch] = []
-        for batch in _batches(self.train, self.config.batch_size, self.fabric, self.shuffle):
+        weights = dict(self.model.named_parameters())
+        state = self.model.state_dict()
+        self.buffers = {name: value.clone() for name, value in state.items() if name not in weights}
+        order, size = self._order(self._seed(epoch)), self.config.batch_size
+        for batch in _batches(self.train, size, self.fabric.device, order):
+            lr = learning_rate(epoch + steps / length if length else epoch, self.config)
             for group in self.optimizer.param_groups:
-                group["lr"] = learning_rate(epoch + steps / length if length else epoch, self.config)
-            loss, now = self.wrapped.loss(batch.x, batch.y, batch.sample_weight)
+                group["lr"] = lr
+            with self._autocast():
+                loss, now = self.wrapped.loss(batch.x, batch.y, batch.sample_weight)
             self.optimizer.zero_grad()
             self.fabric.backward(loss)
-            recent = [*recent[-_GUARD_INTERVAL:], batch]
-            self._guarded_step(loss.detach(), epoch, steps, recent)
+            self._guarded_step(loss.detach(), epoch, steps, batch)
             share = len(batch.y)
             rows, steps = rows + share, steps + 1
             total = total + loss.detach() * share
             for name, value in now.items():
                 parts[name] = parts.get(name, torch.zeros_like(value)) + value * share
-        self._raise_if_bad(epoch, steps, recent)
+        self._raise_if_failed(epoch, waiting=0)
         if steps == 0:
-            raise ValueError("the training data gave no batch: is the loader empty?")
+            raise ValueError("the training data gave no batch: is the loader empty, or used up?")
         smoother = self.model.smoother
         if smoother is not None and smoother.config.exact:
-            batches = _batches(self.train, 4 * self.config.batch_size, self.fabric)
-            with self.fabric.autocast():
+            batches = _batches(self.train, 4 * size, self.fabric.device, self._order(None))
+            with self._autocast():
                 self.model.collect_statistics((batch.x, batch.y) for batch in batches)
         self.model.end_epoch()
         figures = {"loss": total, **{f"loss/{name}": value for name, value in parts.items()}}
         return {name: float(value) / rows for name, value in figures.items()}
 
+    def _order(self, shuffle: torch.Generator | None) -> Tensor | None:
+        """Rows of this rank: an equal share of an order all ranks draw alike, or each row once."""
+        if not isinstance(self.train, TensorData):
+            return None
+        rows, rank, ranks = len(self.train), self.fabric.global_rank, self.fabric.world_size
+        if shuffle is None:
+            return torch.arange(rank, rows, ranks)
+        share = -(-rows // ranks)
+        return torch.randperm(rows, generator=shuffle).repeat(2)[rank * share :][:share]
+
     def _steps_per_epoch(self) -> int | None:
         if isinstance(self.train, TensorData):
             return -(-len(self.train) // (self.config.batch_size * self.fabric.world_size))
-        return len(self.train) if hasattr(self.train, "__len__") else None
+        try:
+            return len(cast("Sized", self.train))
+        except TypeError:  # a generator, or a loader over an iterable data set
+            return None
 
-    def _guarded_step(self, loss: Tensor, epoch: int, step: int, recent: list[Batch]) -> None:
-        """Step the optimiser unless the loss or a gradient is not finite, without waiting for a GPU."""
+    def _guarded_step(self, loss: Tensor, epoch: int, step: int, batch: Batch) -> None:
+        """Step the optimiser unless this or an earlier step of the epoch was not finite."""
         limit = self.config.clip_norm or math.inf
         grads = [p for p in self.model.parameters() if p.grad is not None]
         norm = torch.nn.utils.clip_grad_norm_(grads, limit, foreach=True)
-        bad = ~(torch.isfinite(loss) & torch.isfinite(norm))
-        self.bad_step = torch.where(bad & (self.bad_step < 0), step, self.bad_step)
+        self.failed = self.failed | ~(torch.isfinite(loss) & torch.isfinite(norm))
+        flag, event = self.failed, None
         if self.fabric.device.type == "cuda":
-            # Fused optimisers skip the step on the device where this flag is set, as for a GradScaler.
-            cast("Any", self.raw_optimizer).found_inf = bad.float()
+            # Fused optimisers skip the step on the device where this flag is set, as for AMP.
+            cast("Any", self.raw_optimizer).found_inf = self.failed.float()
             cast("Any", self.raw_optimizer).grad_scale = None
-            if (step + 1) % _GUARD_INTERVAL == 0:
-                self._raise_if_bad(epoch, step + 1, recent)
-        else:
-            self._raise_if_bad(epoch, step + 1, recent)
+            flag, event = flag.to("cpu", non_blocking=True), torch.cuda.Event()
+            event.record()
+        self.pending.append(_Pending(step, batch, flag, event))
+        self._raise_if_failed(epoch, waiting=_GUARD_DELAY if event else 0)
         self.optimizer.step()
 
-    def _raise_if_bad(self, epoch: int, steps: int, recent: list[Batch]) -> None:
-        bad = int(self.bad_step)
-        if bad < 0:
-            return
-        self.bad_step.fill_(-1)
-        batch = recent[bad - steps] if bad - steps >= -len(recent) else recent[0]
-        raise _diagnosis(self.model, batch, epoch, bad)
+    def _raise_if_failed(self, epoch: int, waiting: int) -> None:
+        """Read the flags of all but the last `waiting` steps, which a GPU may still work on."""
+        while len(self.pending) > waiting:
+            step = self.pending.popleft()
+            if step.event is not None:
+                step.event.synchronize()
+            if step.failed:
+                with self._autocast():
+                    error = _diagnosis(self.model, step.batch, epoch, step.number)
+                # Running statistics have seen the bad batch; those of the epoch's start have not.
+                self.model.load_state_dict(self.buffers, strict=False)
+                raise error
 
     @torch.no_grad()
     def _validate(self) -> float:
         assert self.valid is not None
-        prediction, y = _predict(self.model, self.valid, 4 * self.config.batch_size, self.fabric)
-        return self.metric(prediction, y, self.model.bins)
+        with self._autocast():
+            batch_size = 4 * self.config.batch_size
+            prediction, y = _predict(self.model, self.valid, batch_size, self.fabric.device)
+        score = self.metric(prediction, y, self.model.bins)
+        if math.isnan(score) and self.metric.region != "all":
+            raise ValueError(
+                f"monitor {self.config.monitor!r} is not defined on the validation data: it has "
+                "too few labels of that region; choose another monitor or another split"
+            )
+        # Ranks that saw other batch statistics must not differ in when to stop.
+        return float(self.fabric.broadcast(score))
 
     def _keep_best(self, epoch: int, score: float) -> None:
         loss = self.metric.loss(score)
@@ -461,65 +524,76 @@ class _Loop:
     # -- checkpoints -------------------------------------------------------------------------
 
     def _save(self, epoch: int) -> None:
-        cuda = self.fabric.device.type == "cuda"
         state = {
             "version": CHECKPOINT_VERSION,
             "epoch": epoch,
-            "config": asdict(self.config),
+            "settings": self._settings(),
             "model": self.model.state_dict(),
             "optimizer": self.raw_optimizer.state_dict(),
             "best": {"loss": self.best_loss, "state": self.best_state},
             "result": asdict(self.result),
-            "random": {
-                "cpu": torch.get_rng_state(),
-                "shuffle": self.shuffle.get_state(),
-                "cuda": torch.cuda.get_rng_state(self.fabric.device) if cuda else None,
-            },
         }
         if self.fabric.is_global_zero:
             assert self.checkpoint is not None
             write_atomically(self.checkpoint, lambda path: torch.save(state, path))
 
+    def _settings(self) -> dict[str, str]:
+        """What a resumed run must share with the first one for its numbers to be the same."""
+        free = {"epochs", "patience", "accelerator", "devices"}
+        if self.config.schedule == "cosine":
+            free.remove("epochs")
+        bins, method = self.model.bins, self.model.method
+        return {
+            **{f.name: repr(getattr(self.config, f.name)) for f in fields(self.config) if f.name not in free},
+            **{f"method {f.name}": repr(getattr(method, f.name)) for f in fields(method)},
+            "bins": f"{len(bins)} from {bins.edges[0]:.9g} to {bins.edges[-1]:.9g}",
+            "training labels per bin": " ".join(map(str, bins.counts)),
+        }
+
     def _load(self) -> None:
         assert self.checkpoint is not None
         try:
             state = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
-            found = state["version"], state["config"]
+            version, settings = state["version"], state.get("settings", {})
         except Exception as error:
             raise ValueError(
                 f"{self.checkpoint} is not a checkpoint of tailwise ({type(error).__name__}); "
                 "delete it or name another file"
             ) from error
-        if found[0] != CHECKPOINT_VERSION:
-            raise ValueError(f"{self.checkpoint} has checkpoint version {found[0]}, not {CHECKPOINT_VERSION}")
-        free = {"epochs", "patience", "accelerator", "devices"}
-        for f in fields(self.config):
-            if f.name not in free and found[1].get(f.name) != getattr(self.config, f.name):
+        if version != CHECKPOINT_VERSION:
+            raise ValueError(
+                f"{self.checkpoint} has checkpoint version {version}, not {CHECKPOINT_VERSION}; "
+                "delete it or name another file"
+            )
+        for name, value in self._settings().items():
+            found = settings.get(name, "unknown")
+            if found != value:
                 raise ValueError(
-                    f"{self.checkpoint} was trained with {f.name}={found[1].get(f.name)!r}, not "
-                    f"{getattr(self.config, f.name)!r}: resume with the same settings or start afresh"
+                    f"{self.checkpoint} was trained with {name} = {_short(found)}, "
+                    f"not {_short(value)}: resume with the same settings or name another file"
                 )
-        self.model.load_state_dict(state["model"])
+        try:
+            self.model.load_state_dict(state["model"])
+        except RuntimeError as error:
+            raise ValueError(f"{self.checkpoint} was trained with another network: {error}") from error
         self.raw_optimizer.load_state_dict(state["optimizer"])
         self.start, self.result = state["epoch"], FitResult(**state["result"])
         self.best_loss, self.best_state = state["best"]["loss"], state["best"]["state"]
-        torch.set_rng_state(state["random"]["cpu"])
-        self.shuffle.set_state(state["random"]["shuffle"])
-        if state["random"]["cuda"] is not None and self.fabric.device.type == "cuda":
-            torch.cuda.set_rng_state(state["random"]["cuda"], self.fabric.device)
+
+
+def _short(text: str, limit: int = 60) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file beside its place and move it there, so that no reader ever sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        write(Path(name))
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        write(part)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @torch.no_grad()
@@ -529,7 +603,10 @@ def _diagnosis(model: TailModel, batch: Batch, epoch: int, step: int) -> NonFini
     names = [name for name, value in per_row.items() if not torch.isfinite(value).all()]
     bad_loss = ~torch.stack([torch.isfinite(v).reshape(-1) for v in per_row.values()]).all(0)
     bad_label = ~torch.isfinite(batch.y.reshape(-1))
-    bad_input = ~torch.isfinite(_first_tensor(batch.x).flatten(1).float()).all(1)
+    bad_input = ~torch.stack([torch.isfinite(t).reshape(len(t), -1).all(1) for t in _tensors(batch.x)]).all(0)
+    bad_weight = torch.zeros_like(bad_label)
+    if batch.sample_weight is not None:
+        bad_weight = ~torch.isfinite(batch.sample_weight.reshape(-1))
     numbers = torch.arange(len(batch.y)) if batch.rows is None else batch.rows.cpu()
     where = "rows of the batch" if batch.rows is None else "training rows"
 
@@ -545,6 +622,8 @@ def _diagnosis(model: TailModel, batch: Batch, epoch: int, step: int) -> NonFini
         rows, cause = listed(bad_label), "their labels are not finite; drop or fill them"
     elif bad_input.any():
         rows, cause = listed(bad_input), "their inputs are not finite; impute or drop them"
+    elif bad_weight.any():
+        rows, cause = listed(bad_weight), "their sample_weight is not finite"
     elif rows:
         cause = "inputs and labels are finite; lower the learning rate, or set clip_norm"
     else:
@@ -558,25 +637,32 @@ def _diagnosis(model: TailModel, batch: Batch, epoch: int, step: int) -> NonFini
 
 
 def _predict(
-    model: TailModel, data: TensorData | Iterable[Any], batch_size: int, fabric: Fabric
+    model: TailModel, data: TensorData | Iterable[Any], batch_size: int, device: torch.device
 ) -> tuple[Distribution, Tensor]:
     model.eval()
     predictions, labels = [], []
-    with torch.inference_mode(), fabric.autocast():
-        for batch in _batches(data, batch_size, fabric):
+    with torch.no_grad():
+        for batch in _batches(data, batch_size, device):
             predictions.append(model(batch.x).map(lambda p: p.cpu()))
             labels.append(batch.y.cpu())
+    if not predictions:
+        raise ValueError("the validation data gave no batch: is the loader empty, or used up?")
     return concatenate(predictions), torch.cat(labels)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def predict(model: TailModel, x: Any, batch_size: int = 4096) -> Distribution:
     """Predict all rows of an input in batches on the model's device; the result is on the CPU."""
     training, device = model.training, model.w.device
+    rows = len(_tensors(x)[0])
+    if rows == 0:
+        raise ValueError("no rows to predict")
     model.eval()
-    predictions = []
-    for start in range(0, len(_first_tensor(x)), batch_size):
-        batch = _apply(x, lambda t: t[start : start + batch_size].to(device))  # noqa: B023
-        predictions.append(model(batch).map(lambda p: p.cpu()))
-    model.train(training)
+    try:
+        predictions = []
+        for start in range(0, rows, batch_size):
+            batch = _apply(x, lambda t: t[start : start + batch_size].to(device))  # noqa: B023
+            predictions.append(model(batch).map(lambda p: p.cpu()))
+    finally:
+        model.train(training)
     return concatenate(predictions)

@@ -1,0 +1,12 @@
+"""Every method by name: VIR, its ablations and the baselines, each a row of parts."""
+
+from tailwise.methods import table  # noqa: F401  (fills the registry)
+from tailwise.methods.registry import (
+    RegisteredMethod,
+    available_methods,
+    build_model,
+    get_method,
+    register,
+)
+
+__all__ = ["RegisteredMethod", "available_methods", "build_model", "get_method", "register"]
