@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -413,6 +414,23 @@ def test_state_round_trips_in_the_middle_of_an_epoch(stop: int, cov_variance: bo
         z = batches[0]
         for a, b in zip(straight(*z), second(*z), strict=True):
             assert torch.equal(a, b)
+
+
+def test_a_group_of_one_rank_is_no_group(tmp_path: Path) -> None:
+    """Two ranks are tested with the model; here the collective calls run in this process."""
+    batch = tensors(*rows(9), dtype=torch.float32)
+    alone, grouped = LatentSmoother(7, 3), LatentSmoother(7, 3)
+    alone.accumulate(*batch)
+    alone.commit()
+    meet = f"file://{tmp_path}/meet"
+    torch.distributed.init_process_group("gloo", init_method=meet, rank=0, world_size=1)
+    try:
+        grouped.accumulate(*batch)
+        grouped.commit()
+    finally:
+        torch.distributed.destroy_process_group()
+    for got, want in zip(grouped.stats.tensors(), alone.stats.tensors(), strict=True):
+        torch.testing.assert_close(got, want)
 
 
 def test_momentum_must_be_a_share() -> None:

@@ -13,6 +13,7 @@ import pickle
 import re
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -307,7 +308,7 @@ def test_a_checkpoint_of_another_model_is_refused(
     with pytest.raises(ValueError, match=r"run\.pt was trained with") as error:
         fit(other(), (X, Y), None, settings(), checkpoint=file)
     assert message in str(error.value)
-    assert len(str(error.value)) < 2000
+    assert len(str(error.value)) < 500
 
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
@@ -372,10 +373,10 @@ def test_files_written_atomically_have_ordinary_permissions(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("monitor", ["balanced_mae", "few/mae", "balanced_nll", "pearson", "gap/mae"])
 def test_the_best_weights_reproduce_the_best_score(monitor: str) -> None:
-    x, y = table(300)
+    x, y = table(600)
     bins = LabelBins.from_labels(y, edges=BINS.edges)
     model, metric = vir(bins=bins), get_metric(monitor)
-    result = fit(model, (x, y), VALID, settings(epochs=6, lr=0.05, batch_size=100, monitor=monitor))
+    result = fit(model, (x, y), VALID, settings(epochs=6, lr=0.05, batch_size=200, monitor=monitor))
     scores = [row[monitor] for row in result.history]
     best = {"lower": min, "higher": max, "target": lambda s: min(s, key=abs)}[metric.direction](scores)
     assert result.monitor == monitor
@@ -1006,8 +1007,8 @@ def test_predict_does_not_depend_on_the_batch_size_and_keeps_the_mode(training_m
     whole = predict(model, X)
     for size in (1, 7, ROWS):
         parts = predict(model, X, batch_size=size)
-        torch.testing.assert_close(parts.mean, whole.mean)
-        torch.testing.assert_close(parts.variance, whole.variance)
+        torch.testing.assert_close(parts.mean, whole.mean, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(parts.variance, whole.variance, rtol=1e-5, atol=1e-6)
     assert whole.shape == (ROWS,)
     assert not whole.mean.requires_grad
     assert model.training is training_mode
@@ -1028,6 +1029,60 @@ def test_a_trained_model_pickles_and_trains_on() -> None:
     torch.testing.assert_close(predict(copy, X).mean, predict(model, X).mean)
     fit(copy, (X, Y), VALID, settings(epochs=1))
     assert differ(weights(copy), weights(model))
+
+
+# -- a GPU ---------------------------------------------------------------------------------------
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+@needs_gpu
+def test_a_gpu_is_not_waited_for_in_a_step() -> None:
+    """What makes the host wait happens as often in an epoch of 4 steps as in one of 16."""
+    waits = []
+    for size in (24, 6):
+        model = vir()
+        fit(model, (X, Y), None, settings(epochs=1, accelerator="cuda"))
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                fit(model, (X, Y), None, settings(epochs=1, batch_size=size, accelerator="cuda"))
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        waits.append(Counter(f"{w.filename}:{w.lineno}" for w in caught if "synchroniz" in str(w)))
+    assert waits[0] == waits[1]
+
+
+@needs_gpu
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_a_gpu_takes_no_step_from_the_bad_one_on(optimizer: str) -> None:
+    labels = Y.clone()
+    labels[12] = math.nan
+    starts = range(0, ROWS, 5)
+    batches = [(X[start : start + 5], labels[start : start + 5]) for start in starts]
+    model, good = vir(), vir()
+    changes = {"accelerator": "cuda", "optimizer": optimizer}
+    with pytest.raises(NonFiniteLossError, match=r"epoch 1, step 3 .*rows of the batch 2: their"):
+        fit(model, batches, None, settings(**changes))
+    fit(good, batches[:2], None, settings(epochs=1, **changes))
+    for (name, a), b in zip(model.named_parameters(), good.parameters(), strict=True):
+        torch.testing.assert_close(a, b, msg=name)
+
+
+@needs_gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_gpu_resumes_and_leaves_the_caller_s_random_state_alone(precision: str, tmp_path: Path) -> None:
+    whole, resumed, file = vir(), vir(), tmp_path / "run.pt"
+    before = torch.cuda.get_rng_state()
+    changes = {"accelerator": "cuda", "precision": precision}
+    expected = fit(whole, (X, Y), VALID, settings(epochs=4, **changes))
+    fit(vir(), (X, Y), VALID, settings(epochs=2, **changes), checkpoint=file)
+    result = fit(resumed, (X, Y), VALID, settings(epochs=4, **changes), checkpoint=file)
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+    losses = [[row["loss"] for row in run.history] for run in (result, expected)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    torch.testing.assert_close(predict(resumed, X).mean, predict(whole, X).mean, rtol=1e-2, atol=1e-2)
 
 
 # -- two devices ---------------------------------------------------------------------------------

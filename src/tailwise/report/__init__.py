@@ -1,0 +1,1 @@
+"""Pictures and pages that show whether the tail can be trusted."""
