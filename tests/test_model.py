@@ -267,7 +267,7 @@ def test_weights_that_are_all_one_are_no_weights() -> None:
     x, y = data()
     losses = []
     for reweight in ("none", "likelihood", "pseudo-count", "both"):
-        model = build(y, preset="paper", reweight=reweight, weights={"power": 0.0})
+        model = build(y, preset="paper", reweight=reweight, weights={"power": 0.0}, recolor=False)
         torch.manual_seed(1)
         losses.append(one_epoch(model, x, y).loss(x, y)[0].item())
         model.eval()
@@ -621,6 +621,8 @@ def test_presets_have_the_values_of_the_specification() -> None:
     assert (paper.regularizer, paper.regularizer_form) == (0.1, "paper")
     assert (reference.regularizer, reference.regularizer_form) == (0.01, "reference")
     assert paper.kl == 1.0 and reference.kl == 0.0
+    assert (paper.inference, paper.recolor) == ("self", True)  # "uses the stored statistics"
+    assert (reference.inference, reference.recolor) == ("plain", False)
     assert paper.head_options["prior"][2] >= 1.5
     assert reference.head_options["prior"] == (0.0, 0.0, 0.3, 0.0)
     assert (reference.inference, reference.recolor, reference.latent_samples) == ("plain", False, 0)
@@ -842,10 +844,10 @@ def test_it_trains_in_a_plain_loop(preset: str) -> None:
     torch.manual_seed(0)
     net = MLP(3, (16,), dropout=0.0)
     model = VIR(net, 16, LabelBins.from_labels(y), preset=preset).double()
-    error = (model.eval()(x).mean - y).abs().mean().item()
+    error = (model.eval()(x, "plain").mean - y).abs().mean().item()
     losses = train(model, x, y, epochs=25)
     assert losses[-1] < losses[0]
-    assert (model.eval()(x).mean - y).abs().mean().item() < 0.6 * error
+    assert (model.eval()(x, "plain").mean - y).abs().mean().item() < 0.6 * error
     assert torch.isfinite(model(x).mean).all() and (model(x).variance > 0).all()
 
 

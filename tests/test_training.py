@@ -793,7 +793,7 @@ def test_streamed_statistics_take_effect_once_an_epoch() -> None:
     assert exact.smoother is not None
     assert torch.equal(model.smoother.stats.count, torch.as_tensor(BINS.counts))
     assert not torch.allclose(model.smoother.stats.mu_mean, exact.smoother.stats.mu_mean)
-    assert not model.smoother.sum_count.any()
+    assert not model.smoother.sums.count.any()
 
 
 # -- the guard -----------------------------------------------------------------------------------
@@ -1043,13 +1043,13 @@ def test_a_gpu_is_not_waited_for_in_a_step() -> None:
     for size in (24, 6):
         model = vir()
         fit(model, (X, Y), None, settings(epochs=1, accelerator="cuda"))
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
                 fit(model, (X, Y), None, settings(epochs=1, batch_size=size, accelerator="cuda"))
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
         waits.append(Counter(f"{w.filename}:{w.lineno}" for w in caught if "synchroniz" in str(w)))
     assert waits[0] == waits[1]
 

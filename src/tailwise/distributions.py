@@ -136,12 +136,14 @@ class _Parametric(Distribution):
         like = next((v for v in given if isinstance(v, Tensor)), None)
         dtype = None if like is None else like.dtype
         device = None if like is None else like.device
-        tensors = []
-        for value in given:
-            tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, device=device)
-            if not tensor.is_floating_point() or not isinstance(value, Tensor):
-                tensor = tensor.to(dtype if dtype and dtype.is_floating_point else torch.float64)
-            tensors.append(tensor)
+        kind = dtype if dtype is not None and dtype.is_floating_point else torch.float64
+        tensors = [
+            value
+            if isinstance(value, Tensor) and value.is_floating_point()
+            # Never through float32, which is what torch makes of a Python number.
+            else torch.as_tensor(value, dtype=torch.float64, device=device).to(kind)
+            for value in given
+        ]
         for name, tensor in zip(names, torch.broadcast_tensors(*tensors), strict=True):
             object.__setattr__(self, name, tensor)
 

@@ -69,4 +69,8 @@ def latent_kl(z_mean: Tensor, z_var: Tensor) -> Tensor:
 
 def gaussian_reconstruction(x: Tensor, reconstruction: Tensor) -> Tensor:
     """Return -log N(x; reconstruction, I) less its constant (VIR:recon). (N, ...) -> (N,)"""
+    if x.shape != reconstruction.shape:
+        raise ValueError(
+            f"the decoder gave shape {tuple(reconstruction.shape)} for inputs of {tuple(x.shape)}"
+        )
     return 0.5 * ((x - reconstruction) ** 2).flatten(1).sum(-1)

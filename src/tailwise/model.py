@@ -82,6 +82,8 @@ class Method:
         for name in ("regularizer", "kl", "recon"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
+        if self.top_bins < 1 or self.latent_samples < 0:
+            raise ValueError("top_bins must be at least 1 and latent_samples at least 0")
 
     def with_options(self, **options: Any) -> Method:
         """Return a copy with some parts exchanged; an unknown name is an error naming the nearest.
@@ -99,8 +101,10 @@ class Method:
                     if key not in parts:
                         raise ValueError(f"unknown option {key!r} of {name}{nearest(key, parts)}")
                 options = {**options, name: replace(part, **value)}
-            elif isinstance(value, Mapping):
-                options = {**options, name: {**getattr(self, name), **value}}
+        if options.get("head", self.head) != self.head:
+            options = {"head_options": {}, **options}  # those of the old head mean nothing to it
+        elif "head_options" in options:
+            options["head_options"] = {**self.head_options, **options["head_options"]}
         return replace(self, **options)
 
 
@@ -160,12 +164,9 @@ class TailModel(nn.Module):
             "w", torch.as_tensor(label_weights(bins, **vars(method.weights)), dtype=torch.float32)
         )
         noise = torch.randn(method.latent_samples, dim, generator=torch.Generator().manual_seed(0))
-        self.register_buffer("noise", noise)
+        self.register_buffer("noise", noise, persistent=False)
         self.noise: Tensor
         self._rows_seen = 0
-        # DistributedDataParallel would overwrite each rank's own sums with those of rank 0.
-        sums = ("sum_count", "sum_reference", "sum_moments")
-        self._ddp_params_and_buffers_to_ignore = [f"smoother.{name}" for name in sums]
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -206,7 +207,8 @@ class TailModel(nn.Module):
         per_row = self.row_losses(x, y)
         total = sum(per_row.values(), start=torch.zeros((), device=y.device))
         weight = None if sample_weight is None else sample_weight.reshape(-1)
-        return weighted_mean(total, weight), {k: v.detach().mean() for k, v in per_row.items()}
+        parts = {k: weighted_mean(v.detach(), weight) for k, v in per_row.items()}
+        return weighted_mean(total, weight), parts
 
     def row_losses(self, x: Any, y: Tensor) -> dict[str, Tensor]:
         """Return each part of the objective per row, weighted and ready to be added up. (N,) each"""
@@ -259,13 +261,14 @@ class TailModel(nn.Module):
             return
         self.smoother.reset()
         self._rows_seen = 0
-        training = self.training
+        modes = {module: module.training for module in self.modules()}
         self.eval()
         for x, y in batches:
             z_mean, z_var, _ = self._rows(x)
             self.smoother.accumulate(z_mean, z_var, self.bins.index(y.reshape(-1)))
             self._rows_seen += y.numel()
-        self.train(training)
+        for module, training in modes.items():
+            module.training = training
 
     def end_epoch(self) -> None:
         """Let the latent statistics of the rows seen since the last call take effect."""
@@ -328,17 +331,25 @@ class TailModel(nn.Module):
     # -- state ---------------------------------------------------------------------------------
 
     def get_extra_state(self) -> Tensor:
-        """Rows seen in the epoch under way, then the edges of the bins, as float64."""
-        return torch.tensor([float(self._rows_seen), *self.bins.edges], dtype=torch.float64)
+        """Rows seen in the epoch under way, then the standardisation and edges of the bins."""
+        known = (self._rows_seen, self.bins.location, self.bins.scale, *self.bins.edges)
+        return torch.tensor(known, dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take up an epoch under way; a state trained on other bins is refused."""
-        edges = state[1:].cpu().numpy()
-        if edges.shape != self.bins.edges.shape or not np.allclose(edges, self.bins.edges):
+        _, location, scale, *rest = state.tolist()
+        edges, own = np.array(rest), self.bins
+        tolerance = 1e-6 * np.diff(own.edges).min()
+        if edges.shape != own.edges.shape or np.abs(edges - own.edges).max() > tolerance:
             raise ValueError(
                 f"this state was trained with {len(edges) - 1} bins from {edges[0]:g} to {edges[-1]:g}, "
                 f"the model has {len(self.bins)} from {self.bins.edges[0]:g} to "
                 f"{self.bins.edges[-1]:g}: build the model with the same bins"
+            )
+        if abs(location - own.location) > tolerance or abs(scale - own.scale) > tolerance:
+            raise ValueError(
+                f"this state was trained on labels of mean {location:g} and spread {scale:g}, the "
+                f"bins of this model have {own.location:g} and {own.scale:g}: build it with the same bins"
             )
         self._rows_seen = int(state[0])
 
@@ -356,6 +367,8 @@ PAPER = Method(
     objective="nll",
     regularizer=0.1,
     kl=1.0,
+    inference="self",
+    recolor=True,
 )
 REFERENCE = PAPER.with_options(
     weights={"form": "reference"},
@@ -364,12 +377,14 @@ REFERENCE = PAPER.with_options(
     regularizer=0.01,
     regularizer_form="reference",
     kl=0.0,
+    inference="plain",
+    recolor=False,
 )
 DEFAULT = PAPER.with_options(
     weights={"power": 1.0},
     head_options={"sharpness": 1.0, "prior": (0.0, 0.1, 1.5, 0.01)},
     kl=1e-3,
-    inference="self",
+    recolor=False,
 )
 PRESETS = {"default": DEFAULT, "paper": PAPER, "reference": REFERENCE}
 

@@ -8,13 +8,14 @@ sample, a sentence pair or a pixel. With zero variances this is feature distribu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from tailwise.labels import Boundary, KernelForm, kernel_matrix
 
-_FLOOR = 1e-8
+_FLOOR = 1e-30
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,9 @@ class BinStatistics:
 class BinSums:
     """Per-bin sums of latent rows about a reference point, from which VIR:A follows exactly.
 
-    Sums about a point near the bin's mean keep their digits in float32 where plain sums of squares
-    would cancel. Adding rows touches only the bins they fall into, whatever the number of bins.
+    Sums about a point near the bin's mean keep their digits where plain sums of squares would
+    cancel, and float64 neither stalls after 2^24 rows nor cancels where bins lie far apart. Adding
+    rows touches only the bins they fall into, whatever the number of bins.
     """
 
     count: Tensor  # (B,)
@@ -55,9 +57,14 @@ class BinSums:
         """Empty sums; `fourth_order` keeps what the variance of the covariance needs."""
         return cls(
             torch.zeros(num_bins, dtype=torch.int64),
-            torch.zeros(num_bins, dim),
-            torch.zeros(num_bins, 6 if fourth_order else 3, dim),
+            torch.zeros(num_bins, dim, dtype=torch.float64),
+            torch.zeros(num_bins, 6 if fourth_order else 3, dim, dtype=torch.float64),
         )
+
+    def to(self, device: torch.device) -> BinSums:
+        """Move to a device, keeping float64 where the device has it."""
+        kind = torch.float32 if device.type == "mps" else torch.float64
+        return BinSums(self.count.to(device), self.reference.to(device, kind), self.moments.to(device, kind))
 
     def add_(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> None:
         """Add rows in place. z_mean, z_var: (N, D), index: (N,). Autograd never sees these sums."""
@@ -118,11 +125,11 @@ def bin_statistics(
     ([2.0, 0.0, 7.0], [1.0, 1.0, 0.0])
     """
     kind = torch.promote_types(z_mean.dtype, torch.float32)
-    center = z_mean.detach().to(kind).mean(0).expand(num_bins, -1)
-    sums = BinSums.zeros(num_bins, z_mean.shape[1], fourth_order=fourth_order)
-    sums = BinSums(sums.count.to(center.device), center, sums.moments.to(center))
+    sums = BinSums.zeros(num_bins, z_mean.shape[1], fourth_order=fourth_order).to(z_mean.device)
+    sums.reference.copy_(z_mean.detach().to(sums.reference.dtype).mean(0))
     sums.add_(z_mean, z_var, index)
-    return sums.statistics()
+    count, *values = sums.statistics().tensors()
+    return BinStatistics(count, *(value.to(kind) for value in values))
 
 
 def row_normalized(kernel: Tensor, count: Tensor) -> Tensor:
@@ -174,9 +181,9 @@ def recolor(
         low, high = cov.clamp_min(_FLOOR), cov_smooth.clamp_min(_FLOOR)
         own = stats.cov_var[index]
         relative = (
-            own / low**2
-            + smoothed.cov_var[index] / high**2
-            - 2 * self_weight[index].unsqueeze(-1) * own / (low * high)
+            own / low / low
+            + smoothed.cov_var[index] / high / high
+            - 2 * self_weight[index].unsqueeze(-1) * own / low / high
         ).clamp(0, 1)
         var = var + offset**2 * ratio**2 / 4 * relative
     return mean, var
@@ -231,25 +238,35 @@ class LatentSmoother(nn.Module):
         )
         self.kernel: Tensor
         self.stats_count: Tensor
-        self.sum_count: Tensor
-        self.sum_reference: Tensor
-        self.sum_moments: Tensor
         self.self_weight: Tensor
         self._anchored = False
         self.register_buffer("kernel", torch.as_tensor(matrix, dtype=torch.float32), persistent=False)
-        sums = BinSums.zeros(num_bins, dim, fourth_order=config.cov_variance)
-        self.register_buffer("sum_count", sums.count)
-        self.register_buffer("sum_reference", sums.reference)
-        self.register_buffer("sum_moments", sums.moments)
+        # Not buffers: DistributedDataParallel would overwrite each rank's sums with those of rank 0,
+        # and `float()` or `half()` would take their digits. They travel as extra state instead.
+        self.sums = BinSums.zeros(num_bins, dim, fourth_order=config.cov_variance)
         self.register_buffer("self_weight", torch.ones(num_bins))
         for role in ("stats", "smoothed"):
             for name, value in vars(BinStatistics.identity(num_bins, dim)).items():
                 self.register_buffer(f"{role}_{name}", value)
 
-    @property
-    def sums(self) -> BinSums:
-        """Sums of the epoch under way."""
-        return BinSums(self.sum_count, self.sum_reference, self.sum_moments)
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.sums = self.sums.to(self.self_weight.device)
+        return self
+
+    def get_extra_state(self) -> Tensor:
+        """The sums of the epoch under way in one tensor: count, reference, moments. (B, 2 + M, D)"""
+        reference = self.sums.reference.unsqueeze(1)
+        count = self.sums.count.to(reference.dtype).reshape(-1, 1, 1).expand_as(reference)
+        return torch.cat([count, reference, self.sums.moments], dim=1)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take up the sums of an epoch under way."""
+        packed = state.to(self.sums.moments)
+        self.sums.count.copy_(packed[:, 0, 0])
+        self.sums.reference.copy_(packed[:, 1])
+        self.sums.moments.copy_(packed[:, 2:])
+        self._anchored = False
 
     @property
     def stats(self) -> BinStatistics:
@@ -275,16 +292,16 @@ class LatentSmoother(nn.Module):
     def _anchor(self, z_mean: Tensor) -> None:
         """Take the first batch's mean as the point of reference, unless a state was loaded."""
         self._anchored = True
-        if not (self.sum_count.any() or self.stats_count.any()):
-            center = z_mean.detach().to(self.sum_reference.dtype).mean(0)
-            ranks = _sum_over_ranks(torch.ones_like(center))
-            self.sum_reference.copy_(_sum_over_ranks(center) / ranks)
+        if not (self.sums.count.any() or self.stats_count.any()):
+            rows = z_mean.detach().to(self.sums.reference.dtype)
+            number = _sum_over_ranks(torch.full_like(rows[:1].sum(0), len(rows)))
+            self.sums.reference.copy_(_sum_over_ranks(rows.sum(0)) / number.clamp_min(1))
 
     @torch.no_grad()
     def commit(self) -> None:
         """End an epoch: merge its sums into the running statistics, smooth them, start over."""
-        count, moments = _sum_over_ranks(self.sum_count), _sum_over_ranks(self.sum_moments)
-        new, old = BinSums(count, self.sum_reference, moments).statistics(), self.stats
+        count, moments = _sum_over_ranks(self.sums.count), _sum_over_ranks(self.sums.moments)
+        new, old = BinSums(count, self.sums.reference, moments).statistics(), self.stats
         momentum = self.config.momentum
         kept = torch.where(old.count > 0, momentum, 0.0)
         kept = torch.where(new.count > 0, kept, 1.0).unsqueeze(-1)
@@ -298,13 +315,13 @@ class LatentSmoother(nn.Module):
         self.self_weight.copy_(row_normalized(self.kernel, merged.count).diagonal())
         # The next epoch's offsets are taken from here; a bin never seen keeps its reference.
         seen = merged.count.unsqueeze(-1) > 0
-        self.sum_reference.copy_(torch.where(seen, merged.mu_mean, self.sum_reference))
+        self.sums.reference.copy_(torch.where(seen, merged.mu_mean, self.sums.reference))
         self.reset()
 
     def reset(self) -> None:
         """Forget the sums of the epoch under way."""
-        self.sum_count.zero_()
-        self.sum_moments.zero_()
+        self.sums.count.zero_()
+        self.sums.moments.zero_()
 
     def forward(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return rows recoloured by their bin's smoothed statistics (VIR:F). (N, D) each"""

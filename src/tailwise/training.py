@@ -575,7 +575,9 @@ class _Loop:
         try:
             self.model.load_state_dict(state["model"])
         except RuntimeError as error:
-            raise ValueError(f"{self.checkpoint} was trained with another network: {error}") from error
+            raise ValueError(
+                f"{self.checkpoint} was trained with another network: {_short(str(error), 200)}"
+            ) from error
         self.raw_optimizer.load_state_dict(state["optimizer"])
         self.start, self.result = state["epoch"], FitResult(**state["result"])
         self.best_loss, self.best_state = state["best"]["loss"], state["best"]["state"]

@@ -102,5 +102,6 @@ def by_region_bars(
         )
     ax.set_xticks(np.arange(len(regions)), [f"{r}-shot" for r in regions])
     ax.set_ylabel(metric.replace("_", " "))
-    ax.legend(frameon=False)
+    ax.margins(y=0.2)
+    ax.legend(frameon=False, loc="upper center", ncols=len(tables))
     return ax
