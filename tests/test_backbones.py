@@ -1,15 +1,271 @@
-"""The plain network and the decoder of table rows."""
+"""Networks for tables, embeddings of numbers, and the decoder of table rows."""
 
 from __future__ import annotations
 
+import io
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from tailwise.backbones import MLP, TableDecoder
+from tailwise.backbones import (
+    BACKBONES,
+    MLP,
+    MeanTabM,
+    PeriodicEmbedding,
+    PiecewiseLinearEncoding,
+    ResidualMLP,
+    TableDecoder,
+    make_backbone,
+    quantile_edges,
+)
+from tailwise.labels import LabelBins
+from tailwise.methods import build_model
+
+CASES: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in BACKBONES),
+    ("tabm-mean", {"sampled": True}),
+]
+each_backbone = pytest.mark.parametrize(
+    ("name", "options"), CASES, ids=[f"{name} {' '.join(options)}".strip() for name, options in CASES]
+)
+
+
+def table(rows: int = 40, columns: int = 5) -> torch.Tensor:
+    """Columns as preprocessing leaves them: numbers, one of two values, a constant one."""
+    x = torch.randn(rows, columns, generator=torch.Generator().manual_seed(3))
+    x[:, -1] = (x[:, -1] > 0.5).float()
+    if columns > 2:
+        x[:, 1] = 0.0
+    return x
+
+
+# -- what every backbone promises ------------------------------------------------------------------
+
+
+@each_backbone
+@pytest.mark.parametrize("columns", [1, 5])
+def test_shape_and_gradients(name: str, options: dict[str, Any], columns: int) -> None:
+    torch.manual_seed(0)
+    x = table(columns=columns)
+    net = make_backbone(name, columns, rows=x, **options)
+    x.requires_grad_()
+    features = net(x)
+    assert features.shape == (40, net.feature_dim) and features.dtype == torch.float32
+    (features**2).sum().backward()
+    assert x.grad is not None and torch.isfinite(x.grad).all() and (x.grad != 0).any()
+    for label, parameter in net.named_parameters():
+        assert parameter.grad is not None, label
+        assert torch.isfinite(parameter.grad).all() and (parameter.grad != 0).any(), label
+
+
+@each_backbone
+def test_a_row_does_not_depend_on_the_others(name: str, options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    x = table()
+    net = make_backbone(name, 5, rows=x, **options).eval()
+    together = net(x)
+    assert torch.equal(together, net(x))
+    torch.testing.assert_close(torch.cat([net(row) for row in x.split(1)]), together, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(net(x.flip(0)).flip(0), together, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(net(x.reshape(8, 5, 5)).reshape(40, -1), together, rtol=1e-5, atol=1e-6)
+
+
+@each_backbone
+@pytest.mark.parametrize("value", [1e6, -1e6, 0.0])
+def test_extreme_inputs_stay_finite(name: str, options: dict[str, Any], value: float) -> None:
+    torch.manual_seed(0)
+    net = make_backbone(name, 5, rows=table(), **options)
+    x = torch.full((3, 5), value, requires_grad=True)
+    features = net(x)
+    assert torch.isfinite(features).all()
+    features.sum().backward()
+    assert x.grad is not None and torch.isfinite(x.grad).all()
+
+
+@each_backbone
+def test_state_makes_the_same_network(name: str, options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    x = table()
+    first = make_backbone(name, 5, rows=x, **options).eval()
+    if name.endswith("-ple"):  # what an artifact keeps of the training rows
+        options = {**options, "edges": first.get_submodule("embedding").edges}
+    second = make_backbone(name, 5, **options).eval()
+    buffer = io.BytesIO()
+    torch.save(first.state_dict(), buffer)
+    buffer.seek(0)
+    second.load_state_dict(torch.load(buffer, weights_only=True))
+    assert torch.equal(first(x), second(x))
+
+
+@each_backbone
+def test_works_under_a_method_and_in_double(name: str, options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    x, y = table(), torch.arange(40.0) % 7
+    net = make_backbone(name, 5, rows=x, **options)
+    model = build_model("vir", net, net.feature_dim, LabelBins.from_labels(y))
+    loss, _ = model.loss(x, y)
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert net.double().eval()(x.double()).dtype == torch.float64
+
+
+@each_backbone
+def test_learns_a_step_that_rows_share(name: str, options: dict[str, Any]) -> None:
+    """A few hundred steps fit y = x0 * [x4 = 1] far better than the mean does."""
+    torch.manual_seed(0)
+    x = table(400)
+    y = x[:, 0] * x[:, -1]
+    net = make_backbone(name, 5, rows=x, dropout=0.0, **options)
+    head = nn.Linear(net.feature_dim, 1)
+    optimizer = torch.optim.AdamW([*net.parameters(), *head.parameters()], 3e-3)
+    for _ in range(150):
+        loss = ((head(net(x)).squeeze(-1) - y) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    error = (head(net.eval()(x)).squeeze(-1) - y).var()
+    assert error < 0.1 * y.var()
+
+
+def test_unknown_names_are_errors_that_name_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"unknown backbone 'residul'; did you mean 'residual'\?"):
+        make_backbone("residul", 3)
+    with pytest.raises(
+        ValueError, match=r"unknown option 'droput' of backbone 'mlp'; did you mean 'dropout'"
+    ):
+        make_backbone("mlp", 3, droput=0.1)
+    with pytest.raises(ValueError, match=r"pass rows=\.\.\. or edges"):
+        make_backbone("mlp-ple", 3)
+    with pytest.raises(ValueError, match="edges of 1 columns for inputs of 3"):
+        make_backbone("mlp-ple", 3, edges=[[0, 1]])
+
+
+# -- each by hand ----------------------------------------------------------------------------------
+
+
+def test_residual_by_hand() -> None:
+    torch.manual_seed(0)
+    net = ResidualMLP(4, width=6, blocks=2, expansion=1.5, dropout=0.5).double().eval()
+    x = torch.randn(7, 4, dtype=torch.float64)
+    state = {name: value.numpy() for name, value in net.state_dict().items()}
+
+    def linear(name: str, value: Any) -> Any:
+        return value @ state[f"{name}.weight"].T + state[f"{name}.bias"]
+
+    def norm(name: str, value: Any) -> Any:
+        centred = value - value.mean(1, keepdims=True)
+        unit = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
+        return unit * state[f"{name}.weight"] + state[f"{name}.bias"]
+
+    h = linear("first", x.numpy())
+    for k in range(2):
+        inner = np.maximum(linear(f"blocks.{k}.1", norm(f"blocks.{k}.0", h)), 0)
+        assert inner.shape == (7, 9)
+        h = h + linear(f"blocks.{k}.4", inner)
+    np.testing.assert_allclose(net(x).detach(), np.maximum(norm("last.0", h), 0), rtol=1e-10)
+
+
+def test_mean_tabm_is_the_mean_of_networks() -> None:
+    """Each member is a plain network whose weights are W_ij s_i r_j; features are averaged."""
+    torch.manual_seed(0)
+    net = MeanTabM(4, hidden=(6, 3), members=5, dropout=0.5).double().eval()
+    for parameter in (*net.scale_in, *net.scale_out):
+        nn.init.normal_(parameter)
+    x = torch.randn(7, 4, dtype=torch.float64)
+    total = np.zeros((7, 3))
+    for k in range(5):
+        h = x.numpy()
+        for layer in range(2):
+            r, s, b = (p[layer][k].detach().numpy() for p in (net.scale_in, net.scale_out, net.bias))
+            weight = net.shared[layer].weight.detach().numpy() * s[:, None] * r[None, :]
+            h = np.maximum(h @ weight.T + b, 0)
+        total += h
+    np.testing.assert_allclose(net(x).detach(), total / 5, rtol=1e-10)
+
+
+def test_sampled_tabm_trains_one_member_per_row() -> None:
+    torch.manual_seed(0)
+    net = MeanTabM(4, hidden=(6, 3), members=3, dropout=0.0, sampled=True)
+    x = torch.randn(1, 4).expand(600, 4)
+    seen = net(x).detach().unique(dim=0)
+    assert len(seen) == 3
+    torch.testing.assert_close(net.eval()(x[:1]), seen.mean(0, keepdim=True))
+
+
+def test_periodic_by_hand() -> None:
+    torch.manual_seed(0)
+    embedding = PeriodicEmbedding(3, frequencies=4, dim=5).double()
+    assert embedding.frequency.abs().max() <= 0.3
+    x = torch.randn(6, 3, dtype=torch.float64)
+    weight, bias = embedding.linear.weight.detach().numpy(), embedding.linear.bias.detach().numpy()
+    got = embedding(x).detach().numpy()
+    for i in range(6):
+        for j in range(3):
+            angle = 2 * np.pi * embedding.frequency[j].detach().numpy() * x[i, j].item()
+            want = np.maximum(weight @ np.concatenate([np.cos(angle), np.sin(angle)]) + bias, 0)
+            np.testing.assert_allclose(got[i, 5 * j : 5 * j + 5], want, atol=1e-12)
+
+
+def test_piecewise_by_hand() -> None:
+    edges = [[-1.0, 0.0, 2.0, 3.0], [0.0, 1.0]]
+    encoding = PiecewiseLinearEncoding(edges)
+    assert encoding.out_dim == 4 and encoding.edges == edges
+    for value in (-3.0, -1.0, -0.5, 0.0, 1.0, 2.5, 3.0, 5.0):
+        want = []
+        for marks in edges:
+            for t, (low, high) in enumerate(zip(marks, marks[1:], strict=False)):
+                share = (value - low) / (high - low)
+                share = share if t == 0 else max(share, 0.0)
+                want.append(share if t == len(marks) - 2 else min(share, 1.0))
+        got = encoding(torch.tensor([[value, value]]))[0]
+        assert got.tolist() == pytest.approx(want)
+
+
+def test_piecewise_refuses_what_does_not_fit() -> None:
+    for marks in ([0.0], [0.0, 0.0], [1.0, 0.0], [0.0, math.nan]):
+        with pytest.raises(ValueError, match="edges of column 1 must be two or more rising numbers"):
+            PiecewiseLinearEncoding([[0.0, 1.0], marks])
+    with pytest.raises(ValueError, match="inputs have 3 columns, the edges are of 1"):
+        PiecewiseLinearEncoding([[0.0, 1.0]])(torch.zeros(2, 3))
+    with pytest.raises(ValueError, match=r"rows must have shape \(N, F\), got \(3,\)"):
+        quantile_edges([1.0, 2.0, 3.0])
+
+
+def test_edges_of_training_rows() -> None:
+    rng = np.random.default_rng(0)
+    smooth = rng.normal(size=1000)
+    columns = {
+        "numbers": smooth,
+        "constant": np.full(1000, 2.5),
+        "large constant": np.full(1000, 1e9),
+        "two values": rng.integers(0, 2, 1000),
+        "mostly ties": np.where(rng.random(1000) < 0.95, 0.0, smooth),
+        "almost ties": 1.0 + 1e-12 * smooth,
+        "an outlier": np.where(np.arange(1000) == 0, 1e9, smooth),
+        "missing": np.where(np.arange(1000) < 500, np.nan, smooth),
+        "all missing": np.full(1000, np.nan),
+    }
+    found = dict(zip(columns, quantile_edges(np.column_stack(list(columns.values())), 8), strict=True))
+    np.testing.assert_allclose(found["numbers"], np.quantile(smooth, np.linspace(0, 1, 9)))
+    assert found["constant"] == [2.5, 3.5] and found["all missing"] == [0.0, 1.0]
+    assert found["two values"] == [0.0, 1.0]
+    assert len(found["mostly ties"]) == len(set(found["mostly ties"])) >= 3
+    assert len(found["missing"]) == 9
+    encoding = PiecewiseLinearEncoding(list(found.values()))
+    for value in (0.0, 1e6, -1e6):
+        assert torch.isfinite(encoding(torch.full((2, len(columns)), value))).all()
+    assert (encoding.width > 0).all()
+
+
+def test_edges_of_many_rows_are_those_of_a_sample() -> None:
+    rows = torch.rand(5000, 2, generator=torch.Generator().manual_seed(0))
+    sampled = quantile_edges(rows, 4, max_rows=2000)
+    assert sampled == quantile_edges(rows, 4, max_rows=2000)
+    np.testing.assert_allclose(sampled, quantile_edges(rows, 4), atol=0.05)
 
 
 def test_mlp_by_hand() -> None:

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tailwise.distributions import NIG, Normal
+from tailwise.labels import LabelBins
 from tailwise.losses import (
-    OBJECTIVES,
     absolute_error,
     evidence_regularizer,
     gaussian_reconstruction,
     latent_kl,
+    make_objective,
     negative_log_likelihood,
     squared_error,
     weighted_mean,
@@ -84,8 +85,13 @@ def test_objectives_by_hand() -> None:
     np.testing.assert_allclose(absolute_error(belief, target), abs(y - gamma), rtol=1e-12)
     normal = Normal(torch.as_tensor(gamma), torch.as_tensor(beta))
     want = -stats.norm.logpdf(y, gamma, np.sqrt(beta))
-    np.testing.assert_allclose(OBJECTIVES["nll"](normal, target), want, rtol=1e-10)
-    assert set(OBJECTIVES) == {"nll", "squared", "absolute"}
+    bins = LabelBins.from_labels(y)
+    np.testing.assert_allclose(make_objective("nll", bins)(normal, target), want, rtol=1e-10)
+    np.testing.assert_allclose(make_objective("absolute", bins)(normal, target), abs(y - gamma), rtol=1e-12)
+    with pytest.raises(ValueError, match="did you mean 'squared'"):
+        make_objective("square", bins)
+    with pytest.raises(ValueError, match="it takes none"):
+        make_objective("squared", bins, {"power": 2})
 
 
 @law

@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from tailwise.backbones import MLP, TableDecoder
 from tailwise.distributions import NIG, Mixture, Normal
 from tailwise.labels import LabelBins
-from tailwise.model import PRESETS, VIR, Method, TailModel, WeightConfig
+from tailwise.method import PRESETS, Method, WeightConfig
+from tailwise.model import VIR, TailModel
 from tailwise.smoothing import SmoothingConfig
 
 Array = NDArray[np.float64]

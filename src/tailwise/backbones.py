@@ -1,12 +1,27 @@
-"""Networks that turn inputs into features. Any other `nn.Module` that does so works as well."""
+"""Networks that turn inputs into features. Any other `nn.Module` that does so works as well.
+
+`make_backbone` builds those for tables by name. None of them normalises over a batch: the features
+of a row never depend on the rows beside it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from tailwise.labels import nearest
+
+Rows = ArrayLike | Tensor
+Edges = Sequence[Sequence[float]]
 
 
 class MLP(nn.Module):
@@ -29,6 +44,307 @@ class MLP(nn.Module):
         """x: (N, in_dim) -> features (N, feature_dim)"""
         features: Tensor = self.layers(x)
         return features
+
+
+class ResidualMLP(nn.Module):
+    """Network for tables with skip connections: every block adds to what the last one found.
+
+    h <- h + W2 drop(relu(W1 norm(h))), then relu(norm(h)); the ResNet of Gorishniy et al., Revisiting
+    Deep Learning Models for Tabular Data (NeurIPS 2021), with layer instead of batch normalisation.
+
+    >>> ResidualMLP(8, width=32)(torch.zeros(5, 8)).shape
+    torch.Size([5, 32])
+    """
+
+    def __init__(
+        self, in_dim: int, width: int = 96, blocks: int = 2, expansion: float = 2.0, dropout: float = 0.1
+    ) -> None:
+        super().__init__()
+        inner = max(1, round(width * expansion))
+        self.first = nn.Linear(in_dim, width)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(
+                nn.LayerNorm(width),
+                nn.Linear(width, inner),
+                nn.ReLU(),
+                nn.Dropout(dropout),
+                nn.Linear(inner, width),
+            )
+            for _ in range(blocks)
+        )
+        self.last = nn.Sequential(nn.LayerNorm(width), nn.ReLU())
+        self.feature_dim = width
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, in_dim) -> features (N, feature_dim)"""
+        h = self.first(x)
+        for block in self.blocks:
+            h = h + block(h)
+        features: Tensor = self.last(h)
+        return features
+
+
+class MeanTabM(nn.Module):
+    """An ensemble of networks that share their weights, as one: the mean of its members' features.
+
+    Member k scales the inputs, outputs and biases of shared layers by vectors of its own,
+    l_k(h) = s_k * W(r_k * h) + b_k: the layers of TabM (Gorishniy et al., ICLR 2025), which are those
+    of BatchEnsemble (Wen et al., ICLR 2020). TabM gives each member its own head and loss. Here one
+    head reads the mean of the features; for a linear head that is the mean of the members'
+    predictions. With `sampled`, each training row passes through one member drawn at random, so
+    that members learn on their own as in TabM, at the price of a single network.
+
+    >>> MeanTabM(8, hidden=(32, 16), members=4)(torch.zeros(5, 8)).shape
+    torch.Size([5, 16])
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        hidden: Sequence[int] = (128, 64),
+        members: int = 8,
+        dropout: float = 0.1,
+        sampled: bool = False,
+    ) -> None:
+        super().__init__()
+        self.members, self.dropout, self.sampled = members, dropout, sampled
+        self.shared = nn.ModuleList()
+        self.scale_in, self.scale_out, self.bias = (nn.ParameterList() for _ in range(3))
+        for depth, width in enumerate(hidden):
+            signs = torch.randint(0, 2, (members, in_dim)) * 2.0 - 1.0
+            # Random signs tell the members apart; further layers start as one.
+            self.scale_in.append(nn.Parameter(signs if depth == 0 else torch.ones(members, in_dim)))
+            self.shared.append(nn.Linear(in_dim, width, bias=False))
+            self.scale_out.append(nn.Parameter(torch.ones(members, width)))
+            bound = 1 / math.sqrt(in_dim)
+            self.bias.append(nn.Parameter(torch.empty(members, width).uniform_(-bound, bound)))
+            in_dim = width
+        self.feature_dim = in_dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, in_dim) -> features (N, feature_dim)"""
+        if self.training and self.sampled:
+            which = torch.randint(0, self.members, x.shape[:1], device=x.device)
+            return self._through(x, which)
+        features = self._through(x.unsqueeze(-2), slice(None))  # (N, members, feature_dim)
+        return features.mean(-2)
+
+    def _through(self, h: Tensor, which: Tensor | slice) -> Tensor:
+        for r, shared, s, b in zip(self.scale_in, self.shared, self.scale_out, self.bias, strict=True):
+            h = F.relu(shared(h * r[which]) * s[which] + b[which])
+            h = F.dropout(h, self.dropout, self.training)
+        return h
+
+
+class PeriodicEmbedding(nn.Module):
+    """Numbers as learnt waves, so that a network can follow what is not smooth in them.
+
+    relu(W [cos(2 pi c_j x_j), sin(2 pi c_j x_j)] + b) for each column j, with frequencies c_j of its
+    own, started from a normal distribution, and W shared by all columns: PLR(lite) of Gorishniy et
+    al., On Embeddings for Numerical Features in Tabular Deep Learning (NeurIPS 2022).
+
+    >>> PeriodicEmbedding(3, dim=8)(torch.zeros(5, 3)).shape
+    torch.Size([5, 24])
+    """
+
+    def __init__(self, in_dim: int, frequencies: int = 16, dim: int = 8, frequency_std: float = 0.1) -> None:
+        super().__init__()
+        # Frequencies beyond three deviations would only add noise.
+        start = nn.init.trunc_normal_(
+            torch.empty(in_dim, frequencies), 0.0, frequency_std, -3 * frequency_std, 3 * frequency_std
+        )
+        self.frequency = nn.Parameter(start)
+        self.linear = nn.Linear(2 * frequencies, dim)
+        self.out_dim = in_dim * dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, in_dim) -> (N, in_dim * dim)"""
+        angle = 2 * math.pi * self.frequency * x.unsqueeze(-1)  # (N, in_dim, frequencies)
+        waves = torch.cat([angle.cos(), angle.sin()], -1)
+        return F.relu(self.linear(waves)).flatten(-2)
+
+
+def quantile_edges(rows: Rows, count: int = 16, max_rows: int = 100_000) -> list[list[float]]:
+    """Return edges for `PiecewiseLinearEncoding` from training rows: `count` bins or fewer per column.
+
+    A column of few values has an edge at each of them, another one at its quantiles. Ties are
+    merged; a constant column gets one bin of width one. rows: (N, F)
+
+    >>> quantile_edges([[0, 5], [1, 5], [1, 5], [4, 5]], count=2)
+    [[0.0, 1.0, 4.0], [5.0, 6.0]]
+    """
+    table = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
+    if table.ndim != 2:
+        raise ValueError(f"rows must have shape (N, F), got {table.shape}")
+    if len(table) > max_rows:
+        table = table[np.random.default_rng(0).choice(len(table), max_rows, replace=False)]
+    found = []
+    for column in table.astype(np.float64).T:
+        known = column[np.isfinite(column)]
+        edges = np.unique(known)
+        if edges.size > count + 1:
+            edges = np.unique(np.quantile(known, np.linspace(0, 1, count + 1)))
+        if edges.size > 1:
+            # Bins far narrower than the column would turn rounding errors into large inputs.
+            apart = np.diff(edges) > 1e-6 * (edges[-1] - edges[0])
+            edges = edges[np.concatenate([[True], apart])]
+        if edges.size < 2:
+            start = edges[0] if edges.size else 0.0
+            edges = np.array([start, start + max(1.0, 1e-6 * abs(start))])
+        found.append([float(edge) for edge in edges])
+    return found
+
+
+class PiecewiseLinearEncoding(nn.Module):
+    """Numbers as how far they reach into each bin of their column, so that each bin has its own slope.
+
+    (x_j - e_t) / (e_{t+1} - e_t), at least 0 but in a column's first bin and at most 1 but in its
+    last one; Gorishniy et al., On Embeddings for Numerical Features in Tabular Deep Learning
+    (NeurIPS 2022). `edges` come from training rows, see `quantile_edges`.
+
+    >>> PiecewiseLinearEncoding([[0, 1, 3]])(torch.tensor([[0.5], [2.0], [4.0]]))
+    tensor([[0.5000, 0.0000],
+            [1.0000, 0.5000],
+            [1.0000, 1.5000]])
+    """
+
+    column: Tensor
+    left: Tensor
+    width: Tensor
+    lowest: Tensor
+    highest: Tensor
+
+    def __init__(self, edges: Edges) -> None:
+        super().__init__()
+        column: list[int] = []
+        left: list[float] = []
+        width: list[float] = []
+        lowest: list[float] = []
+        highest: list[float] = []
+        for j, marks in enumerate(edges):
+            bins = len(marks) - 1
+            if bins < 1 or not all(low < high for low, high in pairwise(marks)):
+                raise ValueError(f"edges of column {j} must be two or more rising numbers, got {list(marks)}")
+            column += [j] * bins
+            left += list(marks[:-1])
+            width += [high - low for low, high in pairwise(marks)]
+            lowest += [-math.inf] + [0.0] * (bins - 1)
+            highest += [1.0] * (bins - 1) + [math.inf]
+        self.register_buffer("column", torch.tensor(column))
+        for name, values in (("left", left), ("width", width), ("lowest", lowest), ("highest", highest)):
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float32))
+        self.edges = [[float(mark) for mark in marks] for marks in edges]
+        self.out_dim = len(column)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, F) -> (N, bins of all columns)"""
+        if x.shape[-1] != len(self.edges):
+            raise ValueError(f"inputs have {x.shape[-1]} columns, the edges are of {len(self.edges)}")
+        share = (x[..., self.column] - self.left) / self.width
+        return torch.clamp(share, self.lowest, self.highest)
+
+
+class Embedded(nn.Module):
+    """An embedding of numbers in front of a network.
+
+    >>> Embedded(PeriodicEmbedding(3, dim=8), MLP(24))(torch.zeros(5, 3)).shape
+    torch.Size([5, 64])
+    """
+
+    def __init__(self, embedding: nn.Module, network: nn.Module) -> None:
+        super().__init__()
+        self.embedding, self.network = embedding, network
+        self.feature_dim = int(cast("int", network.feature_dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, in_dim) -> features (N, feature_dim)"""
+        features: Tensor = self.network(self.embedding(x))
+        return features
+
+
+# -- by name -----------------------------------------------------------------------------------
+
+
+def _periodic(
+    in_dim: int,
+    frequencies: int = 16,
+    dim: int = 8,
+    frequency_std: float = 0.1,
+    hidden: Sequence[int] = (128, 64),
+    dropout: float = 0.1,
+) -> nn.Module:
+    embedding = PeriodicEmbedding(in_dim, frequencies, dim, frequency_std)
+    return Embedded(embedding, MLP(embedding.out_dim, hidden, dropout))
+
+
+def _encoding(in_dim: int, edges: Edges | None, rows: Rows | None, bins: int) -> PiecewiseLinearEncoding:
+    if edges is None:
+        if rows is None:
+            raise ValueError("this backbone places its bins by the training rows: pass rows=... or edges=...")
+        edges = quantile_edges(rows, bins)
+    if len(edges) != in_dim:
+        raise ValueError(f"edges of {len(edges)} columns for inputs of {in_dim}")
+    return PiecewiseLinearEncoding(edges)
+
+
+def _piecewise(
+    in_dim: int,
+    edges: Edges | None = None,
+    rows: Rows | None = None,
+    bins: int = 16,
+    hidden: Sequence[int] = (128, 64),
+    dropout: float = 0.1,
+) -> nn.Module:
+    embedding = _encoding(in_dim, edges, rows, bins)
+    return Embedded(embedding, MLP(embedding.out_dim, hidden, dropout))
+
+
+def _piecewise_residual(
+    in_dim: int,
+    edges: Edges | None = None,
+    rows: Rows | None = None,
+    bins: int = 16,
+    width: int = 96,
+    blocks: int = 2,
+    expansion: float = 2.0,
+    dropout: float = 0.1,
+) -> nn.Module:
+    embedding = _encoding(in_dim, edges, rows, bins)
+    return Embedded(embedding, ResidualMLP(embedding.out_dim, width, blocks, expansion, dropout))
+
+
+BACKBONES: dict[str, Callable[..., nn.Module]] = {
+    "mlp": MLP,
+    "residual": ResidualMLP,
+    "mlp-plr": _periodic,
+    "mlp-ple": _piecewise,
+    "residual-ple": _piecewise_residual,
+    "tabm-mean": MeanTabM,
+}
+"""Networks for tables by name; `docs/results/backbones.md` compares them."""
+
+
+def make_backbone(name: str, in_dim: int, *, rows: Rows | None = None, **options: Any) -> nn.Module:
+    """Build a network for standardised tables by name; its `feature_dim` says how wide features are.
+
+    `rows` are training inputs (N, in_dim), of use to those that place bins by them (``-ple``); a
+    model that is only to be loaded can take their `edges` instead. Other options go to the network.
+
+    >>> make_backbone("mlp", 8, hidden=(32,)).feature_dim
+    32
+    >>> make_backbone("mlp-ple", 2, rows=torch.rand(100, 2), bins=4).embedding.out_dim
+    8
+    """
+    if name not in BACKBONES:
+        raise ValueError(f"unknown backbone {name!r}{nearest(name, BACKBONES)}")
+    factory = BACKBONES[name]
+    known = set(inspect.signature(factory).parameters) - {"in_dim"}
+    for option in options:
+        if option not in known:
+            raise ValueError(f"unknown option {option!r} of backbone {name!r}{nearest(option, known)}")
+    if rows is not None and "rows" in known:
+        options["rows"] = rows
+    return factory(in_dim, **options)
 
 
 class TableDecoder(nn.Module):

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tailwise.choices import make_by_name
 from tailwise.distributions import NIG, Distribution, Normal
-from tailwise.labels import nearest
 
 _FLOOR = 1e-6
 
@@ -140,11 +140,4 @@ HEADS: dict[str, type[nn.Module]] = {
 
 def make_head(name: str, dim: int, options: Mapping[str, Any] | None = None) -> nn.Module:
     """Build a head by name; an unknown name or option is an error that names the nearest one."""
-    if name not in HEADS:
-        raise ValueError(f"unknown head {name!r}{nearest(name, HEADS)}")
-    known = HEADS[name].__init__.__kwdefaults__ or {}
-    for option in options or {}:
-        if option not in known:
-            hint = nearest(option, known) if known else "; it takes none"
-            raise ValueError(f"head {name!r} has no option {option!r}{hint}")
-    return HEADS[name](dim, **(options or {}))
+    return make_by_name("head", HEADS, name, dim, options=options)

@@ -6,8 +6,7 @@ takes tensors, on any device, because the training step asks for the bins of a b
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, overload
@@ -18,8 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 from torch import Tensor
 
+from tailwise.choices import nearest as nearest
+
 Array = NDArray[np.float64]
 KernelForm = Literal["paper", "reference"]
+WeightForm = Literal["paper", "reference", "dense"]
 Boundary = Literal["truncate", "reflect"]
 
 MAX_LATTICE_BINS = 200
@@ -28,13 +30,6 @@ MIN_BINS, MAX_BINS = 10, 100
 """Limits on the number of bins that the rule for continuous labels may choose."""
 _MIN_LATTICE_VALUES = 5
 _INV_COUNT_CLIP = (5.0, 1000.0)
-
-
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for a misspelt name, or the list of choices."""
-    options = sorted(choices)
-    close = difflib.get_close_matches(name, options, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; choose one of {', '.join(options)}"
 
 
 def checked_labels(y: ArrayLike | Tensor, what: str = "labels") -> Array:
@@ -131,6 +126,10 @@ class LabelBins:
         """Standard deviation of the training labels (bin centres), or a bin's width if that is 0."""
         spread = self.counts @ (self.centers - self.location) ** 2 / max(self.counts.sum(), 1)
         return float(np.sqrt(spread)) or float(self.edges[-1] - self.edges[0])
+
+    def standardized(self) -> LabelBins:
+        """The same bins for labels less `location`, in units of `scale`."""
+        return LabelBins((self.edges - self.location) / self.scale, self.counts, self.rule)
 
     @cached_property
     def _cuts(self) -> Array:
@@ -383,7 +382,7 @@ def label_weights(
     bandwidth: float = 2.0,
     radius: int = 2,
     power: float = 0.5,
-    form: KernelForm = "paper",
+    form: WeightForm = "paper",
     clip: tuple[float, float] | None = None,
 ) -> Array:
     """Return one importance weight per bin, averaging 1 over the training labels (VIR:weight). (B,)
@@ -392,13 +391,15 @@ def label_weights(
     ``kernel=None`` leaves the density unsmoothed. ``form="reference"`` follows the preview code:
     square root of the counts (``power`` in general), then smoothing, then the inverse. `clip`
     bounds the counts a bin may stand for; INV (``power >= 1``) clips to 5..1000 unless told.
+    ``form="dense"`` is DenseWeight's ``max(1 - power p'(y), 1e-6)`` with p' the label density,
+    smoothed by Silverman's bandwidth and mapped to 0..1 (`kernel` and `clip` do not apply).
     A bin with no label near it has the largest weight of all.
 
     >>> label_weights(LabelBins.from_labels([0, 0, 0, 0, 1]), kernel=None)
     array([0.83333333, 1.66666667])
     """
-    if form not in ("paper", "reference"):
-        raise ValueError(f"unknown form {form!r}{nearest(form, ('paper', 'reference'))}")
+    if form not in ("paper", "reference", "dense"):
+        raise ValueError(f"unknown form {form!r}{nearest(form, ('paper', 'reference', 'dense'))}")
     if not 0 <= power < np.inf:
         raise ValueError(f"power must not be negative, got {power!r}")
     if clip is None and power >= 1:
@@ -406,8 +407,10 @@ def label_weights(
     low, high = clip if clip is not None else (0.0, np.inf)
     if not 0 <= low <= high or high == 0:
         raise ValueError(f"clip must be two counts, low and high, got {clip!r}")
-    smoothing = {"kernel": kernel, "bandwidth": bandwidth, "radius": radius, "form": form}
     total = bins.counts.sum()
+    if form == "dense":
+        return _dense_weights(bins, power)
+    smoothing = {"kernel": kernel, "bandwidth": bandwidth, "radius": radius, "form": form}
     if form == "reference":
         # Zero-padded at the ends of the range, unlike the same code's statistics.
         counted = np.clip(bins.counts, low, high) ** power
@@ -420,3 +423,14 @@ def label_weights(
     weights[seen] = 1 / density[seen]
     weights[~seen] = weights[seen].max()
     return np.asarray(weights * total / (bins.counts @ weights))
+
+
+def _dense_weights(bins: LabelBins, alpha: float) -> Array:
+    spread = bins.scale / float(np.diff(bins.edges).mean())  # in bins
+    bandwidth = max(1.06 * spread * bins.counts.sum() ** (-1 / 5), 0.5)
+    radius = min(int(np.ceil(4 * bandwidth)), len(bins))
+    density = smoothed_density(bins, bandwidth=bandwidth, radius=radius)
+    reach = float(np.ptp(density))
+    relative = (density - density.min()) / reach if reach > 0 else np.zeros_like(density)
+    weights = np.maximum(1 - alpha * relative, 1e-6)
+    return np.asarray(weights * bins.counts.sum() / (bins.counts @ weights))

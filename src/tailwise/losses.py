@@ -5,13 +5,16 @@ Averaging and weighting happen in `weighted_mean` alone, so that no loss can wei
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from tailwise.choices import make_by_name
 from tailwise.distributions import NIG, Distribution
+from tailwise.labels import LabelBins
 
 RegularizerForm = Literal["paper", "reference"]
 
@@ -40,11 +43,33 @@ def absolute_error(prediction: Distribution, y: Tensor) -> Tensor:
     return (y - prediction.mean).abs()
 
 
-OBJECTIVES: dict[str, Callable[[Distribution, Tensor], Tensor]] = {
-    "nll": negative_log_likelihood,
-    "squared": squared_error,
-    "absolute": absolute_error,
+class RowLoss(nn.Module):
+    """An objective without state: a function of prediction and label, row by row."""
+
+    def __init__(self, function: Callable[[Distribution, Tensor], Tensor], bins: LabelBins) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, prediction: Distribution, y: Tensor) -> Tensor:
+        """y: (N,) -> (N,)"""
+        return self.function(prediction, y)
+
+
+OBJECTIVES: dict[str, Callable[..., nn.Module]] = {
+    "nll": partial(RowLoss, negative_log_likelihood),
+    "squared": partial(RowLoss, squared_error),
+    "absolute": partial(RowLoss, absolute_error),
 }
+"""Objectives by name: what is called with the label bins, and options, gives a module whose
+`forward(prediction, y)` returns one loss per row. Labels are standardised by the bins."""
+
+PENALTIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
+"""Penalties by name: functions of a batch's latents (N, D) and standardised labels (N,)."""
+
+
+def make_objective(name: str, bins: LabelBins, options: Mapping[str, Any] | None = None) -> nn.Module:
+    """Build an objective by name; an unknown name or option is an error that names the nearest."""
+    return make_by_name("objective", OBJECTIVES, name, bins, options=options)
 
 
 def evidence_regularizer(prediction: NIG, y: Tensor, form: RegularizerForm = "paper") -> Tensor:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -12,100 +11,18 @@ from torch import Tensor, nn
 
 from tailwise.distributions import NIG, Distribution, Mixture
 from tailwise.heads import make_head, positive
-from tailwise.labels import KernelForm, LabelBins, in_label_precision, label_weights, nearest
+from tailwise.labels import LabelBins, in_label_precision, label_weights, nearest
 from tailwise.losses import (
-    OBJECTIVES,
-    RegularizerForm,
+    PENALTIES,
     evidence_regularizer,
     gaussian_reconstruction,
     latent_kl,
+    make_objective,
     weighted_mean,
 )
-from tailwise.smoothing import LatentSmoother, SmoothingConfig
-
-Reweight = Literal["none", "likelihood", "pseudo-count", "both"]
-Inference = Literal["plain", "self", "marginal"]
-_CHOICES = {
-    "reweight": ("none", "likelihood", "pseudo-count", "both"),
-    "inference": ("plain", "self", "marginal"),
-    "latent": ("point", "gaussian"),
-    "regularizer_form": ("paper", "reference"),
-    "objective": tuple(OBJECTIVES),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeightConfig:
-    """How labels are weighted (VIR:weight); the arguments of `tailwise.labels.label_weights`."""
-
-    kernel: str | None = "gaussian"
-    bandwidth: float = 2.0
-    radius: int = 2
-    power: float = 0.5
-    form: KernelForm = "paper"
-    clip: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Method:
-    """A method as a row of parts: what differs between VIR, its ablations and every baseline."""
-
-    weights: WeightConfig = field(default_factory=WeightConfig)
-    reweight: Reweight = "none"
-    """What the weights act on: each row's loss, the head's pseudo-counts, or both."""
-    smoothing: SmoothingConfig | None = None
-    latent: Literal["point", "gaussian"] = "point"
-    latent_dim: int | None = None
-    """Size of a Gaussian latent; as wide as the features unless given."""
-    head: str = "point"
-    head_options: Mapping[str, Any] = field(default_factory=dict)
-    objective: str = "squared"
-    regularizer: float = 0.0
-    """lambda of VIR:objective, for heads that claim evidence."""
-    regularizer_form: RegularizerForm = "paper"
-    kl: float = 0.0
-    recon: float = 1.0
-    """Weight of VIR:recon where a decoder is given."""
-    inference: Inference = "plain"
-    recolor: bool = False
-    """Whether `self` and `marginal` inference recolour latents, besides weighting counts."""
-    top_bins: int = 8
-    """How many of the likeliest bins `marginal` inference averages over."""
-    latent_samples: int = 0
-    """Latent samples to average over at inference; 0 takes the latent's mean."""
-
-    def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices:
-                raise ValueError(f"unknown {name} {value!r}{nearest(str(value), choices)}")
-        for name in ("regularizer", "kl", "recon"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
-        if self.top_bins < 1 or self.latent_samples < 0:
-            raise ValueError("top_bins must be at least 1 and latent_samples at least 0")
-
-    def with_options(self, **options: Any) -> Method:
-        """Return a copy with some parts exchanged; an unknown name is an error naming the nearest.
-
-        `weights` and `smoothing` also take a mapping of the fields to change.
-        """
-        known = {f.name for f in fields(self)}
-        for name, value in options.items():
-            if name not in known:
-                raise ValueError(f"unknown option {name!r}{nearest(name, known)}")
-            if isinstance(value, Mapping) and name in ("weights", "smoothing"):
-                part = getattr(self, name) or SmoothingConfig()
-                parts = {f.name for f in fields(part)}
-                for key in value:
-                    if key not in parts:
-                        raise ValueError(f"unknown option {key!r} of {name}{nearest(key, parts)}")
-                options = {**options, name: replace(part, **value)}
-        if options.get("head", self.head) != self.head:
-            options = {"head_options": {}, **options}  # those of the old head mean nothing to it
-        elif "head_options" in options:
-            options["head_options"] = {**self.head_options, **options["head_options"]}
-        return replace(self, **options)
+from tailwise.method import INFERENCE, PRESETS, Inference, Method
+from tailwise.metrics import Metric
+from tailwise.smoothing import LatentSmoother
 
 
 class GaussianLatent(nn.Module):
@@ -130,7 +47,70 @@ class PointLatent(nn.Module):
         return features, None
 
 
-class TailModel(nn.Module):
+def apply_backbone(backbone: nn.Module, x: Any) -> Tensor:
+    """Call a backbone with a tensor, or with a tuple or mapping of its arguments."""
+    if isinstance(x, Mapping):
+        return cast("Tensor", backbone(**x))
+    return cast("Tensor", backbone(*x) if isinstance(x, (tuple, list)) else backbone(x))
+
+
+def redraw(module: nn.Module) -> None:
+    """Draw new random weights, in place, for every layer that knows how to."""
+    for layer in module.modules():
+        reset = getattr(layer, "reset_parameters", None)
+        if reset is not None:
+            reset()
+
+
+class Trainable(nn.Module):
+    """What the training loop needs of a model, whether it is one network or several."""
+
+    bins: LabelBins
+    method: Method
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's weights are."""
+        return next(iter(self.parameters())).device
+
+    @property
+    def exact_statistics(self) -> bool:
+        """Whether latent statistics want a pass of their own at the end of an epoch."""
+        return self.method.smoothing is not None and self.method.smoothing.exact
+
+    def loss(
+        self, x: Any, y: Tensor, sample_weight: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the objective of a batch (VIR:objective) and its parts, detached.
+
+        y and sample_weight: (...), the leading shape of the features.
+        """
+        per_row = self.row_losses(x, y)
+        total = sum(per_row.values(), start=torch.zeros((), device=y.device))
+        weight = None if sample_weight is None else sample_weight.reshape(-1)
+        parts = {k: weighted_mean(v.detach(), weight) for k, v in per_row.items()}
+        return weighted_mean(total, weight), parts
+
+    def score(self, metric: Metric, prediction: Distribution, y: Tensor) -> float:
+        """Return a validation metric of predictions, in label units."""
+        return metric(prediction, y, self.bins)
+
+    if TYPE_CHECKING:
+
+        def row_losses(self, x: Any, y: Tensor) -> dict[str, Tensor]:
+            """Return each part of the objective per row, weighted. (N,) each"""
+
+        def collect_statistics(self, batches: Iterable[tuple[Any, Tensor]]) -> None:
+            """Replace this epoch's streamed sums by an exact pass over (x, y) batches."""
+
+        def begin_epoch(self, progress: float) -> bool:
+            """Prepare for an epoch; True if what is trained changed and earlier scores are void."""
+
+        def end_epoch(self) -> None:
+            """Let the latent statistics of the rows seen since the last call take effect."""
+
+
+class TailModel(Trainable):
     """A backbone with the parts of a method on top: `loss(x, y)` trains it, `model(x)` predicts.
 
     Labels are in their own units on both sides; inside they are standardised by the bins. The
@@ -159,32 +139,35 @@ class TailModel(nn.Module):
             self.latent = GaussianLatent(feature_dim, dim)
         self.smoother = LatentSmoother(len(bins), dim, method.smoothing) if method.smoothing else None
         self.head = make_head(method.head, dim, method.head_options)
+        self.objective = make_objective(method.objective, bins, method.objective_options)
+        self.feature_decoder = None
+        if decoder is None and method.decode_features:
+            self.feature_decoder = nn.Linear(dim, feature_dim)
         self.w: Tensor
         self.register_buffer(
             "w", torch.as_tensor(label_weights(bins, **vars(method.weights)), dtype=torch.float32)
         )
-        noise = torch.randn(method.latent_samples, dim, generator=torch.Generator().manual_seed(0))
-        self.register_buffer("noise", noise, persistent=False)
+        self.register_buffer("noise", _fixed_noise(method, dim), persistent=False)
         self.noise: Tensor
         self._rows_seen = 0
+        self._retraining = False
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def _rows(self, x: Any) -> tuple[Tensor, Tensor | None, torch.Size]:
-        """Latent rows (N, D) of an input, and the shape that labels for it have."""
-        if isinstance(x, Mapping):
-            features = self.backbone(**x)
-        elif isinstance(x, (tuple, list)):
-            features = self.backbone(*x)
-        else:
-            features = self.backbone(x)
-        shape = features.shape[:-1]
-        # Statistics and likelihoods need float32 whatever precision the backbone ran in.
+    def features(self, x: Any) -> Tensor:
+        """Return what the backbone makes of an input. (..., F)"""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self._retraining):
+            return apply_backbone(self.backbone, x)
+
+    def _rows(self, x: Any) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Latent rows (N, D) of an input, and the features (..., F) that they came from."""
+        features = self.features(x)
         rows = features.reshape(-1, features.shape[-1])
+        # Statistics and likelihoods need float32 whatever precision the backbone ran in.
         rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
         with torch.autocast(rows.device.type, enabled=False):
             z_mean, z_var = self.latent(rows)
-        return z_mean, z_var, shape
+        return z_mean, z_var, features
 
     def standardize(self, y: Tensor) -> Tensor:
         """Return labels on the scale the network works on. y: (...) -> (...)"""
@@ -197,23 +180,11 @@ class TailModel(nn.Module):
 
     # -- training ------------------------------------------------------------------------------
 
-    def loss(
-        self, x: Any, y: Tensor, sample_weight: Tensor | None = None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the objective of a batch (VIR:objective) and its parts, detached.
-
-        y and sample_weight: (...), the leading shape of the features.
-        """
-        per_row = self.row_losses(x, y)
-        total = sum(per_row.values(), start=torch.zeros((), device=y.device))
-        weight = None if sample_weight is None else sample_weight.reshape(-1)
-        parts = {k: weighted_mean(v.detach(), weight) for k, v in per_row.items()}
-        return weighted_mean(total, weight), parts
-
     def row_losses(self, x: Any, y: Tensor) -> dict[str, Tensor]:
         """Return each part of the objective per row, weighted and ready to be added up. (N,) each"""
         method = self.method
-        z_mean, z_var, shape = self._rows(x)
+        z_mean, z_var, features = self._rows(x)
+        shape = features.shape[:-1]
         if y.shape != shape:
             raise ValueError(f"labels have shape {tuple(y.shape)}, the features ask for {tuple(shape)}")
         y = y.reshape(-1)
@@ -228,16 +199,22 @@ class TailModel(nn.Module):
                 z = z_mean + z_var.sqrt() * torch.randn_like(z_mean)
             w = self.w[index]
             prediction = self.head(z, w if method.reweight in ("pseudo-count", "both") else None)
-            parts = {method.objective: OBJECTIVES[method.objective](prediction, target)}
+            parts = {method.objective: self.objective(prediction, target)}
             if method.regularizer and isinstance(prediction, NIG):
                 penalty = evidence_regularizer(prediction, target, method.regularizer_form)
                 parts["reg"] = method.regularizer * penalty
-            if method.reweight in ("likelihood", "both"):
+            if method.reweight in ("likelihood", "both") and self._weighs:
                 parts = {name: w * value for name, value in parts.items()}
             if method.kl and z_var is not None:
                 parts["kl"] = method.kl * latent_kl(z_mean, z_var)
             if self.decoder is not None and method.recon:
                 parts["recon"] = method.recon * self._reconstruction(z, x)
+            elif self.feature_decoder is not None and method.recon:
+                rows = features.detach().reshape(len(z), -1).to(z.dtype)
+                parts["recon"] = method.recon * gaussian_reconstruction(rows, self.feature_decoder(z))
+            if method.penalty is not None and self.training:
+                penalty = PENALTIES[method.penalty](z_mean, target)
+                parts[method.penalty] = method.penalty_weight * penalty.expand_as(target)
         return parts
 
     def _reconstruction(self, z: Tensor, x: Any) -> Tensor:
@@ -270,6 +247,20 @@ class TailModel(nn.Module):
         for module, training in modes.items():
             module.training = training
 
+    @property
+    def _weighs(self) -> bool:
+        """Weights wait for the second stage, where there is one."""
+        return self.method.retrain_from is None or self._retraining
+
+    def begin_epoch(self, progress: float) -> bool:
+        """Enter the second stage when it is due: a frozen encoder and a new head, trained with weights."""
+        begin = self.method.retrain_from
+        if begin is None or self._retraining or progress < begin:
+            return False
+        self._retraining = True
+        redraw(self.head)
+        return True
+
     def end_epoch(self) -> None:
         """Let the latent statistics of the rows seen since the last call take effect."""
         if self.smoother is not None and self._rows_seen:
@@ -286,9 +277,9 @@ class TailModel(nn.Module):
         the bins that the first prediction finds likely.
         """
         mode = inference or self.method.inference
-        if mode not in _CHOICES["inference"]:
-            raise ValueError(f"unknown inference {mode!r}{nearest(mode, _CHOICES['inference'])}")
-        z_mean, z_var, shape = self._rows(x)
+        if mode not in INFERENCE:
+            raise ValueError(f"unknown inference {mode!r}{nearest(mode, INFERENCE)}")
+        z_mean, z_var, features = self._rows(x)
         with torch.autocast(z_mean.device.type, enabled=False):
             first = self._predict(z_mean, z_var, None)
             if mode == "self":
@@ -296,7 +287,7 @@ class TailModel(nn.Module):
                 first = self._predict(z_mean, z_var, index)
             elif mode == "marginal":
                 first = self._marginal(first, z_mean, z_var)
-            return self._in_label_units(first, shape)
+            return self._in_label_units(first, features.shape[:-1])
 
     def _predict(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor | None) -> Distribution:
         """Prediction for rows, as members of the given bins if any. (N, D), (N,) -> (N,)"""
@@ -306,11 +297,19 @@ class TailModel(nn.Module):
                 w = self.w[index]
             if self.smoother is not None and self.method.recolor:
                 z_mean, z_var = self.smoother(z_mean, z_var, index)
-        if z_var is None or not len(self.noise):
+        if not len(self.noise) or (z_var is None and self.method.perturbation == "latent"):
             prediction: Distribution = self.head(z_mean, w)
             return prediction
         # The same noise for every row: neither batch size nor order changes a prediction.
-        return Mixture([self.head(z_mean + z_var.sqrt() * noise, w) for noise in self.noise])
+        return Mixture([self.head(self._perturbed(z_mean, z_var, noise), w) for noise in self.noise])
+
+    def _perturbed(self, z_mean: Tensor, z_var: Tensor | None, noise: Tensor) -> Tensor:
+        if self.method.perturbation == "dropout":
+            return z_mean * noise
+        if self.method.perturbation == "latent" and z_var is not None:
+            return z_mean + z_var.sqrt() * noise
+        size = z_mean.pow(2).mean(-1, keepdim=True).sqrt()
+        return z_mean + self.method.perturbation_scale * size * noise
 
     def _marginal(self, first: Distribution, z_mean: Tensor, z_var: Tensor | None) -> Distribution:
         widths = torch.as_tensor(np.diff(self.bins.edges) / self.bins.scale).to(z_mean)
@@ -332,12 +331,12 @@ class TailModel(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """Rows seen in the epoch under way, then the standardisation and edges of the bins."""
-        known = (self._rows_seen, self.bins.location, self.bins.scale, *self.bins.edges)
+        known = (self._rows_seen, self._retraining, self.bins.location, self.bins.scale, *self.bins.edges)
         return torch.tensor(known, dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take up an epoch under way; a state trained on other bins is refused."""
-        _, location, scale, *rest = state.tolist()
+        rows_seen, retraining, location, scale, *rest = state.tolist()
         edges, own = np.array(rest), self.bins
         tolerance = 1e-6 * np.diff(own.edges).min()
         if edges.shape != own.edges.shape or np.abs(edges - own.edges).max() > tolerance:
@@ -351,42 +350,20 @@ class TailModel(nn.Module):
                 f"this state was trained on labels of mean {location:g} and spread {scale:g}, the "
                 f"bins of this model have {own.location:g} and {own.scale:g}: build it with the same bins"
             )
-        self._rows_seen = int(state[0])
+        self._rows_seen, self._retraining = int(rows_seen), bool(retraining)
+
+
+def _fixed_noise(method: Method, dim: int) -> Tensor:
+    """Noise (or dropout masks) for the perturbed latents of a prediction. (S, D)"""
+    generator = torch.Generator().manual_seed(0)
+    if method.perturbation == "dropout":
+        kept = 1 - method.perturbation_scale
+        return torch.bernoulli(torch.full((method.latent_samples, dim), kept), generator=generator) / kept
+    return torch.randn(method.latent_samples, dim, generator=generator)
 
 
 def _distributed() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-PAPER = Method(
-    reweight="pseudo-count",
-    smoothing=SmoothingConfig(),
-    latent="gaussian",
-    head="pseudo-count",
-    head_options={"sharpness": 0.1, "prior": (0.0, 1.0, 1.5, 1.0)},
-    objective="nll",
-    regularizer=0.1,
-    kl=1.0,
-    inference="self",
-    recolor=True,
-)
-REFERENCE = PAPER.with_options(
-    weights={"form": "reference"},
-    smoothing={"form": "reference", "boundary": "reflect"},
-    head_options={"prior": (0.0, 0.0, 0.3, 0.0)},
-    regularizer=0.01,
-    regularizer_form="reference",
-    kl=0.0,
-    inference="plain",
-    recolor=False,
-)
-DEFAULT = PAPER.with_options(
-    weights={"power": 1.0},
-    head_options={"sharpness": 1.0, "prior": (0.0, 0.1, 1.5, 0.01)},
-    kl=1e-3,
-    recolor=False,
-)
-PRESETS = {"default": DEFAULT, "paper": PAPER, "reference": REFERENCE}
 
 
 class VIR(TailModel):

@@ -1,6 +1,6 @@
 """One training loop for every method, on Lightning Fabric.
 
-`fit(model, train, valid)` trains any model with the interface of `tailwise.model.TailModel`; the
+`fit(model, train, valid)` trains any model that is a `tailwise.model.Trainable`; the
 loop knows nothing about methods. Data that is already tensors takes a fast path: it moves to the
 device once and batches are gathered there by index.
 """
@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader
 from tailwise.distributions import Distribution, concatenate
 from tailwise.labels import nearest
 from tailwise.metrics import get_metric
-from tailwise.model import TailModel
+from tailwise.model import Trainable
 
 logger = logging.getLogger(__name__)
 CHECKPOINT_VERSION = 1
@@ -206,7 +206,7 @@ def learning_rate(epoch: float, config: TrainConfig) -> float:
     return config.lr * warm * SCHEDULES[config.schedule](epoch, config)
 
 
-def _optimizer(model: TailModel, config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:
+def _optimizer(model: Trainable, config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:
     parameters = [p for p in model.parameters() if p.requires_grad]
     fused = device.type == "cuda"
     if config.optimizer == "sgd":
@@ -295,7 +295,7 @@ def _progress_display(show: bool | None, config: TrainConfig) -> tuple[AbstractC
 
 
 def fit(
-    model: TailModel,
+    model: Trainable,
     train: Data,
     valid: Data | None = None,
     config: TrainConfig | None = None,
@@ -334,7 +334,7 @@ class _Pending(NamedTuple):
 class _Loop:
     def __init__(
         self,
-        model: TailModel,
+        model: Trainable,
         train: Data,
         valid: Data | None,
         config: TrainConfig,
@@ -380,6 +380,8 @@ class _Loop:
             if result.stopped_early:
                 break
             began = time.perf_counter()
+            if self.model.begin_epoch(epoch / config.epochs):
+                self.best_loss = math.inf
             row = {"epoch": float(epoch + 1), **self._train_epoch(epoch)}
             if self.valid is not None:
                 row[config.monitor] = self._validate()
@@ -441,8 +443,7 @@ class _Loop:
         self._raise_if_failed(epoch, waiting=0)
         if steps == 0:
             raise ValueError("the training data gave no batch: is the loader empty, or used up?")
-        smoother = self.model.smoother
-        if smoother is not None and smoother.config.exact:
+        if self.model.exact_statistics:
             batches = _batches(self.train, 4 * size, self.fabric.device, self._order(None))
             with self._autocast():
                 self.model.collect_statistics((batch.x, batch.y) for batch in batches)
@@ -504,7 +505,7 @@ class _Loop:
         with self._autocast():
             batch_size = 4 * self.config.batch_size
             prediction, y = _predict(self.model, self.valid, batch_size, self.fabric.device)
-        score = self.metric(prediction, y, self.model.bins)
+        score = self.model.score(self.metric, prediction, y)
         if math.isnan(score) and self.metric.region != "all":
             raise ValueError(
                 f"monitor {self.config.monitor!r} is not defined on the validation data: it has "
@@ -599,7 +600,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 @torch.no_grad()
-def _diagnosis(model: TailModel, batch: Batch, epoch: int, step: int) -> NonFiniteLossError:
+def _diagnosis(model: Trainable, batch: Batch, epoch: int, step: int) -> NonFiniteLossError:
     """Find out which rows of a batch spoil the loss, and say what to do about them."""
     per_row = model.row_losses(batch.x, batch.y)
     names = [name for name, value in per_row.items() if not torch.isfinite(value).all()]
@@ -639,7 +640,7 @@ def _diagnosis(model: TailModel, batch: Batch, epoch: int, step: int) -> NonFini
 
 
 def _predict(
-    model: TailModel, data: TensorData | Iterable[Any], batch_size: int, device: torch.device
+    model: Trainable, data: TensorData | Iterable[Any], batch_size: int, device: torch.device
 ) -> tuple[Distribution, Tensor]:
     model.eval()
     predictions, labels = [], []
@@ -653,9 +654,9 @@ def _predict(
 
 
 @torch.no_grad()
-def predict(model: TailModel, x: Any, batch_size: int = 4096) -> Distribution:
+def predict(model: Trainable, x: Any, batch_size: int = 4096) -> Distribution:
     """Predict all rows of an input in batches on the model's device; the result is on the CPU."""
-    training, device = model.training, model.w.device
+    training, device = model.training, model.device
     rows = len(_tensors(x)[0])
     if rows == 0:
         raise ValueError("no rows to predict")

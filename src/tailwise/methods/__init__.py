@@ -1,6 +1,6 @@
 """Every method by name: VIR, its ablations and the baselines, each a row of parts."""
 
-from tailwise.methods import table  # noqa: F401  (fills the registry)
+from tailwise.methods import balanced_mse, pointwise, ranksim, table  # noqa: F401  (fill the registry)
 from tailwise.methods.registry import (
     RegisteredMethod,
     available_methods,

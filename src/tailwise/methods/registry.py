@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import nn
 
+from tailwise.compound import Ensemble, MultiTarget, fresh_copy
 from tailwise.labels import LabelBins, nearest
-from tailwise.model import Method, TailModel
+from tailwise.method import Method
+from tailwise.model import TailModel, Trainable
 
 Uncertainty = Literal["none", "aleatoric", "aleatoric and epistemic"]
 
@@ -57,11 +60,21 @@ def build_model(
     name: str,
     backbone: nn.Module,
     feature_dim: int,
-    bins: LabelBins,
+    bins: LabelBins | Sequence[LabelBins],
     *,
     decoder: nn.Module | None = None,
     **options: Any,
-) -> TailModel:
-    """Put a named method's parts on a backbone; `options` exchange fields of `Method`."""
+) -> Trainable:
+    """Put a named method's parts on a backbone; `options` exchange fields of `Method`.
+
+    With a sequence of bins, one for each target, labels and predictions are (N, T).
+    """
     parts = get_method(name).parts.with_options(**options)
-    return TailModel(backbone, feature_dim, bins, parts, decoder=decoder)
+    backbones = [backbone, *(fresh_copy(backbone) for _ in range(parts.members - 1))]
+    networks: list[Trainable] = [
+        TailModel(b, feature_dim, bins, parts, decoder=decoder)
+        if isinstance(bins, LabelBins)
+        else MultiTarget(b, feature_dim, bins, parts)
+        for b in backbones
+    ]
+    return networks[0] if parts.members == 1 else Ensemble(networks)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tailwise.methods.registry import register
-from tailwise.model import DEFAULT, PAPER, REFERENCE, Method, WeightConfig
+from tailwise.method import DEFAULT, PAPER, REFERENCE, Method, WeightConfig
+from tailwise.methods.registry import get_method, register
 from tailwise.smoothing import SmoothingConfig
 
 _DER = Method(head="evidential", objective="nll", regularizer=0.01, regularizer_form="reference")
@@ -83,6 +83,69 @@ register(
     about=f"DER with LDS weights on its loss and FDS on its features ({_DIR}; {_AMINI}).",
 )
 register(
+    "vae",
+    title="VAE",
+    parts=Method(latent="gaussian", kl=1e-3, recon=0.1, decode_features=True),
+    about=(
+        "Squared error on a Gaussian latent with KL to N(0, I) and a reconstruction: of the input where a "
+        "decoder is given, of the backbone's features otherwise (Kingma and Welling, "
+        "Auto-Encoding Variational Bayes, ICLR 2014)."
+    ),
+)
+register(
+    "ensemble",
+    title="Deep Ensemble",
+    parts=Method(head="gaussian", objective="nll", members=5),
+    uncertainty="aleatoric and epistemic",
+    about=(
+        "Five networks with Gaussian likelihood, mixed (Lakshminarayanan et al., Simple and Scalable "
+        "Predictive Uncertainty Estimation using Deep Ensembles, NeurIPS 2017)."
+    ),
+)
+register(
+    "infer-noise",
+    title="Infer-Noise",
+    parts=Method(latent_samples=16, perturbation="noise", perturbation_scale=0.1),
+    uncertainty="aleatoric and epistemic",
+    about=(
+        "Vanilla, predicted 16 times with Gaussian noise on its features; the spread of the predictions is "
+        "epistemic (Mi et al., Training-Free Uncertainty Estimation for Dense Regression, AAAI 2022)."
+    ),
+)
+register(
+    "infer-dropout",
+    title="Infer-Dropout",
+    parts=Method(latent_samples=16, perturbation="dropout", perturbation_scale=0.1),
+    uncertainty="aleatoric and epistemic",
+    about=(
+        "Vanilla, predicted 16 times with dropout on its features (Mi et al., Training-Free Uncertainty "
+        "Estimation for Dense Regression, AAAI 2022; Gal and Ghahramani, ICML 2016)."
+    ),
+)
+register(
+    "rrt",
+    title="RRT",
+    parts=Method(reweight="likelihood", weights=WeightConfig(power=1.0), retrain_from=0.5),
+    about=(
+        "Regressor re-training: the network is trained as it is, then its encoder is frozen and a new head "
+        f"trained with inverse weights ({_DIR}, after Kang et al., ICLR 2020)."
+    ),
+)
+for _name, _title in (("smoter", "SmoteR"), ("smogn", "SMOGN")):
+    _paper = {
+        "smoter": "Torgo et al., SMOTE for Regression, EPIA 2013",
+        "smogn": "Branco et al., SMOGN: a Pre-processing Approach for Imbalanced Regression, 2017",
+    }[_name]
+    register(
+        _name,
+        title=_title,
+        parts=Method(resampling=_name),
+        about=(
+            "Vanilla on training rows resampled by relevance: rare ones synthesised, common ones dropped "
+            f"({_paper})."
+        ),
+    )
+register(
     "vir-encoder",
     title="VIR, encoder only",
     parts=DEFAULT.with_options(
@@ -96,6 +159,19 @@ register(
     parts=DEFAULT.with_options(latent="point", smoothing=None, kl=0.0),
     uncertainty="aleatoric and epistemic",
     about=f"Weighted pseudo-counts (VIR:posterior) on plain features ({_VIR}).",
+)
+register(
+    "lds-vir-encoder",
+    title="LDS + VIR encoder",
+    parts=get_method("vir-encoder").parts.with_options(reweight="likelihood", weights=WeightConfig()),
+    about=f"The encoder of VIR with LDS weights on squared error ({_VIR}).",
+)
+register(
+    "lds-vir-predictor",
+    title="LDS + VIR predictor",
+    parts=get_method("vir-predictor").parts.with_options(reweight="both", weights=WeightConfig()),
+    uncertainty="aleatoric and epistemic",
+    about=f"The predictor of VIR with LDS weights on its likelihood as well ({_VIR}).",
 )
 for _name, _title, _parts, _text in (
     ("vir", "VIR", DEFAULT, "with the defaults that measure best here"),

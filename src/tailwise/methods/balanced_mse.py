@@ -1,0 +1,95 @@
+"""Balanced MSE: the likelihood under balanced labels, recovered from imbalanced training.
+
+Ren et al., Balanced MSE for Imbalanced Visual Regression, CVPR 2022. With a Gaussian of variance
+s^2 around the prediction m, training labels y follow N(y; m, s^2) p(y) / Z(m), so the loss is
+-log N(y; m, s^2) + log Z(m), Z(m) = integral of N(y'; m, s^2) p(y') dy'. The variants differ in
+how they take Z: by a mixture fitted to the labels (GAI), the batch (BMC) or the label bins (BNI).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tailwise.distributions import Distribution
+from tailwise.labels import LabelBins
+from tailwise.losses import OBJECTIVES
+from tailwise.method import Method
+from tailwise.methods.registry import register
+
+
+class BalancedMSE(nn.Module):
+    """-log N(y; m, s^2) + log sum_k p_k N(m; c_k, s^2 + v_k), times 2 s^2, with s learned."""
+
+    def __init__(self, bins: LabelBins, *, components: int | None = None, noise: float = 1.0) -> None:
+        super().__init__()
+        self.log_noise = nn.Parameter(torch.tensor(math.log(noise)))
+        share, center, spread = _label_mixture(bins, components)
+        self.register_buffer("log_share", torch.as_tensor(np.log(share), dtype=torch.float32))
+        self.register_buffer("center", torch.as_tensor(center, dtype=torch.float32))
+        self.register_buffer("spread", torch.as_tensor(spread, dtype=torch.float32))
+        self.log_share: Tensor
+        self.center: Tensor
+        self.spread: Tensor
+
+    def forward(self, prediction: Distribution, y: Tensor) -> Tensor:
+        """y: (N,) -> (N,)"""
+        m, variance = prediction.mean, (2 * self.log_noise).exp()
+        total = variance + self.spread
+        logits = self.log_share - 0.5 * ((m.unsqueeze(-1) - self.center) ** 2 / total + total.log())
+        loss = 0.5 * ((y - m) ** 2 / variance + variance.log()) + logits.logsumexp(-1)
+        return loss * 2 * variance.detach()
+
+
+class BatchMSE(nn.Module):
+    """Z from the labels of the batch: cross-entropy of each row among the batch's labels."""
+
+    def __init__(self, bins: LabelBins, *, noise: float = 1.0) -> None:
+        super().__init__()
+        self.log_noise = nn.Parameter(torch.tensor(math.log(noise)))
+
+    def forward(self, prediction: Distribution, y: Tensor) -> Tensor:
+        """y: (N,) -> (N,)"""
+        variance = (2 * self.log_noise).exp()
+        logits = -((prediction.mean.unsqueeze(-1) - y) ** 2) / (2 * variance)  # (N, N)
+        return (logits.logsumexp(-1) - logits.diagonal()) * 2 * variance.detach()
+
+
+def _label_mixture(bins: LabelBins, components: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Shares, centres and variances of the label density, standardised: its bins, or EM on them."""
+    seen = bins.counts > 0
+    center = (bins.centers[seen] - bins.location) / bins.scale
+    share = bins.counts[seen] / bins.counts.sum()
+    if components is None or components >= seen.sum():
+        return share, center, np.zeros_like(center)
+    mean = np.interp((np.arange(components) + 0.5) / components, np.cumsum(share), center)
+    var, mix = np.full(components, 1 / components**2), np.full(components, 1 / components)
+    for _ in range(200):
+        log = np.log(mix) - 0.5 * ((center[:, None] - mean) ** 2 / var + np.log(var))
+        own = np.exp(log - log.max(1, keepdims=True))
+        own = own / own.sum(1, keepdims=True) * share[:, None]
+        mix = own.sum(0) + 1e-12
+        mean = (own * center[:, None]).sum(0) / mix
+        var = (own * (center[:, None] - mean) ** 2).sum(0) / mix + 1e-4
+    return mix / mix.sum(), mean, var
+
+
+OBJECTIVES.update({"balanced-mse": BalancedMSE, "batch-mse": BatchMSE})
+_ABOUT = (
+    "-log N(y; m, s^2) + log Z(m): squared error as if labels were balanced, with the normaliser Z from {} "
+    "(Ren et al., Balanced MSE for Imbalanced Visual Regression, CVPR 2022)."
+)
+for _name, _title, _parts, _source in (
+    (
+        "bmse-gai",
+        "Balanced MSE (GAI)",
+        Method(objective="balanced-mse", objective_options={"components": 8}),
+        "a Gaussian mixture fitted to the training labels",
+    ),
+    ("bmse-bmc", "Balanced MSE (BMC)", Method(objective="batch-mse"), "the labels of the batch"),
+    ("bmse-bni", "Balanced MSE (BNI)", Method(objective="balanced-mse"), "the label bins"),
+):
+    register(_name, title=_title, parts=_parts, about=_ABOUT.format(_source))

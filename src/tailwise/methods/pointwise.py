@@ -1,0 +1,68 @@
+"""Methods that change only the loss of a row: Focal-R, beta-NLL and DenseLoss."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tailwise.distributions import Distribution
+from tailwise.labels import LabelBins
+from tailwise.losses import OBJECTIVES
+from tailwise.method import Method, WeightConfig
+from tailwise.methods.registry import register
+
+
+class FocalR(nn.Module):
+    """sigmoid(|b e|)^g |e| for errors e: hard rows count more."""
+
+    def __init__(self, bins: LabelBins, *, b: float = 0.2, g: float = 1.0) -> None:
+        super().__init__()
+        self.b, self.g = b, g
+
+    def forward(self, prediction: Distribution, y: Tensor) -> Tensor:
+        """y: (N,) -> (N,)"""
+        error = (y - prediction.mean).abs()
+        return torch.sigmoid(self.b * error) ** self.g * error
+
+
+class BetaNLL(nn.Module):
+    """Gaussian NLL times variance^b, the factor held fixed: large variances do not mute a row."""
+
+    def __init__(self, bins: LabelBins, *, b: float = 0.5) -> None:
+        super().__init__()
+        self.b = b
+
+    def forward(self, prediction: Distribution, y: Tensor) -> Tensor:
+        """y: (N,) -> (N,)"""
+        return prediction.variance.detach() ** self.b * prediction.nll(y)
+
+
+OBJECTIVES.update({"focal-r": FocalR, "beta-nll": BetaNLL})
+register(
+    "focal-r",
+    title="Focal-R",
+    parts=Method(objective="focal-r"),
+    about=(
+        "Absolute error times sigmoid(|b e|)^g (Yang et al., Delving into Deep Imbalanced "
+        "Regression, ICML 2021, after the focal loss of Lin et al., ICCV 2017)."
+    ),
+)
+register(
+    "beta-nll",
+    title="beta-NLL",
+    parts=Method(head="gaussian", objective="beta-nll"),
+    uncertainty="aleatoric",
+    about=(
+        "Gaussian NLL weighted by variance^b, b = 0.5 (Seitzer et al., On the Pitfalls of "
+        "Heteroscedastic Uncertainty Estimation with Probabilistic Neural Networks, ICLR 2022)."
+    ),
+)
+register(
+    "dense",
+    title="DenseLoss",
+    parts=Method(reweight="likelihood", weights=WeightConfig(form="dense", power=1.0)),
+    about=(
+        "Squared error weighted by max(1 - a p'(y), eps), p' the label density mapped to 0..1 "
+        "(Steininger et al., Density-based weighting for imbalanced regression, 2021)."
+    ),
+)

@@ -1,0 +1,66 @@
+"""RankSim: neighbours in label space should be neighbours in feature space, in the same order."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from tailwise.losses import PENALTIES
+from tailwise.method import Method, WeightConfig
+from tailwise.methods.registry import register
+
+STEP = 2.0
+"""Interpolation strength of the ranking's gradient."""
+
+
+class _Rank(torch.autograd.Function):
+    """Ranks along the last dimension; its gradient is a finite difference of the ranks themselves
+    (Vlastelica et al., Differentiation of Blackbox Combinatorial Solvers, ICLR 2020)."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        ranks = _ranks(values)
+        ctx.save_for_backward(values, ranks)
+        return ranks
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        values, ranks = cast("tuple[Tensor, Tensor]", ctx.saved_tensors)
+        return (_ranks(values + STEP * grads[0]) - ranks) / STEP
+
+
+def _ranks(values: Tensor) -> Tensor:
+    return values.argsort(dim=-1, descending=True, stable=True).argsort(-1).to(values.dtype)
+
+
+def ranksim(z: Tensor, y: Tensor) -> Tensor:
+    """Squared difference between the ranks of similarity by label and by feature. (N, D), (N,) -> ()
+
+    Ranks run from 0 to 1; the mean over a row's neighbours is added up over rows. Of rows that
+    share a label one is taken, so that ranks have no ties.
+    """
+    _, first = torch.unique(y, return_inverse=True)
+    order = torch.full((int(first.max()) + 1,), len(y), device=y.device)
+    order = order.scatter_reduce(0, first, torch.arange(len(y), device=y.device), "amin")
+    z, y = torch.nn.functional.normalize(z[order], dim=-1), y[order]
+    by_label = _ranks(-(y.unsqueeze(1) - y).abs())
+    by_feature = cast("Tensor", _Rank.apply(z @ z.T))  # type: ignore[no-untyped-call]
+    return (((by_feature - by_label) / len(y)) ** 2).mean(1).sum()
+
+
+PENALTIES["ranksim"] = ranksim
+_ABOUT = (
+    "RankSim adds the squared difference between the ranks of feature similarity and of label "
+    "similarity within a batch (Gong et al., RankSim: Ranking Similarity Regularization for Deep "
+    "Imbalanced Regression, ICML 2022){}."
+)
+_PARTS = Method(penalty="ranksim", penalty_weight=100.0)
+register("ranksim", title="RankSim", parts=_PARTS, about=_ABOUT.format(""))
+register(
+    "lds-ranksim",
+    title="LDS + RankSim",
+    parts=_PARTS.with_options(reweight="likelihood", weights=WeightConfig()),
+    about=_ABOUT.format(", on squared error with LDS weights"),
+)

@@ -1,0 +1,682 @@
+"""Resampling of imbalanced tables: SmoteR and SMOGN over a relevance function of the label.
+
+A relevance function says how much each label matters, from 0 to 1. Labels in sorted order fall into
+runs ("bumps") whose relevance is at or above a threshold (rare) or below it (normal). Rare bumps
+gain synthetic rows, normal bumps lose rows at random.
+
+Torgo and Ribeiro, Utility-based regression, PKDD 2007; Torgo, Ribeiro, Pfahringer and Branco, SMOTE
+for regression, EPIA 2013; Branco, Torgo and Ribeiro, SMOGN: a pre-processing approach for imbalanced
+regression, PMLR 74, 2017. Written from the papers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial import cKDTree
+from sklearn.neighbors import NearestNeighbors
+
+from tailwise.labels import checked_labels, nearest
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+Sides = Literal["both", "high", "low"]
+Amount = float | Literal["balance", "extreme"]
+Table = TypeVar("Table", bound=NDArray[Any] | pd.DataFrame)
+Labels = TypeVar("Labels", bound=NDArray[Any] | pd.Series)
+
+TREE_DIMENSIONS = 10
+"""Up to this many columns, one for each level of a category, a k-d tree is faster than matrix products."""
+FLAG_LEVELS = 100
+"""Up to this many levels of all categories in a bump get a column each; more are compared one by one."""
+BLOCK_ELEMENTS = 2**22
+"""Distances held at a time (32 MiB): memory stays the same however many rows there are."""
+SAFE_SAMPLE = 1000
+"""Larger bumps estimate the median distance of SMOGN's safe radius from this many of their rows."""
+_MISSING_STEP = np.sqrt(0.75)  # with half a range to the middle: 1 between missing and an extreme
+
+
+# ---------------------------------------------------------------- relevance
+
+
+@dataclass(frozen=True, eq=False)
+class RelevanceFunction:
+    """How much each label matters, from 0 to 1: a monotone cubic between control points.
+
+    A control point is (label, relevance) or (label, relevance, slope). Between two of them relevance
+    follows the cubic Hermite polynomial with these slopes (0 unless given), each limited to three
+    times the smaller neighbouring secant, which keeps it monotone (Fritsch and Carlson, 1980).
+    Beyond the first and the last point it is constant.
+
+    >>> relevance = RelevanceFunction([(0, 0), (10, 1)])
+    >>> relevance([-5, 0, 2.5, 5, 10, 99])
+    array([0.     , 0.     , 0.15625, 0.5    , 1.     , 1.     ])
+    """
+
+    points: Any  # (P, 3) after construction: label, relevance, slope
+
+    def __post_init__(self) -> None:
+        try:
+            points = np.asarray(self.points, np.float64)
+        except (TypeError, ValueError):
+            raise ValueError("control points must all be (label, relevance) or have a slope too") from None
+        if points.ndim != 2 or points.shape[0] < 1 or points.shape[1] not in (2, 3):
+            raise ValueError(
+                "control points must be a list of (label, relevance) or (label, relevance, slope), got "
+                f"an array of shape {points.shape}"
+            )
+        if not np.isfinite(points).all():
+            row = int(np.argmax(~np.isfinite(points).all(1)))
+            raise ValueError(f"control points must be finite: point {row} is {points[row].tolist()}")
+        labels, relevance = points[:, 0], points[:, 1]
+        if (np.diff(labels) <= 0).any():
+            raise ValueError(f"labels of control points must increase, got {labels.tolist()}")
+        if ((relevance < 0) | (relevance > 1)).any():
+            raise ValueError(f"relevance must lie between 0 and 1, got {relevance.tolist()}")
+        slopes = points[:, 2] if points.shape[1] == 3 else np.zeros(len(points))
+        object.__setattr__(self, "points", np.column_stack([labels, relevance, _monotone(points, slopes)]))
+
+    @classmethod
+    def from_labels(cls, y: ArrayLike, *, method: Sides = "both", coef: float = 1.5) -> RelevanceFunction:
+        """Put control points where a box plot of the labels would draw them.
+
+        The median has relevance 0, and the adjacent values ``Q1 - coef IQR`` and ``Q3 + coef IQR``
+        have 1. `method` asks for extremes on one side only; a side with no label beyond its adjacent
+        value has no extremes and stays at 0.
+
+        A label that more than half of the rows share leaves no interquartile range (zero-inflated
+        targets). It then has relevance 0, the third quartile of the labels above it 1, and the first
+        quartile of the labels below it 1. If all labels are equal, relevance is 0 everywhere.
+
+        >>> RelevanceFunction.from_labels([0, 1, 2, 3, 4, 20]).points[:, :2]
+        array([[2.5, 0. ],
+               [7.5, 1. ]])
+        >>> RelevanceFunction.from_labels([0, 0, 0, 0, 0, 0, 1, 2, 3]).points[:, :2]
+        array([[0. , 0. ],
+               [2.5, 1. ]])
+        """
+        if method not in ("both", "high", "low"):
+            raise ValueError(f"unknown method {method!r}{nearest(str(method), ('both', 'high', 'low'))}")
+        if not 0 < coef < np.inf:
+            raise ValueError(f"coef must be a positive number, got {coef!r}")
+        labels = checked_labels(y)
+        first, median, third = np.percentile(labels, [25, 50, 75])
+        reach = coef * (third - first)
+        low, high = first - reach, third + reach
+        if low < median < high:
+            has_low, has_high = (labels < low).any(), (labels > high).any()
+        else:
+            below, above = labels[labels < median], labels[labels > median]
+            has_low, has_high = below.size > 0, above.size > 0
+            low = np.percentile(below, 25) if has_low else low
+            high = np.percentile(above, 75) if has_high else high
+        points = [(median, 0.0)]
+        if has_low and method in ("both", "low"):
+            points.insert(0, (low, 1.0))
+        if has_high and method in ("both", "high"):
+            points.append((high, 1.0))
+        return cls(points)
+
+    def __call__(self, y: ArrayLike) -> Array:
+        """Return the relevance of each label. (...) -> (...)"""
+        labels, relevance, slopes = self.points.T
+        at = np.clip(np.asarray(y, np.float64), labels[0], labels[-1])
+        if labels.size == 1:
+            return np.where(np.isnan(at), np.nan, relevance[0])
+        left = np.clip(np.searchsorted(labels, at, side="right") - 1, 0, labels.size - 2)
+        width = np.diff(labels)[left]
+        t = (at - labels[left]) / width
+        bend = t * (1 - t) * width * ((1 - t) * slopes[left] - t * slopes[left + 1])
+        rise = t * t * (3 - 2 * t)
+        return np.asarray(np.clip(relevance[left] * (1 - rise) + relevance[left + 1] * rise + bend, 0, 1))
+
+
+def _monotone(points: Array, slopes: Array) -> Array:
+    """Limit the slopes at control points so that no piece rises and falls. (P,)"""
+    if len(points) == 1:
+        return np.zeros(1)
+    secants = np.diff(points[:, 1]) / np.diff(points[:, 0])
+    left, right = np.append(secants[0], secants), np.append(secants, secants[-1])
+    steepest = np.where(np.sign(left) == np.sign(right), 3 * np.minimum(abs(left), abs(right)), 0)
+    return np.asarray(np.sign(left) * np.clip(slopes * np.sign(left), 0, steepest))
+
+
+Relevance = RelevanceFunction | Callable[[Array], ArrayLike] | ArrayLike | None
+"""A function of the labels, control points, or None for those of a box plot."""
+
+
+def _relevance_of(labels: Array, relevance: Relevance) -> Array:
+    if relevance is None:
+        relevance = RelevanceFunction.from_labels(labels)
+    elif not callable(relevance):
+        relevance = RelevanceFunction(relevance)
+    values = np.asarray(relevance(labels), np.float64)
+    if values.shape != labels.shape:
+        raise ValueError(f"relevance gave shape {values.shape} for {labels.size} labels: one each is needed")
+    bad = ~((values >= 0) & (values <= 1))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"relevance must lie between 0 and 1: it is {values[row]:g} for the label {labels[row]:g}"
+        )
+    return values
+
+
+# ---------------------------------------------------------------- what is sampled how often
+
+
+@dataclass(frozen=True)
+class _Bump:
+    """Rows with neighbouring labels that are all rare or all normal, and how many there should be."""
+
+    rows: Rows
+    rare: bool
+    wanted: int
+
+
+def _bumps(labels: Array, rare: NDArray[np.bool_], over: Amount, under: Amount) -> list[_Bump]:
+    """Cut the sorted labels where rare turns to normal, and size the pieces."""
+    order = np.argsort(labels, kind="stable")
+    pieces = np.split(order, np.flatnonzero(np.diff(rare[order])) + 1)
+    sizes = np.array([piece.size for piece in pieces])
+    targets = {
+        "balance": np.full(len(pieces), labels.size / len(pieces)),
+        "extreme": labels.size / sizes / (1 / sizes).sum(),
+    }
+    bumps = []
+    for number, rows in enumerate(pieces):
+        is_rare = bool(rare[rows[0]])
+        amount = over if is_rare else under
+        target = targets[amount][number] if isinstance(amount, str) else amount * rows.size
+        wanted = max(round(target), rows.size) if is_rare else min(max(round(target), 1), rows.size)
+        bumps.append(_Bump(rows, is_rare, int(wanted)))
+    return bumps
+
+
+def _checked_amounts(over: Amount, under: Amount | None) -> tuple[Amount, Amount]:
+    rules = ("balance", "extreme")
+    if under is None:
+        under = over if isinstance(over, str) else 1.0
+    for name, amount in (("over", over), ("under", under)):
+        if isinstance(amount, str):
+            if amount not in rules:
+                raise ValueError(f"unknown {name}={amount!r}{nearest(amount, rules)}, or a number")
+        elif name == "over" and not 1 <= amount < np.inf:
+            raise ValueError(f"over is what rare rows are multiplied by, at least 1, got {amount!r}")
+        elif name == "under" and not 0 < amount <= 1:
+            raise ValueError(f"under is the share of normal rows to keep, above 0 up to 1, got {amount!r}")
+    return over, under
+
+
+# ---------------------------------------------------------------- tables
+
+
+class _Columns:
+    """A table as numbers (NaN if missing) and codes of categories (-1 if missing), and back again."""
+
+    def __init__(self, table: Any, categorical: Sequence[Any] | None) -> None:
+        self.frame = table if isinstance(table, pd.DataFrame) else None
+        if self.frame is None:
+            array = np.asarray(table)
+            if array.ndim != 2:
+                raise ValueError(
+                    f"resampling needs a table of rows x columns, got an array of shape {array.shape}: "
+                    "flatten images and sequences, or resample their feature vectors"
+                )
+            if array.dtype.kind not in "biuf":
+                raise ValueError(f"an array must hold numbers, got {array.dtype}: pass a DataFrame instead")
+            self.array = array if array.dtype.kind == "f" else array.astype(np.float64)
+            names: list[Any] = list(range(array.shape[1]))
+        else:
+            names = list(self.frame.columns)
+        self.rows = len(table)
+        self.width = len(names)
+        listed = [] if categorical is None else list(categorical)
+        unknown = [name for name in listed if name not in names]
+        if unknown:
+            raise ValueError(
+                f"no column {unknown[0]!r} to treat as categorical{self._hint(unknown[0], names)}"
+            )
+        self.discrete = [i for i in range(self.width) if names[i] in listed or not self._is_number(i)]
+        self.continuous = [i for i in range(self.width) if i not in set(self.discrete)]
+        self.numbers = self._numbers(names)  # (N, P)
+        self.codes = self._codes(names)  # (N, C)
+        self._measure()
+
+    @staticmethod
+    def _hint(name: Any, names: list[Any]) -> str:
+        return nearest(str(name), map(str, names)) if names else ": there are none"
+
+    def _is_number(self, column: int) -> bool:
+        if self.frame is None:
+            return True
+        kind: Any = self.frame.dtypes.iloc[column]
+        types = pd.api.types
+        return bool(
+            types.is_numeric_dtype(kind)
+            and not types.is_bool_dtype(kind)
+            and not types.is_complex_dtype(kind)
+        )
+
+    def _numbers(self, names: list[Any]) -> Array:
+        if self.frame is None:
+            numbers = self.array[:, self.continuous].astype(np.float64)
+        else:
+            numbers = np.empty((self.rows, len(self.continuous)))
+            for to, column in enumerate(self.continuous):
+                numbers[:, to] = self.frame.iloc[:, column].to_numpy(np.float64, na_value=np.nan)
+        endless = np.isinf(numbers)
+        if endless.any():
+            row, to = np.argwhere(endless)[0]
+            raise ValueError(
+                f"column {names[self.continuous[to]]!r} is infinite in row {row}: replace it by a "
+                "finite number or a missing value"
+            )
+        return numbers
+
+    def _codes(self, names: list[Any]) -> NDArray[np.intp]:
+        codes = np.empty((self.rows, len(self.discrete)), np.intp)
+        for to, column in enumerate(self.discrete):
+            values: Any = self.array[:, column] if self.frame is None else self.frame.iloc[:, column]
+            try:
+                codes[:, to] = pd.factorize(values)[0]
+            except TypeError:
+                raise ValueError(
+                    f"column {names[column]!r} holds values that cannot be compared (lists, say): "
+                    "split it into columns or drop it"
+                ) from None
+        return codes
+
+    def _measure(self) -> None:
+        """Find the range and the spread of each number; halves keep huge ranges finite."""
+        present = ~np.isnan(self.numbers)
+        self.low = np.min(self.numbers, 0, initial=np.inf, where=present)
+        self.high = np.max(self.numbers, 0, initial=-np.inf, where=present)
+        self.low[~present.any(0)] = self.high[~present.any(0)] = 0.0
+        self.half = self.high / 2 - self.low / 2
+        self.has_gaps = ~present.all(0)
+        unit = self._unit(self.numbers)
+        count = np.maximum(present.sum(0), 1)
+        mean = np.sum(unit, 0, where=present) / count
+        self.std = 2 * np.sqrt(np.sum((unit - mean) ** 2, 0, where=present) / count) * self.half
+
+    def _unit(self, numbers: Array) -> Array:
+        """Map the range of each column to -1/2..1/2, and a constant column to 0."""
+        middle = self.high / 4 + self.low / 4
+        return np.asarray((numbers / 2 - middle) / np.where(self.half > 0, self.half, 1.0))
+
+    def embed(self, numbers: Array) -> Array:
+        """Return points whose Euclidean distance is the one between the numbers. (M, P) -> (M, P')
+
+        Each column counts by its range. A missing value sits in the middle of the range and apart
+        from it, so that it is 0 from another missing value and sqrt(3)/2 to 1 from any number.
+        """
+        unit = self._unit(numbers)
+        gaps = np.isnan(unit)
+        return np.hstack([np.where(gaps, 0.0, unit), _MISSING_STEP * gaps[:, self.has_gaps]])
+
+    def build(self, kept: Rows, numbers: Array, sources: Rows) -> Any:
+        """Return the kept rows, then new ones: numbers (M, P) and rows to take categories from (M, C)."""
+        if self.frame is None:
+            new = np.empty((len(numbers), self.width), self.array.dtype)
+            new[:, self.continuous] = numbers
+            new[:, self.discrete] = self.array[sources, self.discrete]
+            return np.concatenate([self.array[kept], new])
+        columns: list[Any] = [None] * self.width
+        for at, column in enumerate(self.discrete):
+            rows = np.concatenate([kept, sources[:, at]])
+            columns[column] = self.frame.iloc[:, column].iloc[rows].reset_index(drop=True)
+        for at, column in enumerate(self.continuous):
+            old = self.frame.iloc[:, column].iloc[kept].reset_index(drop=True)
+            values = numbers[:, at]
+            if pd.api.types.is_integer_dtype(old.dtype):
+                values = np.round(values)
+            parts = [old, pd.Series(values).astype(old.dtype)] if len(values) else [old]
+            columns[column] = pd.concat(parts, ignore_index=True)
+        index = pd.RangeIndex(len(kept) + len(numbers))
+        table = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=index)
+        table.columns = self.frame.columns
+        return table
+
+
+# ---------------------------------------------------------------- neighbours
+
+
+@dataclass(frozen=True)
+class _Space:
+    """Points and categories of some rows; the squared distance is Euclidean plus one per mismatch."""
+
+    points: Array  # (N, P')
+    codes: NDArray[np.intp]  # (N, C)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def take(self, rows: Rows | slice) -> _Space:
+        return _Space(self.points[rows], self.codes[rows])
+
+    def distance(self, other: _Space) -> Array:
+        """Return the distance of each row to the same row of the other. (N,)"""
+        gap = self.points - other.points
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", gap, gap) + (self.codes != other.codes).sum(1)))
+
+    def squared_distances(self, other: _Space) -> Array:
+        """Return all pairs' squared distances by one matrix product, to rounding. (N, M)"""
+        squares = -2 * (self.points @ other.points.T)
+        squares += np.einsum("ij,ij->i", self.points, self.points)[:, None]
+        squares += np.einsum("ij,ij->i", other.points, other.points)
+        for mine, theirs in zip(self.codes.T, other.codes.T, strict=True):
+            squares += mine[:, None] != theirs
+        return np.maximum(squares, 0.0, out=squares)
+
+    def blocks(self, queries: Rows, width: int) -> Iterator[tuple[slice, Rows]]:
+        """Cut queries into pieces of which `width` numbers each fit into a block."""
+        step = max(1, BLOCK_ELEMENTS // max(width, 1))
+        for start in range(0, queries.size, step):
+            piece = slice(start, min(start + step, queries.size))
+            yield piece, queries[piece]
+
+    def neighbours(self, queries: Rows, k: int) -> tuple[Rows, Array]:
+        """Return the k nearest other rows of each queried row, nearest first, with distances. (Q, k) twice"""
+        levels = [np.unique(column, return_inverse=True) for column in self.codes.T]
+        flags = sum(values.size for values, _ in levels)
+        dimensions = self.points.shape[1] + flags
+        if dimensions > 0 and flags <= FLAG_LEVELS:
+            marked = [np.sqrt(0.5) * np.eye(values.size)[code] for values, code in levels]
+            points = np.hstack([self.points, *marked])
+            if dimensions <= TREE_DIMENSIONS:
+                _, index = cKDTree(points, balanced_tree=False).query(points[queries], k + 1)
+            else:
+                search = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(points)
+                index = search.kneighbors(points[queries], return_distance=False)
+            return self._measured(queries, _without_self(index, queries))
+        found = np.empty((queries.size, k), np.intp)
+        for piece, rows in self.blocks(queries, len(self)):
+            squares = self.take(rows).squared_distances(self)
+            squares[np.arange(rows.size), rows] = np.inf
+            found[piece] = np.argpartition(squares, k - 1, axis=1)[:, :k]
+        return self._measured(queries, found)
+
+    def _measured(self, queries: Rows, found: Rows) -> tuple[Rows, Array]:
+        """Order neighbours by distance, measured anew: matrix products lose digits between close rows."""
+        here = self.take(queries)
+        exact = np.stack([here.distance(self.take(column)) for column in found.T], axis=1)
+        order = np.lexsort((found, exact))
+        return np.take_along_axis(found, order, 1), np.take_along_axis(exact, order, 1)
+
+    def safe_radius(self, queries: Rows, rng: np.random.Generator) -> Array:
+        """Return half the median distance from each queried row to the other rows. (Q,)"""
+        others = np.arange(len(self))
+        if len(self) > SAFE_SAMPLE:
+            others = np.sort(rng.choice(len(self), SAFE_SAMPLE, replace=False))
+        reference = self.take(others)
+        count = others.size
+        middle = sorted({max(count - 2, 0) // 2, (count - 1) // 2, count // 2})
+        radius = np.empty(queries.size)
+        for piece, rows in self.blocks(queries, count):
+            squares = self.take(rows).squared_distances(reference)
+            at = np.minimum(np.searchsorted(others, rows), count - 1)
+            itself = others[at] == rows
+            squares[np.flatnonzero(itself), at[itself]] = np.inf
+            squares.partition(middle, axis=1)
+            size = count - itself
+            pick = np.arange(rows.size)
+            median = np.sqrt(squares[pick, (size - 1) // 2]) + np.sqrt(squares[pick, size // 2])
+            radius[piece] = median / 4
+        return radius
+
+
+def _without_self(index: Rows, queries: Rows) -> Rows:
+    """Drop each queried row from its own neighbours. (Q, k + 1) -> (Q, k)"""
+    itself = index == queries[:, None]
+    itself[~itself.any(1), -1] = True  # of many equal rows a search may return others in its place
+    return index[~itself].reshape(queries.size, -1)
+
+
+# ---------------------------------------------------------------- synthetic rows
+
+
+@dataclass(frozen=True)
+class _Synthetic:
+    numbers: Array  # (M, P)
+    sources: Rows  # (M, C): the row each category is taken from
+    labels: Array  # (M,)
+
+
+def _between(low: Array, high: Array, t: Array) -> Array:
+    """Return (1 - t) low + t high without leaving what lies between them."""
+    return np.asarray(np.clip((1 - t) * low + t * high, np.minimum(low, high), np.maximum(low, high)))
+
+
+def _interpolated(
+    columns: _Columns, space: _Space, labels: Array, seeds: Rows, mates: Rows, rng: np.random.Generator
+) -> _Synthetic:
+    """SmoteR's rows: a random point between two rows, the label averaged by nearness to each."""
+    t = rng.random((seeds.size, 1))
+    one, two = columns.numbers[seeds], columns.numbers[mates]
+    gaps = np.isnan(one) | np.isnan(two)
+    numbers = np.where(gaps, np.where(rng.random(one.shape) < 0.5, one, two), _between(one, two, t))
+    from_mate = rng.random((seeds.size, columns.codes.shape[1])) < 0.5
+    sources = np.where(from_mate, mates[:, None], seeds[:, None])
+    made = _Space(columns.embed(numbers), columns.codes[sources, np.arange(sources.shape[1])])
+    to_seed, to_mate = made.distance(space.take(seeds)), made.distance(space.take(mates))
+    total = to_seed + to_mate
+    share = np.divide(to_seed, total, out=np.full(seeds.size, 0.5), where=total > 0)
+    return _Synthetic(numbers, sources, _between(labels[seeds], labels[mates], share))
+
+
+def _perturbed(
+    columns: _Columns, labels: Array, seeds: Rows, noise: Array, rng: np.random.Generator
+) -> _Synthetic:
+    """SMOGN's other rows: a row with Gaussian noise, of `noise` standard deviations, inside the range."""
+    shift = rng.standard_normal((seeds.size, columns.numbers.shape[1])) * (noise[:, None] * columns.std)
+    numbers = np.clip(columns.numbers[seeds] + shift, columns.low, columns.high)
+    moved = labels[seeds] + rng.standard_normal(seeds.size) * noise * labels.std()
+    sources = np.repeat(seeds[:, None], columns.codes.shape[1], axis=1)
+    return _Synthetic(numbers, sources, np.clip(moved, labels.min(), labels.max()))
+
+
+def _synthesize(
+    columns: _Columns,
+    space: _Space,
+    labels: Array,
+    bump: _Bump,
+    k: int,
+    noise: float | None,
+    rng: np.random.Generator,
+) -> list[_Synthetic]:
+    """Make the rows that a rare bump lacks; each of its rows is a seed equally often, to within one."""
+    rows, size = bump.rows, bump.rows.size
+    rounds, rest = divmod(bump.wanted - size, size)
+    seeds = np.concatenate([np.repeat(np.arange(size), rounds), rng.permutation(size)[:rest]])
+    if seeds.size == 0:
+        return []
+    if size == 1:
+        # A row without neighbours: SmoteR can only repeat it, SMOGN moves it a little.
+        return [_perturbed(columns, labels, rows[seeds], np.full(seeds.size, noise or 0.0), rng)]
+    local = space.take(rows)
+    queries, at = np.unique(seeds, return_inverse=True)
+    found, distance = local.neighbours(queries, min(k, size - 1))
+    pick = rng.integers(found.shape[1], size=seeds.size)
+    mates = found[at, pick]
+    if noise is None:
+        return [_interpolated(columns, space, labels, rows[seeds], rows[mates], rng)]
+    radius = local.safe_radius(queries, rng)[at]
+    safe = distance[at, pick] <= radius
+    near = _interpolated(columns, space, labels, rows[seeds[safe]], rows[mates[safe]], rng)
+    far = _perturbed(columns, labels, rows[seeds[~safe]], np.minimum(noise, radius[~safe]), rng)
+    return [near, far]
+
+
+def _resampled(
+    X: Any,
+    y: Any,
+    *,
+    relevance: Relevance,
+    threshold: float,
+    k: int,
+    over: Amount,
+    under: Amount | None,
+    noise: float | None,
+    seed: int,
+    categorical: Sequence[Any] | None,
+) -> tuple[Any, Any]:
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold must be above 0 and at most 1, got {threshold!r}")
+    if k != int(k) or k < 1:
+        raise ValueError(f"k must be a whole number of at least 1, got {k!r}")
+    over, under = _checked_amounts(over, under)
+    if getattr(y, "ndim", 1) > 1 and max(y.shape[1:]) > 1:
+        raise ValueError(f"resampling takes one label per row, got labels of shape {tuple(y.shape)}")
+    given = y.to_numpy(np.float64, na_value=np.nan) if isinstance(y, pd.Series) else y
+    labels = checked_labels(given)
+    columns = _Columns(X, categorical)
+    if columns.rows != labels.size:
+        raise ValueError(f"X has {columns.rows} rows but y has {labels.size} labels")
+
+    rare = _relevance_of(labels, relevance) >= threshold
+    contrast = bool(rare.any() and not rare.all())
+    if not contrast:
+        warnings.warn(
+            f"{'all' if rare.all() else 'no'} labels have a relevance of at least {threshold:g}, so the rows "
+            "stay as they are: pass control points such as relevance=[(usual label, 0), (rare label, 1)], "
+            "or another threshold",
+            stacklevel=3,
+        )
+    rng = np.random.default_rng(seed)
+    space = _Space(columns.embed(columns.numbers), columns.codes)
+    kept: list[Rows] = []
+    made: list[_Synthetic] = []
+    for bump in _bumps(labels, rare, over, under) if contrast else []:
+        if bump.rare:
+            kept.append(bump.rows)
+            made += _synthesize(columns, space, labels, bump, int(k), noise, rng)
+        else:
+            kept.append(rng.permutation(bump.rows)[: bump.wanted])
+    rows = np.sort(np.concatenate(kept)) if kept else np.arange(labels.size)
+    numbers = np.concatenate([columns.numbers[:0], *(part.numbers for part in made)])
+    sources = np.concatenate([columns.codes[:0], *(part.sources for part in made)])
+    new_labels = np.concatenate([labels[rows], *(part.labels for part in made)])
+    new_y = pd.Series(new_labels, name=y.name) if isinstance(y, pd.Series) else new_labels
+    return columns.build(rows, numbers, sources), new_y
+
+
+def smoter(
+    X: Table,
+    y: Labels,
+    *,
+    relevance: Relevance = None,
+    threshold: float = 0.8,
+    k: int = 5,
+    over: Amount = "balance",
+    under: Amount | None = None,
+    seed: int = 0,
+    categorical: Sequence[Any] | None = None,
+) -> tuple[Table, Labels]:
+    """Return a table with more rows of rare labels, by interpolation, and fewer of usual ones (SmoteR).
+
+    Rows whose label has a relevance of at least `threshold` are rare. A new row lies between a rare
+    row and one of its `k` nearest neighbours in the same run of labels, at a random place t:
+    ``x = (1 - t) x_1 + t x_2``; its label is ``(d_2 y_1 + d_1 y_2) / (d_1 + d_2)``, where d is its
+    distance to each (Torgo et al. 2013). A category, or a number that one of them lacks, is taken
+    from either at random. Distance is Euclidean, each number by its range, plus one for each
+    category that differs; a missing value is one more category.
+
+    `relevance` is a `RelevanceFunction`, its control points, or any function of the labels; by
+    default that of a box plot. `over` is what the number of rare rows is multiplied by and `under`
+    the share of normal rows kept (all, unless told). ``over="balance"`` gives each run of labels
+    the same number of rows, ``"extreme"`` numbers inverse to the present ones, and both keep the
+    size of the table, save that no rare row is dropped and no normal row repeated.
+
+    X is a table of numbers or a DataFrame, in which every column that is not a number is a category;
+    `categorical` names more of them (positions in an array). The same kind of table comes back, kept
+    rows first and in order, numbered from 0. Whole-number columns of a DataFrame are rounded; labels
+    are always float64. If no label is rare, or all are, the rows come back as
+    they are, with a warning.
+
+    >>> X, y = np.arange(12.0).reshape(12, 1), np.array([0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 20, 21])
+    >>> new_X, new_y = smoter(X, y)
+    >>> (y > 9).sum(), (new_y > 9).sum(), (new_y <= 9).sum()
+    (np.int64(2), np.int64(6), np.int64(6))
+    """
+    return _resampled(
+        X,
+        y,
+        relevance=relevance,
+        threshold=threshold,
+        k=k,
+        over=over,
+        under=under,
+        noise=None,
+        seed=seed,
+        categorical=categorical,
+    )
+
+
+def smogn(
+    X: Table,
+    y: Labels,
+    *,
+    relevance: Relevance = None,
+    threshold: float = 0.8,
+    k: int = 5,
+    over: Amount = "balance",
+    under: Amount | None = None,
+    noise: float = 0.02,
+    seed: int = 0,
+    categorical: Sequence[Any] | None = None,
+) -> tuple[Table, Labels]:
+    """Return a table with more rows of rare labels and fewer of usual ones, as SmoteR but safer (SMOGN).
+
+    A neighbour is used only if it is close: within half the median distance from the row to the
+    others in its run of labels. Otherwise the new row is the rare row itself with Gaussian noise on
+    each number and on the label, of `noise` of that column's standard deviation, or the safe
+    distance where that is less, and never beyond the column's range; its categories and missing
+    values stay (Branco et al. 2017). All else is as in `smoter`.
+
+    >>> X, y = np.arange(12.0).reshape(12, 1), np.array([0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 20, 21])
+    >>> new_X, new_y = smogn(X, y, over=3)
+    >>> new_X.shape, new_y.max() <= 21
+    ((16, 1), np.True_)
+    """
+    if not 0 <= noise < np.inf:
+        raise ValueError(f"noise must not be negative, got {noise!r}")
+    return _resampled(
+        X,
+        y,
+        relevance=relevance,
+        threshold=threshold,
+        k=k,
+        over=over,
+        under=under,
+        noise=noise,
+        seed=seed,
+        categorical=categorical,
+    )
+
+
+RESAMPLERS: dict[str, Callable[..., tuple[Any, Any]]] = {"smoter": smoter, "smogn": smogn}
+
+
+def resample(name: str, X: Table, y: Labels, *, seed: int, **options: Any) -> tuple[Table, Labels]:
+    """Resample by the method of this name in `RESAMPLERS`, with that method's options.
+
+    >>> resample("smotter", np.zeros((2, 1)), np.zeros(2), seed=0)
+    Traceback (most recent call last):
+    ValueError: unknown resampler 'smotter'; did you mean 'smoter'?
+    """
+    if name not in RESAMPLERS:
+        raise ValueError(f"unknown resampler {name!r}{nearest(name, RESAMPLERS)}")
+    method = RESAMPLERS[name]
+    known = set(inspect.signature(method).parameters) - {"X", "y", "seed"}
+    for option in options:
+        if option not in known:
+            raise ValueError(f"{name} has no option {option!r}{nearest(option, known)}")
+    return method(X, y, seed=seed, **options)
