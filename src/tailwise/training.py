@@ -375,14 +375,17 @@ class _Loop:
     def run(self, progress: Progress) -> FitResult:
         result, config = self.result, self.config
         for epoch in range(self.start, config.epochs):
-            if self.valid is not None and config.patience is not None:
+            if self.valid is not None and config.patience is not None and not self.model.more_to_come:
                 result.stopped_early = epoch - result.best_epoch >= config.patience
             if result.stopped_early:
                 break
             began = time.perf_counter()
+            shared, own = self._seeds(epoch)
+            self._seed(shared)  # what a model draws here must not differ between ranks
             if self.model.begin_epoch(epoch / config.epochs):
                 self.best_loss = math.inf
-            row = {"epoch": float(epoch + 1), **self._train_epoch(epoch)}
+            self._seed(own)
+            row = {"epoch": float(epoch + 1), **self._train_epoch(epoch, self._order(shared))}
             if self.valid is not None:
                 row[config.monitor] = self._validate()
                 self._keep_best(epoch, row[config.monitor])
@@ -404,20 +407,21 @@ class _Loop:
             self.fabric.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"
         )
 
-    def _seed(self, epoch: int) -> torch.Generator:
-        """Seed this rank for an epoch and return the generator of an order that all ranks share.
+    def _seeds(self, epoch: int) -> tuple[int, int]:
+        """Seeds of an epoch: one that all ranks share, and this rank's own.
 
-        Seeds that depend on the epoch alone need no place in a checkpoint, whatever ran before.
+        As they depend on nothing else, they need no place in a checkpoint, whatever ran before.
         """
-        rank = self.fabric.global_rank
         source = np.random.SeedSequence((self.config.seed, epoch))
-        seeds = source.generate_state(2 + rank, np.uint64)
-        torch.default_generator.manual_seed(int(seeds[1 + rank]))
-        if self.fabric.device.type != "cpu":
-            torch.get_device_module(self.fabric.device).manual_seed(int(seeds[1 + rank]))
-        return torch.Generator().manual_seed(int(seeds[0]))
+        seeds = source.generate_state(2 + self.fabric.global_rank, np.uint64)
+        return int(seeds[0]), int(seeds[-1])
 
-    def _train_epoch(self, epoch: int) -> dict[str, float]:
+    def _seed(self, seed: int) -> None:
+        torch.default_generator.manual_seed(seed)
+        if self.fabric.device.type != "cpu":
+            torch.get_device_module(self.fabric.device).manual_seed(seed)
+
+    def _train_epoch(self, epoch: int, order: Tensor | None) -> dict[str, float]:
         self.model.train()
         steps, rows, total = 0, 0, torch.zeros((), device=self.fabric.device)
         parts: dict[str, Tensor] = {}
@@ -425,7 +429,7 @@ class _Loop:
         weights = dict(self.model.named_parameters())
         state = self.model.state_dict()
         self.buffers = {name: value.clone() for name, value in state.items() if name not in weights}
-        order, size = self._order(self._seed(epoch)), self.config.batch_size
+        size = self.config.batch_size
         for batch in _batches(self.train, size, self.fabric.device, order):
             lr = learning_rate(epoch + steps / length if length else epoch, self.config)
             for group in self.optimizer.param_groups:
@@ -451,14 +455,14 @@ class _Loop:
         figures = {"loss": total, **{f"loss/{name}": value for name, value in parts.items()}}
         return {name: float(value) / rows for name, value in figures.items()}
 
-    def _order(self, shuffle: torch.Generator | None) -> Tensor | None:
+    def _order(self, seed: int | None) -> Tensor | None:
         """Rows of this rank: an equal share of an order all ranks draw alike, or each row once."""
         if not isinstance(self.train, TensorData):
             return None
         rows, rank, ranks = len(self.train), self.fabric.global_rank, self.fabric.world_size
-        if shuffle is None:
+        if seed is None:
             return torch.arange(rank, rows, ranks)
-        share = -(-rows // ranks)
+        share, shuffle = -(-rows // ranks), torch.Generator().manual_seed(seed)
         return torch.randperm(rows, generator=shuffle).repeat(2)[rank * share :][:share]
 
     def _steps_per_epoch(self) -> int | None:
@@ -541,9 +545,9 @@ class _Loop:
     def _settings(self) -> dict[str, str]:
         """What a resumed run must share with the first one for its numbers to be the same."""
         free = {"epochs", "patience", "accelerator", "devices"}
-        if self.config.schedule == "cosine":
-            free.remove("epochs")
         bins, method = self.model.bins, self.model.method
+        if self.config.schedule == "cosine" or method.retrain_from is not None:
+            free.remove("epochs")
         return {
             **{f.name: repr(getattr(self.config, f.name)) for f in fields(self.config) if f.name not in free},
             **{f"method {f.name}": repr(getattr(method, f.name)) for f in fields(method)},

@@ -1,0 +1,191 @@
+"""From a table as users have it to a matrix a network can take.
+
+Numbers are centred by their median, scaled by their interquartile range and softly bounded, so that
+an outlier cannot drown a column; missing values become 0 with a column that says so. Text,
+categories and dates go through skrub's `TableVectorizer`, which is imported only where a table
+has such columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+BOUND = 4.0
+"""Scaled numbers approach plus and minus this, whatever their size."""
+MAX_DENSE = 500_000_000
+"""Largest number of cells that a sparse matrix is spread out to."""
+_CHUNK = 65_536
+
+
+class NumericEncoder(nn.Module):
+    """Scales raw numbers, bounds them softly, and marks what is missing. (N, F) -> (N, F + M)
+
+    M counts the columns that had missing values when it was fitted. A module, so that an exported
+    network can carry it; its state is float64.
+
+    >>> encoder = NumericEncoder.fit(np.array([[1.0, 5.0], [2.0, np.nan], [3.0, 7.0]]))
+    >>> encoder(torch.tensor([[2.0, float("nan")]], dtype=torch.float64))
+    tensor([[0., 0., 1.]])
+    """
+
+    def __init__(self, center: Tensor, scale: Tensor, missing: Tensor) -> None:
+        super().__init__()
+        self.center: Tensor
+        self.scale: Tensor
+        self.missing: Tensor
+        self.register_buffer("center", center)  # (F,)
+        self.register_buffer("scale", scale)  # (F,)
+        self.register_buffer("missing", missing)  # (M,) columns that may be missing
+
+    @classmethod
+    def fit(cls, x: NDArray[np.float64]) -> Self:
+        """Measure the columns of a training matrix; NaN is missing. x: (N, F)"""
+        absent = np.isnan(x)
+        empty = absent.all(0)
+        # Quantiles of a large table are as good on a part of it.
+        rows = x if len(x) <= 200_000 else x[np.linspace(0, len(x) - 1, 200_000).astype(np.int64)]
+        known = np.where(empty, 0.0, rows)
+        low, center, high = np.nanquantile(known, [0.25, 0.5, 0.75], axis=0)
+        # 1.349 interquartile ranges are a standard deviation where numbers are Gaussian.
+        scale = (high - low) / 1.349
+        spread = np.nanstd(known, axis=0)
+        scale = np.where(scale > 1e-3 * spread, scale, spread)
+        center = np.where(np.isfinite(center), center, 0.0)
+        scale = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
+        columns = np.flatnonzero(absent.any(0))
+        return cls(torch.from_numpy(center), torch.from_numpy(scale), torch.from_numpy(columns))
+
+    @property
+    def out_dim(self) -> int:
+        """Number of columns it gives."""
+        return len(self.center) + len(self.missing)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, F) float64 -> (N, F + M) float32"""
+        scaled = (x - self.center) / self.scale
+        bounded = scaled / torch.sqrt(1 + (scaled / BOUND) ** 2)
+        absent = torch.isnan(bounded)
+        filled = torch.where(absent, torch.zeros_like(bounded), bounded)
+        return torch.cat([filled, absent[:, self.missing].to(filled.dtype)], dim=1).float()
+
+
+class TablePreprocessor:
+    """Learns from a training table how to encode rows as float32 features.
+
+    Takes DataFrames (pandas, polars) with numbers, categories, booleans, dates, text and missing
+    values, arrays, sparse matrices and tensors.
+    """
+
+    vectorizer: Any = None
+    numeric: NumericEncoder
+    columns: list[str] | None = None
+
+    def fit(self, x: Any) -> Self:
+        """Learn the columns of a training table."""
+        self.columns = column_names(x)
+        if self.columns is not None:
+            repeated = {name for name in self.columns if self.columns.count(name) > 1}
+            if repeated:
+                raise ValueError(f"column name {sorted(repeated)[0]!r} occurs twice: rename one of them")
+        if not _all_numeric(x):
+            from skrub import TableVectorizer
+            from sklearn.preprocessing import OneHotEncoder
+
+            # As skrub would, but a category never seen before is no cause for a warning.
+            known = OneHotEncoder(dtype=np.float32, handle_unknown="ignore", sparse_output=False)
+            self.vectorizer = TableVectorizer(low_cardinality=known)
+            self.vectorizer.fit(_with_plain_objects(x))
+        self.numeric = NumericEncoder.fit(self.matrix(x))
+        return self
+
+    @property
+    def out_dim(self) -> int:
+        """Number of features a row becomes."""
+        return self.numeric.out_dim
+
+    def matrix(self, x: Any) -> NDArray[np.float64]:
+        """Return rows as raw numbers, text and dates already encoded. (N, F)"""
+        if self.vectorizer is not None:
+            x = self.vectorizer.transform(_with_plain_objects(x))
+        return as_matrix(x)
+
+    def transform(self, x: Any) -> NDArray[np.float32]:
+        """Return features of rows. (N, out_dim)"""
+        raw = self.matrix(x)
+        if raw.shape[1] != len(self.numeric.center):
+            raise ValueError(
+                f"X has {raw.shape[1]} features, but {len(self.numeric.center)} were there at fit"
+            )
+        out = np.empty((len(raw), self.out_dim), np.float32)
+        with torch.no_grad():
+            for start in range(0, len(raw), _CHUNK):
+                part = torch.from_numpy(raw[start : start + _CHUNK])
+                out[start : start + _CHUNK] = self.numeric(part).numpy()
+        return out
+
+
+def column_names(x: Any) -> list[str] | None:
+    """Return the names of a DataFrame's columns, as text; None for anything else."""
+    columns = getattr(x, "columns", None)
+    return None if columns is None else [str(name) for name in columns]
+
+
+def as_matrix(x: Any) -> NDArray[np.float64]:
+    """Return a numeric table as a contiguous float64 matrix without infinities. (N, F)"""
+    names: Sequence[str] | None = column_names(x)
+    if hasattr(x, "toarray"):
+        cells = x.shape[0] * x.shape[1]
+        if cells > MAX_DENSE:
+            raise ValueError(
+                f"a sparse matrix of {x.shape[0]} x {x.shape[1]} is too large to spread out: "
+                "reduce it first, with TruncatedSVD for example"
+            )
+        x = x.toarray()
+    if isinstance(x, Tensor):
+        x = x.detach().cpu().double().numpy()
+    if names is not None:
+        x = x.to_numpy() if not hasattr(x, "astype") else x.astype("float64").to_numpy()
+    matrix = np.ascontiguousarray(x, dtype=np.float64)
+    infinite = np.isinf(matrix)
+    if infinite.any():
+        row, column = (int(i) for i in np.argwhere(infinite)[0])
+        where = f"column {names[column]!r}" if names is not None else f"column {column}"
+        raise ValueError(f"{where} holds an infinity in row {row}: make it missing (NaN) or drop the row")
+    return matrix
+
+
+def _all_numeric(x: Any) -> bool:
+    """Whether a table holds nothing but numbers and booleans."""
+    if column_names(x) is None:
+        return True
+    kinds = getattr(x, "dtypes", [])
+    kinds = list(kinds) if not hasattr(kinds, "items") else [kind for _, kind in kinds.items()]
+    return all(_is_number(kind) for kind in kinds)
+
+
+def _is_number(kind: Any) -> bool:
+    if hasattr(kind, "is_numeric"):  # polars
+        return bool(kind.is_numeric()) or str(kind) == "Boolean"
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    return bool(is_numeric_dtype(kind) or is_bool_dtype(kind))
+
+
+def _with_plain_objects(x: Any) -> Any:
+    """Turn object columns of several types into text, which can be encoded; leave the rest alone."""
+    if not hasattr(x, "select_dtypes"):
+        return x
+    x = x.rename(columns=str)
+    for name in x.columns:
+        column = x[name]
+        if column.dtype == object:
+            kinds = {type(value) for value in column.dropna()}
+            if len(kinds) > 1 or not kinds <= {str, bool, int, float}:
+                x = x.assign(**{name: column.where(column.isna(), column.astype(str))})
+    return x
