@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import math
 from itertools import pairwise
@@ -25,6 +26,7 @@ from tailwise.backbones import (
 )
 from tailwise.labels import LabelBins
 from tailwise.methods import build_model
+from tailwise.model import redraw
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in BACKBONES),
@@ -123,13 +125,30 @@ def test_learns_a_step_that_rows_share(name: str, options: dict[str, Any]) -> No
     net = make_backbone(name, 5, rows=x, dropout=0.0, **options)
     head = nn.Linear(net.feature_dim, 1)
     optimizer = torch.optim.AdamW([*net.parameters(), *head.parameters()], 3e-3)
-    for _ in range(150):
+    for _ in range(100):
         loss = ((head(net(x)).squeeze(-1) - y) ** 2).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     error = (head(net.eval()(x)).squeeze(-1) - y).var()
     assert error < 0.1 * y.var()
+
+
+@each_backbone
+def test_redrawing_changes_every_weight_and_no_edge(name: str, options: dict[str, Any]) -> None:
+    """Members of an ensemble start from copies that are drawn anew."""
+    torch.manual_seed(0)
+    net = make_backbone(name, 5, rows=table(), **options)
+    before = copy.deepcopy(net)
+    redraw(net)
+    kept = dict(net.named_buffers())
+    for label, value in before.named_buffers():
+        assert torch.equal(value, kept[label])
+    now = dict(net.named_parameters())
+    same = {label for label, value in before.named_parameters() if torch.equal(value, now[label])}
+    # Norms and the scales of later layers always start from the same values.
+    assert all(value.unique().numel() == 1 for label, value in now.items() if label in same)
+    assert not torch.equal(before.eval()(table()), net.eval()(table()))
 
 
 def test_unknown_names_are_errors_that_name_the_nearest() -> None:

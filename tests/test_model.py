@@ -27,7 +27,7 @@ from tailwise.backbones import MLP, TableDecoder
 from tailwise.distributions import NIG, Mixture, Normal
 from tailwise.labels import LabelBins
 from tailwise.method import PRESETS, Method, WeightConfig
-from tailwise.model import VIR, TailModel
+from tailwise.model import VIR, GaussianLatent, TailModel
 from tailwise.smoothing import SmoothingConfig
 
 Array = NDArray[np.float64]
@@ -201,6 +201,31 @@ class ByHand:
             means.append(mu * self.scale + self.location)
             variances.append(second * self.scale**2)
         return np.array(means), np.array(variances)
+
+
+# -- VIR:I ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1.0, 300.0])
+def test_the_latent_is_two_linear_maps_by_hand(size: float) -> None:
+    """z_mean is linear in the features, z_var the softplus of another map, positive however far it goes."""
+    torch.manual_seed(0)
+    latent = GaussianLatent(5, 4).double()
+    features = size * torch.randn(7, 5, dtype=torch.float64)
+    z_mean, z_var = latent(features)
+    assert z_var is not None
+    for i in range(7):
+        for d in range(4):
+            mean, raw = (
+                sum(layer.weight[d, k].item() * features[i, k].item() for k in range(5))
+                + layer.bias[d].item()
+                for layer in (latent.mean, latent.var)
+            )
+            assert z_mean[i, d].item() == pytest.approx(mean)
+            assert z_var[i, d].item() == pytest.approx(np.logaddexp(0, raw), rel=1e-9, abs=1.1e-6)
+    assert (z_var > 0).all() and torch.isfinite(z_var).all()
+    # it starts with little noise
+    assert latent(torch.zeros(1, 5, dtype=torch.float64))[1].max() < 0.06
 
 
 # -- VIR:objective --------------------------------------------------------------------------------

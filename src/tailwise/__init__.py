@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from tailwise._version import __version__
 
 if TYPE_CHECKING:
+    from tailwise.diagnosis import diagnose
     from tailwise.distributions import NIG, Mixture, Normal
+    from tailwise.estimator import TailRegressor
     from tailwise.labels import LabelBins, label_weights
     from tailwise.methods import available_methods
     from tailwise.model import VIR
@@ -21,8 +23,10 @@ _HOMES = {
     "Mixture": "distributions",
     "NIG": "distributions",
     "Normal": "distributions",
+    "TailRegressor": "estimator",
     "VIR": "model",
     "available_methods": "methods",
+    "diagnose": "diagnosis",
     "label_weights": "labels",
 }
 
@@ -32,8 +36,10 @@ __all__ = [
     "LabelBins",
     "Mixture",
     "Normal",
+    "TailRegressor",
     "__version__",
     "available_methods",
+    "diagnose",
     "label_weights",
 ]
 

@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,13 +18,19 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tailwise.labels import nearest
+from tailwise.choices import nearest
 
 Rows = ArrayLike | Tensor
 Edges = Sequence[Sequence[float]]
 
 
-class MLP(nn.Module):
+class Backbone(nn.Module):
+    """A network that says how wide the features are that it yields: (N, ...) -> (N, feature_dim)."""
+
+    feature_dim: int
+
+
+class MLP(Backbone):
     """Plain network for tables and feature vectors: linear layers, ReLU and dropout.
 
     >>> MLP(8, hidden=(32, 16))(torch.zeros(5, 8)).shape
@@ -46,7 +52,7 @@ class MLP(nn.Module):
         return features
 
 
-class ResidualMLP(nn.Module):
+class ResidualMLP(Backbone):
     """Network for tables with skip connections: every block adds to what the last one found.
 
     h <- h + W2 drop(relu(W1 norm(h))), then relu(norm(h)); the ResNet of Gorishniy et al., Revisiting
@@ -84,7 +90,7 @@ class ResidualMLP(nn.Module):
         return features
 
 
-class MeanTabM(nn.Module):
+class MeanTabM(Backbone):
     """An ensemble of networks that share their weights, as one: the mean of its members' features.
 
     Member k scales the inputs, outputs and biases of shared layers by vectors of its own,
@@ -110,16 +116,23 @@ class MeanTabM(nn.Module):
         self.members, self.dropout, self.sampled = members, dropout, sampled
         self.shared = nn.ModuleList()
         self.scale_in, self.scale_out, self.bias = (nn.ParameterList() for _ in range(3))
-        for depth, width in enumerate(hidden):
-            signs = torch.randint(0, 2, (members, in_dim)) * 2.0 - 1.0
-            # Random signs tell the members apart; further layers start as one.
-            self.scale_in.append(nn.Parameter(signs if depth == 0 else torch.ones(members, in_dim)))
+        for width in hidden:
             self.shared.append(nn.Linear(in_dim, width, bias=False))
+            self.scale_in.append(nn.Parameter(torch.ones(members, in_dim)))
             self.scale_out.append(nn.Parameter(torch.ones(members, width)))
-            bound = 1 / math.sqrt(in_dim)
-            self.bias.append(nn.Parameter(torch.empty(members, width).uniform_(-bound, bound)))
+            self.bias.append(nn.Parameter(torch.zeros(members, width)))
             in_dim = width
         self.feature_dim = in_dim
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw what each member has of its own anew."""
+        for depth, (r, s, b) in enumerate(zip(self.scale_in, self.scale_out, self.bias, strict=True)):
+            # Random signs tell the members apart; further layers start alike but for the biases.
+            r.copy_(torch.randint_like(r, 0, 2) * 2 - 1 if depth == 0 else torch.ones_like(r))
+            s.fill_(1.0)
+            b.uniform_(-1 / math.sqrt(r.shape[-1]), 1 / math.sqrt(r.shape[-1]))
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (N, in_dim) -> features (N, feature_dim)"""
@@ -149,13 +162,16 @@ class PeriodicEmbedding(nn.Module):
 
     def __init__(self, in_dim: int, frequencies: int = 16, dim: int = 8, frequency_std: float = 0.1) -> None:
         super().__init__()
-        # Frequencies beyond three deviations would only add noise.
-        start = nn.init.trunc_normal_(
-            torch.empty(in_dim, frequencies), 0.0, frequency_std, -3 * frequency_std, 3 * frequency_std
-        )
-        self.frequency = nn.Parameter(start)
+        self.frequency_std = frequency_std
+        self.frequency = nn.Parameter(torch.empty(in_dim, frequencies))
         self.linear = nn.Linear(2 * frequencies, dim)
         self.out_dim = in_dim * dim
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the frequencies anew; beyond three deviations they would only add noise."""
+        std = self.frequency_std
+        nn.init.trunc_normal_(self.frequency, 0.0, std, -3 * std, 3 * std)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (N, in_dim) -> (N, in_dim * dim)"""
@@ -244,21 +260,21 @@ class PiecewiseLinearEncoding(nn.Module):
         return torch.clamp(share, self.lowest, self.highest)
 
 
-class Embedded(nn.Module):
-    """An embedding of numbers in front of a network.
+class Embedded(Backbone):
+    """An embedding of numbers, and the numbers themselves, in front of a network.
 
-    >>> Embedded(PeriodicEmbedding(3, dim=8), MLP(24))(torch.zeros(5, 3)).shape
+    >>> Embedded(PeriodicEmbedding(3, dim=8), MLP(3 + 24))(torch.zeros(5, 3)).shape
     torch.Size([5, 64])
     """
 
-    def __init__(self, embedding: nn.Module, network: nn.Module) -> None:
+    def __init__(self, embedding: nn.Module, network: Backbone) -> None:
         super().__init__()
         self.embedding, self.network = embedding, network
-        self.feature_dim = int(cast("int", network.feature_dim))
+        self.feature_dim = network.feature_dim
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (N, in_dim) -> features (N, feature_dim)"""
-        features: Tensor = self.network(self.embedding(x))
+        features: Tensor = self.network(torch.cat([x, self.embedding(x)], -1))
         return features
 
 
@@ -267,14 +283,43 @@ class Embedded(nn.Module):
 
 def _periodic(
     in_dim: int,
+    *,
     frequencies: int = 16,
     dim: int = 8,
     frequency_std: float = 0.1,
     hidden: Sequence[int] = (128, 64),
     dropout: float = 0.1,
-) -> nn.Module:
+) -> Backbone:
     embedding = PeriodicEmbedding(in_dim, frequencies, dim, frequency_std)
-    return Embedded(embedding, MLP(embedding.out_dim, hidden, dropout))
+    return Embedded(embedding, MLP(in_dim + embedding.out_dim, hidden, dropout))
+
+
+def _piecewise(
+    in_dim: int,
+    *,
+    edges: Edges | None = None,
+    rows: Rows | None = None,
+    bins: int = 16,
+    hidden: Sequence[int] = (128, 64),
+    dropout: float = 0.1,
+) -> Backbone:
+    embedding = _encoding(in_dim, edges, rows, bins)
+    return Embedded(embedding, MLP(in_dim + embedding.out_dim, hidden, dropout))
+
+
+def _piecewise_residual(
+    in_dim: int,
+    *,
+    edges: Edges | None = None,
+    rows: Rows | None = None,
+    bins: int = 16,
+    width: int = 96,
+    blocks: int = 2,
+    expansion: float = 2.0,
+    dropout: float = 0.1,
+) -> Backbone:
+    embedding = _encoding(in_dim, edges, rows, bins)
+    return Embedded(embedding, ResidualMLP(in_dim + embedding.out_dim, width, blocks, expansion, dropout))
 
 
 def _encoding(in_dim: int, edges: Edges | None, rows: Rows | None, bins: int) -> PiecewiseLinearEncoding:
@@ -287,33 +332,7 @@ def _encoding(in_dim: int, edges: Edges | None, rows: Rows | None, bins: int) ->
     return PiecewiseLinearEncoding(edges)
 
 
-def _piecewise(
-    in_dim: int,
-    edges: Edges | None = None,
-    rows: Rows | None = None,
-    bins: int = 16,
-    hidden: Sequence[int] = (128, 64),
-    dropout: float = 0.1,
-) -> nn.Module:
-    embedding = _encoding(in_dim, edges, rows, bins)
-    return Embedded(embedding, MLP(embedding.out_dim, hidden, dropout))
-
-
-def _piecewise_residual(
-    in_dim: int,
-    edges: Edges | None = None,
-    rows: Rows | None = None,
-    bins: int = 16,
-    width: int = 96,
-    blocks: int = 2,
-    expansion: float = 2.0,
-    dropout: float = 0.1,
-) -> nn.Module:
-    embedding = _encoding(in_dim, edges, rows, bins)
-    return Embedded(embedding, ResidualMLP(embedding.out_dim, width, blocks, expansion, dropout))
-
-
-BACKBONES: dict[str, Callable[..., nn.Module]] = {
+BACKBONES: dict[str, Callable[..., Backbone]] = {
     "mlp": MLP,
     "residual": ResidualMLP,
     "mlp-plr": _periodic,
@@ -324,7 +343,7 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
 """Networks for tables by name; `docs/results/backbones.md` compares them."""
 
 
-def make_backbone(name: str, in_dim: int, *, rows: Rows | None = None, **options: Any) -> nn.Module:
+def make_backbone(name: str, in_dim: int, *, rows: Rows | None = None, **options: Any) -> Backbone:
     """Build a network for standardised tables by name; its `feature_dim` says how wide features are.
 
     `rows` are training inputs (N, in_dim), of use to those that place bins by them (``-ple``); a
@@ -332,8 +351,8 @@ def make_backbone(name: str, in_dim: int, *, rows: Rows | None = None, **options
 
     >>> make_backbone("mlp", 8, hidden=(32,)).feature_dim
     32
-    >>> make_backbone("mlp-ple", 2, rows=torch.rand(100, 2), bins=4).embedding.out_dim
-    8
+    >>> make_backbone("mlp-ple", 2, rows=torch.rand(100, 2), bins=4)(torch.rand(5, 2)).shape
+    torch.Size([5, 64])
     """
     if name not in BACKBONES:
         raise ValueError(f"unknown backbone {name!r}{nearest(name, BACKBONES)}")

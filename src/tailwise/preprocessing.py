@@ -125,7 +125,7 @@ class TablePreprocessor:
         out = np.empty((len(raw), self.out_dim), np.float32)
         with torch.no_grad():
             for start in range(0, len(raw), _CHUNK):
-                part = torch.from_numpy(raw[start : start + _CHUNK])
+                part = torch.tensor(raw[start : start + _CHUNK])  # a copy: raw may be read-only
                 out[start : start + _CHUNK] = self.numeric(part).numpy()
         return out
 

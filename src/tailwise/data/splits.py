@@ -56,6 +56,29 @@ def balanced_split(
     return _split(rows, valid=rank < take, test=(rank >= take) & (rank < 2 * take))
 
 
+def label_holdout(y: ArrayLike | Tensor, *, share: float, seed: int = 0) -> Rows:
+    """Return row numbers to hold out: the given share of every label bin, rounded at random.
+
+    Unlike a plain random part it cannot miss the tail by chance; unlike `balanced_split` it follows the
+    labels as they are. A bin's last row is never taken.
+
+    >>> y = [0] * 80 + [1] * 20 + [2]
+    >>> np.bincount(np.array(y)[label_holdout(y, share=0.25)])
+    array([20,  5])
+    """
+    labels = checked_labels(y)
+    index = LabelBins.from_labels(labels).index(labels)
+    rng = np.random.default_rng(seed)
+    counts = np.bincount(index)
+    wanted = share * counts
+    take = np.floor(wanted + rng.random(counts.size)).astype(np.int64)
+    take = np.minimum(take, np.maximum(counts - 1, 0))
+    shuffled = rng.permutation(labels.size)
+    rows = shuffled[np.argsort(index[shuffled], kind="stable")]
+    rank = np.arange(labels.size) - (np.cumsum(counts) - counts)[index[rows]]
+    return np.sort(rows[rank < take[index[rows]]])
+
+
 def random_split(n: int, *, valid: float = 0.15, test: float = 0.15, seed: int = 0) -> Split:
     """Return a split of n rows at random; `valid` and `test` are shares of n, rounded down.
 

@@ -92,4 +92,10 @@ for _name, _title, _parts, _source in (
     ("bmse-bmc", "Balanced MSE (BMC)", Method(objective="batch-mse"), "the labels of the batch"),
     ("bmse-bni", "Balanced MSE (BNI)", Method(objective="balanced-mse"), "the label bins"),
 ):
-    register(_name, title=_title, parts=_parts, about=_ABOUT.format(_source))
+    register(
+        _name,
+        title=_title,
+        parts=_parts,
+        about=_ABOUT.format(_source),
+        search={"objective_options.noise": (1.0, 0.3, 0.1)},
+    )

@@ -46,6 +46,7 @@ register(
         "Absolute error times sigmoid(|b e|)^g (Yang et al., Delving into Deep Imbalanced "
         "Regression, ICML 2021, after the focal loss of Lin et al., ICCV 2017)."
     ),
+    search={"objective_options.b": (0.2, 1.0, 5.0), "objective_options.g": (1.0, 2.0)},
 )
 register(
     "beta-nll",
@@ -56,6 +57,7 @@ register(
         "Gaussian NLL weighted by variance^b, b = 0.5 (Seitzer et al., On the Pitfalls of "
         "Heteroscedastic Uncertainty Estimation with Probabilistic Neural Networks, ICLR 2022)."
     ),
+    search={"objective_options.b": (0.5, 1.0, 0.25)},
 )
 register(
     "dense",
@@ -65,4 +67,5 @@ register(
         "Squared error weighted by max(1 - a p'(y), eps), p' the label density mapped to 0..1 "
         "(Steininger et al., Density-based weighting for imbalanced regression, 2021)."
     ),
+    search={"weights.power": (1.0, 2.0, 0.5)},
 )

@@ -57,10 +57,12 @@ _ABOUT = (
     "Imbalanced Regression, ICML 2022){}."
 )
 _PARTS = Method(penalty="ranksim", penalty_weight=100.0)
-register("ranksim", title="RankSim", parts=_PARTS, about=_ABOUT.format(""))
+_SEARCH = {"penalty_weight": (100.0, 10.0, 1.0)}
+register("ranksim", title="RankSim", parts=_PARTS, about=_ABOUT.format(""), search=_SEARCH)
 register(
     "lds-ranksim",
     title="LDS + RankSim",
     parts=_PARTS.with_options(reweight="likelihood", weights=WeightConfig()),
     about=_ABOUT.format(", on squared error with LDS weights"),
+    search={**_SEARCH, "weights.power": (0.5, 0.75, 1.0)},
 )

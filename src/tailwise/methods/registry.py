@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from torch import nn
@@ -25,18 +25,29 @@ class RegisteredMethod:
     parts: Method
     uncertainty: Uncertainty
     about: str
+    search: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """What a benchmark may tune: options, parts of parts behind a dot, the default value first."""
 
 
 _REGISTRY: dict[str, RegisteredMethod] = {}
 
 
 def register(
-    name: str, *, title: str, parts: Method, uncertainty: Uncertainty = "none", about: str
+    name: str,
+    *,
+    title: str,
+    parts: Method,
+    uncertainty: Uncertainty = "none",
+    about: str,
+    search: Mapping[str, tuple[Any, ...]] | None = None,
 ) -> RegisteredMethod:
-    """Add a method under a new name; `about` is one paragraph with its formula and citation."""
+    """Add a method under a new name; `about` is one paragraph with its formula and citation.
+
+    `search` lists values worth trying, such as ``{"weights.power": (0.5, 0.75, 1.0)}``.
+    """
     if name in _REGISTRY:
         raise ValueError(f"a method named {name!r} exists already")
-    _REGISTRY[name] = RegisteredMethod(name, title, parts, uncertainty, about)
+    _REGISTRY[name] = RegisteredMethod(name, title, parts, uncertainty, about, search or {})
     return _REGISTRY[name]
 
 

@@ -12,6 +12,9 @@ _FDS = {"smoothing": SmoothingConfig()}
 _DIR = "Yang et al., Delving into Deep Imbalanced Regression, ICML 2021"
 _AMINI = "Amini et al., Deep Evidential Regression, NeurIPS 2020"
 _VIR = "Wang and Wang, Variational Imbalanced Regression, NeurIPS 2023"
+_UP = {"weights.power": (0.5, 0.75, 1.0)}
+_DOWN = {"weights.power": (1.0, 0.75, 0.5)}
+_EVIDENCE = {"regularizer": (0.01, 0.1, 0.001)}
 
 register(
     "vanilla",
@@ -24,12 +27,14 @@ register(
     title="INV",
     parts=Method(reweight="likelihood", weights=WeightConfig(kernel=None, power=1.0)),
     about=f"Squared error weighted by the inverse count of the label's bin, clipped ({_DIR}).",
+    search=_DOWN,
 )
 register(
     "sqinv",
     title="SQINV",
     parts=Method(reweight="likelihood", weights=WeightConfig(kernel=None)),
     about=f"Squared error weighted by count^(-1/2) of the label's bin ({_DIR}).",
+    search=_UP,
 )
 register(
     "lds",
@@ -39,6 +44,7 @@ register(
         "Label distribution smoothing: SQINV weights from a label density smoothed over "
         f"neighbouring bins, VIR:weight ({_DIR})."
     ),
+    search=_UP,
 )
 register(
     "fds",
@@ -48,12 +54,14 @@ register(
         "Feature distribution smoothing: features are whitened by their bin's mean and variance "
         f"and recoloured by smoothed ones, VIR:F with zero variance ({_DIR})."
     ),
+    search={"smoothing.bandwidth": (2.0, 1.0, 4.0)},
 )
 register(
     "lds-fds",
     title="LDS + FDS",
     parts=_LDS.with_options(**_FDS),
     about=f"LDS and FDS at once ({_DIR}).",
+    search=_UP,
 )
 register(
     "gaussian",
@@ -74,6 +82,7 @@ register(
         "Deep evidential regression: a normal-inverse-gamma belief per row, trained by Student-t "
         f"likelihood (VIR:nll) plus lambda (2 nu + alpha)|y - gamma| ({_AMINI})."
     ),
+    search=_EVIDENCE,
 )
 register(
     "lds-fds-der",
@@ -81,6 +90,7 @@ register(
     parts=_DER.with_options(reweight="likelihood", **_FDS),
     uncertainty="aleatoric and epistemic",
     about=f"DER with LDS weights on its loss and FDS on its features ({_DIR}; {_AMINI}).",
+    search={**_UP, **_EVIDENCE},
 )
 register(
     "vae",
@@ -91,6 +101,7 @@ register(
         "decoder is given, of the backbone's features otherwise (Kingma and Welling, "
         "Auto-Encoding Variational Bayes, ICLR 2014)."
     ),
+    search={"kl": (1e-3, 1e-2, 1e-4), "recon": (0.1, 1.0, 0.01)},
 )
 register(
     "ensemble",
@@ -111,6 +122,7 @@ register(
         "Vanilla, predicted 16 times with Gaussian noise on its features; the spread of the predictions is "
         "epistemic (Mi et al., Training-Free Uncertainty Estimation for Dense Regression, AAAI 2022)."
     ),
+    search={"perturbation_scale": (0.1, 0.3, 0.03)},
 )
 register(
     "infer-dropout",
@@ -121,6 +133,7 @@ register(
         "Vanilla, predicted 16 times with dropout on its features (Mi et al., Training-Free Uncertainty "
         "Estimation for Dense Regression, AAAI 2022; Gal and Ghahramani, ICML 2016)."
     ),
+    search={"perturbation_scale": (0.1, 0.3, 0.03)},
 )
 register(
     "rrt",
@@ -130,6 +143,7 @@ register(
         "Regressor re-training: the network is trained as it is, then its encoder is frozen and a new head "
         f"trained with inverse weights ({_DIR}, after Kang et al., ICLR 2020)."
     ),
+    search=_DOWN,
 )
 for _name, _title in (("smoter", "SmoteR"), ("smogn", "SMOGN")):
     _paper = {
@@ -152,6 +166,7 @@ register(
         head="point", head_options={}, objective="squared", regularizer=0.0, reweight="none"
     ),
     about=f"Gaussian latents with probabilistic smoothing (VIR:A, VIR:S, VIR:F) and squared error ({_VIR}).",
+    search={"kl": (1e-3, 1e-2, 1e-4)},
 )
 register(
     "vir-predictor",
@@ -159,12 +174,14 @@ register(
     parts=DEFAULT.with_options(latent="point", smoothing=None, kl=0.0),
     uncertainty="aleatoric and epistemic",
     about=f"Weighted pseudo-counts (VIR:posterior) on plain features ({_VIR}).",
+    search={**_DOWN, "regularizer": (0.1, 0.3, 0.03)},
 )
 register(
     "lds-vir-encoder",
     title="LDS + VIR encoder",
     parts=get_method("vir-encoder").parts.with_options(reweight="likelihood", weights=WeightConfig()),
     about=f"The encoder of VIR with LDS weights on squared error ({_VIR}).",
+    search=_UP,
 )
 register(
     "lds-vir-predictor",
@@ -172,11 +189,19 @@ register(
     parts=get_method("vir-predictor").parts.with_options(reweight="both", weights=WeightConfig()),
     uncertainty="aleatoric and epistemic",
     about=f"The predictor of VIR with LDS weights on its likelihood as well ({_VIR}).",
+    search={**_UP, "regularizer": (0.1, 0.3, 0.03)},
 )
-for _name, _title, _parts, _text in (
-    ("vir", "VIR", DEFAULT, "with the defaults that measure best here"),
-    ("vir-paper", "VIR (paper)", PAPER, "as the paper's text has it"),
-    ("vir-reference", "VIR (reference)", REFERENCE, "as the authors' preview code has it"),
+for _name, _title, _parts, _text, _powers, _lambdas in (
+    ("vir", "VIR", DEFAULT, "with the defaults that measure best here", _DOWN, (0.1, 0.3, 0.03)),
+    ("vir-paper", "VIR (paper)", PAPER, "as the paper's text has it", _UP, (0.1, 1.0, 0.01)),
+    (
+        "vir-reference",
+        "VIR (reference)",
+        REFERENCE,
+        "as the authors' preview code has it",
+        _UP,
+        (0.01, 0.1, 0.001),
+    ),
 ):
     register(
         _name,
@@ -188,4 +213,5 @@ for _name, _title, _parts, _text in (
             "bins (VIR:A, VIR:S, VIR:F) and a normal-inverse-gamma head whose pseudo-counts are "
             f"weighted by label rarity (VIR:posterior), {_text} ({_VIR})."
         ),
+        search={**_powers, "regularizer": _lambdas},
     )

@@ -1,0 +1,1 @@
+"""Methods x data sets x seeds under one recipe, with error bars."""

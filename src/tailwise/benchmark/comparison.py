@@ -1,0 +1,211 @@
+"""Statistics of finished runs: means and spreads over seeds, ranks over data sets, paired tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from tailwise.benchmark.runs import OF_THE_MEAN, Record
+from tailwise.metrics import get_metric
+
+RATIOS = ("mae", "rmse", "gm", "balanced_mae", "crps", "width")
+"""Metrics in label units: data sets are only comparable by ratios of them."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of a run: a metric in a region, of raw or calibrated predictions."""
+
+    metric: str
+    region: str = "all"
+    calibrated: bool = False
+
+    @property
+    def name(self) -> str:
+        """Words for a table's head."""
+        words = {"mae": "MAE", "nll": "NLL", "ause": "AUSE", "crps": "CRPS", "ence": "ENCE", "gm": "GM"}
+        text = words.get(self.metric, self.metric.replace("_", " ").replace("mae", "MAE"))
+        return f"{text} {self.region}"
+
+    def of(self, record: Record) -> float:
+        """Read it from a results line; NaN where the region has too few rows."""
+        kind = "calibrated" if self.calibrated and self.metric not in OF_THE_MEAN else "raw"
+        value = record["metrics"][kind][self.region][self.metric]
+        return math.nan if value is None else float(value)
+
+    def loss(self, value: float) -> float:
+        """The same number so that less is better."""
+        return math.nan if math.isnan(value) else get_metric(self.metric).loss(value)
+
+    def change(self, other: float, reference: float) -> float:
+        """How much worse another contender is than the reference, on a scale all data sets share.
+
+        The logarithm of the ratio for metrics in label units, the difference of losses otherwise.
+        """
+        if self.metric in RATIOS:
+            return math.log(max(other, 1e-300) / max(reference, 1e-300))
+        return self.loss(other) - self.loss(reference)
+
+
+class Results:
+    """Finished runs by contender and data set; every contender must have seen the same arrays."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.records = [record for record in records if "error" not in record]
+        if not self.records:
+            raise ValueError("no finished run to compare")
+        seen: dict[tuple[str, int], tuple[str, str]] = {}
+        for record in self.records:
+            place, what = (record["data"], record["seed"]), (record["digest"], record["method"])
+            digest, method = seen.setdefault(place, what)
+            if digest != record["digest"]:
+                raise ValueError(
+                    f"{method} and {record['method']} saw different data in {place[0]}, seed {place[1]}: "
+                    "run both on the same prepared folder"
+                )
+
+    @cached_property
+    def _runs(self) -> dict[tuple[str, str], dict[int, Record]]:
+        runs: dict[tuple[str, str], dict[int, Record]] = {}
+        for record in self.records:
+            runs.setdefault((record["data"], record["method"]), {})[record["seed"]] = record
+        return runs
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """Names of the contenders, as they first occur."""
+        return list(dict.fromkeys(record["method"] for record in self.records))
+
+    @cached_property
+    def data(self) -> list[str]:
+        """Names of the data sets."""
+        return sorted({record["data"] for record in self.records})
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """How each contender is written in tables."""
+        return {record["method"]: record["title"] for record in self.records}
+
+    def runs(self, data: str, method: str) -> Mapping[int, Record]:
+        """Runs of a contender on a data set, by seed."""
+        return self._runs.get((data, method), {})
+
+    def values(self, figure: Figure, data: str, method: str) -> np.ndarray:
+        """The figure of every seed. (S,)"""
+        return np.array([figure.of(record) for record in self.runs(data, method).values()])
+
+    def mean_std(self, figure: Figure, data: str, method: str) -> tuple[float, float]:
+        """Mean and standard deviation over seeds; NaN without a run, and no spread of a single one."""
+        values = self.values(figure, data, method)
+        if values.size == 0 or np.isnan(values).all():
+            return math.nan, math.nan
+        known = values[~np.isnan(values)]
+        return float(known.mean()), float(known.std(ddof=1)) if known.size > 1 else math.nan
+
+    def seconds(self, method: str) -> float:
+        """Mean time of a fit, without tuning."""
+        times = [record["seconds"]["fit"] for record in self.records if record["method"] == method]
+        return float(np.mean(times))
+
+    def average_ranks(self, figure: Figure, methods: Sequence[str] | None = None) -> dict[str, float]:
+        """Mean over data sets of each contender's rank by its mean over seeds; 1 is best.
+
+        Ties share their ranks' mean. A contender without a run on some data set has no rank (NaN).
+        """
+        chosen = list(methods or self.methods)
+        ranks = []
+        for data in self.data:
+            loss = [figure.loss(self.mean_std(figure, data, method)[0]) for method in chosen]
+            if not np.isnan(loss).all():
+                ranks.append(stats.rankdata(loss, nan_policy="omit"))
+        if not ranks:
+            return dict.fromkeys(chosen, math.nan)
+        return dict(zip(chosen, np.mean(ranks, axis=0).tolist(), strict=True))
+
+    def relative(self, figure: Figure, method: str, reference: str) -> float:
+        """Mean over data sets of the change against a reference; ratios are averaged geometrically."""
+        changes = []
+        for data in self.data:
+            ours, base = (self.mean_std(figure, data, m)[0] for m in (method, reference))
+            if not (math.isnan(ours) or math.isnan(base)):
+                changes.append(figure.change(ours, base))
+        mean = float(np.mean(changes)) if changes else math.nan
+        return math.exp(mean) if figure.metric in RATIOS else mean
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A contender against the reference over all pairs of data set and seed."""
+
+    method: str
+    pairs: int
+    better: int
+    """Pairs in which the contender has the better figure."""
+    change: float
+    """Mean change against the reference, averaged over data sets; above 0 the contender is worse."""
+    p: float
+    adjusted: float
+
+    def verdict(self, level: float = 0.05) -> str:
+        """``better`` or ``worse`` than the reference, or ``open``."""
+        if not self.adjusted < level or self.change == 0:
+            return "open"
+        return "better" if self.change < 0 else "worse"
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust p-values for many comparisons (Holm, 1979): the k-th smallest times (m - k + 1).
+
+    The adjusted values never fall as the p-values rise, and are at most 1. NaN stays and does not count.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    adjusted = np.full(len(p_values), math.nan)
+    known = [i for i in np.argsort(p_values, kind="stable") if not math.isnan(p_values[i])]
+    least = 0.0
+    for place, i in enumerate(known):
+        least = max(least, min(1.0, p_values[i] * (len(known) - place)))
+        adjusted[i] = least
+    return [float(p) for p in adjusted]
+
+
+def compare(results: Results, figure: Figure, reference: str = "vir") -> list[Comparison]:
+    """Test every other contender against the reference: Wilcoxon's signed ranks, then Holm.
+
+    Pairs are the runs on the same data set and seed. Seeds of one data set share most of their rows,
+    so the p-values are smaller than independent data sets would give.
+    """
+    found: list[tuple[str, Any, float]] = []
+    for method in results.methods:
+        if method == reference:
+            continue
+        changes: list[float] = []
+        for data in results.data:
+            ours, theirs = results.runs(data, reference), results.runs(data, method)
+            here = [figure.change(figure.of(theirs[s]), figure.of(ours[s])) for s in ours if s in theirs]
+            here = [change for change in here if not math.isnan(change)]
+            changes += here
+        differences = np.array(changes)
+        p = math.nan
+        if differences.size:
+            p = float(stats.wilcoxon(differences).pvalue) if differences.any() else 1.0
+        found.append((method, differences, p))
+    adjusted = holm([p for _, _, p in found])
+    return [
+        Comparison(
+            method=method,
+            pairs=int(d.size),
+            better=int((d < 0).sum()),
+            change=float(np.mean(d)) if d.size else math.nan,
+            p=p,
+            adjusted=q,
+        )
+        for (method, d, p), q in zip(found, adjusted, strict=True)
+    ]

@@ -1,0 +1,441 @@
+"""Runs contenders on problems: one line of results for each finished run, resumable at any point.
+
+Tuning happens once per contender and data set, on the first seed and its validation part; the other
+seeds use what was chosen there. The parent process alone writes, a line at a time and flushed to the
+disk, so that a kill loses nothing but the runs in flight.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import platform
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from tailwise._version import __version__
+from tailwise.benchmark.contenders import Contender, Outcome, Recipe, trial_options
+from tailwise.benchmark.suites import Problem, prepared_data
+from tailwise.calibration import balanced_weights, fit_scaling
+from tailwise.distributions import Distribution
+from tailwise.metrics import REGIONS, evaluate, get_metric
+
+OF_THE_MEAN = ("mae", "rmse", "gm", "pearson", "balanced_mae")
+"""Metrics that calibration leaves as they are; calibrated results do not repeat them."""
+OF_THE_SPREAD = ("nll", "balanced_nll", "ause", "crps", "coverage", "width", "ence")
+Record = dict[str, Any]
+
+
+# -- one run -------------------------------------------------------------------------------------
+
+
+def _scores(prediction: Distribution, problem: Problem, metrics: Sequence[str]) -> dict[str, Any]:
+    """Metrics of test predictions by region, rounded; None where a region has too few rows."""
+    names = [f"{region}/{metric}" for region in REGIONS for metric in metrics]
+    values = evaluate(prediction, problem.y_test, problem.bins, names)
+    table: dict[str, Any] = {region: {} for region in REGIONS}
+    for name, value in values.items():
+        region, metric = name.split("/")
+        table[region][metric] = float(f"{value:.6g}") if math.isfinite(value) else None
+    return table
+
+
+def _region_rows(problem: Problem) -> dict[str, int]:
+    regions = problem.bins.regions()[problem.bins.index(problem.y_test)]
+    return {region: int((regions == region).sum()) for region in REGIONS[1:]}
+
+
+def run_one(
+    contender: Contender, problem: Problem, recipe: Recipe, options: Mapping[str, Any] | None = None
+) -> Record:
+    """Fit, calibrate on the validation part, and score the test part once.
+
+    Without `options` they are tuned first: of ``recipe.trials`` configurations the one with the
+    best criterion on the validation part is kept. A configuration whose training fails has lost.
+    """
+    began = time.perf_counter()
+    candidates = trial_options(contender.search, recipe.trials) if options is None else [dict(options)]
+    criterion = get_metric(recipe.criterion)
+    best: Outcome | None = None
+    chosen, best_loss = candidates[0], math.inf
+    trials: list[Record] = []
+    for candidate in candidates:
+        started = time.perf_counter()
+        try:
+            outcome = contender.fit(problem, candidate, recipe)
+            score = criterion(outcome.valid, problem.y_valid, problem.bins)
+        except RuntimeError as error:  # not finite, or not invertible: this configuration only
+            if len(candidates) == 1:
+                raise
+            trials.append({"options": candidate, "score": None, "error": str(error)[:200]})
+            continue
+        seconds = round(time.perf_counter() - started, 3)
+        trials.append({"options": candidate, "score": float(f"{score:.6g}"), "seconds": seconds})
+        if best is None or criterion.loss(score) < best_loss:
+            best, chosen, best_loss = outcome, candidate, criterion.loss(score)
+    if best is None:
+        raise RuntimeError(f"every configuration failed; the first with: {trials[0]['error']}")
+    weights = balanced_weights(problem.y_valid, problem.bins)
+    scaling = fit_scaling(best.valid, problem.y_valid, weights=weights)
+    record: Record = {
+        "suite": problem.suite,
+        "data": problem.name,
+        "method": contender.name,
+        "title": contender.title,
+        "uncertainty": contender.uncertainty,
+        "seed": problem.seed,
+        "version": __version__,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
+        "recipe": recipe.describe(),
+        "options": chosen,
+        **problem.describe(),
+        "test_rows": _region_rows(problem),
+        "epochs": best.epochs,
+        "parameters": best.parameters,
+        "scaling": {name: float(f"{w:.6g}") for name, w in asdict(scaling).items()},
+        "metrics": {
+            "raw": _scores(best.test, problem, OF_THE_MEAN + OF_THE_SPREAD),
+            "calibrated": _scores(scaling.apply(best.test), problem, OF_THE_SPREAD),
+        },
+    }
+    if options is None:
+        record |= {"search": {k: list(v) for k, v in contender.search.items()}, "trials": trials}
+    record["seconds"] = {
+        "fit": round(best.fit_seconds, 3),
+        "predict": round(best.predict_seconds, 3),
+        "all": round(time.perf_counter() - began, 3),
+    }
+    return record
+
+
+# -- the file ------------------------------------------------------------------------------------
+
+
+class ResultsFile:
+    """results.jsonl: one JSON object per line, only ever appended to.
+
+    A last line that a kill left unfinished is dropped; a broken line elsewhere is an error.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records: list[Record] = []
+        if path.is_file():
+            self._read()
+
+    def _read(self) -> None:
+        content = self.path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        for number, line in enumerate(whole.splitlines(), start=1):
+            try:
+                self.records.append(json.loads(line))
+            except ValueError:
+                raise ValueError(
+                    f"{self.path}, line {number} is not JSON: delete that line, or name another file"
+                ) from None
+        if len(whole) < len(content):
+            with self.path.open("r+b") as file:
+                file.truncate(len(whole))
+
+    def append(self, record: Record) -> None:
+        """Add a line and wait until it is on the disk."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            file.write((json.dumps(record, allow_nan=False) + "\n").encode())
+            file.flush()
+            os.fsync(file.fileno())
+        self.records.append(record)
+
+
+def finished_runs(records: Iterable[Record]) -> dict[tuple[str, str, int], Record]:
+    """The last good line of each (data, method, seed)."""
+    return {(r["data"], r["method"], r["seed"]): r for r in records if "error" not in r}
+
+
+def read_results(*paths: Path) -> list[Record]:
+    """All finished runs of some files; a run that occurs twice is taken from where it occurs last."""
+    for path in paths:
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} does not exist")
+    records = [record for path in paths for record in ResultsFile(path).records]
+    return list(finished_runs(records).values())
+
+
+# -- many runs -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be done: `options` None means to tune."""
+
+    contender: Contender
+    data: str
+    seed: int
+    options: Mapping[str, Any] | None
+    cost: float
+
+
+@dataclass
+class Summary:
+    """What `run_suite` did."""
+
+    done: int = 0
+    left: int = 0
+    failed: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+@lru_cache(maxsize=8)
+def _loaded(folder: Path, name: str, seed: int) -> Problem:
+    return Problem.load(folder, name, seed)
+
+
+def _start_worker() -> None:
+    torch.set_num_threads(1)
+
+
+def _work(job: Job, folder: Path, recipe: Recipe) -> Record:
+    """In a worker: a failure becomes a record too, so that one broken method stops no other."""
+    try:
+        return run_one(job.contender, _loaded(folder, job.data, job.seed), recipe, job.options)
+    except Exception as error:
+        return {
+            "data": job.data,
+            "method": job.contender.name,
+            "seed": job.seed,
+            "version": __version__,
+            "error": f"{type(error).__name__}: {error}",
+            "traceback": traceback.format_exc()[-2000:],
+        }
+
+
+class _Here(Executor):
+    """Runs in this process, one after the other, with one thread as the workers have."""
+
+    def submit(self, function: Any, /, *args: Any, **options: Any) -> Future[Any]:
+        """Run now; the future is done when this returns."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        done: Future[Any] = Future()
+        try:
+            done.set_result(function(*args, **options))
+        finally:
+            torch.set_num_threads(threads)
+        return done
+
+
+def _check_comparable(records: Iterable[Record], recipe: Recipe, path: Path) -> None:
+    """Refuse to mix runs of different recipes in one file."""
+    ours = json.loads(json.dumps(recipe.describe()))
+    for record in records:
+        for name, value in record["recipe"].items():
+            if ours.get(name) != value:
+                raise ValueError(
+                    f"{path} holds runs with {name} = {value}, not {ours.get(name)}: use the same "
+                    "recipe or name another file"
+                )
+
+
+class _Plan:
+    """Which runs are left, and which of them may start: other seeds wait for the tuning."""
+
+    def __init__(
+        self,
+        contenders: Sequence[Contender],
+        data: Sequence[str],
+        seeds: Sequence[int],
+        recipe: Recipe,
+        records: Sequence[Record],
+    ) -> None:
+        done = finished_runs(records)
+        tuned = {(r["data"], r["method"]): r["options"] for r in records if "trials" in r}
+        self.ready: list[Job] = []
+        self.waiting: dict[tuple[str, str], list[Job]] = {}
+        for contender in contenders:
+            trials = len(trial_options(contender.search, recipe.trials))
+            for name in data:
+                key = (name, contender.name)
+                missing = [s for s in seeds if (name, contender.name, s) not in done]
+                options = tuned.get(key) if trials > 1 else {}
+                first = missing[:1] if options is None else []
+                for seed in missing:
+                    cost = contender.cost * (trials if seed in first else 1)
+                    job = Job(contender, name, seed, options, cost)
+                    if options is not None or seed in first:
+                        self.ready.append(job)
+                    else:
+                        self.waiting.setdefault(key, []).append(job)
+        # The longest first: nothing is left to wait for at the end, and others can start.
+        self.ready.sort(key=lambda job: -job.cost)
+        self.queue = deque(self.ready)
+
+    def cost_left(self) -> float:
+        """Cost of all runs that have not started."""
+        return sum(j.cost for j in self.queue) + sum(j.cost for jobs in self.waiting.values() for j in jobs)
+
+    def count_left(self) -> int:
+        """Number of runs that have not started."""
+        return len(self.queue) + sum(map(len, self.waiting.values()))
+
+    def tuned(self, job: Job, record: Record) -> None:
+        """Let the other seeds of a tuned contender start."""
+        for other in self.waiting.pop((job.data, job.contender.name), []):
+            if "options" in record:
+                self.queue.appendleft(
+                    Job(other.contender, other.data, other.seed, record["options"], other.cost)
+                )
+
+
+def run_suite(
+    prepared: Path,
+    contenders: Sequence[Contender],
+    *,
+    out: Path,
+    seeds: Sequence[int] = range(5),
+    data: Sequence[str] | None = None,
+    recipe: Recipe | None = None,
+    workers: int = 1,
+    time_limit: float | None = None,
+    progress: bool | None = None,
+) -> Summary:
+    """Run every contender on every data set and seed of a prepared folder; skip what `out` holds.
+
+    After `time_limit` seconds runs in flight are given up and the rest is left for the next call.
+    Failed runs are recorded with their error and tried again next time.
+    """
+    recipe = recipe or Recipe()
+    seeds = list(seeds)
+    there = prepared_data(prepared, seeds)
+    unknown = [name for name in data or () if name not in there]
+    if unknown:
+        raise ValueError(f"{prepared} holds no data set {unknown[0]!r}: it holds {', '.join(there)}")
+    results = ResultsFile(out)
+    _check_comparable(finished_runs(results.records).values(), recipe, out)
+    plan = _Plan(contenders, data or there, seeds, recipe, results.records)
+    summary, began = Summary(), time.perf_counter()
+    deadline = math.inf if time_limit is None else began + time_limit
+    before = set(multiprocessing.active_children())
+    display = _display(progress, plan.count_left(), plan.cost_left(), workers)
+    # Spawned, not forked: a fork of a process that has used torch's threads can hang.
+    context = multiprocessing.get_context("spawn")
+    pool: Executor = (
+        ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
+        if workers > 1
+        else _Here()
+    )
+    flying: dict[Future[Record], Job] = {}
+    try:
+        with display:
+            while (plan.queue or flying) and time.perf_counter() < deadline:
+                while plan.queue and len(flying) < workers:
+                    job = plan.queue.popleft()
+                    flying[pool.submit(_work, job, prepared.absolute(), recipe)] = job
+                left = None if time_limit is None else max(deadline - time.perf_counter(), 0)
+                finished, _ = wait(flying, left, FIRST_COMPLETED)
+                for future in finished:
+                    job, record = flying.pop(future), future.result()
+                    results.append(record)
+                    plan.tuned(job, record)
+                    if "error" in record:
+                        summary.failed.append(
+                            f"{job.data} {job.contender.name} {job.seed}: {record['error']}"
+                        )
+                    else:
+                        summary.done += 1
+                    display.update(job, record)
+    finally:
+        summary.left = len(flying) + plan.count_left()
+        pool.shutdown(wait=not flying, cancel_futures=True)
+        if flying:  # ours alone: other children of this process were there before
+            for child in set(multiprocessing.active_children()) - before:
+                child.terminate()
+                child.join()
+    summary.seconds = time.perf_counter() - began
+    return summary
+
+
+# -- progress ------------------------------------------------------------------------------------
+
+
+class Display(Protocol):
+    """Shows how far a suite is."""
+
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *error: object) -> Any: ...
+    def update(self, job: Job, record: Record) -> None:
+        """Take a run that ended."""
+
+
+def _line(job: Job, record: Record) -> str:
+    text = f"{job.data} {job.contender.name} seed {job.seed}"
+    if "error" in record:
+        return f"{text} FAILED: {record['error'][:120]}"
+    mae = record["metrics"]["raw"]["all"]["balanced_mae"]
+    return f"{text}: balanced mae {mae:.4g} in {record['seconds']['all']:.1f} s"
+
+
+class _Lines:
+    """One plain line per run, with a guess of the time left."""
+
+    def __init__(self, runs: int, cost: float, workers: int) -> None:
+        self.runs, self.cost, self.began = runs, max(cost, 1e-9), time.perf_counter()
+        self.done, self.spent = 0, 0.0
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def update(self, job: Job, record: Record) -> None:
+        """Write a line to the standard error."""
+        self.done, self.spent = self.done + 1, self.spent + job.cost
+        left = (time.perf_counter() - self.began) * (self.cost / self.spent - 1)
+        sys.stderr.write(f"{self.done}/{self.runs} {_line(job, record)}; {left / 60:.1f} min left\n")
+        sys.stderr.flush()
+
+
+class _Bar:
+    """A bar on a terminal."""
+
+    def __init__(self, cost: float, console: Any) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.bar = Progress(
+            BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}"), console=console
+        )
+        self.task = self.bar.add_task("starting", total=cost)
+
+    def __enter__(self) -> Any:
+        return self.bar.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.bar.__exit__(*error)
+
+    def update(self, job: Job, record: Record) -> None:
+        """Move the bar by what the run was expected to cost."""
+        self.bar.update(self.task, advance=job.cost, description=_line(job, record))
+
+
+def _display(show: bool | None, runs: int, cost: float, workers: int) -> Display:
+    """A bar on a terminal, lines elsewhere or where rich is not installed."""
+    try:
+        from rich.console import Console
+    except ImportError:
+        return _Lines(runs, cost, workers)
+    console = Console(stderr=True)
+    if console.is_terminal if show is None else show:
+        return _Bar(cost, console)
+    return _Lines(runs, cost, workers)

@@ -1,0 +1,626 @@
+"""`TailRegressor`: deep imbalanced regression behind scikit-learn's fit and predict."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
+from torch import Tensor, nn
+
+from tailwise.backbones import make_backbone
+from tailwise.calibration import NIGScaling, VarianceScaling, balanced_weights, fit_scaling
+from tailwise.choices import nearest
+from tailwise.conformal import ConformalIntervals, fit_conformal
+from tailwise.data.splits import label_holdout
+from tailwise.distributions import Distribution
+from tailwise.labels import LabelBins
+from tailwise.methods import build_model, get_method
+from tailwise.metrics import by_region
+from tailwise.model import Trainable
+from tailwise.preprocessing import TablePreprocessor, column_names
+from tailwise.training import FitResult, TensorData, TrainConfig, fit, predict
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+BackboneChoice = str | nn.Module | Callable[[], nn.Module]
+
+MIN_HOLDOUT = 20
+"""With fewer rows than this to hold out, the training rows themselves select and calibrate."""
+MAX_MERGED_ROWS = 200_000
+"""Up to this many rows, equal rows are merged into one that counts as often."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What turns a network's prediction of one target into calibrated uncertainty."""
+
+    bins: LabelBins
+    scaling: NIGScaling | VarianceScaling | None
+    conformal: ConformalIntervals | None
+
+
+class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-ignore]
+    """Regression that stays accurate, and honest about its doubt, where labels are rare.
+
+    Takes tables as they are (DataFrames with numbers, categories, dates, text and missing values,
+    arrays, sparse matrices), several targets at once, or tensors of any kind with a backbone of
+    your own. A part of the rows is held out to stop training, to calibrate the predicted
+    uncertainty (VIR:calibrate) and to fit split-conformal intervals.
+
+    Parameters
+    ----------
+    method : name of a method, see `tailwise.available_methods`.
+    method_options : fields of `tailwise.method.Method` to change, such as ``{"regularizer": 0.01}``.
+    backbone : ``"auto"`` or the name of a network for tables (`tailwise.backbones`), a module, or a
+        function that makes one. A module of your own gets X as tensors, without preprocessing.
+    feature_dim : number of features a backbone of your own yields, if it has no `feature_dim`.
+    bins : number of label bins, their edges, or None to choose them from the labels.
+    epochs, batch_size : how long to train and on how many rows at a time; ``"auto"`` goes by the data.
+    lr, weight_decay, patience : learning rate, its decay, epochs without improvement before it stops.
+    monitor : validation metric to stop by, see `tailwise.metrics`.
+    validation_fraction : share of every label bin that is held out.
+    calibrate : whether the predicted uncertainty is scaled on held-out rows.
+    conformal : ``"global"``, ``"region"`` (by the predicted label's region) or None for the
+        distribution's own intervals.
+    many, few : a label bin with more training rows than `many` is many-shot, with fewer than `few`
+        few-shot.
+    device : ``"auto"``, ``"cpu"``, ``"cuda"`` and so on.
+    random_state : seed; the same one gives the same numbers on one machine.
+    verbose : 0 is silent, 1 shows progress.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tailwise import TailRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(400, 3))
+    >>> y = np.exp(X[:, 0]) + 0.1 * rng.normal(size=400)
+    >>> model = TailRegressor(epochs=30, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.7)
+    True
+    >>> model.predict_interval(X[:2], coverage=0.9).shape
+    (2, 2)
+    """
+
+    def __init__(
+        self,
+        *,
+        method: str = "vir",
+        method_options: Mapping[str, Any] | None = None,
+        backbone: BackboneChoice = "auto",
+        feature_dim: int | None = None,
+        bins: int | ArrayLike | None = None,
+        epochs: int | Literal["auto"] = "auto",
+        batch_size: int | Literal["auto"] = "auto",
+        lr: float = 1e-3,
+        weight_decay: float = 1e-4,
+        patience: int | None = 16,
+        monitor: str = "balanced_mae",
+        validation_fraction: float = 0.2,
+        calibrate: bool = True,
+        conformal: Literal["global", "region"] | None = "region",
+        many: int = 100,
+        few: int = 20,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.method = method
+        self.method_options = method_options
+        self.backbone = backbone
+        self.feature_dim = feature_dim
+        self.bins = bins
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.patience = patience
+        self.monitor = monitor
+        self.validation_fraction = validation_fraction
+        self.calibrate = calibrate
+        self.conformal = conformal
+        self.many = many
+        self.few = few
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.target_tags.multi_output = True
+        return tags
+
+    # -- fit -----------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        eval_set: tuple[Any, Any] | None = None,
+    ) -> Self:
+        """Train, calibrate and return self.
+
+        `sample_weight` weighs rows; `eval_set` is an ``(X, y)`` to hold out in place of a part of X.
+        """
+        self._check_settings()
+        X = self._validated(X, reset=True)
+        labels = self._labels(X, y)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        rows, weight = _merged_rows(X, labels, sample_weight)
+        X, labels = _take(X, rows), labels[rows]
+        if eval_set is None:
+            held = self._held_out(labels, seed)
+            train = np.setdiff1d(np.arange(len(labels)), held)
+            train = train if len(train) else np.arange(len(labels))
+        else:
+            held, train = None, np.arange(len(labels))
+        self.bins_ = self._label_bins(labels[train], weight[train])
+        x_train = self._prepare(_take(X, train))
+        if eval_set is not None:
+            x_held = self._features(self._validated(eval_set[0], reset=False))
+            y_held = self._labels(eval_set[0], eval_set[1])
+        elif held is not None and len(held):
+            x_held, y_held = self._features(_take(X, held)), labels[held]
+        else:
+            x_held, y_held = x_train, labels
+        select, confirm = _halves(len(y_held), seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.model_ = self._build(x_train)
+            data = self._tensors(x_train, labels[train], weight[train])
+            watched = self._tensors(_rows_of(x_held, select), y_held[select])
+            config = self._config(len(train), seed)
+            self.history_: FitResult = fit(
+                self.model_, data, watched, config, progress=None if self.verbose else False
+            )
+        self.held_out_ = bool(eval_set is not None or (held is not None and len(held)))
+        self._calibrate(x_held, y_held, select, confirm)
+        return self
+
+    def _check_settings(self) -> None:
+        get_method(self.method).parts.with_options(**(self.method_options or {}))
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must lie in (0, 1), got {self.validation_fraction!r}")
+        if self.conformal not in ("global", "region", None):
+            hint = nearest(str(self.conformal), ("global", "region"))
+            raise ValueError(f"unknown conformal {self.conformal!r}{hint}, or None")
+
+    @property
+    def _raw_inputs(self) -> bool:
+        """Whether X goes to a backbone of the user's own, as tensors."""
+        return not isinstance(self.backbone, str)
+
+    def _validated(self, X: Any, *, reset: bool) -> Any:
+        """Check rows and columns the way scikit-learn does, leaving tables as they are."""
+        if self._raw_inputs:
+            return X
+        if column_names(X) is not None:
+            if reset and len(X) == 0:
+                raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
+            _check_unique_columns(X)
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return X
+        if isinstance(X, Tensor):
+            X = X.detach().cpu().numpy()
+        return validate_data(
+            self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan"
+        )
+
+    def _labels(self, X: Any, y: Any) -> Floats:
+        if y is None:
+            raise ValueError(
+                "This TailRegressor estimator requires y to be passed, but the target y is None."
+            )
+        if isinstance(y, Tensor):
+            y = y.detach().cpu().numpy()
+        try:
+            labels = check_array(
+                y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, input_name="y"
+            )
+        except ValueError as error:
+            if "could not convert" in str(error):
+                raise ValueError(f"y must be numbers to regress on: {error}") from None
+            raise
+        bad = ~np.isfinite(labels)
+        if bad.any():
+            row = int(np.argwhere(bad)[0][0])
+            raise ValueError(
+                f"Input y contains NaN or infinity: row {row} is {labels[row]} "
+                f"({int(bad.sum())} bad of {labels.size}); drop these rows or fill them"
+            )
+        if labels.ndim > 2:
+            raise ValueError(f"y must be (rows,) or (rows, targets), not of shape {labels.shape}")
+        if labels.ndim == 2 and labels.shape[1] == 1:
+            import warnings
+
+            from sklearn.exceptions import DataConversionWarning
+
+            warnings.warn(
+                "A column-vector y was passed when a 1d array was expected. Please change the shape of y "
+                "to (n_samples,), for example using ravel().",
+                DataConversionWarning,
+                stacklevel=3,
+            )
+            labels = labels.ravel()
+        if not self._raw_inputs or hasattr(X, "shape"):
+            check_consistent_length(X, labels)
+        return np.asarray(labels)
+
+    def _held_out(self, labels: Floats, seed: int) -> NDArray[np.int64]:
+        """Rows to hold out: the same share of every label bin; none from a table too small for it."""
+        if len(labels) * self.validation_fraction < MIN_HOLDOUT:
+            return np.zeros(0, np.int64)
+        first = labels if labels.ndim == 1 else labels[:, 0]
+        return label_holdout(first, share=self.validation_fraction, seed=seed)
+
+    def _label_bins(self, labels: Floats, weight: Floats) -> LabelBins | list[LabelBins]:
+        def chosen(y: Floats) -> LabelBins:
+            if self.bins is None:
+                bins = LabelBins.from_labels(y)
+            elif np.ndim(self.bins) == 0:
+                bins = LabelBins.from_labels(y, count=int(self.bins))  # type: ignore[arg-type]
+            else:
+                bins = LabelBins.from_labels(y, edges=self.bins)
+            counted = np.bincount(bins.index(y), weights=weight, minlength=len(bins))
+            # A weight below 1 is still a row that was seen.
+            counts = np.where(bins.counts > 0, np.maximum(np.rint(counted), 1), 0).astype(np.int64)
+            return LabelBins(bins.edges, counts, bins.rule)
+
+        if labels.ndim == 1:
+            self.n_targets_ = 1
+            return chosen(labels)
+        self.n_targets_ = labels.shape[1]
+        return [chosen(labels[:, t]) for t in range(labels.shape[1])]
+
+    def _prepare(self, X: Any) -> Any:
+        """Fit the preprocessing on training rows and return their features."""
+        if self._raw_inputs:
+            self.preprocessor_ = None
+            return _as_inputs(X)
+        self.preprocessor_ = TablePreprocessor().fit(X)
+        return torch.from_numpy(self.preprocessor_.transform(X))
+
+    def _features(self, X: Any) -> Any:
+        if self.preprocessor_ is None:
+            return _as_inputs(X)
+        return torch.from_numpy(self.preprocessor_.transform(X))
+
+    def _build(self, x: Any) -> Trainable:
+        if isinstance(self.backbone, str):
+            name = DEFAULT_BACKBONE if self.backbone == "auto" else self.backbone
+            network = make_backbone(name, x.shape[1], rows=x)
+        else:
+            made = self.backbone if isinstance(self.backbone, nn.Module) else self.backbone()
+            # A module given as a parameter is never trained itself: fitting twice starts alike.
+            network = copy.deepcopy(made)
+        dim = self.feature_dim or getattr(network, "feature_dim", None)
+        if dim is None:
+            raise ValueError("give feature_dim, the number of features that the backbone yields")
+        return build_model(self.method, network, int(dim), self.bins_, **(self.method_options or {}))
+
+    def _config(self, rows: int, seed: int) -> TrainConfig:
+        size = self.batch_size
+        if size == "auto":
+            size = int(np.clip(2 ** np.round(np.log2(max(rows, 1) / 24)), 32, 2048))
+        epochs = self.epochs
+        if epochs == "auto":
+            epochs = int(np.clip(3_000_000 / max(rows, 1), 12, 150))
+        return TrainConfig(
+            epochs=epochs,
+            batch_size=size,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            patience=self.patience,
+            monitor=self.monitor,
+            seed=seed % 2**31,
+            accelerator="cpu" if self.device == "auto" and not torch.cuda.is_available() else self.device,
+        )
+
+    def _tensors(self, x: Any, y: Floats, weight: Floats | None = None) -> TensorData:
+        labels = torch.tensor(y)  # a copy: y may be read-only
+        if weight is None or (weight == weight[0]).all():
+            return TensorData(x, labels)
+        return TensorData(x, labels, torch.from_numpy(weight / weight.mean()).float())
+
+    def _calibrate(self, x: Any, y: Floats, select: NDArray[np.int64], confirm: NDArray[np.int64]) -> None:
+        """Scale uncertainty on the rows that selected the weights; fit intervals on rows unseen so far."""
+        raw = self._raw_prediction(x)
+        self.outlooks_: list[Outlook] = []
+        for t, bins in enumerate(self._all_bins()):
+            own = raw if self.n_targets_ == 1 else raw[:, t]
+            labels = y if y.ndim == 1 else y[:, t]
+            scaling = None
+            if self.calibrate:
+                chosen = labels[select]
+                scaling = fit_scaling(own[select], chosen, weights=balanced_weights(chosen, bins))
+                own = scaling.apply(own)
+            intervals = None
+            if self.conformal is not None:
+                intervals = fit_conformal(
+                    own[confirm],
+                    labels[confirm],
+                    bins,
+                    mode=self.conformal,
+                    weights="balanced",
+                    many=self.many,
+                    few=self.few,
+                )
+            self.outlooks_.append(Outlook(bins, scaling, intervals))
+
+    def _all_bins(self) -> list[LabelBins]:
+        return self.bins_ if isinstance(self.bins_, list) else [self.bins_]
+
+    # -- predict -------------------------------------------------------------------------------
+
+    def _raw_prediction(self, x: Any) -> Distribution:
+        """Predictions before calibration, in batches of bounded memory."""
+        network = self.model_
+        if not self._raw_inputs and network.device.type == "cpu":
+            # In float64 a row's prediction does not depend on the rows beside it, to the last digits
+            # that anyone would compare; float32 products round differently for each batch size.
+            network, x = copy.deepcopy(network).double(), x.double()
+        return predict(network, x, batch_size=16_384)
+
+    def _distributions(self, X: Any) -> list[Distribution]:
+        """Calibrated predictions of each target. (N,) each"""
+        check_is_fitted(self, "model_")
+        raw = self._raw_prediction(self._features(self._validated(X, reset=False)))
+        each = [raw] if self.n_targets_ == 1 else [raw[:, t] for t in range(self.n_targets_)]
+        return [
+            d if outlook.scaling is None else outlook.scaling.apply(d)
+            for d, outlook in zip(each, self.outlooks_, strict=True)
+        ]
+
+    def _joined(self, columns: Sequence[Tensor]) -> Floats:
+        arrays = [np.asarray(column.numpy(), np.float64) for column in columns]
+        return arrays[0] if self.n_targets_ == 1 else np.stack(arrays, axis=1)
+
+    def predict(self, X: Any, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
+        """Return the expected label of each row, and with `return_std` its total standard deviation.
+
+        Both are in the units of y; (N,) for one target, (N, T) for several.
+        """
+        distributions = self._distributions(X)
+        mean = self._joined([d.mean for d in distributions])
+        return (mean, self._joined([d.std for d in distributions])) if return_std else mean
+
+    def predict_distribution(self, X: Any) -> Distribution | list[Distribution]:
+        """Return the calibrated predictive distribution; one per target if there are several."""
+        distributions = self._distributions(X)
+        return distributions[0] if self.n_targets_ == 1 else distributions
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Floats:
+        """Return lower and upper ends of intervals that hold the label with the given probability.
+
+        (N, 2) for one target, (N, T, 2) for several. Coverage holds on average over rows like the
+        training rows (`conformal="region"`: over rows predicted in each region); coverage given the
+        true label cannot be guaranteed by any method. `explain_intervals` says what is in force.
+        """
+        ends = [self._interval(d, o, coverage) for d, o in self._with_outlooks(X)]
+        return np.stack([self._joined([e[side] for e in ends]) for side in (0, 1)], axis=-1)
+
+    def _with_outlooks(self, X: Any) -> list[tuple[Distribution, Outlook]]:
+        return list(zip(self._distributions(X), self.outlooks_, strict=True))
+
+    def _interval(
+        self, distribution: Distribution, outlook: Outlook, coverage: float
+    ) -> tuple[Tensor, Tensor]:
+        if outlook.conformal is None:
+            return distribution.interval(coverage)
+        return outlook.conformal.interval(distribution, coverage, finite=True)
+
+    def predict_quantiles(self, X: Any, q: float | Sequence[float]) -> Floats:
+        """Return quantiles of the calibrated distribution at the levels q, as new last dimension."""
+        levels = np.atleast_1d(np.asarray(q, np.float64))
+        if ((levels <= 0) | (levels >= 1)).any():
+            raise ValueError(f"quantile levels must lie between 0 and 1, got {levels.tolist()}")
+        distributions = self._distributions(X)
+        columns = [self._joined([d.quantile(float(level)) for d in distributions]) for level in levels]
+        return np.stack(columns, axis=-1)
+
+    def predict_frame(self, X: Any, coverage: float = 0.9) -> pd.DataFrame:
+        """Return a table: prediction, std, lower, upper, aleatoric_std, epistemic_std and region.
+
+        The index is that of X. With several targets the columns of target t end in ``_t``.
+        """
+        import pandas as pd
+
+        columns: dict[str, Any] = {}
+        for t, (d, outlook) in enumerate(self._with_outlooks(X)):
+            suffix = "" if self.n_targets_ == 1 else f"_{t}"
+            lower, upper = self._interval(d, outlook, coverage)
+            regions = outlook.bins.regions(self.many, self.few)
+            for name, value in {
+                "prediction": d.mean,
+                "std": d.std,
+                "lower": lower,
+                "upper": upper,
+                "aleatoric_std": d.aleatoric.sqrt(),
+                "epistemic_std": d.epistemic.sqrt(),
+            }.items():
+                columns[name + suffix] = value.numpy()
+            columns["region" + suffix] = regions[outlook.bins.index(d.mean).numpy()]
+        index = X.index if hasattr(X, "index") and hasattr(X, "columns") else None
+        return pd.DataFrame(columns, index=index)
+
+    def score_by_region(self, X: Any, y: Any, coverage: float = 0.9) -> pd.DataFrame:
+        """Return a tidy table of errors and coverage for all, many-, medium- and few-shot labels.
+
+        Regions go by the true label's bin in training. `coverage` and `width` are those of
+        `predict_interval`. With several targets a column ``target`` tells them apart.
+        """
+        import pandas as pd
+
+        labels = self._labels(X, y)
+        tables = []
+        for t, (d, outlook) in enumerate(self._with_outlooks(X)):
+            own = labels if labels.ndim == 1 else labels[:, t]
+            names = ("mae", "rmse", "gm", "nll", "ause")
+            table = by_region(d, own, outlook.bins, names, many=self.many, few=self.few)
+            lower, upper = (e.numpy() for e in self._interval(d, outlook, coverage))
+            region = outlook.bins.regions(self.many, self.few)[outlook.bins.index(own)]
+            inside, wide = (own >= lower) & (own <= upper), upper - lower
+            for name in table.index:
+                mask = np.ones(len(own), bool) if name == "all" else region == name
+                table.loc[name, "coverage"] = inside[mask].mean() if mask.any() else math.nan
+                table.loc[name, "width"] = wide[mask].mean() if mask.any() else math.nan
+            table = table.reset_index()
+            if self.n_targets_ > 1:
+                table.insert(0, "target", t)
+            tables.append(table)
+        return pd.concat(tables, ignore_index=True)
+
+    def explain_intervals(self, coverage: float = 0.9) -> str:
+        """Say which intervals are in force, on what they rest, and what they promise."""
+        check_is_fitted(self, "model_")
+        source = (
+            ""
+            if self.held_out_
+            else (
+                "No rows were held out (the table is too small): these figures come from training rows and "
+                "are optimistic.\n"
+            )
+        )
+        texts = [
+            "Intervals of the predicted distribution itself."
+            if o.conformal is None
+            else o.conformal.explain(coverage)
+            for o in self.outlooks_
+        ]
+        return source + "\n".join(texts)
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the fitted model to one file, without pickle; see `load`."""
+        from tailwise.artifact import save
+
+        check_is_fitted(self, "model_")
+        return save(self, Path(path), overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | Path, *, backbone: nn.Module | None = None) -> TailRegressor:
+        """Read a model written by `save`; a `backbone` of your own must be given again."""
+        from tailwise.artifact import load
+
+        return load(Path(path), backbone=backbone)
+
+    def export_onnx(
+        self, path: str | Path, *, quantiles: Sequence[float] = (0.05, 0.5, 0.95), coverage: float = 0.9
+    ) -> Path:
+        """Write the numeric part as ONNX: mean, std, quantiles and interval, calibration inside."""
+        from tailwise.export import export_onnx
+
+        check_is_fitted(self, "model_")
+        return export_onnx(self, Path(path), quantiles=quantiles, coverage=coverage)
+
+
+DEFAULT_BACKBONE = "mlp"
+
+
+# -- rows --------------------------------------------------------------------------------------
+
+
+def _check_unique_columns(X: Any) -> None:
+    names = column_names(X) or []
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"column name {name!r} occurs twice: rename one of them")
+
+
+def _as_inputs(X: Any) -> Any:
+    """X as tensors for a backbone of the user's own; floats become float32."""
+    if isinstance(X, Mapping):
+        return {key: _as_inputs(value) for key, value in X.items()}
+    if isinstance(X, (tuple, list)) and len(X) and not np.isscalar(X[0]):
+        return tuple(_as_inputs(value) for value in X)
+    if hasattr(X, "to_numpy"):
+        X = X.to_numpy()
+    tensor = X if isinstance(X, Tensor) else torch.tensor(np.asarray(X))
+    return tensor.float() if tensor.is_floating_point() else tensor
+
+
+def _rows_of(x: Any, rows: NDArray[np.int64]) -> Any:
+    if isinstance(x, Mapping):
+        return {key: _rows_of(value, rows) for key, value in x.items()}
+    if isinstance(x, tuple):
+        return tuple(_rows_of(value, rows) for value in x)
+    return x[torch.from_numpy(rows)] if isinstance(x, Tensor) else x[rows]
+
+
+def _take(X: Any, rows: NDArray[np.int64]) -> Any:
+    """Rows of a table, array, sparse matrix, tensor, or tuple or mapping of tensors."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    if isinstance(X, (Mapping, tuple, list)):
+        return _rows_of(_as_inputs(X), rows)
+    return _rows_of(X, rows)
+
+
+def _merged_rows(X: Any, labels: Floats, sample_weight: ArrayLike | None) -> tuple[NDArray[np.int64], Floats]:
+    """Return rows to train on and their weights: rows of weight 0 dropped, equal rows merged.
+
+    So a row that occurs twice and a row of weight 2 are the same thing.
+    """
+    weight = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)
+    rows: NDArray[np.int64] = np.flatnonzero(weight > 0).astype(np.int64)
+    if len(rows) == 0:
+        raise ValueError("every sample_weight is 0: no row is left to train on")
+    hashes = _row_hashes(X) if len(labels) <= MAX_MERGED_ROWS else None
+    if hashes is None:
+        return rows, weight[rows]
+    # An order that depends on what rows hold, not on where they stand, nor on the labels' units.
+    columns = np.atleast_2d(labels.T)
+    rows = rows[np.lexsort((*columns[:, rows], hashes[rows]))]
+    new = np.ones(len(rows), bool)
+    same = hashes[rows[1:]] == hashes[rows[:-1]]
+    new[1:] = ~(same & (columns[:, rows[1:]] == columns[:, rows[:-1]]).all(0))
+    return rows[new], np.bincount(np.cumsum(new) - 1, weights=weight[rows]).astype(np.float64)
+
+
+def _row_hashes(X: Any) -> NDArray[np.uint64] | None:
+    """One number per row, equal for equal rows; None for inputs that are not tables."""
+    import pandas as pd
+
+    if hasattr(X, "toarray"):
+        X = X.toarray() if X.shape[0] * X.shape[1] <= 20_000_000 else None
+    if X is None or hasattr(X, "to_pandas"):  # polars
+        return None
+    if not (hasattr(X, "columns") or (isinstance(X, np.ndarray) and X.ndim == 2)):
+        return None
+    try:
+        return np.asarray(pd.util.hash_pandas_object(pd.DataFrame(X), index=False), np.uint64)
+    except TypeError:  # a column of lists, say
+        return None
+
+
+def _halves(n: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Split held-out rows: one half selects and scales, the other, unseen, fits the intervals.
+
+    With few rows both are all of them; the promise of the intervals is then approximate.
+    """
+    if n < 4 * MIN_HOLDOUT:
+        return np.arange(n), np.arange(n)
+    order = np.random.default_rng(seed).permutation(n)
+    return np.sort(order[: n // 2]), np.sort(order[n // 2 :])

@@ -1,0 +1,114 @@
+"""docs/deviations.md tells the truth about presets, options and what the method does."""
+
+import ast
+import re
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tailwise.distributions import NIG
+from tailwise.heads import PseudoCountHead
+from tailwise.labels import MAX_BINS, MAX_LATTICE_BINS, MIN_BINS, LabelBins
+from tailwise.method import PRESETS
+from tailwise.metrics import ause
+from tailwise.model import VIR, TailModel
+from tailwise.training import TrainConfig
+
+TEXT = (Path(__file__).parents[2] / "docs" / "deviations.md").read_text(encoding="utf-8")
+NAMES = ("VIR", "LabelBins.from_labels", "TrainConfig", "ause", "model")
+CALLS = sorted(
+    {
+        " ".join(code.split())
+        for code in re.findall(r"`([^`]+\))`", TEXT)
+        if code.partition("(")[0] in NAMES and not code.endswith("()")
+    }
+)
+LABELS = [1.0, 2.0, 2.0, 3.0, 3.0, 3.0, 4.0, 6.0]
+
+
+def leaves(value: Any, name: str = "") -> dict[str, Any]:
+    """Every field of a method by its dotted name."""
+    if is_dataclass(value):
+        parts = {f.name: getattr(value, f.name) for f in fields(value)}
+    elif isinstance(value, dict):
+        parts = value
+    else:
+        return {name: value}
+    return {
+        key: leaf
+        for part, content in parts.items()
+        for key, leaf in leaves(content, f"{name}.{part}" if name else part).items()
+    }
+
+
+def test_the_table_of_presets_is_complete_and_right():
+    columns = re.search(r"^\| field \| (.*) \|$", TEXT, re.MULTILINE)
+    assert columns is not None
+    order = columns[1].split(" | ")
+    rows = re.findall(r"^\| `([\w.]+)` \| `(.*?)` \| `(.*?)` \| `(.*?)` \|$", TEXT, re.MULTILINE)
+    told = {name: dict(zip(order, map(ast.literal_eval, values), strict=True)) for name, *values in rows}
+    have = {preset: leaves(method) for preset, method in PRESETS.items()}
+    assert set(order) == set(have)
+    differ = {
+        name: {preset: have[preset][name] for preset in order}
+        for name in have["default"]
+        if len({repr(have[preset][name]) for preset in order}) > 1
+    }
+    assert told == differ
+
+
+def build(_: object, **options: Any) -> VIR:
+    return VIR(nn.Linear(3, 4), 4, LabelBins.from_labels(LABELS), **options)
+
+
+@pytest.mark.parametrize("code", CALLS)
+def test_every_option_named_is_one(code: str):
+    y, x = torch.tensor(LABELS), torch.zeros(len(LABELS), 3)
+    model = build(...).eval()
+    names = {
+        "VIR": build,
+        "LabelBins": LabelBins,
+        "TrainConfig": TrainConfig,
+        "ause": ause,
+        "model": model,
+        "prediction": model(x),
+        "x": x,
+        "y": y,
+    }
+    built = eval(code, names)
+    if isinstance(built, TailModel):
+        built.loss(x, y)[0].backward()
+        assert torch.isfinite(built.eval()(x).mean).all()
+
+
+def test_enough_options_are_named():
+    assert len(CALLS) > 30
+    for part in ("weights", "smoothing", "head_options", "inference", "reweight", "preset"):
+        assert any(f"{part}=" in code for code in CALLS), part
+
+
+def test_the_reference_alpha_can_be_one_or_less_but_not_in_plain_inference():
+    options = PRESETS["reference"].head_options
+    head = PseudoCountHead(2, **options)
+    nn.init.constant_(head.linear.bias, -1e4)  # n is 2, its least
+    z = torch.zeros(1, 2)
+    for w, least in ((0.69, False), (0.71, True), (None, True)):
+        belief = head(z, None if w is None else torch.tensor([w]))
+        assert isinstance(belief, NIG)
+        assert bool(belief.alpha > 1) == least == bool(torch.isfinite(belief.variance))
+    assert head(z, None).alpha.item() == pytest.approx(1.3, abs=1e-4)
+    assert PRESETS["reference"].inference == "plain"
+
+
+def test_limits_on_the_number_of_bins():
+    assert f"at most {MAX_LATTICE_BINS} bins" in TEXT
+    assert f"least {MIN_BINS} and at most {MAX_BINS}" in " ".join(TEXT.split())
+    for step in (1, 10, 0.5):
+        assert len(LabelBins.from_labels([step * k for k in (0, 1, 2, 5, 7)])) == 8
+    assert len(LabelBins.from_labels([0, 10, 20])) == 21  # too few values for a grid: whole numbers
+    bins = LabelBins.from_labels([0.0, 4.0], edges=[0, 1, 2, 4])
+    assert bins.index([0.98, 0.995, 1.0, 9.0]).tolist() == [0, 1, 1, 2]

@@ -1,0 +1,382 @@
+"""TailRegressor keeps scikit-learn's contract, and its own."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.model_selection import GridSearchCV, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
+
+from tailwise import LabelBins, TailRegressor
+from tailwise.distributions import NIG, Mixture
+
+torch.set_num_threads(1)
+FAST = {"epochs": 8, "random_state": 0}
+
+
+@parametrize_with_checks([TailRegressor(epochs=30, patience=10)])
+def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def table(rows: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, 3))
+    return x, np.exp(x[:, 0]) + 0.3 * x[:, 1] + 0.1 * rng.normal(size=rows)
+
+
+def frame(rows: int = 400) -> tuple[pd.DataFrame, pd.Series]:
+    rng = np.random.default_rng(1)
+    kind = rng.choice(["a", "b", "c"], rows)
+    number = rng.normal(size=rows)
+    data = pd.DataFrame(
+        {
+            "number": np.where(rng.random(rows) < 0.1, np.nan, number),
+            "kind": pd.Categorical(kind),
+            "text": np.where(rng.random(rows) < 0.1, None, kind),
+            "flag": rng.random(rows) < 0.5,
+            "day": pd.date_range("2024-01-01", periods=rows, freq="h"),
+            "empty": np.nan,
+            "same": 1.0,
+        },
+        index=[f"row{i}" for i in range(rows)],
+    )
+    return data, pd.Series(np.exp(number) + (kind == "a"), index=data.index, name="price")
+
+
+# -- what comes out ----------------------------------------------------------------------------
+
+
+def test_outputs_agree_with_one_another() -> None:
+    x, y = table()
+    model = TailRegressor(**FAST).fit(x, y)
+    mean, std = model.predict(x, return_std=True)
+    distribution = model.predict_distribution(x)
+    assert isinstance(distribution, NIG)
+    np.testing.assert_allclose(mean, distribution.mean)
+    np.testing.assert_allclose(std, np.sqrt(distribution.variance))
+    quantiles = model.predict_quantiles(x, [0.1, 0.5, 0.9])
+    assert quantiles.shape == (len(x), 3) and (np.diff(quantiles, axis=1) > 0).all()
+    np.testing.assert_allclose(quantiles[:, 1], mean, atol=1e-6)
+    interval = model.predict_interval(x, 0.8)
+    wider = model.predict_interval(x, 0.95)
+    assert (interval[:, 0] < interval[:, 1]).all()
+    assert (wider[:, 0] <= interval[:, 0]).all() and (wider[:, 1] >= interval[:, 1]).all()
+    out = model.predict_frame(pd.DataFrame(x, index=range(7, 7 + len(x))).to_numpy())
+    assert list(out.columns) == [
+        "prediction",
+        "std",
+        "lower",
+        "upper",
+        "aleatoric_std",
+        "epistemic_std",
+        "region",
+    ]
+    np.testing.assert_allclose(out["std"] ** 2, out["aleatoric_std"] ** 2 + out["epistemic_std"] ** 2)
+    np.testing.assert_allclose(out[["lower", "upper"]], model.predict_interval(x))
+    assert set(out["region"]) <= {"many", "medium", "few"}
+
+
+def test_score_by_region_by_hand() -> None:
+    x, y = table()
+    model = TailRegressor(**FAST).fit(x, y)
+    scores = model.score_by_region(x, y).set_index("region")
+    region = model.bins_.regions()[model.bins_.index(y)]
+    lower, upper = model.predict_interval(x).T
+    for name in ("all", "many", "medium", "few"):
+        mask = np.ones(len(y), bool) if name == "all" else region == name
+        assert scores.loc[name, "n"] == mask.sum()
+        if mask.any():
+            inside = (y[mask] >= lower[mask]) & (y[mask] <= upper[mask])
+            assert scores.loc[name, "coverage"] == pytest.approx(inside.mean())
+            assert scores.loc[name, "mae"] == pytest.approx(abs(y - model.predict(x))[mask].mean())
+            assert scores.loc[name, "width"] == pytest.approx((upper - lower)[mask].mean())
+
+
+@pytest.mark.parametrize("conformal", ["global", "region", None])
+@pytest.mark.parametrize("calibrate", [True, False])
+def test_intervals_cover_new_rows(conformal: str | None, calibrate: bool) -> None:
+    x, y = table(1500)
+    fresh, truth = table(3000, seed=9)
+    model = TailRegressor(conformal=conformal, calibrate=calibrate, **FAST).fit(x, y)
+    lower, upper = model.predict_interval(fresh, 0.9).T
+    covered = ((truth >= lower) & (truth <= upper)).mean()
+    assert covered > (0.86 if conformal else 0.5)
+    text = model.explain_intervals()
+    assert ("distribution itself" in text) == (conformal is None)
+
+
+def test_conformal_coverage_over_repetitions() -> None:
+    """Over fresh held-out parts the 90% interval holds at least 90% on average."""
+    covered = []
+    for seed in range(12):
+        x, y = table(500, seed=seed)
+        model = TailRegressor(epochs=3, conformal="global", random_state=seed).fit(x, y)
+        fresh, truth = table(800, seed=1000 + seed)
+        lower, upper = model.predict_interval(fresh, 0.9).T
+        covered.append(((truth >= lower) & (truth <= upper)).mean())
+    assert np.mean(covered) > 0.9 - 2 * np.std(covered) / np.sqrt(len(covered))
+
+
+# -- what goes in ------------------------------------------------------------------------------
+
+
+def test_a_table_as_users_have_it() -> None:
+    data, y = frame()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = TailRegressor(**FAST).fit(data, y)
+        new = data.assign(kind="never seen", text="neither").iloc[:5]
+        out = model.predict_frame(new)
+    assert list(out.index) == list(new.index)
+    assert np.isfinite(out["prediction"]).all()
+    assert list(model.feature_names_in_) == list(data.columns)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(data.rename(columns={"number": "numbre"}))
+
+
+def test_containers_give_the_same_model() -> None:
+    x, y = table(300)
+    expected = TailRegressor(**FAST).fit(x, y).predict(x)
+    for other in (x.tolist(), torch.as_tensor(x), sparse.csr_matrix(x), np.asfortranarray(x)):
+        np.testing.assert_allclose(TailRegressor(**FAST).fit(other, y).predict(other), expected, rtol=1e-6)
+    for labels in (y.tolist(), torch.as_tensor(y), pd.Series(y)):
+        np.testing.assert_allclose(TailRegressor(**FAST).fit(x, labels).predict(x), expected, rtol=1e-6)
+
+
+def test_polars() -> None:
+    polars = pytest.importorskip("polars")
+    data, y = frame(200)
+    data = data.drop(columns=["kind"]).reset_index(drop=True)
+    data = polars.DataFrame(
+        {
+            "number": data["number"].to_numpy(),
+            "text": [None if t is None else str(t) for t in data["text"]],
+            "day": data["day"].dt.to_pydatetime().tolist(),
+        }
+    )
+    model = TailRegressor(**FAST).fit(data, y.to_numpy())
+    assert np.isfinite(model.predict(data[:4])).all()
+
+
+def test_several_targets() -> None:
+    x, y = table(500)
+    both = np.c_[y, 1000 * x[:, 1] - 5]
+    model = TailRegressor(epochs=25, random_state=0, lr=3e-3).fit(x, both)
+    mean, std = model.predict(x, return_std=True)
+    assert mean.shape == std.shape == both.shape
+    assert model.predict_interval(x[:7]).shape == (7, 2, 2)
+    assert model.predict_quantiles(x[:7], [0.1, 0.9]).shape == (7, 2, 2)
+    assert len(model.bins_) == 2 and len(model.predict_distribution(x[:3])) == 2
+    assert {"prediction_0", "upper_1", "region_1"} <= set(model.predict_frame(x[:3]).columns)
+    assert set(model.score_by_region(x, both)["target"]) == {0, 1}
+    assert model.score(x, both) > 0.5
+
+
+def test_a_backbone_of_ones_own() -> None:
+    class Picture(nn.Module):
+        feature_dim = 6
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(1, 6, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.conv(x)).mean((2, 3))
+
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(150, 1, 8, 8)).astype(np.float32) + rng.normal(size=(150, 1, 1, 1))
+    y = images.mean((1, 2, 3))
+    for backbone in (Picture(), Picture):
+        model = TailRegressor(backbone=backbone, **FAST).fit(images, y)
+        assert model.predict(images[:5]).shape == (5,)
+    untouched = Picture()
+    before = untouched.conv.weight.clone()
+    TailRegressor(backbone=untouched, **FAST).fit(torch.as_tensor(images), y)
+    assert torch.equal(before, untouched.conv.weight), "a parameter must not be trained"
+    with pytest.raises(ValueError, match="feature_dim"):
+        TailRegressor(backbone=nn.Linear(3, 4), **FAST).fit(rng.normal(size=(50, 3)), np.arange(50.0))
+
+
+def test_a_backbone_with_two_inputs() -> None:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 5)
+
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.linear(a) - self.linear(b))
+
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 120, 4)).astype(np.float32)
+    pair = Pair()
+    model = TailRegressor(backbone=pair, feature_dim=5, **FAST).fit((a, b), a[:, 0] - b[:, 0])
+    assert model.predict((a[:3], b[:3])).shape == (3,)
+    named = TailRegressor(backbone=pair, feature_dim=5, **FAST).fit({"a": a, "b": b}, a[:, 0] - b[:, 0])
+    np.testing.assert_allclose(named.predict({"a": a, "b": b}), model.predict((a, b)), rtol=1e-5)
+
+
+def test_eval_set_is_held_out_and_all_of_x_trained_on() -> None:
+    x, y = table(300)
+    fresh, truth = table(200, seed=5)
+    model = TailRegressor(**FAST).fit(x, y, eval_set=(fresh, truth))
+    assert model.bins_.counts.sum() == 300 and model.held_out_
+    assert "200" not in model.explain_intervals() and "100 held-out rows" in model.explain_intervals()
+
+
+# -- scikit-learn's tools ----------------------------------------------------------------------
+
+
+def test_pipeline_search_and_friends() -> None:
+    x, y = table(240)
+    small = TailRegressor(epochs=3, random_state=0)
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), small), {"tailregressor__method": ["vanilla", "vir"]}, cv=2
+    ).fit(x, y)
+    assert search.best_params_["tailregressor__method"] in ("vanilla", "vir")
+    assert cross_val_predict(small, x, y, cv=2).shape == y.shape
+    logged = TransformedTargetRegressor(clone(small), func=np.log1p, inverse_func=np.expm1)
+    assert logged.fit(x, y - y.min()).predict(x).shape == y.shape
+    assert clone(TailRegressor(method="der", lr=0.1)).get_params()["lr"] == 0.1
+
+
+def test_pickle_round_trip() -> None:
+    x, y = table(200)
+    model = TailRegressor(**FAST).fit(x, y)
+    twin = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(twin.predict_interval(x), model.predict_interval(x))
+
+
+def test_sample_weight_moves_the_model_and_equals_repetition() -> None:
+    x, y = table(200)
+    weight = np.where(y > np.median(y), 3.0, 1.0)
+    weighted = TailRegressor(**FAST).fit(x, y, sample_weight=weight).predict(x)
+    repeated = np.repeat(np.arange(200), weight.astype(int))
+    again = TailRegressor(**FAST).fit(x[repeated], y[repeated]).predict(x)
+    np.testing.assert_allclose(weighted, again)
+    assert not np.allclose(weighted, TailRegressor(**FAST).fit(x, y).predict(x), rtol=1e-3)
+    with pytest.raises(ValueError, match="every sample_weight is 0"):
+        TailRegressor(**FAST).fit(x, y, sample_weight=np.zeros(200))
+
+
+def test_random_state() -> None:
+    x, y = table(200)
+    same = [TailRegressor(**FAST).fit(x, y).predict(x) for _ in range(2)]
+    np.testing.assert_array_equal(*same)
+    other = TailRegressor(epochs=8, random_state=1).fit(x, y).predict(x)
+    assert not np.array_equal(same[0], other)
+
+
+# -- units -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1000.0, -5.0), (1e-12, 0.0), (1e12, 3e12)])
+@pytest.mark.parametrize("whole", [False, True])
+def test_units_of_the_label_do_not_matter(scale: float, shift: float, whole: bool) -> None:
+    x, y = table(300)
+    y = np.round(4 * y) if whole else y
+    ours = TailRegressor(**FAST).fit(x, y)
+    theirs = TailRegressor(**FAST).fit(x, scale * y + shift)
+    tolerance = 1e-3 * y.std()
+    np.testing.assert_allclose((theirs.predict(x) - shift) / scale, ours.predict(x), atol=tolerance)
+    np.testing.assert_allclose(
+        (theirs.predict_interval(x) - shift) / scale, ours.predict_interval(x), atol=20 * tolerance
+    )
+
+
+# -- bad and odd input -------------------------------------------------------------------------
+
+
+def test_labels_that_cannot_be_regressed_on() -> None:
+    x, y = table(60)
+    y = y.copy()
+    y[17] = np.nan
+    with pytest.raises(ValueError, match=r"row 17 is nan.*drop these rows"):
+        TailRegressor(**FAST).fit(x, y)
+    with pytest.raises(ValueError, match="must be numbers"):
+        TailRegressor(**FAST).fit(x, ["cheap"] * 60)
+    with pytest.raises(ValueError, match="inconsistent"):
+        TailRegressor(**FAST).fit(x, np.zeros(50))
+    with pytest.raises(ValueError, match=r"\(rows, targets\)"):
+        TailRegressor(**FAST).fit(x, np.zeros((60, 2, 2)))
+
+
+def test_tables_that_cannot_be_used() -> None:
+    x, y = table(60)
+    x[3, 1] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        TailRegressor(**FAST).fit(x, y)
+    data = pd.DataFrame(x[:, :2], columns=["a", "a"])
+    with pytest.raises(ValueError, match="'a' occurs twice"):
+        TailRegressor(**FAST).fit(data, y)
+    named = pd.DataFrame(x, columns=["a", "b", "c"])
+    with pytest.raises(ValueError, match="column 'b' holds an infinity in row 3"):
+        TailRegressor(**FAST).fit(named, y)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 10, 30])
+def test_very_few_rows(rows: int) -> None:
+    x, y = table(rows)
+    model = TailRegressor(**FAST).fit(x, y)
+    assert np.isfinite(model.predict_frame(x).drop(columns="region").to_numpy()).all()
+    assert "too small" in model.explain_intervals()
+
+
+def test_constant_labels_and_columns() -> None:
+    x, _ = table(100)
+    model = TailRegressor(**FAST).fit(np.c_[x, np.ones(100), np.full(100, np.nan)], np.full(100, 3.0))
+    np.testing.assert_allclose(model.predict(np.c_[x, np.ones(100), np.full(100, np.nan)]), 3.0, atol=1.0)
+
+
+def test_many_categories_and_mixed_objects() -> None:
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame(
+        {"city": [f"city {i % 1000}" for i in range(2000)], "odd": [1, "a", None, 2.5] * 500}, dtype=object
+    )
+    model = TailRegressor(epochs=2, random_state=0).fit(data, rng.exponential(size=2000))
+    assert np.isfinite(model.predict(data.iloc[:10])).all()
+
+
+def test_settings_are_checked() -> None:
+    x, y = table(60)
+    for options, message in (
+        ({"method": "vri"}, "did you mean 'vir'"),
+        ({"method_options": {"regulariser": 1}}, "did you mean 'regularizer'"),
+        ({"conformal": "regions"}, "did you mean 'region'"),
+        ({"validation_fraction": 0.0}, "validation_fraction"),
+        ({"monitor": "balanced_maee"}, "did you mean 'balanced_mae'"),
+        ({"backbone": "mpl"}, "did you mean 'mlp'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TailRegressor(epochs=1, **options).fit(x, y)
+    model = TailRegressor(**FAST).fit(x, y)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        model.predict_quantiles(x, [0.5, 1.0])
+
+
+def test_bins_given() -> None:
+    x, y = table(200)
+    assert len(TailRegressor(bins=7, **FAST).fit(x, y).bins_) == 7
+    bins = TailRegressor(bins=[0.0, 1.0, 5.0, 50.0], **FAST).fit(x, y).bins_
+    assert isinstance(bins, LabelBins) and bins.edges.tolist() == [0.0, 1.0, 5.0, 50.0]
+
+
+@pytest.mark.parametrize("method", ["ensemble", "infer-noise", "vanilla", "lds-fds-der"])
+def test_other_methods(method: str) -> None:
+    x, y = table(200)
+    model = TailRegressor(method=method, **FAST).fit(x, y)
+    out = model.predict_frame(x)
+    assert (out["std"] > 0).all() and (out["lower"] < out["upper"]).all()
+    assert isinstance(model.predict_distribution(x), Mixture) == (method in ("ensemble", "infer-noise"))
