@@ -343,8 +343,11 @@ def test_units_of_the_label(kind, exponent, seed):
     predicted, y = make(kind, 20, seed)
     before = m.evaluate(predicted, y, metrics=[*LAWS, "mse"])
     after = m.evaluate(predicted.rescale(0.0, scale), y * scale, metrics=[*LAWS, "mse"])
-    for name in ("mae", "rmse", "gm", "crps", "width"):
+    for name in ("mae", "rmse", "crps", "width"):
         assert after[name] == pytest.approx(before[name] * scale, rel=1e-6), name
+    # The floor of the geometric mean is in label units, and scales with them.
+    floored = m.gm(predicted.rescale(0.0, scale), y * scale, floor=1e-10 * scale)
+    assert floored == pytest.approx(before["gm"] * scale, rel=1e-6)
     for name in ("coverage", "ause", "ence", "pearson", "spearman"):
         assert after[name] == pytest.approx(before[name], rel=1e-6, abs=1e-9), name
     assert after["mse"] == pytest.approx(before["mse"] * scale**2, rel=1e-9)

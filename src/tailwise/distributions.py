@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -132,15 +131,17 @@ class Distribution(ABC):
 
 
 class _Parametric(Distribution):
-    """A distribution whose dataclass fields are tensors of one shape."""
+    """A distribution given by named parameter tensors of one shape.
 
-    def __post_init__(self) -> None:
-        names = [f.name for f in fields(cast("Any", self))]
-        given = [getattr(self, name) for name in names]
+    Not a dataclass: wrappers such as Fabric's take those apart and put them together again.
+    """
+
+    names: ClassVar[tuple[str, ...]]
+
+    def __init__(self, *given: Number) -> None:
         like = next((v for v in given if isinstance(v, Tensor)), None)
-        dtype = None if like is None else like.dtype
         device = None if like is None else like.device
-        kind = dtype if dtype is not None and dtype.is_floating_point else torch.float64
+        kind = like.dtype if like is not None and like.is_floating_point() else torch.float64
         tensors = [
             value
             if isinstance(value, Tensor) and value.is_floating_point()
@@ -148,13 +149,18 @@ class _Parametric(Distribution):
             else torch.as_tensor(value, dtype=torch.float64, device=device).to(kind)
             for value in given
         ]
-        for name, tensor in zip(names, torch.broadcast_tensors(*tensors), strict=True):
-            object.__setattr__(self, name, tensor)
+        self.__dict__.update(zip(self.names, torch.broadcast_tensors(*tensors), strict=True))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a distribution cannot be changed: use `map` or `rescale` for another one")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self.names)}; shape {tuple(self.shape)})"
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
         """The parameter tensors in the order of the constructor."""
-        return tuple(getattr(self, f.name) for f in fields(cast("Any", self)))
+        return tuple(getattr(self, name) for name in self.names)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         return type(self)(*(function(p) for p in self.parameters))
@@ -175,7 +181,6 @@ def _checked_probability(q: Number) -> Number:
     return q
 
 
-@dataclass(frozen=True, eq=False)
 class Normal(_Parametric):
     """Gaussian prediction. Its variance counts as aleatoric: one network cannot tell the parts apart.
 
@@ -184,8 +189,12 @@ class Normal(_Parametric):
     [6.08, 13.92]
     """
 
+    names = ("mean", "variance")
     mean: Tensor
     variance: Tensor
+
+    def __init__(self, mean: Number, variance: Number) -> None:
+        super().__init__(mean, variance)
 
     @property
     def aleatoric(self) -> Tensor:
@@ -220,7 +229,6 @@ class Normal(_Parametric):
         return type(self)(self.mean * scale + shift, self.variance * scale * scale)
 
 
-@dataclass(frozen=True, eq=False)
 class NIG(_Parametric):
     """Normal-inverse-gamma belief about a label's mean and variance (VIR:nll, VIR:predict).
 
@@ -233,10 +241,14 @@ class NIG(_Parametric):
     (2.0, 1.0, 3.0)
     """
 
+    names = ("gamma", "nu", "alpha", "beta")
     gamma: Tensor
     nu: Tensor
     alpha: Tensor
     beta: Tensor
+
+    def __init__(self, gamma: Number, nu: Number, alpha: Number, beta: Number) -> None:
+        super().__init__(gamma, nu, alpha, beta)
 
     @property
     def mean(self) -> Tensor:
@@ -291,7 +303,6 @@ class NIG(_Parametric):
         return type(self)(self.gamma * scale + shift, self.nu, self.alpha, self.beta * scale * scale)
 
 
-@dataclass(frozen=True, eq=False, init=False)
 class Mixture(Distribution):
     """Mixture of distributions of one type: the members of an ensemble, or label bins to average over.
 
@@ -316,15 +327,15 @@ class Mixture(Distribution):
             shares = torch.ones_like(components.mean)
         else:
             shares = torch.as_tensor(weights).to(components.mean)
-            # Looking at values on another device would wait for it.
-            if shares.device.type == "cpu" and not bool((shares >= 0).all() & (shares.sum(0) > 0).all()):
+            # Looking at values on another device would wait for it, and while tracing there are none.
+            seen = shares.device.type == "cpu" and not torch.compiler.is_compiling()
+            if seen and not bool((shares >= 0).all() & (shares.sum(0) > 0).all()):
                 raise ValueError("weights must not be negative or NaN, and must not all be 0")
         shares = shares.reshape(shares.shape + (1,) * (components.mean.dim() - shares.dim()))
         if shares.shape[0] != components.shape[0]:
             raise ValueError(f"{shares.shape[0]} weights for {components.shape[0]} components")
         shares = shares.expand_as(components.mean)
-        object.__setattr__(self, "components", components)
-        object.__setattr__(self, "weights", shares / shares.sum(0))
+        self.components, self.weights = components, shares / shares.sum(0)
 
     @property
     def mean(self) -> Tensor:

@@ -33,7 +33,7 @@ from tailwise.labels import LabelBins
 from tailwise.methods import build_model, get_method
 from tailwise.metrics import by_region
 from tailwise.model import Trainable
-from tailwise.preprocessing import TablePreprocessor, column_names
+from tailwise.preprocessing import TablePreprocessor, check_infinity, column_names
 from tailwise.training import FitResult, TensorData, TrainConfig, fit, predict
 
 if TYPE_CHECKING:
@@ -158,10 +158,12 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         y: Any,
         sample_weight: ArrayLike | None = None,
         eval_set: tuple[Any, Any] | None = None,
+        checkpoint: str | Path | None = None,
     ) -> Self:
         """Train, calibrate and return self.
 
         `sample_weight` weighs rows; `eval_set` is an ``(X, y)`` to hold out in place of a part of X.
+        With `checkpoint`, training is saved there after every epoch and taken up from there.
         """
         self._check_settings()
         X = self._validated(X, reset=True)
@@ -191,8 +193,9 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
             data = self._tensors(x_train, labels[train], weight[train])
             watched = self._tensors(_rows_of(x_held, select), y_held[select])
             config = self._config(len(train), seed)
+            shown = None if self.verbose else False
             self.history_: FitResult = fit(
-                self.model_, data, watched, config, progress=None if self.verbose else False
+                self.model_, data, watched, config, checkpoint=checkpoint, progress=shown
             )
         self.held_out_ = bool(eval_set is not None or (held is not None and len(held)))
         self._calibrate(x_held, y_held, select, confirm)
@@ -219,6 +222,7 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
             if reset and len(X) == 0:
                 raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
             _check_unique_columns(X)
+            check_infinity(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
         if isinstance(X, Tensor):
@@ -236,7 +240,7 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
             y = y.detach().cpu().numpy()
         try:
             labels = check_array(
-                y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, input_name="y"
+                y, ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False, input_name="y"
             )
         except ValueError as error:
             if "could not convert" in str(error):
@@ -513,27 +517,44 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
     # -- files ---------------------------------------------------------------------------------
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the fitted model to one file, without pickle; see `load`."""
+        """Write the fitted model to one file, without pickle, and return its path; see `load`.
+
+        A file that exists is an error unless `overwrite`. Of a backbone of your own only the weights
+        are written.
+        """
         from tailwise.artifact import save
 
         check_is_fitted(self, "model_")
-        return save(self, Path(path), overwrite=overwrite)
+        return save(self, path, default_backbone=DEFAULT_BACKBONE, overwrite=overwrite)
 
     @classmethod
-    def load(cls, path: str | Path, *, backbone: nn.Module | None = None) -> TailRegressor:
-        """Read a model written by `save`; a `backbone` of your own must be given again."""
+    def load(cls, path: str | Path, *, backbone: nn.Module | Callable[[], nn.Module] | None = None) -> Self:
+        """Read a model written by `save`; predictions are the same to the last bit on one machine.
+
+        A `backbone` of your own must be given again. Nothing in the file is run, and one that is
+        damaged, changed or of another kind is an error that says so.
+        """
         from tailwise.artifact import load
 
-        return load(Path(path), backbone=backbone)
+        return load(path, into=cls, outlook=Outlook, backbone=backbone)
 
     def export_onnx(
-        self, path: str | Path, *, quantiles: Sequence[float] = (0.05, 0.5, 0.95), coverage: float = 0.9
+        self,
+        path: str | Path,
+        *,
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        coverage: float | None = 0.9,
     ) -> Path:
-        """Write the numeric part as ONNX: mean, std, quantiles and interval, calibration inside."""
+        """Write the numeric part as ONNX and return its path: mean, std, quantiles, lower and upper.
+
+        Scaling and conformal limits are inside. The input ``x`` is ``preprocessor_.matrix(X)``: float64,
+        NaN where missing. No `quantiles` or a `coverage` of None leave those outputs out, as models that
+        mix several predictions need; see `tailwise.export.export_onnx`.
+        """
         from tailwise.export import export_onnx
 
         check_is_fitted(self, "model_")
-        return export_onnx(self, Path(path), quantiles=quantiles, coverage=coverage)
+        return export_onnx(self, path, quantiles=quantiles, coverage=coverage)
 
 
 DEFAULT_BACKBONE = "mlp"
@@ -585,8 +606,6 @@ def _merged_rows(X: Any, labels: Floats, sample_weight: ArrayLike | None) -> tup
     """
     weight = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)
     rows: NDArray[np.int64] = np.flatnonzero(weight > 0).astype(np.int64)
-    if len(rows) == 0:
-        raise ValueError("every sample_weight is 0: no row is left to train on")
     hashes = _row_hashes(X) if len(labels) <= MAX_MERGED_ROWS else None
     if hashes is None:
         return rows, weight[rows]

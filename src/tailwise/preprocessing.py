@@ -152,12 +152,23 @@ def as_matrix(x: Any) -> NDArray[np.float64]:
     if names is not None:
         x = x.to_numpy() if not hasattr(x, "astype") else x.astype("float64").to_numpy()
     matrix = np.ascontiguousarray(x, dtype=np.float64)
+    _refuse_infinity(matrix, names)
+    return matrix
+
+
+def check_infinity(x: Any) -> None:
+    """Raise an error that names the column and row of an infinite number in a DataFrame."""
+    if hasattr(x, "select_dtypes"):
+        numbers = x.select_dtypes(include="number")
+        _refuse_infinity(numbers.to_numpy(np.float64, na_value=np.nan), column_names(numbers))
+
+
+def _refuse_infinity(matrix: NDArray[np.float64], names: Sequence[str] | None) -> None:
     infinite = np.isinf(matrix)
     if infinite.any():
         row, column = (int(i) for i in np.argwhere(infinite)[0])
         where = f"column {names[column]!r}" if names is not None else f"column {column}"
         raise ValueError(f"{where} holds an infinity in row {row}: make it missing (NaN) or drop the row")
-    return matrix
 
 
 def _all_numeric(x: Any) -> bool:

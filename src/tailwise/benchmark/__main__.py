@@ -40,6 +40,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--trials", type=int, default=None, help="configurations tried per method")
     run.add_argument("--epochs", type=int, default=None, help="epochs at most")
     run.add_argument("--time-limit", type=float, default=None, help="stop after this many seconds")
+    tables = commands.add_parser("tables", help="write Markdown, CSV and LaTeX tables")
+    tables.add_argument("results", type=Path, nargs="+", help="results.jsonl files")
+    tables.add_argument("--out", type=Path, default=Path("docs/results"), help="folder for the tables")
+    tables.add_argument("--name", default="tabular", help="name of the files")
+    tables.add_argument("--title", default="Tabular benchmark", help="headline")
+    tables.add_argument("--reference", default="vir", help="contender that the others are tested against")
     return parser
 
 
@@ -50,6 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from tailwise.benchmark.suites import prepare
 
         prepare(args.suite, args.out, args.seeds, max_rows=args.max_rows, per_bin=args.per_bin, report=_say)
+        return 0
+    if args.command == "tables":
+        from tailwise.benchmark.tables import write_tables
+
+        written = write_tables(
+            args.results, args.out, name=args.name, reference=args.reference, title=args.title
+        )
+        for path in written:
+            _say(f"wrote {path}")
         return 0
     from tailwise.benchmark.contenders import Recipe, choose_contenders
     from tailwise.benchmark.runs import run_suite

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -148,7 +147,7 @@ class Comparison:
     better: int
     """Pairs in which the contender has the better figure."""
     change: float
-    """Mean change against the reference, averaged over data sets; above 0 the contender is worse."""
+    """Median change against the reference; above 0 the contender is worse."""
     p: float
     adjusted: float
 
@@ -182,17 +181,15 @@ def compare(results: Results, figure: Figure, reference: str = "vir") -> list[Co
     Pairs are the runs on the same data set and seed. Seeds of one data set share most of their rows,
     so the p-values are smaller than independent data sets would give.
     """
-    found: list[tuple[str, Any, float]] = []
+    found: list[tuple[str, np.ndarray, float]] = []
     for method in results.methods:
         if method == reference:
             continue
         changes: list[float] = []
         for data in results.data:
             ours, theirs = results.runs(data, reference), results.runs(data, method)
-            here = [figure.change(figure.of(theirs[s]), figure.of(ours[s])) for s in ours if s in theirs]
-            here = [change for change in here if not math.isnan(change)]
-            changes += here
-        differences = np.array(changes)
+            changes += [figure.change(figure.of(theirs[s]), figure.of(ours[s])) for s in ours if s in theirs]
+        differences = np.array([change for change in changes if not math.isnan(change)])
         p = math.nan
         if differences.size:
             p = float(stats.wilcoxon(differences).pvalue) if differences.any() else 1.0
@@ -203,7 +200,7 @@ def compare(results: Results, figure: Figure, reference: str = "vir") -> list[Co
             method=method,
             pairs=int(d.size),
             better=int((d < 0).sum()),
-            change=float(np.mean(d)) if d.size else math.nan,
+            change=float(np.median(d)) if d.size else math.nan,
             p=p,
             adjusted=q,
         )

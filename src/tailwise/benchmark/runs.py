@@ -12,7 +12,6 @@ import math
 import multiprocessing
 import os
 import platform
-import sys
 import time
 import traceback
 from collections import deque
@@ -21,12 +20,13 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExe
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from tailwise._version import __version__
 from tailwise.benchmark.contenders import Contender, Outcome, Recipe, trial_options
+from tailwise.benchmark.progress import make_progress
 from tailwise.benchmark.suites import Problem, prepared_data
 from tailwise.calibration import balanced_weights, fit_scaling
 from tailwise.distributions import Distribution
@@ -298,6 +298,14 @@ class _Plan:
                 )
 
 
+def _line(job: Job, record: Record) -> str:
+    text = f"{job.data} {job.contender.name} seed {job.seed}"
+    if "error" in record:
+        return f"{text} FAILED: {record['error'][:120]}"
+    mae = record["metrics"]["raw"]["all"]["balanced_mae"]
+    return f"{text}: balanced MAE {mae:.4g} in {record['seconds']['all']:.1f} s"
+
+
 def run_suite(
     prepared: Path,
     contenders: Sequence[Contender],
@@ -327,7 +335,7 @@ def run_suite(
     summary, began = Summary(), time.perf_counter()
     deadline = math.inf if time_limit is None else began + time_limit
     before = set(multiprocessing.active_children())
-    display = _display(progress, plan.count_left(), plan.cost_left(), workers)
+    display = make_progress(progress, plan.count_left(), plan.cost_left())
     # Spawned, not forked: a fork of a process that has used torch's threads can hang.
     context = multiprocessing.get_context("spawn")
     pool: Executor = (
@@ -354,7 +362,7 @@ def run_suite(
                         )
                     else:
                         summary.done += 1
-                    display.update(job, record)
+                    display.update(job.cost, _line(job, record))
     finally:
         summary.left = len(flying) + plan.count_left()
         pool.shutdown(wait=not flying, cancel_futures=True)
@@ -364,78 +372,3 @@ def run_suite(
                 child.join()
     summary.seconds = time.perf_counter() - began
     return summary
-
-
-# -- progress ------------------------------------------------------------------------------------
-
-
-class Display(Protocol):
-    """Shows how far a suite is."""
-
-    def __enter__(self) -> Any: ...
-    def __exit__(self, *error: object) -> Any: ...
-    def update(self, job: Job, record: Record) -> None:
-        """Take a run that ended."""
-
-
-def _line(job: Job, record: Record) -> str:
-    text = f"{job.data} {job.contender.name} seed {job.seed}"
-    if "error" in record:
-        return f"{text} FAILED: {record['error'][:120]}"
-    mae = record["metrics"]["raw"]["all"]["balanced_mae"]
-    return f"{text}: balanced mae {mae:.4g} in {record['seconds']['all']:.1f} s"
-
-
-class _Lines:
-    """One plain line per run, with a guess of the time left."""
-
-    def __init__(self, runs: int, cost: float, workers: int) -> None:
-        self.runs, self.cost, self.began = runs, max(cost, 1e-9), time.perf_counter()
-        self.done, self.spent = 0, 0.0
-
-    def __enter__(self) -> _Lines:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def update(self, job: Job, record: Record) -> None:
-        """Write a line to the standard error."""
-        self.done, self.spent = self.done + 1, self.spent + job.cost
-        left = (time.perf_counter() - self.began) * (self.cost / self.spent - 1)
-        sys.stderr.write(f"{self.done}/{self.runs} {_line(job, record)}; {left / 60:.1f} min left\n")
-        sys.stderr.flush()
-
-
-class _Bar:
-    """A bar on a terminal."""
-
-    def __init__(self, cost: float, console: Any) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self.bar = Progress(
-            BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}"), console=console
-        )
-        self.task = self.bar.add_task("starting", total=cost)
-
-    def __enter__(self) -> Any:
-        return self.bar.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self.bar.__exit__(*error)
-
-    def update(self, job: Job, record: Record) -> None:
-        """Move the bar by what the run was expected to cost."""
-        self.bar.update(self.task, advance=job.cost, description=_line(job, record))
-
-
-def _display(show: bool | None, runs: int, cost: float, workers: int) -> Display:
-    """A bar on a terminal, lines elsewhere or where rich is not installed."""
-    try:
-        from rich.console import Console
-    except ImportError:
-        return _Lines(runs, cost, workers)
-    console = Console(stderr=True)
-    if console.is_terminal if show is None else show:
-        return _Bar(cost, console)
-    return _Lines(runs, cost, workers)

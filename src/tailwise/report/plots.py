@@ -9,8 +9,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from tailwise.labels import LabelBins
+from tailwise.metrics import Sparsification
 
 # Okabe and Ito's palette: told apart by readers with any colour vision, and by line style.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -18,6 +20,9 @@ STYLES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 REGION_HATCH = {"many": "", "medium": "///", "few": "xx"}
 REGION_COLOR = {"many": "#0072B2", "medium": "#56B4E9", "few": "#E69F00"}
+POINT_COLOR = {"many": "#56B4E9", "medium": "#0072B2", "few": "#D55E00"}
+# A page turns these two into its own, so that a chart follows it from light to dark.
+INK, PAPER = "#1c1c1e", "#fefefe"
 
 
 def new_axes(ax: Axes | None = None, size: tuple[float, float] = (7.0, 3.2)) -> Axes:
@@ -25,19 +30,23 @@ def new_axes(ax: Axes | None = None, size: tuple[float, float] = (7.0, 3.2)) -> 
     return ax if ax is not None else Figure(figsize=size, layout="constrained").subplots()
 
 
-def label_histogram(bins: LabelBins, ax: Axes | None = None, *, label: str = "label") -> Axes:
+def label_histogram(
+    bins: LabelBins, ax: Axes | None = None, *, label: str = "label", many: int = 100, few: int = 20
+) -> Axes:
     """Draw how many training labels each bin holds, by region, on a log scale."""
     ax = new_axes(ax)
-    regions = bins.regions()
+    regions = bins.regions(many, few)
     for region, color in REGION_COLOR.items():
         chosen = (regions == region) & (bins.counts > 0)
+        if not chosen.any():
+            continue
         ax.bar(
             bins.centers[chosen],
             bins.counts[chosen],
             width=np.diff(bins.edges)[chosen],
             color=color,
             hatch=REGION_HATCH[region],
-            edgecolor="white",
+            edgecolor=PAPER,
             linewidth=0.5,
             label=f"{region}-shot",
         )
@@ -104,4 +113,251 @@ def by_region_bars(
     ax.set_ylabel(metric.replace("_", " "))
     ax.margins(y=0.2)
     ax.legend(frameon=False, loc="upper center", ncols=len(tables))
+    return ax
+
+
+def _style(place: int) -> dict[str, Any]:
+    """Colour, line and marker of the n-th thing in a chart: told apart without colour too."""
+    return {
+        "color": COLORS[place % len(COLORS)],
+        "linestyle": STYLES[place % len(STYLES)],
+        "marker": MARKERS[place % len(MARKERS)],
+        "markersize": 4,
+    }
+
+
+def shade_regions(bins: LabelBins, ax: Axes, *, many: int = 100, few: int = 20) -> Axes:
+    """Shade the label ranges that have few training rows, behind whatever is drawn."""
+    regions, start = bins.regions(many, few), None
+    name: str | None = "few-shot labels"
+    for place in range(len(bins) + 1):
+        rare = place < len(bins) and regions[place] == "few"
+        if rare and start is None:
+            start = bins.edges[place]
+        if not rare and start is not None:
+            ax.axvspan(start, bins.edges[place], color=REGION_COLOR["few"], alpha=0.16, lw=0, label=name, zorder=0)
+            start, name = None, None
+    return ax
+
+
+def error_by_label(
+    curves: Mapping[str, pd.DataFrame],
+    ax: Axes | None = None,
+    *,
+    bins: LabelBins | None = None,
+    label: str = "label",
+    many: int = 100,
+    few: int = 20,
+) -> Axes:
+    """Draw mean absolute error along the label, one line per method, few-shot ranges shaded.
+
+    Each table has columns ``center`` and ``mae``: `tailwise.metrics.by_bin`, or
+    `tailwise.report.evidence.Scored.along_label`, which pools bins with hardly a test row.
+    """
+    ax = by_label(curves, "mae", ax, label=label)
+    if bins is not None:
+        shade_regions(bins, ax, many=many, few=few)
+    ax.set(ylabel="mean absolute error")
+    ax.set_ylim(bottom=0)
+    ax.legend(frameon=False)
+    return ax
+
+
+def predicted_vs_true(
+    y: ArrayLike,
+    prediction: ArrayLike,
+    lower: ArrayLike | None = None,
+    upper: ArrayLike | None = None,
+    region: ArrayLike | None = None,
+    ax: Axes | None = None,
+    *,
+    label: str = "label",
+    shown: int = 300,
+) -> Axes:
+    """Draw predicted against true labels with intervals, at most `shown` rows, rare ones first.
+
+    (N,) each. Rows left out are those of the commonest region, spread evenly over the label.
+    """
+    ax = new_axes(ax, (7.0, 4.6))
+    truth, mean = np.asarray(y, np.float64), np.asarray(prediction, np.float64)
+    names = np.full(truth.size, "many") if region is None else np.asarray(region)
+    for place, name in enumerate(("many", "medium", "few")):
+        rows = np.flatnonzero(names == name)
+        if rows.size == 0:
+            continue
+        rows = rows[np.argsort(truth[rows], kind="stable")]
+        rows = rows[np.unique(np.linspace(0, rows.size - 1, max(shown // 3, 1)).astype(np.int64))]
+        ends = None
+        if lower is not None and upper is not None:
+            low, high = np.asarray(lower)[rows], np.asarray(upper)[rows]
+            ends = np.maximum(np.stack([mean[rows] - low, high - mean[rows]]), 0)
+        ax.errorbar(
+            truth[rows],
+            mean[rows],
+            yerr=ends,
+            fmt=MARKERS[place],
+            color=POINT_COLOR[name],
+            markersize=4,
+            elinewidth=0.7,
+            alpha=0.75,
+            label=f"{name}-shot" if region is not None else None,
+            zorder=2 + place,
+        )
+    ends_of = [float(truth.min()), float(truth.max())]
+    ax.plot(ends_of, ends_of, color=INK, linewidth=1, linestyle="--", label="perfect", zorder=1)
+    ax.set(xlabel=f"true {label}", ylabel=f"predicted {label}")
+    ax.legend(frameon=False)
+    return ax
+
+
+def coverage_by_region(
+    tables: Mapping[str, pd.DataFrame],
+    ax: Axes | None = None,
+    *,
+    level: float = 0.9,
+    regions: Sequence[str] = ("many", "medium", "few"),
+) -> Axes:
+    """Draw the share of intervals that hold, by region, with the 95% range that chance leaves open.
+
+    Each table has rows per region and columns ``n`` and ``coverage``.
+    """
+    from tailwise.report.evidence import wilson
+
+    spread = {}
+    for name, table in tables.items():
+        part = table.loc[list(regions)]
+        n, share = part["n"].to_numpy(), part["coverage"].to_numpy(np.float64)
+        hits = np.nan_to_num(share * n).round().astype(int)
+        ends = np.array([wilson(int(k), int(m)) for k, m in zip(hits, n, strict=True)])
+        spread[name] = np.abs(ends.T - share)
+    ax = _region_bars(tables, "coverage", new_axes(ax), regions, spread)
+    ax.axhline(level, color=INK, linestyle=":", linewidth=1.2)
+    ax.annotate(f"{level:.0%} promised", (0.995, level), xycoords=("axes fraction", "data"), ha="right", va="bottom")
+    ax.set(ylabel=f"share of {level:.0%} intervals that hold", ylim=(0, 1.25), yticks=np.linspace(0, 1, 6))
+    return ax
+
+
+def width_by_region(
+    tables: Mapping[str, pd.DataFrame],
+    ax: Axes | None = None,
+    *,
+    level: float = 0.9,
+    regions: Sequence[str] = ("many", "medium", "few"),
+) -> Axes:
+    """Draw how wide the intervals are on average, by region."""
+    ax = _region_bars(tables, "width", new_axes(ax), regions, None)
+    ax.set(ylabel=f"mean width of {level:.0%} intervals")
+    return ax
+
+
+def _region_bars(
+    tables: Mapping[str, pd.DataFrame],
+    metric: str,
+    ax: Axes,
+    regions: Sequence[str],
+    spread: Mapping[str, Any] | None,
+) -> Axes:
+    width = 0.8 / len(tables)
+    for place, (name, table) in enumerate(tables.items()):
+        where = np.arange(len(regions)) + (place - (len(tables) - 1) / 2) * width
+        ax.bar(
+            where,
+            table.loc[list(regions), metric],
+            width,
+            yerr=None if spread is None else spread[name],
+            color=COLORS[place % len(COLORS)],
+            hatch=("", "//", "xx", "..")[place % 4],
+            edgecolor=PAPER,
+            ecolor=INK,
+            error_kw={"elinewidth": 1, "capsize": 2},
+            label=name,
+        )
+    rows = next(iter(tables.values())).loc[list(regions), "n"]
+    ax.set_xticks(np.arange(len(regions)), [f"{r}-shot\n{int(n)} rows" for r, n in zip(regions, rows, strict=True)])
+    ax.margins(y=0.2)
+    ax.legend(frameon=False, loc="upper center", ncols=len(tables))
+    return ax
+
+
+def sparsification_curves(curves: Mapping[str, Sparsification], ax: Axes | None = None) -> Axes:
+    """Draw the error that remains as the least certain rows are removed, and the best possible order."""
+    ax = new_axes(ax)
+    for place, (name, curve) in enumerate(curves.items()):
+        color = COLORS[place % len(COLORS)]
+        ax.plot(curve.removed, curve.error, STYLES[place % len(STYLES)], color=color, label=f"{name}, by its std")
+        ax.plot(curve.removed, curve.oracle, ":", color=color, linewidth=1, label=f"{name}, by its true error")
+    ax.set(xlabel="share of rows removed, least certain first", ylabel="mean absolute error of the rest")
+    ax.set_ylim(bottom=0)
+    ax.legend(frameon=False)
+    return ax
+
+
+def reliability_diagram(
+    curves: Mapping[str, ArrayLike], levels: ArrayLike, ax: Axes | None = None
+) -> Axes:
+    """Draw how many intervals hold against how many should: below the diagonal is overconfident.
+
+    `levels` and each curve: (L,)
+    """
+    ax = new_axes(ax, (7.0, 4.2))
+    ax.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle=(0, (1, 2)), label="perfect")
+    for place, (name, shares) in enumerate(curves.items()):
+        ax.plot(np.asarray(levels), np.asarray(shares), label=name, **_style(place))
+    ax.set(xlabel="promised coverage", ylabel="share of intervals that hold", xlim=(0, 1), ylim=(0, 1.02))
+    ax.legend(frameon=False)
+    return ax
+
+
+def variance_parts(
+    table: pd.DataFrame,
+    ax: Axes | None = None,
+    *,
+    bins: LabelBins | None = None,
+    label: str = "label",
+    many: int = 100,
+    few: int = 20,
+) -> Axes:
+    """Draw the two parts of the predicted standard deviation, and the error, along the label.
+
+    Columns ``center``, ``aleatoric_std``, ``epistemic_std`` and ``mae``.
+    """
+    ax = new_axes(ax)
+    shown = {
+        "aleatoric_std": "aleatoric std (noise)",
+        "epistemic_std": "epistemic std (not enough data)",
+        "mae": "mean absolute error",
+    }
+    for place, (column, name) in enumerate(shown.items()):
+        ax.plot(table["center"], table[column], label=name, **_style(place))
+    if bins is not None:
+        shade_regions(bins, ax, many=many, few=few)
+    ax.set(xlabel=label, ylabel=f"in units of {label}")
+    ax.set_ylim(bottom=0)
+    ax.legend(frameon=False)
+    return ax
+
+
+def bin_weights(
+    bins: LabelBins, weights: ArrayLike, ax: Axes | None = None, *, label: str = "label"
+) -> Axes:
+    """Draw the importance weight of each label bin; the average training row has weight 1. (B,)"""
+    ax = new_axes(ax, (7.0, 2.6))
+    ax.step(bins.centers, np.asarray(weights), where="mid", color=COLORS[0])
+    ax.axhline(1, color=INK, linestyle=":", linewidth=1)
+    ax.set(xlabel=label, ylabel="weight of a row", yscale="log")
+    return ax
+
+
+def method_ranking(table: pd.DataFrame, ax: Axes | None = None, *, metric: str = "mean absolute error") -> Axes:
+    """Draw methods from best to worst with error bars; lower is better.
+
+    The index names the methods; columns ``mean`` and ``half``, the half-width of the error bar.
+    """
+    ordered = table.sort_values("mean", ascending=False, kind="stable")
+    ax = new_axes(ax, (7.0, 1.0 + 0.34 * len(ordered)))
+    where = np.arange(len(ordered))
+    ax.errorbar(ordered["mean"], where, xerr=ordered["half"].fillna(0.0), fmt="o", color=COLORS[0], capsize=3)
+    ax.set_yticks(where, [str(name) for name in ordered.index])
+    ax.set(xlabel=metric, ylim=(-0.6, len(ordered) - 0.4))
+    ax.grid(axis="y", color="0.5", alpha=0.25)
     return ax

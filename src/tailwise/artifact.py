@@ -1,0 +1,517 @@
+"""Fitted models as one file, without pickle.
+
+A file is a zip of members that are not compressed: `manifest.json` says what the model is and holds
+the checksum of every other member; `weights.safetensors` holds every number of the network and of
+the numeric encoder; `preprocessing.skops` is there only for tables with text, categories or dates.
+Everything is checked before anything is built, and nothing in a file can name code to run: types in
+the skops member come from a list of skrub's, pandas' and polars' own.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import importlib
+import inspect
+import io
+import json
+import math
+import re
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+import torch
+from safetensors.torch import load as read_tensors
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor, nn
+
+from tailwise._version import __version__
+from tailwise.backbones import BACKBONES, PiecewiseLinearEncoding, make_backbone
+from tailwise.calibration import NIGScaling, Scaling, VarianceScaling
+from tailwise.compound import Ensemble
+from tailwise.conformal import ConformalIntervals
+from tailwise.labels import LabelBins
+from tailwise.method import Method
+from tailwise.methods import build_model
+from tailwise.model import Trainable
+from tailwise.preprocessing import NumericEncoder, TablePreprocessor
+from tailwise.training import FitResult, write_atomically
+
+if TYPE_CHECKING:
+    from tailwise.estimator import TailRegressor
+
+R = TypeVar("R")
+OwnBackbone = nn.Module | Callable[[], nn.Module]
+
+FORMAT = "tailwise model"
+VERSION = 1
+"""Rises when a file of before could not be read, or a reader of before would misread a file of now."""
+MANIFEST, WEIGHTS, PREPROCESSING = "manifest.json", "weights.safetensors", "preprocessing.skops"
+LIMITS = {MANIFEST: 1 << 28, WEIGHTS: 1 << 33, PREPROCESSING: 1 << 30}
+"""Largest size of each member in bytes; for the skops member, after unpacking."""
+
+_MAGIC = b"PK\x03\x04"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_SCALINGS: dict[str, type[Scaling]] = {"NIGScaling": NIGScaling, "VarianceScaling": VarianceScaling}
+_PLAIN_TYPES = frozenset(
+    {
+        "numpy.dtype",
+        "pandas.BooleanDtype",
+        "pandas.CategoricalDtype",
+        "pandas.DatetimeTZDtype",
+        "pandas.StringDtype",
+        "datetime.timedelta",
+        "datetime.timezone",
+        "zoneinfo.ZoneInfo",
+    }
+)
+_PLAIN_PATTERN = re.compile(r"pandas\.U?Int(8|16|32|64)Dtype|pandas\.Float(32|64)Dtype")
+_POLARS_PATTERN = re.compile(r"polars\.datatypes\.classes\.[A-Z]\w*")
+_SKRUB_PATTERN = re.compile(
+    r"skrub\._[a-z_]+\.[A-Z]\w*"  # transformers
+    r"|skrub\.selectors\._[a-z_]+\.\w+"  # which columns a transformer is for, and how to tell
+    r"|skrub\._dataframe\._common\.is_\w+"
+    r"|skrub\._table_vectorizer\._created_by_predicate"
+)
+
+
+# -- save ------------------------------------------------------------------------------------------
+
+
+def save(
+    estimator: TailRegressor, path: str | Path, *, default_backbone: str, overwrite: bool = False
+) -> Path:
+    """Write a fitted `TailRegressor` to one file and return its path; `load` gives the same predictions.
+
+    `default_backbone` is what ``backbone="auto"`` stands for. A file that exists is an error unless
+    `overwrite`. Of a backbone of one's own only the weights are written. A `random_state` that is a
+    generator, of use to fit again only, becomes None.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: name a file, such as {path / 'model.tailwise'}")
+    if path.exists() and not overwrite:
+        raise ValueError(f"{path} exists already: pass overwrite=True to replace it, or name another file")
+    members = {WEIGHTS: tensors_to_bytes(_tensors(estimator))}
+    preprocessor = estimator.preprocessor_
+    if preprocessor is not None and preprocessor.vectorizer is not None:
+        members[PREPROCESSING] = _vectorizer_to_bytes(preprocessor.vectorizer)
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "tailwise": __version__,
+        "members": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
+        **_description(estimator, default_backbone),
+    }
+    text = json.dumps(_plain(manifest, "the model"), allow_nan=False)
+    write_atomically(path, lambda part: _pack(part, {MANIFEST: text.encode(), **members}))
+    return path
+
+
+def _pack(path: Path, members: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            if len(data) > LIMITS[name]:
+                raise ValueError(f"{name} would take {len(data)} bytes, more than can be loaded again")
+            # A fixed date: the same model gives the same file.
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), data)
+
+
+def _description(estimator: TailRegressor, default_backbone: str) -> dict[str, Any]:
+    """What the manifest says, but for the checksums."""
+    params = estimator.get_params(deep=False)
+    if isinstance(params["random_state"], np.random.RandomState):
+        params["random_state"] = None
+    own = not isinstance(params["backbone"], str)
+    network = _backbone(estimator.model_)
+    if own:
+        params["backbone"] = None
+    preprocessor = estimator.preprocessor_
+    names = getattr(estimator, "feature_names_in_", None)
+    return {
+        "params": params,
+        "parts": estimator.model_.method,
+        "backbone": {
+            **(
+                {"own": type(network).__name__}
+                if own
+                else _recipe(_name(params["backbone"], default_backbone), network)
+            ),
+            "feature_dim": int(estimator.feature_dim or cast("int", network.feature_dim)),
+        },
+        "n_features_in": getattr(estimator, "n_features_in_", None),
+        "feature_names_in": None if names is None else [str(name) for name in names],
+        "columns": None if preprocessor is None else preprocessor.columns,
+        "column_kinds": _column_kinds(preprocessor),
+        "several_targets": isinstance(estimator.bins_, list),
+        "targets": [
+            {
+                "bins": {
+                    "edges": outlook.bins.edges,
+                    "counts": outlook.bins.counts,
+                    "rule": outlook.bins.rule,
+                },
+                "scaling": None
+                if outlook.scaling is None
+                else {"kind": type(outlook.scaling).__name__, **asdict(outlook.scaling)},
+                "conformal": None if outlook.conformal is None else outlook.conformal.to_dict(),
+            }
+            for outlook in estimator.outlooks_
+        ],
+        "held_out": estimator.held_out_,
+        "history": asdict(estimator.history_),
+    }
+
+
+def _name(backbone: str, default: str) -> str:
+    return default if backbone == "auto" else backbone
+
+
+def _backbone(model: Trainable) -> nn.Module:
+    network = model.networks[0] if isinstance(model, Ensemble) else model
+    return cast("nn.Module", network.backbone)
+
+
+def _recipe(name: str, network: nn.Module) -> dict[str, Any]:
+    """What `make_backbone` needs to build the network again, today's defaults included."""
+    signature = inspect.signature(BACKBONES[name]).parameters
+    options = {k: p.default for k, p in signature.items() if k not in ("in_dim", "rows")}
+    for part in network.modules():
+        if isinstance(part, PiecewiseLinearEncoding):
+            options["edges"] = part.edges
+    return {"name": name, "options": options}
+
+
+def _column_kinds(preprocessor: TablePreprocessor | None) -> dict[str, str] | None:
+    """What each column of a table was taken for, for whoever reads the manifest."""
+    if preprocessor is None or preprocessor.columns is None:
+        return None
+    kinds = getattr(preprocessor.vectorizer, "column_to_kind_", {})
+    fallback = "numeric" if preprocessor.vectorizer is None else "dropped"
+    return {name: str(kinds.get(name, fallback)) for name in preprocessor.columns}
+
+
+def _tensors(estimator: TailRegressor) -> dict[str, Tensor]:
+    """Every tensor of a fitted model by name; buffers that its state leaves out as well."""
+    model, preprocessor = estimator.model_, estimator.preprocessor_
+    state = model.state_dict()
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(
+                f"{name} of the backbone is a {type(value).__name__}, and only tensors are written: "
+                "return a tensor from get_extra_state"
+            )
+    found = {f"model.{name}": value for name, value in state.items()}
+    found |= {f"buffer.{name}": value for name, value in model.named_buffers() if name not in state}
+    if preprocessor is not None:
+        found |= {f"numeric.{name}": value for name, value in preprocessor.numeric.named_buffers()}
+    # Copies, as safetensors refuses tensors that share memory.
+    return {name: value.detach().cpu().contiguous().clone() for name, value in found.items()}
+
+
+def _plain(value: Any, where: str) -> Any:
+    """A value as JSON has it; tuples and numbers that are not finite in a form of their own."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, np.generic):
+        return _plain(value.item(), where)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain({f.name: getattr(value, f.name) for f in fields(value)}, where)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, f"{key!r} of {where}") for key, item in value.items()}
+    if isinstance(value, tuple):
+        return {"$tuple": [_plain(item, where) for item in value]}
+    if isinstance(value, (np.ndarray, Tensor)):
+        return _plain(value.tolist(), where)
+    if isinstance(value, (list, range)):
+        return [_plain(item, where) for item in value]
+    raise ValueError(f"{where} is a {type(value).__name__}, which cannot be written to a file: {value!r:.80}")
+
+
+def _from_plain(value: dict[str, Any]) -> Any:
+    if set(value) == {"$float"}:
+        return float(value["$float"])
+    if set(value) == {"$tuple"}:
+        return tuple(value["$tuple"])
+    return value
+
+
+# -- load ------------------------------------------------------------------------------------------
+
+
+def load(
+    path: str | Path,
+    *,
+    into: Callable[..., R],
+    outlook: Callable[[LabelBins, Scaling | None, ConformalIntervals | None], Any],
+    backbone: OwnBackbone | None = None,
+) -> R:
+    """Read a file that `save` wrote and return the fitted estimator, on the CPU.
+
+    `into` is the estimator's class and `outlook` what holds the calibration of one target. A file
+    that is missing, cut short, damaged, changed, of another kind or of a later version is an
+    `OSError` or a `ValueError` that says so.
+    """
+    path = Path(path)
+    manifest, members = _unpack(path)
+    own = _section(manifest, "backbone", path).get("own")
+    if own is not None and backbone is None:
+        raise ValueError(
+            f"{path} was fitted with a backbone of your own ({own}), of which only the weights are "
+            "saved: pass one of the same shape as backbone=..."
+        )
+    if own is None and backbone is not None:
+        raise ValueError(f"{path} holds its whole network: leave out backbone=...")
+    try:
+        return _rebuild(manifest, members, into, outlook, backbone)
+    except Exception as error:  # whatever a crafted file provokes, the caller is told one thing
+        reason = _one_line(error)
+        raise ValueError(f"{path} cannot be loaded: {reason}") from error
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    text = text if len(text) <= 300 else f"{text[:300]}..."
+    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
+
+
+def _section(manifest: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
+    section = manifest.get(key)
+    if not isinstance(section, Mapping):
+        raise ValueError(f"{path} is damaged: {MANIFEST} has no {key}")
+    return section
+
+
+def _unpack(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The manifest and the other members of a file, all checked."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder, not a saved model")
+    with path.open("rb") as file:
+        start = file.read(len(_MAGIC))
+        if not start:
+            raise ValueError(f"{path} is empty")
+        if start != _MAGIC:
+            raise ValueError(f"{path} is not a saved tailwise model")
+        try:
+            with zipfile.ZipFile(file) as archive:
+                manifest = _read_manifest(archive, path)
+                return manifest, _read_members(archive, manifest, path)
+        except _Refused as refused:
+            raise ValueError(f"{path} {refused}") from None
+        except Exception as error:  # zipfile and json raise a dozen kinds for bytes that are wrong
+            raise ValueError(f"{path} is damaged or cut short: {_one_line(error)}") from error
+
+
+class _Refused(Exception):
+    """Says, after the name of a file, what is wrong with it."""
+
+
+def _read_manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
+    if MANIFEST not in archive.namelist():
+        raise _Refused(f"is not a saved tailwise model: it has no {MANIFEST}")
+    manifest = json.loads(_member(archive, MANIFEST).decode(), object_hook=_from_plain)
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise _Refused("is not a saved tailwise model")
+    version = manifest.get("version")
+    if type(version) is not int or version < 1:
+        raise _Refused(f"is damaged: format version {version!r}")
+    if version > VERSION:
+        raise _Refused(
+            f"has format version {version} (tailwise {manifest.get('tailwise')}), and this is tailwise "
+            f"{__version__}, which reads up to {VERSION}: pip install --upgrade tailwise"
+        )
+    return manifest
+
+
+def _read_members(archive: zipfile.ZipFile, manifest: Mapping[str, Any], path: Path) -> dict[str, bytes]:
+    sums = _section(manifest, "members", path)
+    known = {MANIFEST, WEIGHTS, PREPROCESSING}
+    names = archive.namelist()
+    strange = sorted(set(names) - known)
+    if strange:
+        raise _Refused(f"holds {strange[0]!r:.80}, which is no part of a saved model")
+    if len(set(names)) < len(names) or set(names) != {MANIFEST, *sums} or WEIGHTS not in names:
+        raise _Refused(f"is damaged: its members are {', '.join(names)}")
+    members = {}
+    for name in sums:
+        members[name] = _member(archive, name)
+        if hashlib.sha256(members[name]).hexdigest() != sums[name]:
+            raise _Refused(f"was changed or damaged: {name} does not match its checksum")
+    return members
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    info = archive.getinfo(name)
+    # Without compression no member can be larger than the file itself.
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+        raise _Refused(f"is not a saved tailwise model: {name} is compressed")
+    if info.file_size > LIMITS[name]:
+        raise _Refused(f"is refused: {name} has {info.file_size} bytes, at most {LIMITS[name]} are read")
+    return archive.read(info)
+
+
+def _rebuild(
+    manifest: Mapping[str, Any],
+    members: Mapping[str, bytes],
+    into: Callable[..., R],
+    outlook: Callable[..., Any],
+    backbone: OwnBackbone | None,
+) -> R:
+    tensors = read_tensors(members[WEIGHTS])
+    preprocessor = None
+    if manifest["backbone"].get("own") is None:
+        preprocessor = _preprocessor(manifest, tensors, members.get(PREPROCESSING))
+    targets = [_target(target) for target in manifest["targets"]]
+    all_bins = [bins for bins, _, _ in targets]
+    several = bool(manifest["several_targets"])
+    if not all_bins or (len(all_bins) > 1 and not several):
+        raise ValueError(f"{len(all_bins)} targets do not fit the model")
+    bins = all_bins if several else all_bins[0]
+    in_dim = None if preprocessor is None else preprocessor.out_dim
+    model = _model(manifest, bins, in_dim, backbone)
+    _fill(model, tensors)
+    params = dict(manifest["params"])
+    if backbone is not None:
+        params["backbone"] = backbone
+    estimator = into(**params)
+    fitted = {
+        "bins_": bins,
+        "n_targets_": len(all_bins),
+        "preprocessor_": preprocessor,
+        "model_": model,
+        "history_": FitResult(**manifest["history"]),
+        "held_out_": bool(manifest["held_out"]),
+        "outlooks_": [outlook(*target) for target in targets],
+    }
+    if manifest["n_features_in"] is not None:
+        fitted["n_features_in_"] = int(manifest["n_features_in"])
+    if manifest["feature_names_in"] is not None:
+        fitted["feature_names_in_"] = np.array(manifest["feature_names_in"], dtype=object)
+    vars(estimator).update(fitted)
+    return estimator
+
+
+def _target(state: Mapping[str, Any]) -> tuple[LabelBins, Scaling | None, ConformalIntervals | None]:
+    edges = np.asarray(state["bins"]["edges"], np.float64)
+    counts = np.asarray(state["bins"]["counts"], np.int64)
+    rising = edges.ndim == 1 and edges.size > 1 and np.isfinite(edges).all() and (np.diff(edges) > 0).all()
+    if not rising or counts.shape != (edges.size - 1,) or (counts < 0).any():
+        raise ValueError("bins need edges in ascending order and one count between each two")
+    bins = LabelBins(edges, counts, str(state["bins"]["rule"]))
+    scaling: Scaling | None = None
+    if state["scaling"] is not None:
+        factors = dict(state["scaling"])
+        scaling = _SCALINGS[factors.pop("kind")](**factors)
+    conformal = None
+    if state["conformal"] is not None:
+        conformal = replace(ConformalIntervals.from_dict(state["conformal"]), bins=bins)
+    return bins, scaling, conformal
+
+
+def _model(
+    manifest: Mapping[str, Any],
+    bins: LabelBins | Sequence[LabelBins],
+    in_dim: int | None,
+    backbone: OwnBackbone | None,
+) -> Trainable:
+    """The network with weights still to be filled in; the caller's random state is left alone."""
+    recipe, parts = manifest["backbone"], Method().with_options(**manifest["parts"])
+    with torch.random.fork_rng(devices=[]):
+        if backbone is None:
+            assert in_dim is not None
+            network: nn.Module = make_backbone(recipe["name"], in_dim, **recipe["options"])
+        else:
+            network = copy.deepcopy(backbone if isinstance(backbone, nn.Module) else backbone())
+        # Vanilla is the row without parts of its own: what is built are the saved parts, whatever
+        # the method of that name consists of by now.
+        model = build_model("vanilla", network, int(recipe["feature_dim"]), bins, **manifest["parts"])
+    if model.method != parts:
+        raise ValueError("the parts of the method are not those that were saved")
+    return model.eval()
+
+
+def _fill(model: Trainable, tensors: Mapping[str, Tensor]) -> None:
+    def below(prefix: str) -> dict[str, Tensor]:
+        return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+    try:
+        model.load_state_dict(below("model."))
+    except RuntimeError as error:
+        raise ValueError(f"the weights are those of another network: {_one_line(error)}") from error
+    state = model.state_dict()
+    hidden = {name: value for name, value in model.named_buffers() if name not in state}
+    saved = below("buffer.")
+    if hidden.keys() != saved.keys() or any(hidden[k].shape != saved[k].shape for k in saved):
+        raise ValueError("the buffers are those of another network")
+    for name, value in hidden.items():
+        value.copy_(saved[name])
+
+
+def _preprocessor(
+    manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], vectorizer: bytes | None
+) -> TablePreprocessor:
+    center, scale, missing = (tensors[f"numeric.{name}"] for name in ("center", "scale", "missing"))
+    sound = center.dim() == 1 and center.shape == scale.shape and missing.dim() == 1
+    sound = sound and center.dtype == scale.dtype == torch.float64 and missing.dtype == torch.int64
+    if not sound or bool(((missing < 0) | (missing >= len(center))).any()):
+        raise ValueError("the numeric encoder is damaged")
+    preprocessor = TablePreprocessor()
+    preprocessor.columns = manifest["columns"]
+    preprocessor.numeric = NumericEncoder(center.clone(), scale.clone(), missing.clone())
+    if vectorizer is not None:
+        preprocessor.vectorizer = _vectorizer_from_bytes(vectorizer)
+    return preprocessor
+
+
+# -- skrub's part ----------------------------------------------------------------------------------
+
+
+def _vectorizer_to_bytes(vectorizer: Any) -> bytes:
+    from skops.io import dumps
+
+    data = dumps(vectorizer, compression=zipfile.ZIP_DEFLATED)
+    _checked_types(data)
+    return data
+
+
+def _vectorizer_from_bytes(data: bytes) -> Any:
+    from skops.io import loads
+    from skrub import TableVectorizer
+
+    vectorizer = loads(data, trusted=_checked_types(data))
+    if type(vectorizer) is not TableVectorizer:
+        raise ValueError(f"{PREPROCESSING} holds a {type(vectorizer).__name__}, not a TableVectorizer")
+    return vectorizer
+
+
+def _checked_types(data: bytes) -> list[str]:
+    """The types that a skops file names beyond scikit-learn's and NumPy's; refused unless all are known."""
+    from skops.io import get_untrusted_types
+
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        size = sum(info.file_size for info in archive.infolist())
+    if size > LIMITS[PREPROCESSING]:
+        raise ValueError(f"{PREPROCESSING} unpacks to {size} bytes, more than {LIMITS[PREPROCESSING]}")
+    types = get_untrusted_types(data=data)
+    for name in types:
+        if not _is_known_type(name):
+            raise ValueError(f"{PREPROCESSING} names {name!r:.80}, which is refused")
+    return list(types)
+
+
+def _is_known_type(name: str) -> bool:
+    if name in _PLAIN_TYPES or _PLAIN_PATTERN.fullmatch(name):
+        return True
+    home = "skrub" if _SKRUB_PATTERN.fullmatch(name) else "polars" if _POLARS_PATTERN.fullmatch(name) else ""
+    if not home:
+        return False
+    module, _, attribute = name.rpartition(".")
+    # What skrub itself imports from elsewhere must not come in by its name.
+    found = getattr(importlib.import_module(module), attribute, None)
+    return str(getattr(found, "__module__", "")).split(".")[0] == home

@@ -1,0 +1,248 @@
+"""Fitted models as ONNX, for places without Python: prediction, uncertainty and calibration in one graph.
+
+What is exported is the very code that predicts, traced. Quantiles alone are computed otherwise, as
+ONNX knows no Student-t: `StudentQuantiles` fits, for each exported level, a polynomial in the degrees
+of freedom when the file is written.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.polynomial.chebyshev import Chebyshev
+from numpy.typing import NDArray
+from scipy import special
+from torch import Tensor, nn
+
+from tailwise._version import __version__
+from tailwise.distributions import NIG, Distribution, Mixture, Normal
+from tailwise.training import write_atomically
+
+if TYPE_CHECKING:
+    from tailwise.estimator import Outlook, TailRegressor
+
+Floats = NDArray[np.float64]
+
+OPSET = 18
+MIN_DF = 0.5
+"""Student-t quantiles with fewer degrees of freedom are taken at this many."""
+_DEGREE = 24
+_SMALL = 1e-7
+
+
+def export_onnx(
+    estimator: TailRegressor,
+    path: str | Path,
+    *,
+    quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+    coverage: float | None = 0.9,
+) -> Path:
+    """Write the numeric part of a fitted `TailRegressor` as one ONNX file and return its path.
+
+    The input ``x`` is float64 (N, F): ``estimator.preprocessor_.matrix(X)``. For arrays and tables of
+    numbers these are the columns as they are, NaN where missing; for tables with text, categories
+    or dates they are what skrub's vectorizer makes of them, which stays outside. An infinity counts as
+    missing.
+
+    The outputs are float64, in the units of y, scaled and conformal as those of the estimator:
+    ``mean`` and ``std`` (N,), ``quantiles`` (N, Q), ``lower`` and ``upper`` (N,) of
+    `predict_interval` at `coverage`. With several targets (N, T) and (N, T, Q). No `quantiles` or
+    a `coverage` of None leave out what they ask for, which mixtures (ensembles, noise at inference,
+    ``inference="marginal"``) need: their quantiles have no closed form. The file's metadata holds the
+    levels, the coverage and the names of the columns. A file that exists is replaced.
+    """
+    _require_onnx()
+    levels = tuple(float(q) for q in quantiles)
+    if not all(0 < q < 1 for q in levels):
+        raise ValueError(f"quantile levels must lie between 0 and 1, got {list(levels)}")
+    if coverage is not None and not 0 < coverage < 1:
+        raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
+    if estimator.preprocessor_ is None:
+        raise ValueError(
+            "export_onnx is for tables, and a backbone of your own may take anything: "
+            "export `model_` with torch.onnx and an input of yours"
+        )
+    graph = _Graph(estimator, levels, coverage).eval()
+    columns = len(graph.encoder.center)
+    example = torch.zeros(7, columns, dtype=torch.float64)
+    with torch.no_grad():
+        graph(example)  # refuses what cannot be exported, and fills caches with real tensors
+    proto = _traced(graph, example)
+    for key, value in {
+        "tailwise": __version__,
+        "method": estimator.method,
+        "quantiles": levels,
+        "coverage": coverage,
+        "columns": _columns(estimator, columns),
+    }.items():
+        entry = proto.metadata_props.add()
+        entry.key, entry.value = key, json.dumps(value)
+    path = Path(path)
+    write_atomically(path, lambda part: part.write_bytes(proto.SerializeToString()))
+    return path
+
+
+def _require_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"export_onnx needs {error.name}: pip install 'tailwise[export]'", name=error.name
+        ) from error
+
+
+def _columns(estimator: TailRegressor, count: int) -> list[str]:
+    preprocessor = estimator.preprocessor_
+    assert preprocessor is not None
+    if preprocessor.vectorizer is not None:
+        return [str(name) for name in preprocessor.vectorizer.get_feature_names_out()]
+    return preprocessor.columns or [f"x{i}" for i in range(count)]
+
+
+def _traced(graph: _Graph, example: Tensor) -> Any:
+    """The graph as an ONNX model for any number of rows."""
+    with torch.no_grad(), warnings.catch_warnings(), _quiet():
+        warnings.simplefilter("ignore")  # the exporter's own, about itself
+        program = torch.onnx.export(
+            graph,
+            (example,),
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=["x"],
+            output_names=graph.outputs,
+            dynamic_shapes={"x": {0: torch.export.Dim("rows")}},
+            verbose=False,
+        )
+    assert program is not None
+    return program.model_proto
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's notes on packages that it does not find."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+class _Graph(nn.Module):
+    """From raw numbers to calibrated predictions; a copy, so that tracing leaves the model alone."""
+
+    def __init__(self, estimator: TailRegressor, levels: tuple[float, ...], coverage: float | None) -> None:
+        super().__init__()
+        assert estimator.preprocessor_ is not None
+        self.encoder = copy.deepcopy(estimator.preprocessor_.numeric).cpu()
+        self.model = copy.deepcopy(estimator.model_).cpu()
+        self.outlooks: list[Outlook] = copy.deepcopy(estimator.outlooks_)
+        self.levels, self.coverage = levels, coverage
+        self.several = isinstance(estimator.bins_, list)
+        self.quantiles = Quantiles(levels) if levels else None
+        tail = None if coverage is None else (1 - coverage) / 2
+        self.ends = None if tail is None else Quantiles((tail, 1 - tail))
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of what it returns, in order."""
+        names = ["mean", "std"]
+        return names + ["quantiles"] * bool(self.levels) + ["lower", "upper"] * (self.coverage is not None)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """x: (N, F)"""
+        raw: Distribution = self.model(self.encoder(x))
+        each = [self._target(raw[:, t] if self.several else raw, o) for t, o in enumerate(self.outlooks)]
+        if not self.several:
+            return each[0]
+        return tuple(torch.stack(parts, dim=1) for parts in zip(*each, strict=True))
+
+    def _target(self, own: Distribution, outlook: Outlook) -> tuple[Tensor, ...]:
+        if outlook.scaling is not None:
+            own = outlook.scaling.apply(own)
+        found = [own.mean, own.std]
+        if self.quantiles is not None:
+            found.append(self.quantiles(own))
+        if self.ends is not None and self.coverage is not None:
+            if outlook.conformal is not None:
+                found += outlook.conformal.interval(own, self.coverage, finite=True)
+            else:
+                found += self.ends(own).unbind(-1)
+        return tuple(found)
+
+
+class Quantiles(nn.Module):
+    """Quantiles of predictions at fixed levels, from operations that ONNX has. (N,) -> (N, Q)"""
+
+    def __init__(self, levels: Sequence[float]) -> None:
+        super().__init__()
+        self.student = StudentQuantiles(levels)
+
+    def forward(self, distribution: Distribution) -> Tensor:
+        """Return one column per level."""
+        if isinstance(distribution, NIG):
+            d = distribution
+            scale = (d.beta / d.alpha * (1 + 1 / d.nu)).sqrt()
+            return d.gamma.unsqueeze(-1) + scale.unsqueeze(-1) * self.student(2 * d.alpha)
+        if isinstance(distribution, Normal):
+            return distribution.mean.unsqueeze(-1) + distribution.std.unsqueeze(-1) * self.student.normal
+        what = "a mixture" if isinstance(distribution, Mixture) else f"a {type(distribution).__name__}"
+        raise ValueError(
+            f"this model predicts {what}, whose quantiles cannot be exported: pass quantiles=(), and "
+            "coverage=None unless the model has conformal intervals"
+        )
+
+
+class StudentQuantiles(nn.Module):
+    """Quantiles of the standard Student-t at fixed levels, for any degrees of freedom. (N,) -> (N, Q)
+
+    log(t_q(df) / z_q), with z_q the normal quantile, is smooth in 1 / df and grows linearly at its
+    end: a polynomial of low degree in 1 / df, fitted to SciPy's values, is exact to 1e-6 from
+    `MIN_DF` degrees of freedom on, and to 1e-9 from 2 on, for levels between 0.0001 and 0.9999.
+
+    >>> StudentQuantiles([0.05, 0.5, 0.975])(torch.tensor([4.0], dtype=torch.float64)).numpy().round(4)
+    array([[-2.1318,  0.    ,  2.7764]])
+    """
+
+    normal: Tensor
+    coefficients: Tensor
+
+    def __init__(self, levels: Sequence[float]) -> None:
+        super().__init__()
+        upper = np.maximum(levels, 1 - np.asarray(levels, np.float64))  # t is odd about 1/2
+        columns = [_log_ratio_polynomial(q) if q > 0.5 else np.zeros(_DEGREE + 1) for q in upper]
+        self.register_buffer("normal", torch.from_numpy(special.ndtri(np.asarray(levels, np.float64))))
+        self.register_buffer("coefficients", torch.from_numpy(np.stack(columns, axis=1)))  # (degree + 1, Q)
+
+    def forward(self, df: Tensor) -> Tensor:
+        """df: (N,) float64 -> (N, Q)"""
+        x = (df.reciprocal() * (2 * MIN_DF) - 1).clamp(-1.0, 1.0).unsqueeze(-1)
+        first, second = torch.zeros_like(x), torch.zeros_like(x)
+        for c in self.coefficients[1:].flip(0).unbind(0):  # Clenshaw's recurrence
+            first, second = c + 2 * x * first - second, first
+        return self.normal * torch.exp(self.coefficients[0] + x * first - second)
+
+
+def _log_ratio_polynomial(q: float) -> Floats:
+    """Chebyshev coefficients of log(t_q / z_q) over 1 / df from 0 to 1 / MIN_DF, for q above 1/2."""
+    z = float(special.ndtri(q))
+
+    def log_ratio(inverse: Floats) -> Floats:
+        # Hill's expansion where SciPy would lose digits.
+        near = (z**2 + 1) / 4 * inverse
+        exact = special.stdtrit(1 / np.maximum(inverse, _SMALL), q) / z
+        return np.where(inverse < _SMALL, np.log1p(near), np.log(exact))
+
+    fitted = Chebyshev.interpolate(log_ratio, _DEGREE, domain=[0.0, 1 / MIN_DF])
+    return np.asarray(fitted.coef, np.float64)

@@ -1,0 +1,184 @@
+"""Charts of a fitted model in scikit-learn's style: ``XDisplay.from_estimator(model, X, y)``.
+
+Each display keeps what it drew: `ax_`, `figure_`, and the numbers behind the picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from numpy.typing import ArrayLike, NDArray
+
+from tailwise.distributions import Distribution
+from tailwise.labels import LabelBins
+from tailwise.metrics import Sparsification, sparsification
+from tailwise.report import plots
+from tailwise.report.evidence import LEVELS, score_model
+
+if TYPE_CHECKING:
+    from tailwise.estimator import TailRegressor
+
+
+@dataclass
+class _Display:
+    ax_: Axes | None = field(default=None, init=False, repr=False)
+
+    @property
+    def figure_(self) -> Figure | SubFigure:
+        """The figure that the chart is on."""
+        if self.ax_ is None:
+            raise AttributeError("nothing is drawn yet: call plot() first")
+        return self.ax_.figure
+
+    def _draw(self, ax: Axes | None) -> Axes:
+        raise NotImplementedError
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw on the given Axes, or on new ones."""
+        self.ax_ = self._draw(ax)
+        return self
+
+
+@dataclass
+class ErrorByLabelDisplay(_Display):
+    """Mean absolute error along the label, few-shot ranges shaded."""
+
+    curves: Mapping[str, pd.DataFrame]
+    bins: LabelBins | None = None
+    label: str = "label"
+    many: int = 100
+    few: int = 20
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: TailRegressor, X: Any, y: Any, *, ax: Axes | None = None, label: str = "label"
+    ) -> Self:
+        """Draw for a fitted model and rows it has not seen."""
+        s = score_model(estimator, X, y)
+        return cls({s.title: s.along_label()}, s.bins, label, s.many, s.few).plot(ax)
+
+    def _draw(self, ax: Axes | None) -> Axes:
+        options = {"bins": self.bins, "label": self.label, "many": self.many, "few": self.few}
+        return plots.error_by_label(self.curves, ax, **options)  # type: ignore[arg-type]
+
+
+@dataclass
+class PredictionIntervalDisplay(_Display):
+    """Predicted against true labels, with intervals and regions."""
+
+    y: NDArray[np.float64]
+    prediction: NDArray[np.float64]
+    lower: NDArray[np.float64] | None = None
+    upper: NDArray[np.float64] | None = None
+    region: NDArray[np.str_] | None = None
+    label: str = "label"
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: TailRegressor,
+        X: Any,
+        y: Any,
+        *,
+        coverage: float = 0.9,
+        ax: Axes | None = None,
+        label: str = "label",
+    ) -> Self:
+        """Draw for a fitted model and rows it has not seen."""
+        s = score_model(estimator, X, y, coverage)
+        return cls(s.y, s.mean, s.lower, s.upper, s.region, label).plot(ax)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        *,
+        interval: ArrayLike | None = None,
+        ax: Axes | None = None,
+        label: str = "label",
+    ) -> Self:
+        """Draw labels and predictions from anywhere; `interval` is (N, 2)."""
+        ends = None if interval is None else np.asarray(interval, np.float64)
+        lower, upper = (None, None) if ends is None else (ends[:, 0], ends[:, 1])
+        y, prediction = np.asarray(y_true, np.float64), np.asarray(y_pred, np.float64)
+        return cls(y, prediction, lower, upper, None, label).plot(ax)
+
+    def _draw(self, ax: Axes | None) -> Axes:
+        return plots.predicted_vs_true(
+            self.y, self.prediction, self.lower, self.upper, self.region, ax, label=self.label
+        )
+
+
+@dataclass
+class CoverageDisplay(_Display):
+    """Share of intervals that hold, by region."""
+
+    tables: Mapping[str, pd.DataFrame]
+    level: float = 0.9
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: TailRegressor, X: Any, y: Any, *, coverage: float = 0.9, ax: Axes | None = None
+    ) -> Self:
+        """Draw for a fitted model and rows it has not seen."""
+        s = score_model(estimator, X, y, coverage)
+        return cls({s.title: s.by_region()}, coverage).plot(ax)
+
+    def _draw(self, ax: Axes | None) -> Axes:
+        return plots.coverage_by_region(self.tables, ax, level=self.level)
+
+
+@dataclass
+class ReliabilityDisplay(_Display):
+    """How many intervals hold against how many should, by level."""
+
+    curves: Mapping[str, NDArray[np.float64]]
+    levels: tuple[float, ...] = LEVELS
+
+    @classmethod
+    def from_estimator(cls, estimator: TailRegressor, X: Any, y: Any, *, ax: Axes | None = None) -> Self:
+        """Draw for a fitted model and rows it has not seen."""
+        s = score_model(estimator, X, y)
+        return cls({s.title: s.reliability()}).plot(ax)
+
+    @classmethod
+    def from_predictions(
+        cls, y_true: ArrayLike, distribution: Distribution, *, name: str = "prediction", ax: Axes | None = None
+    ) -> Self:
+        """Draw for predictive distributions from anywhere."""
+        y = np.asarray(y_true, np.float64)
+        ends = [[e.double().numpy() for e in distribution.interval(level)] for level in LEVELS]
+        return cls({name: np.array([((y >= low) & (y <= high)).mean() for low, high in ends])}).plot(ax)
+
+    def _draw(self, ax: Axes | None) -> Axes:
+        return plots.reliability_diagram(self.curves, self.levels, ax)
+
+
+@dataclass
+class SparsificationDisplay(_Display):
+    """Error that remains as the least certain rows are removed."""
+
+    curves: Mapping[str, Sparsification]
+
+    @classmethod
+    def from_estimator(cls, estimator: TailRegressor, X: Any, y: Any, *, ax: Axes | None = None) -> Self:
+        """Draw for a fitted model and rows it has not seen."""
+        s = score_model(estimator, X, y)
+        return cls({s.title: s.sparsification()}).plot(ax)
+
+    @classmethod
+    def from_predictions(
+        cls, y_true: ArrayLike, distribution: Distribution, *, name: str = "prediction", ax: Axes | None = None
+    ) -> Self:
+        """Draw for predictive distributions from anywhere."""
+        return cls({name: sparsification(distribution, y_true)}).plot(ax)
+
+    def _draw(self, ax: Axes | None) -> Axes:
+        return plots.sparsification_curves(self.curves, ax)

@@ -1,0 +1,63 @@
+"""Charts inside a page: SVG that takes the page's colours, scales with it and can be read aloud."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tailwise.report.plots import INK, PAPER
+
+_STYLE = {
+    "svg.fonttype": "none",  # text stays text: small, sharp, and found by a search
+    "font.family": ["sans-serif"],
+    "font.size": 10,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "hatch.linewidth": 0.6,
+    "path.simplify": True,
+    **{
+        name: INK
+        for name in ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    },
+}
+
+
+@contextmanager
+def page_style() -> Iterator[None]:
+    """Draw charts for a page: no background, ink and paper in colours that `inline` exchanges."""
+    with rc_context(_STYLE):
+        yield
+
+
+def new_figure(width: float = 7.0, height: float = 3.2) -> Axes:
+    """Axes on a fresh figure that needs no display."""
+    return Figure(figsize=(width, height), layout="constrained").subplots()
+
+
+def inline(figure: Figure, name: str, alt: str) -> str:
+    """Return a figure as an SVG element to be put into a page; `alt` says in words what it shows."""
+    buffer = io.BytesIO()
+    with rc_context({**_STYLE, "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    text = buffer.getvalue().decode("utf-8")
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
+    # Names of parts are the same in every figure; on one page each needs its own.
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
+    text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
+    text = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', text)
+    text = text.replace(INK, "currentColor").replace(PAPER, "var(--paper)")
+    opening, rest = text.split(">", 1)
+    opening = re.sub(r'\s(width|height)="[^"]*"', "", opening)
+    spoken = escape(alt, quote=True)
+    return f'{opening} role="img" aria-label="{spoken}" class="chart">{rest}'

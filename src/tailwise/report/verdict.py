@@ -1,0 +1,221 @@
+"""The verdict in words: can the tail be trusted, what did the method gain there, and what did it cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailwise.report.evidence import Change, Scored, compared, region_names, wilson
+
+MIN_TAIL_ROWS = 10
+"""With fewer test rows than this nothing is said about a region."""
+WIDE_SHARE = 0.5
+"""Intervals wider than this share of the label range say little."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the figures show. `headline` is one sentence; `advice` says what to do."""
+
+    headline: str
+    sentences: tuple[str, ...]
+    advice: str
+    status: str  # "good", "mixed", "bad" or "unknown"
+
+    @property
+    def text(self) -> str:
+        """All of it, as one paragraph."""
+        return " ".join((self.headline, *self.sentences, self.advice)).strip()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain strings and lists, ready for JSON."""
+        return {
+            "status": self.status,
+            "headline": self.headline,
+            "sentences": list(self.sentences),
+            "advice": self.advice,
+        }
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The rarest rows of the test part that are many enough to judge by."""
+
+    rows: NDArray[np.bool_]
+    words: str  # where they are
+    name: str  # what they are called in a sentence
+
+    @property
+    def n(self) -> int:
+        """How many test rows there are."""
+        return int(self.rows.sum())
+
+
+def tail_of(scored: Scored) -> Tail | None:
+    """Few-shot rows, or if those are too few to judge by, few- and medium-shot ones together."""
+    few, medium = scored.rows("few"), scored.rows("medium")
+    if few.sum() >= MIN_TAIL_ROWS:
+        return Tail(few, f"where a label bin has fewer than {scored.few} training rows", "rare labels")
+    if (few | medium).sum() >= MIN_TAIL_ROWS:
+        words = f"where a label bin has at most {scored.many} training rows"
+        return Tail(few | medium, words, "rarer labels")
+    return None
+
+
+def judge(scored: Scored, baseline: Scored | None = None) -> Verdict:
+    """Say what the test rows show, losses as well as gains; nothing that they cannot show."""
+    tail = tail_of(scored)
+    if tail is None:
+        return _without_tail(scored, baseline)
+    headline, sound = _coverage_sentence(scored, tail)
+    sentences = [_width_sentence(scored, tail), _pull_sentence(scored, tail)]
+    advice, status = _trust_advice(sound), {"held": "good", "over": "mixed", "under": "bad"}[sound]
+    if baseline is not None:
+        gain = compared(scored.error, baseline.error, tail.rows)
+        everyone = compared(scored.error, baseline.error, scored.rows("all"))
+        many = compared(scored.error, baseline.error, ~tail.rows)
+        sentences += [_gain_sentence(scored, baseline, tail, gain), _cost_sentence(scored, baseline, everyone)]
+        choice, worth = _choice(scored, baseline, tail, gain, many)
+        advice = f"{choice} {advice}"
+        status = "mixed" if status == "good" and not worth else status
+    return Verdict(headline, tuple(s for s in sentences if s), advice.strip(), status)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}%"
+
+
+def number(value: float) -> str:
+    """A figure with three significant digits, never in powers of ten where plain ones are short.
+
+    >>> number(0.12345), number(1234.5), number(-3.0)
+    ('0.123', '1,234', '-3')
+    """
+    if value == 0 or not np.isfinite(value):
+        return "0" if value == 0 else str(value)
+    if 100 <= abs(value) < 1e9:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def _coverage_sentence(scored: Scored, tail: Tail) -> tuple[str, str]:
+    hits, n = int(scored.inside[tail.rows].sum()), tail.n
+    low, high = wilson(hits, n)
+    level = _percent(scored.coverage)
+    found = f"{_percent(hits / n)} of the {level} intervals hold {tail.words} ({hits} of {n} test rows)"
+    if high < scored.coverage:
+        return f"The tail is under-covered: {found}.", "under"
+    if low > scored.coverage:
+        return f"The tail is over-covered, its intervals are wider than they need be: {found}.", "over"
+    sure = "" if n >= 30 else f"; so few rows cannot tell {_percent(low)} from {_percent(high)}"
+    return f"The tail is covered as promised: {found}{sure}.", "held"
+
+
+def _width_sentence(scored: Scored, tail: Tail) -> str:
+    in_tail = float(scored.width[tail.rows].mean())
+    reach = float(scored.bins.edges[-1] - scored.bins.edges[0])
+    text = f"Its intervals are {number(in_tail)} wide on average"
+    if (~tail.rows).any():
+        text += f", against {number(float(scored.width[~tail.rows].mean()))} elsewhere"
+    if in_tail > WIDE_SHARE * reach:
+        text += f": {_percent(in_tail / reach)} of the whole label range, too wide to be of much use"
+    return text + "."
+
+
+def _pull_sentence(scored: Scored, tail: Tail) -> str:
+    """Rare labels are predicted as commoner ones: say by how much, if it is clear."""
+    middle = scored.bins.location
+    away = np.sign(scored.y - middle) * (scored.y - scored.mean)
+    pull = compared(away, np.zeros_like(away), tail.rows)
+    if not pull.clear or pull.difference <= 0:
+        return ""
+    return (
+        f"Predictions of {tail.name} are still pulled towards common ones, by {number(pull.difference)} on average."
+    )
+
+
+def _gain_sentence(scored: Scored, baseline: Scored, tail: Tail, gain: Change) -> str:
+    figures = f"{number(gain.ours)} against {number(gain.theirs)}"
+    if not gain.clear:
+        return (
+            f"For {tail.name} {scored.title} and {baseline.title} do not differ clearly: mean absolute error "
+            f"{figures}, a difference of {number(abs(gain.difference))} ± {number(gain.half)}."
+        )
+    word = "lower" if gain.difference < 0 else "higher"
+    return (
+        f"For {tail.name} the mean absolute error of {scored.title} is {number(abs(gain.difference))} {word} "
+        f"(± {number(gain.half)}) than that of {baseline.title}: {figures}."
+    )
+
+
+def _cost_sentence(scored: Scored, baseline: Scored, overall: Change) -> str:
+    """What happened to the plain average, and which region it comes from."""
+    change = overall.difference
+    figures = f"{number(overall.theirs)} to {number(overall.ours)}"
+    relative = f"{100 * abs(change) / overall.theirs:.1f}%" if overall.theirs > 0 else ""
+    part, region = 0.0, ""
+    for name in region_names(list(scored.region)):
+        rows = scored.rows(name)
+        share = float((scored.error - baseline.error)[rows].sum() / rows.size)
+        if share * np.sign(change) > part * np.sign(change):
+            part, region = share, name
+    if not region:
+        return f"Overall mean absolute error stays at {number(overall.ours)}."
+    local = compared(scored.error, baseline.error, scored.rows(region))
+    word = "rose" if change > 0 else "fell"
+    sure = "" if overall.clear else ", no more than chance in the test rows would explain,"
+    return (
+        f"Overall mean absolute error {word} by {number(abs(change))} ({figures}, {relative}){sure} because "
+        f"{region}-shot labels, {_percent(local.n / overall.n)} of the test rows, went from {number(local.theirs)} "
+        f"to {number(local.ours)}."
+    )
+
+
+def _choice(
+    scored: Scored, baseline: Scored, tail: Tail, gain: Change, common: Change
+) -> tuple[str, bool]:
+    """Which of the two to use, and whether ours is worth having."""
+    better, worse = gain.clear and gain.difference < 0, gain.clear and gain.difference > 0
+    costs = common.clear and common.difference > 0
+    helps = common.clear and common.difference < 0
+    ours, theirs = scored.title, baseline.title
+    if better and costs:
+        return f"Use {ours} if {tail.name} matter as much as common ones, {theirs} if only the average counts.", True
+    if better:
+        return f"Use {ours}: it is better on {tail.name} and costs nothing clear elsewhere.", True
+    if worse:
+        return f"Use {theirs}: {ours} is worse on {tail.name} here.", False
+    if costs:
+        return f"Use {theirs}: {ours} gains nothing clear on {tail.name} and loses on common ones.", False
+    if helps:
+        return f"Use {ours}: it is better on common labels and as good on {tail.name}.", True
+    return f"Either will do for point predictions: {ours} gains nothing clear over {theirs} here.", False
+
+
+def _trust_advice(sound: str) -> str:
+    return {
+        "held": "",
+        "over": "Intervals in the tail are safe but wide.",
+        "under": "Do not rely on intervals in the tail: collect more such rows, or ask for a higher coverage there.",
+    }[sound]
+
+
+def _without_tail(scored: Scored, baseline: Scored | None) -> Verdict:
+    """No rarer rows to judge by: either the labels are common everywhere, or the test part is too small."""
+    counts, regions = scored.bins.counts, scored.bins.regions(scored.many, scored.few)
+    rare = int(counts[regions != "many"].sum())
+    hits, n = int(scored.inside.sum()), int(scored.inside.size)
+    overall = f"Overall {_percent(hits / n)} of the {_percent(scored.coverage)} intervals hold ({hits} of {n})."
+    sentences = [overall]
+    if baseline is not None:
+        everyone = compared(scored.error, baseline.error, scored.rows("all"))
+        sentences.append(_cost_sentence(scored, baseline, everyone))
+    if rare == 0:
+        headline = f"There is no tail: every label bin has more than {scored.many} training rows."
+        return Verdict(headline, tuple(sentences), "Plain training will do.", "good")
+    tested = int((scored.region != "many").sum())
+    headline = f"The tail cannot be judged: only {tested} test rows have rare labels."
+    return Verdict(headline, tuple(sentences), "Give more rows with --test, or a larger --test-share.", "unknown")
