@@ -994,7 +994,7 @@ def test_elsewhere_there_are_log_lines(
         monkeypatch.delenv(name, raising=False)
     with caplog.at_level(logging.INFO, logger="tailwise"):
         result = fit(point(), (X, Y), VALID, settings(), progress=False if how == "turned off" else None)
-    lines = [record.getMessage() for record in caplog.records if record.name == "tailwise.training"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "tailwise.progress"]
     assert len(lines) == 3
     first = result.history[0]
     assert lines[0] == (

@@ -39,7 +39,8 @@ from tailwise.method import Method
 from tailwise.methods import build_model
 from tailwise.model import Trainable
 from tailwise.preprocessing import NumericEncoder, TablePreprocessor
-from tailwise.training import FitResult, write_atomically
+from tailwise.files import write_atomically
+from tailwise.training import FitResult
 
 if TYPE_CHECKING:
     from tailwise.estimator import TailRegressor
@@ -380,7 +381,7 @@ def _rebuild(
     if backbone is not None:
         params["backbone"] = backbone
     estimator = into(**params)
-    fitted = {
+    fitted: dict[str, Any] = {
         "bins_": bins,
         "n_targets_": len(all_bins),
         "preprocessor_": preprocessor,
@@ -475,7 +476,7 @@ def _preprocessor(
 def _vectorizer_to_bytes(vectorizer: Any) -> bytes:
     from skops.io import dumps
 
-    data = dumps(vectorizer, compression=zipfile.ZIP_DEFLATED)
+    data: bytes = dumps(vectorizer, compression=zipfile.ZIP_DEFLATED)
     _checked_types(data)
     return data
 

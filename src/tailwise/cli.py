@@ -1,16 +1,73 @@
-"""The `tailwise` command. Heavy imports wait until a command runs, so that --help is instant."""
+"""The `tailwise` command. Heavy imports wait until a command runs, so that --help is instant.
+
+Exit codes: 0 fine, 1 something the user can mend, 2 wrong usage, 130 stopped by Ctrl-C. Every output is
+written beside its place and moved there when it is whole, and nothing is overwritten without --force.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tailwise._version import __version__
+from tailwise.choices import nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tailwise.estimator import TailRegressor
+    from tailwise.report.evidence import Scored
+    from tailwise.report.verdict import Verdict
+
+DEBUG = "TAILWISE_DEBUG"
+"""Environment variable that shows where an error came from, for those who look for its cause."""
+STOPPED = 130
+CHECKPOINT = ".checkpoint"
+
+
+class _Commands(TyperGroup):
+    """The one place where errors become a line for the user and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("stopped", err=True)
+            raise typer.Exit(STOPPED) from None
+        except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except Exception as error:
+            if hasattr(error, "exit_code") or isinstance(error, typer.Abort) or os.environ.get(DEBUG):
+                raise
+            typer.echo(f"error: {_in_words(error)}", err=True)
+            raise typer.Exit(1) from None
+
+
+def _in_words(error: Exception) -> str:
+    """What went wrong and what to do, from an exception."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, OSError) and error.strerror:
+        where = f" {error.filename}" if error.filename else ""
+        return f"cannot use{where}: {error.strerror}"
+    if isinstance(error, MemoryError):
+        return "not enough memory: give fewer rows, or columns with fewer different texts"
+    if "PytorchStreamWriter" in text or "inline_container" in text:
+        return "a file could not be written: is the disk full?"
+    if isinstance(error, (ValueError, OSError, RuntimeError, ImportError)):
+        return text
+    return f"unexpected {type(error).__name__}: {text} (set {DEBUG}=1 to see where, and please report it)"
+
 
 app = typer.Typer(
     name="tailwise",
+    cls=_Commands,
     help="Regression where the interesting labels are rare.",
     no_args_is_help=True,
     add_completion=False,
@@ -18,10 +75,64 @@ app = typer.Typer(
 )
 
 
+# -- options that commands share ------------------------------------------------------------------
+
+
 def _version(show: bool) -> None:
     if show:
         typer.echo(f"tailwise {__version__}")
         raise typer.Exit
+
+
+def _configured(ctx: typer.Context, path: Path | None) -> Path | None:
+    """Take defaults for the command's options from a TOML file; flags given on the line win."""
+    if path is None or ctx.resilient_parsing:
+        return path
+    import tomllib
+
+    try:
+        with path.open("rb") as file:
+            values = tomllib.load(file)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not valid TOML: {error}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not text in UTF-8") from None
+    known = {p.name for p in ctx.command.params if p.name not in (None, "config", "help")}
+    defaults: dict[str, Any] = {}
+    for key, value in values.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            raise ValueError(f"{path}: unknown key {key!r}{nearest(name, (k for k in known if k))}")
+        if isinstance(value, Mapping):
+            value = [f"{k}={v}" for k, v in value.items()]
+        elif isinstance(value, list) and name != "option":
+            value = ",".join(map(str, value))
+        defaults[name] = value
+    ctx.default_map = {**(ctx.default_map or {}), **defaults}
+    return path
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", is_eager=True, callback=_configured, help="TOML file with values for these options."
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results and errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exist.")]
+Table = Annotated[
+    str,
+    typer.Argument(metavar="FILE", help="CSV (any delimiter, gzip or not) or Parquet; - is standard input."),
+]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="File that `tailwise fit` wrote.")]
+Target = Annotated[str, typer.Option("--target", "-t", help="Column to predict.")]
+Drop = Annotated[str, typer.Option("--drop", help="Columns to leave out, with commas between.")]
+Report = Annotated[Path | None, typer.Option("--report", help="HTML page to write.")]
+Coverage = Annotated[
+    float, typer.Option(min=0.01, max=0.999, help="Share of labels that intervals should hold.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same numbers.")]
 
 
 @app.callback()
@@ -31,6 +142,71 @@ def _root(
     ] = False,
 ) -> None:
     pass
+
+
+def _note(text: str, quiet: bool = False) -> None:
+    """Say something that is not a result."""
+    if not quiet:
+        typer.echo(text, err=True)
+
+
+def _print_json(data: Any) -> None:
+    import json
+
+    typer.echo(json.dumps(_plain(data), indent=2, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    """Numbers, strings, lists and mappings; what is not a finite number becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return None
+    return str(value) if isinstance(value, Path) else value
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _read(source: str, quiet: bool) -> pd.DataFrame:
+    from tailwise.table_files import read_table
+
+    table = read_table(source)
+    unnamed = table.attrs.pop("unnamed", 0)
+    if unnamed:
+        _note(f"note: {unnamed} column{'s' if unnamed > 1 else ''} without a name left out", quiet)
+    return table
+
+
+def _read_labelled(source: str, target: str, drop: str, quiet: bool) -> tuple[pd.DataFrame, pd.Series[float]]:
+    from tailwise.table_files import split_target
+
+    inputs, labels, missing = split_target(_read(source, quiet), target, source, _names(drop))
+    if missing:
+        _note(f"note: {missing} rows of {source} without a value in {target!r} left out", quiet)
+    return inputs, labels
+
+
+def _show_progress(quiet: bool) -> None:
+    """Plain lines for a log; on a terminal the training shows a bar instead."""
+    import logging
+
+    logger = logging.getLogger("tailwise")
+    logger.handlers.clear()
+    if not quiet:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+
+# -- commands ------------------------------------------------------------------------------------
 
 
 @app.command()
@@ -52,7 +228,7 @@ def demo(
     from tailwise.methods import get_method
 
     if out.exists() and not out.is_dir():
-        _fail(f"{out} is a file; name a folder with --out")
+        raise ValueError(f"{out} is a file; name a folder with --out")
     console = Console()
     names = ", ".join(get_method(name).title for name in demonstration.METHODS)
     console.print(f"Training {names} on abalone, {seeds} seed(s) each ...")
@@ -71,18 +247,647 @@ def demo(
     try:
         written = demonstration.write_outputs(result, out)
     except OSError as error:
-        _fail(f"cannot write to {out}: {error.strerror or error}; name another folder with --out")
+        raise ValueError(
+            f"cannot write to {out}: {error.strerror or error}; name another folder with --out"
+        ) from None
     for path in written:
         console.print(f"wrote {path}", highlight=False)
 
 
 @app.command()
-def methods() -> None:
+def diagnose(
+    data: Table,
+    target: Target,
+    plot: Annotated[
+        Path | None, typer.Option(help="Picture of the labels to write (.png, .svg, .pdf).")
+    ] = None,
+    many: Annotated[int, typer.Option(min=1, help="A bin with more labels is many-shot.")] = 100,
+    few: Annotated[int, typer.Option(min=1, help="A bin with fewer labels is few-shot.")] = 20,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Say how imbalanced a column is and what to do about it, which may be nothing."""
+    from tailwise.diagnosis import diagnose as examine
+    from tailwise.table_files import check_output, split_target
+
+    if plot is not None:
+        check_output(plot, force=force, inputs=[data])
+    table = _read(data, quiet)
+    if table.shape[1] == 1:  # a file of labels alone can be diagnosed too
+        table = table.assign(**{" row": 0})
+    _, labels, missing = split_target(table, target, data)
+    if missing:
+        _note(f"note: {missing} rows without a value in {target!r} left out", quiet)
+    found = examine(labels.to_numpy(), many=many, few=few)
+    if plot is not None:
+        _save_picture(found.plot(label=target).figure, plot)
+        _note(f"wrote {plot}", quiet)
+    if as_json:
+        _print_json(found.to_dict())
+    else:
+        typer.echo(found.summary())
+
+
+def _save_picture(figure: Any, path: Path) -> None:
+    from tailwise.training import write_atomically
+
+    kind = path.suffix.lstrip(".").lower() or "png"
+    if kind not in figure.canvas.get_supported_filetypes():
+        raise ValueError(f"cannot draw {path}: use .png, .svg or .pdf")
+    write_atomically(path, lambda part: figure.savefig(part, format=kind, dpi=150))
+
+
+@app.command()
+def fit(
+    data: Table,
+    target: Target,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Model file to write.")],
+    method: Annotated[str, typer.Option(help="See `tailwise methods`.")] = "vir",
+    report: Report = None,
+    valid: Annotated[
+        str | None, typer.Option(help="Table to stop and calibrate by, in place of a part of FILE.")
+    ] = None,
+    test: Annotated[str | None, typer.Option(help="Table to measure on, in place of a part of FILE.")] = None,
+    test_share: Annotated[
+        float, typer.Option(min=0.0, max=0.9, help="Share of FILE kept aside to measure on; 0 trains on all.")
+    ] = 0.2,
+    drop: Drop = "",
+    baseline: Annotated[
+        bool, typer.Option(help="Train plain regression too, for the report to compare with.")
+    ] = True,
+    coverage: Coverage = 0.9,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Epochs at most; by the data unless given.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Rows at a time; by the data unless given.")
+    ] = None,
+    lr: Annotated[float, typer.Option(min=1e-12, help="Learning rate.")] = 1e-3,
+    bins: Annotated[
+        int | None, typer.Option(min=1, help="Number of label bins; by the labels unless given.")
+    ] = None,
+    backbone: Annotated[str, typer.Option(help="Network for tables.")] = "auto",
+    option: Annotated[
+        list[str] | None, typer.Option(help="Part of the method to change, such as regularizer=0.01.")
+    ] = None,
+    seed: Seed = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Train a model on a table, measure it on rows kept aside, and write it to one file.
+
+    Stopped with Ctrl-C, the same command goes on where it was.
+    """
+    import time
+
+    from tailwise.methods import get_method
+    from tailwise.report.evidence import score_model
+    from tailwise.report.verdict import judge
+    from tailwise.table_files import check_output
+
+    began = time.perf_counter()
+    sources = [data, *(s for s in (valid, test) if s is not None)]
+    if sources.count("-") > 1:
+        raise ValueError("only one of FILE, --valid and --test can be - (standard input)")
+    for path in (out, report):
+        if path is not None:
+            check_output(path, force=force, inputs=sources)
+    if report is not None and report == out:
+        raise ValueError("--out and --report name the same file")
+    get_method(method)
+    inputs, labels = _read_labelled(data, target, drop, quiet)
+    held = None if valid is None else _same_columns(_read_labelled(valid, target, drop, quiet), inputs, valid)
+    measured = (
+        None if test is None else _same_columns(_read_labelled(test, target, drop, quiet), inputs, test)
+    )
+    if measured is None:
+        (inputs, labels), measured = _kept_aside(inputs, labels, test_share, seed, quiet)
+    settings = {
+        "method": method,
+        "method_options": _method_options(option or []),
+        "backbone": backbone,
+        "bins": bins,
+        "epochs": epochs or "auto",
+        "batch_size": batch_size or "auto",
+        "lr": lr,
+        "device": device,
+        "random_state": seed,
+        "verbose": int(not quiet),
+    }
+    model = _trained(settings, inputs, labels, held, out, "", quiet)
+    plain = None
+    if report is not None and baseline and method != "vanilla" and measured is not None:
+        _note("training vanilla by the same recipe, to compare with", quiet)
+        plain = _trained({**settings, "method": "vanilla", "method_options": None}, inputs, labels, held, out,
+                         ".vanilla", quiet)  # fmt: skip
+    scored = None if measured is None else score_model(model, *measured, coverage)
+    beside = None if measured is None or plain is None else score_model(plain, *measured, coverage)
+    verdict = None if scored is None else judge(scored, beside)
+    if report is not None and scored is None:
+        raise ValueError(
+            "no row is left to measure on, so there is nothing to report: raise --test-share or give --test"
+        )
+    model.save(out, overwrite=force)
+    if report is not None and scored is not None:
+        where = f"rows of {test}" if test else "kept aside at random, the same share of every label bin"
+        seconds = time.perf_counter() - began
+        _write_model_page(report, model, scored, beside, target, data, where, _command_line(), seconds)
+    for suffix in ("", ".vanilla"):
+        _checkpoint(out, suffix).unlink(missing_ok=True)
+    _tell(scored, beside, verdict, {"model": out, "report": report, "seconds": time.perf_counter() - began},
+          as_json, quiet)  # fmt: skip
+
+
+def _same_columns(
+    labelled: tuple[pd.DataFrame, pd.Series[float]], inputs: pd.DataFrame, name: str
+) -> tuple[pd.DataFrame, pd.Series[float]]:
+    from tailwise.table_files import check_column
+
+    for column in inputs.columns:
+        check_column(labelled[0], column, name)
+    return labelled[0][list(inputs.columns)], labelled[1]
+
+
+Labelled = tuple["pd.DataFrame", "pd.Series[float]"]
+
+
+def _kept_aside(
+    inputs: pd.DataFrame, labels: pd.Series[float], share: float, seed: int, quiet: bool
+) -> tuple[Labelled, Labelled | None]:
+    """Rows to train on, and rows to measure on: the same share of every label bin."""
+    import numpy as np
+
+    from tailwise.data import label_holdout
+
+    rows = label_holdout(labels.to_numpy(), share=share, seed=seed) if share > 0 else np.zeros(0, np.int64)
+    if len(rows) == 0:
+        if share > 0:
+            _note("note: too few rows to keep any aside; nothing is measured", quiet)
+        return (inputs, labels), None
+    rest = np.setdiff1d(np.arange(len(labels)), rows)
+
+    def taken(which: Any) -> Labelled:
+        return inputs.iloc[which].reset_index(drop=True), labels.iloc[which].reset_index(drop=True)
+
+    return taken(rest), taken(rows)
+
+
+def _method_options(pairs: Sequence[str]) -> dict[str, Any] | None:
+    """``["regularizer=0.01", "weights.power=1"]`` as nested options with numbers as numbers."""
+    import json
+
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.strip():
+            raise ValueError(f"--option takes NAME=VALUE, such as regularizer=0.01, not {pair!r}")
+        try:
+            value = json.loads(text.lower() if text in ("True", "False", "None") else text)
+        except ValueError:
+            value = None if text == "none" else text
+        part, dot, inner = key.strip().partition(".")
+        if dot:
+            options.setdefault(part, {})[inner] = value
+        else:
+            options[part] = value
+    return options or None
+
+
+def _checkpoint(out: Path, suffix: str) -> Path:
+    return out.with_name(out.name + suffix + CHECKPOINT)
+
+
+def _trained(
+    settings: Mapping[str, Any],
+    inputs: pd.DataFrame,
+    labels: pd.Series[float],
+    held: Labelled | None,
+    out: Path,
+    suffix: str,
+    quiet: bool,
+) -> TailRegressor:
+    from tailwise.estimator import TailRegressor
+
+    checkpoint = _checkpoint(out, suffix)
+    if checkpoint.exists():
+        _note(f"going on from {checkpoint}", quiet)
+    _show_progress(quiet)
+    try:
+        return TailRegressor(**settings).fit(inputs, labels.to_numpy(), eval_set=held, checkpoint=checkpoint)
+    except KeyboardInterrupt:
+        kept = f"; the same command goes on from {checkpoint}" if checkpoint.exists() else ""
+        typer.echo(f"stopped: no model was written{kept}", err=True)
+        raise typer.Exit(STOPPED) from None
+
+
+def _command_line() -> str:
+    """What was typed, so that it can be typed again."""
+    import shlex
+
+    arguments = sys.argv[1:]
+    return shlex.join(["tailwise", *arguments]) if arguments else "tailwise"
+
+
+def _write_model_page(
+    path: Path,
+    model: TailRegressor,
+    scored: Scored,
+    baseline: Scored | None,
+    target: str,
+    source: str,
+    where: str,
+    command: str,
+    seconds: float = 0.0,
+) -> None:
+    from tailwise.methods import get_method
+    from tailwise.report.page import Facts, model_page
+    from tailwise.training import write_atomically
+
+    facts = Facts(
+        target=target,
+        source="standard input" if source == "-" else Path(source).name,
+        method=model.method,
+        train_rows=int(scored.bins.counts.sum()),
+        features=int(model.n_features_in_),
+        command=command,
+        parts=get_method(model.method).parts.with_options(**(model.method_options or {})),
+        intervals=model.explain_intervals(scored.coverage),
+        test_source=where,
+        epochs=len(model.history_.history),
+        best_epoch=model.history_.best_epoch,
+        seconds=seconds,
+        seed=model.random_state if isinstance(model.random_state, int) else None,
+        settings={
+            name: getattr(model, name) for name in ("backbone", "epochs", "batch_size", "lr", "monitor")
+        },
+    )
+    page = model_page(scored, facts, baseline)
+    write_atomically(path, lambda part: part.write_text(page, encoding="utf-8"))
+
+
+def _tell(
+    scored: Scored | None,
+    baseline: Scored | None,
+    verdict: Verdict | None,
+    facts: Mapping[str, Any],
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print figures by region and the verdict."""
+    if as_json:
+        both = {"regions": scored, "baseline": baseline}
+        regions = {k: v.by_region().to_dict(orient="index") for k, v in both.items() if v is not None}
+        said = None if verdict is None else verdict.to_dict()
+        _print_json({**facts, "verdict": said, **regions})
+        return
+    if scored is not None and verdict is not None:
+        _print_regions([scored] if baseline is None else [scored, baseline])
+        typer.echo(verdict.text)
+    for name in ("model", "report"):
+        if facts.get(name) is not None:
+            _note(f"wrote {facts[name]}", quiet)
+
+
+def _print_regions(models: Sequence[Scored]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tailwise.report.verdict import number
+
+    level = f"{models[0].coverage:.0%}"
+    table = Table("method", "region", "rows", "MAE", "RMSE", "NLL", f"{level} coverage", "width", box=None)
+    for scored in models:
+        for place, (region, row) in enumerate(scored.by_region().iterrows()):
+            if row["n"] == 0:
+                continue
+            figures = [number(row["mae"]), number(row["rmse"]), number(row["nll"])]
+            shown = [f"{row['n']:.0f}", *figures, f"{row['coverage']:.1%}", number(row["width"])]
+            table.add_row(scored.title if place == 0 else "", str(region), *shown)
+    Console(width=None if sys.stdout.isatty() else 100).print(table)
+
+
+def _load(path: Path) -> TailRegressor:
+    from tailwise.estimator import TailRegressor
+
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: name the file that `tailwise fit` wrote")
+    if not path.exists():
+        raise ValueError(f"{path} does not exist: name the file that `tailwise fit` wrote")
+    return TailRegressor.load(path)
+
+
+def _inputs_of(model: TailRegressor, table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The columns that the model was trained on, in its order."""
+    from tailwise.table_files import check_column
+
+    needed = [str(column) for column in getattr(model, "feature_names_in_", [])]
+    for column in needed:
+        try:
+            check_column(table, column, name)
+        except ValueError as error:
+            raise ValueError(f"{error} The model was trained with it.".replace("?.", "?")) from None
+    return table[needed] if needed else table
+
+
+@app.command()
+def predict(
+    model: Model,
+    data: Table,
+    out: Annotated[
+        str, typer.Option("--out", "-o", help="CSV (.csv, .csv.gz), .tsv or .parquet; - is standard output.")
+    ],
+    coverage: Coverage = 0.9,
+    keep: Annotated[
+        str, typer.Option(help="Columns of FILE to copy beside the predictions, such as an id.")
+    ] = "",
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Predict every row of a table: label, standard deviation, interval, and how common such labels are."""
+    import pandas as pd
+
+    from tailwise.table_files import check_column, check_output, write_table
+
+    check_output(out, force=force, inputs=[model, data])
+    fitted = _load(model)
+    table = _read(data, quiet)
+    for column in _names(keep):
+        check_column(table, column, data)
+    frame = fitted.predict_frame(_inputs_of(fitted, table, data), coverage)
+    frame = pd.concat([table[_names(keep)], frame.set_axis(table.index)], axis=1)
+    if frame.columns.duplicated().any():
+        clash = str(frame.columns[frame.columns.duplicated()][0])
+        raise ValueError(f"a column kept is named {clash!r} like one of the predictions: rename it")
+    write_table(frame, out)
+    if as_json and out != "-":
+        _print_json({"rows": len(frame), "out": out, "regions": frame["region"].value_counts().to_dict()})
+    elif out != "-":
+        _note(f"wrote {len(frame)} predictions to {out}", quiet)
+
+
+def _target_of(model: TailRegressor, table: pd.DataFrame, target: str | None, name: str) -> str:
+    """The target's column: as given, as the model knows it, or the only column it was not trained on."""
+    known = target or getattr(model, "target_name_", None)
+    if known:
+        return str(known)
+    inputs = {str(column) for column in getattr(model, "feature_names_in_", [])}
+    others = [str(column) for column in table.columns if str(column) not in inputs]
+    if len(others) == 1:
+        return others[0]
+    what = f"columns {', '.join(others[:6])} could be it" if others else "it has only the model's inputs"
+    raise ValueError(f"which column of {name} is the target? {what}: name it with --target")
+
+
+@app.command()
+def evaluate(
+    model: Model,
+    data: Table,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", "-t", help="Column of true labels; found if it is the only other one."),
+    ] = None,
+    report: Report = None,
+    against: Annotated[Path | None, typer.Option(help="Another model to compare with, row by row.")] = None,
+    coverage: Coverage = 0.9,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Measure a model on a table with labels that it has not seen: by region, with a verdict in words."""
+    from dataclasses import replace
+
+    from tailwise.report.evidence import score_model
+    from tailwise.report.verdict import judge
+    from tailwise.table_files import check_output, split_target
+
+    if report is not None:
+        check_output(report, force=force, inputs=[model, data, *([against] if against else [])])
+    fitted = _load(model)
+    table = _read(data, quiet)
+    column = _target_of(fitted, table, target, data)
+    inputs, labels, missing = split_target(table, column, data)
+    if missing:
+        _note(f"note: {missing} rows without a value in {column!r} left out", quiet)
+    scored = score_model(fitted, _inputs_of(fitted, inputs, data), labels, coverage)
+    other = None
+    if against is not None:
+        second = _load(against)
+        other = score_model(second, _inputs_of(second, inputs, data), labels, coverage)
+        if other.title == scored.title:
+            other = replace(other, title=f"{other.title} ({against.name})")
+    verdict = judge(scored, other)
+    if report is not None:
+        where = f"rows of {data}"
+        _write_model_page(report, fitted, scored, other, column, data, where, _command_line())
+    _tell(scored, other, verdict, {"model": None, "report": report, "target": column}, as_json, quiet)
+
+
+@app.command()
+def compare(
+    data: Table,
+    target: Target,
+    methods: Annotated[
+        str, typer.Option(help="Names with commas between; see `tailwise methods`.")
+    ] = "vanilla,lds,vir",
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to train each method with.")] = 3,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Results file to write, one JSON line per run.")
+    ] = None,
+    report: Report = None,
+    drop: Drop = "",
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs at most.")] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Train several methods by one recipe with several seeds and rank them, with error bars."""
+    from dataclasses import replace
+
+    from tailwise.benchmark.comparison import Results
+    from tailwise.benchmark.contenders import Recipe, choose_contenders
+    from tailwise.report.page import comparison_verdict
+    from tailwise.table_files import check_output
+    from tailwise.training import write_atomically
+
+    for path in (out, report):
+        if path is not None:
+            check_output(path, force=force, inputs=[data])
+    if not _names(methods):
+        raise ValueError("--methods names no method; see `tailwise methods`")
+    contenders = choose_contenders(",".join(_names(methods)))
+    inputs, labels = _read_labelled(data, target, drop, quiet)
+    recipe = Recipe(trials=1)
+    if epochs is not None:
+        recipe = replace(recipe, train=replace(recipe.train, epochs=epochs))
+    name = "data" if data == "-" else Path(data).name.split(".")[0]
+    kept = None if out is None else _checkpoint(out, "")
+    records = _runs(
+        inputs.assign(**{target: labels}), name, target, contenders, range(seeds), recipe, kept, quiet
+    )
+    results = Results(records)
+    if out is not None:
+        import json
+
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        write_atomically(out, lambda part: part.write_text(lines, encoding="utf-8"))
+    if report is not None:
+        _write_comparison(report, results, f"{target}: {len(contenders)} methods on {name}")
+    if kept is not None:
+        kept.unlink(missing_ok=True)
+    if as_json:
+        _print_json({"verdict": comparison_verdict(results), "runs": records})
+    else:
+        _print_comparison(results)
+    for path in (out, report):
+        if path is not None:
+            _note(f"wrote {path}", quiet)
+
+
+def _runs(
+    table: pd.DataFrame,
+    name: str,
+    target: str,
+    contenders: Sequence[Any],
+    seeds: Sequence[int],
+    recipe: Any,
+    kept: Path | None,
+    quiet: bool,
+) -> list[dict[str, Any]]:
+    """Every contender with every seed; what a stopped command finished is in `kept` and not done again."""
+    from tailwise.benchmark.runs import ResultsFile, finished_runs, run_one
+    from tailwise.benchmark.suites import Source, make_problem
+
+    file = None if kept is None else ResultsFile(kept)
+    done = {} if file is None else finished_runs(file.records)
+    source = Source(name, target, lambda: table)
+    records = []
+    try:
+        for seed in seeds:
+            problem = make_problem(source, seed, max_rows=len(table))
+            if len(problem.y_valid) == 0 or len(problem.y_test) == 0:
+                raise ValueError(
+                    f"{len(table)} rows are too few to compare methods on: no label bin has three rows"
+                )
+            for contender in contenders:
+                record = done.get((name, contender.name, seed))
+                if (
+                    record is None
+                    or record["digest"] != problem.digest
+                    or record["recipe"] != recipe.describe()
+                ):
+                    record = run_one(contender, problem, recipe, {})
+                    if file is not None:
+                        file.append(record)
+                records.append(record)
+                error = record["metrics"]["raw"]["all"]["mae"]
+                _note(
+                    f"{contender.title}, seed {seed}: MAE {error:.4g}, {record['seconds']['all']:.1f} s",
+                    quiet,
+                )
+    except KeyboardInterrupt:
+        kept_words = f"; the same command goes on from {kept}" if kept is not None and kept.exists() else ""
+        typer.echo(f"stopped: {len(records)} runs were done{kept_words}", err=True)
+        raise typer.Exit(STOPPED) from None
+    return records
+
+
+def _write_comparison(path: Path, results: Any, title: str) -> None:
+    from tailwise.report.page import comparison_page
+    from tailwise.training import write_atomically
+
+    page = comparison_page(results, title=title, command=_command_line())
+    write_atomically(path, lambda part: part.write_text(page, encoding="utf-8"))
+
+
+def _print_comparison(results: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tailwise.benchmark.comparison import Figure
+    from tailwise.report.page import COLUMNS, comparison_verdict
+    from tailwise.report.verdict import number
+
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    for data in results.data:
+        table = Table("method", *(Figure(m, r).name for m, r in COLUMNS), box=None, title=data)
+        for method in results.methods:
+            cells = []
+            for metric, region in COLUMNS:
+                mean, std = results.mean_std(Figure(metric, region, calibrated=True), data, method)
+                cells.append("–" if mean != mean else number(mean) + ("" if std != std else f" ± {std:.2g}"))
+            table.add_row(results.titles[method], *cells)
+        console.print(table)
+    for line in comparison_verdict(results):
+        typer.echo(line)
+
+
+@app.command()
+def report(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="Results file of `compare` or `bench`.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="HTML page; beside RESULTS unless given.")
+    ] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write the page that ranks the methods of a results file, with error bars."""
+    from tailwise.benchmark.comparison import Results
+    from tailwise.benchmark.runs import read_results
+    from tailwise.table_files import check_output
+
+    page = out or results.with_suffix(".html")
+    check_output(page, force=force, inputs=[results])
+    if results.is_dir():
+        raise ValueError(f"{results} is a folder: name the results file in it")
+    try:
+        read = Results(read_results(results))
+        _write_comparison(page, read, f"{len(read.methods)} methods on {', '.join(read.data)}")
+    except (KeyError, TypeError, UnicodeDecodeError, AttributeError) as error:
+        raise ValueError(
+            f"{results} is not a results file of `tailwise compare` or `tailwise bench` ({error} is wrong or missing)"
+        ) from None
+    _note(f"wrote {page}", quiet)
+
+
+@app.command()
+def export(
+    model: Model,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="ONNX file; beside MODEL unless given.")
+    ] = None,
+    coverage: Coverage = 0.9,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a model as ONNX: mean, std, quantiles and interval, with the calibration inside."""
+    from tailwise.table_files import check_output
+
+    path = out or model.with_suffix(".onnx")
+    check_output(path, force=force, inputs=[model])
+    _load(model).export_onnx(path, coverage=coverage)
+    _note(f"wrote {path}", quiet)
+
+
+@app.command()
+def methods(as_json: Json = False) -> None:
     """List every method with what it does and where it comes from."""
     from rich.console import Console
 
     from tailwise.methods import available_methods, get_method
 
+    if as_json:
+        shown = ("name", "title", "uncertainty", "about")
+        _print_json([{key: getattr(get_method(n), key) for key in shown} for n in available_methods()])
+        return
     console = Console()
     for name in available_methods():
         method = get_method(name)
@@ -90,9 +895,14 @@ def methods() -> None:
         console.print(f"  {method.about}", highlight=False)
 
 
-def _fail(message: str) -> None:
-    typer.echo(f"error: {message}", err=True)
-    raise typer.Exit(1)
+@app.command(
+    add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def bench(ctx: typer.Context) -> None:
+    """Compare methods on many data sets; `tailwise bench --help` lists its own commands."""
+    from tailwise.benchmark.__main__ import main as run_benchmark
+
+    raise typer.Exit(run_benchmark(list(ctx.args)))
 
 
 def main() -> None:

@@ -438,8 +438,8 @@ def _merge(distributions: Sequence[Distribution], join: Callable[[list[Tensor]],
     parametric = [d for d in distributions if isinstance(d, _Parametric)]
     if len(kinds) > 1 or len(parametric) < len(distributions):
         raise TypeError(f"distributions of one parametric type are needed, got {', '.join(sorted(kinds))}")
-    shapes = sorted({tuple(d.shape) for d in parametric})
-    if join is torch.stack and len(shapes) > 1:
+    if join is torch.stack and any(d.shape != parametric[0].shape for d in parametric):
+        shapes = sorted({tuple(d.shape) for d in parametric})
         raise ValueError(f"distributions of one shape are needed, got shapes {shapes}")
     columns = zip(*(d.parameters for d in parametric), strict=True)
     return type(parametric[0])(*(join(list(column)) for column in columns))

@@ -313,7 +313,7 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
     def _build(self, x: Any) -> Trainable:
         if isinstance(self.backbone, str):
             name = DEFAULT_BACKBONE if self.backbone == "auto" else self.backbone
-            network = make_backbone(name, x.shape[1], rows=x)
+            network: nn.Module = make_backbone(name, x.shape[1], rows=x)
         else:
             made = self.backbone if isinstance(self.backbone, nn.Module) else self.backbone()
             # A module given as a parameter is never trained itself: fitting twice starts alike.

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from tailwise._version import __version__
 from tailwise.distributions import NIG, Distribution, Mixture, Normal
-from tailwise.training import write_atomically
+from tailwise.files import write_atomically
 
 if TYPE_CHECKING:
     from tailwise.estimator import Outlook, TailRegressor
@@ -119,12 +119,24 @@ def _traced(graph: _Graph, example: Tensor) -> Any:
             dynamo=True,
             opset_version=OPSET,
             input_names=["x"],
-            output_names=graph.outputs,
             dynamic_shapes={"x": {0: torch.export.Dim("rows")}},
             verbose=False,
         )
     assert program is not None
-    return program.model_proto
+    proto = program.model_proto
+    _rename_outputs(proto.graph, graph.outputs)
+    return proto
+
+
+def _rename_outputs(graph: Any, names: Sequence[str]) -> None:
+    """Name the outputs; a value inside that has the name of one, as the exporter lets happen, makes room."""
+    renamed = dict(zip((value.name for value in graph.output), names, strict=True))
+    renamed |= {name: f"{name}_inside" for name in names if name not in renamed}
+    for node in graph.node:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        node.output[:] = [renamed.get(name, name) for name in node.output]
+    for value in (*graph.initializer, *graph.value_info, *graph.output):
+        value.name = renamed.get(value.name, value.name)
 
 
 @contextmanager
@@ -151,8 +163,9 @@ class _Graph(nn.Module):
         self.levels, self.coverage = levels, coverage
         self.several = isinstance(estimator.bins_, list)
         self.quantiles = Quantiles(levels) if levels else None
-        tail = None if coverage is None else (1 - coverage) / 2
-        self.ends = None if tail is None else Quantiles((tail, 1 - tail))
+        self.ends = None
+        if coverage is not None and any(outlook.conformal is None for outlook in self.outlooks):
+            self.ends = Quantiles(((1 - coverage) / 2, (1 + coverage) / 2))
 
     @property
     def outputs(self) -> list[str]:
@@ -174,11 +187,10 @@ class _Graph(nn.Module):
         found = [own.mean, own.std]
         if self.quantiles is not None:
             found.append(self.quantiles(own))
-        if self.ends is not None and self.coverage is not None:
-            if outlook.conformal is not None:
-                found += outlook.conformal.interval(own, self.coverage, finite=True)
-            else:
-                found += self.ends(own).unbind(-1)
+        if outlook.conformal is not None and self.coverage is not None:
+            found += outlook.conformal.interval(own, self.coverage, finite=True)
+        elif self.ends is not None:
+            found += self.ends(own).unbind(-1)
         return tuple(found)
 
 
@@ -194,7 +206,8 @@ class Quantiles(nn.Module):
         if isinstance(distribution, NIG):
             d = distribution
             scale = (d.beta / d.alpha * (1 + 1 / d.nu)).sqrt()
-            return d.gamma.unsqueeze(-1) + scale.unsqueeze(-1) * self.student(2 * d.alpha)
+            standardized: Tensor = self.student(2 * d.alpha)
+            return d.gamma.unsqueeze(-1) + scale.unsqueeze(-1) * standardized
         if isinstance(distribution, Normal):
             return distribution.mean.unsqueeze(-1) + distribution.std.unsqueeze(-1) * self.student.normal
         what = "a mixture" if isinstance(distribution, Mixture) else f"a {type(distribution).__name__}"

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from tailwise.heads import HEADS
-from tailwise.labels import WeightForm, nearest
+from tailwise.labels import LabelBins, WeightForm, nearest
 from tailwise.losses import OBJECTIVES, PENALTIES, RegularizerForm
 from tailwise.smoothing import SmoothingConfig
+from tailwise.theory import choose_bandwidth, kernel_reach
 
 Reweight = Literal["none", "likelihood", "pseudo-count", "both"]
 Inference = Literal["plain", "self", "marginal"]
@@ -26,7 +27,11 @@ _CHOICES = {
 
 @dataclass(frozen=True, kw_only=True)
 class WeightConfig:
-    """How labels are weighted (VIR:weight); the arguments of `tailwise.labels.label_weights`."""
+    """How labels are weighted (VIR:weight); the arguments of `tailwise.labels.label_weights`.
+
+    The kernel ``"auto"``, here and in `SmoothingConfig`, is a Gaussian whose bandwidth (and radius)
+    `tailwise.theory.choose_bandwidth` takes from the label histogram.
+    """
 
     kernel: str | None = "gaussian"
     bandwidth: float = 2.0
@@ -118,6 +123,16 @@ class Method:
             elif key in options:
                 options[key] = {**getattr(self, key), **options[key]}
         return replace(self, **options)
+
+    def for_bins(self, bins: LabelBins) -> Method:
+        """Return a copy in which the kernel ``"auto"`` is what these labels ask for (VIR:bound)."""
+        chosen: dict[str, Any] = {}
+        for name in ("weights", "smoothing"):
+            part = getattr(self, name)
+            if part is not None and part.kernel == "auto":
+                h = choose_bandwidth(bins)
+                chosen[name] = {"kernel": "gaussian", "bandwidth": h, "radius": kernel_reach(h)}
+        return self.with_options(**chosen) if chosen else self
 
 
 PAPER = Method(

@@ -136,6 +136,7 @@ class TailModel(Trainable):
         decoder: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        method = method.for_bins(bins)
         self.backbone, self.bins, self.method, self.decoder = backbone, bins, method, decoder
         dim = feature_dim
         self.latent: nn.Module = PointLatent()

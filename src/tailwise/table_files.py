@@ -304,7 +304,9 @@ def split_target(
         raise TableError(f"{name}: the target {target!r} is missing in every row")
     inputs = table.drop(columns=[target, *drop])
     if inputs.shape[1] == 0:
-        raise TableError(f"{name} has no column besides the target {target!r}: there is nothing to predict from")
+        raise TableError(
+            f"{name} has no column besides the target {target!r}: there is nothing to predict from"
+        )
     missing = int((~known).sum())
     if missing:
         inputs, labels = inputs[known].reset_index(drop=True), labels[known].reset_index(drop=True)
@@ -371,7 +373,7 @@ def check_output(path: str | Path, *, force: bool, inputs: Sequence[str | Path] 
 
 def write_table(table: pd.DataFrame, path: str | Path) -> None:
     """Write CSV (``.csv``, ``.csv.gz``), tab-separated (``.tsv``) or Parquet; ``-`` is standard output."""
-    from tailwise.training import write_atomically
+    from tailwise.files import write_atomically
 
     ending = "".join(Path(path).suffixes[-2:]).lower()
     if str(path) == STANDARD:

@@ -11,13 +11,12 @@ import logging
 import math
 import os
 import time
-import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Sized
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -25,199 +24,23 @@ from lightning_fabric import Fabric
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from tailwise.batches import Batch, Data, apply_to, as_data, batches, tensors_of
+from tailwise.batches import TensorData as TensorData
 from tailwise.distributions import Distribution, concatenate
-from tailwise.labels import nearest
+from tailwise.files import write_atomically as write_atomically
+from tailwise.guard import NonFiniteLossError as NonFiniteLossError
+from tailwise.guard import diagnosis_of
 from tailwise.metrics import get_metric
 from tailwise.model import Trainable
+from tailwise.progress import Progress, progress_display
+from tailwise.recipe import TrainConfig as TrainConfig
+from tailwise.recipe import learning_rate as learning_rate
+from tailwise.recipe import make_optimizer
 
 logger = logging.getLogger(__name__)
 CHECKPOINT_VERSION = 1
 _GUARD_DELAY = 4  # steps that a GPU may be behind before its flags are waited for
 T = TypeVar("T")
-
-
-# -- data ------------------------------------------------------------------------------------------
-
-
-def _apply(x: T, function: Callable[[Tensor], Tensor]) -> T:
-    """Apply a function to every tensor of an input: a tensor, or a tuple or mapping of them."""
-    if isinstance(x, Tensor):
-        return cast("T", function(x))
-    if isinstance(x, Mapping):
-        return cast("T", {key: _apply(value, function) for key, value in x.items()})
-    if isinstance(x, (tuple, list)):
-        return cast("T", tuple(_apply(value, function) for value in x))
-    raise TypeError(f"inputs must be tensors, or tuples or mappings of them, not {type(x).__name__}")
-
-
-def _tensors(x: Any) -> list[Tensor]:
-    """Every tensor of an input, in order."""
-    found: list[Tensor] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        found.append(tensor)
-        return tensor
-
-    _apply(x, note)
-    return found
-
-
-@dataclass(frozen=True)
-class TensorData:
-    """Inputs and labels held as tensors, batched by index on their own device.
-
-    x is a tensor (N, ...) or a tuple or mapping of such tensors, y is (N, ...).
-    """
-
-    x: Any
-    y: Tensor
-    sample_weight: Tensor | None = None
-
-    def __post_init__(self) -> None:
-        rows = sorted({len(tensor) for tensor in _tensors(self.x)})
-        if rows != [len(self.y)] or len(self.y) == 0:
-            counts = " and ".join(map(str, rows)) or "no"
-            raise ValueError(f"{counts} rows of inputs for {len(self.y)} labels")
-        if self.sample_weight is not None and self.sample_weight.shape != self.y.shape:
-            raise ValueError("sample_weight must have the shape of the labels")
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def to(self, device: torch.device) -> TensorData:
-        """Move to a device."""
-        weight = None if self.sample_weight is None else self.sample_weight.to(device)
-        return TensorData(_apply(self.x, lambda t: t.to(device)), self.y.to(device), weight)
-
-    def rows(self, index: Tensor) -> Batch:
-        """Gather a batch by row numbers. index: (n,)"""
-        weight = None if self.sample_weight is None else self.sample_weight[index]
-        return Batch(_apply(self.x, lambda t: t[index]), self.y[index], weight, index)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A batch on the device; `rows` are its row numbers in the training data, where known."""
-
-    x: Any
-    y: Tensor
-    sample_weight: Tensor | None = None
-    rows: Tensor | None = None
-
-
-Data = TensorData | tuple[Any, Tensor] | tuple[Any, Tensor, Tensor] | Iterable[Any]
-
-
-def _as_data(data: Data) -> TensorData | Iterable[Any]:
-    if isinstance(data, tuple) and len(data) in (2, 3) and isinstance(data[1], Tensor):
-        return TensorData(*data)
-    return cast("TensorData | Iterable[Any]", data)
-
-
-def _batches(
-    data: TensorData | Iterable[Any], size: int, device: torch.device, order: Tensor | None = None
-) -> Iterator[Batch]:
-    """Batches on the device; of tensors, at most `size` rows each, in the given order of rows."""
-    if not isinstance(data, TensorData):
-        for x, y, *weight in data:
-            x = _apply(x, lambda t: t.to(device))
-            yield Batch(x, y.to(device), weight[0].to(device) if weight else None)
-        return
-    rows = torch.arange(len(data), device=device) if order is None else order.to(device)
-    # Batches of almost one size: a last one of a single row would break batch normalisation.
-    for index in rows.tensor_split(-(-len(rows) // size)):
-        yield data.rows(index)
-
-
-# -- configuration -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """How to train; the same for every method of a comparison."""
-
-    epochs: int = 100
-    batch_size: int = 256
-    lr: float = 1e-3
-    weight_decay: float = 1e-4
-    optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
-    schedule: Literal["constant", "cosine", "step"] = "constant"
-    warmup: float = 0.0
-    """Epochs over which the learning rate rises from 0."""
-    milestones: tuple[float, ...] = (60, 90)
-    """Epochs at which ``schedule="step"`` multiplies the learning rate by `decay`."""
-    decay: float = 0.1
-    clip_norm: float | None = 5.0
-    precision: Literal["fp32", "bf16"] = "fp32"
-    monitor: str = "balanced_mae"
-    """Validation metric that early stopping and the best weights go by; see `tailwise.metrics`."""
-    patience: int | None = 20
-    """Epochs without improvement before training stops; None trains to the end."""
-    restore_best: bool = True
-    seed: int = 0
-    accelerator: str = "auto"
-    devices: int = 1
-
-    def __post_init__(self) -> None:
-        for name, choices in (
-            ("optimizer", ("adam", "adamw", "sgd")),
-            ("schedule", tuple(SCHEDULES)),
-            ("precision", ("fp32", "bf16")),
-        ):
-            value = getattr(self, name)
-            if value not in choices:
-                raise ValueError(f"unknown {name} {value!r}{nearest(str(value), choices)}")
-        for name in ("epochs", "batch_size", "lr", "clip_norm", "patience", "devices"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive, got {value!r}")
-        for name in ("weight_decay", "warmup", "decay", "seed"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
-        get_metric(self.monitor)
-
-
-def _constant(epoch: float, config: TrainConfig) -> float:
-    return 1.0
-
-
-def _cosine(epoch: float, config: TrainConfig) -> float:
-    return 0.5 * (1 + math.cos(math.pi * min(epoch / config.epochs, 1.0)))
-
-
-def _step(epoch: float, config: TrainConfig) -> float:
-    return config.decay ** sum(epoch >= milestone for milestone in config.milestones)
-
-
-SCHEDULES: dict[str, Callable[[float, TrainConfig], float]] = {
-    "constant": _constant,
-    "cosine": _cosine,
-    "step": _step,
-}
-
-
-def learning_rate(epoch: float, config: TrainConfig) -> float:
-    """Return the learning rate at a (fractional) epoch.
-
-    >>> [learning_rate(e, TrainConfig(lr=1.0, schedule="step")) for e in (0, 60)]
-    [1.0, 0.1]
-    """
-    warm = min((epoch + 1e-9) / config.warmup, 1.0) if config.warmup else 1.0
-    return config.lr * warm * SCHEDULES[config.schedule](epoch, config)
-
-
-def _optimizer(model: Trainable, config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    fused = device.type == "cuda"
-    if config.optimizer == "sgd":
-        return torch.optim.SGD(
-            parameters, config.lr, momentum=0.9, weight_decay=config.weight_decay, fused=fused
-        )
-    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, config.lr, weight_decay=config.weight_decay, fused=fused)
-
-
-# -- what comes back ---------------------------------------------------------------------------
 
 
 @dataclass
@@ -229,69 +52,6 @@ class FitResult:
     best_epoch: int = 0
     best_score: float = math.nan
     stopped_early: bool = False
-
-
-class NonFiniteLossError(RuntimeError):
-    """A loss or gradient was not finite; the weights are those before that step."""
-
-    def __init__(self, message: str, *, epoch: int, step: int, rows: list[int]) -> None:
-        super().__init__(message)
-        self.epoch, self.step, self.rows = epoch, step, rows
-
-
-class Progress(Protocol):
-    """Shows how training goes."""
-
-    def update(self, row: dict[str, float], best_epoch: int) -> None:
-        """Take the figures of an epoch that ended."""
-
-
-class _LogProgress:
-    def __init__(self, config: TrainConfig) -> None:
-        self.config = config
-
-    def update(self, row: dict[str, float], best_epoch: int) -> None:
-        logger.info("%s", _progress_line(row, best_epoch, self.config))
-
-
-class _BarProgress:
-    def __init__(self, config: TrainConfig, bar: Any) -> None:
-        self.config, self.bar = config, bar
-        self.task = bar.add_task("training", total=config.epochs)
-
-    def update(self, row: dict[str, float], best_epoch: int) -> None:
-        text = _progress_line(row, best_epoch, self.config)
-        self.bar.update(self.task, completed=row["epoch"], description=text)
-
-
-def _progress_line(row: dict[str, float], best_epoch: int, config: TrainConfig) -> str:
-    text = f"epoch {int(row['epoch'])}/{config.epochs}  loss {row['loss']:.4g}"
-    if config.monitor in row:
-        text += f"  {config.monitor.replace('_', ' ')} {row[config.monitor]:.4g} (best: {best_epoch})"
-    return text
-
-
-def _progress_display(show: bool | None, config: TrainConfig) -> tuple[AbstractContextManager[Any], Progress]:
-    """A bar on a terminal; plain log lines elsewhere, or where rich is not installed."""
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-    except ImportError:
-        return nullcontext(), _LogProgress(config)
-    console = Console(stderr=True)
-    if not (console.is_terminal if show is None else show):
-        return nullcontext(), _LogProgress(config)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
-    return bar, _BarProgress(config, bar)
-
-
-# -- the loop ------------------------------------------------------------------------------------
 
 
 def fit(
@@ -317,7 +77,7 @@ def fit(
     cuda = [fabric.device] if fabric.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         loop = _Loop(model, train, valid, config, fabric, checkpoint)
-        display, shown = _progress_display(progress if fabric.is_global_zero else False, config)
+        display, shown = progress_display(progress if fabric.is_global_zero else False, config)
         with display:
             return loop.run(shown)
 
@@ -347,7 +107,7 @@ class _Loop:
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.metric = get_metric(config.monitor)
         fabric.to_device(model)
-        optimizer = _optimizer(model, config, fabric.device)
+        optimizer = make_optimizer(model, config, fabric.device)
         self.wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
         self.wrapped.mark_forward_method("loss")
         self.optimizer = cast("torch.optim.Optimizer", wrapped_optimizer)
@@ -364,7 +124,7 @@ class _Loop:
 
     def _placed(self, data: Data, *, shared: bool = True) -> TensorData | Iterable[Any]:
         """Data on the device; a loader that is not shared gives all its rows to every rank."""
-        ready = _as_data(data)
+        ready = as_data(data)
         if isinstance(ready, TensorData):
             return ready.to(self.fabric.device)
         if isinstance(ready, DataLoader):
@@ -430,7 +190,7 @@ class _Loop:
         state = self.model.state_dict()
         self.buffers = {name: value.clone() for name, value in state.items() if name not in weights}
         size = self.config.batch_size
-        for batch in _batches(self.train, size, self.fabric.device, order):
+        for batch in batches(self.train, size, self.fabric.device, order):
             lr = learning_rate(epoch + steps / length if length else epoch, self.config)
             for group in self.optimizer.param_groups:
                 group["lr"] = lr
@@ -448,9 +208,9 @@ class _Loop:
         if steps == 0:
             raise ValueError("the training data gave no batch: is the loader empty, or used up?")
         if self.model.exact_statistics:
-            batches = _batches(self.train, 4 * size, self.fabric.device, self._order(None))
+            whole = batches(self.train, 4 * size, self.fabric.device, self._order(None))
             with self._autocast():
-                self.model.collect_statistics((batch.x, batch.y) for batch in batches)
+                self.model.collect_statistics((batch.x, batch.y) for batch in whole)
         self.model.end_epoch()
         figures = {"loss": total, **{f"loss/{name}": value for name, value in parts.items()}}
         return {name: float(value) / rows for name, value in figures.items()}
@@ -498,7 +258,7 @@ class _Loop:
                 step.event.synchronize()
             if step.failed:
                 with self._autocast():
-                    error = _diagnosis(self.model, step.batch, epoch, step.number)
+                    error = diagnosis_of(self.model, step.batch, epoch, step.number)
                 # Running statistics have seen the bad batch; those of the epoch's start have not.
                 self.model.load_state_dict(self.buffers, strict=False)
                 raise error
@@ -592,54 +352,6 @@ def _short(text: str, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file beside its place and move it there, so that no reader ever sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        write(part)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-@torch.no_grad()
-def _diagnosis(model: Trainable, batch: Batch, epoch: int, step: int) -> NonFiniteLossError:
-    """Find out which rows of a batch spoil the loss, and say what to do about them."""
-    per_row = model.row_losses(batch.x, batch.y)
-    names = [name for name, value in per_row.items() if not torch.isfinite(value).all()]
-    bad_loss = ~torch.stack([torch.isfinite(v).reshape(-1) for v in per_row.values()]).all(0)
-    bad_label = ~torch.isfinite(batch.y.reshape(-1))
-    bad_input = ~torch.stack([torch.isfinite(t).reshape(len(t), -1).all(1) for t in _tensors(batch.x)]).all(0)
-    bad_weight = torch.zeros_like(bad_label)
-    if batch.sample_weight is not None:
-        bad_weight = ~torch.isfinite(batch.sample_weight.reshape(-1))
-    numbers = torch.arange(len(batch.y)) if batch.rows is None else batch.rows.cpu()
-    where = "rows of the batch" if batch.rows is None else "training rows"
-
-    def listed(mask: Tensor) -> list[int]:
-        per_sample = mask.reshape(len(batch.y), -1).any(1).cpu()
-        return [int(n) for n in numbers[per_sample]]
-
-    message = f"the loss is not finite in epoch {epoch + 1}, step {step + 1}"
-    if names:
-        message += f" (part: {', '.join(names)})"
-    rows = listed(bad_loss)
-    if bad_label.any():
-        rows, cause = listed(bad_label), "their labels are not finite; drop or fill them"
-    elif bad_input.any():
-        rows, cause = listed(bad_input), "their inputs are not finite; impute or drop them"
-    elif bad_weight.any():
-        rows, cause = listed(bad_weight), "their sample_weight is not finite"
-    elif rows:
-        cause = "inputs and labels are finite; lower the learning rate, or set clip_norm"
-    else:
-        cause = "each loss is finite but a gradient is not; lower the learning rate, or set clip_norm"
-    shown = ", ".join(map(str, rows[:5])) + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
-    message += f"; {where} {shown}: {cause}" if rows else f": {cause}"
-    return NonFiniteLossError(message, epoch=epoch + 1, step=step + 1, rows=rows)
-
-
 # -- prediction ----------------------------------------------------------------------------------
 
 
@@ -649,7 +361,7 @@ def _predict(
     model.eval()
     predictions, labels = [], []
     with torch.no_grad():
-        for batch in _batches(data, batch_size, device):
+        for batch in batches(data, batch_size, device):
             predictions.append(model(batch.x).map(lambda p: p.cpu()))
             labels.append(batch.y.cpu())
     if not predictions:
@@ -661,14 +373,14 @@ def _predict(
 def predict(model: Trainable, x: Any, batch_size: int = 4096) -> Distribution:
     """Predict all rows of an input in batches on the model's device; the result is on the CPU."""
     training, device = model.training, model.device
-    rows = len(_tensors(x)[0])
+    rows = len(tensors_of(x)[0])
     if rows == 0:
         raise ValueError("no rows to predict")
     model.eval()
     try:
         predictions = []
         for start in range(0, rows, batch_size):
-            batch = _apply(x, lambda t: t[start : start + batch_size].to(device))  # noqa: B023
+            batch = apply_to(x, lambda t: t[start : start + batch_size].to(device))  # noqa: B023
             predictions.append(model(batch).map(lambda p: p.cpu()))
     finally:
         model.train(training)

@@ -193,10 +193,15 @@ def registry_contenders() -> list[Contender]:
 
 
 def choose_contenders(names: str | Iterable[str]) -> list[Contender]:
-    """Find contenders: ``all`` (the registry), ``peers``, or names separated by commas."""
+    """Find contenders by names with commas between; ``all``, ``peers`` and ``ablation-...`` are groups.
+
+    >>> [c.name for c in choose_contenders("lds,ablation-encoder")]
+    ['lds', 'vir', 'vir-encoder', 'lds-vir-encoder', 'vanilla']
+    """
+    from tailwise.benchmark.ablations import ablations
     from tailwise.benchmark.peers import peer_contenders
 
-    groups = {"all": registry_contenders(), "peers": peer_contenders()}
+    groups = {"all": registry_contenders(), "peers": peer_contenders(), **ablations()}
     known = {c.name: c for group in groups.values() for c in group}
     chosen: dict[str, Contender] = {}
     for name in names.split(",") if isinstance(names, str) else names:

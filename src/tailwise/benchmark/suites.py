@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tailwise._version import __version__
 from tailwise.choices import nearest
 from tailwise.labels import LabelBins
-from tailwise.training import write_atomically
+from tailwise.files import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ import numpy as np
 from tailwise.benchmark.comparison import RATIOS, Comparison, Figure, Results, compare
 from tailwise.benchmark.runs import OF_THE_MEAN, OF_THE_SPREAD, read_results
 from tailwise.metrics import REGIONS
-from tailwise.training import write_atomically
+from tailwise.files import write_atomically
 
 HEADLINES = (
     Figure("mae"),
@@ -141,7 +141,7 @@ def relative_table(results: Results, order: Sequence[str], base: str) -> Table:
     )  # fmt: skip
 
 
-def test_table(results: Results, figure: Figure, reference: str) -> Table:
+def paired_table(results: Results, figure: Figure, reference: str) -> Table:
     """Every contender against the reference by one figure."""
     found = sorted(compare(results, figure, reference), key=lambda c: (math.isnan(c.change), c.change))
     rows = []
@@ -273,15 +273,15 @@ def _recipe_words(results: Results) -> str:
         f"{len(results.methods)} contenders on {len(results.data)} data sets with seeds {seeds[0]} to "
         f"{seeds[-1]}: {len(results.records)} runs of {expected}.",
         f"One recipe for all networks: {shown}.",
-        f"Early stopping and the choice among {recipe['trials']} configurations per contender and data set go "
-        f"by the validation part's {recipe['criterion'].replace('_', ' ')}. Tuning happens on the first seed; "
-        "the other seeds take what was chosen.",
-        "Validation and test parts are balanced over label bins, training rows capped evenly. Encodings, bins "
-        "and weights come from the training part, calibration from the validation part.",
+        f"Early stopping and the choice among {recipe['trials']} configurations per contender and data set "
+        f"go by the validation part's {recipe['criterion'].replace('_', ' ')}. Tuning happens on the first "
+        "seed; the other seeds take what was chosen.",
+        "Validation and test parts are balanced over label bins, training rows capped evenly. Encodings, "
+        "bins and weights come from the training part, calibration from the validation part.",
         "A point prediction counts as a Gaussian of constant variance, calibrated like every other one.",
         "Regions go by the training count of a label's bin: many above 100, few below 20.",
-        "Paired tests take data set x seed as pairs. Seeds of one data set share rows, so read small p-values "
-        "with care.",
+        "Paired tests take data set x seed as pairs. Seeds of one data set share rows, so read small "
+        "p-values with care.",
         f"Measured on: {'; '.join(machines)}.",
     )
     return "".join(f"- {point}\n" for point in points)
@@ -325,7 +325,7 @@ def write_tables(
     order = sorted(results.methods, key=lambda m: (math.isnan(ranks[m]), ranks[m]))
     base = base if base in results.methods else reference
     overview = [rank_table(results, order), relative_table(results, order, base)]
-    tests = [test_table(results, figure, reference) for figure in HEADLINES]
+    tests = [paired_table(results, figure, reference) for figure in HEADLINES]
     details = [data_table(results, data, order) for data in results.data]
     calibration = [calibration_table(results)]
     search = [search_table(results)]

@@ -150,7 +150,12 @@ class ReliabilityDisplay(_Display):
 
     @classmethod
     def from_predictions(
-        cls, y_true: ArrayLike, distribution: Distribution, *, name: str = "prediction", ax: Axes | None = None
+        cls,
+        y_true: ArrayLike,
+        distribution: Distribution,
+        *,
+        name: str = "prediction",
+        ax: Axes | None = None,
     ) -> Self:
         """Draw for predictive distributions from anywhere."""
         y = np.asarray(y_true, np.float64)
@@ -175,7 +180,12 @@ class SparsificationDisplay(_Display):
 
     @classmethod
     def from_predictions(
-        cls, y_true: ArrayLike, distribution: Distribution, *, name: str = "prediction", ax: Axes | None = None
+        cls,
+        y_true: ArrayLike,
+        distribution: Distribution,
+        *,
+        name: str = "prediction",
+        ax: Axes | None = None,
     ) -> Self:
         """Draw for predictive distributions from anywhere."""
         return cls({name: sparsification(distribution, y_true)}).plot(ax)

@@ -110,7 +110,9 @@ def _opening(scored: Scored, facts: Facts, baseline: Scored | None) -> list[str]
         f"{scored.title} was trained on {facts.train_rows:,} rows of {facts.source} to predict "
         f"{facts.target} from {facts.features} column{'s' if facts.features != 1 else ''}."
     )
-    beside = "" if baseline is None else f", beside {baseline.title} trained by the same recipe on the same rows"
+    beside = (
+        "" if baseline is None else f", beside {baseline.title} trained by the same recipe on the same rows"
+    )
     second = f"Everything below is measured on {scored.y.size:,} rows it has not seen ({facts.test_source}){beside}."
     return [first, second]
 
@@ -133,9 +135,7 @@ def _charts(both: Mapping[str, Scored], s: Scored, base: Scored | None, facts: F
         return [chart for chart in _drawn(both, s, base, facts) if chart is not None]
 
 
-def _drawn(
-    both: Mapping[str, Scored], s: Scored, base: Scored | None, facts: Facts
-) -> list[Chart | None]:
+def _drawn(both: Mapping[str, Scored], s: Scored, base: Scored | None, facts: Facts) -> list[Chart | None]:
     target, names = facts.target, " and ".join(both)
     shared: dict[str, Any] = {"bins": s.bins, "label": target, "many": s.many, "few": s.few}
     tables = {name: one.by_region() for name, one in both.items()}
@@ -155,9 +155,7 @@ def _drawn(
     )
     scatter = _chart(
         "predicted-vs-true",
-        plots.predicted_vs_true(
-            s.y, s.mean, s.lower, s.upper, s.region, new_figure(7, 4.6), label=target
-        ),
+        plots.predicted_vs_true(s.y, s.mean, s.lower, s.upper, s.region, new_figure(7, 4.6), label=target),
         "Predicted against true",
         f"Each point is a test row, its bar the {level} interval; rows of rare labels are all shown if there is room, "
         "common ones are a sample. Points below the dashed line are predicted too low.",
@@ -278,7 +276,11 @@ def _region_rows(s: Scored, base: Scored | None) -> list[dict[str, Any]]:
     for region in REGION_ORDER:
         if not s.rows(region).any():
             continue
-        row: dict[str, Any] = {"region": region, "n": int(s.rows(region).sum()), "ours": ours.loc[region].to_dict()}
+        row: dict[str, Any] = {
+            "region": region,
+            "n": int(s.rows(region).sum()),
+            "ours": ours.loc[region].to_dict(),
+        }
         if base is not None and theirs is not None:
             row["theirs"] = theirs.loc[region].to_dict()
             row["change"] = compared(s.error, base.error, s.rows(region))
@@ -390,7 +392,9 @@ def comparison_page(results: Results, *, title: str, command: str) -> str:
 
 
 def _ranking(results: Results, figure: Any, data: str) -> pd.DataFrame:
-    rows = {results.titles[m]: results.mean_std(figure, data, m) for m in results.methods if results.runs(data, m)}
+    rows = {
+        results.titles[m]: results.mean_std(figure, data, m) for m in results.methods if results.runs(data, m)
+    }
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "half"]).dropna(subset="mean")
     return table.sort_values("mean", kind="stable")
 
@@ -405,7 +409,9 @@ def _method_rows(results: Results, data: str) -> list[dict[str, Any]]:
         cells = []
         for metric, region in COLUMNS:
             mean, std = results.mean_std(Number(metric, region, calibrated=True), data, method)
-            cells.append("–" if math.isnan(mean) else number(mean) + ("" if math.isnan(std) else f" ± {std:.2g}"))
+            cells.append(
+                "–" if math.isnan(mean) else number(mean) + ("" if math.isnan(std) else f" ± {std:.2g}")
+            )
         rows.append({"title": results.titles[method], "cells": cells})
     return rows
 

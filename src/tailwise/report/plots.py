@@ -135,7 +135,9 @@ def shade_regions(bins: LabelBins, ax: Axes, *, many: int = 100, few: int = 20) 
         if rare and start is None:
             start = bins.edges[place]
         if not rare and start is not None:
-            ax.axvspan(start, bins.edges[place], color=REGION_COLOR["few"], alpha=0.16, lw=0, label=name, zorder=0)
+            ax.axvspan(
+                start, bins.edges[place], color=REGION_COLOR["few"], alpha=0.16, lw=0, label=name, zorder=0
+            )
             start, name = None, None
     return ax
 
@@ -232,7 +234,9 @@ def coverage_by_region(
         spread[name] = np.abs(ends.T - share)
     ax = _region_bars(tables, "coverage", new_axes(ax), regions, spread)
     ax.axhline(level, color=INK, linestyle=":", linewidth=1.2)
-    ax.annotate(f"{level:.0%} promised", (0.995, level), xycoords=("axes fraction", "data"), ha="right", va="bottom")
+    ax.annotate(
+        f"{level:.0%} promised", (0.995, level), xycoords=("axes fraction", "data"), ha="right", va="bottom"
+    )
     ax.set(ylabel=f"share of {level:.0%} intervals that hold", ylim=(0, 1.25), yticks=np.linspace(0, 1, 6))
     return ax
 
@@ -273,7 +277,9 @@ def _region_bars(
             label=name,
         )
     rows = next(iter(tables.values())).loc[list(regions), "n"]
-    ax.set_xticks(np.arange(len(regions)), [f"{r}-shot\n{int(n)} rows" for r, n in zip(regions, rows, strict=True)])
+    ax.set_xticks(
+        np.arange(len(regions)), [f"{r}-shot\n{int(n)} rows" for r, n in zip(regions, rows, strict=True)]
+    )
     ax.margins(y=0.2)
     ax.legend(frameon=False, loc="upper center", ncols=len(tables))
     return ax
@@ -284,17 +290,19 @@ def sparsification_curves(curves: Mapping[str, Sparsification], ax: Axes | None 
     ax = new_axes(ax)
     for place, (name, curve) in enumerate(curves.items()):
         color = COLORS[place % len(COLORS)]
-        ax.plot(curve.removed, curve.error, STYLES[place % len(STYLES)], color=color, label=f"{name}, by its std")
-        ax.plot(curve.removed, curve.oracle, ":", color=color, linewidth=1, label=f"{name}, by its true error")
+        ax.plot(
+            curve.removed, curve.error, STYLES[place % len(STYLES)], color=color, label=f"{name}, by its std"
+        )
+        ax.plot(
+            curve.removed, curve.oracle, ":", color=color, linewidth=1, label=f"{name}, by its true error"
+        )
     ax.set(xlabel="share of rows removed, least certain first", ylabel="mean absolute error of the rest")
     ax.set_ylim(bottom=0)
     ax.legend(frameon=False)
     return ax
 
 
-def reliability_diagram(
-    curves: Mapping[str, ArrayLike], levels: ArrayLike, ax: Axes | None = None
-) -> Axes:
+def reliability_diagram(curves: Mapping[str, ArrayLike], levels: ArrayLike, ax: Axes | None = None) -> Axes:
     """Draw how many intervals hold against how many should: below the diagonal is overconfident.
 
     `levels` and each curve: (L,)
@@ -337,9 +345,7 @@ def variance_parts(
     return ax
 
 
-def bin_weights(
-    bins: LabelBins, weights: ArrayLike, ax: Axes | None = None, *, label: str = "label"
-) -> Axes:
+def bin_weights(bins: LabelBins, weights: ArrayLike, ax: Axes | None = None, *, label: str = "label") -> Axes:
     """Draw the importance weight of each label bin; the average training row has weight 1. (B,)"""
     ax = new_axes(ax, (7.0, 2.6))
     ax.step(bins.centers, np.asarray(weights), where="mid", color=COLORS[0])
@@ -348,7 +354,9 @@ def bin_weights(
     return ax
 
 
-def method_ranking(table: pd.DataFrame, ax: Axes | None = None, *, metric: str = "mean absolute error") -> Axes:
+def method_ranking(
+    table: pd.DataFrame, ax: Axes | None = None, *, metric: str = "mean absolute error"
+) -> Axes:
     """Draw methods from best to worst with error bars; lower is better.
 
     The index names the methods; columns ``mean`` and ``half``, the half-width of the error bar.

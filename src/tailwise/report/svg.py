@@ -48,7 +48,9 @@ def inline(figure: Figure, name: str, alt: str) -> str:
     """Return a figure as an SVG element to be put into a page; `alt` says in words what it shows."""
     buffer = io.BytesIO()
     with rc_context({**_STYLE, "svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        figure.savefig(
+            buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+        )
     text = buffer.getvalue().decode("utf-8")
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)

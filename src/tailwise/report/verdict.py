@@ -77,7 +77,10 @@ def judge(scored: Scored, baseline: Scored | None = None) -> Verdict:
         gain = compared(scored.error, baseline.error, tail.rows)
         everyone = compared(scored.error, baseline.error, scored.rows("all"))
         many = compared(scored.error, baseline.error, ~tail.rows)
-        sentences += [_gain_sentence(scored, baseline, tail, gain), _cost_sentence(scored, baseline, everyone)]
+        sentences += [
+            _gain_sentence(scored, baseline, tail, gain),
+            _cost_sentence(scored, baseline, everyone),
+        ]
         choice, worth = _choice(scored, baseline, tail, gain, many)
         advice = f"{choice} {advice}"
         status = "mixed" if status == "good" and not worth else status
@@ -132,9 +135,7 @@ def _pull_sentence(scored: Scored, tail: Tail) -> str:
     pull = compared(away, np.zeros_like(away), tail.rows)
     if not pull.clear or pull.difference <= 0:
         return ""
-    return (
-        f"Predictions of {tail.name} are still pulled towards common ones, by {number(pull.difference)} on average."
-    )
+    return f"Predictions of {tail.name} are still pulled towards common ones, by {number(pull.difference)} on average."
 
 
 def _gain_sentence(scored: Scored, baseline: Scored, tail: Tail, gain: Change) -> str:
@@ -174,16 +175,17 @@ def _cost_sentence(scored: Scored, baseline: Scored, overall: Change) -> str:
     )
 
 
-def _choice(
-    scored: Scored, baseline: Scored, tail: Tail, gain: Change, common: Change
-) -> tuple[str, bool]:
+def _choice(scored: Scored, baseline: Scored, tail: Tail, gain: Change, common: Change) -> tuple[str, bool]:
     """Which of the two to use, and whether ours is worth having."""
     better, worse = gain.clear and gain.difference < 0, gain.clear and gain.difference > 0
     costs = common.clear and common.difference > 0
     helps = common.clear and common.difference < 0
     ours, theirs = scored.title, baseline.title
     if better and costs:
-        return f"Use {ours} if {tail.name} matter as much as common ones, {theirs} if only the average counts.", True
+        return (
+            f"Use {ours} if {tail.name} matter as much as common ones, {theirs} if only the average counts.",
+            True,
+        )
     if better:
         return f"Use {ours}: it is better on {tail.name} and costs nothing clear elsewhere.", True
     if worse:
@@ -208,7 +210,9 @@ def _without_tail(scored: Scored, baseline: Scored | None) -> Verdict:
     counts, regions = scored.bins.counts, scored.bins.regions(scored.many, scored.few)
     rare = int(counts[regions != "many"].sum())
     hits, n = int(scored.inside.sum()), int(scored.inside.size)
-    overall = f"Overall {_percent(hits / n)} of the {_percent(scored.coverage)} intervals hold ({hits} of {n})."
+    overall = (
+        f"Overall {_percent(hits / n)} of the {_percent(scored.coverage)} intervals hold ({hits} of {n})."
+    )
     sentences = [overall]
     if baseline is not None:
         everyone = compared(scored.error, baseline.error, scored.rows("all"))
@@ -218,4 +222,6 @@ def _without_tail(scored: Scored, baseline: Scored | None) -> Verdict:
         return Verdict(headline, tuple(sentences), "Plain training will do.", "good")
     tested = int((scored.region != "many").sum())
     headline = f"The tail cannot be judged: only {tested} test rows have rare labels."
-    return Verdict(headline, tuple(sentences), "Give more rows with --test, or a larger --test-share.", "unknown")
+    return Verdict(
+        headline, tuple(sentences), "Give more rows with --test, or a larger --test-share.", "unknown"
+    )
