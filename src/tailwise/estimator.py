@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import (
-    _check_sample_weight,
     check_array,
     check_consistent_length,
     check_is_fitted,
@@ -34,6 +33,7 @@ from tailwise.methods import build_model, get_method
 from tailwise.metrics import by_region
 from tailwise.model import Trainable
 from tailwise.preprocessing import TablePreprocessor, check_infinity, column_names
+from tailwise.rows import as_inputs, check_unique_columns, halves, merged_rows, rows_of, take
 from tailwise.training import FitResult, TensorData, TrainConfig, fit, predict
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ BackboneChoice = str | nn.Module | Callable[[], nn.Module]
 
 MIN_HOLDOUT = 20
 """With fewer rows than this to hold out, the training rows themselves select and calibrate."""
-MAX_MERGED_ROWS = 200_000
-"""Up to this many rows, equal rows are merged into one that counts as often."""
 
 
 @dataclass(frozen=True)
@@ -169,8 +167,8 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         X = self._validated(X, reset=True)
         labels = self._labels(X, y)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        rows, weight = _merged_rows(X, labels, sample_weight)
-        X, labels = _take(X, rows), labels[rows]
+        rows, weight = merged_rows(X, labels, sample_weight)
+        X, labels = take(X, rows), labels[rows]
         if eval_set is None:
             held = self._held_out(labels, seed)
             train = np.setdiff1d(np.arange(len(labels)), held)
@@ -178,20 +176,20 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         else:
             held, train = None, np.arange(len(labels))
         self.bins_ = self._label_bins(labels[train], weight[train])
-        x_train = self._prepare(_take(X, train))
+        x_train = self._prepare(take(X, train))
         if eval_set is not None:
             x_held = self._features(self._validated(eval_set[0], reset=False))
             y_held = self._labels(eval_set[0], eval_set[1])
         elif held is not None and len(held):
-            x_held, y_held = self._features(_take(X, held)), labels[held]
+            x_held, y_held = self._features(take(X, held)), labels[held]
         else:
             x_held, y_held = x_train, labels
-        select, confirm = _halves(len(y_held), seed)
+        select, confirm = halves(len(y_held), seed, 4 * MIN_HOLDOUT)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model_ = self._build(x_train)
             data = self._tensors(x_train, labels[train], weight[train])
-            watched = self._tensors(_rows_of(x_held, select), y_held[select])
+            watched = self._tensors(rows_of(x_held, select), y_held[select])
             config = self._config(len(train), seed)
             shown = None if self.verbose else False
             self.history_: FitResult = fit(
@@ -221,7 +219,7 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         if column_names(X) is not None:
             if reset and len(X) == 0:
                 raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
-            _check_unique_columns(X)
+            check_unique_columns(X)
             check_infinity(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
@@ -301,13 +299,13 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         """Fit the preprocessing on training rows and return their features."""
         if self._raw_inputs:
             self.preprocessor_ = None
-            return _as_inputs(X)
+            return as_inputs(X)
         self.preprocessor_ = TablePreprocessor().fit(X)
         return torch.from_numpy(self.preprocessor_.transform(X))
 
     def _features(self, X: Any) -> Any:
         if self.preprocessor_ is None:
-            return _as_inputs(X)
+            return as_inputs(X)
         return torch.from_numpy(self.preprocessor_.transform(X))
 
     def _build(self, x: Any) -> Trainable:
@@ -558,88 +556,3 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
 
 
 DEFAULT_BACKBONE = "mlp"
-
-
-# -- rows --------------------------------------------------------------------------------------
-
-
-def _check_unique_columns(X: Any) -> None:
-    names = column_names(X) or []
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"column name {name!r} occurs twice: rename one of them")
-
-
-def _as_inputs(X: Any) -> Any:
-    """X as tensors for a backbone of the user's own; floats become float32."""
-    if isinstance(X, Mapping):
-        return {key: _as_inputs(value) for key, value in X.items()}
-    if isinstance(X, (tuple, list)) and len(X) and not np.isscalar(X[0]):
-        return tuple(_as_inputs(value) for value in X)
-    if hasattr(X, "to_numpy"):
-        X = X.to_numpy()
-    tensor = X if isinstance(X, Tensor) else torch.tensor(np.asarray(X))
-    return tensor.float() if tensor.is_floating_point() else tensor
-
-
-def _rows_of(x: Any, rows: NDArray[np.int64]) -> Any:
-    if isinstance(x, Mapping):
-        return {key: _rows_of(value, rows) for key, value in x.items()}
-    if isinstance(x, tuple):
-        return tuple(_rows_of(value, rows) for value in x)
-    return x[torch.from_numpy(rows)] if isinstance(x, Tensor) else x[rows]
-
-
-def _take(X: Any, rows: NDArray[np.int64]) -> Any:
-    """Rows of a table, array, sparse matrix, tensor, or tuple or mapping of tensors."""
-    if hasattr(X, "iloc"):
-        return X.iloc[rows]
-    if isinstance(X, (Mapping, tuple, list)):
-        return _rows_of(_as_inputs(X), rows)
-    return _rows_of(X, rows)
-
-
-def _merged_rows(X: Any, labels: Floats, sample_weight: ArrayLike | None) -> tuple[NDArray[np.int64], Floats]:
-    """Return rows to train on and their weights: rows of weight 0 dropped, equal rows merged.
-
-    So a row that occurs twice and a row of weight 2 are the same thing.
-    """
-    weight = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)
-    rows: NDArray[np.int64] = np.flatnonzero(weight > 0).astype(np.int64)
-    hashes = _row_hashes(X) if len(labels) <= MAX_MERGED_ROWS else None
-    if hashes is None:
-        return rows, weight[rows]
-    # An order that depends on what rows hold, not on where they stand, nor on the labels' units.
-    columns = np.atleast_2d(labels.T)
-    rows = rows[np.lexsort((*columns[:, rows], hashes[rows]))]
-    new = np.ones(len(rows), bool)
-    same = hashes[rows[1:]] == hashes[rows[:-1]]
-    new[1:] = ~(same & (columns[:, rows[1:]] == columns[:, rows[:-1]]).all(0))
-    return rows[new], np.bincount(np.cumsum(new) - 1, weights=weight[rows]).astype(np.float64)
-
-
-def _row_hashes(X: Any) -> NDArray[np.uint64] | None:
-    """One number per row, equal for equal rows; None for inputs that are not tables."""
-    import pandas as pd
-
-    if hasattr(X, "toarray"):
-        X = X.toarray() if X.shape[0] * X.shape[1] <= 20_000_000 else None
-    if X is None or hasattr(X, "to_pandas"):  # polars
-        return None
-    if not (hasattr(X, "columns") or (isinstance(X, np.ndarray) and X.ndim == 2)):
-        return None
-    try:
-        return np.asarray(pd.util.hash_pandas_object(pd.DataFrame(X), index=False), np.uint64)
-    except TypeError:  # a column of lists, say
-        return None
-
-
-def _halves(n: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Split held-out rows: one half selects and scales, the other, unseen, fits the intervals.
-
-    With few rows both are all of them; the promise of the intervals is then approximate.
-    """
-    if n < 4 * MIN_HOLDOUT:
-        return np.arange(n), np.arange(n)
-    order = np.random.default_rng(seed).permutation(n)
-    return np.sort(order[: n // 2]), np.sort(order[n // 2 :])

@@ -33,7 +33,11 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run contenders on prepared data; resumes")
     run.add_argument("--prepared", type=Path, required=True, help="folder that `prepare` wrote")
     run.add_argument("--out", type=Path, required=True, help="results.jsonl, appended to")
-    run.add_argument("--methods", default="all", help="all, peers, or names with commas between")
+    run.add_argument(
+        "--methods",
+        default="all",
+        help="names with commas between; all, peers and ablation-lambda, -bins, ... are groups",
+    )
     run.add_argument("--data", default=None, help="data sets with commas between; all by default")
     run.add_argument("--seeds", type=_seeds, default=_seeds("5"), help="how many, or which: 5 or 0,3")
     run.add_argument("--workers", type=int, default=1, help="processes at once")
@@ -45,7 +49,15 @@ def _parser() -> argparse.ArgumentParser:
     tables.add_argument("--out", type=Path, default=Path("docs/results"), help="folder for the tables")
     tables.add_argument("--name", default="tabular", help="name of the files")
     tables.add_argument("--title", default="Tabular benchmark", help="headline")
-    tables.add_argument("--reference", default="vir", help="contender that the others are tested against")
+    tables.add_argument("--reference", default=None, help="contender the others are tested against: vir")
+    prior = commands.add_parser("search-prior", help="search VIR's prior: a grid, then TPE; resumes")
+    prior.add_argument("--prepared", type=Path, required=True, help="folder that `prepare` wrote")
+    prior.add_argument("--data", required=True, help="data set")
+    prior.add_argument("--storage", type=Path, required=True, help="journal that processes may share")
+    prior.add_argument("--trials", type=int, default=40, help="finished trials in all")
+    prior.add_argument("--workers", type=int, default=1, help="processes at once")
+    prior.add_argument("--epochs", type=int, default=None, help="epochs at most")
+    prior.add_argument("--criterion", default="balanced_nll", help="validation metric to go by")
     return parser
 
 
@@ -72,6 +84,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recipe = Recipe()
     if args.epochs is not None:
         recipe = replace(recipe, train=replace(recipe.train, epochs=args.epochs))
+    if args.command == "search-prior":
+        from tailwise.benchmark.prior import search_prior
+
+        found = search_prior(
+            args.prepared,
+            args.data,
+            storage=args.storage,
+            trials=args.trials,
+            workers=args.workers,
+            criterion=args.criterion,
+            recipe=recipe,
+        )
+        _say(f"prior {found.prior}: {args.criterion} {found.score:.4f}, best of {found.trials} trials")
+        return 0
     if args.trials is not None:
         recipe = replace(recipe, trials=args.trials)
     summary = run_suite(

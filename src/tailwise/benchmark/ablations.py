@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tailwise.benchmark.contenders import Contender, from_registry
-from tailwise.methods import get_method
 
 
 def _variants(word: str, options: Mapping[str, Mapping[str, Any]]) -> list[Contender]:
@@ -17,13 +16,13 @@ def _variants(word: str, options: Mapping[str, Mapping[str, Any]]) -> list[Conte
 
 
 def _parts(*names: str) -> list[Contender]:
-    return [from_registry(name, label=name, title=get_method(name).title, tuned=False) for name in names]
+    return [from_registry(name, label=f"{name}[fixed]", tuned=False) for name in names]
 
 
 def ablations() -> dict[str, list[Contender]]:
-    """Groups by name; each holds plain ``vir`` to compare with."""
+    """Groups by name; each holds ``vir[fixed]``, VIR at its defaults, to compare with."""
     both = ("weights.", "smoothing.")
-    kernels = {
+    kernels: dict[str, dict[str, Any]] = {
         "laplacian": {part + "kernel": "laplacian" for part in both},
         "triangular": {part + "kernel": "triangular" for part in both},
         "none": {part + "kernel": None for part in both},
@@ -31,7 +30,7 @@ def ablations() -> dict[str, list[Contender]]:
         "bandwidth 4": {
             part + key: value for part in both for key, value in (("bandwidth", 4.0), ("radius", 6))
         },
-        "by the bound": {part + "kernel": "auto" for part in both},
+        "auto": {part + "kernel": "auto" for part in both},
     }
     groups = {
         "lambda": _variants("lambda", {f"{v:g}": {"regularizer": v} for v in (10.0, 1.0, 0.1, 0.01, 0.001)}),

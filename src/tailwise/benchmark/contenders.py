@@ -196,7 +196,7 @@ def choose_contenders(names: str | Iterable[str]) -> list[Contender]:
     """Find contenders by names with commas between; ``all``, ``peers`` and ``ablation-...`` are groups.
 
     >>> [c.name for c in choose_contenders("lds,ablation-encoder")]
-    ['lds', 'vir', 'vir-encoder', 'lds-vir-encoder', 'vanilla']
+    ['lds', 'vir[fixed]', 'vir-encoder[fixed]', 'lds-vir-encoder[fixed]', 'vanilla[fixed]', 'lds[fixed]']
     """
     from tailwise.benchmark.ablations import ablations
     from tailwise.benchmark.peers import peer_contenders

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from tailwise._version import __version__
 from tailwise.choices import nearest
-from tailwise.labels import LabelBins
 from tailwise.files import write_atomically
+from tailwise.labels import LabelBins
 
 if TYPE_CHECKING:
     import pandas as pd

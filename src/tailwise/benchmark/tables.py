@@ -14,8 +14,9 @@ import numpy as np
 
 from tailwise.benchmark.comparison import RATIOS, Comparison, Figure, Results, compare
 from tailwise.benchmark.runs import OF_THE_MEAN, OF_THE_SPREAD, read_results
-from tailwise.metrics import REGIONS
+from tailwise.choices import nearest
 from tailwise.files import write_atomically
+from tailwise.metrics import REGIONS
 
 HEADLINES = (
     Figure("mae"),
@@ -313,17 +314,21 @@ def write_tables(
     folder: Path,
     *,
     name: str = "tabular",
-    reference: str = "vir",
-    base: str = "vanilla",
+    reference: str | None = None,
     title: str = "Benchmark",
 ) -> list[Path]:
-    """Write ``name.md``, ``name.csv`` and ``name.tex`` from one or more results files."""
+    """Write ``name.md``, ``name.csv`` and ``name.tex`` from one or more results files.
+
+    Contenders are tested against `reference`, by default VIR.
+    """
     results = Results(read_results(*([sources] if isinstance(sources, Path) else sources)))
+    known = [m for m in ("vir", "vir[fixed]", results.methods[0]) if m in results.methods]
+    reference = reference or known[0]
     if reference not in results.methods:
-        raise ValueError(f"no run of the reference {reference!r} to compare with; run it, or name another")
+        raise ValueError(f"no run of {reference!r} to compare with{nearest(reference, results.methods)}")
     ranks = results.average_ranks(HEADLINES[0])
     order = sorted(results.methods, key=lambda m: (math.isnan(ranks[m]), ranks[m]))
-    base = base if base in results.methods else reference
+    base = next((m for m in ("vanilla", "vanilla[fixed]") if m in results.methods), reference)
     overview = [rank_table(results, order), relative_table(results, order, base)]
     tests = [paired_table(results, figure, reference) for figure in HEADLINES]
     details = [data_table(results, data, order) for data in results.data]

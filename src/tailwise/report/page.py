@@ -122,8 +122,9 @@ def _histogram(s: Scored, target: str) -> Chart:
     shares = {r: int(counts[regions == r].sum()) for r in region_names(list(regions))}
     words = ", ".join(f"{n:,} rows in {r}-shot bins" for r, n in shares.items())
     alt = f"Histogram of {target} in the training rows, {len(s.bins)} bins on a log scale: {words}."
-    ax = plots.label_histogram(s.bins, new_figure(7, 3), label=target, many=s.many, few=s.few)
-    return _chart("label-histogram", ax, "How common each label is", words[:1].upper() + words[1:] + ".", alt)
+    with page_style():
+        ax = plots.label_histogram(s.bins, new_figure(5.4, 2.7), label=target, many=s.many, few=s.few)
+        return _chart("label-histogram", ax, "How common each label is", f"{words}.", alt)
 
 
 def _chart(name: str, ax: Any, title: str, text: str, alt: str) -> Chart:
@@ -155,7 +156,7 @@ def _drawn(both: Mapping[str, Scored], s: Scored, base: Scored | None, facts: Fa
     )
     scatter = _chart(
         "predicted-vs-true",
-        plots.predicted_vs_true(s.y, s.mean, s.lower, s.upper, s.region, new_figure(7, 4.6), label=target),
+        plots.predicted_vs_true(s.y, s.mean, s.lower, s.upper, s.region, new_figure(5.4, 4.2), label=target),
         "Predicted against true",
         f"Each point is a test row, its bar the {level} interval; rows of rare labels are all shown if there is room, "
         "common ones are a sample. Points below the dashed line are predicted too low.",
@@ -201,10 +202,14 @@ def _drawn(both: Mapping[str, Scored], s: Scored, base: Scored | None, facts: Fa
         plots.reliability_diagram(
             {
                 **{f"{name}, all": one.reliability() for name, one in both.items()},
-                **{f"{s.title}, {r}-shot": s.reliability(r) for r in regions if s.rows(r).sum() >= 10},
+                **{
+                    f"{s.title}, {r}-shot": s.reliability(r)
+                    for r in regions
+                    if r != "many" and s.rows(r).sum() >= 10
+                },
             },
             LEVELS,
-            new_figure(7, 4.2),
+            new_figure(5.4, 3.8),
         ),
         "Reliability",
         "How many intervals hold against how many should, at every level. Below the diagonal is overconfident, "
@@ -220,7 +225,7 @@ def _drawn(both: Mapping[str, Scored], s: Scored, base: Scored | None, facts: Fa
                 "intervals in force": s.reliability(),
             },
             LEVELS,
-            new_figure(7, 4.2),
+            new_figure(5.4, 3.8),
         ),
         "Calibration, before and after",
         _calibration_words(s),
@@ -235,7 +240,8 @@ def _parts_chart(s: Scored, facts: Facts, shared: Mapping[str, Any]) -> Chart | 
         return None
     parts = s.along_label()
     share = float((parts["epistemic_std"] ** 2).mean() / (parts["std"] ** 2).mean())
-    words = f"Averaged along the label, {share:.0%} of the predicted variance is epistemic."
+    shown = "less than 1%" if share < 0.01 else f"{share:.0%}"
+    words = f"Averaged along the label, {shown} of the predicted variance is epistemic."
     return _chart(
         "variance-parts",
         plots.variance_parts(parts, new_figure(), **shared),
@@ -329,7 +335,7 @@ def _weights(bins: LabelBins, facts: Facts) -> Chart | None:
         f"{number(float(values.min()))} to {number(float(values.max()))}; the average training row has 1."
     )
     with page_style():
-        ax = plots.bin_weights(bins, values, new_figure(7, 2.6), label=facts.target)
+        ax = plots.bin_weights(bins, values, new_figure(5.4, 2.4), label=facts.target)
         return _chart("bin-weights", ax, "Weights", text, f"Weight of a row along {facts.target}. {text}")
 
 

@@ -362,7 +362,7 @@ def method_ranking(
     The index names the methods; columns ``mean`` and ``half``, the half-width of the error bar.
     """
     ordered = table.sort_values("mean", ascending=False, kind="stable")
-    ax = new_axes(ax, (7.0, 1.0 + 0.34 * len(ordered)))
+    ax = new_axes(ax, (5.4, 1.0 + 0.3 * len(ordered)))
     where = np.arange(len(ordered))
     ax.errorbar(ordered["mean"], where, xerr=ordered["half"].fillna(0.0), fmt="o", color=COLORS[0], capsize=3)
     ax.set_yticks(where, [str(name) for name in ordered.index])

@@ -17,7 +17,8 @@ from tailwise.report.plots import INK, PAPER
 _STYLE = {
     "svg.fonttype": "none",  # text stays text: small, sharp, and found by a search
     "font.family": ["sans-serif"],
-    "font.size": 10,
+    "font.size": 9.5,
+    "legend.fontsize": 8.5,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "savefig.facecolor": "none",
@@ -39,7 +40,7 @@ def page_style() -> Iterator[None]:
         yield
 
 
-def new_figure(width: float = 7.0, height: float = 3.2) -> Axes:
+def new_figure(width: float = 5.4, height: float = 3.0) -> Axes:
     """Axes on a fresh figure that needs no display."""
     return Figure(figsize=(width, height), layout="constrained").subplots()
 

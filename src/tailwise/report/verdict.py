@@ -12,6 +12,8 @@ from tailwise.report.evidence import Change, Scored, compared, region_names, wil
 
 MIN_TAIL_ROWS = 10
 """With fewer test rows than this nothing is said about a region."""
+NEAR = 0.05
+"""Coverage this close to the promise keeps it."""
 WIDE_SHARE = 0.5
 """Intervals wider than this share of the label range say little."""
 
@@ -72,7 +74,7 @@ def judge(scored: Scored, baseline: Scored | None = None) -> Verdict:
         return _without_tail(scored, baseline)
     headline, sound = _coverage_sentence(scored, tail)
     sentences = [_width_sentence(scored, tail), _pull_sentence(scored, tail)]
-    advice, status = _trust_advice(sound), {"held": "good", "over": "mixed", "under": "bad"}[sound]
+    advice, status = _trust_advice(sound), {"held": "good", "over": "mixed", "open": "mixed", "under": "bad"}[sound]
     if baseline is not None:
         gain = compared(scored.error, baseline.error, tail.rows)
         everyone = compared(scored.error, baseline.error, scored.rows("all"))
@@ -113,8 +115,14 @@ def _coverage_sentence(scored: Scored, tail: Tail) -> tuple[str, str]:
         return f"The tail is under-covered: {found}.", "under"
     if low > scored.coverage:
         return f"The tail is over-covered, its intervals are wider than they need be: {found}.", "over"
-    sure = "" if n >= 30 else f"; so few rows cannot tell {_percent(low)} from {_percent(high)}"
-    return f"The tail is covered as promised: {found}{sure}.", "held"
+    if abs(hits / n - scored.coverage) <= NEAR:
+        return f"The tail is covered as promised: {found}.", "held"
+    side = "fewer" if hits / n < scored.coverage else "more"
+    return (
+        f"Whether the tail is covered is open: {found}, {side} than promised, but so few rows leave anything "
+        f"from {_percent(low)} to {_percent(high)} possible.",
+        "open",
+    )
 
 
 def _width_sentence(scored: Scored, tail: Tail) -> str:
@@ -201,7 +209,10 @@ def _trust_advice(sound: str) -> str:
     return {
         "held": "",
         "over": "Intervals in the tail are safe but wide.",
-        "under": "Do not rely on intervals in the tail: collect more such rows, or ask for a higher coverage there.",
+        "open": "Measure on more rows with rare labels before relying on intervals there.",
+        "under": (
+            "Do not rely on intervals in the tail: collect more such rows, or ask for a higher coverage there."
+        ),
     }[sound]
 
 
