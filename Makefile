@@ -38,7 +38,8 @@ format: $(VENV)/.installed-dev  ## fix what ruff can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(VENV)/.installed  ## measure speed (benchmarks/)
+bench: $(VENV)/.installed  ## compare the methods (docs/results/), measure speed (benchmarks/)
+	$(BIN)/tailwise bench suite tabular --workers $(WORKERS)
 	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 docs: $(VENV)/.installed-dev  ## check the documentation: links, examples, equations

@@ -251,24 +251,17 @@ def test_a_backbone_that_nobody_asked_for(saved: Path) -> None:
         TailRegressor.load(saved, backbone=Own())
 
 
-def test_state_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
-    class Odd(Own):
-        def get_extra_state(self) -> Any:
-            return {"a": 1}
-
-        def set_extra_state(self, state: Any) -> None:
-            pass
-
-    x, y = numbers()
-    model = fitted(x, y, backbone=Odd(), patience=None, monitor="mae")
-    with pytest.raises(ValueError, match="only tensors are written"):
+def test_state_that_is_no_tensor_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fitted(*numbers(), backbone=Own())
+    monkeypatch.setattr(Own, "get_extra_state", lambda self: {"a": 1}, raising=False)
+    with pytest.raises(ValueError, match=r"backbone._extra_state .* is a dict, and only tensors are written"):
         model.save(tmp_path / "m")
 
 
 def test_options_that_json_does_not_have(simple: TailRegressor, tmp_path: Path) -> None:
     model = TailRegressor.load(simple.save(tmp_path / "m"))
     model.method_options = {"head_options": {"prior": object()}}
-    with pytest.raises(ValueError, match="'prior' of 'head_options' of .* cannot be written to a file"):
+    with pytest.raises(ValueError, match=r"'prior' of 'head_options' of .* cannot be written to a file"):
         model.save(tmp_path / "n")
 
 
@@ -348,7 +341,7 @@ def written(path: Path, members: dict[str, bytes], *, sums: bool = False, **opti
     return path
 
 
-def changed(members: dict[str, bytes], **fields: Any) -> dict[str, bytes]:
+def changed(members: dict[str, bytes], /, **fields: Any) -> dict[str, bytes]:
     return {**members, MANIFEST: json.dumps({**json.loads(members[MANIFEST]), **fields}).encode()}
 
 
@@ -413,9 +406,7 @@ def run_me(*args: Any) -> None:
 
 
 @pytest.mark.parametrize("function", [os.system, run_me, print, zipfile.ZipFile, pd.read_pickle, pd.eval])
-def test_code_named_by_a_forged_file_is_refused(
-    function: Any, saved_mixed: Path, tmp_path: Path
-) -> None:
+def test_code_named_by_a_forged_file_is_refused(function: Any, saved_mixed: Path, tmp_path: Path) -> None:
     from skops.io import dumps
 
     forged = {**members_of(saved_mixed), PREPROCESSING: dumps(FunctionTransformer(function))}
@@ -499,8 +490,7 @@ def test_damaged_files_are_refused_or_harmless(
             assert "\n" not in str(error)
             continue
         harmless += 1
-        if harmless <= 5:
-            np.testing.assert_array_equal(loaded.predict(x), expected)
+        np.testing.assert_array_equal(loaded.predict(x), expected)
     assert harmless < tries / 5
 
 

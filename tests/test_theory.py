@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from tailwise import theory
-from tailwise.labels import kernel_matrix
+from tailwise.labels import LabelBins, kernel_matrix, label_weights
+from tailwise.methods import build_model, get_method
 
 ETA = 0.1
 BINS, SIZE = 12, 40
@@ -171,3 +172,63 @@ def test_nothing_observed_is_nan_without_a_warning():
 def test_errors_say_what_is_wrong(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# -- the bandwidth that the bound prefers ---------------------------------------------------------
+
+
+def total_by_loops(counts, h, *, per_sample=True):
+    """Bias plus variance of VIR:bound with plain loops over occupied bins; loss at most 1, eta 0.05."""
+    seen = [b for b, c in enumerate(counts) if c > 0]
+    top, reach = max(counts), max(1, math.ceil(3 * h))
+    bias = spread = 0.0
+    for b in seen:
+        near = [
+            (math.exp(-((b - o) ** 2) / (2 * h * h)), counts[o] / top) for o in seen if abs(b - o) <= reach
+        ]
+        smooth = sum(k * p for k, p in near) / sum(k for k, _ in near)
+        bias += abs(1 - counts[b] / top / smooth)
+        spread += 1 / ((top if per_sample else 1) * smooth**2)
+    return (bias + math.sqrt(math.log(2 / 0.05) / 2) * math.sqrt(spread)) / len(seen)
+
+
+@pytest.mark.parametrize("per_sample", [True, False])
+@pytest.mark.parametrize("shape", ["tail", "gaps", "two humps"])
+def test_chosen_bandwidth_is_the_least_of_a_plain_loop(shape, per_sample):
+    rng = np.random.default_rng(3)
+    labels = {
+        "tail": np.round(rng.exponential(5, 2000)),
+        "gaps": np.round(rng.exponential(2, 400)) * 3,
+        "two humps": np.round(np.concatenate([rng.normal(5, 1, 900), rng.normal(25, 3, 90)])),
+    }[shape]
+    bins = LabelBins.from_labels(labels)
+    grid = [0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0]
+    totals = [total_by_loops(bins.counts.tolist(), h, per_sample=per_sample) for h in grid]
+    chosen = theory.choose_bandwidth(bins, candidates=grid, per_sample=per_sample)
+    assert chosen == grid[int(np.argmin(totals))]
+    free = theory.choose_bandwidth(bins, per_sample=per_sample)
+    assert total_by_loops(bins.counts.tolist(), free, per_sample=per_sample) <= min(totals) * 1.02
+
+
+def test_balanced_labels_ask_for_no_smoothing_and_more_data_for_less():
+    assert theory.choose_bandwidth(LabelBins.from_labels([0, 1, 2, 3, 4] * 50)) == 0.25
+    steps = np.repeat(np.arange(12), [400, 380, 300, 200, 120, 90, 60, 40, 25, 15, 8, 5])
+    small, large = (LabelBins.from_labels(np.tile(steps, times)) for times in (1, 200))
+    assert theory.choose_bandwidth(large) < theory.choose_bandwidth(small)
+
+
+def test_reach_of_a_kernel():
+    assert [theory.kernel_reach(h) for h in (0.1, 1.0, 2.5)] == [1, 3, 8]
+
+
+def test_kernel_auto_is_the_chosen_gaussian():
+    bins = LabelBins.from_labels(np.round(np.random.default_rng(0).exponential(5, 500)))
+    h = theory.choose_bandwidth(bins)
+    auto = get_method("vir").parts.with_options(weights={"kernel": "auto"}, smoothing={"kernel": "auto"})
+    resolved = auto.for_bins(bins)
+    for part in (resolved.weights, resolved.smoothing):
+        assert (part.kernel, part.bandwidth, part.radius) == ("gaussian", h, theory.kernel_reach(h))
+    assert get_method("vir").parts.for_bins(bins) is get_method("vir").parts
+    model = build_model("lds", torch.nn.Identity(), 2, bins, weights={"kernel": "auto"})
+    expected = label_weights(bins, bandwidth=h, radius=theory.kernel_reach(h))
+    np.testing.assert_allclose(model.w.numpy(), expected, rtol=1e-6)

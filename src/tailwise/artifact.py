@@ -34,12 +34,12 @@ from tailwise.backbones import BACKBONES, PiecewiseLinearEncoding, make_backbone
 from tailwise.calibration import NIGScaling, Scaling, VarianceScaling
 from tailwise.compound import Ensemble
 from tailwise.conformal import ConformalIntervals
+from tailwise.files import write_atomically
 from tailwise.labels import LabelBins
 from tailwise.method import Method
 from tailwise.methods import build_model
 from tailwise.model import Trainable
 from tailwise.preprocessing import NumericEncoder, TablePreprocessor
-from tailwise.files import write_atomically
 from tailwise.training import FitResult
 
 if TYPE_CHECKING:

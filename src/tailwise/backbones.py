@@ -184,7 +184,7 @@ def quantile_edges(rows: Rows, count: int = 16, max_rows: int = 100_000) -> list
     """Return edges for `PiecewiseLinearEncoding` from training rows: `count` bins or fewer per column.
 
     A column of few values has an edge at each of them, another one at its quantiles. Ties are
-    merged; a constant column gets one bin of width one. rows: (N, F)
+    merged; a constant column gets one bin from there. rows: (N, F)
 
     >>> quantile_edges([[0, 5], [1, 5], [1, 5], [4, 5]], count=2)
     [[0.0, 1.0, 4.0], [5.0, 6.0]]
@@ -202,7 +202,7 @@ def quantile_edges(rows: Rows, count: int = 16, max_rows: int = 100_000) -> list
             edges = np.unique(np.quantile(known, np.linspace(0, 1, count + 1)))
         if edges.size > 1:
             # Bins far narrower than the column would turn rounding errors into large inputs.
-            apart = np.diff(edges) > 1e-6 * (edges[-1] - edges[0])
+            apart = np.diff(edges) > 1e-6 * (edges[-1] - edges[0]) + 1e-30
             edges = edges[np.concatenate([[True], apart])]
         if edges.size < 2:
             start = edges[0] if edges.size else 0.0
@@ -214,29 +214,26 @@ def quantile_edges(rows: Rows, count: int = 16, max_rows: int = 100_000) -> list
 class PiecewiseLinearEncoding(nn.Module):
     """Numbers as how far they reach into each bin of their column, so that each bin has its own slope.
 
-    (x_j - e_t) / (e_{t+1} - e_t), at least 0 but in a column's first bin and at most 1 but in its
-    last one; Gorishniy et al., On Embeddings for Numerical Features in Tabular Deep Learning
-    (NeurIPS 2022). `edges` come from training rows, see `quantile_edges`.
+    (x_j - e_t) / (e_{t+1} - e_t), at least 0 and at most 1; Gorishniy et al., On Embeddings for
+    Numerical Features in Tabular Deep Learning (NeurIPS 2022). There the outer bins have no bounds,
+    so that a value that lies outside a column's narrow training range drowns all others.
+    `edges` come from training rows, see `quantile_edges`.
 
     >>> PiecewiseLinearEncoding([[0, 1, 3]])(torch.tensor([[0.5], [2.0], [4.0]]))
     tensor([[0.5000, 0.0000],
             [1.0000, 0.5000],
-            [1.0000, 1.5000]])
+            [1.0000, 1.0000]])
     """
 
     column: Tensor
     left: Tensor
     width: Tensor
-    lowest: Tensor
-    highest: Tensor
 
     def __init__(self, edges: Edges) -> None:
         super().__init__()
         column: list[int] = []
         left: list[float] = []
         width: list[float] = []
-        lowest: list[float] = []
-        highest: list[float] = []
         for j, marks in enumerate(edges):
             bins = len(marks) - 1
             if bins < 1 or not all(low < high for low, high in pairwise(marks)):
@@ -244,11 +241,9 @@ class PiecewiseLinearEncoding(nn.Module):
             column += [j] * bins
             left += list(marks[:-1])
             width += [high - low for low, high in pairwise(marks)]
-            lowest += [-math.inf] + [0.0] * (bins - 1)
-            highest += [1.0] * (bins - 1) + [math.inf]
         self.register_buffer("column", torch.tensor(column))
-        for name, values in (("left", left), ("width", width), ("lowest", lowest), ("highest", highest)):
-            self.register_buffer(name, torch.tensor(values, dtype=torch.float32))
+        self.register_buffer("left", torch.tensor(left, dtype=torch.float32))
+        self.register_buffer("width", torch.tensor(width, dtype=torch.float32))
         self.edges = [[float(mark) for mark in marks] for marks in edges]
         self.out_dim = len(column)
 
@@ -257,11 +252,11 @@ class PiecewiseLinearEncoding(nn.Module):
         if x.shape[-1] != len(self.edges):
             raise ValueError(f"inputs have {x.shape[-1]} columns, the edges are of {len(self.edges)}")
         share = (x[..., self.column] - self.left) / self.width
-        return torch.clamp(share, self.lowest, self.highest)
+        return share.clamp(0.0, 1.0)
 
 
 class Embedded(Backbone):
-    """An embedding of numbers, and the numbers themselves, in front of a network.
+    """The numbers themselves and an embedding of them, in front of a network.
 
     >>> Embedded(PeriodicEmbedding(3, dim=8), MLP(3 + 24))(torch.zeros(5, 3)).shape
     torch.Size([5, 64])

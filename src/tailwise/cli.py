@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,18 +18,35 @@ from typer.core import TyperGroup
 
 from tailwise._version import __version__
 from tailwise.choices import nearest
+from tailwise.workflow import (
+    STOPPED,
+    checkpoint_of,
+    command_line,
+    inputs_of,
+    keep_aside,
+    load_model,
+    method_options_from,
+    note,
+    print_comparison,
+    print_json,
+    read,
+    read_labelled,
+    run_all,
+    same_columns,
+    save_picture,
+    split_names,
+    target_of,
+    tell,
+    train,
+    write_comparison,
+    write_model_page,
+)
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from tailwise.estimator import TailRegressor
-    from tailwise.report.evidence import Scored
-    from tailwise.report.verdict import Verdict
+    pass
 
 DEBUG = "TAILWISE_DEBUG"
 """Environment variable that shows where an error came from, for those who look for its cause."""
-STOPPED = 130
-CHECKPOINT = ".checkpoint"
 
 
 class _Commands(TyperGroup):
@@ -36,7 +54,9 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                _warn_in_words()
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             typer.echo("stopped", err=True)
             raise typer.Exit(STOPPED) from None
@@ -48,6 +68,19 @@ class _Commands(TyperGroup):
                 raise
             typer.echo(f"error: {_in_words(error)}", err=True)
             raise typer.Exit(1) from None
+
+
+def _warn_in_words() -> None:
+    """Show what tailwise warns of as notes; what others warn of is for developers."""
+    if os.environ.get(DEBUG):
+        return
+    warnings.simplefilter("ignore")
+    warnings.filterwarnings("always", category=UserWarning, module=r"tailwise\.")
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        typer.echo(f"note: {message}", err=True)
+
+    warnings.showwarning = show
 
 
 def _in_words(error: Exception) -> str:
@@ -144,68 +177,6 @@ def _root(
     pass
 
 
-def _note(text: str, quiet: bool = False) -> None:
-    """Say something that is not a result."""
-    if not quiet:
-        typer.echo(text, err=True)
-
-
-def _print_json(data: Any) -> None:
-    import json
-
-    typer.echo(json.dumps(_plain(data), indent=2, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    """Numbers, strings, lists and mappings; what is not a finite number becomes null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        return None
-    return str(value) if isinstance(value, Path) else value
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _read(source: str, quiet: bool) -> pd.DataFrame:
-    from tailwise.table_files import read_table
-
-    table = read_table(source)
-    unnamed = table.attrs.pop("unnamed", 0)
-    if unnamed:
-        _note(f"note: {unnamed} column{'s' if unnamed > 1 else ''} without a name left out", quiet)
-    return table
-
-
-def _read_labelled(source: str, target: str, drop: str, quiet: bool) -> tuple[pd.DataFrame, pd.Series[float]]:
-    from tailwise.table_files import split_target
-
-    inputs, labels, missing = split_target(_read(source, quiet), target, source, _names(drop))
-    if missing:
-        _note(f"note: {missing} rows of {source} without a value in {target!r} left out", quiet)
-    return inputs, labels
-
-
-def _show_progress(quiet: bool) -> None:
-    """Plain lines for a log; on a terminal the training shows a bar instead."""
-    import logging
-
-    logger = logging.getLogger("tailwise")
-    logger.handlers.clear()
-    if not quiet:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
-
-
 # -- commands ------------------------------------------------------------------------------------
 
 
@@ -274,29 +245,20 @@ def diagnose(
 
     if plot is not None:
         check_output(plot, force=force, inputs=[data])
-    table = _read(data, quiet)
+    table = read(data, quiet)
     if table.shape[1] == 1:  # a file of labels alone can be diagnosed too
         table = table.assign(**{" row": 0})
     _, labels, missing = split_target(table, target, data)
     if missing:
-        _note(f"note: {missing} rows without a value in {target!r} left out", quiet)
+        note(f"note: {missing} rows without a value in {target!r} left out", quiet)
     found = examine(labels.to_numpy(), many=many, few=few)
     if plot is not None:
-        _save_picture(found.plot(label=target).figure, plot)
-        _note(f"wrote {plot}", quiet)
+        save_picture(found.plot(label=target).figure, plot)
+        note(f"wrote {plot}", quiet)
     if as_json:
-        _print_json(found.to_dict())
+        print_json(found.to_dict())
     else:
         typer.echo(found.summary())
-
-
-def _save_picture(figure: Any, path: Path) -> None:
-    from tailwise.training import write_atomically
-
-    kind = path.suffix.lstrip(".").lower() or "png"
-    if kind not in figure.canvas.get_supported_filetypes():
-        raise ValueError(f"cannot draw {path}: use .png, .svg or .pdf")
-    write_atomically(path, lambda part: figure.savefig(part, format=kind, dpi=150))
 
 
 @app.command()
@@ -360,16 +322,14 @@ def fit(
     if report is not None and report == out:
         raise ValueError("--out and --report name the same file")
     get_method(method)
-    inputs, labels = _read_labelled(data, target, drop, quiet)
-    held = None if valid is None else _same_columns(_read_labelled(valid, target, drop, quiet), inputs, valid)
-    measured = (
-        None if test is None else _same_columns(_read_labelled(test, target, drop, quiet), inputs, test)
-    )
+    inputs, labels = read_labelled(data, target, drop, quiet)
+    held = None if valid is None else same_columns(read_labelled(valid, target, drop, quiet), inputs, valid)
+    measured = None if test is None else same_columns(read_labelled(test, target, drop, quiet), inputs, test)
     if measured is None:
-        (inputs, labels), measured = _kept_aside(inputs, labels, test_share, seed, quiet)
+        (inputs, labels), measured = keep_aside(inputs, labels, test_share, seed, quiet)
     settings = {
         "method": method,
-        "method_options": _method_options(option or []),
+        "method_options": method_options_from(option or []),
         "backbone": backbone,
         "bins": bins,
         "epochs": epochs or "auto",
@@ -379,11 +339,11 @@ def fit(
         "random_state": seed,
         "verbose": int(not quiet),
     }
-    model = _trained(settings, inputs, labels, held, out, "", quiet)
+    model = train(settings, inputs, labels, held, out, "", quiet)
     plain = None
     if report is not None and baseline and method != "vanilla" and measured is not None:
-        _note("training vanilla by the same recipe, to compare with", quiet)
-        plain = _trained({**settings, "method": "vanilla", "method_options": None}, inputs, labels, held, out,
+        note("training vanilla by the same recipe, to compare with", quiet)
+        plain = train({**settings, "method": "vanilla", "method_options": None}, inputs, labels, held, out,
                          ".vanilla", quiet)  # fmt: skip
     scored = None if measured is None else score_model(model, *measured, coverage)
     beside = None if measured is None or plain is None else score_model(plain, *measured, coverage)
@@ -396,202 +356,11 @@ def fit(
     if report is not None and scored is not None:
         where = f"rows of {test}" if test else "kept aside at random, the same share of every label bin"
         seconds = time.perf_counter() - began
-        _write_model_page(report, model, scored, beside, target, data, where, _command_line(), seconds)
+        write_model_page(report, model, scored, beside, target, data, where, command_line(), seconds)
     for suffix in ("", ".vanilla"):
-        _checkpoint(out, suffix).unlink(missing_ok=True)
-    _tell(scored, beside, verdict, {"model": out, "report": report, "seconds": time.perf_counter() - began},
+        checkpoint_of(out, suffix).unlink(missing_ok=True)
+    tell(scored, beside, verdict, {"model": out, "report": report, "seconds": time.perf_counter() - began},
           as_json, quiet)  # fmt: skip
-
-
-def _same_columns(
-    labelled: tuple[pd.DataFrame, pd.Series[float]], inputs: pd.DataFrame, name: str
-) -> tuple[pd.DataFrame, pd.Series[float]]:
-    from tailwise.table_files import check_column
-
-    for column in inputs.columns:
-        check_column(labelled[0], column, name)
-    return labelled[0][list(inputs.columns)], labelled[1]
-
-
-Labelled = tuple["pd.DataFrame", "pd.Series[float]"]
-
-
-def _kept_aside(
-    inputs: pd.DataFrame, labels: pd.Series[float], share: float, seed: int, quiet: bool
-) -> tuple[Labelled, Labelled | None]:
-    """Rows to train on, and rows to measure on: the same share of every label bin."""
-    import numpy as np
-
-    from tailwise.data import label_holdout
-
-    rows = label_holdout(labels.to_numpy(), share=share, seed=seed) if share > 0 else np.zeros(0, np.int64)
-    if len(rows) == 0:
-        if share > 0:
-            _note("note: too few rows to keep any aside; nothing is measured", quiet)
-        return (inputs, labels), None
-    rest = np.setdiff1d(np.arange(len(labels)), rows)
-
-    def taken(which: Any) -> Labelled:
-        return inputs.iloc[which].reset_index(drop=True), labels.iloc[which].reset_index(drop=True)
-
-    return taken(rest), taken(rows)
-
-
-def _method_options(pairs: Sequence[str]) -> dict[str, Any] | None:
-    """``["regularizer=0.01", "weights.power=1"]`` as nested options with numbers as numbers."""
-    import json
-
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.strip():
-            raise ValueError(f"--option takes NAME=VALUE, such as regularizer=0.01, not {pair!r}")
-        try:
-            value = json.loads(text.lower() if text in ("True", "False", "None") else text)
-        except ValueError:
-            value = None if text == "none" else text
-        part, dot, inner = key.strip().partition(".")
-        if dot:
-            options.setdefault(part, {})[inner] = value
-        else:
-            options[part] = value
-    return options or None
-
-
-def _checkpoint(out: Path, suffix: str) -> Path:
-    return out.with_name(out.name + suffix + CHECKPOINT)
-
-
-def _trained(
-    settings: Mapping[str, Any],
-    inputs: pd.DataFrame,
-    labels: pd.Series[float],
-    held: Labelled | None,
-    out: Path,
-    suffix: str,
-    quiet: bool,
-) -> TailRegressor:
-    from tailwise.estimator import TailRegressor
-
-    checkpoint = _checkpoint(out, suffix)
-    if checkpoint.exists():
-        _note(f"going on from {checkpoint}", quiet)
-    _show_progress(quiet)
-    try:
-        return TailRegressor(**settings).fit(inputs, labels.to_numpy(), eval_set=held, checkpoint=checkpoint)
-    except KeyboardInterrupt:
-        kept = f"; the same command goes on from {checkpoint}" if checkpoint.exists() else ""
-        typer.echo(f"stopped: no model was written{kept}", err=True)
-        raise typer.Exit(STOPPED) from None
-
-
-def _command_line() -> str:
-    """What was typed, so that it can be typed again."""
-    import shlex
-
-    arguments = sys.argv[1:]
-    return shlex.join(["tailwise", *arguments]) if arguments else "tailwise"
-
-
-def _write_model_page(
-    path: Path,
-    model: TailRegressor,
-    scored: Scored,
-    baseline: Scored | None,
-    target: str,
-    source: str,
-    where: str,
-    command: str,
-    seconds: float = 0.0,
-) -> None:
-    from tailwise.methods import get_method
-    from tailwise.report.page import Facts, model_page
-    from tailwise.training import write_atomically
-
-    facts = Facts(
-        target=target,
-        source="standard input" if source == "-" else Path(source).name,
-        method=model.method,
-        train_rows=int(scored.bins.counts.sum()),
-        features=int(model.n_features_in_),
-        command=command,
-        parts=get_method(model.method).parts.with_options(**(model.method_options or {})),
-        intervals=model.explain_intervals(scored.coverage),
-        test_source=where,
-        epochs=len(model.history_.history),
-        best_epoch=model.history_.best_epoch,
-        seconds=seconds,
-        seed=model.random_state if isinstance(model.random_state, int) else None,
-        settings={
-            name: getattr(model, name) for name in ("backbone", "epochs", "batch_size", "lr", "monitor")
-        },
-    )
-    page = model_page(scored, facts, baseline)
-    write_atomically(path, lambda part: part.write_text(page, encoding="utf-8"))
-
-
-def _tell(
-    scored: Scored | None,
-    baseline: Scored | None,
-    verdict: Verdict | None,
-    facts: Mapping[str, Any],
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Print figures by region and the verdict."""
-    if as_json:
-        both = {"regions": scored, "baseline": baseline}
-        regions = {k: v.by_region().to_dict(orient="index") for k, v in both.items() if v is not None}
-        said = None if verdict is None else verdict.to_dict()
-        _print_json({**facts, "verdict": said, **regions})
-        return
-    if scored is not None and verdict is not None:
-        _print_regions([scored] if baseline is None else [scored, baseline])
-        typer.echo(verdict.text)
-    for name in ("model", "report"):
-        if facts.get(name) is not None:
-            _note(f"wrote {facts[name]}", quiet)
-
-
-def _print_regions(models: Sequence[Scored]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from tailwise.report.verdict import number
-
-    level = f"{models[0].coverage:.0%}"
-    table = Table("method", "region", "rows", "MAE", "RMSE", "NLL", f"{level} coverage", "width", box=None)
-    for scored in models:
-        for place, (region, row) in enumerate(scored.by_region().iterrows()):
-            if row["n"] == 0:
-                continue
-            figures = [number(row["mae"]), number(row["rmse"]), number(row["nll"])]
-            shown = [f"{row['n']:.0f}", *figures, f"{row['coverage']:.1%}", number(row["width"])]
-            table.add_row(scored.title if place == 0 else "", str(region), *shown)
-    Console(width=None if sys.stdout.isatty() else 100).print(table)
-
-
-def _load(path: Path) -> TailRegressor:
-    from tailwise.estimator import TailRegressor
-
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: name the file that `tailwise fit` wrote")
-    if not path.exists():
-        raise ValueError(f"{path} does not exist: name the file that `tailwise fit` wrote")
-    return TailRegressor.load(path)
-
-
-def _inputs_of(model: TailRegressor, table: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The columns that the model was trained on, in its order."""
-    from tailwise.table_files import check_column
-
-    needed = [str(column) for column in getattr(model, "feature_names_in_", [])]
-    for column in needed:
-        try:
-            check_column(table, column, name)
-        except ValueError as error:
-            raise ValueError(f"{error} The model was trained with it.".replace("?.", "?")) from None
-    return table[needed] if needed else table
 
 
 @app.command()
@@ -616,33 +385,20 @@ def predict(
     from tailwise.table_files import check_column, check_output, write_table
 
     check_output(out, force=force, inputs=[model, data])
-    fitted = _load(model)
-    table = _read(data, quiet)
-    for column in _names(keep):
+    fitted = load_model(model)
+    table = read(data, quiet)
+    for column in split_names(keep):
         check_column(table, column, data)
-    frame = fitted.predict_frame(_inputs_of(fitted, table, data), coverage)
-    frame = pd.concat([table[_names(keep)], frame.set_axis(table.index)], axis=1)
+    frame = fitted.predict_frame(inputs_of(fitted, table, data), coverage)
+    frame = pd.concat([table[split_names(keep)], frame.set_axis(table.index)], axis=1)
     if frame.columns.duplicated().any():
         clash = str(frame.columns[frame.columns.duplicated()][0])
         raise ValueError(f"a column kept is named {clash!r} like one of the predictions: rename it")
     write_table(frame, out)
     if as_json and out != "-":
-        _print_json({"rows": len(frame), "out": out, "regions": frame["region"].value_counts().to_dict()})
+        print_json({"rows": len(frame), "out": out, "regions": frame["region"].value_counts().to_dict()})
     elif out != "-":
-        _note(f"wrote {len(frame)} predictions to {out}", quiet)
-
-
-def _target_of(model: TailRegressor, table: pd.DataFrame, target: str | None, name: str) -> str:
-    """The target's column: as given, as the model knows it, or the only column it was not trained on."""
-    known = target or getattr(model, "target_name_", None)
-    if known:
-        return str(known)
-    inputs = {str(column) for column in getattr(model, "feature_names_in_", [])}
-    others = [str(column) for column in table.columns if str(column) not in inputs]
-    if len(others) == 1:
-        return others[0]
-    what = f"columns {', '.join(others[:6])} could be it" if others else "it has only the model's inputs"
-    raise ValueError(f"which column of {name} is the target? {what}: name it with --target")
+        note(f"wrote {len(frame)} predictions to {out}", quiet)
 
 
 @app.command()
@@ -670,24 +426,24 @@ def evaluate(
 
     if report is not None:
         check_output(report, force=force, inputs=[model, data, *([against] if against else [])])
-    fitted = _load(model)
-    table = _read(data, quiet)
-    column = _target_of(fitted, table, target, data)
+    fitted = load_model(model)
+    table = read(data, quiet)
+    column = target_of(fitted, table, target, data)
     inputs, labels, missing = split_target(table, column, data)
     if missing:
-        _note(f"note: {missing} rows without a value in {column!r} left out", quiet)
-    scored = score_model(fitted, _inputs_of(fitted, inputs, data), labels, coverage)
+        note(f"note: {missing} rows without a value in {column!r} left out", quiet)
+    scored = score_model(fitted, inputs_of(fitted, inputs, data), labels, coverage)
     other = None
     if against is not None:
-        second = _load(against)
-        other = score_model(second, _inputs_of(second, inputs, data), labels, coverage)
+        second = load_model(against)
+        other = score_model(second, inputs_of(second, inputs, data), labels, coverage)
         if other.title == scored.title:
             other = replace(other, title=f"{other.title} ({against.name})")
     verdict = judge(scored, other)
     if report is not None:
         where = f"rows of {data}"
-        _write_model_page(report, fitted, scored, other, column, data, where, _command_line())
-    _tell(scored, other, verdict, {"model": None, "report": report, "target": column}, as_json, quiet)
+        write_model_page(report, fitted, scored, other, column, data, where, command_line())
+    tell(scored, other, verdict, {"model": None, "report": report, "target": column}, as_json, quiet)
 
 
 @app.command()
@@ -714,23 +470,23 @@ def compare(
 
     from tailwise.benchmark.comparison import Results
     from tailwise.benchmark.contenders import Recipe, choose_contenders
+    from tailwise.files import write_atomically
     from tailwise.report.page import comparison_verdict
     from tailwise.table_files import check_output
-    from tailwise.training import write_atomically
 
     for path in (out, report):
         if path is not None:
             check_output(path, force=force, inputs=[data])
-    if not _names(methods):
+    if not split_names(methods):
         raise ValueError("--methods names no method; see `tailwise methods`")
-    contenders = choose_contenders(",".join(_names(methods)))
-    inputs, labels = _read_labelled(data, target, drop, quiet)
+    contenders = choose_contenders(",".join(split_names(methods)))
+    inputs, labels = read_labelled(data, target, drop, quiet)
     recipe = Recipe(trials=1)
     if epochs is not None:
         recipe = replace(recipe, train=replace(recipe.train, epochs=epochs))
     name = "data" if data == "-" else Path(data).name.split(".")[0]
-    kept = None if out is None else _checkpoint(out, "")
-    records = _runs(
+    kept = None if out is None else checkpoint_of(out, "")
+    records = run_all(
         inputs.assign(**{target: labels}), name, target, contenders, range(seeds), recipe, kept, quiet
     )
     results = Results(records)
@@ -740,94 +496,16 @@ def compare(
         lines = "".join(json.dumps(record) + "\n" for record in records)
         write_atomically(out, lambda part: part.write_text(lines, encoding="utf-8"))
     if report is not None:
-        _write_comparison(report, results, f"{target}: {len(contenders)} methods on {name}")
+        write_comparison(report, results, f"{target}: {len(contenders)} methods on {name}")
     if kept is not None:
         kept.unlink(missing_ok=True)
     if as_json:
-        _print_json({"verdict": comparison_verdict(results), "runs": records})
+        print_json({"verdict": comparison_verdict(results), "runs": records})
     else:
-        _print_comparison(results)
+        print_comparison(results)
     for path in (out, report):
         if path is not None:
-            _note(f"wrote {path}", quiet)
-
-
-def _runs(
-    table: pd.DataFrame,
-    name: str,
-    target: str,
-    contenders: Sequence[Any],
-    seeds: Sequence[int],
-    recipe: Any,
-    kept: Path | None,
-    quiet: bool,
-) -> list[dict[str, Any]]:
-    """Every contender with every seed; what a stopped command finished is in `kept` and not done again."""
-    from tailwise.benchmark.runs import ResultsFile, finished_runs, run_one
-    from tailwise.benchmark.suites import Source, make_problem
-
-    file = None if kept is None else ResultsFile(kept)
-    done = {} if file is None else finished_runs(file.records)
-    source = Source(name, target, lambda: table)
-    records = []
-    try:
-        for seed in seeds:
-            problem = make_problem(source, seed, max_rows=len(table))
-            if len(problem.y_valid) == 0 or len(problem.y_test) == 0:
-                raise ValueError(
-                    f"{len(table)} rows are too few to compare methods on: no label bin has three rows"
-                )
-            for contender in contenders:
-                record = done.get((name, contender.name, seed))
-                if (
-                    record is None
-                    or record["digest"] != problem.digest
-                    or record["recipe"] != recipe.describe()
-                ):
-                    record = run_one(contender, problem, recipe, {})
-                    if file is not None:
-                        file.append(record)
-                records.append(record)
-                error = record["metrics"]["raw"]["all"]["mae"]
-                _note(
-                    f"{contender.title}, seed {seed}: MAE {error:.4g}, {record['seconds']['all']:.1f} s",
-                    quiet,
-                )
-    except KeyboardInterrupt:
-        kept_words = f"; the same command goes on from {kept}" if kept is not None and kept.exists() else ""
-        typer.echo(f"stopped: {len(records)} runs were done{kept_words}", err=True)
-        raise typer.Exit(STOPPED) from None
-    return records
-
-
-def _write_comparison(path: Path, results: Any, title: str) -> None:
-    from tailwise.report.page import comparison_page
-    from tailwise.training import write_atomically
-
-    page = comparison_page(results, title=title, command=_command_line())
-    write_atomically(path, lambda part: part.write_text(page, encoding="utf-8"))
-
-
-def _print_comparison(results: Any) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from tailwise.benchmark.comparison import Figure
-    from tailwise.report.page import COLUMNS, comparison_verdict
-    from tailwise.report.verdict import number
-
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    for data in results.data:
-        table = Table("method", *(Figure(m, r).name for m, r in COLUMNS), box=None, title=data)
-        for method in results.methods:
-            cells = []
-            for metric, region in COLUMNS:
-                mean, std = results.mean_std(Figure(metric, region, calibrated=True), data, method)
-                cells.append("–" if mean != mean else number(mean) + ("" if std != std else f" ± {std:.2g}"))
-            table.add_row(results.titles[method], *cells)
-        console.print(table)
-    for line in comparison_verdict(results):
-        typer.echo(line)
+            note(f"wrote {path}", quiet)
 
 
 @app.command()
@@ -850,12 +528,13 @@ def report(
         raise ValueError(f"{results} is a folder: name the results file in it")
     try:
         read = Results(read_results(results))
-        _write_comparison(page, read, f"{len(read.methods)} methods on {', '.join(read.data)}")
+        write_comparison(page, read, f"{len(read.methods)} methods on {', '.join(read.data)}")
     except (KeyError, TypeError, UnicodeDecodeError, AttributeError) as error:
         raise ValueError(
-            f"{results} is not a results file of `tailwise compare` or `tailwise bench` ({error} is wrong or missing)"
+            f"{results} is not a results file of `tailwise compare` or `tailwise bench` ({error} is wrong "
+            "or missing)"
         ) from None
-    _note(f"wrote {page}", quiet)
+    note(f"wrote {page}", quiet)
 
 
 @app.command()
@@ -873,8 +552,8 @@ def export(
 
     path = out or model.with_suffix(".onnx")
     check_output(path, force=force, inputs=[model])
-    _load(model).export_onnx(path, coverage=coverage)
-    _note(f"wrote {path}", quiet)
+    load_model(model).export_onnx(path, coverage=coverage)
+    note(f"wrote {path}", quiet)
 
 
 @app.command()
@@ -886,7 +565,7 @@ def methods(as_json: Json = False) -> None:
 
     if as_json:
         shown = ("name", "title", "uncertainty", "about")
-        _print_json([{key: getattr(get_method(n), key) for key in shown} for n in available_methods()])
+        print_json([{key: getattr(get_method(n), key) for key in shown} for n in available_methods()])
         return
     console = Console()
     for name in available_methods():

@@ -555,4 +555,4 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         return export_onnx(self, path, quantiles=quantiles, coverage=coverage)
 
 
-DEFAULT_BACKBONE = "mlp"
+DEFAULT_BACKBONE = "mlp-ple"

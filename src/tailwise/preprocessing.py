@@ -94,12 +94,14 @@ class TablePreprocessor:
             if repeated:
                 raise ValueError(f"column name {sorted(repeated)[0]!r} occurs twice: rename one of them")
         if not _all_numeric(x):
-            from skrub import TableVectorizer
+            from skrub import StringEncoder, TableVectorizer
             from sklearn.preprocessing import OneHotEncoder
 
             # As skrub would, but a category never seen before is no cause for a warning.
             known = OneHotEncoder(dtype=np.float32, handle_unknown="ignore", sparse_output=False)
-            self.vectorizer = TableVectorizer(low_cardinality=known)
+            # Its projection of texts is random unless seeded: the same table gives the same features.
+            texts = StringEncoder(random_state=0)
+            self.vectorizer = TableVectorizer(low_cardinality=known, high_cardinality=texts)
             self.vectorizer.fit(_with_plain_objects(x))
         self.numeric = NumericEncoder.fit(self.matrix(x))
         return self

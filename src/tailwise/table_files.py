@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 STANDARD = "-"
 """The name that stands for standard input or output."""
 DELIMITERS = (",", ";", "\t", "|", " ")
+NEAR_COPY = 0.95
+"""A column whose correlation with the target is at least this may give it away."""
 _SNIFFED_LINES = 60
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -171,7 +173,8 @@ def _delimited(text: str, name: str) -> pd.DataFrame:
             )
     except pd.errors.ParserWarning:
         raise TableError(
-            f"{name} has rows with more cells than the {len(header)} column names of its first line: name every "
+            f"{name} has rows with more cells than the {len(header)} column names of its first line: name "
+            "every "
             "column, or remove the delimiters at the ends of lines"
         ) from None
     except pd.errors.ParserError as error:
@@ -230,7 +233,8 @@ def _parser_complaint(message: str, delimiter: str) -> str:
         wanted, line, saw = found.groups()
         shown = {"\t": "tab", " ": "space"}.get(delimiter, delimiter)
         return (
-            f"has {saw} cells in line {line}, but {wanted} columns (delimiter {shown!r}): quote text that holds "
+            f"has {saw} cells in line {line}, but {wanted} columns (delimiter {shown!r}): quote text that "
+            "holds "
             "the delimiter, or mend that line"
         )
     found = re.search(r"EOF inside string starting at row (\d+)", message)
@@ -311,6 +315,22 @@ def split_target(
     if missing:
         inputs, labels = inputs[known].reset_index(drop=True), labels[known].reset_index(drop=True)
     return inputs, labels, missing
+
+
+def near_copies(inputs: pd.DataFrame, labels: pd.Series[float]) -> list[str]:
+    """Columns so close to the target that they may be known only after it, closest first."""
+    found = {}
+    for title in inputs.columns:
+        column = inputs[title]
+        if column.dtype.kind not in "ifu":
+            continue
+        both = np.isfinite(column.to_numpy(np.float64)) & np.isfinite(labels.to_numpy())
+        x, y = column.to_numpy(np.float64)[both], labels.to_numpy()[both]
+        if x.size >= 20 and np.ptp(x) > 0 and np.ptp(y) > 0:
+            with np.errstate(all="ignore"):
+                found[str(title)] = abs(float(np.corrcoef(x, y)[0, 1]))
+    close = [title for title, value in found.items() if value >= NEAR_COPY]
+    return sorted(close, key=lambda title: -found[title])
 
 
 def _is_number(text: str) -> bool:

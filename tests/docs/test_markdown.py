@@ -28,13 +28,14 @@ def test_relative_links_resolve(page: Path):
     assert not broken
 
 
-def test_readme_python_runs():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["README.md", "docs/estimator.md"])
+def test_python_runs(page: str):
+    text = (ROOT / page).read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     assert blocks
     namespace: dict[str, object] = {}
     for block in blocks:
-        exec(compile(block, "README.md", "exec"), namespace)
+        exec(compile(block, page, "exec"), namespace)
 
 
 def test_readme_names_the_two_commands_together():

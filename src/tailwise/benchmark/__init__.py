@@ -12,8 +12,7 @@ from pathlib import Path
 
 from tailwise.benchmark.contenders import Contender, Outcome, Recipe, choose_contenders, from_registry
 from tailwise.benchmark.runs import Summary, finished_runs, read_results, run_one, run_suite
-from tailwise.benchmark.suites import MAX_ROWS, SUITES, Problem, Source, make_problem, prepare
-from tailwise.choices import nearest
+from tailwise.benchmark.suites import SUITES, Problem, Source, get_suite, make_problem, prepare
 
 __all__ = [
     "SUITES", "Contender", "Outcome", "Problem", "Recipe", "Source", "Summary", "bench", "choose_contenders",
@@ -26,48 +25,46 @@ def bench(
     *,
     out: Path = Path("docs/results"),
     work: Path = Path(".tailwise-bench"),
-    methods: str = "all,peers",
-    seeds: Sequence[int] = range(5),
-    workers: int = 1,
+    methods: str | None = None,
+    seeds: Sequence[int] | None = None,
     recipe: Recipe | None = None,
-    max_rows: int = MAX_ROWS,
+    workers: int = 1,
     time_limit: float | None = None,
     progress: bool | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Summary:
     """Run what ``out/results.jsonl`` lacks of a suite and write ``out/suite.md``, ``.csv`` and ``.tex``.
 
-    Prepared data goes to `work`, and is only needed while runs are missing. Peers that are not
-    installed are named and left out.
+    What is not given is the suite's own budget. Prepared data goes to `work`, and is only needed
+    while runs are missing. Peers that are not installed are named and left out.
     """
     from tailwise.benchmark.peers import missing_peers
     from tailwise.benchmark.tables import write_tables
 
-    results = out / "results.jsonl"
+    budget, results = get_suite(suite), out / "results.jsonl"
+    methods, seeds = methods or budget.methods, range(budget.seeds) if seeds is None else seeds
     contenders = choose_contenders(methods)
     if "peers" in methods.split(","):
         for name in missing_peers():
             report(f"{name} is not installed and left out: pip install 'tailwise[peers]'")
     done = finished_runs(read_results(results) if results.is_file() else ())
-    names = [source.name for source in SUITES[suite]] if suite in SUITES else []
+    wanted = {(source.name, c.name, seed) for source in budget.sources for c in contenders for seed in seeds}
     summary = Summary()
-    if (
-        not all((data, c.name, seed) in done for data in names for c in contenders for seed in seeds)
-        or not names
-    ):
-        prepare(suite, work / suite, seeds, max_rows=max_rows, report=report)
+    if not wanted <= done.keys():
+        prepare(suite, work / suite, seeds, report=report)
         summary = run_suite(
             work / suite,
             contenders,
             out=results,
             seeds=seeds,
-            recipe=recipe,
+            recipe=recipe or Recipe().within(epochs=budget.epochs, trials=budget.trials),
             workers=workers,
             time_limit=time_limit,
             progress=progress,
         )
         for line in summary.failed:
             report(f"failed: {line}")
-    for path in write_tables(results, out, name=suite, title=f"Benchmark: {suite}"):
-        report(f"wrote {path}")
+    if results.is_file():
+        for path in write_tables(results, out, name=suite, title=f"Benchmark: {suite}"):
+            report(f"wrote {path}")
     return summary

@@ -1,14 +1,18 @@
-"""``python -m tailwise.benchmark``: prepare data, run a suite, write its tables."""
+"""Compare methods on many data sets: prepare their data, run, write tables. Every step resumes."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tailwise.benchmark.suites import MAX_ROWS, PER_BIN, SUITES
+from tailwise.benchmark.suites import PER_BIN, SUITES
+
+if TYPE_CHECKING:
+    from tailwise.benchmark.contenders import Recipe
+    from tailwise.benchmark.runs import Summary
 
 
 def _seeds(text: str) -> list[int]:
@@ -22,98 +26,134 @@ def _say(line: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tailwise.benchmark", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tailwise bench", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    prepare = commands.add_parser("prepare", help="split and encode the tables of a suite")
+    seeds = argparse.ArgumentParser(add_help=False)
+    seeds.add_argument("--seeds", type=_seeds, default=_seeds("5"), help="how many, or which: 5 or 0,3")
+    work = argparse.ArgumentParser(add_help=False)
+    work.add_argument("--workers", type=int, default=1, help="processes at once")
+    work.add_argument("--epochs", type=int, default=None, help="epochs at most")
+    work.add_argument("--trials", type=int, default=None, help="configurations tried")
+    limit = argparse.ArgumentParser(add_help=False)
+    limit.add_argument("--time-limit", type=float, default=None, help="stop after this many seconds")
+    groups = "names with commas between; all, peers and ablation-lambda, -bins, ... are groups"
+    data = argparse.ArgumentParser(add_help=False)
+    data.add_argument("--prepared", type=Path, required=True, help="folder that `prepare` wrote")
+
+    suite = commands.add_parser("suite", parents=[work, limit], help="all steps: prepare, run, tables")
+    suite.add_argument("suite", nargs="?", default="tabular", choices=list(SUITES))
+    suite.add_argument("--seeds", type=_seeds, default=None, help="how many, or which: 5 or 0,3")
+    suite.add_argument("--methods", default=None, help=groups)
+    suite.add_argument("--out", type=Path, default=Path("docs/results"), help="folder of results and tables")
+    suite.add_argument("--work", type=Path, default=Path(".tailwise-bench"), help="folder of prepared data")
+
+    prepare = commands.add_parser("prepare", parents=[seeds], help="split and encode a suite's tables")
     prepare.add_argument("--suite", default="tabular", choices=list(SUITES))
     prepare.add_argument("--out", type=Path, required=True, help="folder for the arrays")
-    prepare.add_argument("--seeds", type=_seeds, default=_seeds("5"), help="how many, or which: 5 or 0,3")
-    prepare.add_argument("--max-rows", type=int, default=MAX_ROWS, help="training rows at most")
+    prepare.add_argument("--max-rows", type=int, default=None, help="training rows at most")
     prepare.add_argument("--per-bin", type=int, default=PER_BIN, help="held-out rows per label bin at most")
-    run = commands.add_parser("run", help="run contenders on prepared data; resumes")
-    run.add_argument("--prepared", type=Path, required=True, help="folder that `prepare` wrote")
-    run.add_argument("--out", type=Path, required=True, help="results.jsonl, appended to")
-    run.add_argument(
-        "--methods",
-        default="all",
-        help="names with commas between; all, peers and ablation-lambda, -bins, ... are groups",
+
+    run = commands.add_parser(
+        "run", parents=[data, seeds, work, limit], help="run contenders on prepared data"
     )
+    run.add_argument("--out", type=Path, required=True, help="results.jsonl, appended to")
+    run.add_argument("--methods", default="all", help=groups)
     run.add_argument("--data", default=None, help="data sets with commas between; all by default")
-    run.add_argument("--seeds", type=_seeds, default=_seeds("5"), help="how many, or which: 5 or 0,3")
-    run.add_argument("--workers", type=int, default=1, help="processes at once")
-    run.add_argument("--trials", type=int, default=None, help="configurations tried per method")
-    run.add_argument("--epochs", type=int, default=None, help="epochs at most")
-    run.add_argument("--time-limit", type=float, default=None, help="stop after this many seconds")
+
     tables = commands.add_parser("tables", help="write Markdown, CSV and LaTeX tables")
     tables.add_argument("results", type=Path, nargs="+", help="results.jsonl files")
     tables.add_argument("--out", type=Path, default=Path("docs/results"), help="folder for the tables")
     tables.add_argument("--name", default="tabular", help="name of the files")
-    tables.add_argument("--title", default="Tabular benchmark", help="headline")
+    tables.add_argument("--title", default="Benchmark: tabular", help="headline")
     tables.add_argument("--reference", default=None, help="contender the others are tested against: vir")
-    prior = commands.add_parser("search-prior", help="search VIR's prior: a grid, then TPE; resumes")
-    prior.add_argument("--prepared", type=Path, required=True, help="folder that `prepare` wrote")
+
+    prior = commands.add_parser("search-prior", parents=[data, work], help="VIR's prior: a grid, then TPE")
     prior.add_argument("--data", required=True, help="data set")
     prior.add_argument("--storage", type=Path, required=True, help="journal that processes may share")
-    prior.add_argument("--trials", type=int, default=40, help="finished trials in all")
-    prior.add_argument("--workers", type=int, default=1, help="processes at once")
-    prior.add_argument("--epochs", type=int, default=None, help="epochs at most")
     prior.add_argument("--criterion", default="balanced_nll", help="validation metric to go by")
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return the exit status: 1 if a run failed, 3 if some are left."""
-    args = _parser().parse_args(arguments)
-    if args.command == "prepare":
-        from tailwise.benchmark.suites import prepare
+def _recipe(args: argparse.Namespace) -> Recipe:
+    from tailwise.benchmark.contenders import Recipe
 
-        prepare(args.suite, args.out, args.seeds, max_rows=args.max_rows, per_bin=args.per_bin, report=_say)
-        return 0
-    if args.command == "tables":
-        from tailwise.benchmark.tables import write_tables
+    return Recipe().within(epochs=args.epochs, trials=args.trials)
 
-        written = write_tables(
-            args.results, args.out, name=args.name, reference=args.reference, title=args.title
-        )
-        for path in written:
-            _say(f"wrote {path}")
-        return 0
-    from tailwise.benchmark.contenders import Recipe, choose_contenders
+
+def _suite(args: argparse.Namespace) -> int:
+    from tailwise.benchmark import bench
+    from tailwise.benchmark.suites import get_suite
+
+    budget = get_suite(args.suite)
+    recipe = _recipe(args).within(epochs=args.epochs or budget.epochs, trials=args.trials or budget.trials)
+    summary = bench(
+        args.suite, out=args.out, work=args.work, methods=args.methods, seeds=args.seeds, recipe=recipe,
+        workers=args.workers, time_limit=args.time_limit, report=_say,
+    )  # fmt: skip
+    return _told(summary)
+
+
+def _prepare(args: argparse.Namespace) -> int:
+    from tailwise.benchmark.suites import prepare
+
+    prepare(args.suite, args.out, args.seeds, max_rows=args.max_rows, per_bin=args.per_bin, report=_say)
+    return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    from tailwise.benchmark.contenders import choose_contenders
     from tailwise.benchmark.runs import run_suite
 
-    recipe = Recipe()
-    if args.epochs is not None:
-        recipe = replace(recipe, train=replace(recipe.train, epochs=args.epochs))
-    if args.command == "search-prior":
-        from tailwise.benchmark.prior import search_prior
-
-        found = search_prior(
-            args.prepared,
-            args.data,
-            storage=args.storage,
-            trials=args.trials,
-            workers=args.workers,
-            criterion=args.criterion,
-            recipe=recipe,
-        )
-        _say(f"prior {found.prior}: {args.criterion} {found.score:.4f}, best of {found.trials} trials")
-        return 0
-    if args.trials is not None:
-        recipe = replace(recipe, trials=args.trials)
+    chosen = None if args.data is None else args.data.split(",")
     summary = run_suite(
-        args.prepared,
-        choose_contenders(args.methods),
-        out=args.out,
-        seeds=args.seeds,
-        data=args.data.split(",") if args.data else None,
-        recipe=recipe,
-        workers=args.workers,
-        time_limit=args.time_limit,
-    )
-    _say(f"{summary.done} runs in {summary.seconds:.0f} s, {summary.left} left, {len(summary.failed)} failed")
+        args.prepared, choose_contenders(args.methods), out=args.out, seeds=args.seeds, data=chosen,
+        recipe=_recipe(args), workers=args.workers, time_limit=args.time_limit,
+    )  # fmt: skip
     for line in summary.failed:
-        _say(f"  {line}")
-    return 1 if summary.failed else 3 if summary.left else 0
+        _say(f"failed: {line}")
+    return _told(summary)
+
+
+def _told(summary: Summary) -> int:
+    failed = len(summary.failed)
+    _say(f"{summary.done} runs in {summary.seconds:.0f} s, {summary.left} left, {failed} failed")
+    return 1 if failed else 3 if summary.left else 0
+
+
+def _tables(args: argparse.Namespace) -> int:
+    from tailwise.benchmark.tables import write_tables
+
+    for path in write_tables(
+        args.results, args.out, name=args.name, reference=args.reference, title=args.title
+    ):
+        _say(f"wrote {path}")
+    return 0
+
+
+def _search_prior(args: argparse.Namespace) -> int:
+    from tailwise.benchmark.prior import search_prior
+
+    found = search_prior(
+        args.prepared, args.data, storage=args.storage, trials=args.trials or 40, workers=args.workers,
+        criterion=args.criterion, recipe=_recipe(args),
+    )  # fmt: skip
+    _say(f"prior {found.prior}: {args.criterion} {found.score:.4f}, best of {found.trials} trials")
+    return 0
+
+
+_COMMANDS = {
+    "suite": _suite,
+    "prepare": _prepare,
+    "run": _run,
+    "tables": _tables,
+    "search-prior": _search_prior,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return the exit status: 1 if a run failed, 3 if the time was up first."""
+    args = _parser().parse_args(arguments)
+    return _COMMANDS[args.command](args)
 
 
 if __name__ == "__main__":

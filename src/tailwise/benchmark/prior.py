@@ -35,9 +35,12 @@ class FoundPrior:
 
 
 def _study(storage: Path, name: str, seed: int) -> Any:
-    import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
+    try:
+        import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+    except ImportError:
+        raise ImportError("the search needs Optuna: pip install 'tailwise[search]'") from None
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage.parent.mkdir(parents=True, exist_ok=True)

@@ -293,9 +293,7 @@ class _Plan:
         """Let the other seeds of a tuned contender start."""
         for other in self.waiting.pop((job.data, job.contender.name), []):
             if "options" in record:
-                self.queue.appendleft(
-                    Job(other.contender, other.data, other.seed, record["options"], other.cost)
-                )
+                self.queue.append(Job(other.contender, other.data, other.seed, record["options"], other.cost))
 
 
 def _line(job: Job, record: Record) -> str:

@@ -153,10 +153,40 @@ _TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("bikeshare", "bikers", ("casual", "registered")),
     ("diamonds", "price", ()),
 )
-SUITES: dict[str, tuple[Source, ...]] = {
-    "tabular": tuple(Source(name, target, partial(_table, name), leaks) for name, target, leaks in _TABLES),
-    "quick": (Source("abalone", "Rings", _abalone), Source("generated", "y", generated)),
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Data sets with a budget that suits them: contenders, seeds, trials, epochs and training rows."""
+
+    sources: tuple[Source, ...]
+    methods: str = "all,peers"
+    seeds: int = 5
+    trials: int | None = None
+    epochs: int | None = None
+    max_rows: int = MAX_ROWS
+
+
+SUITES = {
+    "tabular": Suite(
+        tuple(Source(name, target, partial(_table, name), leaks) for name, target, leaks in _TABLES)
+    ),
+    "quick": Suite(
+        (Source("abalone", "Rings", _abalone), Source("generated", "y", generated)),
+        methods="vanilla,lds,lds-fds-der,vir",
+        seeds=2,
+        trials=2,
+        epochs=15,
+        max_rows=1500,
+    ),
 }
+
+
+def get_suite(name: str) -> Suite:
+    """Find a suite by name; an unknown name is an error that names the nearest one."""
+    if name not in SUITES:
+        raise ValueError(f"unknown suite {name!r}{nearest(name, SUITES)}")
+    return SUITES[name]
 
 
 # -- preparation ---------------------------------------------------------------------------------
@@ -196,13 +226,13 @@ def prepare(
     folder: Path,
     seeds: Iterable[int],
     *,
-    max_rows: int = MAX_ROWS,
+    max_rows: int | None = None,
     per_bin: int = PER_BIN,
     report: Callable[[str], None] = lambda line: None,
 ) -> list[Path]:
     """Write the problems of a suite to a folder, one file per data set and seed; keep those there."""
-    if suite not in SUITES:
-        raise ValueError(f"unknown suite {suite!r}{nearest(suite, SUITES)}")
+    sources = get_suite(suite).sources
+    max_rows = get_suite(suite).max_rows if max_rows is None else max_rows
     folder.mkdir(parents=True, exist_ok=True)
     about = {"suite": suite, "max_rows": max_rows, "per_bin": per_bin, "version": __version__}
     note = folder / ABOUT
@@ -217,7 +247,7 @@ def prepare(
     note.write_text(json.dumps(about) + "\n", encoding="utf-8")
     written = []
     for seed in seeds:
-        for source in SUITES[suite]:
+        for source in sources:
             path = folder / f"{source.name}-{seed}.npz"
             if not path.is_file():
                 problem = make_problem(source, seed, max_rows=max_rows, per_bin=per_bin, suite=suite)
@@ -246,5 +276,5 @@ def prepared_data(folder: Path, seeds: Sequence[int]) -> list[str]:
             raise FileNotFoundError(
                 f"{folder} holds {name} for seeds {sorted(there)}, not {missing}: prepare more seeds"
             )
-    order = [source.name for sources in SUITES.values() for source in sources]
+    order = [source.name for suite in SUITES.values() for source in suite.sources]
     return sorted(found, key=lambda name: (order.index(name) if name in order else len(order), name))

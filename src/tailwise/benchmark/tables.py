@@ -144,7 +144,8 @@ def relative_table(results: Results, order: Sequence[str], base: str) -> Table:
 
 def paired_table(results: Results, figure: Figure, reference: str) -> Table:
     """Every contender against the reference by one figure."""
-    found = sorted(compare(results, figure, reference), key=lambda c: (math.isnan(c.change), c.change))
+    paired = [c for c in compare(results, figure, reference) if c.pairs]
+    found = sorted(paired, key=lambda c: c.change)
     rows = []
     for c in found:
         change = f"{100 * (math.exp(c.change) - 1):+.1f}%" if figure.metric in RATIOS else f"{c.change:+.3f}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 from tailwise.distributions import Distribution
@@ -52,6 +53,11 @@ class Scored:
     def error(self) -> Floats:
         """Absolute errors. (N,)"""
         return np.asarray(np.abs(self.y - self.mean))
+
+    @cached_property
+    def nll(self) -> Floats:
+        """Negative log-likelihood of each label: what being unsure in the right places is worth. (N,)"""
+        return np.asarray(self.distribution.nll(torch.from_numpy(self.y)).double().numpy())
 
     @cached_property
     def inside(self) -> NDArray[np.bool_]:
@@ -211,7 +217,7 @@ def wilson(hits: int, n: int, z: float = 1.96) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Change:
-    """How an average over the same rows differs between two models, with the half-width of its 95% interval."""
+    """How an average over the same rows differs between two models; `half` is half of its 95% interval."""
 
     ours: float
     theirs: float

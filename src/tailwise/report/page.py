@@ -7,7 +7,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from tailwise.methods import get_method
 from tailwise.report import plots
 from tailwise.report.evidence import LEVELS, Scored, compared, region_names
 from tailwise.report.svg import inline, new_figure, page_style
-from tailwise.report.verdict import Verdict, judge, number
+from tailwise.report.verdict import judge, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -113,7 +113,8 @@ def _opening(scored: Scored, facts: Facts, baseline: Scored | None) -> list[str]
     beside = (
         "" if baseline is None else f", beside {baseline.title} trained by the same recipe on the same rows"
     )
-    second = f"Everything below is measured on {scored.y.size:,} rows it has not seen ({facts.test_source}){beside}."
+    unseen = f"{scored.y.size:,} rows it has not seen ({facts.test_source})"
+    second = f"Everything below is measured on {unseen}{beside}."
     return [first, second]
 
 
@@ -158,7 +159,8 @@ def _drawn(both: Mapping[str, Scored], s: Scored, base: Scored | None, facts: Fa
         "predicted-vs-true",
         plots.predicted_vs_true(s.y, s.mean, s.lower, s.upper, s.region, new_figure(5.4, 4.2), label=target),
         "Predicted against true",
-        f"Each point is a test row, its bar the {level} interval; rows of rare labels are all shown if there is room, "
+        f"Each point is a test row, its bar the {level} interval; rows of rare labels are all shown if "
+        "there is room, "
         "common ones are a sample. Points below the dashed line are predicted too low.",
         f"Scatter of predicted against true {target} with {level} intervals by region. {_bias_words(s)}",
     )
@@ -169,7 +171,8 @@ def _drawn(both: Mapping[str, Scored], s: Scored, base: Scored | None, facts: Fa
         "coverage-by-region",
         plots.coverage_by_region(tables, new_figure(), level=s.coverage, regions=regions),
         "Do the intervals hold?",
-        f"The share of {level} intervals that hold the true label, by how common the label is; thin bars are what "
+        f"The share of {level} intervals that hold the true label, by how common the label is; thin bars "
+        "are what "
         "chance in the test rows leaves open.",
         f"Bars of coverage by region. {covered}.",
     )
@@ -177,7 +180,8 @@ def _drawn(both: Mapping[str, Scored], s: Scored, base: Scored | None, facts: Fa
         "width-by-region",
         plots.width_by_region(tables, new_figure(), level=s.coverage, regions=regions),
         "How wide are they?",
-        f"The mean width of {level} intervals. Wide intervals that hold are honest; narrow ones that hold are better.",
+        f"The mean width of {level} intervals. Wide intervals that hold are honest; narrow ones that hold "
+        "are better.",
         "Bars of mean interval width by region. "
         + "; ".join(f"{n}: " + ", ".join(f"{r} {_width(t, r)}" for r in regions) for n, t in tables.items())
         + ".",
@@ -186,14 +190,16 @@ def _drawn(both: Mapping[str, Scored], s: Scored, base: Scored | None, facts: Fa
     mine = thinned[s.title]
     half = float(np.interp(0.5, mine.removed, mine.error))
     kept = (
-        f"Without the least certain half of the rows, the error of {s.title} goes from {number(float(mine.error[0]))} "
+        f"Without the least certain half of the rows, the error of {s.title} goes from "
+        f"{number(float(mine.error[0]))} "
         f"to {number(half)}."
     )
     sparse = _chart(
         "sparsification",
         plots.sparsification_curves(thinned, new_figure()),
         "Does it know when it is wrong?",
-        f"{kept} The closer a line is to its dotted one, the better its uncertainty ranks its errors; a flat line "
+        f"{kept} The closer a line is to its dotted one, the better its uncertainty ranks its errors; a "
+        "flat line "
         "knows nothing.",
         f"Sparsification curves for {names}. {kept}",
     )
@@ -212,9 +218,11 @@ def _drawn(both: Mapping[str, Scored], s: Scored, base: Scored | None, facts: Fa
             new_figure(5.4, 3.8),
         ),
         "Reliability",
-        "How many intervals hold against how many should, at every level. Below the diagonal is overconfident, "
+        "How many intervals hold against how many should, at every level. Below the diagonal is "
+        "overconfident, "
         "above it is wider than need be.",
-        f"Reliability diagram for {names}: at {level}, {s.inside.mean():.0%} of the intervals of {s.title} hold.",
+        f"Reliability diagram for {names}: at {level}, {s.inside.mean():.0%} of the intervals of {s.title} "
+        "hold.",
     )
     calibration = _chart(
         "calibration",
@@ -229,7 +237,8 @@ def _drawn(both: Mapping[str, Scored], s: Scored, base: Scored | None, facts: Fa
         ),
         "Calibration, before and after",
         _calibration_words(s),
-        f"Reliability diagram of {s.title} before scaling, after it, and of its intervals. {_calibration_words(s)}",
+        f"Reliability diagram of {s.title} before scaling, after it, and of its intervals. "
+        f"{_calibration_words(s)}",
     )
     return [error, scatter, coverage, width, sparse, reliability, _parts_chart(s, facts, shared), calibration]
 
@@ -252,11 +261,15 @@ def _parts_chart(s: Scored, facts: Facts, shared: Mapping[str, Any]) -> Chart | 
 
 
 def _share(table: pd.DataFrame, region: str) -> str:
-    return f"{table.loc[region, 'coverage']:.0%}"
+    return f"{_cell(table, region, 'coverage'):.0%}"
 
 
 def _width(table: pd.DataFrame, region: str) -> str:
-    return number(float(table.at[region, "width"]))  # type: ignore[arg-type]
+    return number(_cell(table, region, "width"))
+
+
+def _cell(table: pd.DataFrame, region: str, column: str) -> float:
+    return float(cast("float", table.loc[region, column]))
 
 
 def _bias_words(s: Scored) -> str:
@@ -269,14 +282,16 @@ def _calibration_words(s: Scored) -> str:
     before = s.own_reliability(calibrated=False)[at]
     after, force = s.own_reliability(calibrated=True)[at], s.reliability()[at]
     return (
-        f"At 90%, {before:.0%} of the network's own intervals hold, {after:.0%} after scaling, and {force:.0%} of the "
-        "intervals in force. Scaling and intervals weigh rare labels as much as common ones, so that over all rows "
+        f"At 90%, {before:.0%} of the network's own intervals hold, {after:.0%} after scaling, and "
+        f"{force:.0%} of the "
+        "intervals in force. Scaling and intervals weigh rare labels as much as common ones, so that over "
+        "all rows "
         "they may come out wider than 90%."
     )
 
 
 def _region_rows(s: Scored, base: Scored | None) -> list[dict[str, Any]]:
-    """Rows of the table by region: ours, the baseline's, and their difference with what chance leaves open."""
+    """Rows of the table by region: ours, the baseline's, and the difference that chance leaves open."""
     ours, theirs = s.by_region(), None if base is None else base.by_region()
     rows = []
     for region in REGION_ORDER:
@@ -303,8 +318,10 @@ def _cost_text(s: Scored, base: Scored | None) -> str:
     word = "costs" if many.difference > 0 else "gains"
     sure = "" if many.clear else ", which chance in the test rows would explain"
     return (
-        f"In the many-shot region {s.title} {word} {number(abs(many.difference))} in mean absolute error against "
-        f"{base.title} ({number(many.ours)} against {number(many.theirs)}){sure}. The plain average over all rows is "
+        f"In the many-shot region {s.title} {word} {number(abs(many.difference))} in mean absolute error "
+        "against "
+        f"{base.title} ({number(many.ours)} against {number(many.theirs)}){sure}. The plain average over "
+        "all rows is "
         "decided by common labels; compare regions, not averages."
     )
 
@@ -439,7 +456,8 @@ def comparison_verdict(results: Results) -> list[str]:
             if table.empty:
                 lines.append(f"{data}: no test row {words}, so the tail cannot be judged.")
                 continue
-            line = f"{data}: {table.index[0]} has the lowest error {words} ({number(float(table['mean'].iloc[0]))})"
+            first = number(float(table["mean"].iloc[0]))
+            line = f"{data}: {table.index[0]} has the lowest error {words} ({first})"
             if len(table) > 1:
                 gap = float(table["mean"].iloc[1] - table["mean"].iloc[0])
                 noise = float(np.nanmax([*table["half"].iloc[:2], 0.0]))
@@ -516,9 +534,3 @@ def demo_page(result: DemoFigures, figure: Figure, verdict: str) -> str:
             ],
         )
     )
-
-
-__all__ = [
-    "COLUMNS", "Chart", "DemoFigures", "Facts", "Verdict", "comparison_page", "comparison_verdict", "demo_page",
-    "embedded", "model_page",
-]  # fmt: skip

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 
 from tailwise.report.plots import INK, PAPER
 
-_STYLE = {
+_STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: small, sharp, and found by a search
     "font.family": ["sans-serif"],
     "font.size": 9.5,
@@ -26,10 +27,7 @@ _STYLE = {
     "axes.spines.right": False,
     "hatch.linewidth": 0.6,
     "path.simplify": True,
-    **{
-        name: INK
-        for name in ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    },
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
 }
 
 

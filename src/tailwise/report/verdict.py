@@ -12,8 +12,12 @@ from tailwise.report.evidence import Change, Scored, compared, region_names, wil
 
 MIN_TAIL_ROWS = 10
 """With fewer test rows than this nothing is said about a region."""
+MIN_SURE_ROWS = 50
+"""With fewer test rows than this a verdict on coverage says so."""
+SLIGHT = 0.02
+"""Coverage short by no more than this is not called so, however many rows show it."""
 NEAR = 0.05
-"""Coverage this close to the promise keeps it."""
+"""Coverage no further below the promise keeps it."""
 WIDE_SHARE = 0.5
 """Intervals wider than this share of the label range say little."""
 
@@ -74,7 +78,10 @@ def judge(scored: Scored, baseline: Scored | None = None) -> Verdict:
         return _without_tail(scored, baseline)
     headline, sound = _coverage_sentence(scored, tail)
     sentences = [_width_sentence(scored, tail), _pull_sentence(scored, tail)]
-    advice, status = _trust_advice(sound), {"held": "good", "over": "mixed", "open": "mixed", "under": "bad"}[sound]
+    advice, status = (
+        _trust_advice(sound),
+        {"held": "good", "over": "mixed", "open": "mixed", "under": "bad"}[sound],
+    )
     if baseline is not None:
         gain = compared(scored.error, baseline.error, tail.rows)
         everyone = compared(scored.error, baseline.error, scored.rows("all"))
@@ -83,7 +90,11 @@ def judge(scored: Scored, baseline: Scored | None = None) -> Verdict:
             _gain_sentence(scored, baseline, tail, gain),
             _cost_sentence(scored, baseline, everyone),
         ]
+        surer = compared(scored.nll, baseline.nll, tail.rows)
+        sentences.append(_likelihood_sentence(scored, baseline, tail, surer))
         choice, worth = _choice(scored, baseline, tail, gain, many)
+        if not worth and surer.clear and surer.difference < 0:
+            choice += f" For how sure to be of {tail.name}, {scored.title} is the better one."
         advice = f"{choice} {advice}"
         status = "mixed" if status == "good" and not worth else status
     return Verdict(headline, tuple(s for s in sentences if s), advice.strip(), status)
@@ -111,15 +122,15 @@ def _coverage_sentence(scored: Scored, tail: Tail) -> tuple[str, str]:
     low, high = wilson(hits, n)
     level = _percent(scored.coverage)
     found = f"{_percent(hits / n)} of the {level} intervals hold {tail.words} ({hits} of {n} test rows)"
-    if high < scored.coverage:
+    if high < scored.coverage and hits / n < scored.coverage - SLIGHT:
         return f"The tail is under-covered: {found}.", "under"
-    if low > scored.coverage:
+    if low > scored.coverage and hits / n > scored.coverage + NEAR:
         return f"The tail is over-covered, its intervals are wider than they need be: {found}.", "over"
-    if abs(hits / n - scored.coverage) <= NEAR:
-        return f"The tail is covered as promised: {found}.", "held"
-    side = "fewer" if hits / n < scored.coverage else "more"
+    if hits / n >= scored.coverage - NEAR:
+        sure = "" if n >= MIN_SURE_ROWS else f", as far as {n} rows can tell"
+        return f"The tail is covered as promised{sure}: {found}.", "held"
     return (
-        f"Whether the tail is covered is open: {found}, {side} than promised, but so few rows leave anything "
+        f"Whether the tail is covered is open: {found}, fewer than promised, but so few rows leave anything "
         f"from {_percent(low)} to {_percent(high)} possible.",
         "open",
     )
@@ -143,7 +154,8 @@ def _pull_sentence(scored: Scored, tail: Tail) -> str:
     pull = compared(away, np.zeros_like(away), tail.rows)
     if not pull.clear or pull.difference <= 0:
         return ""
-    return f"Predictions of {tail.name} are still pulled towards common ones, by {number(pull.difference)} on average."
+    by = number(pull.difference)
+    return f"Predictions of {tail.name} are still pulled towards common ones, by {by} on average."
 
 
 def _gain_sentence(scored: Scored, baseline: Scored, tail: Tail, gain: Change) -> str:
@@ -151,12 +163,12 @@ def _gain_sentence(scored: Scored, baseline: Scored, tail: Tail, gain: Change) -
     if not gain.clear:
         return (
             f"For {tail.name} {scored.title} and {baseline.title} do not differ clearly: mean absolute error "
-            f"{figures}, a difference of {number(abs(gain.difference))} ± {number(gain.half)}."
+            f"{figures}, a difference of {number(abs(gain.difference))} ±\u00a0{number(gain.half)}."
         )
     word = "lower" if gain.difference < 0 else "higher"
     return (
         f"For {tail.name} the mean absolute error of {scored.title} is {number(abs(gain.difference))} {word} "
-        f"(± {number(gain.half)}) than that of {baseline.title}: {figures}."
+        f"(±\u00a0{number(gain.half)}) than that of {baseline.title}: {figures}."
     )
 
 
@@ -178,8 +190,20 @@ def _cost_sentence(scored: Scored, baseline: Scored, overall: Change) -> str:
     sure = "" if overall.clear else ", no more than chance in the test rows would explain,"
     return (
         f"Overall mean absolute error {word} by {number(abs(change))} ({figures}, {relative}){sure} because "
-        f"{region}-shot labels, {_percent(local.n / overall.n)} of the test rows, went from {number(local.theirs)} "
+        f"{region}-shot labels, {_percent(local.n / overall.n)} of the test rows, went from "
+        f"{number(local.theirs)} "
         f"to {number(local.ours)}."
+    )
+
+
+def _likelihood_sentence(scored: Scored, baseline: Scored, tail: Tail, surer: Change) -> str:
+    """Whether the whole predicted distribution fits rare labels better, not just its middle."""
+    if not surer.clear:
+        return ""
+    word = "better" if surer.difference < 0 else "worse"
+    return (
+        f"The predicted uncertainty of {scored.title} fits {tail.name} {word} than that of {baseline.title} "
+        f"(negative log-likelihood {number(surer.ours)} against {number(surer.theirs)})."
     )
 
 
@@ -199,7 +223,11 @@ def _choice(scored: Scored, baseline: Scored, tail: Tail, gain: Change, common: 
     if worse:
         return f"Use {theirs}: {ours} is worse on {tail.name} here.", False
     if costs:
-        return f"Use {theirs}: {ours} gains nothing clear on {tail.name} and loses on common ones.", False
+        return (
+            f"Use {theirs} for point predictions: {ours} gains nothing clear on {tail.name} and loses on "
+            "common ones.",
+            False,
+        )
     if helps:
         return f"Use {ours}: it is better on common labels and as good on {tail.name}.", True
     return f"Either will do for point predictions: {ours} gains nothing clear over {theirs} here.", False
@@ -211,7 +239,8 @@ def _trust_advice(sound: str) -> str:
         "over": "Intervals in the tail are safe but wide.",
         "open": "Measure on more rows with rare labels before relying on intervals there.",
         "under": (
-            "Do not rely on intervals in the tail: collect more such rows, or ask for a higher coverage there."
+            "Do not rely on intervals in the tail: collect more such rows, or ask for a higher coverage "
+            "there."
         ),
     }[sound]
 

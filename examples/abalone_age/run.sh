@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# How old is an abalone? From a CSV to a report, without writing code. Needs nothing but tailwise.
+set -euo pipefail
+cd "${1:-$(mktemp -d)}"
+PYTHON=${PYTHON:-python}
+epochs=${EPOCHS:+--epochs $EPOCHS}
+
+# The table that comes with the package, as a CSV: eight measurements and the number of rings.
+"$PYTHON" -c 'from tailwise.data import load_abalone; load_abalone().to_csv("abalone.csv", index=False)'
+
+# Is there anything to do about the labels at all?
+"$PYTHON" -m tailwise diagnose abalone.csv --target Rings --plot labels.png
+
+# Train, measure on rows kept aside, compare with plain regression, write the page.
+"$PYTHON" -m tailwise fit abalone.csv --target Rings --out abalone.tailwise --report abalone.html $epochs
+
+# Predict, with an interval for every animal.
+"$PYTHON" -m tailwise predict abalone.tailwise abalone.csv --out ages.csv --keep Sex
+head -3 ages.csv
+echo "See $PWD/abalone.html"

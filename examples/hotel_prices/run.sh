@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# What does a room cost? Text, dates and hundreds of categories, straight from the table.
+# Reads TAILWISE_DATA/tabular/hotel_rates.csv.gz (15,402 bookings; Antonio et al. 2019).
+set -euo pipefail
+: "${TAILWISE_DATA:?set TAILWISE_DATA to the folder that holds tabular/hotel_rates.csv.gz}"
+TAILWISE_DATA=$(cd "$TAILWISE_DATA" && pwd)
+cd "${1:-$(mktemp -d)}"
+PYTHON=${PYTHON:-python}
+epochs=${EPOCHS:+--epochs $EPOCHS}
+table=$TAILWISE_DATA/tabular/hotel_rates.csv.gz
+
+"$PYTHON" -m tailwise diagnose "$table" --target avg_price_per_room
+
+# Which method serves dear rooms best? Each with several seeds, so that chance can be told from skill.
+"$PYTHON" -m tailwise compare "$table" --target avg_price_per_room --methods vanilla,lds,vir \
+  --seeds "${SEEDS:-3}" --out results.jsonl --report methods.html $epochs
+
+"$PYTHON" -m tailwise fit "$table" --target avg_price_per_room --out hotel.tailwise --report hotel.html $epochs
+echo "See $PWD/methods.html and $PWD/hotel.html"

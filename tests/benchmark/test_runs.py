@@ -1,0 +1,275 @@
+"""One run, the results file, resuming, and what may never leak."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tailwise
+from tailwise.benchmark import (
+    Contender,
+    Problem,
+    Recipe,
+    Summary,
+    choose_contenders,
+    from_registry,
+    run_one,
+    run_suite,
+)
+from tailwise.benchmark.runs import OF_THE_MEAN, OF_THE_SPREAD, ResultsFile, finished_runs, read_results
+from tailwise.calibration import balanced_weights
+from tailwise.metrics import REGIONS, evaluate
+
+from .conftest import Offset
+
+
+def without_times(record: dict[str, Any]) -> dict[str, Any]:
+    """What two equal runs must agree in."""
+    kept = {key: value for key, value in record.items() if key != "seconds"}
+    if "trials" in kept:
+        kept["trials"] = [{k: v for k, v in t.items() if k != "seconds"} for t in record["trials"]]
+    return kept
+
+
+# -- one run -------------------------------------------------------------------------------------
+
+
+def test_record_says_how_it_came_about(problem: Problem, recipe: Recipe) -> None:
+    record = run_one(from_registry("vir"), problem, recipe)
+    assert record["version"] == tailwise.__version__
+    assert (record["data"], record["method"], record["seed"]) == ("small", "vir", 0)
+    assert record["recipe"]["epochs"] == 2 and record["recipe"]["criterion"] == "balanced_mae"
+    assert len(record["trials"]) == 2 and record["options"] in [t["options"] for t in record["trials"]]
+    assert record["rows"] == {"train": 160, "valid": 60, "test": 60, "table": 280}
+    assert sum(record["test_rows"].values()) == 60
+    assert record["seconds"]["fit"] > 0 and record["parameters"] > 0
+    for region in REGIONS:
+        assert set(record["metrics"]["raw"][region]) == set(OF_THE_MEAN + OF_THE_SPREAD)
+        assert set(record["metrics"]["calibrated"][region]) == set(OF_THE_SPREAD)
+    json.dumps(record, allow_nan=False)
+
+
+def test_metrics_are_those_of_the_test_part(problem: Problem, recipe: Recipe, offset: Offset) -> None:
+    record = run_one(offset.contender(), problem, recipe, {"offset": 0.25})
+    outcome = offset.fit(problem, {"offset": 0.25}, recipe)
+    names = ["mae", "balanced_mae", "nll", "coverage"]
+    expected = evaluate(outcome.test, problem.y_test, problem.bins, names)
+    for name in names:
+        assert record["metrics"]["raw"]["all"][name] == pytest.approx(expected[name], rel=1e-5)
+
+
+def test_calibration_comes_from_the_balanced_validation_part(
+    problem: Problem, recipe: Recipe, offset: Offset
+) -> None:
+    record = run_one(offset.contender(), problem, recipe, {"offset": 0.25})
+    # All validation errors are 0.25 with variance 1: the factor that fits is 0.25^2 by hand.
+    assert balanced_weights(problem.y_valid, problem.bins).mean() == pytest.approx(1)
+    assert record["scaling"] == {"w": pytest.approx(0.0625)}
+
+
+@pytest.mark.parametrize("name", ["vir", "smogn", "ensemble", "infer-noise"])
+def test_same_seed_same_numbers(problem: Problem, recipe: Recipe, name: str) -> None:
+    first, second = (run_one(from_registry(name), problem, recipe) for _ in range(2))
+    assert without_times(first) == without_times(second)
+
+
+def test_another_seed_other_numbers(problem: Problem, recipe: Recipe) -> None:
+    vanilla = from_registry("vanilla", tuned=False)
+    first, second = (run_one(vanilla, replace(problem, seed=s), recipe) for s in (0, 1))
+    assert first["metrics"] != second["metrics"]
+
+
+# -- nothing leaks -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["vir", "lds-fds-der", "smoter", "bmse-gai", "vanilla"])
+def test_test_labels_influence_nothing(problem: Problem, recipe: Recipe, name: str) -> None:
+    shuffled = replace(problem, y_test=np.random.default_rng(1).permutation(problem.y_test) + 7)
+    contender = from_registry(name)
+    first, second = (run_one(contender, p, recipe) for p in (problem, shuffled))
+    assert first["metrics"] != second["metrics"]
+    for key in ("options", "scaling", "epochs", "bins"):
+        assert first[key] == second[key], key
+    assert without_times(first)["trials"] == without_times(second)["trials"]
+    a, b = (contender.fit(p, first["options"], recipe).test for p in (problem, shuffled))
+    assert a.mean.equal(b.mean) and a.variance.equal(b.variance)
+
+
+def test_tuning_goes_by_the_validation_part(problem: Problem, recipe: Recipe, offset: Offset) -> None:
+    # On the validation part 0.1 is best, on the test part -5 would be, by far.
+    far = replace(problem, y_test=np.full_like(problem.y_test, problem.y_train.mean() + 5))
+    contender = offset.contender(offset=(2.0, 0.1, -5.0))
+    record = run_one(contender, far, replace(recipe, trials=3))
+    assert record["options"] == {"offset": 0.1}
+    scores = {t["options"]["offset"]: t["score"] for t in record["trials"]}
+    assert scores == {2.0: pytest.approx(2.0), 0.1: pytest.approx(0.1), -5.0: pytest.approx(5.0)}
+
+
+def test_a_configuration_that_fails_has_lost(problem: Problem, recipe: Recipe, offset: Offset) -> None:
+    offset.fails = lambda problem, options: options["offset"] == 0.1
+    record = run_one(offset.contender(offset=(0.1, 1.0)), problem, recipe)
+    assert record["options"] == {"offset": 1.0}
+    assert [t["score"] for t in record["trials"]] == [None, 1.0]
+    offset.fails = lambda problem, options: True
+    with pytest.raises(RuntimeError, match="every configuration failed; the first with: it broke"):
+        run_one(offset.contender(offset=(0.1, 1.0)), problem, recipe)
+    with pytest.raises(RuntimeError, match="it broke"):
+        run_one(offset.contender(), problem, recipe, {"offset": 1.0})
+
+
+# -- the file ------------------------------------------------------------------------------------
+
+
+def test_results_file_drops_a_line_cut_off_by_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "results.jsonl"
+    results = ResultsFile(path)
+    for number in range(3):
+        results.append({"data": "d", "method": "m", "seed": number})
+    whole = path.read_bytes()
+    for cut in range(1, len(whole.splitlines(keepends=True)[-1]) + 1):
+        path.write_bytes(whole[:-cut])
+        assert [r["seed"] for r in ResultsFile(path).records] == [0, 1]
+        ResultsFile(path).append({"data": "d", "method": "m", "seed": 2})
+        assert path.read_bytes() == whole
+
+
+def test_results_file_names_a_broken_line(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"seed": 0}\n{"seed"\n{"seed": 2}\n')
+    with pytest.raises(ValueError, match=r"results.jsonl, line 2 is not JSON"):
+        ResultsFile(path)
+
+
+def test_last_good_line_counts() -> None:
+    good = {"data": "d", "method": "m", "seed": 0, "options": 1}
+    error = {"data": "d", "method": "m", "seed": 0, "error": "no"}
+    assert finished_runs([error, good, {**good, "options": 2}, error])["d", "m", 0]["options"] == 2
+
+
+# -- many runs -----------------------------------------------------------------------------------
+
+
+def run(prepared: Path, out: Path, recipe: Recipe, *contenders: Contender, **options: Any) -> Summary:
+    return run_suite(prepared, contenders, out=out, seeds=(0, 1), recipe=recipe, progress=False, **options)
+
+
+def test_every_seed_uses_what_the_first_one_chose(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    out = tmp_path / "r.jsonl"
+    summary = run(prepared, out, recipe, offset.contender(offset=(1.0, 0.2)))
+    assert summary.done == 4 and summary.left == 0 and not summary.failed
+    for name in ("one", "two"):
+        calls = [(seed, options["offset"]) for data, seed, options in offset.calls if data == name]
+        assert calls == [(0, 1.0), (0, 0.2), (1, 0.2)]
+    records = read_results(out)
+    assert {(r["data"], r["seed"]) for r in records} == {(d, s) for d in ("one", "two") for s in (0, 1)}
+    assert [("trials" in r, r.get("search")) for r in records if r["seed"] == 0] == [
+        (True, {"offset": [1.0, 0.2]})
+    ] * 2
+
+
+def test_resumes_after_a_kill_at_any_byte(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
+    contender = offset.contender(offset=(1.0, 0.2))
+    run(prepared, whole, recipe, contender)
+    expected = {k: without_times(r) for k, r in finished_runs(read_results(whole)).items()}
+    content = whole.read_bytes()
+    for end in np.linspace(0, len(content), 12).astype(int):
+        cut.write_bytes(content[:end])
+        run(prepared, cut, recipe, contender)
+        assert len(cut.read_text().splitlines()) == 4
+        assert {k: without_times(r) for k, r in finished_runs(read_results(cut)).items()} == expected
+    offset.calls.clear()
+    assert run(prepared, whole, recipe, contender).done == 0
+    assert not offset.calls
+
+
+def test_a_broken_method_stops_no_other_and_is_tried_again(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    out = tmp_path / "r.jsonl"
+    broken = Offset()
+    broken.fails = lambda problem, options: problem.name == "two"
+    both = offset.contender("fine"), broken.contender("broken")
+    summary = run(prepared, out, recipe, *both)
+    assert summary.done == 6 and len(summary.failed) == 2
+    assert "two broken 0: RuntimeError: it broke" in summary.failed
+    broken.fails = lambda problem, options: False
+    summary = run(prepared, out, recipe, *both)
+    assert summary.done == 2 and not summary.failed
+    assert len(read_results(out)) == 8
+
+
+def test_seeds_wait_for_a_tuning_that_failed_without_blocking(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    offset.fails = lambda problem, options: problem.name == "one"
+    summary = run(prepared, tmp_path / "r.jsonl", recipe, offset.contender(offset=(1.0, 0.2)))
+    assert summary.done == 2 and len(summary.failed) == 1 and summary.left == 0
+
+
+def test_time_limit_leaves_the_rest(prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset) -> None:
+    out = tmp_path / "r.jsonl"
+    summary = run(prepared, out, recipe, offset.contender(), time_limit=0.0)
+    assert (summary.done, summary.left) == (0, 4)
+    assert run(prepared, out, recipe, offset.contender(), data=["two"]).done == 2
+
+
+def test_refuses_what_cannot_be_compared(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    out = tmp_path / "r.jsonl"
+    run(prepared, out, recipe, offset.contender())
+    with pytest.raises(ValueError, match="holds runs with trials = 2, not 3"):
+        run(prepared, out, replace(recipe, trials=3), offset.contender())
+    with pytest.raises(ValueError, match="holds no data set 'three'"):
+        run(prepared, out, recipe, offset.contender(), data=["three"])
+    with pytest.raises(FileNotFoundError, match=r"not \[2\]: prepare more seeds"):
+        run_suite(prepared, [offset.contender()], out=out, seeds=(0, 2), recipe=recipe)
+    with pytest.raises(FileNotFoundError, match="holds no prepared data"):
+        run_suite(tmp_path, [offset.contender()], out=out, recipe=recipe)
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        read_results(tmp_path / "nowhere.jsonl")
+
+
+def test_processes_give_the_numbers_of_one(prepared: Path, tmp_path: Path, recipe: Recipe) -> None:
+    contenders = choose_contenders("vanilla,vir")
+    alone, many = tmp_path / "alone.jsonl", tmp_path / "many.jsonl"
+    run(prepared, alone, recipe, *contenders)
+    run(prepared, many, recipe, *contenders, workers=2)
+    first, second = (finished_runs(read_results(path)) for path in (alone, many))
+    assert first.keys() == second.keys() and len(first) == 8
+    for key, record in first.items():
+        assert without_times(record) == without_times(second[key])
+
+
+@pytest.mark.slow
+def test_kill_and_resume_of_the_command(prepared: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r.jsonl"
+    command = [sys.executable, "-m", "tailwise.benchmark", "run", "--prepared", str(prepared)]
+    command += ["--methods", "vanilla,lds", "--seeds", "2", "--epochs", "30", "--trials", "2"]
+    command += ["--workers", "2", "--out", str(out)]
+    running = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+    ends = time.monotonic() + 120
+    while not (out.is_file() and out.stat().st_size) and time.monotonic() < ends:
+        time.sleep(0.02)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    before = len(ResultsFile(out).records)
+    assert 1 <= before < 8
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"{8 - before} runs in" in done.stderr and "left" in done.stderr
+    assert len(out.read_text().splitlines()) == 8
+    assert all(math.isfinite(r["metrics"]["raw"]["all"]["mae"]) for r in read_results(out))

@@ -1,0 +1,253 @@
+"""Plots, displays and pages of a fitted model."""
+
+import re
+from html.parser import HTMLParser
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.axes import Axes
+
+from tailwise import TailRegressor
+from tailwise.distributions import Normal
+from tailwise.labels import LabelBins
+from tailwise.methods import get_method
+from tailwise.report import displays, plots
+from tailwise.report.evidence import LEVELS, Scored, score_model
+from tailwise.report.page import Facts, comparison_page, model_page
+
+BINS = LabelBins.from_labels(np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5]))
+
+
+def table(rows: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, 3))
+    y = np.round(2 * np.exp(x[:, 0]) + 0.3 * rng.normal(size=rows))
+    return pd.DataFrame(x, columns=["a", "b", "c"]), y
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, TailRegressor]:
+    made = {}
+    for method in ("vir", "vanilla"):
+        made[method] = TailRegressor(method=method, epochs=3, random_state=0).fit(*table(700, 0))
+    return made
+
+
+@pytest.fixture(scope="module")
+def both(models: dict[str, TailRegressor]) -> tuple[Scored, Scored]:
+    return score_model(models["vir"], *table(300, 1)), score_model(models["vanilla"], *table(300, 1))
+
+
+def facts(model: TailRegressor) -> Facts:
+    return Facts(
+        target="rings & <things>",
+        source="shells.csv",
+        method=model.method,
+        train_rows=560,
+        features=3,
+        command="tailwise fit shells.csv --target 'rings & <things>'",
+        parts=get_method(model.method).parts,
+        intervals=model.explain_intervals(),
+        seed=0,
+    )
+
+
+# -- evidence ------------------------------------------------------------------------------------
+
+
+def test_scores_agree_with_the_estimators_own(
+    models: dict[str, TailRegressor], both: tuple[Scored, Scored]
+) -> None:
+    X, y = table(300, 1)
+    ours = both[0].by_region()
+    own = models["vir"].score_by_region(X, y).set_index("region")
+    for name in ("mae", "rmse", "nll", "coverage", "width"):
+        np.testing.assert_allclose(ours[name], own[name], rtol=1e-5, equal_nan=True)
+    interval = models["vir"].predict_interval(X, 0.9)
+    np.testing.assert_allclose(np.stack([both[0].lower, both[0].upper], 1), interval)
+    assert both[0].reliability()[LEVELS.index(0.9)] == pytest.approx(both[0].inside.mean())
+
+
+def test_points_along_the_label_hold_enough_rows_and_all_of_them(both: tuple[Scored, Scored]) -> None:
+    curve = both[0].along_label(min_rows=7)
+    assert curve["n"].min() >= 7 and curve["n"].sum() == 300
+    assert (np.average(curve["mae"], weights=curve["n"])) == pytest.approx(both[0].error.mean())
+    assert curve["center"].is_monotonic_increasing
+
+
+def test_calibration_can_be_undone(models: dict[str, TailRegressor], both: tuple[Scored, Scored]) -> None:
+    scaling = models["vir"].outlooks_[0].scaling
+    assert scaling is not None
+    again = scaling.apply(both[0].uncalibrated)
+    torch.testing.assert_close(again.variance, both[0].distribution.variance)
+
+
+def test_several_targets_are_refused() -> None:
+    X, y = table(60, 0)
+    model = TailRegressor(epochs=1, random_state=0).fit(X, np.stack([y, y], 1))
+    with pytest.raises(ValueError, match="one target"):
+        score_model(model, X, y)
+
+
+# -- plots ---------------------------------------------------------------------------------------
+
+
+def regions(n: int = 20) -> pd.DataFrame:
+    index = pd.Index(["all", "many", "medium", "few"], name="region")
+    return pd.DataFrame({"n": n, "coverage": 0.9, "width": 2.0, "mae": 1.0}, index=index)
+
+
+def curve() -> pd.DataFrame:
+    return pd.DataFrame(
+        {"center": [0.0, 1, 5], "mae": [1.0, 2, 3], "aleatoric_std": 1.0, "epistemic_std": 0.5, "std": 1.2}
+    )
+
+
+DRAWN = {
+    "histogram": lambda ax: plots.label_histogram(BINS, ax),
+    "error": lambda ax: plots.error_by_label({"a": curve(), "b": curve()}, ax, bins=BINS),
+    "scatter": lambda ax: plots.predicted_vs_true([1.0, 2, 3], [1.0, 2, 2], [0, 1, 1], [2, 3, 4], ax=ax),
+    "coverage": lambda ax: plots.coverage_by_region({"a": regions(), "b": regions()}, ax),
+    "width": lambda ax: plots.width_by_region({"a": regions()}, ax),
+    "reliability": lambda ax: plots.reliability_diagram({"a": [0.1, 0.5]}, [0.1, 0.6], ax),
+    "parts": lambda ax: plots.variance_parts(curve(), ax, bins=BINS),
+    "weights": lambda ax: plots.bin_weights(BINS, np.ones(len(BINS)), ax),
+    "ranking": lambda ax: plots.method_ranking(
+        pd.DataFrame({"mean": [2.0, 1.0], "half": [0.1, np.nan]}, index=["a", "b"]), ax
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(DRAWN))
+def test_every_plot_takes_axes_returns_them_and_makes_its_own(name: str) -> None:
+    figure, ax = plt.subplots()
+    assert DRAWN[name](ax) is ax
+    assert ax.get_xlabel() or name in ("coverage", "width")
+    assert ax.has_data()
+    plt.close(figure)
+    assert isinstance(DRAWN[name](None), Axes)
+    assert plt.get_fignums() == []  # charts of their own need no display and leave nothing open
+
+
+def test_lines_differ_by_more_than_colour() -> None:
+    ax = plots.error_by_label({name: curve() for name in "abc"})
+    lines = [line for line in ax.get_lines() if line.get_label() in "abc"]
+    assert len({line.get_linestyle() for line in lines}) == 3
+    assert len({line.get_marker() for line in lines}) == 3
+
+
+def test_displays_in_scikit_learns_style(models: dict[str, TailRegressor]) -> None:
+    X, y = table(120, 2)
+    for kind in (
+        displays.ErrorByLabelDisplay,
+        displays.PredictionIntervalDisplay,
+        displays.CoverageDisplay,
+        displays.ReliabilityDisplay,
+        displays.SparsificationDisplay,
+    ):
+        shown = kind.from_estimator(models["vir"], X, y)
+        assert shown.ax_ is not None and shown.figure_ is shown.ax_.figure
+    d = Normal(torch.zeros(50), 1.0)
+    y = np.random.default_rng(0).normal(size=50)
+    assert displays.ReliabilityDisplay.from_predictions(y, d).curves["prediction"].shape == (len(LEVELS),)
+    displays.SparsificationDisplay.from_predictions(y, d)
+    ends = np.stack([y - 1, y + 1], 1)
+    displays.PredictionIntervalDisplay.from_predictions(y, y, interval=ends)
+    with pytest.raises(AttributeError, match="plot"):
+        displays.ReliabilityDisplay({}).figure_  # noqa: B018
+
+
+# -- pages ---------------------------------------------------------------------------------------
+
+
+class Reader(HTMLParser):
+    """Headings, ids, pictures and anything that would be loaded from elsewhere."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.headings: list[str] = []
+        self.ids: list[str] = []
+        self.pictures: list[str] = []
+        self.loaded: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.open.append(tag)
+        if given.get("id"):
+            self.ids.append(str(given["id"]))
+        if tag == "svg":
+            self.pictures.append(str(given.get("aria-label")))
+        if tag in ("script", "iframe", "img") or str(given.get("src") or given.get("href") or "").startswith(
+            "http"
+        ):
+            self.loaded.append(f"{tag} {given}")
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("h1", "h2") and data.strip():
+            self.headings.append(data.strip())
+
+
+ORDER = [
+    "How common each label is", "Verdict", "Error along the label", "Predicted against true",
+    "Do the intervals hold?", "How wide are they?", "Does it know when it is wrong?", "Reliability",
+    "Noise or lack of data?", "Calibration, before and after", "Figures by region",
+    "Bins, weights and smoothing", "How to reproduce this",
+]  # fmt: skip
+
+
+def test_the_page_has_every_part_in_order(
+    models: dict[str, TailRegressor], both: tuple[Scored, Scored]
+) -> None:
+    page = model_page(both[0], facts(models["vir"]), both[1])
+    read = Reader(page)
+    assert read.headings[1:] == ORDER
+    assert read.loaded == [] and "<script" not in page and "@import" not in page
+    assert len(read.ids) == len(set(read.ids))
+    assert len(read.pictures) == 10 and all(len(text) > 40 for text in read.pictures)
+    assert "&lt;things&gt;" in page and "<things>" not in page
+    assert len(page.encode()) < 2_000_000
+    assert "In the many-shot region" in page
+    for name in re.findall(r'(?:url\(#|href="#)([^")]+)', page):
+        assert name in read.ids
+
+
+def test_a_page_about_one_model_alone(models: dict[str, TailRegressor], both: tuple[Scored, Scored]) -> None:
+    page = model_page(both[1], facts(models["vanilla"]))
+    headings = Reader(page).headings
+    assert "Noise or lack of data?" not in headings  # plain regression cannot tell the parts apart
+    assert "weighs every row alike" in page and "against" not in page.split("Figures by region")[1][:400]
+
+
+def test_charts_take_the_pages_colours(models: dict[str, TailRegressor], both: tuple[Scored, Scored]) -> None:
+    page = model_page(both[0], facts(models["vir"]))
+    assert "currentColor" in page and plots.INK not in page.split("</style>")[1]
+
+
+def test_the_page_of_a_comparison() -> None:
+    from tailwise.benchmark.comparison import Results
+
+    page = comparison_page(Results(records()), title="two methods", command="tailwise compare")
+    read = Reader(page)
+    assert "A has the lowest error for few-shot labels (1)" in page
+    assert len(read.pictures) == 3 and len(read.ids) == len(set(read.ids))
+
+
+def records() -> list[dict[str, object]]:
+    made = []
+    for method, error in (("a", 1.0), ("b", 2.0)):
+        for seed in (0, 1):
+            numbers = {"mae": error + 0.01 * seed - 0.005, "nll": error, "coverage": 0.9}
+            scores = dict.fromkeys(("all", "many", "medium", "few"), numbers)
+            made.append(
+                {
+                    "data": "shells", "method": method, "title": method.upper(), "seed": seed, "digest": "x",
+                    "recipe": {"epochs": 3}, "rows": {"train": 1},
+                    "metrics": {"raw": scores, "calibrated": scores},
+                }
+            )  # fmt: skip
+    return made

@@ -1,0 +1,138 @@
+"""The verdict says what the rows show, and no more."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tailwise.distributions import Normal
+from tailwise.labels import LabelBins
+from tailwise.report.evidence import LEVELS, Scored, compared, wilson
+from tailwise.report.verdict import judge, number, tail_of
+
+TRAIN = np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5])
+
+
+def scored(
+    error: float, tail_error: float, half: float = 1.0, tail_half: float = 3.0, **changes: Any
+) -> Scored:
+    """Test rows whose errors and intervals are known: 200 common, 30 medium and 40 rare labels."""
+    y = np.repeat([0.0, 1.0, 3.0, 4.0, 5.0], [100, 100, 30, 30, 10])
+    rare = y >= 4
+    rng = np.random.default_rng(0)
+    off = np.where(rare, tail_error, error) * rng.uniform(0.5, 1.5, y.size)
+    mean = np.where(y > 1, y - off, y + off)
+    reach = np.where(rare, tail_half, half)
+    made = Scored(
+        title="VIR",
+        y=y,
+        distribution=Normal(torch.from_numpy(mean), 1.0),
+        uncalibrated=Normal(torch.from_numpy(mean), 1.0),
+        bins=LabelBins.from_labels(TRAIN),
+        lower=mean - reach,
+        upper=mean + reach,
+        covered={level: np.ones(y.size, bool) for level in LEVELS},
+    )
+    return replace(made, **changes)
+
+
+def test_wilson_agrees_with_the_textbook() -> None:
+    assert wilson(0, 0) == (0.0, 1.0)
+    low, high = wilson(81, 263)
+    assert (round(low, 4), round(high, 4)) == (0.2553, 0.3662)  # Newcombe 1998, method 3
+
+
+def test_pairs_of_errors_are_compared_row_by_row() -> None:
+    rows = np.array([True, True, True, False])
+    change = compared(np.array([1.0, 2.0, 3.0, 99.0]), np.array([2.0, 3.0, 5.0, 0.0]), rows)
+    assert (change.ours, change.n) == (2.0, 3)
+    assert change.difference == pytest.approx(-4 / 3)
+    assert change.half == pytest.approx(1.96 * np.std([1, 1, 2], ddof=1) / np.sqrt(3))
+    assert change.clear
+
+
+def test_the_tail_is_what_can_be_judged() -> None:
+    s = scored(0.5, 1.0)
+    assert tail_of(s) is not None and tail_of(s).n == 40  # type: ignore[union-attr]
+    widened = tail_of(_only(s, s.y < 4))
+    assert widened is not None and widened.n == 30 and widened.name == "rarer labels"
+    assert tail_of(_only(s, s.y < 3)) is None
+
+
+def _only(s: Scored, rows: Any) -> Scored:
+    covered = {level: mask[rows] for level, mask in s.covered.items()}
+    return replace(
+        s, y=s.y[rows], distribution=s.distribution[torch.from_numpy(rows)], lower=s.lower[rows],
+        upper=s.upper[rows], covered=covered,
+    )  # fmt: skip
+
+
+def test_under_coverage_is_said_with_its_count() -> None:
+    verdict = judge(scored(0.5, 3.0, tail_half=3.0))
+    inside = int(scored(0.5, 3.0).inside[-40:].sum())
+    assert verdict.headline.startswith("The tail is under-covered")
+    assert (
+        f"({inside} of 40 test rows)" in verdict.headline
+        and "fewer than 20 training rows" in verdict.headline
+    )
+    assert verdict.status == "bad" and "Do not rely" in verdict.advice
+
+
+def test_kept_promises_are_praised_no_further_than_the_rows_go() -> None:
+    s = scored(0.5, 1.0)
+    lower = s.lower.copy()
+    lower[-4:] = 99.0  # 36 of 40 hold
+    verdict = judge(replace(s, lower=lower))
+    assert verdict.headline.startswith("The tail is covered as promised, as far as 40 rows can tell: 90%")
+    few = _only(s, np.arange(s.y.size) >= 260)  # ten rare rows, eight of which hold
+    lower = few.lower.copy()
+    lower[:2] = 99.0
+    verdict = judge(replace(few, lower=lower))
+    assert "is open" in verdict.headline and "80%" in verdict.headline
+
+
+def test_gain_cost_and_choice_follow_the_figures() -> None:
+    ours, base = scored(0.6, 1.0), scored(0.4, 2.0, title="Vanilla")
+    verdict = judge(ours, base)
+    assert "is 1 lower" in verdict.text or "lower (±" in verdict.text
+    assert "Overall mean absolute error" in verdict.text
+    assert "Use VIR if rare labels matter" in verdict.advice
+    share = float((ours.error - base.error).mean())
+    assert ("rose" if share > 0 else "fell") in verdict.text
+    assert "Use Vanilla: VIR is worse" in judge(scored(0.4, 2.0), scored(0.4, 1.0, title="Vanilla")).advice
+    assert "gains nothing clear" in judge(scored(0.8, 1.0), scored(0.4, 1.0, title="Vanilla")).advice
+    assert (
+        "Use VIR: it is better on common" in judge(scored(0.2, 1.0), scored(0.4, 1.0, title="Vanilla")).advice
+    )
+    same = judge(scored(0.4, 1.0), scored(0.4, 1.0, title="Vanilla"))
+    assert "Either will do" in same.advice and "stays at" in same.text
+
+
+def test_cost_names_the_region_it_comes_from() -> None:
+    verdict = judge(scored(0.9, 1.0), scored(0.4, 2.0, title="Vanilla"))
+    assert "rose" in verdict.text and "because many-shot labels, 74% of the test rows" in verdict.text
+
+
+def test_without_rare_rows_nothing_is_claimed_of_them() -> None:
+    s = scored(0.5, 1.0)
+    verdict = judge(_only(s, s.y < 3), _only(replace(s, title="Vanilla"), s.y < 3))
+    assert verdict.headline.startswith("The tail cannot be judged") and verdict.status == "unknown"
+    common = replace(_only(s, s.y < 2), bins=LabelBins.from_labels(np.repeat([0.0, 1.0], 500)))
+    assert judge(common).headline.startswith("There is no tail")
+
+
+def test_intervals_too_wide_are_called_so_and_pull_is_measured() -> None:
+    verdict = judge(scored(0.5, 1.5, tail_half=4.0))
+    assert "too wide to be of much use" in verdict.text
+    assert "pulled towards common ones" in verdict.text
+    assert set(verdict.to_dict()) == {"status", "headline", "sentences", "advice"}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (0.12345, "0.123"), (99.96, "100"), (123456.7, "123,457"), (float("nan"), "nan")],
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert number(value) == text

@@ -1,0 +1,184 @@
+"""Reading and writing tables: what users have on disk, and what is wrong with it."""
+
+import gzip
+import io
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tailwise.table_files import (
+    TableError,
+    check_column,
+    check_output,
+    near_copies,
+    read_table,
+    split_target,
+    write_table,
+)
+
+ROWS = "name;größe;y\nä b;1,5;2\nc;2,5;3\n"
+
+
+def written(folder: Path, content: bytes | str, name: str = "t.csv") -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16", "utf-16-le", "utf-16-be", "utf-32"]
+)
+def test_encodings_and_decimal_commas(tmp_path: Path, encoding: str) -> None:
+    table = read_table(written(tmp_path, ROWS.encode(encoding)))
+    assert list(table.columns) == ["name", "größe", "y"]
+    assert table["größe"].tolist() == [1.5, 2.5]
+    assert table["name"].tolist() == ["ä b", "c"]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", " "])
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+def test_delimiters_and_line_endings(tmp_path: Path, delimiter: str, ending: str) -> None:
+    lines = [["a", "b", "c"], ["1", "2.5", "x"], ["3", "", "y"]]
+    text = ending.join(delimiter.join(line) for line in lines if delimiter != " " or "" not in line) + ending
+    table = read_table(written(tmp_path, text))
+    assert list(table.columns) == ["a", "b", "c"]
+    assert table["b"].iloc[0] == 2.5
+
+
+def test_quoted_text_with_delimiters_inside(tmp_path: Path) -> None:
+    table = read_table(written(tmp_path, 'title, y\n"a, b; c",1\n"line\nbreak",2\n'))
+    assert table["title"].tolist() == ["a, b; c", "line\nbreak"]
+    assert list(table.columns) == ["title", "y"]
+
+
+def test_gzip_stdin_and_excel_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(read_table(written(tmp_path, gzip.compress(b"a,b\n1,2\n")))) == 1
+    assert list(read_table(written(tmp_path, "sep=;\na;b\n1;2\n")).columns) == ["a", "b"]
+
+    class Stdin:
+        buffer = io.BytesIO(b"a,b\n1,2\n3,4\n")
+
+    monkeypatch.setattr(sys, "stdin", Stdin())
+    assert read_table("-").shape == (2, 2)
+
+
+def test_unnamed_columns_are_left_out_and_counted(tmp_path: Path) -> None:
+    table = read_table(written(tmp_path, ",a,b,\n0,1,2,\n1,3,4,\n"))
+    assert list(table.columns) == ["a", "b"]
+    assert table.attrs["unnamed"] == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (b"a,b\n", "no rows"),
+        (b"a,b,a\n1,2,3\n", "columns 1 and 3 are both named 'a'"),
+        (b"a,b\n1,2\n3,4,5\n", "3 cells in line 3"),
+        (b"a,b\n1,2,3\n4,5,6\n", "more cells than the 2 column names"),
+        (b'a,b\n1,"2\n3,4\n', "line 2 that is never closed"),
+        (b'a,"b\n1,2\n3,4\n', "quotation mark"),
+        (b",,\n1,2,3\n", "names no columns"),
+        (b"PK\x03\x04abc", "Excel"),
+        (b"PAR1abc", "Parquet"),
+        (b"%PDF-1.7", "PDF"),
+        (bytes(range(256)) * 20, "binary"),
+        (gzip.compress(b"a,b\n1,2\n" * 99)[:-9], "damaged gzip"),
+        (b"\xff\xfea\x00,", "damaged"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_file(tmp_path: Path, content: bytes, words: str) -> None:
+    path = written(tmp_path, content)
+    with pytest.raises(TableError) as raised:
+        read_table(path)
+    assert words in str(raised.value)
+    assert str(path) in str(raised.value)
+
+
+def test_missing_files_and_folders_point_to_what_is_there(tmp_path: Path) -> None:
+    written(tmp_path, "a,b\n1,2\n", "houses.csv")
+    with pytest.raises(TableError, match=r"did you mean 'houses.csv'"):
+        read_table(tmp_path / "house.csv")
+    with pytest.raises(TableError, match=r"is a folder.*houses.csv"):
+        read_table(tmp_path)
+    with pytest.raises(TableError, match="no folder"):
+        read_table(tmp_path / "none" / "x.csv")
+
+
+def test_parquet_there_and_back(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="Parquet needs the extra 'big'")
+    table = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
+    write_table(table, tmp_path / "t.parquet")
+    pd.testing.assert_frame_equal(read_table(tmp_path / "t.parquet"), table, check_dtype=False)
+
+
+def test_columns_are_found_or_the_nearest_is_named() -> None:
+    table = pd.DataFrame({"Price": [1], "rooms": [2]})
+    with pytest.raises(TableError, match="did you mean 'Price'"):
+        check_column(table, "price", "t.csv")
+    with pytest.raises(TableError, match="did you mean 'rooms'"):
+        check_column(table, "room", "t.csv")
+    with pytest.raises(TableError, match="its columns are Price, rooms"):
+        check_column(table, "zzz", "t.csv")
+    with pytest.raises(TableError, match="column names missing"):
+        check_column(pd.DataFrame({"1.5": [1], "7": [2]}), "price", "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (["a", "b", "c"], "choose a numeric column"),
+        (["1", "2", "oops"], "line 4 holds 'oops'"),
+        (["1,000", "2,000", "3,000"], "thousands"),
+        ([None, None, None], "missing in every row"),
+        ([1.0, float("inf"), 2.0], "infinite in line 3"),
+        (pd.to_datetime(["2020-01-01"] * 3), "dates"),
+    ],
+)
+def test_targets_that_are_no_numbers(cells: list[object], words: str) -> None:
+    with pytest.raises(TableError) as raised:
+        split_target(pd.DataFrame({"x": [1, 2, 3], "y": cells}), "y", "t.csv")
+    assert words in str(raised.value)
+
+
+def test_rows_without_a_target_are_left_out() -> None:
+    table = pd.DataFrame({"x": [1, 2, 3], "z": 0, "y": [1.0, None, 3.0]})
+    inputs, labels, missing = split_target(table, "y", "t.csv", ["z"])
+    assert (missing, labels.tolist(), list(inputs.columns)) == (1, [1.0, 3.0], ["x"])
+    with pytest.raises(TableError, match="no column besides"):
+        split_target(table, "y", "t.csv", ["x", "z"])
+    with pytest.raises(TableError, match="cannot be dropped"):
+        split_target(table, "y", "t.csv", ["y"])
+
+
+def test_near_copies_of_the_target_are_found() -> None:
+    y = pd.Series(np.arange(50.0))
+    noise = np.random.default_rng(0).normal(size=50)
+    table = pd.DataFrame({"copy": 2 * y + noise, "other": noise, "text": "a", "still": 1.0})
+    assert near_copies(table, y) == ["copy"]
+
+
+def test_outputs_are_guarded(tmp_path: Path) -> None:
+    there = written(tmp_path, "a\n")
+    with pytest.raises(TableError, match="--force"):
+        check_output(there, force=False)
+    with pytest.raises(TableError, match="also an input"):
+        check_output(there, force=True, inputs=[there])
+    with pytest.raises(TableError, match="is a folder"):
+        check_output(tmp_path, force=True)
+    with pytest.raises(TableError, match="not a folder"):
+        check_output(there / "x.csv", force=True)
+    check_output(there, force=True)
+    check_output("-", force=False)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv", "deep/er/t.csv"])
+def test_tables_are_written_and_read_back(tmp_path: Path, name: str) -> None:
+    table = pd.DataFrame({"a": [1.5, 2.5], "b": ["x, y", "z"]})
+    write_table(table, tmp_path / name)
+    pd.testing.assert_frame_equal(read_table(tmp_path / name), table)
+    assert [p.name for p in (tmp_path / name).parent.iterdir()] == [Path(name).name]
