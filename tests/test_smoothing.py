@@ -606,3 +606,17 @@ def test_gradients_of_recolouring_equal_finite_differences() -> None:
         return recolor(m, v, index, stats, smoothed, self_weight=weight)
 
     assert torch.autograd.gradcheck(function, (z_mean, z_var))
+
+
+def test_cov_variance_stays_finite_with_bins_of_one_row() -> None:
+    """0/0 where a bin has a single row: seen as a loss that was not finite in the second epoch."""
+    rng = np.random.default_rng(0)
+    smoother = LatentSmoother(6, 3, SmoothingConfig(cov_variance=True))
+    z_mean = torch.as_tensor(rng.normal(size=(9, 3)), dtype=torch.float32)
+    z_var = torch.as_tensor(rng.gamma(1.0, size=(9, 3)), dtype=torch.float32)
+    index = torch.tensor([0, 0, 0, 0, 0, 1, 2, 4, 5])
+    for _ in range(3):
+        smoother.accumulate(z_mean, z_var, index)
+        smoother.commit()
+        mean, var = smoother(z_mean, z_var, index)
+        assert torch.isfinite(mean).all() and torch.isfinite(var).all() and (var > 0).all()

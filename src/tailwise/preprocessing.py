@@ -94,8 +94,8 @@ class TablePreprocessor:
             if repeated:
                 raise ValueError(f"column name {sorted(repeated)[0]!r} occurs twice: rename one of them")
         if not _all_numeric(x):
-            from skrub import StringEncoder, TableVectorizer
             from sklearn.preprocessing import OneHotEncoder
+            from skrub import StringEncoder, TableVectorizer
 
             # As skrub would, but a category never seen before is no cause for a warning.
             known = OneHotEncoder(dtype=np.float32, handle_unknown="ignore", sparse_output=False)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tailwise.labels import Boundary, KernelForm, kernel_matrix
 
 _FLOOR = 1e-30
+_LARGE = 1e6
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,11 @@ def smooth(stats: BinStatistics, kernel: Tensor) -> BinStatistics:
     )
 
 
+def _bounded(ratio: Tensor) -> Tensor:
+    """A bin of one row has no covariance to be uncertain about: 0/0 and x/0 must not spread."""
+    return ratio.nan_to_num(nan=0.0, posinf=_LARGE).clamp(max=_LARGE)
+
+
 def recolor(
     z_mean: Tensor,
     z_var: Tensor | None,
@@ -181,9 +187,9 @@ def recolor(
         low, high = cov.clamp_min(_FLOOR), cov_smooth.clamp_min(_FLOOR)
         own = stats.cov_var[index]
         relative = (
-            own / low / low
-            + smoothed.cov_var[index] / high / high
-            - 2 * self_weight[index].unsqueeze(-1) * own / low / high
+            _bounded(own / low / low)
+            + _bounded(smoothed.cov_var[index] / high / high)
+            - _bounded(2 * self_weight[index].unsqueeze(-1) * own / low / high)
         ).clamp(0, 1)
         var = var + offset**2 * ratio**2 / 4 * relative
     return mean, var

@@ -12,8 +12,8 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Sized
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sized
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -39,6 +39,7 @@ from tailwise.recipe import make_optimizer
 
 logger = logging.getLogger(__name__)
 CHECKPOINT_VERSION = 1
+_SMALL_NETWORK = 500_000  # parameters
 _GUARD_DELAY = 4  # steps that a GPU may be behind before its flags are waited for
 T = TypeVar("T")
 
@@ -75,11 +76,23 @@ def fit(
     fabric = Fabric(accelerator=config.accelerator, devices=config.devices)
     fabric.launch()
     cuda = [fabric.device] if fabric.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
+    with torch.random.fork_rng(devices=cuda), _few_threads(model, fabric.device):
         loop = _Loop(model, train, valid, config, fabric, checkpoint)
         display, shown = progress_display(progress if fabric.is_global_zero else False, config)
         with display:
             return loop.run(shown)
+
+
+@contextmanager
+def _few_threads(model: Trainable, device: torch.device) -> Iterator[None]:
+    """One thread for a small network on a CPU: more gain nothing, and stall on a busy machine."""
+    before = torch.get_num_threads()
+    if device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_NETWORK:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class _Pending(NamedTuple):

@@ -1,0 +1,190 @@
+"""How many 90% intervals hold per region: TailRegressor beside CatBoost and NGBoost, on seven tables.
+
+    TAILWISE_DATA=... python benchmarks/coverage.py --seeds 5 --write
+
+Every table is split at random, three quarters to train on (at most 4,000 rows) and the rest to test.
+The peers get the same rows, the same held-out part and the same scaling and conformal step as
+TailRegressor; `own` is what they say themselves. Regions go by the training count of the true
+label's bin. Needs the extra `peers`; a peer that is not installed is left out and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from tailwise import TailRegressor
+from tailwise.benchmark.suites import get_suite
+from tailwise.calibration import balanced_weights, fit_scaling
+from tailwise.conformal import fit_conformal
+from tailwise.data import label_holdout, random_split
+from tailwise.distributions import Normal
+from tailwise.labels import LabelBins
+from tailwise.preprocessing import TablePreprocessor
+
+REGIONS = ("all", "many", "medium", "few")
+DOCS = Path(__file__).parents[1] / "docs" / "results"
+
+
+def scored(lower: np.ndarray, upper: np.ndarray, y: np.ndarray, bins: LabelBins) -> dict[str, float]:
+    """Coverage and width, in label standard deviations, per region."""
+    region = bins.regions()[bins.index(y)]
+    out: dict[str, float] = {}
+    for name in REGIONS:
+        mask = np.ones(len(y), bool) if name == "all" else region == name
+        if mask.any():
+            out[f"{name}/coverage"] = float(((y >= lower) & (y <= upper))[mask].mean())
+            out[f"{name}/width"] = float((upper - lower)[mask].mean() / bins.scale)
+            out[f"{name}/n"] = int(mask.sum())
+    return out
+
+
+def catboost(x: np.ndarray, y: np.ndarray, seed: int) -> Any:
+    from catboost import CatBoostRegressor
+
+    model = CatBoostRegressor(
+        loss_function="RMSEWithUncertainty", iterations=500, random_seed=seed, thread_count=1, verbose=False,
+        allow_writing_files=False,
+    ).fit(x, y)  # fmt: skip
+    return lambda rows: Normal(*torch.as_tensor(np.array(model.predict(rows))).double().unbind(1))
+
+
+def ngboost(x: np.ndarray, y: np.ndarray, seed: int) -> Any:
+    from ngboost import NGBRegressor
+
+    model = NGBRegressor(n_estimators=200, learning_rate=0.05, random_state=seed, verbose=False).fit(x, y)
+
+    def predict(rows: np.ndarray) -> Normal:
+        found = model.pred_dist(rows)
+        return Normal(torch.as_tensor(np.array(found.loc)), torch.as_tensor(np.array(found.scale) ** 2))
+
+    return predict
+
+
+def one(job: tuple[str, int], cap: int) -> list[dict[str, Any]]:
+    """Fit everything on one table with one seed."""
+    torch.set_num_threads(1)
+    name, seed = job
+    source = next(s for s in get_suite("tabular").sources if s.name == name)
+    table = source.load()
+    table = table[table[source.target].notna()].reset_index(drop=True)
+    labels = table[source.target].to_numpy(np.float64)
+    inputs = table.drop(columns=[source.target, *source.leaks])
+    split = random_split(len(labels), valid=0.0, test=0.25, seed=seed)
+    rng = np.random.default_rng(seed)
+    rows = split.train if len(split.train) <= cap else np.sort(rng.choice(split.train, cap, replace=False))
+    test = split.test if len(split.test) <= 20_000 else np.sort(rng.choice(split.test, 20_000, replace=False))
+    x, y, x_test, y_test = inputs.iloc[rows], labels[rows], inputs.iloc[test], labels[test]
+    held = label_holdout(y, share=0.2, seed=seed)
+    kept = np.setdiff1d(np.arange(len(y)), held)
+    order = np.random.default_rng(seed).permutation(len(held))
+    select, confirm = order[: len(held) // 2], order[len(held) // 2 :]
+    out = []
+
+    def record(method: str, ends: tuple[Any, Any], seconds: float, bins: LabelBins) -> None:
+        scores = scored(np.asarray(ends[0]), np.asarray(ends[1]), y_test, bins)
+        out.append({"data": name, "seed": seed, "method": method, "seconds": round(seconds, 2), **scores})
+
+    began = time.perf_counter()
+    model = TailRegressor(random_state=seed).fit(x.iloc[kept], y[kept], eval_set=(x.iloc[held], y[held]))
+    seconds = time.perf_counter() - began
+    bins = model.bins_
+    assert isinstance(bins, LabelBins)
+    record("TailRegressor", model.predict_interval(x_test).T, seconds, bins)
+    raw = model.predict_distribution(x_test)
+    record("TailRegressor, own", raw.interval(0.9), seconds, bins)
+    encoder = TablePreprocessor().fit(x.iloc[kept])
+    e_train, e_held, e_test = (encoder.transform(part) for part in (x.iloc[kept], x.iloc[held], x_test))
+    for title, peer in (("CatBoost", catboost), ("NGBoost", ngboost)):
+        try:
+            began = time.perf_counter()
+            predict = peer(e_train, y[kept], seed)
+            seconds = time.perf_counter() - began
+        except ImportError:
+            continue
+        outlook, future = predict(e_held), predict(e_test)
+        record(f"{title}, own", future.interval(0.9), seconds, bins)
+        chosen = y[held][select]
+        scaling = fit_scaling(
+            outlook[torch.as_tensor(select)], chosen, weights=balanced_weights(chosen, bins)
+        )
+        outlook, future = scaling.apply(outlook), scaling.apply(future)
+        intervals = fit_conformal(
+            outlook[torch.as_tensor(confirm)], y[held][confirm], bins, mode="region", weights="balanced"
+        )
+        record(f"{title}, same calibration", intervals.interval(future, 0.9, finite=True), seconds, bins)
+    return out
+
+
+def table_of(results: pd.DataFrame) -> str:
+    """Markdown: coverage per region, mean and standard deviation over seeds, and width."""
+    lines = [
+        "| table | method | all | many | medium | few | width all | width few | rows few | fit s |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    everything = results.assign(data="**mean of the tables**")
+    for data, own in [*results.groupby("data", sort=False), *everything.groupby("data")]:
+        for method, group in own.groupby("method", sort=False):
+            cells = [
+                f"{group[f'{r}/coverage'].mean():.3f} ± {group[f'{r}/coverage'].std():.3f}"
+                if group[f"{r}/coverage"].notna().any()
+                else "-"
+                for r in REGIONS
+            ]
+            widths = [f"{group[f'{r}/width'].mean():.2f}" for r in ("all", "few")]
+            rows, seconds = f"{group['few/n'].mean():.0f}", f"{group['seconds'].mean():.1f}"
+            lines.append(f"| {data} | {method} | {' | '.join([*cells, *widths, rows, seconds])} |")
+    return "\n".join(lines).replace("nan", "-")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--cap", type=int, default=4000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--data", default="", help="names with commas between; all by default")
+    parser.add_argument(
+        "--results", type=Path, default=DOCS / "coverage.jsonl", help="resumed where it exists"
+    )
+    parser.add_argument("--write", action="store_true", help="write docs/results/coverage.md")
+    options = parser.parse_args()
+    names = options.data.split(",") if options.data else [s.name for s in get_suite("tabular").sources]
+    done = []
+    if options.results.exists():
+        done = [json.loads(line) for line in options.results.read_text().splitlines()]
+    have = {(row["data"], row["seed"]) for row in done}
+    jobs = [(n, s) for s in range(options.seeds) for n in names if (n, s) not in have]
+    options.results.parent.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(options.workers) as pool, options.results.open("a") as out:
+        for rows in pool.map(partial(one, cap=options.cap), jobs):
+            done += rows
+            out.writelines(json.dumps(row) + "\n" for row in rows)
+            out.flush()
+            covered = {r["method"]: round(r["all/coverage"], 3) for r in rows}
+            print(rows[0]["data"], rows[0]["seed"], covered, flush=True)
+    text = table_of(pd.DataFrame(done))
+    print(text)
+    if options.write:
+        about = __doc__.strip().splitlines()
+        body = "\n".join(about[4:])
+        (DOCS / "coverage.md").write_text(
+            f"# {about[0]}\n\nWritten by `python benchmarks/coverage.py --seeds {options.seeds} --write`; "
+            f"do not edit. Mean ± standard deviation over {options.seeds} seeds; widths in standard deviations of the "
+            f"training labels, seconds of one core of a shared machine.\n\n{body}\n\n{text}\n",
+            encoding="utf-8",
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
