@@ -179,8 +179,9 @@ def main() -> int:
         body = "\n".join(about[4:])
         (DOCS / "coverage.md").write_text(
             f"# {about[0]}\n\nWritten by `python benchmarks/coverage.py --seeds {options.seeds} --write`; "
-            f"do not edit. Mean ± standard deviation over {options.seeds} seeds; widths in standard deviations of the "
-            f"training labels, seconds of one core of a shared machine.\n\n{body}\n\n{text}\n",
+            f"do not edit. Mean ± standard deviation over {options.seeds} seeds; widths in standard "
+            "deviations of the training labels, seconds of one core of a shared machine.\n\n"
+            f"{body}\n\n{text}\n",
             encoding="utf-8",
         )
     return 0
