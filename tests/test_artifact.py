@@ -109,7 +109,7 @@ def saved_mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"random_state": np.random.RandomState(0)},
         *({"backbone": name} for name in sorted(BACKBONES)),
     ],
-    ids=str,
+    ids=lambda options: str(options).split(" at 0x")[0],
 )
 def test_predictions_are_the_same_to_the_last_bit(params: dict[str, Any], tmp_path: Path) -> None:
     x, y = numbers()

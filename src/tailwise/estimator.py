@@ -327,7 +327,7 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
             size = int(np.clip(2 ** np.round(np.log2(max(rows, 1) / 24)), 32, 2048))
         epochs = self.epochs
         if epochs == "auto":
-            epochs = int(np.clip(3_000_000 / max(rows, 1), 12, 150))
+            epochs = int(np.clip(3_000_000 / max(rows, 1), 12, 300))
         return TrainConfig(
             epochs=epochs,
             batch_size=size,
