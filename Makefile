@@ -17,13 +17,17 @@ INSTALL := $(BIN)/python -m pip install -qq --no-input --no-compile --disable-pi
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench docs clean
+.PHONY: help demo pictures test lint format bench docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
 
 demo: $(VENV)/.installed  ## train on the bundled table, print the comparison, save the picture
 	$(BIN)/tailwise demo
+
+pictures: $(VENV)/.installed  ## make the README's picture from a fresh run of the demo
+	$(BIN)/tailwise demo --out tailwise-demo
+	mkdir -p docs/img && cp tailwise-demo/demo.png docs/img/demo.png
 
 test: lint  ## lint, type-check and run all tests with coverage
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=term $(ARGS)
