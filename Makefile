@@ -17,7 +17,7 @@ INSTALL := $(BIN)/python -m pip install -qq --no-input --no-compile --disable-pi
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo pictures test lint format bench docs clean
+.PHONY: help demo pictures test slowtest lint format bench docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
@@ -29,8 +29,11 @@ pictures: $(VENV)/.installed  ## make the README's picture from a fresh run of t
 	$(BIN)/tailwise demo --out tailwise-demo
 	mkdir -p docs/img && cp tailwise-demo/demo.png docs/img/demo.png
 
-test: lint  ## lint, type-check and run all tests with coverage
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=term $(ARGS)
+test: lint  ## lint, type-check and run the tests with coverage
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" --cov --cov-report=term $(ARGS)
+
+slowtest: $(VENV)/.installed-dev  ## run the tests that take long: several processes, whole stories, exports
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m slow $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check

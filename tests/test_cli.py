@@ -386,6 +386,7 @@ def test_leaking_columns_are_pointed_out(place: Path, tmp_path: Path) -> None:
 # -- what the world does -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_nothing_half_written_and_can_go_on(tmp_path: Path) -> None:
     sample(3000).to_csv(tmp_path / "big.csv", index=False)
     line = [sys.executable, "-m", "tailwise", "fit", "big.csv", "-t", "price", "-o", "m", "--epochs", "400",

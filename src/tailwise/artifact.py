@@ -513,6 +513,9 @@ def _is_known_type(name: str) -> bool:
     if not home:
         return False
     module, _, attribute = name.rpartition(".")
-    # What skrub itself imports from elsewhere must not come in by its name.
-    found = getattr(importlib.import_module(module), attribute, None)
+    try:
+        # What skrub itself imports from elsewhere must not come in by its name.
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ImportError:  # polars is not installed, or the module is no part of it
+        return False
     return str(getattr(found, "__module__", "")).split(".")[0] == home

@@ -244,6 +244,7 @@ def test_refuses_what_cannot_be_compared(
         read_results(tmp_path / "nowhere.jsonl")
 
 
+@pytest.mark.slow
 def test_processes_give_the_numbers_of_one(prepared: Path, tmp_path: Path, recipe: Recipe) -> None:
     contenders = choose_contenders("vanilla,vir")
     alone, many = tmp_path / "alone.jsonl", tmp_path / "many.jsonl"
