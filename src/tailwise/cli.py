@@ -209,9 +209,7 @@ def demo(
     for name in result.methods():
         mean, spread = result.mean(name), result.spread(name)
         for place, region in enumerate(mean.index):
-            cells = [
-                f"{mean.loc[region, m]:.3f} ± {spread.loc[region, m]:.3f}" for m in demonstration.METRICS
-            ]
+            cells = [f"{mean.loc[region, m]:.2f} ±{spread.loc[region, m]:.2f}" for m in demonstration.METRICS]
             table.add_row(get_method(name).title if place == 0 else "", str(region), *cells)
     console.print(table)
     console.print(demonstration.verdict(result), highlight=False)
