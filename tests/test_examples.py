@@ -12,7 +12,16 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-@pytest.mark.parametrize("script", sorted(p.name for p in EXAMPLES.glob("*.py")))
+QUICK = ("dataframe.py", "fabric_loop.py")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(p.name, marks=[] if p.name in QUICK else pytest.mark.slow)
+        for p in sorted(EXAMPLES.glob("*.py"))
+    ],
+)
 def test_example_runs(script: str, tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "TAILWISE_DATA"} | {"OMP_NUM_THREADS": "1"}
     run = subprocess.run(

@@ -146,6 +146,7 @@ def test_missing_peers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_prior_search_tries_the_grid_then_looks_further_and_resumes(
     prepared: Path, tmp_path: Path, recipe: Recipe
 ) -> None:
