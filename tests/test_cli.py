@@ -489,6 +489,7 @@ def malformed(number: int) -> bytes:
     return bytes(content)
 
 
+@pytest.mark.slow
 def test_300_malformed_files_never_crash_and_are_never_changed(place: Path, tmp_path: Path) -> None:
     codes = {0: 0, 1: 0}
     for number in range(300):

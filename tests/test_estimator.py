@@ -118,6 +118,7 @@ def test_intervals_cover_new_rows(conformal: str | None, calibrate: bool) -> Non
     assert ("distribution itself" in text) == (conformal is None)
 
 
+@pytest.mark.slow
 def test_conformal_coverage_over_repetitions() -> None:
     """Over fresh held-out parts the 90% interval holds at least 90% on average."""
     covered = []
@@ -147,6 +148,7 @@ def test_a_table_as_users_have_it() -> None:
         model.predict(data.rename(columns={"number": "numbre"}))
 
 
+@pytest.mark.slow
 def test_containers_give_the_same_model() -> None:
     x, y = table(300)
     expected = TailRegressor(**FAST).fit(x, y).predict(x)

@@ -5,6 +5,7 @@ Each display keeps what it drew: `ax_`, `figure_`, and the numbers behind the pi
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class _Display:
+class _Display(ABC):
     ax_: Axes | None = field(default=None, init=False, repr=False)
 
     @property
@@ -36,8 +37,8 @@ class _Display:
             raise AttributeError("nothing is drawn yet: call plot() first")
         return self.ax_.figure
 
-    def _draw(self, ax: Axes | None) -> Axes:
-        raise NotImplementedError
+    @abstractmethod
+    def _draw(self, ax: Axes | None) -> Axes: ...
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw on the given Axes, or on new ones."""
