@@ -1,7 +1,6 @@
-"""Networks that turn inputs into features. Any other `nn.Module` that does so works as well.
+"""Networks for tables, and `make_backbone`, which builds them by name.
 
-`make_backbone` builds those for tables by name. None of them normalises over a batch: the features
-of a row never depend on the rows beside it.
+None of them normalises over a batch: the features of a row never depend on the rows beside it.
 """
 
 from __future__ import annotations

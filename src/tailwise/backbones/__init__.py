@@ -1,0 +1,29 @@
+"""Networks that turn inputs into features. Any other `nn.Module` that does so works as well."""
+
+from tailwise.backbones.tables import (
+    BACKBONES,
+    MLP,
+    Backbone,
+    Embedded,
+    MeanTabM,
+    PeriodicEmbedding,
+    PiecewiseLinearEncoding,
+    ResidualMLP,
+    TableDecoder,
+    make_backbone,
+    quantile_edges,
+)
+
+__all__ = [
+    "BACKBONES",
+    "MLP",
+    "Backbone",
+    "Embedded",
+    "MeanTabM",
+    "PeriodicEmbedding",
+    "PiecewiseLinearEncoding",
+    "ResidualMLP",
+    "TableDecoder",
+    "make_backbone",
+    "quantile_edges",
+]
