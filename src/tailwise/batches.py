@@ -42,12 +42,15 @@ def tensors_of(x: Any) -> list[Tensor]:
 class TensorData:
     """Inputs and labels held as tensors, batched by index on their own device.
 
-    x is a tensor (N, ...) or a tuple or mapping of such tensors, y is (N, ...).
+    x is a tensor (N, ...) or a tuple or mapping of such tensors, y is (N, ...). With `lengths` (N,), on
+    the CPU, x is padded along its last dimension: batches are made of rows of like length, and
+    padding beyond a batch's longest row is cut off.
     """
 
     x: Any
     y: Tensor
     sample_weight: Tensor | None = None
+    lengths: Tensor | None = None
 
     def __post_init__(self) -> None:
         rows = sorted({len(tensor) for tensor in tensors_of(self.x)})
@@ -56,6 +59,8 @@ class TensorData:
             raise ValueError(f"{counts} rows of inputs for {len(self.y)} labels")
         if self.sample_weight is not None and self.sample_weight.shape != self.y.shape:
             raise ValueError("sample_weight must have the shape of the labels")
+        if self.lengths is not None and self.lengths.shape != (len(self.y),):
+            raise ValueError(f"{tuple(self.lengths.shape)} lengths for {len(self.y)} rows")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -63,12 +68,16 @@ class TensorData:
     def to(self, device: torch.device) -> TensorData:
         """Move to a device."""
         weight = None if self.sample_weight is None else self.sample_weight.to(device)
-        return TensorData(apply_to(self.x, lambda t: t.to(device)), self.y.to(device), weight)
+        x = apply_to(self.x, lambda t: t.to(device))
+        return TensorData(x, self.y.to(device), weight, self.lengths)
 
     def rows(self, index: Tensor) -> Batch:
-        """Gather a batch by row numbers. index: (n,)"""
+        """Gather a batch by row numbers. index: (n,), where there are lengths on the CPU"""
+        end = None if self.lengths is None else max(1, int(self.lengths[index].max()))
+        index = index.to(self.y.device, non_blocking=True)
         weight = None if self.sample_weight is None else self.sample_weight[index]
-        return Batch(apply_to(self.x, lambda t: t[index]), self.y[index], weight, index)
+        x = apply_to(self.x, lambda t: t[index] if end is None else t[index][..., :end])
+        return Batch(x, self.y[index], weight, index)
 
 
 @dataclass(frozen=True)
@@ -91,15 +100,50 @@ def as_data(data: Data) -> TensorData | Iterable[Any]:
 
 
 def batches(
-    data: TensorData | Iterable[Any], size: int, device: torch.device, order: Tensor | None = None
+    data: TensorData | Iterable[Any],
+    size: int,
+    device: torch.device,
+    order: Tensor | None = None,
+    seed: int | None = None,
 ) -> Iterator[Batch]:
-    """Batches on the device; of tensors, at most `size` rows each, in the given order of rows."""
+    """Batches on the device; of tensors, at most `size` rows each, in the given order of rows.
+
+    Rows that have lengths are regrouped by them: at random with a `seed`, else from short to long.
+    """
     if not isinstance(data, TensorData):
         for x, y, *weight in data:
             x = apply_to(x, lambda t: t.to(device))
             yield Batch(x, y.to(device), weight[0].to(device) if weight else None)
         return
-    rows = torch.arange(len(data), device=device) if order is None else order.to(device)
-    # Batches of almost one size: a last one of a single row would break batch normalisation.
-    for index in rows.tensor_split(-(-len(rows) // size)):
+    rows = torch.arange(len(data)) if order is None else order
+    if data.lengths is None:
+        # Batches of almost one size: a last one of a single row would break batch normalisation.
+        groups = rows.to(data.y.device).tensor_split(-(-len(rows) // size))
+    else:
+        groups = by_length(rows, data.lengths[rows], size, seed)
+    for index in groups:
         yield data.rows(index)
+
+
+POOL = 16
+"""Batches whose rows are sorted together: more pad less, fewer mix better."""
+
+
+def by_length(rows: Tensor, lengths: Tensor, size: int, seed: int | None = None) -> tuple[Tensor, ...]:
+    """Group rows of like length into batches of almost one size. rows and lengths: (n,)
+
+    With a `seed`, only rows that are near each other in the given order are grouped, so that a random
+    order makes new batches every time, and the batches are shuffled. Without, all are sorted.
+
+    >>> by_length(torch.tensor([7, 8, 9]), torch.tensor([5, 1, 5]), size=2)
+    (tensor([8, 7]), tensor([9]))
+    """
+    count = -(-len(rows) // size)
+    pools = 1 if seed is None else -(-count // POOL)
+    pool = torch.arange(len(rows)) * pools // len(rows)
+    keys = pool * (int(lengths.max()) + 1) + lengths
+    groups = rows[keys.argsort(stable=True)].tensor_split(count)
+    if seed is None:
+        return groups
+    shuffled = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    return tuple(groups[i] for i in shuffled.tolist())

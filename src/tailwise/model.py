@@ -73,6 +73,15 @@ class Trainable(nn.Module):
         """Where the model's weights are."""
         return next(iter(self.parameters())).device
 
+    def row_lengths(self, x: Any) -> Tensor | None:
+        """Lengths of the rows of a padded input, on the CPU, if the backbone measures any. (N,)"""
+        for module in self.children():
+            for layer in module.modules():
+                measure = getattr(layer, "row_lengths", None)
+                if measure is not None:
+                    return cast("Tensor | None", measure(x)).cpu()
+        return None
+
     @property
     def exact_statistics(self) -> bool:
         """Whether latent statistics want a pass of their own at the end of an epoch."""

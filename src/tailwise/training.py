@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -139,6 +139,8 @@ class _Loop:
         """Data on the device; a loader that is not shared gives all its rows to every rank."""
         ready = as_data(data)
         if isinstance(ready, TensorData):
+            if ready.lengths is None:
+                ready = replace(ready, lengths=self.model.row_lengths(ready.x))
             return ready.to(self.fabric.device)
         if isinstance(ready, DataLoader):
             loader = self.fabric.setup_dataloaders(ready, use_distributed_sampler=shared)
@@ -158,7 +160,7 @@ class _Loop:
             if self.model.begin_epoch(epoch / config.epochs):
                 self.best_loss = math.inf
             self._seed(own)
-            row = {"epoch": float(epoch + 1), **self._train_epoch(epoch, self._order(shared))}
+            row = {"epoch": float(epoch + 1), **self._train_epoch(epoch, self._order(shared), shared)}
             if self.valid is not None:
                 row[config.monitor] = self._validate()
                 self._keep_best(epoch, row[config.monitor])
@@ -194,7 +196,7 @@ class _Loop:
         if self.fabric.device.type != "cpu":
             torch.get_device_module(self.fabric.device).manual_seed(seed)
 
-    def _train_epoch(self, epoch: int, order: Tensor | None) -> dict[str, float]:
+    def _train_epoch(self, epoch: int, order: Tensor | None, seed: int) -> dict[str, float]:
         self.model.train()
         steps, rows, total = 0, 0, torch.zeros((), device=self.fabric.device)
         parts: dict[str, Tensor] = {}
@@ -203,7 +205,7 @@ class _Loop:
         state = self.model.state_dict()
         self.buffers = {name: value.clone() for name, value in state.items() if name not in weights}
         size = self.config.batch_size
-        for batch in batches(self.train, size, self.fabric.device, order):
+        for batch in batches(self.train, size, self.fabric.device, order, seed):
             lr = learning_rate(epoch + steps / length if length else epoch, self.config)
             for group in self.optimizer.param_groups:
                 group["lr"] = lr
@@ -375,7 +377,8 @@ def _predict(
     predictions, labels = [], []
     with torch.no_grad():
         for batch in batches(data, batch_size, device):
-            predictions.append(model(batch.x).map(lambda p: p.cpu()))
+            inputs = apply_to(batch.x, lambda t: t.to(device))
+            predictions.append(model(inputs).map(lambda p: p.cpu()))
             labels.append(batch.y.cpu())
     if not predictions:
         raise ValueError("the validation data gave no batch: is the loader empty, or used up?")
@@ -389,12 +392,9 @@ def predict(model: Trainable, x: Any, batch_size: int = 4096) -> Distribution:
     rows = len(tensors_of(x)[0])
     if rows == 0:
         raise ValueError("no rows to predict")
-    model.eval()
+    data = TensorData(x, torch.arange(rows), lengths=model.row_lengths(x))
     try:
-        predictions = []
-        for start in range(0, rows, batch_size):
-            batch = apply_to(x, lambda t: t[start : start + batch_size].to(device))  # noqa: B023
-            predictions.append(model(batch).map(lambda p: p.cpu()))
+        prediction, order = _predict(model, data, batch_size, device)
     finally:
         model.train(training)
-    return concatenate(predictions)
+    return prediction if data.lengths is None else prediction[order.argsort()]

@@ -1,5 +1,6 @@
 """Networks that turn inputs into features. Any other `nn.Module` that does so works as well."""
 
+from tailwise.backbones.sentences import BiLSTMPair, PairDecoder, VectorPair, pair_features
 from tailwise.backbones.tables import (
     BACKBONES,
     MLP,
@@ -18,12 +19,16 @@ __all__ = [
     "BACKBONES",
     "MLP",
     "Backbone",
+    "BiLSTMPair",
     "Embedded",
     "MeanTabM",
+    "PairDecoder",
     "PeriodicEmbedding",
     "PiecewiseLinearEncoding",
     "ResidualMLP",
     "TableDecoder",
+    "VectorPair",
     "make_backbone",
+    "pair_features",
     "quantile_edges",
 ]

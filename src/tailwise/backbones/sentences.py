@@ -1,0 +1,189 @@
+"""Networks for pairs of sentences: a BiLSTM over word vectors, and one on frozen sentence vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tailwise.backbones.tables import MLP, Backbone
+
+PADDING = 0
+"""Word number that fills a sentence up; a padded position has no part in any feature."""
+
+
+def pair_features(u: Tensor, v: Tensor) -> Tensor:
+    """Return what a regressor sees of two sentences, [u; v; |u - v|; u v]. (N, D) twice -> (N, 4 D)
+
+    >>> pair_features(torch.tensor([[1.0]]), torch.tensor([[3.0]]))
+    tensor([[1., 3., 2., 3.]])
+    """
+    return torch.cat([u, v, (u - v).abs(), u * v], -1)
+
+
+class _BiLSTMLayer(nn.Module):
+    """One layer, both directions, for sentences of unequal length that start at the left.
+
+    The way back reads every sentence from its own last word: sentences are turned round within
+    their length, so padding stays on the right, where it cannot reach a state that is used. Unlike
+    packing, this needs no lengths on the host, so nothing waits for the device.
+    """
+
+    def __init__(self, in_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.forth = nn.LSTM(in_dim, hidden, batch_first=True)
+        self.back = nn.LSTM(in_dim, hidden, batch_first=True)
+
+    def forward(self, x: Tensor, turned: Tensor) -> Tensor:
+        """x: (N, L, in_dim), turned: (N, L, 1) positions read from the end -> (N, L, 2 hidden)"""
+        forth, _ = self.forth(x)
+        back, _ = self.back(x.gather(1, turned.expand_as(x)))
+        return torch.cat([forth, back.gather(1, turned.expand_as(back))], -1)
+
+
+class BiLSTMPair(Backbone):
+    """Encode two sentences with one BiLSTM and compare them: word numbers (N, 2, L) to features.
+
+    Word vectors, two layers of 1500 units per direction, the maximum over time for each sentence,
+    u and v, then [u; v; |u - v|; u v] and a hidden layer: the encoder of GLUE's baselines (Wang et
+    al., 2018) that DIR and VIR use on STS-B-DIR. `vectors` (words, dim) has the padding's in row 0;
+    they stay as they are unless `train_vectors`. With `projection` None the 4 * 2 * hidden features of
+    the pair are given as they are.
+
+    >>> net = BiLSTMPair(np.eye(5, 4), hidden=8, layers=1, projection=16)
+    >>> net(torch.tensor([[[1, 2, 0], [3, 4, 1]]])).shape
+    torch.Size([1, 16])
+    """
+
+    vectors: Tensor
+
+    def __init__(
+        self,
+        vectors: ArrayLike | Tensor,
+        *,
+        hidden: int = 1500,
+        layers: int = 2,
+        dropout: float = 0.2,
+        projection: int | None = 512,
+        train_vectors: bool = False,
+    ) -> None:
+        super().__init__()
+        table = torch.as_tensor(np.asarray(vectors), dtype=torch.float32)
+        if table.ndim != 2 or layers < 1:
+            raise ValueError(f"vectors must be (words, dim) and layers at least 1, got {tuple(table.shape)}")
+        # Not an `nn.Embedding`: vectors are data, which no redrawing of weights may touch.
+        if train_vectors:
+            self.vectors = nn.Parameter(table)
+        else:
+            self.register_buffer("vectors", table)
+        widths = [table.shape[1]] + [2 * hidden] * (layers - 1)
+        self.layers = nn.ModuleList(_BiLSTMLayer(width, hidden) for width in widths)
+        self.dropout = nn.Dropout(dropout)
+        self.feature_dim = 8 * hidden
+        self.project: nn.Module = nn.Identity()
+        if projection is not None:
+            self.project = nn.Sequential(
+                nn.Linear(self.feature_dim, projection), nn.Tanh(), nn.LayerNorm(projection), self.dropout
+            )
+            self.feature_dim = projection
+
+    @staticmethod
+    def row_lengths(x: Tensor) -> Tensor:
+        """Words of the longer sentence of each pair, by which batches are made up. (N, 2, L) -> (N,)"""
+        return (x != PADDING).sum(-1).amax(-1)
+
+    def encode(self, words: Tensor) -> Tensor:
+        """Return sentence vectors: the maximum over time of the last layer. (N, L) -> (N, 2 hidden)"""
+        there = words != PADDING  # (N, L)
+        at, length = torch.arange(words.shape[1], device=words.device), there.sum(-1, keepdim=True)
+        turned = torch.where(at < length, length - 1 - at, at).unsqueeze(-1)
+        h = self.dropout(F.embedding(words, self.vectors, padding_idx=PADDING))
+        for depth, layer in enumerate(self.layers):
+            h = layer(h if depth == 0 else self.dropout(h), turned)
+        lowest = torch.finfo(h.dtype).min
+        # A sentence without words has no maximum; zero stands for it.
+        return h.masked_fill(~there.unsqueeze(-1), lowest).amax(1) * (length > 0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, 2, L) word numbers, padded on the right -> features (N, feature_dim)"""
+        if x.ndim != 3 or x.shape[1] != 2:
+            raise ValueError(f"pairs of sentences must have shape (N, 2, L), got {tuple(x.shape)}")
+        both = self.encode(x.transpose(0, 1).reshape(-1, x.shape[-1]))  # (2 N, 2 hidden)
+        u, v = self.dropout(both).chunk(2)
+        features: Tensor = self.project(pair_features(u, v))
+        return features
+
+
+class VectorPair(Backbone):
+    """Compare two sentences by frozen vectors of any encoder: (N, 2, D) to features.
+
+    [u; v; |u - v|; u v] and the cosine of u and v, standardised by training rows where they are given,
+    then a small network.
+
+    >>> VectorPair(384, hidden=(64,))(torch.rand(5, 2, 384)).shape
+    torch.Size([5, 64])
+    """
+
+    location: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        rows: ArrayLike | Tensor | None = None,
+        hidden: Sequence[int] = (256, 64),
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        width = 4 * dim + 1
+        self.register_buffer("location", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+        if rows is not None:
+            known = self._compared(torch.as_tensor(np.asarray(rows), dtype=torch.float32))
+            self.location.copy_(known.mean(0))
+            self.scale.copy_(known.std(0, correction=0).clamp(min=1e-6))
+        self.network = MLP(width, hidden, dropout)
+        self.feature_dim = self.network.feature_dim
+
+    @staticmethod
+    def _compared(x: Tensor) -> Tensor:
+        u, v = x.unbind(-2)
+        return torch.cat([pair_features(u, v), F.cosine_similarity(u, v, dim=-1).unsqueeze(-1)], -1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, 2, D) -> features (N, feature_dim)"""
+        features: Tensor = self.network((self._compared(x) - self.location) / self.scale)
+        return features
+
+
+class PairDecoder(nn.Module):
+    """Reconstructs the sentence embeddings of a pair from its latent, for VIR:recon.
+
+    The embedding of a sentence is the mean of its word vectors: unlike the BiLSTM's own it stands
+    still, so that no encoder can make its task easy by making all sentences alike. With vectors
+    that stand for sentences (N, 2, D), these are reconstructed themselves.
+    """
+
+    vectors: Tensor
+
+    def __init__(self, latent_dim: int, vectors: ArrayLike | Tensor | None = None, dim: int = 0) -> None:
+        super().__init__()
+        table = torch.as_tensor(np.zeros((0, dim)) if vectors is None else np.asarray(vectors))
+        self.register_buffer("vectors", table.to(torch.float32))
+        self.head = nn.Linear(latent_dim, 2 * table.shape[1])
+
+    def targets(self, x: Tensor) -> Tensor:
+        """Sentence embeddings of a pair. (N, 2, L) words or (N, 2, D) vectors -> (N, 2 D)"""
+        if x.is_floating_point():
+            return x.flatten(1)
+        count = (x != PADDING).sum(-1, keepdim=True).clamp(min=1)
+        return (self.vectors[x].sum(-2) / count).flatten(1)
+
+    def nll(self, z: Tensor, x: Tensor) -> Tensor:
+        """Return -log p(embeddings | z) with unit variance, less constants. z: (N, D) -> (N,)"""
+        return 0.5 * (self.targets(x) - self.head(z)).pow(2).sum(-1)

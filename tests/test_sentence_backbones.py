@@ -1,0 +1,188 @@
+"""Networks for sentence pairs, against a loop over words and against packed sequences."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from tailwise.backbones import BiLSTMPair, PairDecoder, VectorPair, pair_features
+from tailwise.batches import TensorData, batches, by_length
+from tailwise.compound import fresh_copy
+from tailwise.labels import LabelBins
+from tailwise.methods import available_methods, build_model, get_method
+from tailwise.training import TrainConfig, fit, predict
+
+RNG = np.random.default_rng(0)
+WORDS = 30
+
+
+def _vectors(dim: int = 6) -> np.ndarray:
+    vectors = RNG.normal(size=(WORDS, dim)).astype(np.float32)
+    vectors[0] = 0
+    return vectors
+
+
+def _pairs(rows: int, longest: int = 9, seed: int = 0) -> torch.Tensor:
+    rng = np.random.default_rng(seed)
+    words = rng.integers(1, WORDS, (rows, 2, longest))
+    lengths = rng.integers(1, longest + 1, (rows, 2, 1))
+    return torch.from_numpy(np.where(np.arange(longest) < lengths, words, 0).astype(np.int32))
+
+
+def _small(**options: object) -> BiLSTMPair:
+    torch.manual_seed(0)
+    return BiLSTMPair(_vectors(), **{"hidden": 5, "dropout": 0.0, "projection": None, **options})  # type: ignore[arg-type]
+
+
+def _packed(net: BiLSTMPair, words: torch.Tensor) -> torch.Tensor:
+    """The same encoder by packed sequences and torch's own bidirectional LSTM."""
+    lengths = (words != 0).sum(-1)
+    h = net.vectors[words.long()]
+    for layer in net.layers:
+        both = nn.LSTM(h.shape[-1], 5, batch_first=True, bidirectional=True)
+        for suffix, one in (("", layer.forth), ("_reverse", layer.back)):
+            for name, value in one.named_parameters():
+                getattr(both, name + suffix).data.copy_(value)
+        packed = pack_padded_sequence(h, lengths, batch_first=True, enforce_sorted=False)
+        h, _ = pad_packed_sequence(both(packed)[0], batch_first=True, total_length=words.shape[1])
+    h = h.masked_fill((words == 0).unsqueeze(-1), -torch.inf)
+    return h.amax(1)
+
+
+def test_encoder_equals_packed_sequences() -> None:
+    net, x = _small().eval(), _pairs(20)
+    u, v = _packed(net, x[:, 0]), _packed(net, x[:, 1])
+    torch.testing.assert_close(net(x), pair_features(u, v), rtol=1e-5, atol=1e-6)
+
+
+def test_padding_and_company_change_nothing() -> None:
+    net, x = _small(projection=7).eval(), _pairs(12)
+    alone = torch.cat([net(row[None, :, : int(net.row_lengths(row[None])[0])]) for row in x])
+    padded = torch.cat([x, torch.zeros(12, 2, 4, dtype=x.dtype)], -1)
+    torch.testing.assert_close(net(padded), alone, rtol=1e-5, atol=1e-6)
+
+
+def test_a_sentence_without_words_is_defined() -> None:
+    net = _small(projection=None).eval()
+    features = net(torch.tensor([[[0, 0], [1, 2]]]))
+    assert torch.isfinite(features).all()
+    assert (features[:, :10] == 0).all()
+
+
+def test_vectors_are_frozen_unless_asked() -> None:
+    assert "vectors" not in dict(_small().named_parameters())
+    trained = _small(train_vectors=True)
+    trained(_pairs(8)).sum().backward()
+    assert trained.vectors.grad is not None
+    assert (trained.vectors.grad[0] == 0).all(), "padding must not learn"
+
+
+def test_copies_keep_the_vectors_and_draw_new_weights() -> None:
+    net = _small()
+    twin = fresh_copy(net)
+    assert torch.equal(net.vectors, twin.vectors)  # type: ignore[arg-type]
+    assert not torch.equal(net.layers[0].forth.weight_hh_l0, twin.layers[0].forth.weight_hh_l0)  # type: ignore[union-attr, arg-type]
+    again = pickle.loads(pickle.dumps(net))
+    torch.testing.assert_close(again.eval()(_pairs(3)), net.eval()(_pairs(3)))
+
+
+def test_wrong_shape_is_named() -> None:
+    with pytest.raises(ValueError, match=r"shape \(N, 2, L\), got \(4, 9\)"):
+        _small()(torch.zeros(4, 9, dtype=torch.int32))
+    with pytest.raises(ValueError, match="vectors must be"):
+        BiLSTMPair(np.zeros(3))
+
+
+def test_vector_pair_standardises_by_its_rows() -> None:
+    rows = RNG.normal(3, 2, (200, 2, 4)).astype(np.float32)
+    net = VectorPair(4, rows=rows, hidden=(8,))
+    seen: list[torch.Tensor] = []
+    net.network.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    net(torch.from_numpy(rows))
+    torch.testing.assert_close(seen[0].mean(0), torch.zeros(17), atol=1e-4, rtol=0)
+    torch.testing.assert_close(seen[0].std(0, correction=0), torch.ones(17), atol=1e-4, rtol=0)
+    u, v = rows[0]
+    cosine = u @ v / np.linalg.norm(u) / np.linalg.norm(v)
+    raw = seen[0][0] * net.scale + net.location
+    torch.testing.assert_close(raw[-1].item(), float(cosine), rtol=1e-4, atol=1e-5)
+
+
+def test_decoder_by_hand() -> None:
+    vectors = np.array([[0, 0], [1, 0], [0, 2]], np.float32)
+    decoder = PairDecoder(1, vectors)
+    nn.init.zeros_(decoder.head.weight)
+    nn.init.zeros_(decoder.head.bias)
+    x = torch.tensor([[[1, 2, 0], [2, 0, 0]]])
+    torch.testing.assert_close(decoder.targets(x), torch.tensor([[0.5, 1.0, 0.0, 2.0]]))
+    torch.testing.assert_close(decoder.nll(torch.zeros(1, 1), x), torch.tensor([0.5 * (0.25 + 1 + 4)]))
+    own = PairDecoder(1, dim=2)
+    torch.testing.assert_close(own.targets(torch.ones(3, 2, 2)), torch.ones(3, 4))
+
+
+# -- batches by length -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 5, 64, 1000])
+@pytest.mark.parametrize("seed", [None, 0, 1])
+def test_batches_by_length_hold_each_row_once(rows: int, seed: int | None) -> None:
+    lengths = torch.randint(1, 40, (rows,), generator=torch.Generator().manual_seed(rows))
+    order = torch.randperm(rows) + 100
+    groups = by_length(order, lengths, 8, seed)
+    assert sorted(torch.cat(groups).tolist()) == list(range(100, 100 + rows))
+    sizes = [len(group) for group in groups]
+    assert max(sizes) <= 8 and max(sizes) - min(sizes) <= 1
+    assert all(torch.equal(a, b) for a, b in zip(groups, by_length(order, lengths, 8, seed), strict=True))
+
+
+def test_batches_by_length_pad_little_and_vary() -> None:
+    lengths = torch.randint(1, 40, (2000,), generator=torch.Generator().manual_seed(0))
+
+    def padded(seed: int) -> tuple[float, list[torch.Tensor]]:
+        order = torch.randperm(2000, generator=torch.Generator().manual_seed(seed))
+        groups = by_length(order, lengths[order], 32, seed)
+        return float(sum(len(g) * lengths[g].max() for g in groups)), [g.sort().values for g in groups]
+
+    (one, first), (two, second) = padded(0), padded(1)
+    assert max(one, two) < 1.15 * float(lengths.sum())
+    assert not any(torch.equal(a, b) for a in first for b in second if len(a) == len(b))
+
+
+def test_batches_are_cut_to_their_longest_row() -> None:
+    x = _pairs(50)
+    data = TensorData(x, torch.arange(50.0), lengths=BiLSTMPair.row_lengths(x))
+    seen = list(batches(data, 8, torch.device("cpu")))
+    for batch in seen:
+        assert batch.x.shape[-1] == int(BiLSTMPair.row_lengths(batch.x).max())
+        assert batch.rows is not None
+        assert torch.equal(x[batch.rows][..., : batch.x.shape[-1]], batch.x)
+    assert seen[0].x.shape[-1] < seen[-1].x.shape[-1]
+
+
+def test_wrong_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="lengths for 4 rows"):
+        TensorData(torch.zeros(4, 2), torch.zeros(4), lengths=torch.ones(3))
+
+
+# -- every method ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [m for m in available_methods() if get_method(m).parts.resampling is None])
+def test_every_method_trains_on_pairs(name: str) -> None:
+    x, y = _pairs(48), torch.rand(48, generator=torch.Generator().manual_seed(0)) * 5
+    bins = LabelBins.from_labels(y.numpy(), count=10)
+    model = build_model(name, _small(projection=6), 6, bins)
+    before = copy.deepcopy(model.state_dict())
+    result = fit(
+        model, (x, y), (x, y), TrainConfig(epochs=2, batch_size=16, accelerator="cpu"), progress=False
+    )
+    assert np.isfinite([row["loss"] for row in result.history]).all()
+    assert any(not torch.equal(before[k], v) for k, v in model.state_dict().items())
+    whole = predict(model, x)
+    torch.testing.assert_close(predict(model, x, batch_size=7).mean, whole.mean)
+    torch.testing.assert_close(predict(model, x[30:31]).mean, whole.mean[30:31])
