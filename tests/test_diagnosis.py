@@ -288,6 +288,21 @@ def test_plot_draws_every_occupied_bin(name):
     assert shown == [f"{r}-shot" for r in REGIONS if (occupied == r).any()]
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e140, 1e299])
+def test_huge_and_tiny_labels_give_the_figures_of_plain_ones(scale):
+    labels = LABELS["exponential"] / LABELS["exponential"].max()
+    plain, scaled = diagnose(labels), diagnose(labels * scale)
+    assert scaled.verdict == plain.verdict
+    for name in ("evenness", "rare_range", "empty_range", "top_share", "skewness", "tail_range"):
+        assert getattr(scaled, name) == pytest.approx(getattr(plain, name), rel=1e-9), name
+
+
+@pytest.mark.parametrize("labels", [[0.0, 1.7e308], [-1e308, 1e308], np.full(9, 1.7e308), [-1.1e300]])
+def test_labels_near_the_largest_number_are_refused_in_words(labels):
+    with pytest.raises(ValueError, match=r"too large to reckon with .*divide them by a constant"):
+        diagnose(labels)
+
+
 def test_plot_draws_on_given_axes():
     ax = Figure().subplots()
     assert diagnose(LABELS["normal"]).plot(ax) is ax

@@ -136,6 +136,7 @@ def test_columns_are_found_or_the_nearest_is_named() -> None:
         (["1,000", "2,000", "3,000"], "thousands"),
         ([None, None, None], "missing in every row"),
         ([1.0, float("inf"), 2.0], "infinite in line 3"),
+        ([1.0, 2.0, -1e200], "is -1e+200, too large to reckon with, in line 4"),
         (pd.to_datetime(["2020-01-01"] * 3), "dates"),
     ],
 )

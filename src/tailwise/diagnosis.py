@@ -28,6 +28,8 @@ BALANCED_EVENNESS = 0.8
 STRONG_EVENNESS = 1 / 3
 RARE_RANGE = 0.05
 """Labels are balanced enough if they are even and rare on no more than this share of their range."""
+LARGEST = 1e300
+"""Labels of a larger size are refused: sums of a few of them would overflow."""
 _SPIKE_SHARE, _SPIKE_RATIO = 0.1, 3.0
 _SKEWED = 1.0
 _TAIL_RANGE = 2 / 3
@@ -172,12 +174,18 @@ def diagnose(
     if np.ndim(y) > 1 and np.size(y) != np.shape(y)[0]:
         raise ValueError(f"labels of shape {tuple(np.shape(y))}: diagnose one target (column) at a time")
     labels = checked_labels(y)
+    low, high = float(labels.min()), float(labels.max())
+    if max(-low, high) > LARGEST:
+        raise ValueError(
+            f"labels from {low:.3g} to {high:.3g} are too large to reckon with (beyond {LARGEST:g}): divide "
+            "them by a constant first"
+        )
     if bins is None:
         bins = LabelBins.from_labels(labels)
     else:
         counts = np.bincount(bins.index(labels), minlength=len(bins)).astype(np.int64)
         bins = LabelBins(bins.edges, counts, bins.rule)
-    regions, widths = bins.regions(many, few), np.diff(bins.edges) / (bins.edges[-1] - bins.edges[0])
+    regions, widths = bins.regions(many, few), _relative_widths(bins)
     occupied = bins.counts[bins.counts > 0]
     evenness, rare_range = _evenness(bins, few)
     values, times = np.unique(labels, return_counts=True)
@@ -186,8 +194,8 @@ def diagnose(
         "n": labels.size,
         "many": many,
         "few": few,
-        "low": float(values[0]),
-        "high": float(values[-1]),
+        "low": low,
+        "high": high,
         "labels_by_region": {r: int(bins.counts[regions == r].sum()) for r in REGIONS},
         "bins_by_region": {r: int((regions == r).sum()) for r in REGIONS},
         "range_by_region": {r: float(widths[regions == r].sum()) for r in REGIONS},
@@ -214,13 +222,18 @@ def _evenness(bins: LabelBins, few: int) -> tuple[float, float]:
     together = min(max(math.ceil(few * len(bins) / total), 1), len(bins))
     starts = np.arange(0, len(bins), together)
     counts = np.add.reduceat(bins.counts, starts)
-    widths = np.add.reduceat(np.diff(bins.edges), starts)
+    widths = np.add.reduceat(_relative_widths(bins), starts)
     shares = counts[counts > 0] / total
     effective = math.exp(-float((shares * np.log(shares)).sum()))
-    even = total * widths / widths.sum()
+    even = total * widths
     # Three standard errors, lest chance makes uniform labels rare; less a bit, for rounded widths.
     rare = (counts < few) & (counts < np.minimum(even / 2, even - 3 * np.sqrt(even)) - 1e-6)
-    return min(effective / counts.size, 1.0), float(widths[rare].sum() / widths.sum())
+    return min(effective / counts.size, 1.0), float(widths[rare].sum())
+
+
+def _relative_widths(bins: LabelBins) -> NDArray[np.float64]:
+    """Shares of the label range that the bins take; fractions first, as a range can be 1e300 wide. (B,)"""
+    return np.asarray(np.diff(bins.edges) / (bins.edges[-1] - bins.edges[0]))
 
 
 def _spike(
@@ -237,10 +250,12 @@ def _spike(
 
 
 def _skewness(labels: NDArray[np.float64]) -> float:
-    reach = np.abs(labels - labels.mean()).max()
-    if not reach > 0:
+    # Within 0 and 1, where neither sums nor powers overflow.
+    low, high = labels.min(), labels.max()
+    if not high > low:
         return 0.0
-    centered = (labels - labels.mean()) / reach
+    scaled = (labels - low) / (high - low)
+    centered = scaled - scaled.mean()
     return float((centered**3).mean() / (centered**2).mean() ** 1.5)
 
 

@@ -30,6 +30,8 @@ STANDARD = "-"
 DELIMITERS = (",", ";", "\t", "|", " ")
 NEAR_COPY = 0.95
 """A column whose correlation with the target is at least this may give it away."""
+LARGEST_TARGET = 1e150
+"""The square of a larger number is no longer one."""
 _SNIFFED_LINES = 60
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -362,12 +364,12 @@ def _numbers(column: pd.Series[Any], target: str, name: str) -> pd.Series[float]
             f"{name}: the target {target!r} must be numbers, but line {row + 2} holds {shown!r} "
             f"({int(wrong.sum())} such of {len(wrong)}): {remedy}"
         )
-    infinite = np.isinf(numbers.to_numpy())
-    if infinite.any():
-        row = int(np.argmax(infinite))
-        raise TableError(
-            f"{name}: the target {target!r} is infinite in line {row + 2}: mend it or leave it empty"
-        )
+    huge = np.abs(numbers.to_numpy()) > LARGEST_TARGET
+    if huge.any():
+        row = int(np.argmax(huge))
+        cell = float(numbers.iloc[row])
+        told = "is infinite" if np.isinf(cell) else f"is {cell:.3g}, too large to reckon with,"
+        raise TableError(f"{name}: the target {target!r} {told} in line {row + 2}: mend it or leave it empty")
     return numbers
 
 
