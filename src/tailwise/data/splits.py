@@ -15,7 +15,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Row numbers of three parts: disjoint, sorted, and together every row once."""
+    """Row numbers of three parts: disjoint and sorted; together every row once, unless told otherwise."""
 
     train: Rows
     valid: Rows
@@ -43,17 +43,59 @@ def balanced_split(
     >>> np.bincount(np.array(y)[split.train])
     array([80,  3,  1])
     """
+    index, take = _binned(y, bins, per_bin)
+    rank = _random_ranks(index, np.random.default_rng(seed))
+    return _split(valid=rank < take, test=(rank >= take) & (rank < 2 * take))
+
+
+def pooled_split(
+    y: ArrayLike | Tensor,
+    *,
+    bins: LabelBins | None = None,
+    per_bin: int = 20,
+    seed: int = 0,
+    pool_seed: int = 0,
+) -> Split:
+    """Return a balanced split whose test rows come from a pool that all seeds share.
+
+    A third of every bin, at most ``2 * per_bin`` rows, is set aside for testing by `pool_seed` alone.
+    The test part of a `seed` is drawn from there, its validation and training parts from the other
+    rows: what was tuned with one seed has seen no test row of any other. Parts are as large as those
+    of `balanced_split`. Rows of the pool that are not drawn are in no part.
+
+    >>> y = [0] * 90 + [1] * 9 + [2]
+    >>> first, second = (pooled_split(y, per_bin=5, seed=seed) for seed in (0, 1))
+    >>> np.bincount(np.array(y)[first.test]), np.bincount(np.array(y)[first.train])
+    (array([5, 3]), array([75,  3,  1]))
+    >>> bool(np.isin(first.test, np.concatenate([second.train, second.valid])).any())
+    False
+    """
+    index, take = _binned(y, bins, per_bin)
+    thirds = (np.bincount(index) // 3)[index]
+    pool = _random_ranks(index, np.random.default_rng(pool_seed)) < np.minimum(2 * per_bin, thirds)
+    # Another stream than the pool's: with equal seeds the pool's first rows would always be drawn.
+    rank = _random_ranks(2 * index + pool, np.random.default_rng([seed, 1]))
+    drawn = rank < take
+    return Split(*(np.flatnonzero(rows) for rows in (~pool & ~drawn, ~pool & drawn, pool & drawn)))
+
+
+def _binned(y: ArrayLike | Tensor, bins: LabelBins | None, per_bin: int) -> tuple[Rows, Rows]:
+    """The bin of every row, and how many rows of that bin go to a held-out part. (N,) each"""
     _check_count("per_bin", per_bin, least=0)
     labels = checked_labels(y)
     index = (bins if bins is not None else LabelBins.from_labels(labels)).index(labels)
-    counts = np.bincount(index)
-    # Shuffle, then sort by bin: a row's place within its bin is then a random rank.
-    shuffled = np.random.default_rng(seed).permutation(labels.size)
-    rows = shuffled[np.argsort(index[shuffled], kind="stable")]
-    in_bin = index[rows]
-    rank = np.arange(labels.size) - (np.cumsum(counts) - counts)[in_bin]
-    take = np.minimum(per_bin, counts // 3)[in_bin]
-    return _split(rows, valid=rank < take, test=(rank >= take) & (rank < 2 * take))
+    return index, np.minimum(per_bin, np.bincount(index) // 3)[index]
+
+
+def _random_ranks(group: Rows, rng: np.random.Generator) -> Rows:
+    """Place of every row within its group in a random order. (N,) -> (N,)"""
+    # Shuffle, then sort by group: a row's place within its group is then a random rank.
+    shuffled = rng.permutation(group.size)
+    rows = shuffled[np.argsort(group[shuffled], kind="stable")]
+    counts = np.bincount(group)
+    rank = np.empty(group.size, np.int64)
+    rank[rows] = np.arange(group.size) - (np.cumsum(counts) - counts)[group[rows]]
+    return rank
 
 
 def label_holdout(y: ArrayLike | Tensor, *, share: float, seed: int = 0) -> Rows:
@@ -73,10 +115,7 @@ def label_holdout(y: ArrayLike | Tensor, *, share: float, seed: int = 0) -> Rows
     wanted = share * counts
     take = np.floor(wanted + rng.random(counts.size)).astype(np.int64)
     take = np.minimum(take, np.maximum(counts - 1, 0))
-    shuffled = rng.permutation(labels.size)
-    rows = shuffled[np.argsort(index[shuffled], kind="stable")]
-    rank = np.arange(labels.size) - (np.cumsum(counts) - counts)[index[rows]]
-    return np.sort(rows[rank < take[index[rows]]])
+    return np.flatnonzero(_random_ranks(index, rng) < take[index])
 
 
 def random_split(n: int, *, valid: float = 0.15, test: float = 0.15, seed: int = 0) -> Split:
@@ -92,11 +131,11 @@ def random_split(n: int, *, valid: float = 0.15, test: float = 0.15, seed: int =
             raise ValueError(f"{name} is a share of the rows: at least 0, below 1; got {share!r}")
     if valid + test >= 1:
         raise ValueError(f"valid={valid} and test={test} leave no rows for training")
-    rank = np.arange(n)
+    rank = np.empty(n, np.int64)
     # 0.3 * 10 is a little under 3 in floating point; the share that was meant is not.
     first, second = (int(np.floor(share * n + 1e-9)) for share in (valid, test))
-    rows = np.random.default_rng(seed).permutation(n)
-    return _split(rows, valid=rank < first, test=(rank >= first) & (rank < first + second))
+    rank[np.random.default_rng(seed).permutation(n)] = np.arange(n)
+    return _split(valid=rank < first, test=(rank >= first) & (rank < first + second))
 
 
 def _check_count(name: str, value: int, least: int) -> None:
@@ -104,8 +143,5 @@ def _check_count(name: str, value: int, least: int) -> None:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
 
-def _split(rows: Rows, *, valid: NDArray[np.bool_], test: NDArray[np.bool_]) -> Split:
-    train, valid_rows, test_rows = (
-        np.sort(rows[chosen]).astype(np.int64) for chosen in (~(valid | test), valid, test)
-    )
-    return Split(train, valid_rows, test_rows)
+def _split(*, valid: NDArray[np.bool_], test: NDArray[np.bool_]) -> Split:
+    return Split(*(np.flatnonzero(chosen) for chosen in (~(valid | test), valid, test)))

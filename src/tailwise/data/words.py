@@ -1,0 +1,212 @@
+"""Sentences as word ids: a tokenizer in the manner of the Penn Treebank, and a vocabulary.
+
+GloVe was trained on text split this way, so its vectors fit these tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailwise.data.word_vectors import vector_words
+
+if TYPE_CHECKING:
+    from tailwise.data.sentences import SentencePairs
+
+PADDING, UNKNOWN = 0, 1
+"""Ids of no word, and of a word without an id of its own."""
+_FIRST_WORD = 2
+MAX_VECTOR_WORDS = 100_000
+"""How many words that have a vector are taken up; files of vectors start with the most frequent."""
+
+_QUOTES = str.maketrans(
+    {"’": "'", "‘": "'", "´": "'", "`": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"'}
+)
+# UTF-8 that was once read as Central European Macintosh text, as some sentences of STS-B were.
+_MISREAD = re.compile("‚Ä[^\\s]")
+_TOKEN = re.compile(
+    r"""
+      [^\W\d_](?:\.[^\W\d_])+\.?(?![^\W_])          # u.s., p.m.
+    | '(?:s|m|d|re|ve|ll)(?![^\W_])                 # an ending that already stands alone
+    | [^\W_]+(?:(?:[-'&]|(?<=\d)[.,:/](?=\d))[^\W_]+)*   # words, o'brien, at&t, 1,000.5, 9/11
+    | \.{2,} | -{2,}
+    | ''                                            # the Treebank's quotation mark
+    | \S
+    """,
+    re.VERBOSE,
+)
+_CONTRACTION = re.compile(r"(.+)(n't|'(?:s|m|d|re|ve|ll))")
+_STEMS = {"ca": "can", "wo": "will", "sha": "shall"}
+_PART = re.compile(r"[^\W\d_]+|\d+(?:[.,]\d+)*")
+_MAX_DIGITS = 15  # a longer one is no quantity
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+
+
+def tokenize(text: str) -> list[str]:
+    """Split a sentence into lower-case words, numbers and punctuation marks.
+
+    >>> tokenize("They don't play the U.S. team's 1,000 well-known songs (yet).")
+    ['they', 'do', "n't", 'play', 'the', 'u.s.', 'team', "'s", '1,000', 'well-known', 'songs',
+     '(', 'yet', ')', '.']
+    """
+    plain = _MISREAD.sub(_reread, text).translate(_QUOTES).lower()
+    tokens: list[str] = []
+    for token in _TOKEN.findall(plain):
+        split = _CONTRACTION.fullmatch(token) if "'" in token else None
+        if token == "''":
+            tokens.append('"')
+        elif split:
+            stem, ending = split.groups()
+            tokens += [_STEMS.get(stem, stem) if ending == "n't" else stem, ending]
+        else:
+            tokens.append(token)
+    return tokens
+
+
+def _reread(found: re.Match[str]) -> str:
+    try:
+        return found[0].encode("mac_latin2").decode("utf-8")
+    except UnicodeError:
+        return found[0]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Words and their ids: 0 is padding, 1 a word without an id, the words follow in order.
+
+    A word without an id is tried in simpler forms before it counts as unknown: ``u.s.`` as ``us``,
+    ``tech-heavy`` as ``tech`` and ``heavy``, ``1,520.15`` as ``1,520``.
+
+    >>> vocabulary = Vocabulary.build(["A cat sat.", "The cat ran."])
+    >>> vocabulary.words
+    ('.', 'cat', 'a', 'ran', 'sat', 'the')
+    >>> vocabulary.encode(["The cat-sat", "A dog"])
+    [[7, 3, 6], [4, 1]]
+    """
+
+    words: tuple[str, ...]
+
+    @classmethod
+    def build(
+        cls,
+        sentences: Iterable[str],
+        *,
+        vectors: str | Path | None = None,
+        unseen: bool = True,
+        max_vector_words: int = MAX_VECTOR_WORDS,
+    ) -> Vocabulary:
+        """Collect the words of the training sentences, the most frequent first.
+
+        With a file of word vectors, a word that has none is taken apart into words that do where
+        that is possible; and all words of the file (the first `max_vector_words`) are taken up, since
+        their vectors say what they mean even where no training sentence does. `unseen` = False leaves
+        those out.
+        """
+        known = vector_words(vectors, max_vector_words) if vectors is not None else []
+        counts = Counter(token for sentence in sentences for token in tokenize(sentence))
+        with_vector = set(known)
+        seen: Counter[str] = Counter()
+        for token, count in counts.items():
+            for piece in _pieces(token, with_vector) if with_vector else [token]:
+                seen[piece] += count
+        words = sorted(seen, key=lambda word: (-seen[word], word))
+        return cls((*words, *(word for word in known if word not in seen)) if unseen else tuple(words))
+
+    def __post_init__(self) -> None:
+        if len(self._ids) != len(self.words):
+            twice = next(word for word, count in Counter(self.words).items() if count > 1)
+            raise ValueError(f"the word {twice!r} is in the vocabulary twice")
+
+    def __len__(self) -> int:
+        return _FIRST_WORD + len(self.words)
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {word: place for place, word in enumerate(self.words, start=_FIRST_WORD)}
+
+    def encode(self, sentences: Iterable[str], max_length: int = 40) -> list[list[int]]:
+        """Return the word ids of each sentence: at least one, at most `max_length`."""
+        if max_length < 1:
+            raise ValueError(f"max_length must be at least 1, got {max_length}")
+        known: dict[str, list[int]] = {}
+        rows = []
+        for sentence in sentences:
+            ids: list[int] = []
+            for token in tokenize(sentence):
+                if token not in known:
+                    known[token] = [self._ids.get(piece, UNKNOWN) for piece in _pieces(token, self._ids)]
+                ids += known[token]
+                if len(ids) >= max_length:
+                    break
+            rows.append(ids[:max_length] or [UNKNOWN])
+        return rows
+
+    def encode_pairs(self, pairs: SentencePairs, max_length: int = 40) -> NDArray[np.int32]:
+        """Return word ids, padded on the right to the longest sentence here. (N, 2, L)"""
+        rows = self.encode(pairs.sentences, max_length)
+        sizes = np.array([len(row) for row in rows], np.int64)
+        tokens = np.full((len(rows), sizes.max(initial=1)), PADDING, np.int32)
+        flat = np.fromiter((word for row in rows for word in row), np.int32, sizes.sum())
+        tokens[np.arange(tokens.shape[1]) < sizes[:, None]] = flat
+        return np.ascontiguousarray(tokens.reshape(2, len(pairs), -1).transpose(1, 0, 2))
+
+    def to_json(self) -> str:
+        """The vocabulary as text, for a saved model to carry."""
+        return json.dumps({"words": self.words}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Vocabulary:
+        """Return the vocabulary that `to_json` wrote."""
+        try:
+            stored = json.loads(text)
+            words = stored["words"]
+        except (json.JSONDecodeError, KeyError, TypeError):
+            raise ValueError("not a vocabulary: expected what Vocabulary.to_json writes") from None
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise ValueError("not a vocabulary: its words must be a list of texts")
+        return cls(tuple(words))
+
+
+def lengths(tokens: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return how many words each padded sentence has. tokens: (..., L) -> (...)"""
+    return np.asarray((tokens != PADDING).sum(axis=-1), np.int64)
+
+
+def _pieces(token: str, known: Container[str]) -> Sequence[str]:
+    """The token, or simpler forms of it that are known, or else the token."""
+    if token in known:
+        return [token]
+    undotted = token.replace(".", "")
+    if undotted in known and not undotted.isdigit():
+        return [undotted]
+    if _NUMBER.fullmatch(token):
+        return [next((number for number in _rounded(token) if number in known), token)]
+    parts = _PART.findall(token)
+    if not parts:  # dashes, dots
+        return [token[0]] if token[0] in known else [token]
+    simpler = [
+        next((number for number in _rounded(part) if number in known), part) if part[0].isdigit() else part
+        for part in parts
+    ]
+    return simpler if any(part in known for part in simpler) else [token]
+
+
+def _rounded(number: str) -> Iterator[str]:
+    """A number in other forms: as it is, whole, then with fewer and fewer leading digits, commas or not."""
+    yield number
+    whole = number.partition(".")[0]
+    yield whole
+    digits = whole.replace(",", "")
+    for kept in (len(digits), 3, 2, 1):
+        if kept <= len(digits) <= _MAX_DIGITS:
+            short = int(digits[:kept] + "0" * (len(digits) - kept))
+            yield from (str(short), f"{short:,}")
