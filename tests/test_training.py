@@ -336,6 +336,26 @@ def test_a_checkpoint_of_another_model_is_refused(
     assert len(str(error.value)) < 500
 
 
+@pytest.mark.parametrize("part", ["an input", "a label", "a weight", "a validation label"])
+def test_a_checkpoint_of_other_data_of_the_same_size_is_refused(part: str, tmp_path: Path) -> None:
+    file, weight = tmp_path / "run.pt", torch.ones(len(Y))
+    fit(vir(), (X, Y, weight), VALID, settings(epochs=1), checkpoint=file)
+    x, y, valid = X.clone(), Y.clone(), (VALID[0], VALID[1].clone())
+    if part == "an input":
+        x[3, 0] += 1e-6
+    elif part == "a label":
+        y[3] += 1e-4  # stays in its bin
+    elif part == "a weight":
+        weight[3] = 2.0
+    else:
+        valid[1][0] += 0.5
+    with pytest.raises(ValueError, match=r"run\.pt was trained with (training|validation) data = ") as error:
+        fit(vir(), (x, y, weight), valid, settings(epochs=2), checkpoint=file)
+    assert "delete it to start over" in str(error.value)
+    again = fit(vir(), (X, Y, torch.ones(len(Y))), VALID, settings(epochs=2), checkpoint=file)
+    assert len(again.history) == 2
+
+
 def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "run.pt"
     fit(vir(), (X, Y), None, settings(epochs=1), checkpoint=file)

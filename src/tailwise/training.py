@@ -129,6 +129,7 @@ class _Loop:
         self.best_loss = math.inf
         self.best_state: dict[str, Tensor] | None = None
         self.start = 0
+        self.fingerprints = {} if checkpoint is None else self._fingerprints()
         self.failed = torch.zeros((), dtype=torch.bool, device=fabric.device)
         self.pending: deque[_Pending] = deque()
         self.buffers: dict[str, Tensor] = {}
@@ -317,6 +318,15 @@ class _Loop:
             assert self.checkpoint is not None
             write_atomically(self.checkpoint, lambda path: torch.save(state, path))
 
+    def _fingerprints(self) -> dict[str, str]:
+        """What tells the data of this run from others'; a loader is taken at its word."""
+        parts = {"training data": self.train, "validation data": self.valid}
+        return {
+            name: f"{len(data)} rows with the fingerprint {data.fingerprint()}"
+            for name, data in parts.items()
+            if isinstance(data, TensorData)
+        }
+
     def _settings(self) -> dict[str, str]:
         """What a resumed run must share with the first one for its numbers to be the same."""
         free = {"epochs", "patience", "accelerator", "devices"}
@@ -328,6 +338,7 @@ class _Loop:
             **{f"method {f.name}": repr(getattr(method, f.name)) for f in fields(method)},
             "bins": f"{len(bins)} from {bins.edges[0]:.9g} to {bins.edges[-1]:.9g}",
             "training labels per bin": " ".join(map(str, bins.counts)),
+            **self.fingerprints,
         }
 
     def _load(self) -> None:
@@ -350,7 +361,7 @@ class _Loop:
             if found != value:
                 raise ValueError(
                     f"{self.checkpoint} was trained with {name} = {_short(found)}, "
-                    f"not {_short(value)}: resume with the same settings or name another file"
+                    f"not {_short(value)}: resume with the same data and settings, or delete it to start over"
                 )
         try:
             self.model.load_state_dict(state["model"])
