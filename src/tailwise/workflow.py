@@ -1,4 +1,4 @@
-"""What the commands of `cli` do once their options are read: read, train, score, tell and write.
+"""What the commands of `cli` do once their options are read: read, train, score and write.
 
 Nothing heavy is imported before a function needs it.
 """
@@ -6,7 +6,8 @@ Nothing heavy is imported before a function needs it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,9 @@ if TYPE_CHECKING:
 
     from tailwise.estimator import TailRegressor
     from tailwise.report.evidence import Scored
-    from tailwise.report.verdict import Verdict
 
-Labelled = tuple["pd.DataFrame", "pd.Series[float]"]
-STOPPED = 130
-"""Exit code after Ctrl-C."""
+Labelled = tuple["pd.DataFrame", "pd.DataFrame"]
+"""Inputs and labels of the same rows, one column for each target."""
 CHECKPOINT = ".checkpoint"
 """What a run that was stopped leaves beside its output, to go on from."""
 
@@ -32,29 +31,7 @@ def note(text: str, quiet: bool = False) -> None:
         typer.echo(text, err=True)
 
 
-def print_json(data: Any) -> None:
-    """Print results as JSON."""
-    import json
-
-    typer.echo(json.dumps(plain_data(data), indent=2, allow_nan=False))
-
-
-def plain_data(value: Any) -> Any:
-    """Numbers, strings, lists and mappings; what is not a finite number becomes null."""
-    if isinstance(value, Mapping):
-        return {str(key): plain_data(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain_data(item) for item in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        return None
-    return str(value) if isinstance(value, Path) else value
-
-
-def split_names(text: str) -> list[str]:
-    """``"a, b"`` as a list of names."""
-    return [name.strip() for name in text.split(",") if name.strip()]
+# -- reading -------------------------------------------------------------------------------------
 
 
 def read(source: str, quiet: bool) -> pd.DataFrame:
@@ -68,49 +45,35 @@ def read(source: str, quiet: bool) -> pd.DataFrame:
     return table
 
 
-def read_labelled(source: str, target: str, drop: str, quiet: bool) -> tuple[pd.DataFrame, pd.Series[float]]:
-    """Read a table as inputs and target; say what was left out and what may give the target away."""
-    from tailwise.table_files import near_copies, split_target
+def split_labelled(
+    table: pd.DataFrame, targets: Sequence[str], name: str, quiet: bool, drop: Sequence[str] = ()
+) -> Labelled:
+    """Split a table into inputs and targets; say how many rows have no label and are left out."""
+    from tailwise.table_files import split_targets
 
-    inputs, labels, missing = split_target(read(source, quiet), target, source, split_names(drop))
+    inputs, labels, missing = split_targets(table, targets, name, drop)
     if missing:
-        note(f"note: {missing} rows of {source} without a value in {target!r} left out", quiet)
-    for column in near_copies(inputs, labels):
-        note(
-            f"note: column {column!r} is nearly the target {target!r}: if it is not known before the target "
-            f"is, leave it out with --drop {column}",
-            quiet,
-        )
+        words = " or ".join(map(repr, targets))
+        note(f"note: {missing} rows of {name} without a value in {words} left out", quiet)
     return inputs, labels
 
 
-def show_progress(quiet: bool) -> None:
-    """Plain lines for a log; on a terminal the training shows a bar instead."""
-    import logging
+def read_labelled(source: str, targets: Sequence[str], drop: Sequence[str], quiet: bool) -> Labelled:
+    """Read a table as inputs and targets; say what was left out and what may give a target away."""
+    from tailwise.table_files import near_copies
 
-    logger = logging.getLogger("tailwise")
-    logger.handlers.clear()
-    if not quiet:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
-
-
-def save_picture(figure: Any, path: Path) -> None:
-    """Write a chart in the format its name asks for."""
-    from tailwise.files import write_atomically
-
-    kind = path.suffix.lstrip(".").lower() or "png"
-    if kind not in figure.canvas.get_supported_filetypes():
-        raise ValueError(f"cannot draw {path}: use .png, .svg or .pdf")
-    write_atomically(path, lambda part: figure.savefig(part, format=kind, dpi=150))
+    inputs, labels = split_labelled(read(source, quiet), targets, source, quiet, drop)
+    for target in targets:
+        for column in near_copies(inputs, labels[target]):
+            note(
+                f"note: column {column!r} is nearly the target {target!r}: if it is not known before the "
+                f"target is, leave it out with --drop {column}",
+                quiet,
+            )
+    return inputs, labels
 
 
-def same_columns(
-    labelled: tuple[pd.DataFrame, pd.Series[float]], inputs: pd.DataFrame, name: str
-) -> tuple[pd.DataFrame, pd.Series[float]]:
+def same_columns(labelled: Labelled, inputs: pd.DataFrame, name: str) -> Labelled:
     """Labelled rows with the columns of others, in their order."""
     from tailwise.table_files import check_column
 
@@ -120,161 +83,26 @@ def same_columns(
 
 
 def keep_aside(
-    inputs: pd.DataFrame, labels: pd.Series[float], share: float, seed: int, quiet: bool
+    labelled: Labelled, share: float, seed: int, quiet: bool
 ) -> tuple[Labelled, Labelled | None]:
-    """Rows to train on, and rows to measure on: the same share of every label bin."""
+    """Rows to train on, and rows to measure on: the same share of every bin of the first target."""
     import numpy as np
 
     from tailwise.data import label_holdout
 
-    rows = label_holdout(labels.to_numpy(), share=share, seed=seed) if share > 0 else np.zeros(0, np.int64)
+    inputs, labels = labelled
+    first = labels.iloc[:, 0].to_numpy()
+    rows = label_holdout(first, share=share, seed=seed) if share > 0 else np.zeros(0, np.int64)
     if len(rows) == 0:
         if share > 0:
             note("note: too few rows to keep any aside; nothing is measured", quiet)
-        return (inputs, labels), None
+        return labelled, None
     rest = np.setdiff1d(np.arange(len(labels)), rows)
 
     def taken(which: Any) -> Labelled:
         return inputs.iloc[which].reset_index(drop=True), labels.iloc[which].reset_index(drop=True)
 
     return taken(rest), taken(rows)
-
-
-def method_options_from(pairs: Sequence[str]) -> dict[str, Any] | None:
-    """``["regularizer=0.01", "weights.power=1"]`` as nested options with numbers as numbers."""
-    import json
-
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.strip():
-            raise ValueError(f"--option takes NAME=VALUE, such as regularizer=0.01, not {pair!r}")
-        try:
-            value = json.loads(text.lower() if text in ("True", "False", "None") else text)
-        except ValueError:
-            value = None if text == "none" else text
-        part, dot, inner = key.strip().partition(".")
-        if dot:
-            options.setdefault(part, {})[inner] = value
-        else:
-            options[part] = value
-    return options or None
-
-
-def checkpoint_of(out: Path, suffix: str) -> Path:
-    """Where a run that is stopped is kept."""
-    return out.with_name(out.name + suffix + CHECKPOINT)
-
-
-def train(
-    settings: Mapping[str, Any],
-    inputs: pd.DataFrame,
-    labels: pd.Series[float],
-    held: Labelled | None,
-    out: Path,
-    suffix: str,
-    quiet: bool,
-) -> TailRegressor:
-    """Fit a model; stopped with Ctrl-C, it says how to go on."""
-    from tailwise.estimator import TailRegressor
-
-    checkpoint = checkpoint_of(out, suffix)
-    if checkpoint.exists():
-        note(f"going on from {checkpoint}", quiet)
-    show_progress(quiet)
-    try:
-        return TailRegressor(**settings).fit(inputs, labels, eval_set=held, checkpoint=checkpoint)
-    except KeyboardInterrupt:
-        kept = f"; the same command goes on from {checkpoint}" if checkpoint.exists() else ""
-        typer.echo(f"stopped: no model was written{kept}", err=True)
-        raise typer.Exit(STOPPED) from None
-
-
-def command_line() -> str:
-    """What was typed, so that it can be typed again."""
-    import shlex
-
-    arguments = sys.argv[1:]
-    return shlex.join(["tailwise", *arguments]) if arguments else "tailwise"
-
-
-def write_model_page(
-    path: Path,
-    model: TailRegressor,
-    scored: Scored,
-    baseline: Scored | None,
-    target: str,
-    source: str,
-    where: str,
-    command: str,
-    seconds: float = 0.0,
-) -> None:
-    """Write the page about a model."""
-    from tailwise.files import write_atomically
-    from tailwise.methods import get_method
-    from tailwise.report.page import Facts, model_page
-
-    facts = Facts(
-        target=target,
-        source="standard input" if source == "-" else Path(source).name,
-        method=model.method,
-        train_rows=int(scored.bins.counts.sum()),
-        features=int(model.n_features_in_),
-        command=command,
-        parts=get_method(model.method).parts.with_options(**(model.method_options or {})),
-        intervals=model.explain_intervals(scored.coverage),
-        test_source=where,
-        epochs=len(model.history_.history),
-        best_epoch=model.history_.best_epoch,
-        seconds=seconds,
-        seed=model.random_state if isinstance(model.random_state, int) else None,
-        settings={
-            name: getattr(model, name) for name in ("backbone", "epochs", "batch_size", "lr", "monitor")
-        },
-    )
-    page = model_page(scored, facts, baseline)
-    write_atomically(path, lambda part: part.write_text(page, encoding="utf-8"))
-
-
-def tell(
-    scored: Scored | None,
-    baseline: Scored | None,
-    verdict: Verdict | None,
-    facts: Mapping[str, Any],
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Print figures by region and the verdict."""
-    if as_json:
-        both = {"regions": scored, "baseline": baseline}
-        regions = {k: v.by_region().to_dict(orient="index") for k, v in both.items() if v is not None}
-        said = None if verdict is None else verdict.to_dict()
-        print_json({**facts, "verdict": said, **regions})
-        return
-    if scored is not None and verdict is not None:
-        print_regions([scored] if baseline is None else [scored, baseline])
-        typer.echo(verdict.text)
-    for name in ("model", "report"):
-        if facts.get(name) is not None:
-            note(f"wrote {facts[name]}", quiet)
-
-
-def print_regions(models: Sequence[Scored]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from tailwise.report.verdict import number
-
-    level = f"{models[0].coverage:.0%}"
-    table = Table("method", "region", "rows", "MAE", "RMSE", "NLL", f"{level} coverage", "width", box=None)
-    for scored in models:
-        for place, (region, row) in enumerate(scored.by_region().iterrows()):
-            if row["n"] == 0:
-                continue
-            figures = [number(row["mae"]), number(row["rmse"]), number(row["nll"])]
-            shown = [f"{row['n']:.0f}", *figures, f"{row['coverage']:.1%}", number(row["width"])]
-            table.add_row(scored.title if place == 0 else "", str(region), *shown)
-    Console(width=None if sys.stdout.isatty() else 100).print(table)
 
 
 def load_model(path: Path) -> TailRegressor:
@@ -301,17 +129,104 @@ def inputs_of(model: TailRegressor, table: pd.DataFrame, name: str) -> pd.DataFr
     return table[needed] if needed else table
 
 
-def target_of(model: TailRegressor, table: pd.DataFrame, target: str | None, name: str) -> str:
-    """The target's column: as given, as the model knows it, or the only column it was not trained on."""
-    known = target or getattr(model, "target_name_", None)
-    if known:
-        return str(known)
+def targets_of(model: TailRegressor, table: pd.DataFrame, given: Sequence[str], name: str) -> dict[str, int]:
+    """Columns of true labels, each with the number of the model's target that it belongs to.
+
+    They are as given, as the model knows them, or the only column that it was not trained on.
+    """
+    known = model.target_names_ or []
+    if given and set(given) <= set(known):
+        return {column: known.index(column) for column in given}
+    if given and len(given) == model.n_targets_:
+        return {column: place for place, column in enumerate(given)}
+    if given:
+        names = ", ".join(known) if known else f"{model.n_targets_} without a name"
+        raise ValueError(f"the model's targets are {names}: name one of them, or columns for all, in order")
+    if known and set(known) <= {str(column) for column in table.columns}:
+        return {column: place for place, column in enumerate(known)}
     inputs = {str(column) for column in getattr(model, "feature_names_in_", [])}
     others = [str(column) for column in table.columns if str(column) not in inputs]
-    if len(others) == 1:
-        return others[0]
+    if len(others) == 1 == model.n_targets_:
+        return {others[0]: 0}
     what = f"columns {', '.join(others[:6])} could be it" if others else "it has only the model's inputs"
     raise ValueError(f"which column of {name} is the target? {what}: name it with --target")
+
+
+def method_options_from(pairs: Sequence[str]) -> dict[str, Any] | None:
+    """``["regularizer=0.01", "weights.power=1"]`` as nested options with numbers as numbers."""
+    import json
+
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.strip():
+            raise ValueError(f"--option takes NAME=VALUE, such as regularizer=0.01, not {pair!r}")
+        try:
+            value = json.loads(text.lower() if text in ("True", "False", "None") else text)
+        except ValueError:
+            value = None if text == "none" else text
+        part, dot, inner = key.strip().partition(".")
+        if dot:
+            options.setdefault(part, {})[inner] = value
+        else:
+            options[part] = value
+    return options or None
+
+
+# -- training ------------------------------------------------------------------------------------
+
+
+def checkpoint_of(out: Path, suffix: str = "") -> Path:
+    """Where a run that is stopped is kept."""
+    return out.with_name(out.name + suffix + CHECKPOINT)
+
+
+@contextmanager
+def resumable(kept: Path | None) -> Iterator[None]:
+    """Say to whoever stops the work whether, and from what, the same command goes on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if kept is None:
+            stop.args = ("nothing was kept; with --out the same command could go on from here",)
+        elif kept.exists():
+            stop.args = (f"no output was written; the same command goes on from {kept}",)
+        else:
+            stop.args = ("nothing was written",)
+        raise
+
+
+def show_progress(quiet: bool) -> None:
+    """Plain lines for a log; on a terminal the training shows a bar instead."""
+    import logging
+
+    logger = logging.getLogger("tailwise")
+    logger.handlers.clear()
+    if not quiet:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+
+def train(
+    settings: Mapping[str, Any], labelled: Labelled, held: Labelled | None, checkpoint: Path, quiet: bool
+) -> TailRegressor:
+    """Fit a model; what a stopped command left in `checkpoint` is taken up."""
+    from tailwise.estimator import TailRegressor
+
+    if checkpoint.exists():
+        note(f"going on from {checkpoint}", quiet)
+    show_progress(quiet)
+    inputs, labels = labelled[0], _for_fit(labelled[1])
+    watched = None if held is None else (held[0], _for_fit(held[1]))
+    return TailRegressor(**settings).fit(inputs, labels, eval_set=watched, checkpoint=checkpoint)
+
+
+def _for_fit(labels: pd.DataFrame) -> pd.DataFrame | pd.Series[float]:
+    """One target as the 1-d labels that scikit-learn asks for."""
+    return labels.iloc[:, 0] if labels.shape[1] == 1 else labels
 
 
 def run_all(
@@ -325,70 +240,96 @@ def run_all(
     quiet: bool,
 ) -> list[dict[str, Any]]:
     """Every contender with every seed; what a stopped command finished is in `kept` and not done again."""
+    from tailwise.benchmark.problems import Source
     from tailwise.benchmark.runs import ResultsFile, finished_runs, run_one
-    from tailwise.benchmark.suites import Source, make_problem
 
     file = None if kept is None else ResultsFile(kept)
     done = {} if file is None else finished_runs(file.records)
+    if done:
+        note(f"going on from {kept}, where {len(done)} runs are kept", quiet)
     source = Source(name, target, lambda: table)
     records = []
-    try:
-        for seed in seeds:
-            problem = make_problem(source, seed, max_rows=len(table))
-            if len(problem.y_valid) == 0 or len(problem.y_test) == 0:
-                raise ValueError(
-                    f"{len(table)} rows are too few to compare methods on: no label bin has three rows"
-                )
-            for contender in contenders:
-                record = done.get((name, contender.name, seed))
-                if (
-                    record is None
-                    or record["digest"] != problem.digest
-                    or record["recipe"] != recipe.describe()
-                ):
-                    record = run_one(contender, problem, recipe, {})
-                    if file is not None:
-                        file.append(record)
-                records.append(record)
-                error = record["metrics"]["raw"]["all"]["mae"]
-                note(
-                    f"{contender.title}, seed {seed}: MAE {error:.4g}, {record['seconds']['all']:.1f} s",
-                    quiet,
-                )
-    except KeyboardInterrupt:
-        kept_words = f"; the same command goes on from {kept}" if kept is not None and kept.exists() else ""
-        typer.echo(f"stopped: {len(records)} runs were done{kept_words}", err=True)
-        raise typer.Exit(STOPPED) from None
+    for seed in seeds:
+        problem = source.problem(seed, max_rows=len(table))
+        if len(problem.y_valid) == 0 or len(problem.y_test) == 0:
+            raise ValueError(
+                f"{len(table)} rows are too few to compare methods on: no label bin has three rows"
+            )
+        for contender in contenders:
+            record = done.get((name, contender.name, seed))
+            same = record is not None and record["digest"] == problem.digest
+            if record is None or not same or record["recipe"] != recipe.describe():
+                record = run_one(contender, problem, recipe, {})
+                if file is not None:
+                    file.append(record)
+            records.append(record)
+            error = record["metrics"]["raw"]["all"]["mae"]
+            note(
+                f"{contender.title}, seed {seed}: MAE {error:.4g}, {record['seconds']['all']:.1f} s",
+                quiet,
+            )
     return records
 
 
-def write_comparison(path: Path, results: Any, title: str) -> None:
-    """Write the page that ranks methods."""
+# -- writing -------------------------------------------------------------------------------------
+
+
+def command_line() -> str:
+    """What was typed, so that it can be typed again."""
+    import shlex
+
+    arguments = sys.argv[1:]
+    return shlex.join(["tailwise", *arguments]) if arguments else "tailwise"
+
+
+def save_picture(figure: Any, path: Path) -> None:
+    """Write a chart in the format its name asks for."""
     from tailwise.files import write_atomically
-    from tailwise.report.page import comparison_page
 
-    page = comparison_page(results, title=title, command=command_line())
+    kind = path.suffix.lstrip(".").lower() or "png"
+    if kind not in figure.canvas.get_supported_filetypes():
+        raise ValueError(f"cannot draw {path}: use .png, .svg or .pdf")
+    write_atomically(path, lambda part: figure.savefig(part, format=kind, dpi=150))
+
+
+def model_page_of(
+    model: TailRegressor,
+    scored: Scored,
+    baseline: Scored | None,
+    *,
+    target: str,
+    place: int,
+    source: str,
+    test_source: str,
+    seconds: float = 0.0,
+) -> str:
+    """The page about one target of a model, the `place`-th."""
+    from tailwise.methods import get_method
+    from tailwise.report.page import Facts, model_page
+
+    facts = Facts(
+        target=target,
+        source="standard input" if source == "-" else Path(source).name,
+        method=model.method,
+        train_rows=int(scored.bins.counts.sum()),
+        features=int(model.n_features_in_),
+        command=command_line(),
+        parts=get_method(model.method).parts.with_options(**(model.method_options or {})),
+        intervals=model.explain_intervals(scored.coverage, target=place),
+        test_source=test_source,
+        epochs=len(model.history_.history),
+        best_epoch=model.history_.best_epoch,
+        seconds=seconds,
+        seed=model.random_state if isinstance(model.random_state, int) else None,
+        settings={
+            name: getattr(model, name) for name in ("backbone", "epochs", "batch_size", "lr", "monitor")
+        },
+    )
+    return model_page(scored, facts, baseline)
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write an HTML page."""
+    from tailwise.files import write_atomically
+
     write_atomically(path, lambda part: part.write_text(page, encoding="utf-8"))
-
-
-def print_comparison(results: Any) -> None:
-    """Print a table of methods for each data set, and what it shows."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from tailwise.benchmark.comparison import Figure
-    from tailwise.report.page import COLUMNS, comparison_verdict
-    from tailwise.report.verdict import number
-
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    for data in results.data:
-        table = Table("method", *(Figure(m, r).name for m, r in COLUMNS), box=None, title=data)
-        for method in results.methods:
-            cells = []
-            for metric, region in COLUMNS:
-                mean, std = results.mean_std(Figure(metric, region, calibrated=True), data, method)
-                cells.append("–" if mean != mean else number(mean) + ("" if std != std else f" ± {std:.2g}"))
-            table.add_row(results.titles[method], *cells)
-        console.print(table)
-    for line in comparison_verdict(results):
-        typer.echo(line)

@@ -1,71 +1,44 @@
 """What takes part: the tuning budget, every search space, variants and peers."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import torch
 
+from tailwise.backbones import Backbone
 from tailwise.benchmark import Problem, Recipe, choose_contenders, from_registry, run_one
 from tailwise.benchmark.ablations import ablations
-from tailwise.benchmark.contenders import COMMON_SEARCH, nested, trial_options
+from tailwise.benchmark.contenders import nested
 from tailwise.benchmark.peers import missing_peers, peer_contenders
-from tailwise.methods import available_methods, get_method
+from tailwise.benchmark.search import default_options
+from tailwise.methods import Range, available_methods, get_method
+from tailwise.training import TrainConfig
 
 from .conftest import make_small_problem
-
-spaces = st.dictionaries(
-    st.sampled_from("abcd"),
-    st.lists(st.integers(), min_size=1, max_size=4, unique=True).map(tuple),
-    min_size=1,
-)
-
-
-@given(spaces, st.integers(1, 9))
-def test_trials_are_distinct_points_of_the_grid_the_default_first(
-    space: dict[str, tuple[Any, ...]], trials: int
-) -> None:
-    chosen = trial_options(space, trials)
-    assert chosen[0] == {name: values[0] for name, values in space.items()}
-    assert len({tuple(c.values()) for c in chosen}) == len(chosen)
-    assert len(chosen) == min(trials, int(np.prod([len(v) for v in space.values()])))
-    assert all(c[name] in space[name] for c in chosen for name in space)
-    assert chosen == trial_options(space, trials)
-
-
-@given(spaces)
-def test_trials_cover_every_value_as_soon_as_they_can(space: dict[str, tuple[Any, ...]]) -> None:
-    longest = max(map(len, space.values()))
-    chosen = trial_options(space, longest)
-    for name, values in space.items():
-        assert {c[name] for c in chosen} == set(values)
-
-
-def test_without_a_search_space_there_is_one_trial() -> None:
-    assert trial_options({}, 5) == [{}]
 
 
 @pytest.mark.parametrize("name", available_methods())
 def test_every_search_space_starts_at_the_default_and_can_be_built(name: str) -> None:
     method = get_method(name)
-    for option, values in method.search.items():
+    for option, of in {**method.search, **method.explore}.items():
         part, _, key = option.partition(".")
         current = getattr(method.parts, part)
         found = (current.get(key) if isinstance(current, dict) else getattr(current, key)) if key else current
         if found is not None:  # an option that is left to its own default
-            assert values[0] == found, option
-        for value in values:
+            assert default_options({option: of})[option] == found, option
+        for value in (of.low, of.high) if isinstance(of, Range) else of:
             method.parts.with_options(**nested({option: value}))
 
 
-def test_every_contender_has_the_same_budget() -> None:
-    trials = Recipe().trials
-    counts = {c.name: len(trial_options(c.search, trials)) for c in choose_contenders("all,peers")}
-    assert set(counts.values()) == {trials}, counts
-    assert len(counts) >= len(available_methods())
+def test_every_contender_tunes_something_under_the_recipe() -> None:
+    spaces = {c.name: c.space(Recipe()) for c in choose_contenders("all,peers")}
+    assert all(spaces.values()) and len(spaces) >= len(available_methods())
+    for name in available_methods():
+        assert set(Recipe().search) <= set(spaces[name])
 
 
 def test_recipe_says_what_is_shared() -> None:
@@ -75,6 +48,39 @@ def test_recipe_says_what_is_shared() -> None:
     assert recipe.describe()["monitor"] == recipe.criterion == "balanced_mae"
     with pytest.raises(ValueError, match="trials must be at least 1"):
         Recipe(trials=0)
+    with pytest.raises(ValueError, match=r"starts at lr = 0.001, training at 0.1"):
+        Recipe(train=TrainConfig(lr=0.1))
+
+
+def sentence_network(problem: Problem) -> Backbone:
+    """Mean of the word vectors that the problem carries, of both sentences."""
+    net = Backbone()
+    net.feature_dim = problem.extra["vectors"].shape[1]
+    vectors = torch.from_numpy(problem.extra["vectors"])
+    net.forward = lambda x: vectors[x].mean((1, 2))  # type: ignore[method-assign]
+    return net
+
+
+def test_problems_need_not_be_tables(problem: Problem, recipe: Recipe, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+
+    def words(n: int) -> np.ndarray:
+        return rng.integers(0, 5, size=(n, 2, 3))
+
+    pairs = replace(
+        problem, x_train=words(160), x_valid=words(60), x_test=words(60),
+        edges=np.linspace(-1, 9, 11), extra={"vectors": np.eye(5, 4, dtype=np.float32)},
+    )  # fmt: skip
+    pairs.save(tmp_path)
+    pairs = Problem.load(tmp_path, "small", 0)
+    assert pairs.describe()["features"] == 6 and len(pairs.bins) == 10
+    own = replace(recipe, network=sentence_network, backbone="words", backbone_options={})
+    record = run_one(from_registry("vir"), pairs, own)
+    assert record["recipe"]["backbone"] == "words" and record["bins"] == 10
+    with pytest.raises(ValueError, match=r"inputs of shape \(160, 2, 3\), no table"):
+        run_one(from_registry("vir"), pairs, recipe)
+    with pytest.raises(ValueError, match="smogn makes up rows"):
+        run_one(from_registry("smogn"), pairs, own)
 
 
 def test_unknown_contender() -> None:
@@ -84,8 +90,8 @@ def test_unknown_contender() -> None:
 
 def test_chosen_by_name_is_tuned_chosen_by_ablation_is_not() -> None:
     vir, fixed = choose_contenders("vir,ablation-bins")[:2]
-    assert set(COMMON_SEARCH) < set(vir.search)
-    assert (fixed.name, fixed.search) == ("vir[fixed]", {})
+    assert "weights.power" in vir.search and "lr" in vir.space(Recipe())
+    assert (fixed.name, fixed.space(Recipe())) == ("vir[fixed]", {})
     assert from_registry("ensemble").cost == 5
 
 
@@ -130,7 +136,7 @@ def test_peers_with_and_without_weights(name: str, recipe: Recipe) -> None:
         assert record["epochs"] % 10 == 0 and len(record["trials"]) == 2
         assert record["metrics"]["raw"]["all"]["mae"] < spread
     assert records[0]["metrics"] != records[1]["metrics"]
-    outcome = plain.fit(problem, trial_options(plain.search, 1)[0], recipe)
+    outcome = plain.fit(problem, default_options(plain.search), recipe)
     assert outcome.test.variance.min() > 0 and len(outcome.test) == 60
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailwise.benchmark import SUITES, Problem, Source, make_problem, prepare
+from tailwise.benchmark import SUITES, Problem, Source, prepare
 from tailwise.benchmark.suites import generated, prepared_data
-from tailwise.data import balanced_split
+from tailwise.data import pooled_split
 from tailwise.labels import LabelBins
 
 
@@ -25,11 +25,11 @@ SOURCE = Source("toy", "y", table, leaks=("leak",))
 
 
 def test_problem_is_split_balanced_and_capped() -> None:
-    problem = make_problem(SOURCE, 0, max_rows=200, per_bin=5)
+    problem = SOURCE.problem(0, max_rows=200, per_bin=5)
     assert problem.total == 899  # the row without a label is gone
     assert len(problem.y_train) == 200
     labels = table()["y"].dropna().to_numpy()
-    split = balanced_split(labels, per_bin=5, seed=0)
+    split = pooled_split(labels, per_bin=5, seed=0)
     np.testing.assert_array_equal(problem.y_test, labels[split.test])
     np.testing.assert_array_equal(problem.y_valid, labels[split.valid])
     counts = np.bincount(LabelBins.from_labels(labels).index(problem.y_test))
@@ -40,33 +40,33 @@ def test_problem_is_split_balanced_and_capped() -> None:
 
 
 def test_columns_that_give_the_target_away_are_dropped() -> None:
-    with_leak = make_problem(replace(SOURCE, leaks=()), 0, per_bin=5)
-    assert with_leak.x_train.shape[1] == make_problem(SOURCE, 0, per_bin=5).x_train.shape[1] + 1
+    with_leak = replace(SOURCE, leaks=()).problem(0, per_bin=5)
+    assert with_leak.x_train.shape[1] == SOURCE.problem(0, per_bin=5).x_train.shape[1] + 1
 
 
 def test_encoding_is_learned_from_the_training_part_alone() -> None:
     frame = table().dropna().reset_index(drop=True)
-    split = balanced_split(frame["y"].to_numpy(), per_bin=5, seed=0)
+    split = pooled_split(frame["y"].to_numpy(), per_bin=5, seed=0)
     changed = frame.copy()
     held = np.concatenate([split.valid, split.test])
     changed.loc[held, "a"] = changed.loc[held, "a"] * 1e3 + 5
     changed.loc[held, "kind"] = "never seen"
     first, second = (
-        make_problem(Source("toy", "y", lambda f=f: f, ("leak",)), 0, per_bin=5) for f in (frame, changed)
+        Source("toy", "y", lambda f=f: f, ("leak",)).problem(0, per_bin=5) for f in (frame, changed)
     )
     np.testing.assert_array_equal(first.x_train, second.x_train)
     assert not np.array_equal(first.x_test, second.x_test)
 
 
 def test_another_seed_is_another_split_and_the_same_one_the_same() -> None:
-    a, b, c = (make_problem(SOURCE, seed, max_rows=200, per_bin=5) for seed in (0, 0, 1))
+    a, b, c = (SOURCE.problem(seed, max_rows=200, per_bin=5) for seed in (0, 0, 1))
     assert a.digest == b.digest != c.digest
 
 
 def test_texts_are_encoded_the_same_every_time() -> None:
     words = np.random.default_rng(0).choice(list("abcdefghij"), (900, 6))
     many = Source("toy", "y", lambda: table().assign(name=["".join(row) for row in words]), ("leak",))
-    first, second = (make_problem(many, 0, max_rows=200, per_bin=5) for _ in range(2))
+    first, second = (many.problem(0, max_rows=200, per_bin=5) for _ in range(2))
     assert first.digest == second.digest and first.x_train.shape[1] > 20
 
 
@@ -115,7 +115,7 @@ def test_tabular_needs_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 @pytest.mark.parametrize("source", SUITES["tabular"].sources, ids=lambda s: s.name)
 def test_every_table_of_the_suite(data_root: Path, source: Source) -> None:
-    problem = make_problem(source, 0, max_rows=500, per_bin=3)
+    problem = source.problem(0, max_rows=500, per_bin=3)
     assert len(problem.y_train) == 500 and len(problem.y_test) > 20
     for part in (problem.x_train, problem.x_valid, problem.x_test):
         assert np.isfinite(part).all()

@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tailwise.benchmark.contenders import Contender, Outcome, Recipe, choose_contenders, from_registry
+from tailwise.benchmark.problems import DataSet, Problem, Source
 from tailwise.benchmark.runs import Summary, finished_runs, read_results, run_one, run_suite
-from tailwise.benchmark.suites import SUITES, Problem, Source, get_suite, make_problem, prepare
+from tailwise.benchmark.suites import SUITES, Suite, get_suite, prepare
 
 __all__ = [
-    "SUITES", "Contender", "Outcome", "Problem", "Recipe", "Source", "Summary", "bench", "choose_contenders",
-    "from_registry", "make_problem", "prepare", "read_results", "run_one", "run_suite",
+    "SUITES", "Contender", "DataSet", "Outcome", "Problem", "Recipe", "Source", "Suite", "Summary", "bench",
+    "choose_contenders", "from_registry", "prepare", "read_results", "run_one", "run_suite",
 ]  # fmt: skip
 
 
@@ -57,7 +58,7 @@ def bench(
             contenders,
             out=results,
             seeds=seeds,
-            recipe=recipe or Recipe().within(epochs=budget.epochs, trials=budget.trials),
+            recipe=recipe or budget.recipe,
             workers=workers,
             time_limit=time_limit,
             progress=progress,

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailwise.benchmark.suites import PER_BIN, SUITES
+from tailwise.benchmark.problems import PER_BIN
+from tailwise.benchmark.suites import SUITES, get_suite, suite_of
 
 if TYPE_CHECKING:
     from tailwise.benchmark.contenders import Recipe
@@ -75,17 +76,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _recipe(args: argparse.Namespace) -> Recipe:
-    from tailwise.benchmark.contenders import Recipe
-
-    return Recipe().within(epochs=args.epochs, trials=args.trials)
+    """That of the suite a folder was prepared for, within the budget that was asked for."""
+    return suite_of(args.prepared).recipe.within(epochs=args.epochs, trials=args.trials)
 
 
 def _suite(args: argparse.Namespace) -> int:
     from tailwise.benchmark import bench
-    from tailwise.benchmark.suites import get_suite
 
-    budget = get_suite(args.suite)
-    recipe = _recipe(args).within(epochs=args.epochs or budget.epochs, trials=args.trials or budget.trials)
+    recipe = get_suite(args.suite).recipe.within(epochs=args.epochs, trials=args.trials)
     summary = bench(
         args.suite, out=args.out, work=args.work, methods=args.methods, seeds=args.seeds, recipe=recipe,
         workers=args.workers, time_limit=args.time_limit, report=_say,

@@ -7,33 +7,33 @@ nothing about any of them, and none of them ever sees a test label.
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from tailwise.backbones import make_backbone
-from tailwise.benchmark.suites import Problem
+from tailwise.backbones import Backbone, make_backbone
+from tailwise.benchmark.problems import Problem
+from tailwise.benchmark.search import default_options
 from tailwise.choices import nearest
 from tailwise.distributions import Distribution
 from tailwise.labels import LabelBins
-from tailwise.methods import available_methods, build_model, get_method
+from tailwise.methods import Range, Space, available_methods, build_model, get_method
 from tailwise.training import TrainConfig, fit, predict
 
-COMMON_SEARCH: dict[str, tuple[Any, ...]] = {
-    "lr": (1e-3, 3e-3, 1e-2, 3e-4),
-    "weight_decay": (1e-4, 1e-2),
-}
-"""What is tuned for every network, besides what its method lists."""
+Network = Callable[[Problem], Backbone]
 
 
 def _train_config() -> TrainConfig:
     return TrainConfig(epochs=60, patience=10, accelerator="cpu")
+
+
+def _optimizer_search() -> Space:
+    return {"lr": Range(1e-3, 1e-4, 1e-2), "weight_decay": Range(1e-4, 1e-6, 1e-1)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,10 @@ class Recipe:
     train: TrainConfig = field(default_factory=_train_config)
     backbone: str = "mlp"
     backbone_options: Mapping[str, Any] = field(default_factory=dict)
+    network: Network | None = field(default=None, repr=False)
+    """Builds the backbone for a problem that is no table; `backbone` then only names it in results."""
+    search: Space = field(default_factory=_optimizer_search)
+    """What is tuned for every network besides what its method lists: fields of `train`."""
     trials: int = 8
     """Configurations tried per contender and data set, the default one first."""
     criterion: str = "balanced_mae"
@@ -51,6 +55,12 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.trials < 1:
             raise ValueError(f"trials must be at least 1, got {self.trials!r}")
+        for name, value in default_options(self.search).items():
+            if value != getattr(self.train, name):
+                raise ValueError(
+                    f"the search starts at {name} = {value}, training at {getattr(self.train, name)}: "
+                    "the default is tried first, so they must agree"
+                )
 
     def within(self, *, epochs: int | None = None, trials: int | None = None) -> Recipe:
         """Return a copy with another budget where one is given."""
@@ -68,6 +78,17 @@ class Recipe:
             "trials": self.trials,
             "criterion": self.criterion,
         }
+
+    def build(self, problem: Problem) -> Backbone:
+        """Make the network all methods share, fresh."""
+        if self.network is not None:
+            return self.network(problem)
+        x = torch.from_numpy(problem.x_train)
+        if x.ndim != 2:
+            raise ValueError(
+                f"{problem.name} has inputs of shape {tuple(x.shape)}, no table: its recipe needs a `network`"
+            )
+        return make_backbone(self.backbone, x.shape[1], rows=x, **dict(self.backbone_options))
 
 
 @dataclass(frozen=True)
@@ -94,34 +115,16 @@ class Contender:
     name: str
     title: str
     fit: Fit = field(repr=False)
-    search: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    search: Space = field(default_factory=dict)
+    tunes_optimizer: bool = False
+    """Whether the options that all networks share are tuned with its own."""
     uncertainty: str = "none"
     cost: float = 1.0
     """Rough cost of a fit in networks, to start the longest first and to guess the time left."""
 
-
-# -- tuning budget -------------------------------------------------------------------------------
-
-
-def trial_options(search: Mapping[str, tuple[Any, ...]], trials: int) -> list[dict[str, Any]]:
-    """Choose which configurations of a grid are tried: the default, then ones that differ most.
-
-    Every further one is, of the grid in a fixed random order, the first that brings the most
-    values not tried before, so that a few trials cover each option's values evenly.
-
-    >>> [sorted(t.items()) for t in trial_options({"a": (1, 2), "b": (5, 6)}, 3)]
-    [[('a', 1), ('b', 5)], [('a', 2), ('b', 6)], [('a', 1), ('b', 6)]]
-    """
-    names = list(search)
-    default, *grid = itertools.product(*search.values())
-    order = np.random.default_rng(0).permutation(len(grid))
-    rest, chosen = [grid[i] for i in order], [default]
-    while rest and len(chosen) < trials:
-        tried = [set(values) for values in zip(*chosen, strict=True)]
-        best = max(rest, key=lambda c: sum(v not in seen for v, seen in zip(c, tried, strict=True)))
-        rest.remove(best)
-        chosen.append(best)
-    return [dict(zip(names, values, strict=True)) for values in chosen]
+    def space(self, recipe: Recipe) -> Space:
+        """Everything that is tuned under a recipe."""
+        return {**self.search, **(recipe.search if self.tunes_optimizer else {})}
 
 
 # -- methods of the registry ---------------------------------------------------------------------
@@ -142,22 +145,22 @@ def nested(options: Mapping[str, Any]) -> dict[str, Any]:
 def fit_method(
     problem: Problem, options: Mapping[str, Any], recipe: Recipe, *, method: str, fixed: Mapping[str, Any]
 ) -> Outcome:
-    """Train a method of the registry; of the options, `bins` and the common ones are not its own."""
+    """Train a method of the registry; of the options, `bins` and fields of training are not its own."""
     chosen = {**fixed, **options}
-    common = {name: chosen.pop(name) for name in COMMON_SEARCH if name in chosen}
+    common = {f.name: chosen.pop(f.name) for f in fields(TrainConfig) if f.name in chosen}
     count = chosen.pop("bins", None)
     bins = problem.bins if count is None else LabelBins.from_labels(problem.y_train, count=count)
     config = replace(recipe.train, **common, seed=problem.seed, monitor=recipe.criterion)
     x, y = problem.x_train, problem.y_train
     began = time.process_time()
     torch.manual_seed(problem.seed)
-    backbone = make_backbone(
-        recipe.backbone, x.shape[1], rows=torch.from_numpy(x), **dict(recipe.backbone_options)
-    )
+    backbone = recipe.build(problem)
     model = build_model(method, backbone, int(backbone.feature_dim), bins, **nested(chosen))
     if model.method.resampling is not None:
         from tailwise.resampling import resample
 
+        if x.ndim != 2:
+            raise ValueError(f"{method} makes up rows between rows: {problem.name} is no table of features")
         # Encoded categories stay what they are: a synthetic row takes them from a real one.
         flags = [i for i in range(x.shape[1]) if np.unique(x[:, i]).size <= 2]
         x, y = resample(model.method.resampling, x, y, seed=problem.seed, categorical=flags)
@@ -187,7 +190,8 @@ def from_registry(
         name=label or name,
         title=title or method.title,
         fit=partial(fit_method, method=name, fixed=fixed),
-        search={**method.search, **COMMON_SEARCH} if tuned else {},
+        search=method.search if tuned else {},
+        tunes_optimizer=tuned,
         uncertainty=method.uncertainty,
         cost=float(members),
     )

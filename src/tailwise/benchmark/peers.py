@@ -18,9 +18,10 @@ import torch
 from numpy.typing import NDArray
 
 from tailwise.benchmark.contenders import Contender, Outcome, Recipe
-from tailwise.benchmark.suites import Problem
+from tailwise.benchmark.problems import Problem
 from tailwise.distributions import Normal
 from tailwise.labels import label_weights
+from tailwise.methods import Range, Space
 from tailwise.metrics import get_metric
 
 Array = NDArray[np.float64]
@@ -99,21 +100,25 @@ class _NGBoost:
         return found.loc, found.scale**2
 
 
-_PEERS: dict[str, tuple[str, Callable[..., Boosted], dict[str, tuple[Any, ...]]]] = {
+_PEERS: dict[str, tuple[str, Callable[..., Boosted], Space]] = {
     "catboost": (
         "CatBoost",
         _CatBoost,
-        {"learning_rate": (0.05, 0.1), "depth": (6, 4), "l2_leaf_reg": (3.0, 10.0)},
+        {"learning_rate": Range(0.05, 0.02, 0.2), "depth": (6, 4, 8), "l2_leaf_reg": Range(3.0, 0.3, 30.0)},
     ),
     "lightgbm": (
         "LightGBM",
         _LightGBM,
-        {"learning_rate": (0.05, 0.1), "num_leaves": (31, 15), "min_data_in_leaf": (20, 5)},
+        {
+            "learning_rate": Range(0.05, 0.02, 0.2),
+            "num_leaves": (31, 7, 15, 63),
+            "min_data_in_leaf": (20, 5, 10),
+        },
     ),
     "ngboost": (
         "NGBoost",
         _NGBoost,
-        {"learning_rate": (0.1, 0.05), "max_depth": (3, 4), "minibatch_frac": (1.0, 0.5)},
+        {"learning_rate": Range(0.1, 0.02, 0.2), "max_depth": (3, 4, 5), "minibatch_frac": (1.0, 0.5)},
     ),
 }
 
@@ -151,7 +156,7 @@ def peer_contenders() -> list[Contender]:
         if importlib.util.find_spec(name) is None:
             continue
         for weighted in (False, True):
-            knobs: dict[str, tuple[Any, ...]] = {"weights.power": (0.5, 0.75, 1.0)} if weighted else {}
+            knobs: Space = {"weights.power": Range(0.5, 0.0, 1.0, log=False)} if weighted else {}
             found.append(
                 Contender(
                     name=f"{name}-lds" if weighted else name,

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from tailwise.benchmark.contenders import Recipe, from_registry
-from tailwise.benchmark.suites import Problem
+from tailwise.benchmark.problems import Problem
+from tailwise.benchmark.search import require_optuna
 from tailwise.metrics import get_metric
 
 GRID: dict[str, tuple[float, ...]] = {"nu": (0.1, 1.0), "alpha": (1.5, 2.5), "beta": (0.01, 1.0)}
@@ -35,14 +36,10 @@ class FoundPrior:
 
 
 def _study(storage: Path, name: str, seed: int) -> Any:
-    try:
-        import optuna
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
-    except ImportError:
-        raise ImportError("the search needs Optuna: pip install 'tailwise[search]'") from None
+    optuna = require_optuna()
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage.parent.mkdir(parents=True, exist_ok=True)
     return optuna.create_study(
         study_name=name,

@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import os
 import platform
 import time
 import traceback
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tailwise._version import __version__
-from tailwise.benchmark.contenders import Contender, Outcome, Recipe, trial_options
+from tailwise.benchmark.contenders import Contender, Outcome, Recipe
+from tailwise.benchmark.problems import Problem
 from tailwise.benchmark.progress import make_progress
-from tailwise.benchmark.suites import Problem, prepared_data
+from tailwise.benchmark.search import Study, default_options, describe_space, require_optuna
+from tailwise.benchmark.suites import prepared_data
+from tailwise.benchmark.workers import Workers
 from tailwise.calibration import balanced_weights, fit_scaling
 from tailwise.distributions import Distribution
 from tailwise.metrics import REGIONS, evaluate, get_metric
@@ -57,6 +58,32 @@ def _region_rows(problem: Problem) -> dict[str, int]:
     return {region: int((regions == region).sum()) for region in REGIONS[1:]}
 
 
+def _tune(
+    contender: Contender, problem: Problem, recipe: Recipe
+) -> tuple[Outcome, dict[str, Any], list[Record]]:
+    """The outcome and options with the best criterion on the validation part, and all that was tried."""
+    study, criterion = Study(contender.space(recipe), recipe.trials), get_metric(recipe.criterion)
+    best: tuple[float, Outcome, dict[str, Any]] | None = None
+    trials: list[Record] = []
+    while (options := study.ask()) is not None:
+        try:
+            outcome = contender.fit(problem, options, recipe)
+            score = criterion(outcome.valid, problem.y_valid, problem.bins)
+        except RuntimeError as error:  # not finite, or not invertible: this configuration only
+            study.tell(None)
+            trials.append({"options": options, "score": None, "error": str(error)[:200]})
+            continue
+        loss = criterion.loss(score)
+        study.tell(loss)
+        seconds = round(outcome.fit_seconds, 3)
+        trials.append({"options": options, "score": float(f"{score:.6g}"), "seconds": seconds})
+        if best is None or loss < best[0]:
+            best = loss, outcome, options
+    if best is None:
+        raise RuntimeError(f"every configuration failed; the first with: {trials[0]['error']}")
+    return best[1], best[2], trials
+
+
 def run_one(
     contender: Contender, problem: Problem, recipe: Recipe, options: Mapping[str, Any] | None = None
 ) -> Record:
@@ -64,29 +91,15 @@ def run_one(
 
     Without `options` they are tuned first: of ``recipe.trials`` configurations the one with the
     best criterion on the validation part is kept. A configuration whose training fails has lost.
+    Options that are not given are the defaults.
     """
     began = time.perf_counter()
-    candidates = trial_options(contender.search, recipe.trials) if options is None else [dict(options)]
-    criterion = get_metric(recipe.criterion)
-    best: Outcome | None = None
-    chosen, best_loss = candidates[0], math.inf
     trials: list[Record] = []
-    for candidate in candidates:
-        started = time.perf_counter()
-        try:
-            outcome = contender.fit(problem, candidate, recipe)
-            score = criterion(outcome.valid, problem.y_valid, problem.bins)
-        except RuntimeError as error:  # not finite, or not invertible: this configuration only
-            if len(candidates) == 1:
-                raise
-            trials.append({"options": candidate, "score": None, "error": str(error)[:200]})
-            continue
-        seconds = round(time.perf_counter() - started, 3)
-        trials.append({"options": candidate, "score": float(f"{score:.6g}"), "seconds": seconds})
-        if best is None or criterion.loss(score) < best_loss:
-            best, chosen, best_loss = outcome, candidate, criterion.loss(score)
-    if best is None:
-        raise RuntimeError(f"every configuration failed; the first with: {trials[0]['error']}")
+    if options is None:
+        best, chosen, trials = _tune(contender, problem, recipe)
+    else:
+        chosen = {**default_options(contender.space(recipe)), **options}
+        best = contender.fit(problem, chosen, recipe)
     weights = balanced_weights(problem.y_valid, problem.bins)
     scaling = fit_scaling(best.valid, problem.y_valid, weights=weights)
     record: Record = {
@@ -111,7 +124,7 @@ def run_one(
         },
     }
     if options is None:
-        record |= {"search": {k: list(v) for k, v in contender.search.items()}, "trials": trials}
+        record |= {"search": describe_space(contender.space(recipe)), "trials": trials}
     record["seconds"] = {
         "fit": round(best.fit_seconds, 3),
         "predict": round(best.predict_seconds, 3),
@@ -202,11 +215,7 @@ def _loaded(folder: Path, name: str, seed: int) -> Problem:
     return Problem.load(folder, name, seed)
 
 
-def _start_worker() -> None:
-    torch.set_num_threads(1)
-
-
-def _work(job: Job, folder: Path, recipe: Recipe) -> Record:
+def _work(job: Job, *, folder: Path, recipe: Recipe) -> Record:
     """In a worker: a failure becomes a record too, so that one broken method stops no other."""
     try:
         return run_one(job.contender, _loaded(folder, job.data, job.seed), recipe, job.options)
@@ -219,21 +228,6 @@ def _work(job: Job, folder: Path, recipe: Recipe) -> Record:
             "error": f"{type(error).__name__}: {error}",
             "traceback": traceback.format_exc()[-2000:],
         }
-
-
-class _Here(Executor):
-    """Runs in this process, one after the other, with one thread as the workers have."""
-
-    def submit(self, function: Any, /, *args: Any, **options: Any) -> Future[Any]:
-        """Run now; the future is done when this returns."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        done: Future[Any] = Future()
-        try:
-            done.set_result(function(*args, **options))
-        finally:
-            torch.set_num_threads(threads)
-        return done
 
 
 def _check_comparable(records: Iterable[Record], recipe: Recipe, path: Path) -> None:
@@ -264,7 +258,7 @@ class _Plan:
         self.ready: list[Job] = []
         self.waiting: dict[tuple[str, str], list[Job]] = {}
         for contender in contenders:
-            trials = len(trial_options(contender.search, recipe.trials))
+            trials = recipe.trials if contender.space(recipe) else 1
             for name in data:
                 key = (name, contender.name)
                 missing = [s for s in seeds if (name, contender.name, s) not in done]
@@ -277,6 +271,8 @@ class _Plan:
                         self.ready.append(job)
                     else:
                         self.waiting.setdefault(key, []).append(job)
+        if self.waiting or any(job.options is None for job in self.ready):
+            require_optuna()  # now, not in every worker
         # The longest first: nothing is left to wait for at the end, and others can start.
         self.ready.sort(key=lambda job: -job.cost)
         self.queue = deque(self.ready)
@@ -330,43 +326,21 @@ def run_suite(
     results = ResultsFile(out)
     _check_comparable(finished_runs(results.records).values(), recipe, out)
     plan = _Plan(contenders, data or there, seeds, recipe, results.records)
-    summary, began = Summary(), time.perf_counter()
-    deadline = math.inf if time_limit is None else began + time_limit
-    before = set(multiprocessing.active_children())
+    summary = Summary()
     display = make_progress(progress, plan.count_left(), plan.cost_left())
-    # Spawned, not forked: a fork of a process that has used torch's threads can hang.
-    context = multiprocessing.get_context("spawn")
-    pool: Executor = (
-        ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
-        if workers > 1
-        else _Here()
-    )
-    flying: dict[Future[Record], Job] = {}
-    try:
-        with display:
-            while (plan.queue or flying) and time.perf_counter() < deadline:
-                while plan.queue and len(flying) < workers:
-                    job = plan.queue.popleft()
-                    flying[pool.submit(_work, job, prepared.absolute(), recipe)] = job
-                left = None if time_limit is None else max(deadline - time.perf_counter(), 0)
-                finished, _ = wait(flying, left, FIRST_COMPLETED)
-                for future in finished:
-                    job, record = flying.pop(future), future.result()
-                    results.append(record)
-                    plan.tuned(job, record)
-                    if "error" in record:
-                        summary.failed.append(
-                            f"{job.data} {job.contender.name} {job.seed}: {record['error']}"
-                        )
-                    else:
-                        summary.done += 1
-                    display.update(job.cost, _line(job, record))
-    finally:
-        summary.left = len(flying) + plan.count_left()
-        pool.shutdown(wait=not flying, cancel_futures=True)
-        if flying:  # ours alone: other children of this process were there before
-            for child in set(multiprocessing.active_children()) - before:
-                child.terminate()
-                child.join()
-    summary.seconds = time.perf_counter() - began
+    work = partial(_work, folder=prepared.absolute(), recipe=recipe)
+    with Workers(work, workers, time_limit) as crew, display:
+        while (plan.queue or crew.flying) and crew.in_time:
+            while plan.queue and crew.free:
+                crew.submit(plan.queue.popleft())
+            for job, record in crew.finished():
+                results.append(record)
+                plan.tuned(job, record)
+                if "error" in record:
+                    summary.failed.append(f"{job.data} {job.contender.name} {job.seed}: {record['error']}")
+                else:
+                    summary.done += 1
+                display.update(job.cost, _line(job, record))
+        summary.left = len(crew.flying) + plan.count_left()
+    summary.seconds = time.perf_counter() - crew.began
     return summary

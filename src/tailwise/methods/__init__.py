@@ -2,11 +2,13 @@
 
 from tailwise.methods import balanced_mse, pointwise, ranksim, table  # noqa: F401  (fill the registry)
 from tailwise.methods.registry import (
+    Range,
     RegisteredMethod,
+    Space,
     available_methods,
     build_model,
     get_method,
     register,
 )
 
-__all__ = ["RegisteredMethod", "available_methods", "build_model", "get_method", "register"]
+__all__ = ["Range", "RegisteredMethod", "Space", "available_methods", "build_model", "get_method", "register"]

@@ -8,12 +8,30 @@ from typing import Any, Literal
 
 from torch import nn
 
-from tailwise.compound import Ensemble, MultiTarget, fresh_copy
+from tailwise.compound import Ensemble, MultiTarget, fresh_copy, members_of, one_target
 from tailwise.labels import LabelBins, nearest
 from tailwise.method import Method
-from tailwise.model import TailModel, Trainable
+from tailwise.model import Trainable
 
 Uncertainty = Literal["none", "aleatoric", "aleatoric and epistemic"]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high` to search, evenly on a log scale unless `log` is False."""
+
+    default: float
+    low: float
+    high: float
+    log: bool = True
+
+    def __post_init__(self) -> None:
+        if not (self.low <= self.default <= self.high and (self.low > 0 or not self.log)):
+            raise ValueError(f"a range needs low <= default <= high, above 0 if log, got {self}")
+
+
+Space = Mapping[str, tuple[Any, ...] | Range]
+"""What may be searched: options, parts of parts behind a dot; a range, or values, the default first."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +43,10 @@ class RegisteredMethod:
     parts: Method
     uncertainty: Uncertainty
     about: str
-    search: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """What a benchmark may tune: options, parts of parts behind a dot, the default value first."""
+    search: Space = field(default_factory=dict)
+    """What is worth tuning for every data set anew."""
+    explore: Space = field(default_factory=dict)
+    """What else the defaults were chosen among, on data sets kept for that."""
 
 
 _REGISTRY: dict[str, RegisteredMethod] = {}
@@ -39,15 +59,16 @@ def register(
     parts: Method,
     uncertainty: Uncertainty = "none",
     about: str,
-    search: Mapping[str, tuple[Any, ...]] | None = None,
+    search: Space | None = None,
+    explore: Space | None = None,
 ) -> RegisteredMethod:
     """Add a method under a new name; `about` is one paragraph with its formula and citation.
 
-    `search` lists values worth trying, such as ``{"weights.power": (0.5, 0.75, 1.0)}``.
+    `search` says what is worth tuning, such as ``{"weights.power": Range(0.5, 0.0, 1.0, log=False)}``.
     """
     if name in _REGISTRY:
         raise ValueError(f"a method named {name!r} exists already")
-    _REGISTRY[name] = RegisteredMethod(name, title, parts, uncertainty, about, search or {})
+    _REGISTRY[name] = RegisteredMethod(name, title, parts, uncertainty, about, search or {}, explore or {})
     return _REGISTRY[name]
 
 
@@ -83,7 +104,7 @@ def build_model(
     parts = get_method(name).parts.with_options(**options)
     backbones = [backbone, *(fresh_copy(backbone) for _ in range(parts.members - 1))]
     networks: list[Trainable] = [
-        TailModel(b, feature_dim, bins, parts, decoder=decoder)
+        one_target(b, feature_dim, bins, parts, members=members_of(b), decoder=decoder)
         if isinstance(bins, LabelBins)
         else MultiTarget(b, feature_dim, bins, parts)
         for b in backbones
