@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import itertools
 import zipfile
 import zlib
@@ -15,12 +16,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Generic, Literal, TypeVar, cast
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tailwise.choices import nearest
+from tailwise.labels import checked_labels
 from tailwise.table_files import TableError
 
 T = TypeVar("T")
@@ -32,6 +34,11 @@ STSB_NAMES = ("sentence1", "sentence2", "score")
 """Names of the columns in GLUE's STS-B files."""
 STSB_PLACES = (7, 8, 9)
 """Their places, where a file of the same layout names them otherwise."""
+DIR_BINS = 50
+"""Bins of DIR on the scores 0 to 5, each 0.1 wide."""
+DIR_MANY = (0, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 49)
+DIR_MEDIUM = (2, 4, 6, 8, 27, 35, 37)
+"""The shot lists that DIR published for STS-B-DIR; its other bins are few-shot."""
 PARTS = ("train", "dev", "test")
 _SHOWN_ROWS = 5
 _CSV_DELIMITERS = (",", ";", "|")
@@ -105,12 +112,13 @@ def read_pairs(
     """
     if on_error not in ("raise", "skip"):
         raise ValueError(f"unknown on_error {on_error!r}{nearest(str(on_error), ('raise', 'skip'))}")
-    text = _text(Path(path))
-    rows = _rows(text, str(path))
-    line, opening = next(rows)
-    places, named = _places(opening, columns, str(path))
-    body = rows if named else itertools.chain([(line, opening)], rows)
-    pairs, bad = _checked(body, places, len(opening) if named else 0)
+    rows = _rows(_text(Path(path)), str(path))
+    opening = next(rows, None)
+    if opening is None:
+        raise TableError(f"{path} is empty: it needs a line of column names and rows below it")
+    places, named = _places(opening[1], columns, str(path))
+    body = rows if named else itertools.chain([opening], rows)
+    pairs, bad = _checked(body, places, len(opening[1]) if named else 0)
     if not pairs and not bad:
         raise TableError(f"{path} holds a line of column names but no rows")
     if bad and (on_error == "raise" or not pairs):
@@ -145,7 +153,11 @@ def load_stsb_dir(folder: str | Path, *, on_error: OnError = "raise") -> Parts[S
 def load_sentence_vectors(path: str | Path) -> Parts[PairVectors]:
     """Read frozen sentence vectors: ``{train,dev,test}_{a,b,y}`` of an npz file, in float32."""
     stored = read_arrays(Path(path), [f"{part}_{what}" for part in PARTS for what in "aby"])
-    return Parts(*(_pair_vectors(stored, part, str(path)) for part in PARTS))
+    parts = [_pair_vectors(stored, part, str(path)) for part in PARTS]
+    sizes = [part.x.shape[2] for part in parts]
+    if len(set(sizes)) > 1:
+        raise TableError(f"{path}: vectors of train, dev and test have {sizes} numbers: they must agree")
+    return Parts(*parts)
 
 
 def overlap(train: SentencePairs, test: SentencePairs) -> NDArray[np.int64]:
@@ -161,6 +173,30 @@ def overlap(train: SentencePairs, test: SentencePairs) -> NDArray[np.int64]:
     return np.array([row for row, pair in enumerate(pairs) if frozenset(pair) in seen], np.int64)
 
 
+def dir_shots(scores: ArrayLike) -> NDArray[np.str_]:
+    """Return ``"many"``, ``"medium"`` or ``"few"`` for each score 0 to 5, as DIR's published lists have it.
+
+    Scores and bin edges are compared in float32, as in DIR, so that 0.3 is in the bin that starts at 0.3;
+    5 is in the last one. The published lists are those of STS-B-DIR's training part with *few* below 30,
+    not below 20 as DIR and VIR say in print: five bins of 20 to 27 rows are few-shot. For figures to
+    set beside theirs these are the regions to use; `LabelBins.regions` counts as printed.
+
+    >>> dir_shots([0.0, 0.1, 0.2, 2.5, 5.0])
+    array(['many', 'few', 'medium', 'few', 'many'], dtype='<U6')
+    """
+    labels = checked_labels(scores, "scores")
+    outside = (labels < 0) | (labels > 5)
+    if outside.any():
+        row = int(outside.argmax())
+        raise ValueError(f"DIR's bins are for scores from 0 to 5: row {row} is {labels[row]}")
+    edges = np.linspace(0, 5, DIR_BINS + 1).astype(np.float32)
+    place = np.searchsorted(edges, labels.astype(np.float32), side="right") - 1
+    shots = np.full(DIR_BINS + 1, "few", dtype="<U6")
+    shots[list(DIR_MEDIUM)] = "medium"
+    shots[[*DIR_MANY, DIR_BINS]] = "many"  # a score of 5 lies on the last edge
+    return shots[place]
+
+
 # -- lines and fields ----------------------------------------------------------------------------
 
 
@@ -170,8 +206,6 @@ def _text(path: Path) -> str:
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise TableError(f"{path} is UTF-16: save it as UTF-8")
     text = content.decode("utf-8", errors="surrogateescape").removeprefix("\ufeff")
-    if not text.strip():
-        raise TableError(f"{path} is empty: it needs a line of column names and rows below it")
     return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
 
 
@@ -191,7 +225,9 @@ def read_content(path: Path) -> bytes:
 def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[np.generic]]:
     """The named arrays of an npz file, read without pickle."""
     if not path.is_file():
-        raise TableError(f"{path} does not exist: name an npz file")
+        raise TableError(f"{path} does not exist or is a folder: name an npz file")
+    if not zipfile.is_zipfile(path):
+        raise TableError(f"{path} is not an npz file: write it with numpy.savez")
     try:
         with np.load(path, allow_pickle=False) as stored:
             missing = [name for name in names if name not in stored]
@@ -201,20 +237,20 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[np.generi
             return {name: stored[name] for name in names}
     except TableError:
         raise
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise TableError(f"{path} is not a readable npz file: {error}") from None
+    except Exception as error:  # a damaged archive fails in many ways
+        raise TableError(f"{path} is a damaged npz file ({error}): copy or write it again") from None
 
 
 def _rows(text: str, name: str) -> Iterator[tuple[int, Fields]]:
     """Each row that is not blank, with the number of its first line."""
-    opening = text.lstrip("\n").partition("\n")[0]
+    opening = next((line for line in text.split("\n") if line.strip()), "")
     if "\t" in opening:
         for line, content in enumerate(text.split("\n"), start=1):
             if content.strip():
                 yield line, content.split("\t")
         return
     delimiter = max(_CSV_DELIMITERS, key=opening.count)
-    reader = csv.reader(text.split("\n"), delimiter=delimiter, skipinitialspace=True)
+    reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=delimiter, skipinitialspace=True)
     line = 1
     try:
         for row in reader:
@@ -222,7 +258,9 @@ def _rows(text: str, name: str) -> Iterator[tuple[int, Fields]]:
                 yield line, row
             line = reader.line_num + 1
     except csv.Error as error:
-        raise TableError(f"{name}: line {line} cannot be read ({error}): mend it") from None
+        raise TableError(
+            f"{name}: line {line} cannot be read ({error}): mend it; is a quotation mark left open?"
+        ) from None
 
 
 def _opened(
@@ -249,12 +287,12 @@ def _places(
                 f"{name} has no columns {', '.join(STSB_NAMES)}; its first line is {_shown(titles)}: "
                 "say which columns hold the sentences and the score, columns=(first, second, score)"
             )
-    if len(columns) != 3 or len(set(columns)) != 3:
-        raise ValueError(f"columns are three different ones, (first, second, score); got {columns!r}")
     places = tuple(_place(column, titles, folded, name) for column in columns)
+    if len(places) != 3 or len(set(places)) != 3:
+        raise ValueError(f"columns are three different ones, (first, second, score); got {columns!r}")
     by_place = all(isinstance(column, int) for column in columns)
     named = not (by_place and _number(titles[places[2]]) is not None)
-    return cast("tuple[int, int, int]", places), named
+    return places, named
 
 
 def _place(column: Column, titles: Fields, folded: Fields, name: str) -> int:
@@ -276,7 +314,8 @@ def _checked(
     pairs, bad = [], []
     for line, row in rows:
         if wanted and len(row) != wanted:
-            bad.append(f"line {line}: {len(row)} fields where the first line has {wanted}")
+            quoted = "; is a quotation mark left open?" if any("\n" in field for field in row) else ""
+            bad.append(f"line {line}: {len(row)} fields where the first line has {wanted}{quoted}")
             continue
         if len(row) <= max(places):
             bad.append(f"line {line}: {len(row)} fields, but column {max(places)} (from 0) is wanted")
@@ -298,22 +337,23 @@ def _checked(
 
 def _number(text: str) -> float | None:
     try:
-        return float(text)
+        return None if "_" in text else float(text)  # Python takes 1_000 for a number, other programs do not
     except ValueError:
         return None
 
 
 def _shown(value: object) -> str:
-    text = ascii(value) if "\udc80" <= max(str(value), default="") <= "\udcff" else repr(value)
+    text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def _pair_vectors(stored: dict[str, NDArray[np.generic]], part: str, name: str) -> PairVectors:
     a, b, y = (stored[f"{part}_{what}"] for what in "aby")
-    if a.ndim != 2 or a.shape != b.shape or y.shape != a.shape[:1]:
+    numeric = all(array.dtype.kind in "fiu" for array in (a, b, y))
+    if not numeric or a.ndim != 2 or a.shape != b.shape or y.shape != a.shape[:1]:
+        held = ", ".join(f"{array.dtype} {array.shape}" for array in (a, b, y))
         raise TableError(
-            f"{name}: {part}_a and {part}_b must be (N, D) and {part}_y (N,), "
-            f"but they are {a.shape}, {b.shape} and {y.shape}"
+            f"{name}: {part}_a and {part}_b must be numbers (N, D) and {part}_y (N,), but they are {held}"
         )
     x = np.stack([a, b], axis=1).astype(np.float32)
     scores = y.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Sentences as word ids: a tokenizer in the manner of the Penn Treebank, and a vocabulary.
+"""Sentences as word ids: a tokenizer in the manner of the Penn Treebank, a vocabulary, batches by length.
 
 GloVe was trained on text split this way, so its vectors fit these tokens.
 """
@@ -112,12 +112,7 @@ class Vocabulary:
         those out.
         """
         known = vector_words(vectors, max_vector_words) if vectors is not None else []
-        counts = Counter(token for sentence in sentences for token in tokenize(sentence))
-        with_vector = set(known)
-        seen: Counter[str] = Counter()
-        for token, count in counts.items():
-            for piece in _pieces(token, with_vector) if with_vector else [token]:
-                seen[piece] += count
+        seen = _counted(sentences, frozenset(known))
         words = sorted(seen, key=lambda word: (-seen[word], word))
         return cls((*words, *(word for word in known if word not in seen)) if unseen else tuple(words))
 
@@ -161,7 +156,7 @@ class Vocabulary:
 
     def to_json(self) -> str:
         """The vocabulary as text, for a saved model to carry."""
-        return json.dumps({"words": self.words}, ensure_ascii=False)
+        return json.dumps({"words": self.words})
 
     @classmethod
     def from_json(cls, text: str) -> Vocabulary:
@@ -181,6 +176,67 @@ def lengths(tokens: NDArray[np.int32]) -> NDArray[np.int64]:
     return np.asarray((tokens != PADDING).sum(axis=-1), np.int64)
 
 
+@dataclass(frozen=True)
+class Coverage:
+    """How much of some sentences has a word vector; `missing` are the words that do not, frequent first."""
+
+    tokens: float
+    types: float
+    missing: tuple[str, ...]
+
+
+def coverage(sentences: Iterable[str], vectors: str | Path) -> Coverage:
+    """Return the shares of words, and of different words, that a file of word vectors covers.
+
+    Words count in the simpler forms that a `Vocabulary` built with these vectors gives them.
+    """
+    known = frozenset(vector_words(vectors))
+    counts = _counted(sentences, known)
+    if not counts:
+        raise ValueError("the sentences hold no words: coverage needs at least one")
+    missing = sorted((word for word in counts if word not in known), key=lambda word: (-counts[word], word))
+    tokens = 1 - sum(counts[word] for word in missing) / counts.total()
+    return Coverage(tokens, 1 - len(missing) / len(counts), tuple(missing))
+
+
+def length_buckets(
+    lengths: NDArray[np.integer], size: int, seed: int | Sequence[int], *, pool: int = 50
+) -> list[NDArray[np.int64]]:
+    """Return the row numbers of an epoch's batches: rows of like length together, every row once.
+
+    lengths: (N,), or (N, 2) for pairs, which are padded to their longer sentence. The batches hold `size`
+    rows or, evenly, a few less; no two differ by more than one. Rows are shuffled, sorted by length
+    within each `pool` batches and cut up, and the batches are shuffled again: another seed, such as
+    ``(seed, epoch)``, puts other rows together.
+
+    >>> lengths = np.array([3, 9, 4, 8, 9, 3])
+    >>> [lengths[rows].tolist() for rows in length_buckets(lengths, size=2, seed=0)]
+    [[3, 3], [4, 8], [9, 9]]
+    """
+    if size < 1 or pool < 1:
+        raise ValueError(f"size and pool must be at least 1, got {size} and {pool}")
+    longest = np.asarray(lengths).reshape(len(lengths), -1).max(axis=1, initial=0)
+    count = -(-len(longest) // size)
+    if count == 0:
+        return []
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(longest))
+    ends = np.arange(count + 1) * len(longest) // count
+    for start in range(0, count, pool):
+        drawn = slice(ends[start], ends[min(start + pool, count)])
+        order[drawn] = order[drawn][np.argsort(longest[order[drawn]], kind="stable")]
+    return [order[ends[i] : ends[i + 1]] for i in rng.permutation(count)]
+
+
+def _counted(sentences: Iterable[str], known: Container[str]) -> Counter[str]:
+    """How often each word occurs, a word that is not known counting in its simpler, known forms."""
+    pieces: Counter[str] = Counter()
+    for token, count in Counter(token for text in sentences for token in tokenize(text)).items():
+        for piece in _pieces(token, known):
+            pieces[piece] += count
+    return pieces
+
+
 def _pieces(token: str, known: Container[str]) -> Sequence[str]:
     """The token, or simpler forms of it that are known, or else the token."""
     if token in known:
@@ -194,7 +250,7 @@ def _pieces(token: str, known: Container[str]) -> Sequence[str]:
     if not parts:  # dashes, dots
         return [token[0]] if token[0] in known else [token]
     simpler = [
-        next((number for number in _rounded(part) if number in known), part) if part[0].isdigit() else part
+        next((form for form in _rounded(part) if form in known), part) if _NUMBER.fullmatch(part) else part
         for part in parts
     ]
     return simpler if any(part in known for part in simpler) else [token]
