@@ -18,7 +18,7 @@ from tailwise.distributions import Distribution
 from tailwise.labels import LabelBins
 from tailwise.losses import OBJECTIVES
 from tailwise.method import Method
-from tailwise.methods.registry import register
+from tailwise.methods.registry import Range, register
 
 
 class BalancedMSE(nn.Module):
@@ -46,6 +46,8 @@ class BalancedMSE(nn.Module):
 
 class BatchMSE(nn.Module):
     """Z from the labels of the batch: cross-entropy of each row among the batch's labels."""
+
+    across_rows = True
 
     def __init__(self, bins: LabelBins, *, noise: float = 1.0) -> None:
         super().__init__()
@@ -97,5 +99,5 @@ for _name, _title, _parts, _source in (
         title=_title,
         parts=_parts,
         about=_ABOUT.format(_source),
-        search={"objective_options.noise": (1.0, 0.3, 0.1)},
+        search={"objective_options.noise": Range(1.0, 0.03, 3.0)},
     )

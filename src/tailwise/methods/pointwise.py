@@ -9,7 +9,7 @@ from tailwise.distributions import Distribution
 from tailwise.labels import LabelBins
 from tailwise.losses import OBJECTIVES
 from tailwise.method import Method, WeightConfig
-from tailwise.methods.registry import register
+from tailwise.methods.registry import Range, register
 
 
 class FocalR(nn.Module):
@@ -46,7 +46,7 @@ register(
         "Absolute error times sigmoid(|b e|)^g (Yang et al., Delving into Deep Imbalanced "
         "Regression, ICML 2021, after the focal loss of Lin et al., ICCV 2017)."
     ),
-    search={"objective_options.b": (0.2, 1.0, 5.0), "objective_options.g": (1.0, 2.0)},
+    search={"objective_options.b": Range(0.2, 0.02, 20.0), "objective_options.g": Range(1.0, 0.3, 3.0)},
 )
 register(
     "beta-nll",
@@ -57,7 +57,7 @@ register(
         "Gaussian NLL weighted by variance^b, b = 0.5 (Seitzer et al., On the Pitfalls of "
         "Heteroscedastic Uncertainty Estimation with Probabilistic Neural Networks, ICLR 2022)."
     ),
-    search={"objective_options.b": (0.5, 1.0, 0.25)},
+    search={"objective_options.b": Range(0.5, 0.0, 1.0, log=False)},
 )
 register(
     "dense",
@@ -67,5 +67,5 @@ register(
         "Squared error weighted by max(1 - a p'(y), eps), p' the label density mapped to 0..1 "
         "(Steininger et al., Density-based weighting for imbalanced regression, 2021)."
     ),
-    search={"weights.power": (1.0, 2.0, 0.5)},
+    search={"weights.power": Range(1.0, 0.0, 2.0, log=False)},
 )

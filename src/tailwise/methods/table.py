@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailwise.method import DEFAULT, PAPER, REFERENCE, Method, WeightConfig
-from tailwise.methods.registry import get_method, register
+from tailwise.methods.registry import Range, Space, get_method, register
 from tailwise.smoothing import SmoothingConfig
 
 _DER = Method(head="evidential", objective="nll", regularizer=0.01, regularizer_form="reference")
@@ -12,9 +12,27 @@ _FDS = {"smoothing": SmoothingConfig()}
 _DIR = "Yang et al., Delving into Deep Imbalanced Regression, ICML 2021"
 _AMINI = "Amini et al., Deep Evidential Regression, NeurIPS 2020"
 _VIR = "Wang and Wang, Variational Imbalanced Regression, NeurIPS 2023"
-_UP = {"weights.power": (0.5, 0.75, 1.0)}
-_DOWN = {"weights.power": (1.0, 0.75, 0.5)}
-_EVIDENCE = {"regularizer": (0.01, 0.1, 0.001)}
+_SQUARE_ROOT: Space = {"weights.power": Range(0.5, 0.0, 1.0, log=False)}
+_INVERSE: Space = {"weights.power": Range(1.0, 0.0, 1.0, log=False)}
+_CLIPS: Space = {"weights.clip": (None, (1.0, 1e9), (20.0, 1000.0))}
+_DENSITY: Space = {"weights.bandwidth": Range(2.0, 0.5, 4.0), "weights.radius": (2, 5), **_CLIPS}
+_SMOOTHER: Space = {
+    "smoothing.bandwidth": Range(2.0, 0.5, 4.0),
+    "smoothing.radius": (2, 5),
+    "smoothing.momentum": (0.9, 0.5, 0.99),
+    "smoothing.clip": ((0.1, 10.0), (0.5, 2.0)),
+}
+_EVIDENCE: Space = {"regularizer": Range(0.01, 1e-4, 1.0)}
+_BELIEF: Space = {"head_options.sharpness": (1.0, 0.1)}
+_LATENT: Space = {"kl": Range(1e-3, 1e-5, 1.0)}
+_PREDICTOR: Space = {"regularizer": Range(0.1, 1e-3, 10.0)}
+_PRIOR: Space = {
+    "head_options.prior": (
+        (0.0, 0.1, 1.5, 0.01), (0.0, 1.0, 1.5, 1.0), (0.0, 0.1, 1.5, 0.1), (0.0, 1.0, 2.5, 0.1),
+    ),
+    **_BELIEF,
+}  # fmt: skip
+_REWEIGHT: Space = {"reweight": ("pseudo-count", "likelihood", "both")}
 
 register(
     "vanilla",
@@ -27,14 +45,16 @@ register(
     title="INV",
     parts=Method(reweight="likelihood", weights=WeightConfig(kernel=None, power=1.0)),
     about=f"Squared error weighted by the inverse count of the label's bin, clipped ({_DIR}).",
-    search=_DOWN,
+    search=_INVERSE,
+    explore=_CLIPS,
 )
 register(
     "sqinv",
     title="SQINV",
     parts=Method(reweight="likelihood", weights=WeightConfig(kernel=None)),
     about=f"Squared error weighted by count^(-1/2) of the label's bin ({_DIR}).",
-    search=_UP,
+    search=_SQUARE_ROOT,
+    explore=_CLIPS,
 )
 register(
     "lds",
@@ -44,7 +64,8 @@ register(
         "Label distribution smoothing: SQINV weights from a label density smoothed over "
         f"neighbouring bins, VIR:weight ({_DIR})."
     ),
-    search=_UP,
+    search=_SQUARE_ROOT,
+    explore=_DENSITY,
 )
 register(
     "fds",
@@ -54,14 +75,16 @@ register(
         "Feature distribution smoothing: features are whitened by their bin's mean and variance "
         f"and recoloured by smoothed ones, VIR:F with zero variance ({_DIR})."
     ),
-    search={"smoothing.bandwidth": (2.0, 1.0, 4.0)},
+    search={"smoothing.bandwidth": _SMOOTHER["smoothing.bandwidth"]},
+    explore=_SMOOTHER,
 )
 register(
     "lds-fds",
     title="LDS + FDS",
     parts=_LDS.with_options(**_FDS),
     about=f"LDS and FDS at once ({_DIR}).",
-    search=_UP,
+    search=_SQUARE_ROOT,
+    explore={**_DENSITY, **_SMOOTHER},
 )
 register(
     "gaussian",
@@ -83,6 +106,7 @@ register(
         f"likelihood (VIR:nll) plus lambda (2 nu + alpha)|y - gamma| ({_AMINI})."
     ),
     search=_EVIDENCE,
+    explore={**_BELIEF, "regularizer_form": ("reference", "paper")},
 )
 register(
     "lds-fds-der",
@@ -90,7 +114,8 @@ register(
     parts=_DER.with_options(reweight="likelihood", **_FDS),
     uncertainty="aleatoric and epistemic",
     about=f"DER with LDS weights on its loss and FDS on its features ({_DIR}; {_AMINI}).",
-    search={**_UP, **_EVIDENCE},
+    search={**_SQUARE_ROOT, **_EVIDENCE},
+    explore={**_SMOOTHER, **_BELIEF},
 )
 register(
     "vae",
@@ -101,7 +126,7 @@ register(
         "decoder is given, of the backbone's features otherwise (Kingma and Welling, "
         "Auto-Encoding Variational Bayes, ICLR 2014)."
     ),
-    search={"kl": (1e-3, 1e-2, 1e-4), "recon": (0.1, 1.0, 0.01)},
+    search={**_LATENT, "recon": Range(0.1, 1e-3, 1.0)},
 )
 register(
     "ensemble",
@@ -122,7 +147,7 @@ register(
         "Vanilla, predicted 16 times with Gaussian noise on its features; the spread of the predictions is "
         "epistemic (Mi et al., Training-Free Uncertainty Estimation for Dense Regression, AAAI 2022)."
     ),
-    search={"perturbation_scale": (0.1, 0.3, 0.03)},
+    search={"perturbation_scale": Range(0.1, 0.01, 0.5)},
 )
 register(
     "infer-dropout",
@@ -133,7 +158,7 @@ register(
         "Vanilla, predicted 16 times with dropout on its features (Mi et al., Training-Free Uncertainty "
         "Estimation for Dense Regression, AAAI 2022; Gal and Ghahramani, ICML 2016)."
     ),
-    search={"perturbation_scale": (0.1, 0.3, 0.03)},
+    search={"perturbation_scale": Range(0.1, 0.01, 0.5)},
 )
 register(
     "rrt",
@@ -143,7 +168,8 @@ register(
         "Regressor re-training: the network is trained as it is, then its encoder is frozen and a new head "
         f"trained with inverse weights ({_DIR}, after Kang et al., ICLR 2020)."
     ),
-    search=_DOWN,
+    search=_INVERSE,
+    explore={"retrain_from": (0.5, 0.3, 0.7)},
 )
 for _name, _title in (("smoter", "SmoteR"), ("smogn", "SMOGN")):
     _paper = {
@@ -166,7 +192,8 @@ register(
         head="point", head_options={}, objective="squared", regularizer=0.0, reweight="none"
     ),
     about=f"Gaussian latents with probabilistic smoothing (VIR:A, VIR:S, VIR:F) and squared error ({_VIR}).",
-    search={"kl": (1e-3, 1e-2, 1e-4)},
+    search=_LATENT,
+    explore=_SMOOTHER,
 )
 register(
     "vir-predictor",
@@ -174,14 +201,16 @@ register(
     parts=DEFAULT.with_options(latent="point", smoothing=None, kl=0.0),
     uncertainty="aleatoric and epistemic",
     about=f"Weighted pseudo-counts (VIR:posterior) on plain features ({_VIR}).",
-    search={**_DOWN, "regularizer": (0.1, 0.3, 0.03)},
+    search={**_INVERSE, **_PREDICTOR},
+    explore={**_REWEIGHT, **_PRIOR},
 )
 register(
     "lds-vir-encoder",
     title="LDS + VIR encoder",
     parts=get_method("vir-encoder").parts.with_options(reweight="likelihood", weights=WeightConfig()),
     about=f"The encoder of VIR with LDS weights on squared error ({_VIR}).",
-    search=_UP,
+    search=_SQUARE_ROOT,
+    explore={**_LATENT, **_SMOOTHER},
 )
 register(
     "lds-vir-predictor",
@@ -189,18 +218,33 @@ register(
     parts=get_method("vir-predictor").parts.with_options(reweight="both", weights=WeightConfig()),
     uncertainty="aleatoric and epistemic",
     about=f"The predictor of VIR with LDS weights on its likelihood as well ({_VIR}).",
-    search={**_UP, "regularizer": (0.1, 0.3, 0.03)},
+    search={**_SQUARE_ROOT, **_PREDICTOR},
+    explore=_PRIOR,
 )
-for _name, _title, _parts, _text, _powers, _lambdas in (
-    ("vir", "VIR", DEFAULT, "with the defaults that measure best here", _DOWN, (0.1, 0.3, 0.03)),
-    ("vir-paper", "VIR (paper)", PAPER, "as the paper's text has it", _UP, (0.1, 1.0, 0.01)),
+for _name, _title, _parts, _text, _search, _explore in (
+    (
+        "vir",
+        "VIR",
+        DEFAULT,
+        "with the defaults that measure best here",
+        {**_INVERSE, **_PREDICTOR},
+        {**_REWEIGHT, **_PRIOR, **_LATENT, **_SMOOTHER, "inference": ("self", "plain", "marginal")},
+    ),
+    (
+        "vir-paper",
+        "VIR (paper)",
+        PAPER,
+        "as the paper's text has it",
+        {**_SQUARE_ROOT, **_PREDICTOR},
+        {},
+    ),
     (
         "vir-reference",
         "VIR (reference)",
         REFERENCE,
         "as the authors' preview code has it",
-        _UP,
-        (0.01, 0.1, 0.001),
+        {**_SQUARE_ROOT, "regularizer": Range(0.01, 1e-3, 10.0)},
+        {},
     ),
 ):
     register(
@@ -213,5 +257,6 @@ for _name, _title, _parts, _text, _powers, _lambdas in (
             "bins (VIR:A, VIR:S, VIR:F) and a normal-inverse-gamma head whose pseudo-counts are "
             f"weighted by label rarity (VIR:posterior), {_text} ({_VIR})."
         ),
-        search={**_powers, "regularizer": _lambdas},
+        search=_search,
+        explore=_explore,
     )
