@@ -16,11 +16,12 @@ from torch import nn
 from tailwise.backbones import (
     BACKBONES,
     MLP,
-    MeanTabM,
+    Backbone,
     PeriodicEmbedding,
     PiecewiseLinearEncoding,
     ResidualMLP,
     TableDecoder,
+    TabM,
     make_backbone,
     quantile_edges,
 )
@@ -28,13 +29,7 @@ from tailwise.labels import LabelBins
 from tailwise.methods import build_model
 from tailwise.model import redraw
 
-CASES: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in BACKBONES),
-    ("tabm-mean", {"sampled": True}),
-]
-each_backbone = pytest.mark.parametrize(
-    ("name", "options"), CASES, ids=[f"{name} {' '.join(options)}".strip() for name, options in CASES]
-)
+each_backbone = pytest.mark.parametrize("name", BACKBONES)
 
 
 def table(rows: int = 40, columns: int = 5) -> torch.Tensor:
@@ -46,18 +41,23 @@ def table(rows: int = 40, columns: int = 5) -> torch.Tensor:
     return x
 
 
+def shape_of(net: Backbone) -> tuple[int, ...]:
+    """Shape of one row's features."""
+    return (net.feature_dim,) if net.members is None else (net.members, net.feature_dim)
+
+
 # -- what every backbone promises ------------------------------------------------------------------
 
 
 @each_backbone
 @pytest.mark.parametrize("columns", [1, 5])
-def test_shape_and_gradients(name: str, options: dict[str, Any], columns: int) -> None:
+def test_shape_and_gradients(name: str, columns: int) -> None:
     torch.manual_seed(0)
     x = table(columns=columns)
-    net = make_backbone(name, columns, rows=x, **options)
+    net = make_backbone(name, columns, rows=x)
     x.requires_grad_()
     features = net(x)
-    assert features.shape == (40, net.feature_dim) and features.dtype == torch.float32
+    assert features.shape == (40, *shape_of(net)) and features.dtype == torch.float32
     (features**2).sum().backward()
     assert x.grad is not None and torch.isfinite(x.grad).all() and (x.grad != 0).any()
     for label, parameter in net.named_parameters():
@@ -66,22 +66,22 @@ def test_shape_and_gradients(name: str, options: dict[str, Any], columns: int) -
 
 
 @each_backbone
-def test_a_row_does_not_depend_on_the_others(name: str, options: dict[str, Any]) -> None:
+def test_a_row_does_not_depend_on_the_others(name: str) -> None:
     torch.manual_seed(0)
     x = table()
-    net = make_backbone(name, 5, rows=x, **options).eval()
+    net = make_backbone(name, 5, rows=x).eval()
     together = net(x)
     assert torch.equal(together, net(x))
     torch.testing.assert_close(torch.cat([net(row) for row in x.split(1)]), together, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(net(x.flip(0)).flip(0), together, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(net(x.reshape(8, 5, 5)).reshape(40, -1), together, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(net(x.reshape(8, 5, 5)).flatten(0, 1), together, rtol=1e-5, atol=1e-6)
 
 
 @each_backbone
 @pytest.mark.parametrize("value", [1e6, -1e6, 0.0])
-def test_extreme_inputs_stay_finite(name: str, options: dict[str, Any], value: float) -> None:
+def test_extreme_inputs_stay_finite(name: str, value: float) -> None:
     torch.manual_seed(0)
-    net = make_backbone(name, 5, rows=table(), **options)
+    net = make_backbone(name, 5, rows=table())
     x = torch.full((3, 5), value, requires_grad=True)
     features = net(x)
     assert torch.isfinite(features).all()
@@ -90,12 +90,13 @@ def test_extreme_inputs_stay_finite(name: str, options: dict[str, Any], value: f
 
 
 @each_backbone
-def test_state_makes_the_same_network(name: str, options: dict[str, Any]) -> None:
+def test_state_makes_the_same_network(name: str) -> None:
     torch.manual_seed(0)
     x = table()
-    first = make_backbone(name, 5, rows=x, **options).eval()
+    first = make_backbone(name, 5, rows=x).eval()
+    options: dict[str, Any] = {}
     if name.endswith("-ple"):  # what an artifact keeps of the training rows
-        options = {**options, "edges": first.get_submodule("embedding").edges}
+        options = {"edges": first.get_submodule("embedding").edges}
     second = make_backbone(name, 5, **options).eval()
     buffer = io.BytesIO()
     torch.save(first.state_dict(), buffer)
@@ -105,10 +106,10 @@ def test_state_makes_the_same_network(name: str, options: dict[str, Any]) -> Non
 
 
 @each_backbone
-def test_works_under_a_method_and_in_double(name: str, options: dict[str, Any]) -> None:
+def test_works_under_a_method_and_in_double(name: str) -> None:
     torch.manual_seed(0)
     x, y = table(), torch.arange(40.0) % 7
-    net = make_backbone(name, 5, rows=x, **options)
+    net = make_backbone(name, 5, rows=x)
     model = build_model("vir", net, net.feature_dim, LabelBins.from_labels(y))
     loss, _ = model.loss(x, y)
     loss.backward()
@@ -117,28 +118,28 @@ def test_works_under_a_method_and_in_double(name: str, options: dict[str, Any]) 
 
 
 @each_backbone
-def test_learns_a_step_that_rows_share(name: str, options: dict[str, Any]) -> None:
+def test_learns_a_step_that_rows_share(name: str) -> None:
     """A few hundred steps fit y = x0 * [x4 = 1] far better than the mean does."""
     torch.manual_seed(0)
     x = table(400)
     y = x[:, 0] * x[:, -1]
-    net = make_backbone(name, 5, rows=x, dropout=0.0, **options)
-    head = nn.Linear(net.feature_dim, 1)
+    net = make_backbone(name, 5, rows=x, dropout=0.0)
+    head = nn.Linear(math.prod(shape_of(net)), 1)
     optimizer = torch.optim.AdamW([*net.parameters(), *head.parameters()], 3e-3)
     for _ in range(100):
-        loss = ((head(net(x)).squeeze(-1) - y) ** 2).mean()
+        loss = ((head(net(x).flatten(1)).squeeze(-1) - y) ** 2).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    error = (head(net.eval()(x)).squeeze(-1) - y).var()
+    error = (head(net.eval()(x).flatten(1)).squeeze(-1) - y).var()
     assert error < 0.1 * y.var()
 
 
 @each_backbone
-def test_redrawing_changes_every_weight_and_no_edge(name: str, options: dict[str, Any]) -> None:
+def test_redrawing_changes_every_weight_and_no_edge(name: str) -> None:
     """Members of an ensemble start from copies that are drawn anew."""
     torch.manual_seed(0)
-    net = make_backbone(name, 5, rows=table(), **options)
+    net = make_backbone(name, 5, rows=table())
     before = copy.deepcopy(net)
     redraw(net)
     kept = dict(net.named_buffers())
@@ -187,31 +188,52 @@ def test_residual_by_hand() -> None:
     np.testing.assert_allclose(net(x).detach(), np.maximum(norm("last.0", h), 0), rtol=1e-10)
 
 
-def test_mean_tabm_is_the_mean_of_networks() -> None:
-    """Each member is a plain network whose weights are W_ij s_i r_j; features are averaged."""
+def test_tabm_by_hand() -> None:
+    """Each member is a plain network whose weights are W_ij s_i r_j."""
     torch.manual_seed(0)
-    net = MeanTabM(4, hidden=(6, 3), members=5, dropout=0.5).double().eval()
-    for parameter in (*net.scale_in, *net.scale_out):
+    net = TabM(4, hidden=(6, 3), members=5, dropout=0.5).double().eval()
+    for parameter in (*net.scale_in, *net.scale_out, *net.bias):
         nn.init.normal_(parameter)
     x = torch.randn(7, 4, dtype=torch.float64)
-    total = np.zeros((7, 3))
+    found = net(x).detach().numpy()
     for k in range(5):
         h = x.numpy()
         for layer in range(2):
             r, s, b = (p[layer][k].detach().numpy() for p in (net.scale_in, net.scale_out, net.bias))
             weight = net.shared[layer].weight.detach().numpy() * s[:, None] * r[None, :]
             h = np.maximum(h @ weight.T + b, 0)
-        total += h
-    np.testing.assert_allclose(net(x).detach(), total / 5, rtol=1e-10)
+        np.testing.assert_allclose(found[:, k], h, rtol=1e-10)
 
 
-def test_sampled_tabm_trains_one_member_per_row() -> None:
+def test_tabm_drops_for_each_member_in_training_only() -> None:
     torch.manual_seed(0)
-    net = MeanTabM(4, hidden=(6, 3), members=3, dropout=0.0, sampled=True)
-    x = torch.randn(1, 4).expand(600, 4)
-    seen = net(x).detach().unique(dim=0)
-    assert len(seen) == 3
-    torch.testing.assert_close(net.eval()(x[:1]), seen.mean(0, keepdim=True))
+    net = TabM(4, hidden=(64,), members=3, dropout=0.5)
+    nn.init.ones_(net.scale_in[0])  # members are now alike but for what is dropped
+    x = torch.randn(5, 4)
+    assert not torch.equal(net(x)[:, 0], net(x)[:, 1])
+    net.eval()
+    assert torch.equal(net(x)[:, 0], net(x)[:, 1])
+
+
+def test_one_member_of_tabm_is_an_mlp() -> None:
+    torch.manual_seed(0)
+    net, mlp, x = TabM(4, (6, 3), members=1, dropout=0.0), MLP(4, (6, 3), dropout=0.0), torch.randn(7, 4)
+    layers = [layer for layer in mlp.layers if isinstance(layer, nn.Linear)]
+    with torch.no_grad():
+        for layer, shared, r, b in zip(layers, net.shared, net.scale_in, net.bias, strict=True):
+            layer.weight.copy_(shared.weight * r)
+            layer.bias.copy_(b[0])
+    torch.testing.assert_close(net(x), mlp(x).unsqueeze(1))
+
+
+def test_an_embedding_and_its_column_start_alike() -> None:
+    """In front of TabM, all inputs made of one column of a table start with the same factor."""
+    net = make_backbone("tabm-ple", 2, edges=[[0, 1, 2], [0, 1]], members=4)
+    first = net.get_submodule("network").scale_in[0]
+    assert first.shape == (4, 2 + 3)
+    for k in range(4):
+        one, two, *encoded = first[k].tolist()
+        assert encoded == [one, one, two] and one != two
 
 
 def test_periodic_by_hand() -> None:

@@ -61,7 +61,8 @@ OBJECTIVES: dict[str, Callable[..., nn.Module]] = {
     "absolute": partial(RowLoss, absolute_error),
 }
 """Objectives by name: what is called with the label bins, and options, gives a module whose
-`forward(prediction, y)` returns one loss per row. Labels are standardised by the bins."""
+`forward(prediction, y)` returns one loss per row. Labels are standardised by the bins. One in which
+rows of a batch meet has an attribute `across_rows` that is true."""
 
 PENALTIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
 """Penalties by name: functions of a batch's latents (N, D) and standardised labels (N,)."""

@@ -78,8 +78,8 @@ class Trainable(nn.Module):
         for module in self.children():
             for layer in module.modules():
                 measure = getattr(layer, "row_lengths", None)
-                if measure is not None:
-                    return cast("Tensor | None", measure(x)).cpu()
+                if measure is not None and not isinstance(layer, Trainable):
+                    return cast("Tensor", measure(x)).cpu()
         return None
 
     @property
@@ -135,6 +135,9 @@ class TailModel(Trainable):
     the bins counted, whichever comes first, so no training loop has to know about it.
     """
 
+    members = 1
+    """Latent rows that stand for one label; more than one in `tailwise.compound.SharedEnsemble`."""
+
     def __init__(
         self,
         backbone: nn.Module,
@@ -172,7 +175,9 @@ class TailModel(Trainable):
     def features(self, x: Any) -> Tensor:
         """Return what the backbone makes of an input. (..., F)"""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self._retraining):
-            return apply_backbone(self.backbone, x)
+            features = apply_backbone(self.backbone, x)
+        # Where targets share a backbone, what comes in here is its features.
+        return features.detach() if self._retraining else features
 
     def _rows(self, x: Any) -> tuple[Tensor, Tensor | None, Tensor]:
         """Latent rows (N, D) of an input, and the features (..., F) that they came from."""
@@ -228,9 +233,12 @@ class TailModel(Trainable):
                 rows = features.detach().reshape(len(z), -1).to(z.dtype)
                 parts["recon"] = method.recon * gaussian_reconstruction(rows, self.feature_decoder(z))
             if method.penalty is not None and self.training:
-                penalty = PENALTIES[method.penalty](z_mean, target)
+                penalty = self._penalty(z_mean, target)
                 parts[method.penalty] = method.penalty_weight * penalty.expand_as(target)
         return parts
+
+    def _penalty(self, z_mean: Tensor, target: Tensor) -> Tensor:
+        return PENALTIES[cast("str", self.method.penalty)](z_mean, target)
 
     def _reconstruction(self, z: Tensor, x: Any) -> Tensor:
         likelihood = getattr(self.decoder, "nll", None)
@@ -244,7 +252,7 @@ class TailModel(Trainable):
             self.end_epoch()
         self.smoother.accumulate(z_mean, z_var, index)
         ranks = torch.distributed.get_world_size() if _distributed() else 1
-        self._rows_seen += index.shape[0] * ranks
+        self._rows_seen += index.shape[0] // self.members * ranks
 
     @torch.no_grad()
     def collect_statistics(self, batches: Iterable[tuple[Any, Tensor]]) -> None:

@@ -24,9 +24,13 @@ Edges = Sequence[Sequence[float]]
 
 
 class Backbone(nn.Module):
-    """A network that says how wide the features are that it yields: (N, ...) -> (N, feature_dim)."""
+    """A network that says how wide the features are that it yields: (N, ...) -> (N, feature_dim).
+
+    One with `members` yields features of each of them, (N, members, feature_dim).
+    """
 
     feature_dim: int
+    members: int | None = None
 
 
 class MLP(Backbone):
@@ -89,19 +93,22 @@ class ResidualMLP(Backbone):
         return features
 
 
-class MeanTabM(Backbone):
-    """An ensemble of networks that share their weights, as one: the mean of its members' features.
+class TabM(Backbone):
+    """Many networks that share most of their weights: each row has features of every member.
 
-    Member k scales the inputs, outputs and biases of shared layers by vectors of its own,
-    l_k(h) = s_k * W(r_k * h) + b_k: the layers of TabM (Gorishniy et al., ICLR 2025), which are those
-    of BatchEnsemble (Wen et al., ICLR 2020). TabM gives each member its own head and loss. Here one
-    head reads the mean of the features; for a linear head that is the mean of the members'
-    predictions. With `sampled`, each training row passes through one member drawn at random, so
-    that members learn on their own as in TabM, at the price of a single network.
+    Member k scales the inputs and outputs of shared layers by vectors of its own and has its own
+    biases, l_k(h) = s_k * W(r_k * h) + b_k (BatchEnsemble, Wen et al., ICLR 2020). Methods give
+    each member its own head and loss, and only predictions are averaged or mixed: TabM
+    (Gorishniy et al., TabM: Advancing Tabular Deep Learning with Parameter-Efficient Ensembling,
+    ICLR 2025). At first members differ by the first layer's r alone: random signs, or, with
+    `columns` (of each input, the column of the table that it comes from), a normal number for
+    each column.
 
-    >>> MeanTabM(8, hidden=(32, 16), members=4)(torch.zeros(5, 8)).shape
-    torch.Size([5, 16])
+    >>> TabM(8, hidden=(32, 16), members=4)(torch.zeros(5, 8)).shape
+    torch.Size([5, 4, 16])
     """
+
+    members: int
 
     def __init__(
         self,
@@ -109,10 +116,12 @@ class MeanTabM(Backbone):
         hidden: Sequence[int] = (128, 64),
         members: int = 8,
         dropout: float = 0.1,
-        sampled: bool = False,
+        columns: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        self.members, self.dropout, self.sampled = members, dropout, sampled
+        if members < 1 or not hidden:
+            raise ValueError(f"members and layers must be at least 1, got {members!r} and {list(hidden)}")
+        self.members, self.dropout, self.columns = members, dropout, columns
         self.shared = nn.ModuleList()
         self.scale_in, self.scale_out, self.bias = (nn.ParameterList() for _ in range(3))
         for width in hidden:
@@ -127,25 +136,28 @@ class MeanTabM(Backbone):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw what each member has of its own anew."""
-        for depth, (r, s, b) in enumerate(zip(self.scale_in, self.scale_out, self.bias, strict=True)):
-            # Random signs tell the members apart; further layers start alike but for the biases.
-            r.copy_(torch.randint_like(r, 0, 2) * 2 - 1 if depth == 0 else torch.ones_like(r))
+        for r, s, b in zip(self.scale_in, self.scale_out, self.bias, strict=True):
+            r.fill_(1.0)
             s.fill_(1.0)
-            b.uniform_(-1 / math.sqrt(r.shape[-1]), 1 / math.sqrt(r.shape[-1]))
+            bound = 1 / math.sqrt(r.shape[-1])
+            b.copy_(torch.empty_like(b[0]).uniform_(-bound, bound))
+        first = self.scale_in[0]
+        if self.columns is None:
+            first.copy_(torch.randint_like(first, 0, 2) * 2 - 1)
+        else:
+            drawn = torch.randn(self.members, max(self.columns) + 1)
+            first.copy_(drawn[:, torch.as_tensor(self.columns)])
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (N, in_dim) -> features (N, feature_dim)"""
-        if self.training and self.sampled:
-            which = torch.randint(0, self.members, x.shape[:1], device=x.device)
-            return self._through(x, which)
-        features = self._through(x.unsqueeze(-2), slice(None))  # (N, members, feature_dim)
-        return features.mean(-2)
-
-    def _through(self, h: Tensor, which: Tensor | slice) -> Tensor:
+        """x: (N, in_dim) -> features (N, members, feature_dim)"""
+        rows = x.reshape(-1, x.shape[-1])
+        h = rows.expand(self.members, *rows.shape)
         for r, shared, s, b in zip(self.scale_in, self.shared, self.scale_out, self.bias, strict=True):
-            h = F.relu(shared(h * r[which]) * s[which] + b[which])
+            # On the weights, of which there are fewer than numbers in a batch of rows.
+            weight = shared.weight * r.unsqueeze(1) * s.unsqueeze(2)  # (members, out, in)
+            h = F.relu(torch.baddbmm(b.unsqueeze(1), h, weight.mT))
             h = F.dropout(h, self.dropout, self.training)
-        return h
+        return h.transpose(0, 1).reshape(*x.shape[:-1], self.members, self.feature_dim)
 
 
 class PeriodicEmbedding(nn.Module):
@@ -264,10 +276,10 @@ class Embedded(Backbone):
     def __init__(self, embedding: nn.Module, network: Backbone) -> None:
         super().__init__()
         self.embedding, self.network = embedding, network
-        self.feature_dim = network.feature_dim
+        self.feature_dim, self.members = network.feature_dim, network.members
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (N, in_dim) -> features (N, feature_dim)"""
+        """x: (N, in_dim) -> features (N, feature_dim), of a network with members (N, members, ...)"""
         features: Tensor = self.network(torch.cat([x, self.embedding(x)], -1))
         return features
 
@@ -316,6 +328,21 @@ def _piecewise_residual(
     return Embedded(embedding, ResidualMLP(in_dim + embedding.out_dim, width, blocks, expansion, dropout))
 
 
+def _piecewise_tabm(
+    in_dim: int,
+    *,
+    edges: Edges | None = None,
+    rows: Rows | None = None,
+    bins: int = 16,
+    hidden: Sequence[int] = (128, 64),
+    members: int = 8,
+    dropout: float = 0.1,
+) -> Backbone:
+    embedding = _encoding(in_dim, edges, rows, bins)
+    columns = [*range(in_dim), *embedding.column.tolist()]
+    return Embedded(embedding, TabM(len(columns), hidden, members, dropout, columns))
+
+
 def _encoding(in_dim: int, edges: Edges | None, rows: Rows | None, bins: int) -> PiecewiseLinearEncoding:
     if edges is None:
         if rows is None:
@@ -332,7 +359,8 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {
     "mlp-plr": _periodic,
     "mlp-ple": _piecewise,
     "residual-ple": _piecewise_residual,
-    "tabm-mean": MeanTabM,
+    "tabm": TabM,
+    "tabm-ple": _piecewise_tabm,
 }
 """Networks for tables by name; `docs/results/backbones.md` compares them."""
 
