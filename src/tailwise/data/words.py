@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ class Vocabulary:
     """Words and their ids: 0 is padding, 1 a word without an id, the words follow in order.
 
     A word without an id is tried in simpler forms before it counts as unknown: ``u.s.`` as ``us``,
-    ``tech-heavy`` as ``tech`` and ``heavy``, ``1,520.15`` as ``1,520``.
+    ``tech-heavy`` as ``tech`` and ``heavy``, ``café`` as ``cafe``, ``1,520.15`` as ``1,520`` or ``1500``.
 
     >>> vocabulary = Vocabulary.build(["A cat sat.", "The cat ran."])
     >>> vocabulary.words
@@ -152,7 +153,7 @@ class Vocabulary:
         tokens = np.full((len(rows), sizes.max(initial=1)), PADDING, np.int32)
         flat = np.fromiter((word for row in rows for word in row), np.int32, sizes.sum())
         tokens[np.arange(tokens.shape[1]) < sizes[:, None]] = flat
-        return np.ascontiguousarray(tokens.reshape(2, len(pairs), -1).transpose(1, 0, 2))
+        return np.ascontiguousarray(tokens.reshape(2, len(pairs), tokens.shape[1]).transpose(1, 0, 2))
 
     def to_json(self) -> str:
         """The vocabulary as text, for a saved model to carry."""
@@ -215,10 +216,10 @@ def length_buckets(
     """
     if size < 1 or pool < 1:
         raise ValueError(f"size and pool must be at least 1, got {size} and {pool}")
-    longest = np.asarray(lengths).reshape(len(lengths), -1).max(axis=1, initial=0)
-    count = -(-len(longest) // size)
-    if count == 0:
+    if len(lengths) == 0:
         return []
+    longest = np.asarray(lengths).reshape(len(lengths), -1).max(axis=1)
+    count = -(-len(longest) // size)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(longest))
     ends = np.arange(count + 1) * len(longest) // count
@@ -241,19 +242,22 @@ def _pieces(token: str, known: Container[str]) -> Sequence[str]:
     """The token, or simpler forms of it that are known, or else the token."""
     if token in known:
         return [token]
-    undotted = token.replace(".", "")
-    if undotted in known and not undotted.isdigit():
-        return [undotted]
-    if _NUMBER.fullmatch(token):
-        return [next((number for number in _rounded(token) if number in known), token)]
     parts = _PART.findall(token)
     if not parts:  # dashes, dots
         return [token[0]] if token[0] in known else [token]
+    if _NUMBER.fullmatch(token) is None:
+        for form in (token.replace(".", ""), _without_accents(token)):
+            if form in known:
+                return [form]
     simpler = [
         next((form for form in _rounded(part) if form in known), part) if _NUMBER.fullmatch(part) else part
         for part in parts
     ]
     return simpler if any(part in known for part in simpler) else [token]
+
+
+def _without_accents(word: str) -> str:
+    return "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
 
 
 def _rounded(number: str) -> Iterator[str]:

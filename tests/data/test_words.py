@@ -1,0 +1,302 @@
+"""Words, ids and batches by length."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailwise.data import (
+    SentencePairs,
+    Vocabulary,
+    coverage,
+    length_buckets,
+    lengths,
+    load_stsb_dir,
+    tokenize,
+    vector_words,
+)
+
+texts = st.text(max_size=80) | st.text("aAbz09.,'’-/&:$%\"` \tİß²", max_size=80)
+
+
+# -- tokens --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("", ""),
+        (" \t\n", ""),
+        ("A man isn't playing.", "a man is n't playing ."),
+        ("I can't, won't and shan't", "i can n't , will n't and shall n't"),
+        ("It's they're I'm we've you'll he'd", "it 's they 're i 'm we 've you 'll he 'd"),
+        ("the boys' dog’s don’t don´t", "the boys ' dog 's do n't do n't"),
+        ("Mr. Bush 's plan do n't", "mr . bush 's plan do n't"),
+        ("O'Brien 'quoted' rock", "o'brien ' quoted ' rock"),
+        ("in the U.S. at 9 a.m., e.g. U.S", "in the u.s. at 9 a.m. , e.g. u.s"),
+        ("The end.Next one", "the end . next one"),
+        ("$1,000.50 is 5% of 9/11 at 12:01", "$ 1,000.50 is 5 % of 9/11 at 12:01"),
+        ("1,2, 3. and/or http://a.b", "1,2 , 3 . and / or http : / / a.b"),
+        ("well-known -- AT&T ...", "well-known -- at&t ..."),
+        ("``quoted'' “text” «x»", '" quoted " " text " " x "'),
+        ("snake_case (x)[y]", "snake _ case ( x ) [ y ]"),
+        ("Bush‚Äôs ‚Äúplan‚ÄĚ", 'bush \'s " plan "'),  # UTF-8 once read as Macintosh text
+        ("naïve CAFÉ 犬", "naïve café 犬"),
+    ],
+)
+def test_tokens(text, tokens):
+    assert tokenize(text) == tokens.split()
+
+
+@given(text=texts)
+def test_tokens_hold_no_blank_and_lose_no_letter(text):
+    tokens = tokenize(text)
+    assert all(token and not any(c.isspace() for c in token) for token in tokens)
+    # The stems that contractions shorten, and misread quotation marks, are the only changed letters.
+    if not any(stem in text.lower() for stem in ("ca", "wo", "sha")) and "‚Ä" not in text:
+        assert [c for c in "".join(tokens) if c.isalnum()] == [c for c in text.lower() if c.isalnum()]
+
+
+@given(text=texts)
+def test_tokens_stay_as_they_are_when_split_again(text):
+    once = tokenize(text)
+    assert tokenize(" ".join(once)) == once
+
+
+UNITS = ("a", "1", "a.", "a-", "a'", "n't", "1,", "1a", ".", "-a", "_", "‚Ä", "a.b")
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_long_texts_are_no_trouble(unit):
+    """Of 300,000 characters; an expression that goes back and forth would not come to an end."""
+    text = unit * (300_000 // len(unit))
+    assert sum(map(len, tokenize(text))) == len(text)
+    assert tokenize(text + "!")[-1] == "!"
+
+
+# -- vocabulary ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    """A file of vectors for a few words."""
+    numbers = ["1,520", "1500", "30", "361000"]
+    words = ["us", ".", "-", "tech", "heavy", "cafe", "year", "the", "dog", "th", *numbers]
+    np.savez(tmp_path / "v.npz", words=np.array(words), vectors=np.ones((len(words), 3), np.float32))
+    return tmp_path / "v.npz"
+
+
+def test_words_are_ordered_by_frequency_then_alphabet():
+    assert Vocabulary.build(["b b a", "c a b"]).words == ("b", "a", "c")
+
+
+def test_words_with_a_vector_are_taken_up_unless_told_not_to(vectors):
+    sentences = ["The dog is tech-heavy", "the zorp"]
+    assert Vocabulary.build(sentences, vectors=vectors, unseen=False).words == (
+        *("the", "dog", "heavy", "is", "tech", "zorp"),
+    )
+    everything = Vocabulary.build(sentences, vectors=vectors)
+    assert set(everything.words) == {*vector_words(vectors), "is", "zorp"}
+    assert everything.words[:6] == ("the", "dog", "heavy", "is", "tech", "zorp")
+    few = Vocabulary.build(sentences, vectors=vectors, max_vector_words=2)
+    assert set(few.words) == {"us", ".", "the", "dog", "is", "tech-heavy", "zorp"}
+
+
+@pytest.mark.parametrize(
+    ("token", "pieces"),
+    [
+        ("dog", ["dog"]),
+        ("U.S.", ["us"]),
+        ("--", ["-"]),
+        ("...", ["."]),
+        ("café", ["cafe"]),
+        ("tech-heavy", ["tech", "heavy"]),
+        ("tech-laden", ["tech", None]),
+        ("30-year", ["30", "year"]),
+        ("30th", ["30", "th"]),
+        ("1,520.15", ["1,520"]),
+        ("1520", ["1,520"]),
+        ("1,544", ["1500"]),
+        ("361,499", ["361000"]),
+        ("77", [None]),
+        ("zorp-blib", [None]),
+        ("9" * 5000, [None]),
+        ("²m", [None]),
+    ],
+)
+def test_unknown_words_are_tried_in_simpler_forms(vectors, token, pieces):
+    vocabulary = Vocabulary(tuple(vector_words(vectors)))
+    ids = {None: 1} | {word: place + 2 for place, word in enumerate(vocabulary.words)}
+    assert vocabulary.encode([token]) == [[ids[piece] for piece in pieces]]
+
+
+def test_coverage_counts_words_in_their_simpler_forms(vectors):
+    found = coverage(["the tech-heavy dog zorp zorp", "the blib"], vectors)
+    assert (found.tokens, found.types) == pytest.approx((5 / 8, 4 / 6))
+    assert found.missing == ("zorp", "blib")
+    with pytest.raises(ValueError, match="hold no words"):
+        coverage(["  "], vectors)
+
+
+def pairs_of(first, second):
+    return SentencePairs(first, second, np.zeros(len(first)))
+
+
+@given(
+    sentences=st.lists(st.tuples(texts, texts), min_size=1, max_size=8),
+    train=st.lists(texts, max_size=4),
+    max_length=st.integers(1, 12),
+)
+def test_encoded_pairs_agree_with_a_plain_loop(sentences, train, max_length):
+    vocabulary = Vocabulary.build(train)
+    pairs = pairs_of(*map(list, zip(*sentences, strict=True)))
+    tokens = vocabulary.encode_pairs(pairs, max_length)
+    assert (tokens.dtype, tokens.flags.c_contiguous) == (np.int32, True)
+    longest = 1
+    for row, pair in enumerate(sentences):
+        for place, sentence in enumerate(pair):
+            ids = vocabulary.encode([sentence], max_length)[0]
+            assert 1 <= len(ids) <= max_length
+            assert all(1 <= i < len(vocabulary) for i in ids)
+            padded = ids + [0] * (tokens.shape[2] - len(ids))
+            assert tokens[row, place].tolist() == padded
+            assert lengths(tokens)[row, place] == len(ids)
+            longest = max(longest, len(ids))
+    assert tokens.shape == (len(sentences), 2, longest)
+
+
+def test_a_sentence_without_words_is_one_unknown_word():
+    tokens = Vocabulary(("a",)).encode_pairs(pairs_of(["", "a a"], [" ", "b"]))
+    assert tokens.tolist() == [[[1, 0], [1, 0]], [[2, 2], [1, 0]]]
+
+
+def test_no_pairs_give_no_rows():
+    assert Vocabulary(("a",)).encode_pairs(pairs_of([], [])).shape == (0, 2, 1)
+
+
+def test_training_words_keep_their_ids():
+    sentences = ["A dog ran .", "a cat , a dog"]
+    vocabulary = Vocabulary.build(sentences)
+    words = dict(enumerate(vocabulary.words, start=2))
+    for sentence, ids in zip(sentences, vocabulary.encode(sentences), strict=True):
+        assert [words[i] for i in ids] == tokenize(sentence)
+
+
+@given(sentences=st.lists(texts, max_size=5))
+def test_a_vocabulary_survives_json(sentences):
+    vocabulary = Vocabulary.build(sentences)
+    text = vocabulary.to_json()
+    assert Vocabulary.from_json(text) == vocabulary
+    assert text.isascii()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"words": "ab"}', '{"words": [1]}', "null"])
+def test_other_json_is_refused(text):
+    with pytest.raises(ValueError, match="not a vocabulary"):
+        Vocabulary.from_json(text)
+
+
+def test_a_word_has_one_id():
+    with pytest.raises(ValueError, match="'a' is in the vocabulary twice"):
+        Vocabulary(("a", "b", "a"))
+
+
+def test_a_length_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="max_length must be at least 1"):
+        Vocabulary(("a",)).encode(["a"], max_length=0)
+
+
+# -- batches -------------------------------------------------------------------------------------
+
+
+def padded(sizes, batches):
+    """Words per sentence after padding each batch to its longest sentence."""
+    longest = sizes.reshape(len(sizes), -1).max(axis=1)
+    return sum(longest[rows].max() * len(rows) for rows in batches) / len(sizes)
+
+
+def random_batches(n, size, seed):
+    return np.array_split(np.random.default_rng(seed).permutation(n), -(-n // size))
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=300),
+    size=st.integers(1, 40),
+    seed=st.integers(0, 2**32),
+    pool=st.integers(1, 8),
+)
+def test_every_row_is_in_one_batch_of_almost_equal_size(sizes, size, seed, pool):
+    sizes = np.array(sizes, np.int64).reshape(-1, 2)
+    batches = length_buckets(sizes, size, seed, pool=pool)
+    assert len(batches) == -(-len(sizes) // size)
+    counts = [len(rows) for rows in batches]
+    assert not counts or (max(counts) <= size and max(counts) - min(counts) <= 1)
+    rows = np.concatenate(batches) if batches else np.zeros(0, np.int64)
+    np.testing.assert_array_equal(np.sort(rows), np.arange(len(sizes)))
+    again = length_buckets(sizes, size, seed, pool=pool)
+    assert all(np.array_equal(a, b) for a, b in zip(batches, again, strict=True))
+
+
+@given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=200), size=st.integers(1, 20))
+def test_one_pool_pads_as_little_as_sorting(sizes, size):
+    sizes = np.array(sizes)
+    order = np.argsort(sizes, kind="stable")
+    ends = np.arange(-(-len(sizes) // size) + 1) * len(sizes) // -(-len(sizes) // size)
+    best = [order[a:b] for a, b in itertools.pairwise(ends)]
+    assert padded(sizes, length_buckets(sizes, size, 0, pool=1000)) == pytest.approx(padded(sizes, best))
+
+
+def test_epochs_put_other_rows_together_in_another_order():
+    sizes = np.random.default_rng(0).integers(5, 12, 600)
+    first, second = (length_buckets(sizes, 20, (0, epoch)) for epoch in range(2))
+    assert {frozenset(rows) for rows in first}.isdisjoint(frozenset(rows) for rows in second)
+    longest = [sizes[rows].max() for rows in first]
+    assert longest != sorted(longest)
+
+
+def test_batches_by_length_pad_less_than_random_ones():
+    draw = random.Random(0)
+    sizes = np.array([[min(40, 3 + int(draw.expovariate(0.1))) for _ in range(2)] for _ in range(2000)])
+    random_ones = padded(sizes, random_batches(2000, 64, 0))
+    assert padded(sizes, length_buckets(sizes, 64, 0)) < 0.7 * random_ones
+    # Small pools mix more and pad more, and never more than no pools at all.
+    assert padded(sizes, length_buckets(sizes, 64, 0, pool=4)) < 0.9 * random_ones
+
+
+@pytest.mark.parametrize("wrong", [{"size": 0}, {"size": 4, "pool": 0}])
+def test_batches_hold_at_least_a_row(wrong):
+    with pytest.raises(ValueError, match="must be at least 1"):
+        length_buckets(np.ones(3, int), seed=0, **wrong)
+
+
+# -- the real data -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stsb(data_root):
+    return load_stsb_dir(data_root / "stsb-dir")
+
+
+def test_almost_every_word_has_a_vector(stsb, data_root):
+    path = data_root / "stsb-dir" / "glove6B_50+100d.npz"
+    known = set(vector_words(path))
+    for part in (stsb.train, stsb.dev, stsb.test):
+        as_they_are = [token for text in part.sentences for token in tokenize(text)]
+        plain = sum(token in known for token in as_they_are) / len(as_they_are)
+        found = coverage(part.sentences, path)
+        assert plain > 0.985
+        assert found.tokens > 0.9965
+        assert found.types > 0.98
+
+
+def test_real_batches_by_length_pad_little(stsb):
+    sizes = lengths(Vocabulary.build(stsb.train.sentences).encode_pairs(stsb.train))
+    # A pair is padded to its longer sentence at least: 12.6 words, the mean over sentences being 11.5.
+    least = sizes.max(axis=1).mean()
+    in_buckets = np.mean([padded(sizes, length_buckets(sizes, 128, (0, epoch))) for epoch in range(3)])
+    at_random = np.mean([padded(sizes, random_batches(len(sizes), 128, epoch)) for epoch in range(3)])
+    assert in_buckets < 1.06 * least
+    assert at_random > 2.5 * least
