@@ -367,6 +367,7 @@ def test_sentence_vectors_are_pairs_in_float32(tmp_path):
         ({"dev_b": np.zeros((2, 4))}, r"dev_a and dev_b must be numbers \(N, D\)"),
         ({"dev_y": np.array(["a", "b", "c"])}, "but they are float16"),
         ({"dev_y": np.array([0.0, np.nan, 1.0])}, "part 'dev' holds numbers that are not finite"),
+        ({"dev_a": np.full((3, 4), 1e39)}, "part 'dev' holds numbers that are not finite"),
         ({"test_a": np.zeros((2, 5)), "test_b": np.zeros((2, 5))}, r"have \[4, 4, 5\] numbers"),
         ({"dev_y": np.array([None, 1, 2], dtype=object)}, "damaged npz file"),
     ],

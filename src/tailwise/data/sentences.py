@@ -229,7 +229,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[np.generi
     if not zipfile.is_zipfile(path):
         raise TableError(f"{path} is not an npz file: write it with numpy.savez")
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             missing = [name for name in names if name not in stored]
             if missing:
                 there = ", ".join(stored) or "nothing"
@@ -355,7 +355,8 @@ def _pair_vectors(stored: dict[str, NDArray[np.generic]], part: str, name: str) 
         raise TableError(
             f"{name}: {part}_a and {part}_b must be numbers (N, D) and {part}_y (N,), but they are {held}"
         )
-    x = np.stack([a, b], axis=1).astype(np.float32)
+    with np.errstate(over="ignore"):
+        x = np.stack([a, b], axis=1).astype(np.float32)
     scores = y.astype(np.float64)
     if not (np.isfinite(x).all() and np.isfinite(scores).all()):
         raise TableError(f"{name}: part {part!r} holds numbers that are not finite: make the file again")

@@ -73,12 +73,14 @@ def _vectors_of(path: Path, wanted: Container[str]) -> dict[str, Vector]:
 def _npz(path: Path) -> tuple[list[str], Vector]:
     stored = read_arrays(path, ["words", "vectors"])
     words, vectors = stored["words"], stored["vectors"]
-    if words.ndim != 1 or words.dtype.kind != "U" or vectors.ndim != 2 or len(words) != len(vectors):
+    kinds = words.dtype.kind == "U" and vectors.dtype.kind in "fiu"
+    if not kinds or words.ndim != 1 or vectors.ndim != 2 or len(words) != len(vectors):
         raise TableError(
             f"{path}: words must be texts (W,) and vectors numbers (W, D), but they are "
             f"{words.dtype} {words.shape} and {vectors.dtype} {vectors.shape}"
         )
-    numbers = vectors.astype(np.float32)
+    with np.errstate(over="ignore"):
+        numbers = vectors.astype(np.float32)
     bad = ~np.isfinite(numbers).all(axis=1)
     if bad.any():
         raise TableError(f"{path}: the vector of {str(words[bad.argmax()])!r} is not finite")
@@ -100,28 +102,24 @@ def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
                 if line == 1 and gaps == 1 and text.replace(" ", "").isdigit():
                     continue  # word2vec's first line: how many words, how many numbers each
                 size = size or gaps
-                if gaps < max(size, 1):
+                if gaps < max(size, 1) or "  " in text:
                     raise TableError(
-                        f"{path}: line {line} holds {gaps} numbers where others hold {size}: mend it, or "
-                        "download the file again"
+                        f"{path}: line {line} is not a word and {size or 'its'} numbers with one space "
+                        "between: mend it, or download the file again"
                     )
                 # Some words of GloVe hold spaces themselves: the numbers are the last fields.
-                word, *numbers = text.split(" ", 1) if gaps == size else _split_last(text, size)
-                yield line, word, numbers[0]
+                word = text.split(" ", 1)[0] if gaps == size else text.rsplit(" ", size)[0]
+                yield line, word, text[len(word) + 1 :]
     except (OSError, EOFError, zlib.error) as error:
         raise TableError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     if not size:
         raise TableError(f"{path} is empty: a file of word vectors has a word and its numbers on each line")
 
 
-def _split_last(text: str, size: int) -> list[str]:
-    word, *numbers = text.rsplit(" ", size)
-    return [word, " ".join(numbers)]
-
-
 def _vector(numbers: str, path: Path, line: int) -> Vector:
     try:
-        vector = np.array(numbers.split(" "), np.float32)
+        with np.errstate(over="ignore"):
+            vector = np.array(numbers.split(" ")).astype(np.float32)
     except ValueError as error:
         raise TableError(f"{path}: line {line} is not a word and its numbers: {error}") from None
     if not np.isfinite(vector).all():
