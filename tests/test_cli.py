@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from tailwise.cli import app
+from tailwise.cli.commands import app
 
 SRC = Path(__file__).parents[1] / "src"
 FAST = ["--epochs", "2", "--quiet"]
@@ -93,7 +93,7 @@ def test_help_is_instant_and_names_every_command() -> None:
 
 def test_help_needs_no_heavy_import() -> None:
     heavy = {"torch", "pandas", "numpy", "matplotlib"}
-    code = f"import sys, tailwise.cli; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, tailwise.cli.commands; print(sorted({heavy} & set(sys.modules)))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
     assert out.stdout.strip() == "[]"
 
@@ -315,10 +315,14 @@ def test_wrong_columns_name_the_nearest(place: Path, tmp_path: Path) -> None:
 
 def test_the_target_of_an_evaluation_is_asked_for_when_unclear(place: Path, tmp_path: Path) -> None:
     sample(40).assign(other=1).to_csv(tmp_path / "two.csv", index=False)
-    out = run("evaluate", place / "m.tailwise", tmp_path / "two.csv")
-    known = hasattr(__import__("tailwise").TailRegressor.load(place / "m.tailwise"), "target_name_")
-    assert out.exit_code == (0 if known else 1)
-    assert run("evaluate", place / "m.tailwise", tmp_path / "two.csv", "-t", "price").exit_code == 0
+    assert run("evaluate", place / "m.tailwise", tmp_path / "two.csv").exit_code == 0  # the model knows it
+    sample(40).rename(columns={"price": "cost"}).to_csv(tmp_path / "renamed.csv", index=False)
+    out = run("evaluate", place / "m.tailwise", tmp_path / "renamed.csv", "--json")
+    assert out.exit_code == 0 and json.loads(out.stdout)["target"] == "cost"  # the only other column
+    sample(40).rename(columns={"price": "cost"}).assign(other=1).to_csv(tmp_path / "both.csv", index=False)
+    out = run("evaluate", place / "m.tailwise", tmp_path / "both.csv")
+    assert out.exit_code == 1 and "columns cost, other could be it" in out.stderr
+    assert run("evaluate", place / "m.tailwise", tmp_path / "both.csv", "-t", "cost").exit_code == 0
 
 
 def test_models_that_are_none(place: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tailwise.table_files import (
     check_output,
     near_copies,
     read_table,
-    split_target,
+    split_targets,
     write_table,
 )
 
@@ -142,18 +142,26 @@ def test_columns_are_found_or_the_nearest_is_named() -> None:
 )
 def test_targets_that_are_no_numbers(cells: list[object], words: str) -> None:
     with pytest.raises(TableError) as raised:
-        split_target(pd.DataFrame({"x": [1, 2, 3], "y": cells}), "y", "t.csv")
+        split_targets(pd.DataFrame({"x": [1, 2, 3], "y": cells}), ["y"], "t.csv")
     assert words in str(raised.value)
 
 
 def test_rows_without_a_target_are_left_out() -> None:
     table = pd.DataFrame({"x": [1, 2, 3], "z": 0, "y": [1.0, None, 3.0]})
-    inputs, labels, missing = split_target(table, "y", "t.csv", ["z"])
-    assert (missing, labels.tolist(), list(inputs.columns)) == (1, [1.0, 3.0], ["x"])
+    inputs, labels, missing = split_targets(table, ["y"], "t.csv", ["z"])
+    assert (missing, labels["y"].tolist(), list(inputs.columns)) == (1, [1.0, 3.0], ["x"])
     with pytest.raises(TableError, match="no column besides"):
-        split_target(table, "y", "t.csv", ["x", "z"])
+        split_targets(table, ["y"], "t.csv", ["x", "z"])
     with pytest.raises(TableError, match="cannot be dropped"):
-        split_target(table, "y", "t.csv", ["y"])
+        split_targets(table, ["y"], "t.csv", ["y"])
+
+
+def test_several_targets_keep_their_order_and_rows_that_have_all() -> None:
+    table = pd.DataFrame({"b": [1.0, None, 3.0], "x": [1, 2, 3], "a": [None, 5, 6]})
+    inputs, labels, missing = split_targets(table, ["a", "b"], "t.csv")
+    assert (missing, labels.to_dict("list"), list(inputs.columns)) == (2, {"a": [6.0], "b": [3.0]}, ["x"])
+    with pytest.raises(TableError, match="'a' is named as a target twice"):
+        split_targets(table, ["a", "a"], "t.csv")
 
 
 def test_near_copies_of_the_target_are_found() -> None:

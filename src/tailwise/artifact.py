@@ -149,6 +149,7 @@ def _description(estimator: TailRegressor, default_backbone: str) -> dict[str, A
         "columns": None if preprocessor is None else preprocessor.columns,
         "column_kinds": _column_kinds(preprocessor),
         "several_targets": isinstance(estimator.bins_, list),
+        "target_names": estimator.target_names_,
         "targets": [
             {
                 "bins": {
@@ -381,8 +382,12 @@ def _rebuild(
     if backbone is not None:
         params["backbone"] = backbone
     estimator = into(**params)
+    names = manifest.get("target_names")  # files written before there were any have none
+    if names is not None and len(names) != len(all_bins):
+        raise ValueError(f"{len(names)} names for {len(all_bins)} targets")
     fitted: dict[str, Any] = {
         "bins_": bins,
+        "target_names_": names,
         "n_targets_": len(all_bins),
         "preprocessor_": preprocessor,
         "model_": model,

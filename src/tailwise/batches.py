@@ -79,7 +79,7 @@ class TensorData:
         for tensor in parts:
             if tensor is not None:
                 digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-                digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+                digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
     def rows(self, index: Tensor) -> Batch:

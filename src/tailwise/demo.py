@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 METHODS = ("vanilla", "lds-fds-der", "vir")
 METRICS = ("mae", "gm", "nll", "ause", "coverage")
 TARGET = "Rings"
+OUTPUTS = ("report.html", "demo.png", "results.csv")
+"""Files that `write_outputs` writes."""
 RECIPE = TrainConfig(epochs=80, patience=15, accelerator="cpu")
 
 
@@ -184,16 +186,21 @@ def picture(result: DemoResult) -> Figure:
 
 def write_outputs(result: DemoResult, folder: Path) -> list[Path]:
     """Write the picture, the figures as CSV and the HTML page; return where they are."""
-    from tailwise.report.page import demo_page
+    from tailwise.files import write_together
+    from tailwise.report.demonstration import demo_page
 
-    folder.mkdir(parents=True, exist_ok=True)
-    image, table, page = folder / "demo.png", folder / "results.csv", folder / "report.html"
+    page, image, table = (folder / name for name in OUTPUTS)
     drawn = picture(result)
-    drawn.savefig(image, dpi=110)
     long = pd.concat(
         run.regions.reset_index().assign(method=run.method, seed=run.seed, best_epoch=run.best_epoch)
         for run in result.runs
     )
-    long.to_csv(table, index=False)
-    page.write_text(demo_page(result, drawn, verdict(result)), encoding="utf-8")
+    text = demo_page(result, drawn, verdict(result))
+    write_together(
+        {
+            page: lambda part: part.write_text(text, encoding="utf-8"),
+            image: lambda part: drawn.savefig(part, dpi=110, format="png"),
+            table: lambda part: long.to_csv(part, index=False),
+        }
+    )
     return [page, image, table]

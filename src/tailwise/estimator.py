@@ -33,7 +33,7 @@ from tailwise.methods import build_model, get_method
 from tailwise.metrics import by_region
 from tailwise.model import Trainable
 from tailwise.preprocessing import TablePreprocessor, check_infinity, column_names
-from tailwise.rows import as_inputs, check_unique_columns, halves, merged_rows, rows_of, take
+from tailwise.rows import as_inputs, check_unique_columns, halves, merged_rows, rows_of, take, target_names
 from tailwise.training import FitResult, TensorData, TrainConfig, fit, predict
 
 if TYPE_CHECKING:
@@ -166,6 +166,7 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         self._check_settings()
         X = self._validated(X, reset=True)
         labels = self._labels(X, y)
+        self.target_names_ = target_names(y)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         rows, weight = merged_rows(X, labels, sample_weight)
         X, labels = take(X, rows), labels[rows]
@@ -444,13 +445,14 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
     def predict_frame(self, X: Any, coverage: float = 0.9) -> pd.DataFrame:
         """Return a table: prediction, std, lower, upper, aleatoric_std, epistemic_std and region.
 
-        The index is that of X. With several targets the columns of target t end in ``_t``.
+        The index is that of X. With several targets the columns of each end in ``_`` and its name, or its
+        number if y had no names.
         """
         import pandas as pd
 
         columns: dict[str, Any] = {}
         for t, (d, outlook) in enumerate(self._with_outlooks(X)):
-            suffix = "" if self.n_targets_ == 1 else f"_{t}"
+            suffix = "" if self.n_targets_ == 1 else f"_{self.target_names_[t] if self.target_names_ else t}"
             lower, upper = self._interval(d, outlook, coverage)
             regions = outlook.bins.regions(self.many, self.few)
             for name, value in {
@@ -493,8 +495,11 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
             tables.append(table)
         return pd.concat(tables, ignore_index=True)
 
-    def explain_intervals(self, coverage: float = 0.9) -> str:
-        """Say which intervals are in force, on what they rest, and what they promise."""
+    def explain_intervals(self, coverage: float = 0.9, target: int | None = None) -> str:
+        """Say which intervals are in force, on what they rest, and what they promise.
+
+        Of every target, or of the one whose number is given.
+        """
         check_is_fitted(self, "model_")
         source = (
             ""
@@ -508,7 +513,7 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
             "Intervals of the predicted distribution itself."
             if o.conformal is None
             else o.conformal.explain(coverage)
-            for o in self.outlooks_
+            for o in (self.outlooks_ if target is None else [self.outlooks_[target]])
         ]
         return source + "\n".join(texts)
 

@@ -27,6 +27,12 @@ def check_unique_columns(X: Any) -> None:
             raise ValueError(f"column name {name!r} occurs twice: rename one of them")
 
 
+def target_names(y: Any) -> list[str] | None:
+    """Names of the targets, if y is a table or a column that has any."""
+    name = getattr(y, "name", None)
+    return column_names(y) or (None if name is None else [str(name)])
+
+
 def as_inputs(X: Any) -> Any:
     """X as tensors for a backbone of the user's own; floats become float32."""
     if isinstance(X, Mapping):

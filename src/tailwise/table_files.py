@@ -296,23 +296,26 @@ def check_column(table: pd.DataFrame, column: str, name: str) -> None:
     raise TableError(message + hint)
 
 
-def split_target(
-    table: pd.DataFrame, target: str, name: str, drop: Sequence[str] = ()
-) -> tuple[pd.DataFrame, pd.Series[float], int]:
-    """Return inputs, the target as numbers, and how many rows had no target and were left out."""
-    for column in (target, *drop):
+def split_targets(
+    table: pd.DataFrame, targets: Sequence[str], name: str, drop: Sequence[str] = ()
+) -> tuple[pd.DataFrame, pd.DataFrame, int]:
+    """Return inputs, the targets as numbers, and how many rows lacked a target and were left out."""
+    for column in (*targets, *drop):
         check_column(table, column, name)
-    if target in drop:
-        raise TableError(f"column {target!r} is the target and cannot be dropped as well")
-    labels = _numbers(table[target], target, name)
-    known = labels.notna()
+    for place, target in enumerate(targets):
+        if target in drop:
+            raise TableError(f"column {target!r} is the target and cannot be dropped as well")
+        if target in targets[:place]:
+            raise TableError(f"column {target!r} is named as a target twice")
+    labels = table[[]].assign(**{target: _numbers(table[target], target, name) for target in targets})
+    known = labels.notna().all(axis=1)
     if not known.any():
-        raise TableError(f"{name}: the target {target!r} is missing in every row")
-    inputs = table.drop(columns=[target, *drop])
+        words = " and ".join(map(repr, targets))
+        raise TableError(f"{name}: the target {words} is missing in every row")
+    inputs = table.drop(columns=[*targets, *drop])
     if inputs.shape[1] == 0:
-        raise TableError(
-            f"{name} has no column besides the target {target!r}: there is nothing to predict from"
-        )
+        words = " and ".join(map(repr, targets))
+        raise TableError(f"{name} has no column besides the target {words}: there is nothing to predict from")
     missing = int((~known).sum())
     if missing:
         inputs, labels = inputs[known].reset_index(drop=True), labels[known].reset_index(drop=True)
@@ -367,8 +370,8 @@ def _numbers(column: pd.Series[Any], target: str, name: str) -> pd.Series[float]
     huge = np.abs(numbers.to_numpy()) > LARGEST_TARGET
     if huge.any():
         row = int(np.argmax(huge))
-        cell = float(numbers.iloc[row])
-        told = "is infinite" if np.isinf(cell) else f"is {cell:.3g}, too large to reckon with,"
+        value = float(numbers.iloc[row])
+        told = "is infinite" if np.isinf(value) else f"is {value:.3g}, too large to reckon with,"
         raise TableError(f"{name}: the target {target!r} {told} in line {row + 2}: mend it or leave it empty")
     return numbers
 

@@ -82,9 +82,7 @@ def same_columns(labelled: Labelled, inputs: pd.DataFrame, name: str) -> Labelle
     return labelled[0][list(inputs.columns)], labelled[1]
 
 
-def keep_aside(
-    labelled: Labelled, share: float, seed: int, quiet: bool
-) -> tuple[Labelled, Labelled | None]:
+def keep_aside(labelled: Labelled, share: float, seed: int, quiet: bool) -> tuple[Labelled, Labelled | None]:
     """Rows to train on, and rows to measure on: the same share of every bin of the first target."""
     import numpy as np
 
@@ -301,6 +299,7 @@ def model_page_of(
     place: int,
     source: str,
     test_source: str,
+    trained_here: bool = True,
     seconds: float = 0.0,
 ) -> str:
     """The page about one target of a model, the `place`-th."""
@@ -317,6 +316,7 @@ def model_page_of(
         parts=get_method(model.method).parts.with_options(**(model.method_options or {})),
         intervals=model.explain_intervals(scored.coverage, target=place),
         test_source=test_source,
+        trained_here=trained_here,
         epochs=len(model.history_.history),
         best_epoch=model.history_.best_epoch,
         seconds=seconds,

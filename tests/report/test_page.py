@@ -15,8 +15,9 @@ from tailwise.distributions import Normal
 from tailwise.labels import LabelBins
 from tailwise.methods import get_method
 from tailwise.report import displays, plots
+from tailwise.report.comparison import comparison_page
 from tailwise.report.evidence import LEVELS, Scored, score_model
-from tailwise.report.page import Facts, comparison_page, model_page
+from tailwise.report.page import Facts, model_page
 
 BINS = LabelBins.from_labels(np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5]))
 

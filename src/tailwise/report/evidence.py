@@ -148,15 +148,24 @@ class Scored:
         return Sparsification(*(part[keep] for part in curves))
 
 
-def score_model(model: TailRegressor, X: Any, y: Any, coverage: float = 0.9) -> Scored:
-    """Predict rows that the model has not seen and put them beside their labels; one target."""
-    if model.n_targets_ != 1:
-        raise ValueError(f"a report is about one target, and this model has {model.n_targets_}")
+def score_model(
+    model: TailRegressor, X: Any, y: Any, coverage: float = 0.9, *, target: int | None = None
+) -> Scored:
+    """Predict rows that the model has not seen and put them beside their labels.
+
+    `target` is the number of the target that y holds, for a model of several.
+    """
+    if target is None:
+        if model.n_targets_ != 1:
+            raise ValueError(
+                f"a report is about one target, and this model has {model.n_targets_}: give target="
+            )
+        target = 0
     labels = checked_labels(y)
-    d = _one(model.predict_distribution(X))
+    d = _one(model.predict_distribution(X), target)
     bare = _copy_without_scaling(model)
-    raw = d if bare is None else _one(bare.predict_distribution(X))
-    outlook = model.outlooks_[0]
+    raw = d if bare is None else _one(bare.predict_distribution(X), target)
+    outlook = model.outlooks_[target]
     covered = {}
     for level in LEVELS:
         low, high = _ends(outlook, d, level)
@@ -177,8 +186,8 @@ def score_model(model: TailRegressor, X: Any, y: Any, coverage: float = 0.9) -> 
     )
 
 
-def _one(d: Distribution | list[Distribution]) -> Distribution:
-    return d[0] if isinstance(d, list) else d
+def _one(d: Distribution | list[Distribution], target: int) -> Distribution:
+    return d[target] if isinstance(d, list) else d
 
 
 def _copy_without_scaling(model: TailRegressor) -> TailRegressor | None:

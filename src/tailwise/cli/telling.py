@@ -1,0 +1,112 @@
+"""What commands print: figures by region with a verdict, rankings of methods, JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tailwise.workflow import note
+
+if TYPE_CHECKING:
+    from tailwise.report.evidence import Scored
+    from tailwise.report.verdict import Verdict
+
+
+def print_json(data: Any) -> None:
+    """Print results as JSON."""
+    import json
+
+    typer.echo(json.dumps(_plain_data(data), indent=2, allow_nan=False))
+
+
+def _plain_data(value: Any) -> Any:
+    """Numbers, strings, lists and mappings; what is not a finite number becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain_data(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain_data(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return None
+    return str(value) if isinstance(value, Path) else value
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was measured of one target: a model, perhaps another beside it, and what they show."""
+
+    target: str
+    scored: Scored
+    baseline: Scored | None
+    verdict: Verdict
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return figures by region and the verdict, ready for JSON."""
+        both = {"regions": self.scored, "baseline": self.baseline}
+        regions = {k: v.by_region().to_dict(orient="index") for k, v in both.items() if v is not None}
+        return {"target": self.target, "verdict": self.verdict.to_dict(), **regions}
+
+
+def finding_of(target: str, scored: Scored, baseline: Scored | None = None) -> Finding:
+    """Judge a model's scores."""
+    from tailwise.report.verdict import judge
+
+    return Finding(target, scored, baseline, judge(scored, baseline))
+
+
+def tell(findings: Sequence[Finding], facts: Mapping[str, Any], *, as_json: bool, quiet: bool) -> None:
+    """Print figures by region and a verdict for each target; `facts` say what was written."""
+    if as_json:
+        told = {"target": None, "verdict": None} if not findings else findings[0].to_dict()
+        several = {"targets": [finding.to_dict() for finding in findings]}
+        print_json({**facts, **(told if len(findings) < 2 else several)})
+        return
+    for finding in findings:
+        if len(findings) > 1:
+            typer.echo(f"{finding.target}:")
+        _print_regions([s for s in (finding.scored, finding.baseline) if s is not None])
+        typer.echo(finding.verdict.text)
+    for name in ("model", "report"):
+        if facts.get(name) is not None:
+            note(f"wrote {facts[name]}", quiet)
+
+
+def _print_regions(models: Sequence[Scored]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tailwise.report.verdict import number
+
+    level = f"{models[0].coverage:.0%}"
+    table = Table("method", "region", "rows", "MAE", "RMSE", "NLL", f"{level} coverage", "width", box=None)
+    for scored in models:
+        for place, (region, row) in enumerate(scored.by_region().iterrows()):
+            if row["n"] == 0:
+                continue
+            figures = [number(row["mae"]), number(row["rmse"]), number(row["nll"])]
+            shown = [f"{row['n']:.0f}", *figures, f"{row['coverage']:.1%}", number(row["width"])]
+            table.add_row(scored.title if place == 0 else "", str(region), *shown)
+    Console(width=None if sys.stdout.isatty() else 100).print(table)
+
+
+def print_comparison(results: Any) -> None:
+    """Print a table of methods for each data set, and what it shows."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from tailwise.report.comparison import COLUMNS, comparison_verdict, method_cells
+
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    for data in results.data:
+        table = Table("method", *(figure.name for figure in COLUMNS), box=None, title=data)
+        for title, cells in method_cells(results, data).items():
+            table.add_row(title, *cells)
+        console.print(table)
+    for line in comparison_verdict(results):
+        typer.echo(line)
