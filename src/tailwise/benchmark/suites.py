@@ -120,9 +120,8 @@ SUITES = {
             Source(name, target, partial(_rdataset, package, item), leaks)
             for name, package, item, target, leaks in _DEVELOPMENT
         ),
-        recipe=Recipe(trials=16).within(epochs=40),
+        recipe=Recipe(trials=24).within(epochs=40),
         methods="all",
-        seeds=3,
         max_rows=2000,
     ),
     "quick": Suite(

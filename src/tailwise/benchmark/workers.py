@@ -59,6 +59,11 @@ class Workers(Generic[J, R]):
         return time.perf_counter() < self.deadline
 
     @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self.began
+
+    @property
     def free(self) -> bool:
         """Whether a job submitted now would start at once."""
         return len(self.flying) < self.count and self.in_time

@@ -1,0 +1,312 @@
+"""Defaults of every method, chosen alike on data sets that no comparison uses (suite ``development``).
+
+Each method has the same number of configurations of its own space (`search` and `explore` of the
+registry), proposed by `Study`, the present default first, all with the first seed. The best one is then
+held against the present default with the other seeds, and replaces it only if it is better there
+by more than one standard error over the data sets. Everything goes by `SCORE` of the validation
+parts; test parts are never read, and the optimiser is the recipe's own throughout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import deque
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tailwise._version import __version__
+from tailwise.benchmark.contenders import Recipe, from_registry
+from tailwise.benchmark.problems import Problem
+from tailwise.benchmark.progress import make_progress
+from tailwise.benchmark.runs import Record, ResultsFile, Summary, check_comparable
+from tailwise.benchmark.search import Study
+from tailwise.benchmark.suites import prepared_data
+from tailwise.benchmark.tables import Table
+from tailwise.benchmark.workers import Workers
+from tailwise.calibration import balanced_weights, fit_scaling
+from tailwise.files import write_atomically
+from tailwise.methods import Space, available_methods, get_method
+from tailwise.metrics import get_metric
+
+SCORE = "balanced_crps"
+"""Of calibrated predictions: it asks for accuracy and for honest uncertainty, of every method alike,
+a point prediction counting as a Gaussian of constant variance."""
+PRESETS = ("vir-paper", "vir-reference")
+"""Methods whose settings are others' and stay as published."""
+Options = dict[str, Any]
+Scores = Mapping[str, float | None]
+
+
+def own_space(method: str) -> Space:
+    """All that a method's defaults are chosen among; nothing for presets."""
+    found = get_method(method)
+    return {} if method in PRESETS else {**found.search, **found.explore}
+
+
+def mean_log(scores: Scores) -> float:
+    """Mean over data sets of the logarithm; infinite if a configuration failed on any."""
+    known = [score for score in scores.values() if score is not None]
+    return float(np.mean(np.log(known))) if len(known) == len(scores) else math.inf
+
+
+# -- one fit -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A configuration to be fitted to one data set."""
+
+    method: str
+    seed: int
+    options: Options
+    data: str
+
+
+@lru_cache(maxsize=32)
+def _loaded(folder: Path, name: str, seed: int) -> Problem:
+    return Problem.load(folder, name, seed)
+
+
+def _work(fit: Fit, *, folder: Path, recipe: Recipe) -> tuple[float | None, float]:
+    """Score on the validation part, None if training failed, and the seconds it took."""
+    problem = _loaded(folder, fit.data, fit.seed)
+    try:
+        outcome = from_registry(fit.method, tuned=False).fit(problem, fit.options, recipe)
+        weights = balanced_weights(problem.y_valid, problem.bins)
+        calibrated = fit_scaling(outcome.valid, problem.y_valid, weights=weights).apply(outcome.valid)
+        score = get_metric(SCORE)(calibrated, problem.y_valid, problem.bins)
+    except RuntimeError:  # not finite, or not invertible: this configuration only
+        return None, 0.0
+    return (float(f"{score:.6g}") if math.isfinite(score) else None), outcome.fit_seconds
+
+
+# -- all of them ---------------------------------------------------------------------------------
+
+Question = tuple[int, Options]
+Dialogue = Generator[list[Question], list[Scores], None]
+
+
+def questions(space: Space, trials: int, seeds: Sequence[int]) -> Dialogue:
+    """Ask for the scores of configurations with a seed; what is asked next depends on the answers."""
+    study, tried = Study(space, trials), []
+    while (options := study.ask()) is not None:
+        (scores,) = yield [(seeds[0], options)]
+        loss = mean_log(scores)
+        study.tell(loss)
+        tried.append((loss, options))
+    best = min(tried, key=lambda pair: pair[0])[1]
+    if best != tried[0][1]:
+        yield [(seed, options) for seed in seeds[1:] for options in (tried[0][1], best)]
+
+
+def _key(method: str, question: Question) -> tuple[str, int, str]:
+    return method, question[0], json.dumps(question[1])
+
+
+class _Choices:
+    """What is known and what has to be fitted next, for all methods."""
+
+    def __init__(
+        self, dialogues: Mapping[str, Dialogue], data: Sequence[str], known: Iterable[Record]
+    ) -> None:
+        self.data, self.queue, self.dialogues = data, deque[Fit](), dialogues
+        self.known = {_key(r["method"], (r["seed"], r["options"])): r["scores"] for r in known}
+        self.asked: dict[str, list[Question]] = {}
+        self.partial: dict[tuple[str, int, str], Record] = {}
+        for method, dialogue in dialogues.items():
+            self.asked[method] = next(dialogue)
+            self._go_on(method)
+
+    def _go_on(self, method: str) -> None:
+        """Answer what is known; put what is not into the queue."""
+        while all(_key(method, q) in self.known for q in self.asked[method]):
+            answers = [self.known[_key(method, q)] for q in self.asked[method]]
+            try:
+                self.asked[method] = self.dialogues[method].send(answers)
+            except StopIteration:
+                return
+        for question in self.asked[method]:
+            if _key(method, question) not in self.known:
+                seed, options = question
+                self.queue.extend(Fit(method, seed, options, name) for name in self.data)
+                self.partial[_key(method, question)] = {
+                    "method": method, "seed": seed, "options": options, "scores": {}, "seconds": 0.0,
+                }  # fmt: skip
+
+    def take(self, fit: Fit, score: float | None, seconds: float) -> Record | None:
+        """Note a score; the whole line when it was the last one of its configuration."""
+        key = _key(fit.method, (fit.seed, fit.options))
+        line = self.partial[key]
+        line["scores"][fit.data] = score
+        line["seconds"] = round(line["seconds"] + seconds, 3)
+        if len(line["scores"]) < len(self.data):
+            return None
+        line["scores"] = {name: line["scores"][name] for name in self.data}
+        self.known[key] = self.partial.pop(key)["scores"]
+        if all(_key(fit.method, q) in self.known for q in self.asked[fit.method]):
+            self._go_on(fit.method)
+        return line
+
+
+def choose_defaults(
+    prepared: Path,
+    *,
+    out: Path,
+    seeds: Sequence[int],
+    recipe: Recipe,
+    methods: Sequence[str] | None = None,
+    workers: int = 1,
+    time_limit: float | None = None,
+    progress: bool | None = None,
+) -> Summary:
+    """Run the search of every method; skip what `out` holds, one line per configuration and seed.
+
+    `decisions` says what comes of it. After `time_limit` seconds the rest is left for the next call.
+    """
+    data = prepared_data(prepared, seeds)
+    chosen = [name for name in methods or available_methods() if own_space(name)]
+    results = ResultsFile(out)
+    check_comparable(results.records, recipe, out)
+    digests = {seed: _digest(prepared, data, seed) for seed in seeds}
+    for record in results.records:
+        if record["digest"] != digests.get(record["seed"], record["digest"]):
+            raise ValueError(f"{out} was made with other data than {prepared}: name another file")
+    dialogues = {name: questions(own_space(name), recipe.trials, seeds) for name in chosen}
+    plan = _Choices(dialogues, data, results.records)
+    summary = Summary()
+    expected = len(chosen) * (recipe.trials + 2 * (len(seeds) - 1)) - len(results.records)
+    display = make_progress(progress, expected, float(expected))
+    work = partial(_work, folder=prepared.absolute(), recipe=recipe)
+    with Workers(work, workers, time_limit) as crew, display:
+        while (plan.queue or crew.flying) and crew.in_time:
+            while plan.queue and crew.free:
+                crew.submit(plan.queue.popleft())
+            for fit, (score, seconds) in crew.finished():
+                line = plan.take(fit, score, seconds)
+                if line is not None:
+                    about = {"digest": digests[fit.seed], "recipe": recipe.describe(), "version": __version__}
+                    results.append({**line, **about})
+                    summary.done += 1
+                    text = f"{fit.method} seed {fit.seed}: {mean_log(line['scores']):.4f}"
+                    display.update(1.0, f"{text} in {line['seconds']:.1f} s")
+        summary.left = len(plan.partial)
+    summary.seconds = crew.elapsed
+    return summary
+
+
+def _digest(prepared: Path, data: Sequence[str], seed: int) -> str:
+    whole = "".join(Problem.load(prepared, name, seed).digest for name in data)
+    return hashlib.sha256(whole.encode()).hexdigest()[:12]
+
+
+# -- what comes of it ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The best configuration of a method's search against its default at that time."""
+
+    method: str
+    trials: int
+    default: Options
+    best: Options
+    found: float
+    """Logarithm of the best one's score over the default's in the search, mean over data sets."""
+    change: float = 0.0
+    """The same with the other seeds, which is what counts."""
+    error: float = 0.0
+    """Standard error of `change` over data sets."""
+
+    @property
+    def adopted(self) -> bool:
+        """Whether the best one becomes the default."""
+        return self.change < -self.error
+
+    @property
+    def chosen(self) -> Options:
+        """The default from now on."""
+        return self.best if self.adopted else self.default
+
+
+def decisions(records: Iterable[Record]) -> list[Decision]:
+    """Decide for every method whose search is in these lines, in the order of the registry."""
+    by_method: dict[str, list[Record]] = {}
+    for record in records:
+        by_method.setdefault(record["method"], []).append(record)
+    return [_decide(name, by_method[name]) for name in available_methods() if name in by_method]
+
+
+def _decide(method: str, lines: Sequence[Record]) -> Decision:
+    first = lines[0]["seed"]
+    search = [line for line in lines if line["seed"] == first]
+    default, best = search[0], min(search, key=lambda line: mean_log(line["scores"]))
+    found = mean_log(best["scores"]) - mean_log(default["scores"])
+    decision = partial(Decision, method, len(search), default["options"], best["options"], found)
+    old, new = (
+        {line["seed"]: line["scores"] for line in lines if line["options"] == of["options"]}
+        for of in (default, best)
+    )
+    seeds = sorted(old.keys() & new.keys() - {first})
+    if best is default or not seeds:
+        return decision()
+    changes = [[_change(new[seed][name], old[seed][name]) for name in old[seed]] for seed in seeds]
+    by_data = np.mean(changes, axis=0)
+    return decision(float(by_data.mean()), float(by_data.std(ddof=1) / math.sqrt(by_data.size)))
+
+
+def _change(new: float | None, old: float | None) -> float:
+    return math.nan if new is None or old is None else math.log(new / old)
+
+
+def write_defaults(path: Path, to: Path) -> Path:
+    """Write what was searched and decided as a Markdown page."""
+    records = ResultsFile(path).records
+    if not records:
+        raise ValueError(f"{path} holds no line to decide by")
+    found, recipe = decisions(records), records[0]["recipe"]
+    seeds = sorted({record["seed"] for record in records})
+    data = list(records[0]["scores"])
+    without = [name for name in available_methods() if not own_space(name) and name not in PRESETS]
+    points = (
+        f"Data: {', '.join(data)} (suite `development`), which no comparison uses; seed {seeds[0]} for the "
+        f"search, {', '.join(map(str, seeds[1:]))} for the check.",
+        f"One budget: {recipe['trials']} configurations per method, the present default first, then half of "
+        "them at random, the rest by TPE; the optimiser's options are the recipe's throughout.",
+        f"One criterion: {SCORE.replace('_', ' ')} of calibrated predictions on the validation part, mean "
+        "logarithm over data sets. A point prediction counts as a Gaussian of constant variance.",
+        "One rule, set beforehand: the best configuration replaces the default only if, with the seeds it "
+        "was not found on, it is better by more than one standard error over the data sets.",
+        f"Settings of {' and '.join(PRESETS)} are others' and stay. Nothing to choose have "
+        f"{', '.join(without)}.",
+    )
+    rows = []
+    for d in found:
+        changed = {k: v for k, v in d.best.items() if v != d.default[k]}
+        words = ", ".join(f"{k} {d.default[k]} -> {v}" for k, v in changed.items()) or "-"
+        check = f"{_percent(d.change)} ± {100 * d.error:.1f}" if changed else "-"
+        verdict = "adopted" if d.adopted else "kept the default"
+        rows.append([get_method(d.method).title, str(d.trials), _percent(d.found), check, verdict, words])
+    head = [
+        "method",
+        "trials",
+        "best in the search",
+        "best in the check, %",
+        "decision",
+        "what the best changes",
+    ]
+    table = Table("Score of the best configuration against the default's; below 0 is better", head, rows)
+    text = "# How the defaults were chosen\n\nGenerated by `tailwise bench choose-defaults`; do not edit.\n\n"
+    text += "".join(f"- {point}\n" for point in points) + f"\n{table.markdown()}"
+    write_atomically(to, lambda part: part.write_text(text, encoding="utf-8"))
+    return to
+
+
+def _percent(change: float) -> str:
+    return f"{100 * math.expm1(change):+.1f}"
