@@ -149,6 +149,13 @@ def test_results_file_names_a_broken_line(tmp_path: Path) -> None:
         ResultsFile(path)
 
 
+def test_reading_changes_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("one line, and no end to it")
+    assert ResultsFile(path).records == []
+    assert path.read_text() == "one line, and no end to it"
+
+
 def test_last_good_line_counts() -> None:
     good = {"data": "d", "method": "m", "seed": 0, "options": 1}
     error = {"data": "d", "method": "m", "seed": 0, "error": "no"}

@@ -145,7 +145,7 @@ class ResultsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.records: list[Record] = []
-        self._end = 0
+        self._torn_at: int | None = None
         if path.is_file():
             self._read()
 
@@ -159,17 +159,19 @@ class ResultsFile:
                 raise ValueError(
                     f"{self.path}, line {number} is not JSON: delete that line, or name another file"
                 ) from None
-        self._end = len(whole)
+        if len(whole) < len(content):
+            self._torn_at = len(whole)
 
     def append(self, record: Record) -> None:
         """Add a line and wait until it is on the disk."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
-            file.truncate(self._end)  # of what a kill left unfinished; reading alone changes no file
+            if self._torn_at is not None:  # only now: reading alone changes no file
+                file.truncate(self._torn_at)
+                self._torn_at = None
             file.write((json.dumps(record, allow_nan=False) + "\n").encode())
             file.flush()
             os.fsync(file.fileno())
-            self._end = file.tell()
         self.records.append(record)
 
 
