@@ -153,6 +153,13 @@ def test_bad_rows_are_skipped_and_kept_in_mind(broken):
     assert read.first == [a for a, _, _ in generated(8)]
 
 
+def test_rows_without_names_need_the_wanted_columns_only(tmp_path):
+    write(tmp_path / "a.tsv", ["1\ta\tb\tsource", "2\tc\td", "3\te"])
+    read = read_pairs(tmp_path / "a.tsv", columns=(1, 2, 0), on_error="skip")
+    assert (read.first, read.score.tolist()) == (["a", "c"], [1, 2])
+    assert read.skipped == ("line 3: 2 fields, but column 2 (from 0) is wanted",)
+
+
 def test_an_open_quotation_mark_in_csv_is_suspected(tmp_path):
     write(tmp_path / "a.csv", ["sentence1,sentence2,score", "a,b,1", 'c,"d,2', "e,f,3"])
     with pytest.raises(TableError, match=r"1 of 2 rows .* line 3: 2 fields .*quotation mark left open"):

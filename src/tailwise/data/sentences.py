@@ -263,14 +263,6 @@ def _rows(text: str, name: str) -> Iterator[tuple[int, Fields]]:
         ) from None
 
 
-def _opened(
-    rows: Iterator[tuple[int, Fields]], first: tuple[int, Fields] | None
-) -> Iterator[tuple[int, Fields]]:
-    if first is not None:
-        yield first
-    yield from rows
-
-
 def _places(
     opening: Fields, columns: tuple[Column, Column, Column] | None, name: str
 ) -> tuple[tuple[int, int, int], bool]:
