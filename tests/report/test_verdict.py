@@ -115,12 +115,52 @@ def test_cost_names_the_region_it_comes_from() -> None:
     assert "rose" in verdict.text and "because many-shot labels, 74% of the test rows" in verdict.text
 
 
+def test_a_change_that_chance_explains_is_given_no_cause() -> None:
+    ours = scored(0.5, 1.0)
+    jitter = np.random.default_rng(1).normal(0, 0.1, ours.y.size)
+    mean = torch.from_numpy(ours.mean + jitter)
+    base = replace(ours, title="Vanilla", distribution=Normal(mean, 1.0))
+    overall = compared(ours.error, base.error, ours.rows("all"))
+    assert not overall.clear and overall.difference != 0
+    told = next(s for s in judge(ours, base).sentences if s.startswith("Overall"))
+    assert told.endswith("no more than chance in the test rows would explain.") and "because" not in told
+
+
+def test_gains_on_common_labels_are_told_even_where_rare_ones_lose() -> None:
+    verdict = judge(scored(0.2, 2.0), scored(0.4, 1.0, title="Vanilla"))
+    assert "Use Vanilla if rare labels matter" in verdict.advice and "better on common ones" in verdict.advice
+    assert verdict.status == "mixed"
+    verdict = judge(scored(0.2, 1.0), scored(0.4, 2.0, title="Vanilla"))
+    assert "Use VIR: it is better on rare labels and better on common ones too." in verdict.advice
+
+
+def test_uncertainty_is_compared_in_the_tail_or_else_over_all_rows() -> None:
+    ours, base = scored(0.5, 1.0), scored(0.5, 1.0, title="Vanilla")
+    wide = torch.where(torch.from_numpy(ours.y >= 4), 1.0, 9.0)
+    mean = torch.from_numpy(base.mean)
+    said = judge(ours, replace(base, distribution=Normal(mean, wide))).text
+    assert (
+        "fits all test rows together better than that of Vanilla" in said and "fits rare labels" not in said
+    )
+    said = judge(ours, replace(base, distribution=Normal(mean, 10 - wide))).text
+    assert "fits rare labels better than that of Vanilla" in said and "all test rows together" not in said
+
+
 def test_without_rare_rows_nothing_is_claimed_of_them() -> None:
     s = scored(0.5, 1.0)
     verdict = judge(_only(s, s.y < 3), _only(replace(s, title="Vanilla"), s.y < 3))
     assert verdict.headline.startswith("The tail cannot be judged") and verdict.status == "unknown"
-    common = replace(_only(s, s.y < 2), bins=LabelBins.from_labels(np.repeat([0.0, 1.0], 500)))
-    assert judge(common).headline.startswith("There is no tail")
+    flat = LabelBins.from_labels(np.repeat([0.0, 1.0], 500))
+    common = replace(_only(s, s.y < 2), bins=flat)
+    verdict = judge(common)
+    assert verdict.headline.startswith("There is no tail") and verdict.status == "good"
+    narrow = replace(common, upper=common.lower + 0.1)
+    verdict = judge(narrow)
+    assert "fewer than promised" in verdict.text and "Do not rely" in verdict.advice
+    assert verdict.status == "bad"
+    worse = replace(_only(scored(0.9, 1.0, title="Vanilla"), s.y < 2), bins=flat)
+    assert judge(common, worse).advice == "Use VIR: it is better all the same."
+    assert judge(worse, common).advice == "Plain training will do."
 
 
 def test_intervals_too_wide_are_called_so_and_pull_is_measured() -> None:

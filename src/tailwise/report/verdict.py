@@ -91,7 +91,10 @@ def judge(scored: Scored, baseline: Scored | None = None) -> Verdict:
             _cost_sentence(scored, baseline, everyone),
         ]
         surer = compared(scored.nll, baseline.nll, tail.rows)
-        sentences.append(_likelihood_sentence(scored, baseline, tail, surer))
+        sentences.append(_likelihood_sentence(scored, baseline, tail.name, surer))
+        if not surer.clear:
+            overall = compared(scored.nll, baseline.nll, scored.rows("all"))
+            sentences.append(_likelihood_sentence(scored, baseline, "all test rows together", overall))
         choice, worth = _choice(scored, baseline, tail, gain, many)
         if not worth and surer.clear and surer.difference < 0:
             choice += f" For how sure to be of {tail.name}, {scored.title} is the better one."
@@ -122,7 +125,7 @@ def _coverage_sentence(scored: Scored, tail: Tail) -> tuple[str, str]:
     low, high = wilson(hits, n)
     level = _percent(scored.coverage)
     found = f"{_percent(hits / n)} of the {level} intervals hold {tail.words} ({hits} of {n} test rows)"
-    if high < scored.coverage and hits / n < scored.coverage - SLIGHT:
+    if _under_covered(hits, n, scored.coverage):
         return f"The tail is under-covered: {found}.", "under"
     if low > scored.coverage and hits / n > scored.coverage + NEAR:
         return f"The tail is over-covered, its intervals are wider than they need be: {found}.", "over"
@@ -134,6 +137,11 @@ def _coverage_sentence(scored: Scored, tail: Tail) -> tuple[str, str]:
         f"from {_percent(low)} to {_percent(high)} possible.",
         "open",
     )
+
+
+def _under_covered(hits: int, n: int, promised: float) -> bool:
+    """Whether fewer intervals hold than promised, beyond chance and beyond what is slight."""
+    return wilson(hits, n)[1] < promised and hits / n < promised - SLIGHT
 
 
 def _width_sentence(scored: Scored, tail: Tail) -> str:
@@ -173,36 +181,36 @@ def _gain_sentence(scored: Scored, baseline: Scored, tail: Tail, gain: Change) -
 
 
 def _cost_sentence(scored: Scored, baseline: Scored, overall: Change) -> str:
-    """What happened to the plain average, and which region it comes from."""
+    """What happened to the plain average, and if it is more than chance, which region it comes from."""
     change = overall.difference
     figures = f"{number(overall.theirs)} to {number(overall.ours)}"
-    relative = f"{100 * abs(change) / overall.theirs:.1f}%" if overall.theirs > 0 else ""
-    part, region = 0.0, ""
-    for name in region_names(list(scored.region)):
-        rows = scored.rows(name)
-        share = float((scored.error - baseline.error)[rows].sum() / rows.size)
-        if share * np.sign(change) > part * np.sign(change):
-            part, region = share, name
-    if not region:
+    if overall.theirs > 0:
+        figures += f", {100 * abs(change) / overall.theirs:.1f}%"
+    if change == 0:
         return f"Overall mean absolute error stays at {number(overall.ours)}."
-    local = compared(scored.error, baseline.error, scored.rows(region))
     word = "rose" if change > 0 else "fell"
-    sure = "" if overall.clear else ", no more than chance in the test rows would explain,"
+    text = f"Overall mean absolute error {word} by {number(abs(change))} ({figures})"
+    if not overall.clear:
+        return f"{text}, no more than chance in the test rows would explain."
+    parts = {
+        name: float((scored.error - baseline.error)[scored.rows(name)].sum())
+        for name in region_names(list(scored.region))
+    }
+    region = max(parts, key=lambda name: parts[name] * np.sign(change))
+    local = compared(scored.error, baseline.error, scored.rows(region))
     return (
-        f"Overall mean absolute error {word} by {number(abs(change))} ({figures}, {relative}){sure} because "
-        f"{region}-shot labels, {_percent(local.n / overall.n)} of the test rows, went from "
-        f"{number(local.theirs)} "
-        f"to {number(local.ours)}."
+        f"{text} because {region}-shot labels, {_percent(local.n / overall.n)} of the test rows, went from "
+        f"{number(local.theirs)} to {number(local.ours)}."
     )
 
 
-def _likelihood_sentence(scored: Scored, baseline: Scored, tail: Tail, surer: Change) -> str:
-    """Whether the whole predicted distribution fits rare labels better, not just its middle."""
+def _likelihood_sentence(scored: Scored, baseline: Scored, what: str, surer: Change) -> str:
+    """Whether the whole predicted distribution fits labels better, not just its middle."""
     if not surer.clear:
         return ""
     word = "better" if surer.difference < 0 else "worse"
     return (
-        f"The predicted uncertainty of {scored.title} fits {tail.name} {word} than that of {baseline.title} "
+        f"The predicted uncertainty of {scored.title} fits {what} {word} than that of {baseline.title} "
         f"(negative log-likelihood {number(surer.ours)} against {number(surer.theirs)})."
     )
 
@@ -219,7 +227,14 @@ def _choice(scored: Scored, baseline: Scored, tail: Tail, gain: Change, common: 
             True,
         )
     if better:
-        return f"Use {ours}: it is better on {tail.name} and costs nothing clear elsewhere.", True
+        elsewhere = "better on common ones too" if helps else "costs nothing clear elsewhere"
+        return f"Use {ours}: it is better on {tail.name} and {elsewhere}.", True
+    if worse and helps:
+        return (
+            f"Use {theirs} if {tail.name} matter as much as common ones: {ours} is worse on them here, and "
+            "better on common ones.",
+            False,
+        )
     if worse:
         return f"Use {theirs}: {ours} is worse on {tail.name} here.", False
     if costs:
@@ -248,18 +263,19 @@ def _trust_advice(sound: str) -> str:
 def _without_tail(scored: Scored, baseline: Scored | None) -> Verdict:
     """No rarer rows to judge by: either the labels are common everywhere, or the test part is too small."""
     counts, regions = scored.bins.counts, scored.bins.regions(scored.many, scored.few)
-    rare = int(counts[regions != "many"].sum())
     hits, n = int(scored.inside.sum()), int(scored.inside.size)
-    overall = (
-        f"Overall {_percent(hits / n)} of the {_percent(scored.coverage)} intervals hold ({hits} of {n})."
-    )
-    sentences = [overall]
+    short = _under_covered(hits, n, scored.coverage)
+    held = f"Overall {_percent(hits / n)} of the {_percent(scored.coverage)} intervals hold ({hits} of {n})"
+    sentences, better = [f"{held}, fewer than promised." if short else f"{held}."], False
     if baseline is not None:
         everyone = compared(scored.error, baseline.error, scored.rows("all"))
         sentences.append(_cost_sentence(scored, baseline, everyone))
-    if rare == 0:
+        better = everyone.clear and everyone.difference < 0
+    if (counts[regions != "many"] == 0).all():
         headline = f"There is no tail: every label bin has more than {scored.many} training rows."
-        return Verdict(headline, tuple(sentences), "Plain training will do.", "good")
+        advice = f"Use {scored.title}: it is better all the same." if better else "Plain training will do."
+        advice += " Do not rely on the intervals as they are." if short else ""
+        return Verdict(headline, tuple(sentences), advice, "bad" if short else "good")
     tested = int((scored.region != "many").sum())
     headline = f"The tail cannot be judged: only {tested} test rows have rare labels."
     return Verdict(
