@@ -110,6 +110,7 @@ def test_resumes_where_it_was_stopped(prepared: Path, tmp_path: Path, recipe: Re
     whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
     summary = run(prepared, whole, recipe)
     assert summary.left == 0 and summary.done == len(ResultsFile(whole).records)
+    assert [r["options"] for r in ResultsFile(whole).records if r["method"] == "vanilla"] == [{}]
     for method in ("lds", "focal-r"):
         lines = [r for r in ResultsFile(whole).records if r["method"] == method]
         assert sum(r["seed"] == 0 for r in lines) == 4
@@ -140,9 +141,20 @@ def test_test_parts_are_never_read(prepared: Path, tmp_path: Path, recipe: Recip
 def test_command_writes_lines_and_a_page(prepared: Path, tmp_path: Path) -> None:
     (prepared / "suite.json").write_text('{"suite": "quick"}')
     out = tmp_path / "defaults.jsonl"
-    command = ["choose-defaults", "--prepared", str(prepared), "--out", str(out), "--methods", "lds,focal-r"]
+    command = [
+        "choose-defaults",
+        "--prepared",
+        str(prepared),
+        "--out",
+        str(out),
+        "--methods",
+        "lds,vanilla,focal-r",
+    ]
     assert main([*command, "--trials", "3", "--epochs", "2"]) == 0
     page = out.with_suffix(".md").read_text()
-    assert "| LDS | 3 |" in page and "| Focal-R | 3 |" in page and "3 configurations per method" in page
-    with pytest.raises(ValueError, match="holds no line"):
+    rows = {row.split(" | ")[0]: row.split(" | ") for row in page.splitlines() if row.startswith("| ")}
+    assert [rows[f"| {title}"][2] for title in ("LDS", "Vanilla", "Focal-R")] == ["3", "1", "3"]
+    assert rows["| Vanilla"][1:6] == ["+0.0 ± 0.0", "1", "-", "-", "fixed"]
+    assert "3 configurations per method" in page
+    with pytest.raises(ValueError, match="no line of vanilla"):
         write_defaults(tmp_path / "nothing.jsonl", tmp_path / "nothing.md")

@@ -147,7 +147,7 @@ def _choose_defaults(args: argparse.Namespace) -> int:
         methods=None if args.methods is None else args.methods.split(","), workers=args.workers,
         time_limit=args.time_limit,
     )  # fmt: skip
-    if args.out.is_file():
+    if not summary.left:
         _say(f"wrote {write_defaults(args.out, args.out.with_suffix('.md'))}")
     return _told(summary)
 

@@ -45,7 +45,7 @@ Scores = Mapping[str, float | None]
 
 
 def own_space(method: str) -> Space:
-    """All that a method's defaults are chosen among; nothing for presets."""
+    """All that a method's defaults are chosen among; nothing for presets, which are only scored."""
     found = get_method(method)
     return {} if method in PRESETS else {**found.search, **found.explore}
 
@@ -171,7 +171,7 @@ def choose_defaults(
     `decisions` says what comes of it. After `time_limit` seconds the rest is left for the next call.
     """
     data = prepared_data(prepared, seeds)
-    chosen = [name for name in methods or available_methods() if own_space(name)]
+    chosen = list(methods or available_methods())
     results = ResultsFile(out)
     check_comparable(results.records, recipe, out)
     digests = {seed: _digest(prepared, data, seed) for seed in seeds}
@@ -181,7 +181,8 @@ def choose_defaults(
     dialogues = {name: questions(own_space(name), recipe.trials, seeds) for name in chosen}
     plan = _Choices(dialogues, data, results.records)
     summary = Summary()
-    expected = len(chosen) * (recipe.trials + 2 * (len(seeds) - 1)) - len(results.records)
+    searched = sum(bool(own_space(name)) for name in chosen)
+    expected = len(chosen) + searched * (recipe.trials - 1 + 2 * (len(seeds) - 1)) - len(results.records)
     display = make_progress(progress, expected, float(expected))
     work = partial(_work, folder=prepared.absolute(), recipe=recipe)
     with Workers(work, workers, time_limit) as crew, display:
@@ -196,7 +197,8 @@ def choose_defaults(
                     summary.done += 1
                     text = f"{fit.method} seed {fit.seed}: {mean_log(line['scores']):.4f}"
                     display.update(1.0, f"{text} in {line['seconds']:.1f} s")
-        summary.left = len(plan.partial)
+        # How many is not known before the search has ended: a default that is best needs no check.
+        summary.left = max(expected - summary.done, 1) if plan.partial else 0
     summary.seconds = crew.elapsed
     return summary
 
@@ -219,9 +221,9 @@ class Decision:
     best: Options
     found: float
     """Logarithm of the best one's score over the default's in the search, mean over data sets."""
-    change: float = 0.0
-    """The same with the other seeds, which is what counts."""
-    error: float = 0.0
+    change: float = math.nan
+    """The same with the other seeds, which is what counts; NaN if there was nothing to check."""
+    error: float = math.nan
     """Standard error of `change` over data sets."""
 
     @property
@@ -257,56 +259,63 @@ def _decide(method: str, lines: Sequence[Record]) -> Decision:
     if best is default or not seeds:
         return decision()
     changes = [[_change(new[seed][name], old[seed][name]) for name in old[seed]] for seed in seeds]
-    by_data = np.mean(changes, axis=0)
-    return decision(float(by_data.mean()), float(by_data.std(ddof=1) / math.sqrt(by_data.size)))
+    return decision(*_mean_and_error(np.mean(changes, axis=0)))
 
 
 def _change(new: float | None, old: float | None) -> float:
     return math.nan if new is None or old is None else math.log(new / old)
 
 
+def _mean_and_error(by_data: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    return float(np.mean(by_data)), float(np.std(by_data, ddof=1) / math.sqrt(len(by_data)))
+
+
 def write_defaults(path: Path, to: Path) -> Path:
     """Write what was searched and decided as a Markdown page."""
     records = ResultsFile(path).records
-    if not records:
-        raise ValueError(f"{path} holds no line to decide by")
-    found, recipe = decisions(records), records[0]["recipe"]
+    if all(record["method"] != "vanilla" for record in records):
+        raise ValueError(f"{path} holds no line of vanilla to compare with")
+    recipe, data = records[0]["recipe"], list(records[0]["scores"])
     seeds = sorted({record["seed"] for record in records})
-    data = list(records[0]["scores"])
-    without = [name for name in available_methods() if not own_space(name) and name not in PRESETS]
+    defaults: dict[str, Scores] = {}
+    for record in records:
+        defaults.setdefault(record["method"], record["scores"])
     points = (
         f"Data: {', '.join(data)} (suite `development`), which no comparison uses; seed {seeds[0]} for the "
-        f"search, {', '.join(map(str, seeds[1:]))} for the check.",
+        f"search, {', '.join(map(str, seeds[1:])) or 'none yet'} for the check.",
         f"One budget: {recipe['trials']} configurations per method, the present default first, then half of "
         "them at random, the rest by TPE; the optimiser's options are the recipe's throughout.",
         f"One criterion: {SCORE.replace('_', ' ')} of calibrated predictions on the validation part, mean "
         "logarithm over data sets. A point prediction counts as a Gaussian of constant variance.",
         "One rule, set beforehand: the best configuration replaces the default only if, with the seeds it "
         "was not found on, it is better by more than one standard error over the data sets.",
-        f"Settings of {' and '.join(PRESETS)} are others' and stay. Nothing to choose have "
-        f"{', '.join(without)}.",
+        f"Settings of {' and '.join(PRESETS)} are others' and stay as they are.",
     )
     rows = []
-    for d in found:
+    for d in decisions(records):
         changed = {k: v for k, v in d.best.items() if v != d.default[k]}
         words = ", ".join(f"{k} {d.default[k]} -> {v}" for k, v in changed.items()) or "-"
-        check = f"{_percent(d.change)} ± {100 * d.error:.1f}" if changed else "-"
-        verdict = "adopted" if d.adopted else "kept the default"
-        rows.append([get_method(d.method).title, str(d.trials), _percent(d.found), check, verdict, words])
+        base = [_change(defaults[d.method][name], defaults["vanilla"][name]) for name in data]
+        cells = [_percent(*_mean_and_error(base)), str(d.trials), _percent(d.found) if changed else "-"]
+        verdict = "adopted" if d.adopted else "kept" if own_space(d.method) else "fixed"
+        rows.append([get_method(d.method).title, *cells, _percent(d.change, d.error), verdict, words])
     head = [
         "method",
+        "default against Vanilla",
         "trials",
-        "best in the search",
-        "best in the check, %",
+        "best against default: search",
+        "check",
         "decision",
-        "what the best changes",
     ]
-    table = Table("Score of the best configuration against the default's; below 0 is better", head, rows)
+    caption = "Change of the score in percent, ± a standard error over data sets; below 0 is better"
+    table = Table(caption, [*head, "decision", "what the best changes"], rows)
     text = "# How the defaults were chosen\n\nGenerated by `tailwise bench choose-defaults`; do not edit.\n\n"
     text += "".join(f"- {point}\n" for point in points) + f"\n{table.markdown()}"
     write_atomically(to, lambda part: part.write_text(text, encoding="utf-8"))
     return to
 
 
-def _percent(change: float) -> str:
-    return f"{100 * math.expm1(change):+.1f}"
+def _percent(change: float, error: float = math.nan) -> str:
+    if math.isnan(change):
+        return "-"
+    return f"{100 * math.expm1(change):+.1f}" + ("" if math.isnan(error) else f" ± {100 * error:.1f}")
