@@ -300,6 +300,54 @@ def test_edges_of_training_rows() -> None:
     assert (encoding.width > 0).all()
 
 
+# -- the authors' package --------------------------------------------------------------------------
+
+
+def package() -> Any:
+    return pytest.importorskip("rtdl_num_embeddings", reason="the authors' package is not installed")
+
+
+def test_periodic_is_that_of_its_authors() -> None:
+    """PLR(lite) for the same weights; ours starts with frequencies ten times as large, fewer of them."""
+    torch.manual_seed(0)
+    theirs = package().PeriodicEmbeddings(3, 5, n_frequencies=4, frequency_init_scale=0.1, lite=True)
+    ours = PeriodicEmbedding(3, frequencies=4, dim=5, frequency_std=0.1)
+    ours.frequency.data.copy_(theirs.periodic.weight)
+    ours.linear.load_state_dict(theirs.linear.state_dict())
+    x = 3 * torch.randn(20, 3)
+    torch.testing.assert_close(ours(x), theirs(x).flatten(1))
+
+
+def test_piecewise_is_that_of_its_authors_within_the_edges() -> None:
+    """The same numbers in the same order where training rows lie, with columns of 1 to 4 bins."""
+    edges = [[-1.0, 0.0, 2.0, 3.0], [0.0, 1.0], [-2.0, -1.5, 0.5, 0.7, 9.0]]
+    theirs = package().PiecewiseLinearEncoding([torch.tensor(marks) for marks in edges])
+    ours = PiecewiseLinearEncoding(edges)
+    assert torch.Size([ours.out_dim]) == theirs.get_output_shape()
+    share = torch.rand(200, 3)
+    low, high = (torch.tensor([marks[i] for marks in edges]) for i in (0, -1))
+    x = low + share * (high - low)
+    torch.testing.assert_close(ours(x), theirs(x), rtol=1e-4, atol=1e-5)
+    # Beyond the edges, on purpose: ours stays between 0 and 1, theirs goes on along the outer bins.
+    outside = torch.stack([low - 5, high + 5])
+    torch.testing.assert_close(ours(outside), theirs(outside).clamp(0, 1))
+    assert theirs(outside).min() < -1 and theirs(outside).max() > 2
+
+
+def test_edges_are_those_of_the_authors_where_values_do_not_repeat() -> None:
+    """Elsewhere ours, on purpose: few values get an edge each, and constant or missing ones a bin."""
+    torch.manual_seed(0)
+    rows = torch.randn(500, 2)
+    for ours, theirs in zip(quantile_edges(rows, 8), package().compute_bins(rows, 8), strict=True):
+        torch.testing.assert_close(torch.tensor(ours), theirs)
+    few = torch.tensor([0.0] * 9 + [1.0, 2.0, 3.0]).unsqueeze(1)
+    assert quantile_edges(few, 4) == [[0.0, 1.0, 2.0, 3.0]]
+    assert package().compute_bins(few, 4)[0].tolist() == [0.0, 0.25, 3.0]
+    with pytest.raises(ValueError, match="at least two distinct values"):
+        package().compute_bins(torch.ones(12, 1), 4)
+    assert quantile_edges(torch.ones(12, 1), 4) == [[1.0, 2.0]]
+
+
 def test_a_value_beyond_a_narrow_range_does_not_drown_the_others() -> None:
     """Seen on hotel_rates with 500 rows: unbounded outer bins made errors six times larger."""
     rows = torch.stack([torch.randn(50), 1e-3 * torch.arange(50) / 50], 1)
