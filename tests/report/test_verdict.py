@@ -160,7 +160,7 @@ def test_without_rare_rows_nothing_is_claimed_of_them() -> None:
     assert verdict.status == "bad"
     worse = replace(_only(scored(0.9, 1.0, title="Vanilla"), s.y < 2), bins=flat)
     assert judge(common, worse).advice == "Use VIR: it is better all the same."
-    assert judge(worse, common).advice == "Plain training will do."
+    assert judge(worse, common).advice.startswith("Plain training will do.")
 
 
 def test_intervals_too_wide_are_called_so_and_pull_is_measured() -> None:
