@@ -38,6 +38,11 @@ def test_every_method_with_options_of_its_own_takes_part() -> None:
     assert set(without) - set(PRESETS) == {"vanilla", "gaussian", "ensemble", "smoter", "smogn"}
 
 
+def test_what_a_name_says_is_not_up_for_choice() -> None:
+    assert set(own_space("sqinv")) == set(own_space("inv")) == {"weights.clip"}
+    assert "weights.power" in own_space("lds")
+
+
 def test_what_is_asked() -> None:
     dialogue = questions({"a": Range(0.5, 0.0, 1.0, log=False)}, 4, (0, 1, 2))
     asked = [next(dialogue)]
@@ -66,6 +71,7 @@ old, new = {"weights.power": 0.5}, {"weights.power": 1.0}
         ((0.9, 0.9, 0.9), True),
         ((0.9, 0.8, 1.15), False),  # better on average, but by less than a standard error
         ((1.2, 1.2, 1.2), False),  # found by chance
+        ((0.998, 0.998, 0.998), False),  # not worth a change
         ((0.9, None, 0.9), False),
     ],
 )
@@ -155,6 +161,6 @@ def test_command_writes_lines_and_a_page(prepared: Path, tmp_path: Path) -> None
     rows = {row.split(" | ")[0]: row.split(" | ") for row in page.splitlines() if row.startswith("| ")}
     assert [rows[f"| {title}"][2] for title in ("LDS", "Vanilla", "Focal-R")] == ["3", "1", "3"]
     assert rows["| Vanilla"][1:6] == ["+0.0 ± 0.0", "1", "-", "-", "fixed"]
-    assert "3 configurations per method" in page
+    assert "3 configurations per method, or all it has" in page
     with pytest.raises(ValueError, match="no line of vanilla"):
         write_defaults(tmp_path / "nothing.jsonl", tmp_path / "nothing.md")

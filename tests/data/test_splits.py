@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailwise import LabelBins
-from tailwise.data import balanced_split, load_abalone, random_split
+from tailwise.data import balanced_split, load_abalone, pooled_split, random_split
 
 labels = st.one_of(
     st.lists(st.integers(-5, 40), min_size=1, max_size=300),
@@ -125,3 +125,26 @@ def test_random_split_has_the_shares_asked_for(n, valid, test, seed):
 def test_random_split_says_what_is_wrong(arguments, message):
     with pytest.raises(ValueError, match=message):
         random_split(**arguments)
+
+
+@given(st.lists(st.integers(0, 6), min_size=3, max_size=120), st.integers(0, 5), st.integers(0, 99))
+def test_pooled_split_keeps_the_test_rows_of_all_seeds_apart(y: list[int], per_bin: int, seed: int) -> None:
+    a, b = (pooled_split(y, per_bin=per_bin, seed=s) for s in (seed, seed + 1))
+    for one, other in ((a, a), (a, b), (b, a)):
+        assert not set(one.test) & (set(other.train) | set(other.valid))
+    assert not set(a.train) & set(a.valid)
+    plain = balanced_split(y, per_bin=per_bin, seed=seed)
+    values = np.array(y)
+    for part in ("valid", "test"):  # as many of every bin as without a pool
+        counts = [np.bincount(values[getattr(split, part)], minlength=7) for split in (a, plain)]
+        np.testing.assert_array_equal(*counts)
+    kept = np.bincount(values[a.train], minlength=7)
+    assert (3 * kept >= np.bincount(values, minlength=7)).all()
+
+
+def test_pooled_split_draws_other_rows_of_the_pool_with_another_seed() -> None:
+    y = [0] * 300
+    tests = [set(pooled_split(y, per_bin=10, seed=seed).test) for seed in range(20)]
+    assert len(set.union(*tests)) == 20 and all(len(rows) == 10 for rows in tests)
+    other = set(pooled_split(y, per_bin=10, seed=0, pool_seed=1).test)
+    assert not other <= set.union(*tests)

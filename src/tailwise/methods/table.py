@@ -106,7 +106,7 @@ register(
         f"likelihood (VIR:nll) plus lambda (2 nu + alpha)|y - gamma| ({_AMINI})."
     ),
     search=_EVIDENCE,
-    explore={**_BELIEF, "regularizer_form": ("reference", "paper")},
+    explore=_BELIEF,
 )
 register(
     "lds-fds-der",
