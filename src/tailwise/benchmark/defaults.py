@@ -292,7 +292,7 @@ def write_defaults(path: Path, to: Path) -> Path:
         "half of them at random, the rest by TPE; the optimiser's options are the recipe's throughout.",
         f"One criterion: {SCORE.replace('_', ' ')} of calibrated predictions on the validation part, mean "
         "logarithm over data sets. A point prediction counts as a Gaussian of constant variance.",
-        "One rule, set beforehand: the best configuration replaces the default only if, with other seeds than "
+        "One rule, set before the sweep: the best one replaces the default only if, with other seeds than "
         f"the search's, it is better by more than one standard error over the data sets, and by {LEAST:.1%}.",
         f"Settings of {' and '.join(PRESETS)} are others' and stay as they are, and so does the exponent "
         "that gives INV and SQINV their names.",
