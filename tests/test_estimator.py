@@ -382,3 +382,58 @@ def test_other_methods(method: str) -> None:
     out = model.predict_frame(x)
     assert (out["std"] > 0).all() and (out["lower"] < out["upper"]).all()
     assert isinstance(model.predict_distribution(x), Mixture) == (method in ("ensemble", "infer-noise"))
+
+
+@pytest.mark.parametrize("method", ["smoter", "smogn"])
+def test_methods_that_resample_do_so(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They train on other rows than vanilla, made of training rows that were merged taken apart again."""
+    from tailwise import rows
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    X[:, 2] = X[:, 2] > 0
+    y = np.exp(X[:, 0]) + 0.01 * rng.normal(size=300)
+    X, y = np.r_[X, X[:50]], np.r_[y, y[:50]]
+    seen = []
+    resample = rows.resample
+
+    def watched(name: str, table: Any, labels: Any, **options: Any) -> Any:
+        seen.append((name, table, labels, options["categorical"]))
+        return resample(name, table, labels, **options)
+
+    monkeypatch.setattr(rows, "resample", watched)
+    model = TailRegressor(method=method, epochs=3, random_state=0).fit(X, y, eval_set=(X[:100], y[:100]))
+    ((name, table, labels, flags),) = seen
+    assert name == method and flags == [2]
+    assert table.shape == (350, 3) and sorted(labels) == sorted(y)
+    plain = TailRegressor(method="vanilla", epochs=3, random_state=0).fit(X, y, eval_set=(X[:100], y[:100]))
+    assert not np.allclose(model.predict(X), plain.predict(X))
+    assert model.bins_.counts.sum() == len(y), "regions are those of the rows that were there"
+
+
+def test_what_cannot_be_resampled_is_said() -> None:
+    X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60.0)
+    with pytest.raises(ValueError, match="makes new rows between those of a table, for one target"):
+        TailRegressor(method="smogn", epochs=1).fit(X, np.c_[y, y])
+    with pytest.raises(ValueError, match="makes new rows between those of a table"):
+        TailRegressor(method="smogn", epochs=1, backbone=nn.Linear(2, 4), feature_dim=4).fit(X, y)
+    with pytest.raises(ValueError, match="cannot be resampled by fractions"):
+        TailRegressor(method="smoter", epochs=1).fit(X, y, sample_weight=np.linspace(0.5, 1.3, 60))
+
+
+@pytest.mark.parametrize("method", ["vir", "vanilla", "ensemble"])
+def test_members_that_share_a_backbone(method: str) -> None:
+    """TabM, in a whole fit: calibrated mixtures, or points with one spread, that intervals take."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = np.exp(X[:, 0]) + 0.1 * rng.normal(size=300)
+    model = TailRegressor(method=method, backbone="tabm", epochs=8, random_state=0)
+    if method == "ensemble":
+        model.set_params(method_options={"members": 2})
+    model.fit(X, y)
+    frame = model.predict_frame(X)
+    assert np.isfinite(frame.drop(columns="region").to_numpy()).all()
+    assert (frame["lower"] <= frame["prediction"]).all() and (frame["prediction"] <= frame["upper"]).all()
+    assert (frame["epistemic_std"] > 0).all() == (method != "vanilla")
+    both = TailRegressor(method=method, backbone="tabm", epochs=1, random_state=0).fit(X, np.c_[y, -y])
+    assert both.predict_interval(X[:7]).shape == (7, 2, 2)

@@ -1,8 +1,5 @@
-"""Fitted models as one file, without pickle.
+"""Fitted models as one file, without pickle; `tailwise.archive` says what is in it.
 
-A file is a zip of members that are not compressed: `manifest.json` says what the model is and holds
-the checksum of every other member; `weights.safetensors` holds every number of the network and of
-the numeric encoder; `preprocessing.skops` is there only for tables with text, categories or dates.
 Everything is checked before anything is built, and nothing in a file can name code to run: types in
 the skops member come from a list of skrub's, pandas' and polars' own.
 """
@@ -10,16 +7,13 @@ the skops member come from a list of skrub's, pandas' and polars' own.
 from __future__ import annotations
 
 import copy
-import hashlib
 import importlib
 import inspect
 import io
-import json
-import math
 import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -29,16 +23,21 @@ from safetensors.torch import load as read_tensors
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor, nn
 
-from tailwise._version import __version__
+from tailwise.archive import LIMITS as LIMITS
+from tailwise.archive import MANIFEST as MANIFEST
+from tailwise.archive import PREPROCESSING as PREPROCESSING
+from tailwise.archive import VERSION as VERSION
+from tailwise.archive import WEIGHTS as WEIGHTS
+from tailwise.archive import one_line, pack, section, unpack
 from tailwise.backbones import BACKBONES, PiecewiseLinearEncoding, make_backbone
 from tailwise.calibration import NIGScaling, Scaling, VarianceScaling
 from tailwise.compound import Ensemble
 from tailwise.conformal import ConformalIntervals
-from tailwise.files import write_atomically
 from tailwise.labels import LabelBins
 from tailwise.method import Method
 from tailwise.methods import build_model
 from tailwise.model import Trainable
+from tailwise.outlook import Outlook
 from tailwise.preprocessing import NumericEncoder, TablePreprocessor
 from tailwise.training import FitResult
 
@@ -48,15 +47,6 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 OwnBackbone = nn.Module | Callable[[], nn.Module]
 
-FORMAT = "tailwise model"
-VERSION = 1
-"""Rises when a file of before could not be read, or a reader of before would misread a file of now."""
-MANIFEST, WEIGHTS, PREPROCESSING = "manifest.json", "weights.safetensors", "preprocessing.skops"
-LIMITS = {MANIFEST: 1 << 28, WEIGHTS: 1 << 33, PREPROCESSING: 1 << 30}
-"""Largest size of each member in bytes; for the skops member, after unpacking."""
-
-_MAGIC = b"PK\x03\x04"
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 _SCALINGS: dict[str, type[Scaling]] = {"NIGScaling": NIGScaling, "VarianceScaling": VarianceScaling}
 _PLAIN_TYPES = frozenset(
     {
@@ -101,25 +91,8 @@ def save(
     preprocessor = estimator.preprocessor_
     if preprocessor is not None and preprocessor.vectorizer is not None:
         members[PREPROCESSING] = _vectorizer_to_bytes(preprocessor.vectorizer)
-    manifest = {
-        "format": FORMAT,
-        "version": VERSION,
-        "tailwise": __version__,
-        "members": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
-        **_description(estimator, default_backbone),
-    }
-    text = json.dumps(_plain(manifest, "the model"), allow_nan=False)
-    write_atomically(path, lambda part: _pack(part, {MANIFEST: text.encode(), **members}))
+    pack(path, _description(estimator, default_backbone), members)
     return path
-
-
-def _pack(path: Path, members: Mapping[str, bytes]) -> None:
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in members.items():
-            if len(data) > LIMITS[name]:
-                raise ValueError(f"{name} would take {len(data)} bytes, more than can be loaded again")
-            # A fixed date: the same model gives the same file.
-            archive.writestr(zipfile.ZipInfo(name, _EPOCH), data)
 
 
 def _description(estimator: TailRegressor, default_backbone: str) -> dict[str, Any]:
@@ -215,35 +188,6 @@ def _tensors(estimator: TailRegressor) -> dict[str, Tensor]:
     return {name: value.detach().cpu().contiguous().clone() for name, value in found.items()}
 
 
-def _plain(value: Any, where: str) -> Any:
-    """A value as JSON has it; tuples and numbers that are not finite in a form of their own."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, np.generic):
-        return _plain(value.item(), where)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"$float": repr(value)}
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain({f.name: getattr(value, f.name) for f in fields(value)}, where)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item, f"{key!r} of {where}") for key, item in value.items()}
-    if isinstance(value, tuple):
-        return {"$tuple": [_plain(item, where) for item in value]}
-    if isinstance(value, (np.ndarray, Tensor)):
-        return _plain(value.tolist(), where)
-    if isinstance(value, (list, range)):
-        return [_plain(item, where) for item in value]
-    raise ValueError(f"{where} is a {type(value).__name__}, which cannot be written to a file: {value!r:.80}")
-
-
-def _from_plain(value: dict[str, Any]) -> Any:
-    if set(value) == {"$float"}:
-        return float(value["$float"])
-    if set(value) == {"$tuple"}:
-        return tuple(value["$tuple"])
-    return value
-
-
 # -- load ------------------------------------------------------------------------------------------
 
 
@@ -251,18 +195,16 @@ def load(
     path: str | Path,
     *,
     into: Callable[..., R],
-    outlook: Callable[[LabelBins, Scaling | None, ConformalIntervals | None], Any],
     backbone: OwnBackbone | None = None,
 ) -> R:
     """Read a file that `save` wrote and return the fitted estimator, on the CPU.
 
-    `into` is the estimator's class and `outlook` what holds the calibration of one target. A file
-    that is missing, cut short, damaged, changed, of another kind or of a later version is an
-    `OSError` or a `ValueError` that says so.
+    `into` is the estimator's class. A file that is missing, cut short, damaged, changed, of another
+    kind or of a later version is an `OSError` or a `ValueError` that says so.
     """
     path = Path(path)
-    manifest, members = _unpack(path)
-    own = _section(manifest, "backbone", path).get("own")
+    manifest, members = unpack(path)
+    own = section(manifest, "backbone", path).get("own")
     if own is not None and backbone is None:
         raise ValueError(
             f"{path} was fitted with a backbone of your own ({own}), of which only the weights are "
@@ -271,98 +213,16 @@ def load(
     if own is None and backbone is not None:
         raise ValueError(f"{path} holds its whole network: leave out backbone=...")
     try:
-        return _rebuild(manifest, members, into, outlook, backbone)
+        return _rebuild(manifest, members, into, backbone)
     except Exception as error:  # whatever a crafted file provokes, the caller is told one thing
-        reason = _one_line(error)
+        reason = one_line(error)
         raise ValueError(f"{path} cannot be loaded: {reason}") from error
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    text = text if len(text) <= 300 else f"{text[:300]}..."
-    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
-
-
-def _section(manifest: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
-    section = manifest.get(key)
-    if not isinstance(section, Mapping):
-        raise ValueError(f"{path} is damaged: {MANIFEST} has no {key}")
-    return section
-
-
-def _unpack(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The manifest and the other members of a file, all checked."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder, not a saved model")
-    with path.open("rb") as file:
-        start = file.read(len(_MAGIC))
-        if not start:
-            raise ValueError(f"{path} is empty")
-        if start != _MAGIC:
-            raise ValueError(f"{path} is not a saved tailwise model")
-        try:
-            with zipfile.ZipFile(file) as archive:
-                manifest = _read_manifest(archive, path)
-                return manifest, _read_members(archive, manifest, path)
-        except _Refused as refused:
-            raise ValueError(f"{path} {refused}") from None
-        except Exception as error:  # zipfile and json raise a dozen kinds for bytes that are wrong
-            raise ValueError(f"{path} is damaged or cut short: {_one_line(error)}") from error
-
-
-class _Refused(Exception):
-    """Says, after the name of a file, what is wrong with it."""
-
-
-def _read_manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
-    if MANIFEST not in archive.namelist():
-        raise _Refused(f"is not a saved tailwise model: it has no {MANIFEST}")
-    manifest = json.loads(_member(archive, MANIFEST).decode(), object_hook=_from_plain)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise _Refused("is not a saved tailwise model")
-    version = manifest.get("version")
-    if type(version) is not int or version < 1:
-        raise _Refused(f"is damaged: format version {version!r}")
-    if version > VERSION:
-        raise _Refused(
-            f"has format version {version} (tailwise {manifest.get('tailwise')}), and this is tailwise "
-            f"{__version__}, which reads up to {VERSION}: pip install --upgrade tailwise"
-        )
-    return manifest
-
-
-def _read_members(archive: zipfile.ZipFile, manifest: Mapping[str, Any], path: Path) -> dict[str, bytes]:
-    sums = _section(manifest, "members", path)
-    known = {MANIFEST, WEIGHTS, PREPROCESSING}
-    names = archive.namelist()
-    strange = sorted(set(names) - known)
-    if strange:
-        raise _Refused(f"holds {strange[0]!r:.80}, which is no part of a saved model")
-    if len(set(names)) < len(names) or set(names) != {MANIFEST, *sums} or WEIGHTS not in names:
-        raise _Refused(f"is damaged: its members are {', '.join(names)}")
-    members = {}
-    for name in sums:
-        members[name] = _member(archive, name)
-        if hashlib.sha256(members[name]).hexdigest() != sums[name]:
-            raise _Refused(f"was changed or damaged: {name} does not match its checksum")
-    return members
-
-
-def _member(archive: zipfile.ZipFile, name: str) -> bytes:
-    info = archive.getinfo(name)
-    # Without compression no member can be larger than the file itself.
-    if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-        raise _Refused(f"is not a saved tailwise model: {name} is compressed")
-    if info.file_size > LIMITS[name]:
-        raise _Refused(f"is refused: {name} has {info.file_size} bytes, at most {LIMITS[name]} are read")
-    return archive.read(info)
 
 
 def _rebuild(
     manifest: Mapping[str, Any],
     members: Mapping[str, bytes],
     into: Callable[..., R],
-    outlook: Callable[..., Any],
     backbone: OwnBackbone | None,
 ) -> R:
     tensors = read_tensors(members[WEIGHTS])
@@ -370,7 +230,7 @@ def _rebuild(
     if manifest["backbone"].get("own") is None:
         preprocessor = _preprocessor(manifest, tensors, members.get(PREPROCESSING))
     targets = [_target(target) for target in manifest["targets"]]
-    all_bins = [bins for bins, _, _ in targets]
+    all_bins = [outlook.bins for outlook in targets]
     several = bool(manifest["several_targets"])
     if not all_bins or (len(all_bins) > 1 and not several):
         raise ValueError(f"{len(all_bins)} targets do not fit the model")
@@ -393,7 +253,7 @@ def _rebuild(
         "model_": model,
         "history_": FitResult(**manifest["history"]),
         "held_out_": bool(manifest["held_out"]),
-        "outlooks_": [outlook(*target) for target in targets],
+        "outlooks_": targets,
     }
     if manifest["n_features_in"] is not None:
         fitted["n_features_in_"] = int(manifest["n_features_in"])
@@ -403,7 +263,7 @@ def _rebuild(
     return estimator
 
 
-def _target(state: Mapping[str, Any]) -> tuple[LabelBins, Scaling | None, ConformalIntervals | None]:
+def _target(state: Mapping[str, Any]) -> Outlook:
     edges = np.asarray(state["bins"]["edges"], np.float64)
     counts = np.asarray(state["bins"]["counts"], np.int64)
     rising = edges.ndim == 1 and edges.size > 1 and np.isfinite(edges).all() and (np.diff(edges) > 0).all()
@@ -417,7 +277,7 @@ def _target(state: Mapping[str, Any]) -> tuple[LabelBins, Scaling | None, Confor
     conformal = None
     if state["conformal"] is not None:
         conformal = replace(ConformalIntervals.from_dict(state["conformal"]), bins=bins)
-    return bins, scaling, conformal
+    return Outlook(bins, scaling, conformal)
 
 
 def _model(
@@ -449,7 +309,7 @@ def _fill(model: Trainable, tensors: Mapping[str, Tensor]) -> None:
     try:
         model.load_state_dict(below("model."))
     except RuntimeError as error:
-        raise ValueError(f"the weights are those of another network: {_one_line(error)}") from error
+        raise ValueError(f"the weights are those of another network: {one_line(error)}") from error
     state = model.state_dict()
     hidden = {name: value for name, value in model.named_buffers() if name not in state}
     saved = below("buffer.")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -14,26 +12,31 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import (
-    check_array,
-    check_consistent_length,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from tailwise.backbones import make_backbone
-from tailwise.calibration import NIGScaling, VarianceScaling, balanced_weights, fit_scaling
 from tailwise.choices import nearest
-from tailwise.conformal import ConformalIntervals, fit_conformal
 from tailwise.data.splits import label_holdout
 from tailwise.distributions import Distribution
 from tailwise.labels import LabelBins
 from tailwise.methods import build_model, get_method
-from tailwise.metrics import by_region
 from tailwise.model import Trainable
+from tailwise.outlook import Outlook as Outlook
+from tailwise.outlook import fit_outlook
 from tailwise.preprocessing import TablePreprocessor, check_infinity, column_names
-from tailwise.rows import as_inputs, check_unique_columns, halves, merged_rows, rows_of, take, target_names
+from tailwise.rows import (
+    as_inputs,
+    check_unique_columns,
+    checked_targets,
+    counted_bins,
+    halves,
+    merged_rows,
+    resampled,
+    rows_of,
+    take,
+    target_names,
+)
 from tailwise.training import FitResult, TensorData, TrainConfig, fit, predict
 
 if TYPE_CHECKING:
@@ -44,15 +47,6 @@ BackboneChoice = str | nn.Module | Callable[[], nn.Module]
 
 MIN_HOLDOUT = 20
 """With fewer rows than this to hold out, the training rows themselves select and calibrate."""
-
-
-@dataclass(frozen=True)
-class Outlook:
-    """What turns a network's prediction of one target into calibrated uncertainty."""
-
-    bins: LabelBins
-    scaling: NIGScaling | VarianceScaling | None
-    conformal: ConformalIntervals | None
 
 
 class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-ignore]
@@ -189,7 +183,7 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model_ = self._build(x_train)
-            data = self._tensors(x_train, labels[train], weight[train])
+            data = self._tensors(*self._resampled(x_train, labels[train], weight[train], seed))
             watched = self._tensors(rows_of(x_held, select), y_held[select])
             config = self._config(len(train), seed)
             shown = None if self.verbose else False
@@ -235,40 +229,10 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
             raise ValueError(
                 "This TailRegressor estimator requires y to be passed, but the target y is None."
             )
-        if isinstance(y, Tensor):
-            y = y.detach().cpu().numpy()
-        try:
-            labels = check_array(
-                y, ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False, input_name="y"
-            )
-        except ValueError as error:
-            if "could not convert" in str(error):
-                raise ValueError(f"y must be numbers to regress on: {error}") from None
-            raise
-        bad = ~np.isfinite(labels)
-        if bad.any():
-            row = int(np.argwhere(bad)[0][0])
-            raise ValueError(
-                f"Input y contains NaN or infinity: row {row} is {labels[row]} "
-                f"({int(bad.sum())} bad of {labels.size}); drop these rows or fill them"
-            )
-        if labels.ndim > 2:
-            raise ValueError(f"y must be (rows,) or (rows, targets), not of shape {labels.shape}")
-        if labels.ndim == 2 and labels.shape[1] == 1:
-            import warnings
-
-            from sklearn.exceptions import DataConversionWarning
-
-            warnings.warn(
-                "A column-vector y was passed when a 1d array was expected. Please change the shape of y "
-                "to (n_samples,), for example using ravel().",
-                DataConversionWarning,
-                stacklevel=3,
-            )
-            labels = labels.ravel()
+        labels = checked_targets(y)
         if not self._raw_inputs or hasattr(X, "shape"):
             check_consistent_length(X, labels)
-        return np.asarray(labels)
+        return labels
 
     def _held_out(self, labels: Floats, seed: int) -> NDArray[np.int64]:
         """Rows to hold out: the same share of every label bin; none from a table too small for it."""
@@ -278,23 +242,11 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         return label_holdout(first, share=self.validation_fraction, seed=seed)
 
     def _label_bins(self, labels: Floats, weight: Floats) -> LabelBins | list[LabelBins]:
-        def chosen(y: Floats) -> LabelBins:
-            if self.bins is None:
-                bins = LabelBins.from_labels(y)
-            elif np.ndim(self.bins) == 0:
-                bins = LabelBins.from_labels(y, count=int(self.bins))  # type: ignore[arg-type]
-            else:
-                bins = LabelBins.from_labels(y, edges=self.bins)
-            counted = np.bincount(bins.index(y), weights=weight, minlength=len(bins))
-            # A weight below 1 is still a row that was seen.
-            counts = np.where(bins.counts > 0, np.maximum(np.rint(counted), 1), 0).astype(np.int64)
-            return LabelBins(bins.edges, counts, bins.rule)
-
         if labels.ndim == 1:
             self.n_targets_ = 1
-            return chosen(labels)
+            return counted_bins(labels, weight, self.bins)
         self.n_targets_ = labels.shape[1]
-        return [chosen(labels[:, t]) for t in range(labels.shape[1])]
+        return [counted_bins(labels[:, t], weight, self.bins) for t in range(labels.shape[1])]
 
     def _prepare(self, X: Any) -> Any:
         """Fit the preprocessing on training rows and return their features."""
@@ -321,6 +273,19 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         if dim is None:
             raise ValueError("give feature_dim, the number of features that the backbone yields")
         return build_model(self.method, network, int(dim), self.bins_, **(self.method_options or {}))
+
+    def _resampled(self, x: Any, y: Floats, weight: Floats, seed: int) -> tuple[Any, Floats, Floats]:
+        """Training rows as they are, or as a method wants them that resamples."""
+        name = self.model_.method.resampling
+        if name is None:
+            return x, y, weight
+        if self._raw_inputs or y.ndim == 2:
+            raise ValueError(
+                f"method {self.method!r} makes new rows between those of a table, for one target: "
+                "choose another one for a backbone of your own or several targets"
+            )
+        x, y = resampled(name, x, y, weight, seed)
+        return x, y, np.ones(len(y))
 
     def _config(self, rows: int, seed: int) -> TrainConfig:
         size = self.batch_size
@@ -349,27 +314,20 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
     def _calibrate(self, x: Any, y: Floats, select: NDArray[np.int64], confirm: NDArray[np.int64]) -> None:
         """Scale uncertainty on the rows that selected the weights; fit intervals on rows unseen so far."""
         raw = self._raw_prediction(x)
-        self.outlooks_: list[Outlook] = []
-        for t, bins in enumerate(self._all_bins()):
-            own = raw if self.n_targets_ == 1 else raw[:, t]
-            labels = y if y.ndim == 1 else y[:, t]
-            scaling = None
-            if self.calibrate:
-                chosen = labels[select]
-                scaling = fit_scaling(own[select], chosen, weights=balanced_weights(chosen, bins))
-                own = scaling.apply(own)
-            intervals = None
-            if self.conformal is not None:
-                intervals = fit_conformal(
-                    own[confirm],
-                    labels[confirm],
-                    bins,
-                    mode=self.conformal,
-                    weights="balanced",
-                    many=self.many,
-                    few=self.few,
-                )
-            self.outlooks_.append(Outlook(bins, scaling, intervals))
+        self.outlooks_: list[Outlook] = [
+            fit_outlook(
+                raw if self.n_targets_ == 1 else raw[:, t],
+                y if y.ndim == 1 else y[:, t],
+                bins,
+                select,
+                confirm,
+                calibrate=self.calibrate,
+                conformal=self.conformal,
+                many=self.many,
+                few=self.few,
+            )
+            for t, bins in enumerate(self._all_bins())
+        ]
 
     def _all_bins(self) -> list[LabelBins]:
         return self.bins_ if isinstance(self.bins_, list) else [self.bins_]
@@ -390,10 +348,7 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         check_is_fitted(self, "model_")
         raw = self._raw_prediction(self._features(self._validated(X, reset=False)))
         each = [raw] if self.n_targets_ == 1 else [raw[:, t] for t in range(self.n_targets_)]
-        return [
-            d if outlook.scaling is None else outlook.scaling.apply(d)
-            for d, outlook in zip(each, self.outlooks_, strict=True)
-        ]
+        return [outlook.calibrated(d) for d, outlook in zip(each, self.outlooks_, strict=True)]
 
     def _joined(self, columns: Sequence[Tensor]) -> Floats:
         arrays = [np.asarray(column.numpy(), np.float64) for column in columns]
@@ -420,18 +375,11 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         training rows (`conformal="region"`: over rows predicted in each region); coverage given the
         true label cannot be guaranteed by any method. `explain_intervals` says what is in force.
         """
-        ends = [self._interval(d, o, coverage) for d, o in self._with_outlooks(X)]
+        ends = [outlook.interval(d, coverage) for d, outlook in self._with_outlooks(X)]
         return np.stack([self._joined([e[side] for e in ends]) for side in (0, 1)], axis=-1)
 
     def _with_outlooks(self, X: Any) -> list[tuple[Distribution, Outlook]]:
         return list(zip(self._distributions(X), self.outlooks_, strict=True))
-
-    def _interval(
-        self, distribution: Distribution, outlook: Outlook, coverage: float
-    ) -> tuple[Tensor, Tensor]:
-        if outlook.conformal is None:
-            return distribution.interval(coverage)
-        return outlook.conformal.interval(distribution, coverage, finite=True)
 
     def predict_quantiles(self, X: Any, q: float | Sequence[float]) -> Floats:
         """Return quantiles of the calibrated distribution at the levels q, as new last dimension."""
@@ -453,18 +401,8 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         columns: dict[str, Any] = {}
         for t, (d, outlook) in enumerate(self._with_outlooks(X)):
             suffix = "" if self.n_targets_ == 1 else f"_{self.target_names_[t] if self.target_names_ else t}"
-            lower, upper = self._interval(d, outlook, coverage)
-            regions = outlook.bins.regions(self.many, self.few)
-            for name, value in {
-                "prediction": d.mean,
-                "std": d.std,
-                "lower": lower,
-                "upper": upper,
-                "aleatoric_std": d.aleatoric.sqrt(),
-                "epistemic_std": d.epistemic.sqrt(),
-            }.items():
-                columns[name + suffix] = value.numpy()
-            columns["region" + suffix] = regions[outlook.bins.index(d.mean).numpy()]
+            found = outlook.columns(d, coverage, self.many, self.few)
+            columns |= {name + suffix: value for name, value in found.items()}
         index = X.index if hasattr(X, "index") and hasattr(X, "columns") else None
         return pd.DataFrame(columns, index=index)
 
@@ -480,16 +418,7 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         tables = []
         for t, (d, outlook) in enumerate(self._with_outlooks(X)):
             own = labels if labels.ndim == 1 else labels[:, t]
-            names = ("mae", "rmse", "gm", "nll", "ause")
-            table = by_region(d, own, outlook.bins, names, many=self.many, few=self.few)
-            lower, upper = (e.numpy() for e in self._interval(d, outlook, coverage))
-            region = outlook.bins.regions(self.many, self.few)[outlook.bins.index(own)]
-            inside, wide = (own >= lower) & (own <= upper), upper - lower
-            for name in table.index:
-                mask = np.ones(len(own), bool) if name == "all" else region == name
-                table.loc[name, "coverage"] = inside[mask].mean() if mask.any() else math.nan
-                table.loc[name, "width"] = wide[mask].mean() if mask.any() else math.nan
-            table = table.reset_index()
+            table = outlook.scores(d, own, coverage, self.many, self.few)
             if self.n_targets_ > 1:
                 table.insert(0, "target", t)
             tables.append(table)
@@ -509,12 +438,8 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
                 "are optimistic.\n"
             )
         )
-        texts = [
-            "Intervals of the predicted distribution itself."
-            if o.conformal is None
-            else o.conformal.explain(coverage)
-            for o in (self.outlooks_ if target is None else [self.outlooks_[target]])
-        ]
+        chosen = self.outlooks_ if target is None else [self.outlooks_[target]]
+        texts = [outlook.explain(coverage) for outlook in chosen]
         return source + "\n".join(texts)
 
     # -- files ---------------------------------------------------------------------------------
@@ -539,7 +464,7 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         """
         from tailwise.artifact import load
 
-        return load(path, into=cls, outlook=Outlook, backbone=backbone)
+        return load(path, into=cls, backbone=backbone)
 
     def export_onnx(
         self,

@@ -26,9 +26,10 @@ from torch import Tensor, nn
 from tailwise._version import __version__
 from tailwise.distributions import NIG, Distribution, Mixture, Normal
 from tailwise.files import write_atomically
+from tailwise.outlook import Outlook
 
 if TYPE_CHECKING:
-    from tailwise.estimator import Outlook, TailRegressor
+    from tailwise.estimator import TailRegressor
 
 Floats = NDArray[np.float64]
 
@@ -215,8 +216,7 @@ class _Graph(nn.Module):
         return tuple(torch.stack(parts, dim=1) for parts in zip(*each, strict=True))
 
     def _target(self, own: Distribution, outlook: Outlook) -> tuple[Tensor, ...]:
-        if outlook.scaling is not None:
-            own = outlook.scaling.apply(own)
+        own = outlook.calibrated(own)
         found = [own.mean, own.std]
         if self.quantiles is not None:
             found.append(self.quantiles(own))

@@ -1,17 +1,21 @@
-"""Rows of whatever users bring: taken, merged, hashed and split."""
+"""Rows of whatever users bring: checked, taken, merged, resampled and split."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import _check_sample_weight
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.validation import _check_sample_weight, check_array
 from torch import Tensor
 
+from tailwise.labels import LabelBins
 from tailwise.preprocessing import column_names
+from tailwise.resampling import resample
 
 Floats = NDArray[np.float64]
 
@@ -25,6 +29,55 @@ def check_unique_columns(X: Any) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"column name {name!r} occurs twice: rename one of them")
+
+
+def checked_targets(y: Any) -> Floats:
+    """Return labels as float64, (N,) or (N, T); what is no number is an error that names its row."""
+    if isinstance(y, Tensor):
+        y = y.detach().cpu().numpy()
+    try:
+        labels = check_array(
+            y, ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False, input_name="y"
+        )
+    except ValueError as error:
+        if "could not convert" in str(error):
+            raise ValueError(f"y must be numbers to regress on: {error}") from None
+        raise
+    bad = ~np.isfinite(labels)
+    if bad.any():
+        row = int(np.argwhere(bad)[0][0])
+        raise ValueError(
+            f"Input y contains NaN or infinity: row {row} is {labels[row]} "
+            f"({int(bad.sum())} bad of {labels.size}); drop these rows or fill them"
+        )
+    if labels.ndim > 2:
+        raise ValueError(f"y must be (rows,) or (rows, targets), not of shape {labels.shape}")
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected. Please change the shape of y "
+            "to (n_samples,), for example using ravel().",
+            DataConversionWarning,
+            stacklevel=4,  # whoever called `fit`
+        )
+        labels = labels.ravel()
+    return np.asarray(labels)
+
+
+def counted_bins(y: Floats, weight: Floats, bins: int | ArrayLike | None = None) -> LabelBins:
+    """Return label bins in which a row counts as often as its weight says. y, weight: (N,)
+
+    `bins` is their number, their edges, or None to choose them from the labels.
+    """
+    if bins is None:
+        chosen = LabelBins.from_labels(y)
+    elif np.ndim(bins) == 0:
+        chosen = LabelBins.from_labels(y, count=int(bins))  # type: ignore[arg-type]
+    else:
+        chosen = LabelBins.from_labels(y, edges=bins)
+    counted = np.bincount(chosen.index(y), weights=weight, minlength=len(chosen))
+    # A weight below 1 is still a row that was seen.
+    counts = np.where(chosen.counts > 0, np.maximum(np.rint(counted), 1), 0).astype(np.int64)
+    return LabelBins(chosen.edges, counts, chosen.rule)
 
 
 def target_names(y: Any) -> list[str] | None:
@@ -95,6 +148,23 @@ def _row_hashes(X: Any) -> NDArray[np.uint64] | None:
         return np.asarray(pd.util.hash_pandas_object(pd.DataFrame(X), index=False), np.uint64)
     except TypeError:  # a column of lists, say
         return None
+
+
+def resampled(name: str, x: Tensor, y: Floats, weight: Floats, seed: int) -> tuple[Tensor, Floats]:
+    """Return features and labels resampled by name; rows that were merged are first taken apart again.
+
+    Columns of two values, which encoded categories have, stay what they are: a synthetic row takes
+    them from a real one. x: (N, F), y, weight: (N,)
+    """
+    counts = np.rint(weight).astype(np.int64)
+    if not np.allclose(weight, counts):
+        raise ValueError(
+            f"{name} resamples rows, and rows cannot be resampled by fractions: leave out weights"
+        )
+    table = np.repeat(x.numpy().astype(np.float64), counts, axis=0)
+    flags = [j for j in range(table.shape[1]) if np.unique(table[:, j]).size <= 2]
+    table, labels = resample(name, table, np.repeat(y, counts), seed=seed, categorical=flags)
+    return torch.from_numpy(table).float(), np.asarray(labels)
 
 
 def halves(n: int, seed: int, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
