@@ -16,11 +16,10 @@ from collections.abc import Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -36,6 +35,9 @@ from tailwise.progress import Progress, progress_display
 from tailwise.recipe import TrainConfig as TrainConfig
 from tailwise.recipe import learning_rate as learning_rate
 from tailwise.recipe import make_optimizer
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 logger = logging.getLogger(__name__)
 CHECKPOINT_VERSION = 1
@@ -72,6 +74,8 @@ def fit(
     is taken up where it stopped: the numbers are those of a run that was never interrupted.
     Seeds act inside only; the caller's random state is left alone.
     """
+    from lightning_fabric import Fabric  # brings torch's compiler along: loading and predicting need neither
+
     config = config or TrainConfig()
     fabric = Fabric(accelerator=config.accelerator, devices=config.devices)
     fabric.launch()

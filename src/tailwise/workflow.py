@@ -105,12 +105,12 @@ def keep_aside(labelled: Labelled, share: float, seed: int, quiet: bool) -> tupl
 
 def load_model(path: Path) -> TailRegressor:
     """Read a model, or say what is wrong with the file."""
-    from tailwise.estimator import TailRegressor
-
     if path.is_dir():
         raise ValueError(f"{path} is a folder: name the file that `tailwise fit` wrote")
     if not path.exists():
         raise ValueError(f"{path} does not exist: name the file that `tailwise fit` wrote")
+    from tailwise.estimator import TailRegressor
+
     return TailRegressor.load(path)
 
 

@@ -144,6 +144,10 @@ def test_uncertainty_is_compared_in_the_tail_or_else_over_all_rows() -> None:
     )
     said = judge(ours, replace(base, distribution=Normal(mean, 10 - wide))).text
     assert "fits rare labels better than that of Vanilla" in said and "all test rows together" not in said
+    assert "For how sure to be of rare labels, VIR is the better one." in said
+    worse = judge(replace(base, distribution=Normal(mean, wide), title="VIR"), replace(ours, title="Vanilla"))
+    assert "fits all test rows together worse" in worse.text
+    assert worse.advice.startswith("Use Vanilla: VIR gains nothing clear here, and its uncertainty fits")
 
 
 def test_without_rare_rows_nothing_is_claimed_of_them() -> None:

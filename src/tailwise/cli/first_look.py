@@ -28,12 +28,12 @@ def demo(
     from rich.console import Console
     from rich.table import Table
 
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; name a folder with --out")
     from tailwise import demo as demonstration
     from tailwise.methods import get_method
     from tailwise.table_files import check_output
 
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file; name a folder with --out")
     for name in demonstration.OUTPUTS:
         check_output(out / name, force=force)
     names = ", ".join(get_method(name).title for name in demonstration.METHODS)
@@ -73,7 +73,6 @@ def diagnose(
     config: Config = None,
 ) -> None:
     """Say how imbalanced a column is and what to do about it, which may be nothing."""
-    from tailwise.diagnosis import diagnose as examine
     from tailwise.table_files import check_output
 
     column = only_target(target)
@@ -83,6 +82,8 @@ def diagnose(
     if table.shape[1] == 1:  # a file of labels alone can be diagnosed too
         table = table.assign(**{" row": 0})
     _, labels = split_labelled(table, [column], data, quiet)
+    from tailwise.diagnosis import diagnose as examine  # imports torch: not before the table is sound
+
     found = examine(labels[column].to_numpy(), many=many, few=few)
     if plot is not None:
         save_picture(found.plot(label=column).figure, plot)

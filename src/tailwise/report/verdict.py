@@ -90,14 +90,13 @@ def judge(scored: Scored, baseline: Scored | None = None) -> Verdict:
             _gain_sentence(scored, baseline, tail, gain),
             _cost_sentence(scored, baseline, everyone),
         ]
-        surer = compared(scored.nll, baseline.nll, tail.rows)
-        sentences.append(_likelihood_sentence(scored, baseline, tail.name, surer))
+        surer, where = compared(scored.nll, baseline.nll, tail.rows), tail.name
         if not surer.clear:
-            overall = compared(scored.nll, baseline.nll, scored.rows("all"))
-            sentences.append(_likelihood_sentence(scored, baseline, "all test rows together", overall))
-        choice, worth = _choice(scored, baseline, tail, gain, many)
+            surer, where = compared(scored.nll, baseline.nll, scored.rows("all")), "all test rows together"
+        sentences.append(_likelihood_sentence(scored, baseline, where, surer))
+        choice, worth = _choice(scored, baseline, tail, gain, many, surer)
         if not worth and surer.clear and surer.difference < 0:
-            choice += f" For how sure to be of {tail.name}, {scored.title} is the better one."
+            choice += f" For how sure to be of {where}, {scored.title} is the better one."
         advice = f"{choice} {advice}"
         status = "mixed" if status == "good" and not worth else status
     return Verdict(headline, tuple(s for s in sentences if s), advice.strip(), status)
@@ -215,8 +214,11 @@ def _likelihood_sentence(scored: Scored, baseline: Scored, what: str, surer: Cha
     )
 
 
-def _choice(scored: Scored, baseline: Scored, tail: Tail, gain: Change, common: Change) -> tuple[str, bool]:
+def _choice(
+    scored: Scored, baseline: Scored, tail: Tail, gain: Change, common: Change, surer: Change
+) -> tuple[str, bool]:
     """Which of the two to use, and whether ours is worth having."""
+    use = "" if surer.clear and surer.difference > 0 else " for point predictions"
     better, worse = gain.clear and gain.difference < 0, gain.clear and gain.difference > 0
     costs = common.clear and common.difference > 0
     helps = common.clear and common.difference < 0
@@ -239,12 +241,13 @@ def _choice(scored: Scored, baseline: Scored, tail: Tail, gain: Change, common: 
         return f"Use {theirs}: {ours} is worse on {tail.name} here.", False
     if costs:
         return (
-            f"Use {theirs} for point predictions: {ours} gains nothing clear on {tail.name} and loses on "
-            "common ones.",
+            f"Use {theirs}{use}: {ours} gains nothing clear on {tail.name} and loses on common ones.",
             False,
         )
     if helps:
         return f"Use {ours}: it is better on common labels and as good on {tail.name}.", True
+    if not use:
+        return f"Use {theirs}: {ours} gains nothing clear here, and its uncertainty fits worse.", False
     return f"Either will do for point predictions: {ours} gains nothing clear over {theirs} here.", False
 
 
