@@ -159,18 +159,34 @@ def test_containers_give_the_same_model() -> None:
 
 
 def test_polars() -> None:
-    polars = pytest.importorskip("polars")
+    pl = pytest.importorskip("polars")
     data, y = frame(200)
-    data = data.drop(columns=["kind"]).reset_index(drop=True)
-    data = polars.DataFrame(
+    text = [None if t is None else str(t) for t in data["text"]]
+    kind = data["kind"].astype(str).tolist()
+    table = pl.DataFrame(
         {
             "number": data["number"].to_numpy(),
-            "text": [None if t is None else str(t) for t in data["text"]],
+            "missing": [None if i % 3 == 0 else float(i) for i in range(200)],
+            "empty": pl.Series([None] * 200, dtype=pl.Float64),
+            "text": text,
+            "kind": pl.Series(kind, dtype=pl.Categorical),
+            "enum": pl.Series(kind, dtype=pl.Enum(["a", "b", "c"])),
+            "flag": data["flag"].to_numpy(),
             "day": data["day"].dt.to_pydatetime().tolist(),
         }
     )
-    model = TailRegressor(**FAST).fit(data, y.to_numpy())
-    assert np.isfinite(model.predict(data[:4])).all()
+    model = TailRegressor(**FAST).fit(table, pl.Series("price", y.to_numpy()))
+    assert list(model.feature_names_in_) == table.columns and model.target_names_ == ["price"]
+    out = model.predict_frame(table[:4])
+    assert out.shape == (4, 7) and np.isfinite(out.drop(columns="region").to_numpy()).all()
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(table.rename({"number": "numbre"}))
+    twice = pl.concat([table, table[:50]])
+    weight = np.r_[np.full(50, 2.0), np.ones(150)]
+    labels = y.to_numpy()
+    weighted = TailRegressor(**FAST).fit(table, labels, sample_weight=weight).predict(table)
+    repeated = TailRegressor(**FAST).fit(twice, np.r_[labels, labels[:50]]).predict(table)
+    np.testing.assert_allclose(weighted, repeated)
 
 
 def test_several_targets() -> None:
@@ -252,6 +268,9 @@ def test_pipeline_search_and_friends() -> None:
     logged = TransformedTargetRegressor(clone(small), func=np.log1p, inverse_func=np.expm1)
     assert logged.fit(x, y - y.min()).predict(x).shape == y.shape
     assert clone(TailRegressor(method="der", lr=0.1)).get_params()["lr"] == 0.1
+    named = pd.DataFrame(x, columns=["a", "b", "c"])
+    piped = make_pipeline(StandardScaler(), clone(small)).set_output(transform="pandas").fit(named, y)
+    assert list(piped[-1].feature_names_in_) == ["a", "b", "c"] and piped.predict(named).shape == y.shape
 
 
 def test_pickle_round_trip() -> None:
@@ -313,6 +332,8 @@ def test_labels_that_cannot_be_regressed_on() -> None:
         TailRegressor(**FAST).fit(x, np.zeros(50))
     with pytest.raises(ValueError, match=r"\(rows, targets\)"):
         TailRegressor(**FAST).fit(x, np.zeros((60, 2, 2)))
+    with pytest.raises(ValueError, match=r"too large to reckon with: row 5 is 1e\+200; divide y"):
+        TailRegressor(**FAST).fit(x, np.where(np.arange(60) == 5, 1e200, 1.0))
 
 
 def test_tables_that_cannot_be_used() -> None:
@@ -326,6 +347,12 @@ def test_tables_that_cannot_be_used() -> None:
     named = pd.DataFrame(x, columns=["a", "b", "c"])
     with pytest.raises(ValueError, match="column 'b' holds an infinity in row 3"):
         TailRegressor(**FAST).fit(named, y)
+    with pytest.raises(ValueError, match="column 'd' holds complex numbers"):
+        TailRegressor(**FAST).fit(named.assign(d=1j), y)
+    with pytest.raises(ValueError, match="0 feature"):
+        TailRegressor(**FAST).fit(named[[]], y)
+    with pytest.raises(ValueError, match="0 sample"):
+        TailRegressor(**FAST).fit(named[:0], y[:0])
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 10, 30])
@@ -345,9 +372,10 @@ def test_constant_labels_and_columns() -> None:
 def test_many_categories_and_mixed_objects() -> None:
     rng = np.random.default_rng(0)
     data = pd.DataFrame(
-        {"city": [f"city {i % 1000}" for i in range(2000)], "odd": [1, "a", None, 2.5] * 500}, dtype=object
+        {"city": [f"city {i}" for i in range(10_000)], "odd": [1, "a", None, 2.5] * 2500}, dtype=object
     )
-    model = TailRegressor(epochs=2, random_state=0).fit(data, rng.exponential(size=2000))
+    data["code"] = pd.Categorical(data["city"])
+    model = TailRegressor(epochs=1, random_state=0).fit(data, rng.exponential(size=10_000))
     assert np.isfinite(model.predict(data.iloc[:10])).all()
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tailwise.backbones import make_backbone
 from tailwise.choices import nearest
 from tailwise.data.splits import label_holdout
-from tailwise.distributions import Distribution
+from tailwise.distributions import Distribution, concatenate
 from tailwise.labels import LabelBins
 from tailwise.methods import build_model, get_method
 from tailwise.model import Trainable
@@ -27,7 +27,7 @@ from tailwise.outlook import fit_outlook
 from tailwise.preprocessing import TablePreprocessor, check_infinity, column_names
 from tailwise.rows import (
     as_inputs,
-    check_unique_columns,
+    check_columns,
     checked_targets,
     counted_bins,
     halves,
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 BackboneChoice = str | nn.Module | Callable[[], nn.Module]
 
+BATCH = 8192
+"""Rows that are predicted at a time, which bounds the memory that it takes."""
 MIN_HOLDOUT = 20
 """With fewer rows than this to hold out, the training rows themselves select and calibrate."""
 
@@ -212,9 +214,12 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         if self._raw_inputs:
             return X
         if column_names(X) is not None:
-            if reset and len(X) == 0:
-                raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
-            check_unique_columns(X)
+            if reset and 0 in X.shape:
+                what = "sample" if len(X) == 0 else "feature"
+                raise ValueError(
+                    f"Found array with 0 {what}(s) (shape={X.shape}) while a minimum of 1 is required."
+                )
+            check_columns(X)
             check_infinity(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
@@ -336,12 +341,12 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
 
     def _raw_prediction(self, x: Any) -> Distribution:
         """Predictions before calibration, in batches of bounded memory."""
-        network = self.model_
-        if not self._raw_inputs and network.device.type == "cpu":
-            # In float64 a row's prediction does not depend on the rows beside it, to the last digits
-            # that anyone would compare; float32 products round differently for each batch size.
-            network, x = copy.deepcopy(network).double(), x.double()
-        return predict(network, x, batch_size=16_384)
+        if self._raw_inputs or self.model_.device.type != "cpu":
+            return predict(self.model_, x, batch_size=BATCH)
+        # In float64 a row's prediction does not depend on the rows beside it, to the last digits
+        # that anyone would compare; float32 products round differently for each batch size.
+        network = copy.deepcopy(self.model_).double()
+        return concatenate([predict(network, rows.double(), BATCH) for rows in x.split(BATCH)])
 
     def _distributions(self, X: Any) -> list[Distribution]:
         """Calibrated predictions of each target. (N,) each"""

@@ -16,6 +16,7 @@ from torch import Tensor
 from tailwise.labels import LabelBins
 from tailwise.preprocessing import column_names
 from tailwise.resampling import resample
+from tailwise.table_files import LARGEST_TARGET
 
 Floats = NDArray[np.float64]
 
@@ -23,12 +24,15 @@ MAX_MERGED_ROWS = 200_000
 """Up to this many rows, equal rows are merged into one that counts as often."""
 
 
-def check_unique_columns(X: Any) -> None:
-    """Raise an error that names a column which occurs twice."""
+def check_columns(X: Any) -> None:
+    """Raise an error that names a column which occurs twice or holds complex numbers."""
     names = column_names(X) or []
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"column name {name!r} occurs twice: rename one of them")
+    for name, kind in zip(names, X.dtypes, strict=True):
+        if getattr(kind, "kind", "") == "c":
+            raise ValueError(f"column {name!r} holds complex numbers: split it into two columns of numbers")
 
 
 def checked_targets(y: Any) -> Floats:
@@ -50,6 +54,10 @@ def checked_targets(y: Any) -> Floats:
             f"Input y contains NaN or infinity: row {row} is {labels[row]} "
             f"({int(bad.sum())} bad of {labels.size}); drop these rows or fill them"
         )
+    large = np.abs(labels) > LARGEST_TARGET
+    if large.any():
+        row = int(np.argwhere(large)[0][0])
+        raise ValueError(f"y is too large to reckon with: row {row} is {labels[row]}; divide y by some unit")
     if labels.ndim > 2:
         raise ValueError(f"y must be (rows,) or (rows, targets), not of shape {labels.shape}")
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -140,8 +148,10 @@ def _row_hashes(X: Any) -> NDArray[np.uint64] | None:
 
     if hasattr(X, "toarray"):
         X = X.toarray() if X.shape[0] * X.shape[1] <= 20_000_000 else None
-    if X is None or hasattr(X, "to_pandas"):  # polars
+    if X is None:
         return None
+    if hasattr(X, "hash_rows"):  # polars
+        return np.asarray(X.hash_rows(seed=0), np.uint64)
     if not (hasattr(X, "columns") or (isinstance(X, np.ndarray) and X.ndim == 2)):
         return None
     try:
