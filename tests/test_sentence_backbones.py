@@ -68,6 +68,15 @@ def test_padding_and_company_change_nothing() -> None:
     torch.testing.assert_close(net(padded), alone, rtol=1e-5, atol=1e-6)
 
 
+def test_dropout_leaves_equal_sentences_equal() -> None:
+    net = _small(dropout=0.5).train()
+    x = _pairs(30)
+    same = torch.stack([x[:, 0], x[:, 0]], 1)
+    _, _, apart, _ = net(same).chunk(4, -1)
+    assert (apart == 0).all(), "|u - v| of a sentence and itself"
+    assert not torch.equal(net(same), net(same)), "dropout must act"
+
+
 def test_a_sentence_without_words_is_defined() -> None:
     net = _small(projection=None).eval()
     features = net(torch.tensor([[[0, 0], [1, 2]]]))

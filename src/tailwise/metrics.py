@@ -25,6 +25,7 @@ from tailwise.scores import (
     PerSample,
     Sparsification,
     ause,
+    ause_reference,
     coverage,
     crps,
     delta,
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "METRICS", "REGIONS", "Metric", "Sparsification", "ause", "balanced", "by_bin", "by_region",
+    "METRICS", "REGIONS", "Metric", "Sparsification", "ause", "ause_reference", "balanced", "by_bin",
+    "by_region",
     "coverage", "crps", "delta", "ence", "evaluate", "fairness_gap", "get_metric", "gm", "log10",
     "mae", "mse", "nll", "pearson", "rmse", "sparsification", "spearman", "width",
 ]  # fmt: skip
@@ -85,7 +87,7 @@ class Metric:
 
 
 def _registry() -> dict[str, Metric]:
-    lower = (mae, mse, rmse, gm, nll, crps, width, log10, ause, ence)
+    lower = (mae, mse, rmse, gm, nll, crps, width, log10, ause, ause_reference, ence)
     rows = [Metric(f.__name__, f) for f in lower]
     rows += [Metric(f.__name__, f, "higher") for f in (pearson, spearman)]
     rows += [Metric(f"delta{k}", delta, "higher", options=(("k", k),)) for k in (1, 2, 3)]

@@ -399,6 +399,11 @@ def ause(
     return area / unit if unit != 0 else 0.0
 
 
+def ause_reference(distribution: Distribution, y: Labels) -> float:
+    """Area under the sparsification error as the authors' preview code has it; see `ause`."""
+    return ause(distribution, y, form="reference")
+
+
 def ence(distribution: Distribution, y: Labels, *, groups: int = 10) -> float:
     """Expected normalised calibration error: 0 if predicted variance matches squared errors.
 

@@ -97,24 +97,36 @@ class BiLSTMPair(Backbone):
         return (x != PADDING).sum(-1).amax(-1)
 
     def encode(self, words: Tensor) -> Tensor:
-        """Return sentence vectors: the maximum over time of the last layer. (N, L) -> (N, 2 hidden)"""
-        there = words != PADDING  # (N, L)
+        """Return sentence vectors: the maximum over time of the last layer. (2 N, L) -> (2 N, 2 hidden)
+
+        The first N rows are the first sentences of pairs, the others their second ones.
+        """
+        there = words != PADDING
         at, length = torch.arange(words.shape[1], device=words.device), there.sum(-1, keepdim=True)
         turned = torch.where(at < length, length - 1 - at, at).unsqueeze(-1)
-        h = self.dropout(F.embedding(words, self.vectors, padding_idx=PADDING))
-        for depth, layer in enumerate(self.layers):
-            h = layer(h if depth == 0 else self.dropout(h), turned)
+        h = F.embedding(words, self.vectors, padding_idx=PADDING)
+        for layer in self.layers:
+            h = layer(self._dropped(h), turned)
         lowest = torch.finfo(h.dtype).min
         # A sentence without words has no maximum; zero stands for it.
         return h.masked_fill(~there.unsqueeze(-1), lowest).amax(1) * (length > 0)
+
+    def _dropped(self, h: Tensor) -> Tensor:
+        """Dropout with one mask for both sentences of a pair and all their words. (2 N, L, D)
+
+        With masks of their own, two sentences never look as alike in training as they do at
+        prediction, where the network then reads any two as more alike than they are.
+        """
+        mask: Tensor = self.dropout(h.new_ones(len(h) // 2, 1, h.shape[-1]))
+        return h * mask.repeat(2, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (N, 2, L) word numbers, padded on the right -> features (N, feature_dim)"""
         if x.ndim != 3 or x.shape[1] != 2:
             raise ValueError(f"pairs of sentences must have shape (N, 2, L), got {tuple(x.shape)}")
         both = self.encode(x.transpose(0, 1).reshape(-1, x.shape[-1]))  # (2 N, 2 hidden)
-        u, v = self.dropout(both).chunk(2)
-        features: Tensor = self.project(pair_features(u, v))
+        u, v = both.chunk(2)
+        features: Tensor = self.project(self.dropout(pair_features(u, v)))
         return features
 
 
@@ -186,4 +198,5 @@ class PairDecoder(nn.Module):
 
     def nll(self, z: Tensor, x: Tensor) -> Tensor:
         """Return -log p(embeddings | z) with unit variance, less constants. z: (N, D) -> (N,)"""
-        return 0.5 * (self.targets(x) - self.head(z)).pow(2).sum(-1)
+        predicted: Tensor = self.head(z)
+        return 0.5 * (self.targets(x) - predicted).pow(2).sum(-1)

@@ -44,7 +44,7 @@ def bench(
 
     budget, results = get_suite(suite), out / "results.jsonl"
     methods, seeds = methods or budget.methods, range(budget.seeds) if seeds is None else seeds
-    contenders = choose_contenders(methods)
+    contenders = choose_contenders(methods, budget.options)
     if "peers" in methods.split(","):
         for name in missing_peers():
             report(f"{name} is not installed and left out: pip install 'tailwise[peers]'")

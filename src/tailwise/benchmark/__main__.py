@@ -21,6 +21,14 @@ def _seeds(text: str) -> list[int]:
     return [int(part) for part in text.split(",")] if "," in text else list(range(int(text)))
 
 
+def _suite_name(text: str) -> str:
+    try:
+        get_suite(text)
+    except (ValueError, OSError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
 def _say(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
@@ -38,18 +46,19 @@ def _parser() -> argparse.ArgumentParser:
     limit = argparse.ArgumentParser(add_help=False)
     limit.add_argument("--time-limit", type=float, default=None, help="stop after this many seconds")
     groups = "names with commas between; all, peers and ablation-lambda, -bins, ... are groups"
+    suites = f"{', '.join(SUITES)}, or a TOML file like those in tailwise/benchmark/configurations"
     data = argparse.ArgumentParser(add_help=False)
     data.add_argument("--prepared", type=Path, required=True, help="folder that `prepare` wrote")
 
     suite = commands.add_parser("suite", parents=[work, limit], help="all steps: prepare, run, tables")
-    suite.add_argument("suite", nargs="?", default="tabular", choices=list(SUITES))
+    suite.add_argument("suite", nargs="?", default="tabular", type=_suite_name, help=suites)
     suite.add_argument("--seeds", type=_seeds, default=None, help="how many, or which: 5 or 0,3")
     suite.add_argument("--methods", default=None, help=groups)
     suite.add_argument("--out", type=Path, default=Path("docs/results"), help="folder of results and tables")
     suite.add_argument("--work", type=Path, default=Path(".tailwise-bench"), help="folder of prepared data")
 
     prepare = commands.add_parser("prepare", parents=[seeds], help="split and encode a suite's tables")
-    prepare.add_argument("--suite", default="tabular", choices=list(SUITES))
+    prepare.add_argument("--suite", default="tabular", type=_suite_name, help=suites)
     prepare.add_argument("--out", type=Path, required=True, help="folder for the arrays")
     prepare.add_argument("--max-rows", type=int, default=None, help="training rows at most")
     prepare.add_argument("--per-bin", type=int, default=PER_BIN, help="held-out rows per label bin at most")
@@ -114,8 +123,9 @@ def _run(args: argparse.Namespace) -> int:
     from tailwise.benchmark.runs import run_suite
 
     chosen = None if args.data is None else args.data.split(",")
+    contenders = choose_contenders(args.methods, suite_of(args.prepared).options)
     summary = run_suite(
-        args.prepared, choose_contenders(args.methods), out=args.out, seeds=args.seeds, data=chosen,
+        args.prepared, contenders, out=args.out, seeds=args.seeds, data=chosen,
         recipe=_recipe(args), workers=args.workers, time_limit=args.time_limit,
     )  # fmt: skip
     for line in summary.failed:

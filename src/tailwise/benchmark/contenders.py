@@ -197,13 +197,17 @@ def from_registry(
     )
 
 
-def registry_contenders() -> list[Contender]:
-    """Every method of the registry, in its order."""
-    return [from_registry(name) for name in available_methods()]
+def registry_contenders(options: Mapping[str, Mapping[str, Any]] | None = None) -> list[Contender]:
+    """Every method of the registry, in its order, with options of their own for some."""
+    return [from_registry(name, **(options or {}).get(name, {})) for name in available_methods()]
 
 
-def choose_contenders(names: str | Iterable[str]) -> list[Contender]:
+def choose_contenders(
+    names: str | Iterable[str], options: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[Contender]:
     """Find contenders by names with commas between; ``all``, ``peers`` and ``ablation-...`` are groups.
+
+    `options` by method's name replace its defaults.
 
     >>> [c.name for c in choose_contenders("lds,ablation-encoder")]
     ['lds', 'vir[fixed]', 'vir-encoder[fixed]', 'lds-vir-encoder[fixed]', 'vanilla[fixed]', 'lds[fixed]']
@@ -211,7 +215,7 @@ def choose_contenders(names: str | Iterable[str]) -> list[Contender]:
     from tailwise.benchmark.ablations import ablations
     from tailwise.benchmark.peers import peer_contenders
 
-    groups = {"all": registry_contenders(), "peers": peer_contenders(), **ablations()}
+    groups = {"all": registry_contenders(options), "peers": peer_contenders(), **ablations()}
     known = {c.name: c for group in groups.values() for c in group}
     chosen: dict[str, Contender] = {}
     for name in names.split(",") if isinstance(names, str) else names:

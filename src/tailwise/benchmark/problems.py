@@ -44,6 +44,8 @@ class Problem:
     suite: str = ""
     edges: Array | None = None
     """Edges of the label bins where the data set has bins of its own."""
+    shots: tuple[int, int] = (100, 20)
+    """Many-shot bins have more training rows than the first, few-shot bins fewer than the second."""
     extra: Mapping[str, Array] = field(default_factory=dict)
     """Arrays that the network needs besides its inputs, such as word vectors."""
 
@@ -79,7 +81,7 @@ class Problem:
     def save(self, folder: Path) -> Path:
         """Write as ``name-seed.npz``."""
         path = folder / f"{self.name}-{self.seed}.npz"
-        about = {"total": np.asarray(self.total), "suite": np.asarray(self.suite)}
+        about = {name: np.asarray(getattr(self, name)) for name in ("total", "suite", "shots")}
         arrays: dict[str, Any] = self._arrays() | about
 
         def write(to: Path) -> None:
@@ -101,7 +103,8 @@ class Problem:
             arrays = {part: file[part] for part in (*_PARTS, "edges") if part in file}
             extra = {key.removeprefix(_EXTRA): file[key] for key in file if key.startswith(_EXTRA)}
             total, suite = int(file["total"]), str(file["suite"])
-        return cls(name, seed, **arrays, total=total, suite=suite, extra=extra)
+            many, few = (int(limit) for limit in file["shots"]) if "shots" in file else (100, 20)
+        return cls(name, seed, **arrays, total=total, suite=suite, shots=(many, few), extra=extra)
 
 
 # -- where problems come from --------------------------------------------------------------------

@@ -33,9 +33,9 @@ from tailwise.calibration import balanced_weights, fit_scaling
 from tailwise.distributions import Distribution
 from tailwise.metrics import REGIONS, evaluate, get_metric
 
-OF_THE_MEAN = ("mae", "rmse", "gm", "pearson", "balanced_mae")
+OF_THE_MEAN = ("mae", "mse", "rmse", "gm", "pearson", "spearman", "balanced_mae")
 """Metrics that calibration leaves as they are; calibrated results do not repeat them."""
-OF_THE_SPREAD = ("nll", "balanced_nll", "ause", "crps", "coverage", "width", "ence")
+OF_THE_SPREAD = ("nll", "balanced_nll", "ause", "ause_reference", "crps", "coverage", "width", "ence")
 Record = dict[str, Any]
 
 
@@ -45,7 +45,8 @@ Record = dict[str, Any]
 def _scores(prediction: Distribution, problem: Problem, metrics: Sequence[str]) -> dict[str, Any]:
     """Metrics of test predictions by region, rounded; None where a region has too few rows."""
     names = [f"{region}/{metric}" for region in REGIONS for metric in metrics]
-    values = evaluate(prediction, problem.y_test, problem.bins, names)
+    many, few = problem.shots
+    values = evaluate(prediction, problem.y_test, problem.bins, names, many=many, few=few)
     table: dict[str, Any] = {region: {} for region in REGIONS}
     for name, value in values.items():
         region, metric = name.split("/")
@@ -54,7 +55,8 @@ def _scores(prediction: Distribution, problem: Problem, metrics: Sequence[str]) 
 
 
 def _region_rows(problem: Problem) -> dict[str, int]:
-    regions = problem.bins.regions()[problem.bins.index(problem.y_test)]
+    many, few = problem.shots
+    regions = problem.bins.regions(many, few)[problem.bins.index(problem.y_test)]
     return {region: int((regions == region).sum()) for region in REGIONS[1:]}
 
 

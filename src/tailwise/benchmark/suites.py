@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tailwise._version import __version__
+from tailwise.benchmark.configurations import BUNDLED, read_configuration
 from tailwise.benchmark.contenders import Recipe
 from tailwise.benchmark.problems import MAX_ROWS, PER_BIN, DataSet, Source
 from tailwise.choices import nearest
@@ -107,6 +108,8 @@ class Suite:
     sources: tuple[DataSet, ...]
     recipe: Recipe = field(default_factory=Recipe)
     methods: str = "all,peers"
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Options of methods, by name, that this suite has instead of the defaults."""
     seeds: int = 5
     max_rows: int = MAX_ROWS
 
@@ -134,8 +137,13 @@ SUITES = {
 }
 
 
+SUITES |= {name: Suite(**read_configuration(path)) for name, path in BUNDLED.items()}
+
+
 def get_suite(name: str) -> Suite:
-    """Find a suite by name; an unknown name is an error that names the nearest one."""
+    """Find a suite by name, or read one from a TOML file; a misspelt name is told the nearest one."""
+    if name.endswith(".toml"):
+        return Suite(**read_configuration(Path(name)))
     if name not in SUITES:
         raise ValueError(f"unknown suite {name!r}{nearest(name, SUITES)}")
     return SUITES[name]

@@ -1,0 +1,182 @@
+"""STS-B-DIR in the benchmark: configurations as files, problems of words and of vectors, one small run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tailwise.benchmark.__main__ import main
+from tailwise.benchmark.configurations import BUNDLED, read_configuration
+from tailwise.benchmark.pairs import DATA, NETWORKS
+from tailwise.benchmark.problems import Problem
+from tailwise.benchmark.runs import read_results
+from tailwise.benchmark.suites import get_suite
+
+WORDS = [
+    "a",
+    "man",
+    "is",
+    "playing",
+    "the",
+    "old",
+    "guitar",
+    "and",
+    "woman",
+    "dog",
+    "runs",
+    "in",
+    "big",
+    "red",
+    "field",
+    "near",
+    "house",
+]
+
+
+def _sentence(rng: np.random.Generator) -> str:
+    return " ".join(rng.choice(WORDS, rng.integers(3, 12)))
+
+
+@pytest.fixture
+def stsb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """STS-B-DIR in small: generated sentences and vectors in the same layout."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "data" / "stsb-dir"
+    folder.mkdir(parents=True)
+    vectors: dict[str, np.ndarray] = {}
+    for part, rows in (("train", 120), ("dev", 40), ("test", 40)):
+        header = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
+        scores = np.round(rng.uniform(0, 5, rows) ** 2 / 5, 3)
+        lines = [
+            f"{i}\tmain\tx\t2012\t{i}\tnone\tnone\t{_sentence(rng)}\t{_sentence(rng)}\t{score}"
+            for i, score in enumerate(scores)
+        ]
+        (folder / f"{part}.tsv").write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
+        for side in "ab":
+            vectors[f"{part}_{side}"] = rng.normal(size=(rows, 8)).astype(np.float16)
+        vectors[f"{part}_y"] = scores
+    np.savez(folder / "minilm384.npz", **vectors)
+    np.savez(
+        folder / "glove6B_50+100d.npz",
+        words=np.array(WORDS),
+        vectors=rng.normal(size=(len(WORDS), 6)).astype(np.float32),
+    )
+    monkeypatch.setenv("TAILWISE_DATA", str(tmp_path / "data"))
+    return folder
+
+
+def test_bundled_configurations_are_suites() -> None:
+    assert set(BUNDLED) == {"stsb-paper", "stsb-modern"}
+    for name in BUNDLED:
+        suite = get_suite(name)
+        assert "vir" in suite.methods.split(",")
+        assert len(suite.methods.split(",")) == 13
+
+
+def test_problem_of_words(stsb: Path, tmp_path: Path) -> None:
+    problem = DATA["stsb-words"].problem(0)
+    assert problem.x_train.shape[:2] == (120, 2)
+    assert problem.x_train.dtype == np.int32
+    assert len(problem.bins) == 50
+    assert problem.extra["vectors"].shape[0] > problem.x_train.max()
+    again = Problem.load(problem.save(tmp_path).parent, "stsb", 0)
+    assert again.digest == problem.digest
+    assert again.shots == (100, 30)
+    features = NETWORKS["bilstm-pair"](problem, hidden=4, projection=5).feature_dim
+    assert features == 5
+
+
+def test_problem_of_vectors(stsb: Path) -> None:
+    problem = DATA["stsb-vectors"].problem(0)
+    assert problem.x_train.shape == (120, 2, 8)
+    assert NETWORKS["vector-pair"](problem, hidden=(7,)).feature_dim == 7
+
+
+def _write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+SMALL = """
+data = "stsb-words"
+methods = ["vanilla", "vir"]
+seeds = 1
+[recipe]
+backbone = "bilstm-pair"
+criterion = "mse"
+trials = 1
+[recipe.backbone_options]
+hidden = 4
+projection = 6
+[recipe.train]
+epochs = 2
+batch_size = 32
+accelerator = "cpu"
+[options.vir]
+kl = 0.01
+"""
+
+
+def test_a_configuration_file_runs(stsb: Path, tmp_path: Path) -> None:
+    path = _write(tmp_path / "own.toml", SMALL)
+    prepared, out = tmp_path / "prepared", tmp_path / "out.jsonl"
+    assert main(["prepare", "--suite", str(path), "--seeds", "1", "--out", str(prepared)]) == 0
+    run = ["run", "--prepared", str(prepared), "--methods", "vanilla,vir", "--seeds", "1", "--out", str(out)]
+    assert main(run) == 0
+    records = {record["method"]: record for record in read_results(out)}
+    assert set(records) == {"vanilla", "vir"}
+    for record in records.values():
+        table = record["metrics"]["raw"]["all"]
+        assert table["mse"] == pytest.approx(table["rmse"] ** 2, rel=1e-4)
+        assert -1 <= table["spearman"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('data = "stsb-words"', 'data = "stsb-word"', "did you mean 'stsb-words'"),
+        ("epochs = 2", "epoch = 2", r"\[recipe.train\]: unknown key 'epoch'; did you mean 'epochs'"),
+        ("criterion", "criteron", "did you mean 'criterion'"),
+        ('"bilstm-pair"', '"bilstm"', "unknown backbone 'bilstm'; did you mean 'bilstm-pair'"),
+        ("[options.vir]", "[options.vr]", "did you mean 'vir'"),
+        ("seeds = 1", "seed = 1", "did you mean 'seeds'"),
+        ("seeds = 1", "seeds = = 1", "is not a TOML file"),
+        ('data = "stsb-words"', "", "'data' is missing"),
+    ],
+)
+def test_mistakes_in_a_configuration_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = _write(tmp_path / "own.toml", SMALL.replace(old, new, 1))
+    with pytest.raises(ValueError, match=message):
+        read_configuration(path)
+
+
+def test_unknown_suites_and_missing_files_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, message in (("stsb-papr", "did you mean 'stsb-paper'"), ("gone.toml", "gone.toml")):
+        with pytest.raises(SystemExit) as caught:
+            main(["suite", name])
+        assert caught.value.code == 2
+        assert message in capsys.readouterr().err
+
+
+def test_data_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TAILWISE_DATA", raising=False)
+    with pytest.raises(ValueError, match="set TAILWISE_DATA"):
+        DATA["stsb-words"].problem(0)
+
+
+@pytest.mark.skipif("TAILWISE_DATA" not in os.environ, reason="TAILWISE_DATA is not set")
+def test_real_regions_are_those_of_dir() -> None:
+    from tailwise.data import dir_shots, load_stsb_dir
+
+    problem = DATA["stsb-vectors"].problem(0)
+    ours = problem.bins.regions(*problem.shots)[problem.bins.index(problem.y_test)]
+    scores = load_stsb_dir(Path(os.environ["TAILWISE_DATA"]) / "stsb-dir").test.score
+    assert (ours == dir_shots(scores)).all()
+    assert {region: int((ours == region).sum()) for region in ("many", "medium", "few")} == {
+        "many": 756,
+        "medium": 170,
+        "few": 74,
+    }
