@@ -246,6 +246,20 @@ def test_a_backbone_of_ones_own_is_given_again(backbone: Any, tmp_path: Path) ->
         TailRegressor.load(path, backbone=Own(width=9))
 
 
+def test_a_backbone_of_ones_own_with_members(tmp_path: Path) -> None:
+    class Pair(Own):
+        members = 2
+
+        def forward(self, x: Tensor) -> Tensor:
+            features = super().forward(x)
+            return torch.stack([features, -features], -2)
+
+    x, y = numbers()
+    model = fitted(x, y, backbone=Pair)
+    assert model.predict_distribution(x).weights.shape == (2, len(x))
+    assert_same_predictions(model, TailRegressor.load(model.save(tmp_path / "m"), backbone=Pair), x)
+
+
 def test_a_backbone_that_nobody_asked_for(saved: Path) -> None:
     with pytest.raises(ValueError, match="leave out backbone"):
         TailRegressor.load(saved, backbone=Own())
