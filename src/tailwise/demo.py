@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
+from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -15,6 +14,7 @@ import pandas as pd
 import torch
 
 from tailwise.backbones import MLP
+from tailwise.benchmark.workers import Workers
 from tailwise.calibration import balanced_weights, fit_scaling
 from tailwise.data import balanced_split, load_abalone
 from tailwise.labels import LabelBins
@@ -86,7 +86,6 @@ def prepared(seed: int) -> tuple[torch.Tensor, np.ndarray, LabelBins, dict[str, 
 
 def run_one(method: str, seed: int, recipe: TrainConfig = RECIPE) -> DemoRun:
     """Train, calibrate on the validation part, and score the test part once."""
-    torch.set_num_threads(1)
     began = time.perf_counter()
     x, labels, bins, rows = prepared(seed)
     y = torch.as_tensor(labels)
@@ -110,6 +109,10 @@ def run_one(method: str, seed: int, recipe: TrainConfig = RECIPE) -> DemoRun:
     )
 
 
+def _work(job: tuple[str, int, TrainConfig]) -> DemoRun:
+    return run_one(*job)
+
+
 def run_demo(
     methods: Sequence[str] = METHODS,
     seeds: Sequence[int] = (0, 1, 2),
@@ -118,13 +121,14 @@ def run_demo(
 ) -> DemoResult:
     """Train every method with every seed, in `workers` processes at once."""
     jobs = [(method, seed, recipe) for method in methods for seed in seeds]
-    if workers > 1:
-        # Spawned, not forked: a fork of a process that has used torch's threads can hang.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            runs = tuple(pool.map(run_one, *zip(*jobs, strict=True)))
-    else:
-        runs = tuple(run_one(*job) for job in jobs)
+    waiting = deque(jobs)
+    done: dict[tuple[str, int, TrainConfig], DemoRun] = {}
+    with Workers(_work, workers) as crew:
+        while waiting or crew.flying:
+            while waiting and crew.free:
+                crew.submit(waiting.popleft())
+            done.update(crew.finished())
+    runs = tuple(done[job] for job in jobs)
     _, _, bins, rows = prepared(seeds[0])
     return DemoResult(runs, bins, {name: len(index) for name, index in rows.items()})
 

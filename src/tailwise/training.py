@@ -340,9 +340,9 @@ class _Loop:
         return {
             **{f.name: repr(getattr(self.config, f.name)) for f in fields(self.config) if f.name not in free},
             **{f"method {f.name}": repr(getattr(method, f.name)) for f in fields(method)},
+            **self.fingerprints,
             "bins": f"{len(bins)} from {bins.edges[0]:.9g} to {bins.edges[-1]:.9g}",
             "training labels per bin": " ".join(map(str, bins.counts)),
-            **self.fingerprints,
         }
 
     def _load(self) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -18,6 +20,19 @@ R = TypeVar("R")
 
 def _start() -> None:
     torch.set_num_threads(1)
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Start a process that never hears Ctrl-C: at a terminal the parent does, and ends its workers."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Here(Executor):
@@ -70,7 +85,8 @@ class Workers(Generic[J, R]):
 
     def submit(self, job: J) -> None:
         """Start a job."""
-        self.flying[self._pool.submit(self.function, job)] = job
+        with _interrupts_held_back():
+            self.flying[self._pool.submit(self.function, job)] = job
 
     def finished(self) -> Iterator[tuple[J, R]]:
         """Wait for a job to end and give those that have; nothing when the time is up."""

@@ -7,6 +7,7 @@ whole, and nothing is overwritten without --force.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from types import FrameType
@@ -31,8 +32,19 @@ def _stop(number: int, _: FrameType | None) -> None:
     raise Stopped(number)
 
 
+def discard_output() -> None:
+    """Drop what standard output could not take, or Python would complain of it once more at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main() -> None:
     """Entry point of the `tailwise` command."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     try:
         for name in ("SIGTERM", "SIGHUP"):  # Windows knows only the first
             number = getattr(signal, name, None)
@@ -44,3 +56,7 @@ def main() -> None:
     except KeyboardInterrupt as stop:  # while still importing; later ones end in the app
         sys.stderr.write("stopped\n")
         sys.exit(stop_code(stop))
+    except OSError as error:  # not even the help could be written
+        discard_output()
+        sys.stderr.write(f"error: cannot write: {error.strerror}\n")
+        sys.exit(1)

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from tailwise._version import __version__
-from tailwise.cli import stop_code
+from tailwise.cli import discard_output, stop_code
 
 DEBUG = "TAILWISE_DEBUG"
 """Environment variable that shows where an error came from, for those who look for its cause."""
@@ -29,22 +29,14 @@ class _Commands(TyperGroup):
             typer.echo(f"stopped: {stop}" if str(stop) else "stopped", err=True)
             raise typer.Exit(stop_code(stop)) from None
         except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
-            _discard_output()
+            discard_output()
             raise typer.Exit(0) from None
         except Exception as error:
             if hasattr(error, "exit_code") or isinstance(error, typer.Abort) or os.environ.get(DEBUG):
                 raise
-            _discard_output()
+            discard_output()
             typer.echo(f"error: {_in_words(error)}", err=True)
             raise typer.Exit(1) from None
-
-
-def _discard_output() -> None:
-    """Drop what standard output could not take, or Python would complain of it once more at exit."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _warn_in_words() -> None:
@@ -64,8 +56,8 @@ def _in_words(error: Exception) -> str:
     """What went wrong and what to do, from an exception."""
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, OSError) and error.strerror:
-        where = f" {error.filename}" if error.filename else ""
-        return f"cannot use{where}: {error.strerror}"
+        where = f"use {error.filename}" if error.filename else "write"
+        return f"cannot {where}: {error.strerror}"
     if isinstance(error, MemoryError):
         return "not enough memory: give fewer rows, or columns with fewer different texts"
     if "PytorchStreamWriter" in text or "inline_container" in text:

@@ -1,0 +1,121 @@
+"""The command as users start it, a table, and a model that it trained."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+SRC = Path(__file__).parents[2] / "src"
+SCRIPT = Path(sysconfig.get_path("scripts")) / ("tailwise.exe" if os.name == "nt" else "tailwise")
+FAST = ["--epochs", "2", "--quiet"]
+
+
+class Installed:
+    """Runs the `tailwise` that pip put beside the interpreter, in a process of its own."""
+
+    # In a checkout that was never installed `python -m tailwise` is the same program.
+    line = (str(SCRIPT),) if SCRIPT.exists() else (sys.executable, "-m", "tailwise")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = os.pathsep.join(filter(None, [str(SRC), os.environ.get("PYTHONPATH", "")]))
+        return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+
+    def __call__(self, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run to the end; whatever happens, Python must not show a traceback."""
+        done = subprocess.run(
+            [*self.line, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            timeout=300,
+            **options,
+        )
+        assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
+        return done
+
+    def refused(self, *arguments: object, **options: Any) -> str:
+        """Run into an error that the user can mend, and return the one line that says so."""
+        done = self(*arguments, **options)
+        assert done.returncode == 1, (done.returncode, done.stdout, done.stderr)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert len(lines) == 1 and "unexpected" not in lines[0], done.stderr
+        return lines[0]
+
+    def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
+        """Start, and leave it to the caller to stop it."""
+        return subprocess.Popen(
+            [*self.line, *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+            **options,
+        )
+
+
+@pytest.fixture(scope="session")
+def tailwise() -> Installed:
+    return Installed()
+
+
+@pytest.fixture(scope="session")
+def run() -> Callable[..., Any]:
+    """The command in this process, for what needs no process of its own."""
+    from tailwise.cli.commands import app
+
+    def invoke(*arguments: object, stdin: bytes | None = None) -> Any:
+        return CliRunner().invoke(app, [str(a) for a in arguments], input=stdin)
+
+    return invoke
+
+
+@pytest.fixture(scope="session")
+def sample() -> Callable[..., pd.DataFrame]:
+    """Makes tables of houses whose dear ones are rare; ``price`` is the target."""
+
+    def made(rows: int = 400, seed: int = 0) -> pd.DataFrame:
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(rows, 2))
+        kind = rng.choice(["red", "blue"], rows)
+        y = np.exp(x[:, 0]) + (kind == "red") + 0.1 * rng.normal(size=rows)
+        return pd.DataFrame({"x": x[:, 0], "z": x[:, 1], "kind": kind, "price": y.round(3)})
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def place(
+    tmp_path_factory: pytest.TempPathFactory, tailwise: Installed, sample: Callable[..., pd.DataFrame]
+) -> Path:
+    """A folder with tables, and a model and its report that the installed command made of them."""
+    folder = tmp_path_factory.mktemp("cli")
+    sample().to_csv(folder / "houses.csv", index=False)
+    sample(150, seed=1).to_csv(folder / "new.csv", index=False)
+    out = tailwise("fit", "houses.csv", "-t", "price", "-o", "m.tailwise", "--report", "m.html", "--seed", 3,
+                   *FAST, cwd=folder)  # fmt: skip
+    assert out.returncode == 0, out.stderr
+    assert "mean absolute error" in out.stdout
+    return folder
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.name != "posix" or os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True)
+    if made.returncode != 0:
+        pytest.skip(f"cannot mount a small disk here: {made.stderr.decode().strip()}")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)

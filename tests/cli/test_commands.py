@@ -1,0 +1,369 @@
+"""What every command does and says, in this process: exit codes, files written, words for what went wrong."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+Run = Callable[..., Any]
+Sample = Callable[..., pd.DataFrame]
+FAST = ["--epochs", "2", "--quiet"]
+
+
+# -- commands ------------------------------------------------------------------------------------
+
+
+def test_fit_writes_a_model_and_a_report_and_nothing_else(place: Path) -> None:
+    left = sorted(p.name for p in place.iterdir() if p.name.startswith("m."))
+    assert left == ["m.html", "m.tailwise"]
+    page = (place / "m.html").read_text(encoding="utf-8")
+    assert "Verdict" in page and "Vanilla" in page
+    assert len(page) < 2_000_000
+
+
+def test_predict_and_evaluate(run: Run, place: Path, tmp_path: Path) -> None:
+    out = run("predict", place / "m.tailwise", place / "new.csv", "-o", tmp_path / "p.csv", "--keep", "kind")
+    assert out.exit_code == 0, out.output
+    table = pd.read_csv(tmp_path / "p.csv")
+    assert list(table.columns)[:5] == ["kind", "prediction", "std", "lower", "upper"]
+    assert len(table) == 150 and bool((table["lower"] <= table["upper"]).all())
+    out = run("evaluate", place / "m.tailwise", place / "new.csv", "--json", "--report", tmp_path / "e.html")
+    assert out.exit_code == 0, out.output
+    told = json.loads(out.stdout)
+    assert told["target"] == "price" and told["regions"]["all"]["n"] == 150
+    assert (tmp_path / "e.html").exists()
+
+
+def test_a_column_of_numbers_where_training_had_text_is_no_traceback(
+    run: Run, sample: Sample, place: Path, tmp_path: Path
+) -> None:
+    sample(20).assign(kind=7, x="far").to_csv(tmp_path / "odd.csv", index=False)
+    out = run("predict", place / "m.tailwise", tmp_path / "odd.csv", "-o", tmp_path / "p.csv")
+    assert out.exit_code in (0, 1)
+    assert "unexpected" not in out.output
+
+
+def test_diagnose_says_it_in_words_numbers_and_a_picture(run: Run, place: Path, tmp_path: Path) -> None:
+    out = run("diagnose", place / "houses.csv", "--target", "price", "--plot", tmp_path / "p.png")
+    assert out.exit_code == 0 and "Verdict:" in out.stdout
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    out = run("diagnose", place / "houses.csv", "--target", "price", "--plot", tmp_path / "p.xyz")
+    assert out.exit_code == 1 and ".png, .svg or .pdf" in out.stderr
+    only = tmp_path / "only.csv"
+    only.write_text("y\n" + "\n".join(map(str, range(200))) + "\n")
+    assert run("diagnose", only, "-t", "y").exit_code == 0
+
+
+def test_compare_and_report_rank_methods(run: Run, place: Path, tmp_path: Path) -> None:
+    results, page = tmp_path / "r.jsonl", tmp_path / "r.html"
+    arguments = ["compare", place / "houses.csv", "-t", "price", "--methods", "vanilla,vir", "--seeds", "2"]
+    out = run(*arguments, "-o", results, "--report", page, *FAST)
+    assert out.exit_code == 0, out.output
+    assert "lowest error" in out.stdout
+    assert len(results.read_text().splitlines()) == 4
+    assert not (tmp_path / "r.jsonl.checkpoint").exists()
+    out = run("report", results, "-o", tmp_path / "again.html")
+    assert out.exit_code == 0, out.output
+    text = (tmp_path / "again.html").read_text(encoding="utf-8")
+    assert "VIR" in text and 'role="img"' in text
+    out = run("report", place / "houses.csv", "-o", tmp_path / "no.html")
+    assert out.exit_code == 1 and "error:" in out.stderr
+    out = run("compare", place / "houses.csv", "-t", "price", "--methods", "virr")
+    assert out.exit_code == 1 and "'vir'" in out.stderr
+
+
+def test_methods_are_listed(run: Run) -> None:
+    listed = json.loads(run("methods", "--json").stdout)
+    assert {"vir", "vanilla"} <= {m["name"] for m in listed}
+    assert "vir" in run("methods").stdout
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").stdout.startswith("tailwise ")
+
+
+# -- several targets -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pair(run: Run, sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a table of two targets and a model of both."""
+    folder = tmp_path_factory.mktemp("pair")
+    sample().assign(rent=lambda t: 10 * t["price"] + t["z"]).to_csv(folder / "both.csv", index=False)
+    fit = ["fit", folder / "both.csv", "--target", "rent", "--target", "price", "-o", folder / "m", *FAST]
+    out = run(*fit)
+    assert out.exit_code == 0, out.output
+    assert out.stdout.count("90% intervals hold") == 2
+    assert out.stdout.index("rent:") < out.stdout.index("price:")
+    return folder
+
+
+def test_predictions_of_several_targets_are_named_after_them(run: Run, pair: Path, tmp_path: Path) -> None:
+    out = run("predict", pair / "m", pair / "both.csv", "-o", tmp_path / "p.csv", "--json")
+    assert out.exit_code == 0, out.output
+    assert set(json.loads(out.stdout)) == {"rows", "out", "region_rent", "region_price"}
+    table = pd.read_csv(tmp_path / "p.csv")
+    truth = pd.read_csv(pair / "both.csv")
+    assert list(table.columns[:4]) == ["prediction_rent", "std_rent", "lower_rent", "upper_rent"]
+    assert len(table.columns) == 14
+    for target in ("rent", "price"):  # not mixed up: each is on the scale of its own
+        assert abs(table[f"prediction_{target}"].mean() / truth[target].mean() - 1) < 0.5
+
+
+def test_several_targets_are_evaluated_one_by_one(run: Run, pair: Path, tmp_path: Path) -> None:
+    both = run("evaluate", pair / "m", pair / "both.csv", "--json")
+    assert both.exit_code == 0, both.output
+    told = {finding["target"]: finding for finding in json.loads(both.stdout)["targets"]}
+    assert list(told) == ["rent", "price"]
+    assert told["rent"]["regions"]["all"]["mae"] > 3 * told["price"]["regions"]["all"]["mae"]
+    page = tmp_path / "rent.html"
+    out = run("evaluate", pair / "m", pair / "both.csv", "-t", "price", "--report", page, "--json")
+    assert out.exit_code == 0, out.output
+    assert json.loads(out.stdout)["regions"] == told["price"]["regions"]
+    assert "to predict price" in page.read_text(encoding="utf-8")
+    renamed = pd.read_csv(pair / "both.csv").rename(columns={"rent": "a", "price": "b"})
+    renamed.to_csv(tmp_path / "renamed.csv", index=False)
+    out = run("evaluate", pair / "m", tmp_path / "renamed.csv", "-t", "a", "-t", "b", "--json")
+    assert [f["regions"] for f in json.loads(out.stdout)["targets"]] == [f["regions"] for f in told.values()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fit", "both.csv", "-t", "rent", "-t", "price", "-o", "n", "--report", "r"], "tailwise evaluate n"),
+        (["fit", "both.csv", "-t", "rent", "-t", "rent", "-o", "n"], "'rent' is named as a target twice"),
+        (["evaluate", "m", "both.csv", "--report", "r.html"], "name it with --target"),
+        (["evaluate", "m", "both.csv", "-t", "x"], "the model's targets are rent, price"),
+        (["diagnose", "both.csv", "-t", "rent", "-t", "price"], "one --target at a time"),
+        (["compare", "both.csv", "-t", "rent", "-t", "price"], "one --target at a time"),
+    ],
+)
+def test_where_several_targets_are_too_many(
+    run: Run, pair: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
+) -> None:
+    monkeypatch.chdir(pair)
+    out = run(*arguments)
+    assert out.exit_code == 1 and words in out.stderr, out.output
+    assert sorted(p.name for p in pair.iterdir()) == ["both.csv", "m"]
+
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+def test_a_configuration_file_gives_defaults_that_flags_override(
+    run: Run, place: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "fit.toml"
+    config.write_text(
+        'target = "price"\nmethod = "lds"\nepochs = 1\ndrop = ["z"]\nquiet = true\n'
+        '[option]\n"weights.power" = 0.7\n'
+    )
+    out = run("fit", place / "houses.csv", "--config", config, "-o", tmp_path / "m", "--json")
+    assert out.exit_code == 0, out.output
+    from tailwise import TailRegressor
+
+    model = TailRegressor.load(tmp_path / "m")
+    assert (model.method, model.epochs, model.method_options) == ("lds", 1, {"weights": {"power": 0.7}})
+    assert list(model.feature_names_in_) == ["x", "kind"]
+    config.write_text(config.read_text().replace('"price"', '["price", "x"]'))
+    out = run("fit", place / "houses.csv", "--config", config, "-o", tmp_path / "m1")
+    assert TailRegressor.load(tmp_path / "m1").target_names_ == ["price", "x"]
+    config.write_text(config.read_text().replace('["price", "x"]', '"price"'))
+    out = run("fit", place / "houses.csv", "--config", config, "-o", tmp_path / "m2", "--method", "vanilla",
+              "--option", "regularizer=0", "--test-share", "0")  # fmt: skip
+    assert out.exit_code == 0, out.output
+    assert TailRegressor.load(tmp_path / "m2").method == "vanilla"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [('methd = "vir"\n', "did you mean 'method'?"), ("epochs = [\n", "not valid TOML")],
+)
+def test_wrong_configuration_names_the_key(
+    run: Run, place: Path, tmp_path: Path, text: str, words: str
+) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(text)
+    out = run("fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "m", "--config", config)
+    assert out.exit_code == 1 and words in out.stderr
+    out = run(
+        "fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "m", "--config", tmp_path / "no.toml"
+    )
+    assert out.exit_code == 1 and "no.toml" in out.stderr
+
+
+def test_the_same_seed_gives_the_same_file(run: Run, place: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        out = run("fit", place / "houses.csv", "-t", "price", "-o", tmp_path / name, "--seed", "3", *FAST)
+        assert out.exit_code == 0, out.output
+    first, second = (pd.read_csv(_predicted(run, tmp_path / n, place, tmp_path)) for n in ("a", "b"))
+    pd.testing.assert_frame_equal(first, second)
+
+
+def _predicted(run: Run, model: Path, place: Path, folder: Path) -> Path:
+    out = folder / f"{model.name}.csv"
+    assert run("predict", model, place / "new.csv", "-o", out).exit_code == 0
+    return out
+
+
+def test_own_validation_and_test_tables(run: Run, sample: Sample, place: Path, tmp_path: Path) -> None:
+    out = run("fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "m", "--valid", place / "new.csv",
+              "--test", place / "new.csv", "--json", *FAST)  # fmt: skip
+    assert out.exit_code == 0, out.output
+    assert json.loads(out.stdout)["regions"]["all"]["n"] == 150
+    sample(50).drop(columns="kind").to_csv(tmp_path / "short.csv", index=False)
+    out = run(
+        "fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "m2", "--test", tmp_path / "short.csv"
+    )
+    assert out.exit_code == 1 and "no column 'kind'" in out.stderr
+
+
+# -- what users get wrong ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trouble(tmp_path: Path) -> dict[str, Path]:
+    contents = {
+        "empty.csv": b"",
+        "header.csv": b"x,price\n",
+        "text.csv": b"x,price\n1,cheap\n2,dear\n3,cheap\n",
+        "binary.csv": bytes(range(256)) * 30,
+        "zip.csv": b"PK\x03\x04" + b"a" * 50,
+        "twice.csv": b"x,x,price\n1,2,3\n",
+        "ragged.csv": b"x,price\n1,2\n1,2,3\n",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder").mkdir()
+    return {name: tmp_path / name for name in [*contents, "folder", "missing.csv"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("empty.csv", "is empty"),
+        ("header.csv", "no rows"),
+        ("text.csv", "must be numbers, but line 2 holds 'cheap'"),
+        ("binary.csv", "binary"),
+        ("zip.csv", "Excel"),
+        ("twice.csv", "both named 'x'"),
+        ("ragged.csv", "line 3"),
+        ("folder", "is a folder"),
+        ("missing.csv", "does not exist"),
+    ],
+)
+def test_unusable_tables_end_with_a_line_and_code_1(
+    run: Run, place: Path, trouble: dict[str, Path], tmp_path: Path, name: str, words: str
+) -> None:
+    for arguments in (
+        ["diagnose", trouble[name], "-t", "price"],
+        ["fit", trouble[name], "-t", "price", "-o", tmp_path / "m"],
+        ["compare", trouble[name], "-t", "price"],
+        ["evaluate", place / "m.tailwise", trouble[name], "-t", "price"],
+    ):
+        out = run(*arguments)
+        assert out.exit_code == 1, arguments
+        assert out.stderr.count("error:") == 1 and words in out.stderr, out.stderr
+    assert not (tmp_path / "m").exists()
+
+
+def test_wrong_columns_name_the_nearest(run: Run, sample: Sample, place: Path, tmp_path: Path) -> None:
+    out = run("fit", place / "houses.csv", "--target", "prise", "--out", tmp_path / "m")
+    assert out.exit_code == 1
+    assert out.stderr.strip().endswith("did you mean 'price'?")
+    sample(20).drop(columns=["kind"]).to_csv(tmp_path / "short.csv", index=False)
+    out = run("predict", place / "m.tailwise", tmp_path / "short.csv", "-o", tmp_path / "p.csv")
+    assert out.exit_code == 1 and "no column 'kind'" in out.stderr
+    out = run("predict", place / "m.tailwise", place / "new.csv", "-o", tmp_path / "p.csv", "--keep", "kin")
+    assert out.exit_code == 1 and "'kind'" in out.stderr
+
+
+def test_the_target_of_an_evaluation_is_asked_for_when_unclear(
+    run: Run, sample: Sample, place: Path, tmp_path: Path
+) -> None:
+    sample(40).assign(other=1).to_csv(tmp_path / "two.csv", index=False)
+    assert run("evaluate", place / "m.tailwise", tmp_path / "two.csv").exit_code == 0  # the model knows it
+    sample(40).rename(columns={"price": "cost"}).to_csv(tmp_path / "renamed.csv", index=False)
+    out = run("evaluate", place / "m.tailwise", tmp_path / "renamed.csv", "--json")
+    assert out.exit_code == 0 and json.loads(out.stdout)["target"] == "cost"  # the only other column
+    sample(40).rename(columns={"price": "cost"}).assign(other=1).to_csv(tmp_path / "both.csv", index=False)
+    out = run("evaluate", place / "m.tailwise", tmp_path / "both.csv")
+    assert out.exit_code == 1 and "columns cost, other could be it" in out.stderr
+    assert run("evaluate", place / "m.tailwise", tmp_path / "both.csv", "-t", "cost").exit_code == 0
+
+
+def test_models_that_are_none(run: Run, place: Path, tmp_path: Path) -> None:
+    (tmp_path / "junk").write_bytes(b"junk" * 100)
+    for path in (tmp_path / "junk", tmp_path / "none", tmp_path, place / "houses.csv"):
+        out = run("predict", path, place / "new.csv", "-o", tmp_path / "p.csv")
+        assert out.exit_code == 1 and out.stderr.startswith("error:"), out.stderr
+
+
+def test_wrong_usage_is_code_2(run: Run, place: Path, tmp_path: Path) -> None:
+    for arguments in (
+        ["fit", place / "houses.csv"],
+        ["fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", "many"],
+        ["fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "m", "--nonsense"],
+        ["nonsense"],
+    ):
+        assert run(*arguments).exit_code == 2
+
+
+def test_unknown_names_are_answered_before_any_work(run: Run, place: Path, tmp_path: Path) -> None:
+    base = ["fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "m", *FAST]
+    for extra, words in (
+        (["--method", "vri"], "'vir'"),
+        (["--option", "regularizr=1"], "'regularizer'"),
+        (["--option", "what"], "NAME=VALUE"),
+        (["--backbone", "mpl"], "'mlp'"),
+    ):
+        out = run(*base, *extra)
+        assert out.exit_code == 1 and words in out.stderr, out.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten_without_force(run: Run, place: Path, tmp_path: Path) -> None:
+    for name in ("m", "r.html", "p.csv"):
+        (tmp_path / name).write_text("mine")
+    fit = ["fit", place / "houses.csv", "-t", "price", *FAST]
+    for arguments in (
+        [*fit, "-o", tmp_path / "m"],
+        [*fit, "-o", tmp_path / "m2", "--report", tmp_path / "r.html"],
+        ["predict", place / "m.tailwise", place / "new.csv", "-o", tmp_path / "p.csv"],
+    ):
+        out = run(*arguments)
+        assert out.exit_code == 1 and "--force" in out.stderr
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == dict.fromkeys(
+        ("m", "r.html", "p.csv"), "mine"
+    )
+    out = run("predict", place / "m.tailwise", place / "new.csv", "-o", tmp_path / "p.csv", "--force")
+    assert out.exit_code == 0 and (tmp_path / "p.csv").read_text() != "mine"
+    copy = shutil.copy(place / "new.csv", tmp_path / "in.csv")
+    out = run("predict", place / "m.tailwise", copy, "-o", copy, "--force")
+    assert out.exit_code == 1 and "also an input" in out.stderr
+    assert Path(copy).read_bytes() == (place / "new.csv").read_bytes()
+
+
+def test_leaking_columns_are_pointed_out(run: Run, sample: Sample, place: Path, tmp_path: Path) -> None:
+    table = sample(60)
+    table.assign(copy=table["price"] * 2).to_csv(tmp_path / "leak.csv", index=False)
+    out = run("fit", tmp_path / "leak.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", "1")
+    assert out.exit_code == 0, out.output
+    assert "--drop copy" in out.stderr
+
+
+def test_an_unforeseen_error_is_one_line_too(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tailwise.diagnosis
+
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(tailwise.diagnosis, "diagnose", broken)
+    out = run("diagnose", place / "houses.csv", "-t", "price")
+    assert out.exit_code == 1 and "unexpected KeyError" in out.stderr and "TAILWISE_DEBUG" in out.stderr
+    monkeypatch.setenv("TAILWISE_DEBUG", "1")
+    assert isinstance(run("diagnose", place / "houses.csv", "-t", "price").exception, KeyError)

@@ -1,0 +1,140 @@
+"""Commands that are stopped: nothing is half-written, nothing that was done is lost, and they go on."""
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+Tailwise = Any
+Sample = Callable[..., pd.DataFrame]
+SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+INTERRUPTED = pytest.param(signal.SIGINT, id="SIGINT")
+ENDED = pytest.param(signal.SIGTERM, id="SIGTERM", marks=pytest.mark.slow)
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+def stopped(
+    tailwise: Tailwise, folder: Path, line: list[object], by: signal.Signals, ready: Callable[[], bool]
+) -> str:
+    """Start a command, stop it once it is ready for that, and return what it said."""
+    with tailwise.start(*line, cwd=folder) as process:
+        deadline = time.monotonic() + 240
+        while not ready() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(by)
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == SIGNALS[by], said
+    assert "stopped: " in said and "Traceback" not in said, said
+    return str(said)
+
+
+@pytest.mark.parametrize("by", [INTERRUPTED, ENDED])
+def test_fit_goes_on_from_its_checkpoint(
+    tailwise: Tailwise, sample: Sample, tmp_path: Path, by: signal.Signals
+) -> None:
+    sample(2000).to_csv(tmp_path / "big.csv", index=False)
+    line = ["fit", "big.csv", "-t", "price", "-o", "m", "--report", "m.html", "--epochs"]
+    kept = tmp_path / "m.checkpoint"
+    said = stopped(tailwise, tmp_path, [*line, 5000], by, kept.exists)
+    assert "the same command goes on from m.checkpoint" in said
+    assert files(tmp_path) == ["big.csv", "m.checkpoint"]
+    reached = int(torch.load(kept, weights_only=True)["epoch"])
+    assert reached >= 1
+
+    # The same size, the same labels, one other cell: not what the checkpoint belongs to.
+    other = sample(2000)
+    other.loc[7, "z"] += 0.5
+    other.to_csv(tmp_path / "other.csv", index=False)
+    before = kept.read_bytes()
+    refused = tailwise.refused("fit", "other.csv", *line[2:], reached + 1, cwd=tmp_path)
+    assert (
+        "m.checkpoint was trained with training data = " in refused and "delete it to start over" in refused
+    )
+    assert kept.read_bytes() == before
+    (tmp_path / "other.csv").unlink()
+
+    out = tailwise(*line, reached + 1, cwd=tmp_path)
+    assert out.returncode == 0, out.stderr
+    assert "going on from m.checkpoint" in out.stderr
+    ours = out.stderr[: out.stderr.index("training vanilla")]
+    assert re.findall(r"^epoch (\d+)/", ours, re.M) == [str(reached + 1)]  # and not from the first
+    assert files(tmp_path) == ["big.csv", "m", "m.html"]
+
+
+@pytest.mark.parametrize("by", [INTERRUPTED, ENDED])
+def test_compare_keeps_the_runs_that_were_done(
+    tailwise: Tailwise, sample: Sample, tmp_path: Path, by: signal.Signals
+) -> None:
+    sample(300).to_csv(tmp_path / "some.csv", index=False)
+    line = ["compare", "some.csv", "-t", "price", "--methods", "vanilla,lds", "--seeds", 4, "--epochs", 40,
+            "-o", "r.jsonl", "--report", "r.html"]  # fmt: skip
+    kept = tmp_path / "r.jsonl.checkpoint"
+    said = stopped(tailwise, tmp_path, line, by, lambda: kept.exists() and b"\n" in kept.read_bytes())
+    assert "the same command goes on from r.jsonl.checkpoint" in said
+    assert files(tmp_path) == ["r.jsonl.checkpoint", "some.csv"]
+    done = [json.loads(text) for text in kept.read_text().splitlines() if text.endswith("}")]
+    assert 1 <= len(done) < 8
+
+    out = tailwise(*line, cwd=tmp_path)
+    assert out.returncode == 0, out.stderr
+    assert f"going on from r.jsonl.checkpoint, where {len(done)} runs are kept" in out.stderr
+    records = [json.loads(text) for text in (tmp_path / "r.jsonl").read_text().splitlines()]
+    assert len(records) == 8
+    assert records[: len(done)] == done  # the seconds they took included: they were not done again
+    assert files(tmp_path) == ["r.html", "r.jsonl", "some.csv"]
+
+
+def test_what_cannot_be_kept_is_said(tailwise: Tailwise, sample: Sample, tmp_path: Path) -> None:
+    sample(300).to_csv(tmp_path / "some.csv", index=False)
+    with tailwise.start("compare", "some.csv", "-t", "price", "--seeds", 500, cwd=tmp_path) as process:
+        assert "seed 0" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 130 and "nothing was kept; with --out" in said and "Traceback" not in said
+    assert files(tmp_path) == ["some.csv"]
+
+
+def alive(group: int) -> list[str]:
+    """Processes of a group that still run; one that nobody has buried is dead."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = stat.read_text().rpartition(")")
+        except OSError:  # gone meanwhile
+            continue
+        state, _, its_group = rest.split()[:3]
+        if int(its_group) == group and state != "Z":
+            found.append(name)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("after", [1.0, 8.0], ids=["while workers start", "while they work"])
+def test_demo_takes_its_workers_along(tailwise: Tailwise, tmp_path: Path, after: float) -> None:
+    process = tailwise.start("demo", "--out", "d", "--workers", 2, cwd=tmp_path, start_new_session=True)
+    with process:
+        assert "Training" in process.stderr.readline()
+        time.sleep(after)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        said = process.stderr.read()
+    assert process.returncode == 130
+    assert "Traceback" not in said, said
+    assert files(tmp_path) == []
+    deadline = time.monotonic() + 60
+    while alive(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert alive(process.pid) == []
