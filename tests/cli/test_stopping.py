@@ -101,9 +101,9 @@ def test_what_cannot_be_kept_is_said(tailwise: Tailwise, sample: Sample, tmp_pat
     sample(300).to_csv(tmp_path / "some.csv", index=False)
     with tailwise.start("compare", "some.csv", "-t", "price", "--seeds", 500, cwd=tmp_path) as process:
         assert "seed 0" in process.stderr.readline()
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
         said = process.stderr.read()
-    assert process.returncode == 130 and "nothing was kept; with --out" in said and "Traceback" not in said
+    assert process.returncode == 143 and "nothing was kept; with --out" in said and "Traceback" not in said
     assert files(tmp_path) == ["some.csv"]
 
 
