@@ -1,4 +1,4 @@
-"""Statistics against brute force: Holm by closed testing, Wilcoxon by enumeration, ranks by hand."""
+"""Statistics against oracles: Holm by closed testing, the paired test by SciPy, ranks by hand."""
 
 import itertools
 import math
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from tailwise.benchmark.comparison import Figure, Results, compare, holm
 
@@ -61,7 +62,6 @@ def test_mean_and_spread_over_seeds() -> None:
     assert results.mean_std(Figure("mae"), "x", "a") == (3.0, pytest.approx(math.sqrt(7)))
     assert math.isnan(results.mean_std(Figure("mae"), "x", "b")[0])
     assert math.isnan(Results([record("a", "x", 0, 1.0)]).mean_std(Figure("mae"), "x", "a")[1])
-    assert results.seconds("a") == 1.0
 
 
 def test_calibrated_figures_fall_back_to_raw_where_calibration_changes_nothing() -> None:
@@ -82,44 +82,67 @@ def test_changes_are_free_of_units() -> None:
     assert results.relative(Figure("mae"), "b", "a") == pytest.approx(1.0)  # twice and half
 
 
-def exact_wilcoxon(differences: np.ndarray) -> float:
-    """Two-sided p-value over all assignments of signs."""
-    ranks = np.argsort(np.argsort(np.abs(differences))) + 1.0
-    observed = ranks[differences > 0].sum()
-    middle = ranks.sum() / 2
-    sums = [ranks[np.array(signs)].sum() for signs in itertools.product((True, False), repeat=len(ranks))]
-    return float(np.mean([abs(s - middle) >= abs(observed - middle) - 1e-9 for s in sums]))
+def test_relative_by_seed_is_against_the_mean_of_the_reference() -> None:
+    runs = [record("a", d, s, v) for d, values in (("x", (1.0, 3.0)), ("y", (10.0, 30.0))) for s, v in
+            enumerate(values)]  # fmt: skip
+    runs += [record("b", "x", 0, 4.0), record("b", "y", 0, 20.0), record("b", "x", 1, 9.0)]
+    results = Results(runs)
+    np.testing.assert_allclose(results.relative_by_seed(Figure("mae"), "a", "a"), [0.5, 1.5])
+    # Seed 1 of b lacks y. Means of a are 2 and 20: twice, and the same.
+    np.testing.assert_allclose(results.relative_by_seed(Figure("mae"), "b", "a"), [math.sqrt(2)])
+    np.testing.assert_allclose(results.relative_by_seed(Figure("nll"), "b", "a"), [0.0])
+    nothing = Results([record("a", "x", 0, math.nan)])
+    assert nothing.relative_by_seed(Figure("mae"), "a", "a").size == 0
 
 
-def test_paired_test_is_wilcoxons() -> None:
+def test_paired_test_is_students_on_the_means_of_data_sets() -> None:
     rng = np.random.default_rng(0)
-    ours, theirs = rng.uniform(1, 2, 8), rng.uniform(1.2, 2.4, 8)
-    runs = [record("vir", f"d{i // 2}", i % 2, v) for i, v in enumerate(ours)]
-    runs += [record("other", f"d{i // 2}", i % 2, v) for i, v in enumerate(theirs)]
-    runs += [record("same", f"d{i // 2}", i % 2, v) for i, v in enumerate(ours)]
+    ours, theirs = rng.uniform(1, 2, (4, 3)), rng.uniform(1.2, 2.4, (4, 3))
+    places = list(np.ndindex(4, 3))
+    runs = [record("vir", f"d{i}", s, ours[i, s]) for i, s in places]
+    runs += [record("other", f"d{i}", s, theirs[i, s]) for i, s in places]
+    runs += [record("same", f"d{i}", s, ours[i, s]) for i, s in places]
     other, same = compare(Results(runs), Figure("mae"))
-    changes = np.log(theirs / ours)
-    assert other.method == "other" and other.pairs == 8
-    assert other.better == int((changes < 0).sum())
-    assert other.change == pytest.approx(np.median(changes))
-    assert other.p == pytest.approx(exact_wilcoxon(changes))
+    by_data = np.log(theirs / ours).mean(axis=1)
+    assert (other.method, other.units, other.better) == ("other", 4, int((by_data < 0).sum()))
+    assert other.change == pytest.approx(by_data.mean())
+    assert other.error == pytest.approx(stats.sem(by_data))
+    assert other.p == pytest.approx(stats.ttest_1samp(by_data, 0).pvalue)
     assert other.adjusted == pytest.approx(min(1, 2 * other.p))
     assert (same.p, same.change, same.verdict()) == (1.0, 0.0, "open")
 
 
-def test_pairs_are_the_runs_both_have() -> None:
-    runs = [record("vir", "x", s, 1.0 + s) for s in range(6)]
-    runs += [record("b", "x", s, 0.5 + s) for s in range(2, 9)] + [record("c", "y", 0, 1.0)]
+def test_seeds_that_agree_are_no_evidence_about_other_data_sets() -> None:
+    """Two equal contenders, whose data sets favour one or the other at random and all seeds alike."""
+    rng = np.random.default_rng(0)
+    found = by_pairs = 0
+    for _ in range(300):
+        change = 0.2 * rng.normal(size=(7, 1)) + 0.02 * rng.normal(size=(7, 5))
+        runs = [record("vir", f"d{i}", s, 1.0) for i, s in np.ndindex(7, 5)]
+        runs += [record("b", f"d{i}", s, math.exp(change[i, s])) for i, s in np.ndindex(7, 5)]
+        found += compare(Results(runs), Figure("mae"))[0].p < 0.05
+        by_pairs += stats.wilcoxon(change.ravel()).pvalue < 0.05
+    assert found / 300 == pytest.approx(0.05, abs=0.03)
+    assert by_pairs / 300 > 0.25
+
+
+def test_units_are_what_both_have() -> None:
+    runs = [record("vir", "x", s, 1.0 + s) for s in range(6)] + [record("vir", "y", 0, 1.0)]
+    runs += [record("b", "x", s, (1.0 + s) / (1 + s % 2)) for s in range(2, 9)] + [record("c", "z", 0, 1.0)]
     b, c = compare(Results(runs), Figure("mae"))
-    assert b.pairs == 4 and b.better == 4
-    assert c.pairs == 0 and math.isnan(c.p) and c.verdict() == "open"
+    assert (b.units, b.better) == (1, 1) and math.isnan(b.p) and b.verdict() == "open"
+    assert b.change == pytest.approx(-math.log(2) / 2)  # seeds 2 to 5: same, half, same, half
+    assert c.units == 0 and math.isnan(c.p) and math.isnan(c.change) and c.verdict() == "open"
 
 
-def test_verdicts() -> None:
+def test_a_single_data_set_is_tested_over_seeds() -> None:
     runs = [record("vir", "x", s, 1.0) for s in range(10)]
     runs += [record("good", "x", s, 0.5 - 0.01 * s) for s in range(10)]
     runs += [record("bad", "x", s, 2.0 + 0.01 * s) for s in range(10)]
-    assert [c.verdict() for c in compare(Results(runs), Figure("mae"))] == ["better", "worse"]
+    runs += [record("always", "x", s, 2.0) for s in range(10)]
+    found = compare(Results(runs), Figure("mae"))
+    assert [c.verdict() for c in found] == ["better", "worse", "worse"]
+    assert found[0].units == 10 and found[2].p == 0.0
 
 
 def test_different_data_is_an_error() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from tailwise.benchmark import Recipe, bench
 from tailwise.benchmark.__main__ import main
-from tailwise.benchmark.comparison import Results
+from tailwise.benchmark.comparison import Results, compare
 from tailwise.benchmark.runs import OF_THE_MEAN, OF_THE_SPREAD, ResultsFile
-from tailwise.benchmark.tables import Table, summary_csv, verdict, write_tables
+from tailwise.benchmark.tables import HEADLINES, Table, summary_csv, verdict, write_tables
 from tailwise.metrics import REGIONS
 
 
@@ -86,8 +86,11 @@ def test_files_are_written_whole(records: list[dict[str, object]], tmp_path: Pat
     for heading in ("What it shows", "Overview", "Against VIR", "Calibration", "Data sets", "Tuning"):
         assert f"\n## {heading}\n" in text
     assert "| OTHER | **1.00** |" in text and "lr 0.1, 0.2" in text and "nan" not in text
-    # 10 pairs, all won: Wilcoxon's least p is 2/1024, times two comparisons.
-    assert "| OTHER | -49." in text and "| 10/10 | 0.002 | 0.004 | better |" in text
+    # Two data sets and almost the same change on both: one degree of freedom, two comparisons.
+    _, other = compare(Results(records), HEADLINES[0])
+    row = f"| 2/2 | {other.p:.3f} | {other.adjusted:.3f} | {other.verdict()} |"
+    assert "| OTHER | -49." in text and row in text and "go over the 2 data sets (t-test" in text
+    assert "time" not in next(line for line in text.splitlines() if "90% coverage many" in line)
     assert main(["tables", str(tmp_path / "r.jsonl"), "--out", str(tmp_path / "again")]) == 0
     assert (tmp_path / "again" / "tabular.csv").read_text() == written[1].read_text()
     with pytest.raises(ValueError, match="no run of 'virr' to compare with; did you mean 'vir'"):
@@ -102,8 +105,13 @@ def test_quick_suite_end_to_end(tmp_path: Path) -> None:
     summary = bench("quick", **options, **methods, report=lines.append)  # type: ignore[arg-type]
     assert summary.done == 4 and not summary.failed
     assert "## What it shows" in (tmp_path / "out" / "quick.md").read_text()
-    again = bench("quick", **options, **methods)  # type: ignore[arg-type]
+    page = (tmp_path / "out" / "quick.md").read_text()
+    assert "## Times" not in page
+    again = bench("quick", **options, **methods, times=True)  # type: ignore[arg-type]
     assert again.done == 0
+    page = (tmp_path / "out" / "quick.md").read_text()
+    assert "## Times" in page and "multiple of Vanilla's (geometric mean)" in page
+    assert len(ResultsFile(tmp_path / "out" / "times.jsonl").records) == 4
     with pytest.raises(ValueError, match="unknown suite"):
         bench("quack", **options)  # type: ignore[arg-type]
 

@@ -31,18 +31,22 @@ def bench(
     recipe: Recipe | None = None,
     workers: int = 1,
     time_limit: float | None = None,
+    times: bool = False,
     progress: bool | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Summary:
     """Run what ``out/results.jsonl`` lacks of a suite and write ``out/suite.md``, ``.csv`` and ``.tex``.
 
     What is not given is the suite's own budget. Prepared data goes to `work`, and is only needed
-    while runs are missing. Peers that are not installed are named and left out.
+    while runs are missing. Peers that are not installed are named and left out. With `times` every
+    contender is fitted once more, after all runs, to tell what it costs (``out/times.jsonl``).
     """
     from tailwise.benchmark.peers import missing_peers
     from tailwise.benchmark.tables import write_tables
+    from tailwise.benchmark.times import missing_times, take_times
 
-    budget, results = get_suite(suite), out / "results.jsonl"
+    budget, results, clock = get_suite(suite), out / "results.jsonl", out / "times.jsonl"
+    recipe = recipe or budget.recipe
     methods, seeds = methods or budget.methods, range(budget.seeds) if seeds is None else seeds
     contenders = choose_contenders(methods, budget.options)
     if "peers" in methods.split(","):
@@ -58,14 +62,20 @@ def bench(
             contenders,
             out=results,
             seeds=seeds,
-            recipe=recipe or budget.recipe,
+            recipe=recipe,
             workers=workers,
             time_limit=time_limit,
             progress=progress,
         )
         for line in summary.failed:
             report(f"failed: {line}")
+    runs = read_results(results) if times and not summary.left and results.is_file() else []
+    if missing_times(runs, contenders, clock):
+        prepare(suite, work / suite, seeds, report=report)
+        taken = take_times(work / suite, runs, contenders, out=clock, recipe=recipe, progress=progress)
+        report(f"took {taken.done} times in {taken.seconds:.0f} s")
     if results.is_file():
-        for path in write_tables(results, out, name=suite, title=f"Benchmark: {suite}"):
+        known = clock if clock.is_file() else None
+        for path in write_tables(results, out, name=suite, title=f"Benchmark: {suite}", times=known):
             report(f"wrote {path}")
     return summary

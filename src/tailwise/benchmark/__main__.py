@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     suite.add_argument("--methods", default=None, help=groups)
     suite.add_argument("--out", type=Path, default=Path("docs/results"), help="folder of results and tables")
     suite.add_argument("--work", type=Path, default=Path(".tailwise-bench"), help="folder of prepared data")
+    suite.add_argument("--times", action="store_true", help="take times as well, see the command `time`")
 
     prepare = commands.add_parser("prepare", parents=[seeds], help="split and encode a suite's tables")
     prepare.add_argument("--suite", default="tabular", type=_suite_name, help=suites)
@@ -75,7 +76,24 @@ def _parser() -> argparse.ArgumentParser:
     tables.add_argument("--out", type=Path, default=Path("docs/results"), help="folder for the tables")
     tables.add_argument("--name", default="tabular", help="name of the files")
     tables.add_argument("--title", default="Benchmark: tabular", help="headline")
+    tables.add_argument("--times", type=Path, default=None, help="what the command `time` wrote")
     tables.add_argument("--reference", default=None, help="contender the others are tested against: vir")
+
+    times = commands.add_parser(
+        "time", parents=[data, limit], help="fit what every contender chose once more, on one thread"
+    )
+    times.add_argument("results", type=Path, nargs="+", help="results.jsonl files, of the same data")
+    times.add_argument("--out", type=Path, default=Path("docs/results/times.jsonl"), help="appended to")
+
+    ablations = commands.add_parser(
+        "ablations", parents=[seeds, work, limit], help="run all ablations of VIR and write their page"
+    )
+    ablations.add_argument(
+        "--prepared", type=Path, default=None, help="folder that `prepare` wrote, if runs are missing"
+    )
+    ablations.add_argument(
+        "--out", type=Path, default=Path("docs/results/ablations.jsonl"), help="appended to; a page beside"
+    )
 
     defaults = commands.add_parser(
         "choose-defaults", parents=[data, work, limit], help="every method's defaults, on development data"
@@ -106,7 +124,7 @@ def _suite(args: argparse.Namespace) -> int:
     recipe = get_suite(args.suite).recipe.within(epochs=args.epochs, trials=args.trials)
     summary = bench(
         args.suite, out=args.out, work=args.work, methods=args.methods, seeds=args.seeds, recipe=recipe,
-        workers=args.workers, time_limit=args.time_limit, report=_say,
+        workers=args.workers, time_limit=args.time_limit, times=args.times, report=_say,
     )  # fmt: skip
     return _told(summary)
 
@@ -143,10 +161,46 @@ def _tables(args: argparse.Namespace) -> int:
     from tailwise.benchmark.tables import write_tables
 
     for path in write_tables(
-        args.results, args.out, name=args.name, reference=args.reference, title=args.title
+        args.results, args.out, name=args.name, reference=args.reference, title=args.title, times=args.times
     ):
         _say(f"wrote {path}")
     return 0
+
+
+def _time(args: argparse.Namespace) -> int:
+    from tailwise.benchmark.contenders import choose_contenders
+    from tailwise.benchmark.runs import read_results
+    from tailwise.benchmark.times import take_times
+
+    suite = suite_of(args.prepared)
+    runs = read_results(*args.results)
+    # Epochs and trials are those of the runs, which may have had a budget of their own.
+    recipe = suite.recipe.within(**{name: runs[0]["recipe"][name] for name in ("epochs", "trials")})
+    names = dict.fromkeys(run["method"] for run in runs)
+    summary = take_times(
+        args.prepared, runs, choose_contenders(names, suite.options), out=args.out, recipe=recipe,
+        time_limit=args.time_limit,
+    )  # fmt: skip
+    return _told(summary)
+
+
+def _ablations(args: argparse.Namespace) -> int:
+    from tailwise.benchmark.ablation_tables import write_ablations
+    from tailwise.benchmark.ablations import ablations
+    from tailwise.benchmark.contenders import choose_contenders
+    from tailwise.benchmark.runs import Summary, run_suite
+
+    summary = Summary()
+    if args.prepared is not None:
+        summary = run_suite(
+            args.prepared, choose_contenders(ablations()), out=args.out, seeds=args.seeds,
+            recipe=_recipe(args), workers=args.workers, time_limit=args.time_limit,
+        )  # fmt: skip
+        for line in summary.failed:
+            _say(f"failed: {line}")
+    if not summary.left:
+        _say(f"wrote {write_ablations(args.out, args.out.with_suffix('.md'))}")
+    return _told(summary)
 
 
 def _choose_defaults(args: argparse.Namespace) -> int:
@@ -178,6 +232,8 @@ _COMMANDS = {
     "prepare": _prepare,
     "run": _run,
     "tables": _tables,
+    "time": _time,
+    "ablations": _ablations,
     "choose-defaults": _choose_defaults,
     "search-prior": _search_prior,
 }

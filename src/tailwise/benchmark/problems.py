@@ -75,6 +75,7 @@ class Problem:
             "rows": {**rows, "table": self.total},
             "features": int(np.prod(self.x_train.shape[1:])),
             "bins": len(self.bins),
+            "shots": list(self.shots),
             "digest": self.digest,
         }
 

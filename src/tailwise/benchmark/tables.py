@@ -15,6 +15,7 @@ import numpy as np
 
 from tailwise.benchmark.comparison import RATIOS, Comparison, Figure, Results, compare
 from tailwise.benchmark.runs import OF_THE_MEAN, OF_THE_SPREAD, read_results
+from tailwise.benchmark.times import Times
 from tailwise.choices import nearest
 from tailwise.files import write_atomically
 from tailwise.metrics import REGIONS
@@ -85,7 +86,8 @@ def _number(value: float, digits: int = 3) -> str:
     return f"{value:.{min(places, 4)}f}"
 
 
-def _with_spread(mean: float, std: float) -> str:
+def with_spread(mean: float, std: float) -> str:
+    """A mean with its standard deviation, both to the places that the mean deserves."""
     if math.isnan(mean):
         return "-"
     places = len(_number(mean).partition(".")[2])
@@ -120,8 +122,8 @@ def rank_table(results: Results, order: Sequence[str]) -> Table:
     )  # fmt: skip
 
 
-def relative_table(results: Results, order: Sequence[str], base: str) -> Table:
-    """Error as a share of a base method's, likelihood as a difference, coverage, and cost."""
+def relative_table(results: Results, order: Sequence[str], base: str, times: Times | None = None) -> Table:
+    """Error as a share of a base method's, likelihood as a difference, coverage, and cost if it is known."""
     errors = [Figure("mae", region) for region in REGIONS]
     likelihoods = [Figure("nll", region, calibrated=True) for region in REGIONS]
     coverages = [Figure("coverage", region, calibrated=True) for region in ("many", "few")]
@@ -133,29 +135,59 @@ def relative_table(results: Results, order: Sequence[str], base: str) -> Table:
         for figure in coverages:
             means = [results.mean_std(figure, data, method)[0] for data in results.data]
             cells.append("-" if np.isnan(means).all() else f"{np.nanmean(means):.3f}")
-        rows.append([results.titles[method], *cells, f"{results.seconds(method):.1f}"])
+        if times is not None:
+            cells.append(_number(times.ratio(method, base, results.data), 2))
+        rows.append([results.titles[method], *cells])
     head = ["method", *(f.name for f in errors), *(f"{f.name}" for f in likelihoods)]
-    head += [f"90% coverage {f.region}" for f in coverages] + ["fit s"]
-    return Table(
-        f"MAE as a share of {results.titles[base]}'s (geometric mean over data sets), calibrated NLL less "
-        f"{results.titles[base]}'s, coverage of calibrated 90% intervals, seconds per fit on one core",
-        head, rows, _best(columns),
-    )  # fmt: skip
+    head += [f"90% coverage {f.region}" for f in coverages] + (["time"] if times is not None else [])
+    title = results.titles[base]
+    caption = (
+        f"MAE as a share of {title}'s (geometric mean over data sets), calibrated NLL less {title}'s, "
+        "coverage of calibrated 90% intervals"
+    )
+    if times is not None:
+        caption += f", time of a fit as a multiple of {title}'s (geometric mean)"
+    return Table(caption, head, rows, _best(columns))
+
+
+def time_table(results: Results, order: Sequence[str], times: Times) -> Table:
+    """Seconds of a fit on every data set."""
+    rows = []
+    for method in order:
+        seconds = [times.fit.get((data, method), math.nan) for data in results.data]
+        rows.append([results.titles[method], *(_number(value, 2) for value in seconds)])
+    return Table("Processor seconds of one fit, tuning not counted", ["method", *results.data], rows)
 
 
 def paired_table(results: Results, figure: Figure, reference: str) -> Table:
     """Every contender against the reference by one figure."""
-    paired = [c for c in compare(results, figure, reference) if c.pairs]
-    found = sorted(paired, key=lambda c: c.change)
+    found = sorted((c for c in compare(results, figure, reference) if c.units), key=lambda c: c.change)
     rows = []
     for c in found:
-        change = f"{100 * (math.exp(c.change) - 1):+.1f}%" if figure.metric in RATIOS else f"{c.change:+.3f}"
         p, q = (f"{v:.3f}" if v >= 0.001 else "<0.001" if v < 0.001 else "-" for v in (c.p, c.adjusted))
-        rows.append([results.titles[c.method], change, f"{c.better}/{c.pairs}", p, q, c.verdict()])
-    title = results.titles[reference]
-    head = ["method", f"change against {title}", "pairs it wins", "p", "Holm p", f"than {title}"]
+        wins = f"{c.better}/{c.units}"
+        rows.append([results.titles[c.method], _changed(c, figure), wins, p, q, c.verdict()])
+    title, units = results.titles[reference], _units(results)
+    head = ["method", f"change against {title}", f"{units} it wins", "p", "Holm p", f"than {title}"]
     kind = "calibrated " if figure.calibrated else ""
-    return Table(f"{kind}{figure.name}: others against {title}, Wilcoxon signed-rank", head, rows)
+    caption = (
+        f"{kind}{figure.name}: others against {title}, mean change ± standard error over {units}, t-test"
+    )
+    return Table(caption, head, rows)
+
+
+def _units(results: Results) -> str:
+    """What paired tests take as their pairs."""
+    return "data sets" if len(results.data) > 1 else "seeds"
+
+
+def _changed(c: Comparison, figure: Figure) -> str:
+    """Change with its error: in percent for metrics in label units."""
+    if figure.metric in RATIOS:
+        change, error, places, unit = 100 * math.expm1(c.change), 100 * c.error, 1, "%"
+    else:
+        change, error, places, unit = c.change, c.error, 3, ""
+    return f"{change:+.{places}f}{unit}" + ("" if math.isnan(error) else f" ± {error:.{places}f}")
 
 
 def data_table(results: Results, data: str, order: Sequence[str]) -> Table:
@@ -169,7 +201,7 @@ def data_table(results: Results, data: str, order: Sequence[str]) -> Table:
     order = [method for method in order if results.runs(data, method)]
     cells = [[results.mean_std(figure, data, method) for method in order] for figure in figures]
     rows = [
-        [results.titles[method], *(_with_spread(*column[r]) for column in cells)]
+        [results.titles[method], *(with_spread(*column[r]) for column in cells)]
         for r, method in enumerate(order)
     ]
     losses = [[f.loss(mean) for mean, _ in column] for f, column in zip(figures, cells, strict=True)]
@@ -273,28 +305,61 @@ def _named(found: Sequence[Comparison], results: Results, figure: Figure) -> str
     return ", ".join(f"{results.titles[c.method]} (by {gain(c)})" for c in ordered)
 
 
-def _recipe_words(results: Results) -> str:
+def describe_runs(results: Results) -> str:
+    """What was run, and what everything that is said about it rests on, as points."""
     recipe = results.records[0]["recipe"]
+    many, few = results.records[0].get("shots", (100, 20))
     seeds = sorted({r["seed"] for r in results.records})
     machines = sorted({r["machine"] for r in results.records})
     expected = len(results.methods) * len(results.data) * len(seeds)
-    shown = ", ".join(f"{name} {value}" for name, value in recipe.items())
-    points = (
+    shown = ", ".join(f"{name} {value}" for name, value in recipe.items() if name != "trials")
+    return _points(
         f"{len(results.methods)} contenders on {len(results.data)} data sets with seeds {seeds[0]} to "
         f"{seeds[-1]}: {len(results.records)} runs of {expected}.",
         f"One recipe for all networks: {shown}.",
-        f"Early stopping and the choice among {recipe['trials']} configurations per contender and data set "
-        f"go by the validation part's {recipe['criterion'].replace('_', ' ')}. Tuning happens on the first "
-        "seed; the other seeds take what was chosen.",
         "Validation and test parts are balanced over label bins, training rows capped evenly. Encodings, "
         "bins and weights come from the training part, calibration from the validation part.",
         "A point prediction counts as a Gaussian of constant variance, calibrated like every other one.",
-        "Regions go by the training count of a label's bin: many above 100, few below 20.",
-        "Paired tests take data set x seed as pairs. Seeds of one data set share rows, so read small "
-        "p-values with care.",
-        f"Measured on: {'; '.join(machines)}.",
+        f"Regions go by the training count of a label's bin: many above {many}, few below {few}.",
+        _test_words(results),
+        f"Run on: {'; '.join(machines)}.",
     )
-    return "".join(f"- {point}\n" for point in points)
+
+
+def _points(*sentences: str) -> str:
+    return "".join(f"- {sentence}\n" for sentence in sentences)
+
+
+def _tuning_words(results: Results) -> str:
+    recipe = results.records[0]["recipe"]
+    return _points(
+        f"Early stopping and the choice among {recipe['trials']} configurations per contender and data set "
+        f"go by the validation part's {recipe['criterion'].replace('_', ' ')}. Tuning happens on the first "
+        "seed; the other seeds take what was chosen."
+    )
+
+
+def _time_words(times: Times) -> str:
+    return _points(
+        f"Times: {times.machine}; every chosen configuration fitted once more with seed {times.seed}, one "
+        "after the other in one process on one thread, stopped early as in the run. Processor time, tuning "
+        "not counted."
+    )
+
+
+def _test_words(results: Results) -> str:
+    """What the paired tests assume."""
+    if len(results.data) == 1:
+        return (
+            "Paired tests go over seeds (t-test, Holm's correction). There is one data set, so they say "
+            "whether training again would show the same on these rows, and nothing about others."
+        )
+    return (
+        f"Paired tests go over the {len(results.data)} data sets (t-test, Holm's correction). Seeds of one "
+        "data set share test rows of the tail, training rows and the tuned configuration, so they are "
+        "averaged first and count as one. Assumed: data sets are independent, and changes of their means "
+        "about normal. So few data sets leave much undecided."
+    )
 
 
 # -- files ---------------------------------------------------------------------------------------
@@ -325,10 +390,12 @@ def write_tables(
     name: str = "tabular",
     reference: str | None = None,
     title: str = "Benchmark",
+    times: Path | None = None,
 ) -> list[Path]:
     """Write ``name.md``, ``name.csv`` and ``name.tex`` from one or more results files.
 
-    Contenders are tested against `reference`, by default VIR.
+    Contenders are tested against `reference`, by default VIR. What they cost is told if `times` names
+    what `take_times` wrote.
     """
     results = Results(read_results(*([sources] if isinstance(sources, Path) else sources)))
     known = [m for m in ("vir", "vir[fixed]", results.methods[0]) if m in results.methods]
@@ -338,7 +405,8 @@ def write_tables(
     ranks = results.average_ranks(HEADLINES[0])
     order = sorted(results.methods, key=lambda m: (math.isnan(ranks[m]), ranks[m]))
     base = next((m for m in ("vanilla", "vanilla[fixed]") if m in results.methods), reference)
-    overview = [rank_table(results, order), relative_table(results, order, base)]
+    cost = None if times is None else Times.read(times)
+    overview = [rank_table(results, order), relative_table(results, order, base, cost)]
     tests = [paired_table(results, figure, reference) for figure in HEADLINES]
     details = [data_table(results, data, order) for data in results.data]
     calibration = [calibration_table(results)]
@@ -349,9 +417,10 @@ def write_tables(
         ("Calibration", calibration),
         ("Data sets", details),
         ("Tuning", search),
+        ("Times", [] if cost is None else [time_table(results, order, cost)]),
     ]
     text = f"# {title}\n\nGenerated by `python -m tailwise.benchmark tables`; do not edit.\n\n"
-    text += f"{_recipe_words(results)}\n"
+    text += describe_runs(results) + _tuning_words(results) + (_time_words(cost) if cost else "") + "\n"
     text += f"## What it shows\n\n{verdict(results, reference)}\n"
     latex = ""
     for heading, tables in sections:
