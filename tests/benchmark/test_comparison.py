@@ -126,23 +126,39 @@ def test_seeds_that_agree_are_no_evidence_about_other_data_sets() -> None:
     assert by_pairs / 300 > 0.25
 
 
+def test_over_seeds_is_students_on_means_over_data_sets() -> None:
+    rng = np.random.default_rng(1)
+    change = rng.normal(0.3, 0.2, (4, 5))
+    runs = [record("vir", f"d{i}", s, 1.0) for i, s in np.ndindex(4, 5)]
+    runs += [record("b", f"d{i}", s, math.exp(change[i, s])) for i, s in np.ndindex(4, 5)]
+    (b,) = compare(Results(runs), Figure("mae"), over="seeds")
+    by_seed = change.mean(axis=0)
+    assert b.units == 5 and b.change == pytest.approx(change.mean())
+    assert b.error == pytest.approx(stats.sem(by_seed))
+    assert b.p == pytest.approx(stats.ttest_1samp(by_seed, 0).pvalue)
+
+
 def test_units_are_what_both_have() -> None:
-    runs = [record("vir", "x", s, 1.0 + s) for s in range(6)] + [record("vir", "y", 0, 1.0)]
+    runs = [record("vir", "x", s, 1.0 + s) for s in range(6)] + [record("vir", "y", 3, 1.0)]
     runs += [record("b", "x", s, (1.0 + s) / (1 + s % 2)) for s in range(2, 9)] + [record("c", "z", 0, 1.0)]
     b, c = compare(Results(runs), Figure("mae"))
     assert (b.units, b.better) == (1, 1) and math.isnan(b.p) and b.verdict() == "open"
     assert b.change == pytest.approx(-math.log(2) / 2)  # seeds 2 to 5: same, half, same, half
     assert c.units == 0 and math.isnan(c.p) and math.isnan(c.change) and c.verdict() == "open"
+    runs.append(record("b", "y", 3, 3.0))
+    b, c = compare(Results(runs), Figure("mae"), over="seeds")
+    assert b.units == 1 and b.change == pytest.approx(math.log(3 / 2) / 2)  # y has seed 3 alone
+    assert c.units == 0 and math.isnan(c.p)
 
 
-def test_a_single_data_set_is_tested_over_seeds() -> None:
+def test_verdicts() -> None:
     runs = [record("vir", "x", s, 1.0) for s in range(10)]
     runs += [record("good", "x", s, 0.5 - 0.01 * s) for s in range(10)]
     runs += [record("bad", "x", s, 2.0 + 0.01 * s) for s in range(10)]
     runs += [record("always", "x", s, 2.0) for s in range(10)]
-    found = compare(Results(runs), Figure("mae"))
-    assert [c.verdict() for c in found] == ["better", "worse", "worse"]
-    assert found[0].units == 10 and found[2].p == 0.0
+    found = compare(Results(runs), Figure("mae"), over="seeds")
+    assert [c.verdict() for c in found] == ["better", "worse", "worse"] and found[2].p == 0.0
+    assert [c.verdict() for c in compare(Results(runs), Figure("mae"))] == ["open"] * 3
 
 
 def test_different_data_is_an_error() -> None:

@@ -9,9 +9,11 @@ import pytest
 
 from tailwise.benchmark import Recipe, bench
 from tailwise.benchmark.__main__ import main
-from tailwise.benchmark.comparison import Results, compare
+from tailwise.benchmark.comparison import HEADLINES, Results, compare
+from tailwise.benchmark.markup import Table
 from tailwise.benchmark.runs import OF_THE_MEAN, OF_THE_SPREAD, ResultsFile
-from tailwise.benchmark.tables import HEADLINES, Table, summary_csv, verdict, write_tables
+from tailwise.benchmark.tables import summary_csv, write_tables
+from tailwise.benchmark.words import verdict
 from tailwise.metrics import REGIONS
 
 
@@ -58,10 +60,13 @@ def test_verdict_says_to_whom_vir_loses(records: list[dict[str, object]]) -> Non
     text = verdict(Results(records))
     line = next(line for line in text.splitlines() if line.startswith("- **MAE few**"))
     assert "average rank 2.00 of 3 (best: OTHER, 1.00)" in line
-    assert "better than 1, undecided with 0, worse than 1: OTHER (by 49." in line
+    told = "better than 1, undecided with 0, worse than 1 (OTHER by 49.9%)"
+    assert f"other seeds: {told}; to expect of other data sets: {told}." in line
     assert "x MAE few 2 of 3, first OTHER" in text
+    single = verdict(Results(r for r in records if r["data"] == "x"))
+    assert f"other seeds: {told.replace('49.9', '49.')[:-3]}" in single and "other data sets" not in single
     medium = next(line for line in text.splitlines() if line.startswith("- **MAE medium**"))
-    assert "average rank - of 3" in medium and "undecided with 2" in medium
+    assert "average rank - of 3" in medium and medium.count("undecided with 2") == 2
 
 
 def test_csv_has_every_figure(records: list[dict[str, object]]) -> None:
@@ -86,10 +91,11 @@ def test_files_are_written_whole(records: list[dict[str, object]], tmp_path: Pat
     for heading in ("What it shows", "Overview", "Against VIR", "Calibration", "Data sets", "Tuning"):
         assert f"\n## {heading}\n" in text
     assert "| OTHER | **1.00** |" in text and "lr 0.1, 0.2" in text and "nan" not in text
-    # Two data sets and almost the same change on both: one degree of freedom, two comparisons.
-    _, other = compare(Results(records), HEADLINES[0])
-    row = f"| 2/2 | {other.p:.3f} | {other.adjusted:.3f} | {other.verdict()} |"
-    assert "| OTHER | -49." in text and row in text and "go over the 2 data sets (t-test" in text
+    by_seed, by_data = (compare(Results(records), HEADLINES[0], over=over)[1] for over in ("seeds", "data"))
+    cells = [f"{c.adjusted:.3f} | {c.verdict()}".replace("0.000", "<0.001") for c in (by_seed, by_data)]
+    row = next(line for line in text.splitlines() if line.startswith("| OTHER | -49."))
+    assert "| 2/2 |" in row and all(f"| {cell} |" in row for cell in cells) and by_seed.p < by_data.p
+    assert "Over the 2 data sets" in text
     assert "time" not in next(line for line in text.splitlines() if "90% coverage many" in line)
     assert main(["tables", str(tmp_path / "r.jsonl"), "--out", str(tmp_path / "again")]) == 0
     assert (tmp_path / "again" / "tabular.csv").read_text() == written[1].read_text()

@@ -10,8 +10,9 @@ import numpy as np
 
 from tailwise.benchmark.ablations import ablations
 from tailwise.benchmark.comparison import RATIOS, Figure, Results, compare
+from tailwise.benchmark.markup import Table, p_value, with_spread
 from tailwise.benchmark.runs import read_results
-from tailwise.benchmark.tables import Table, describe_runs, with_spread
+from tailwise.benchmark.words import describe_runs
 from tailwise.files import write_atomically
 
 WHOLE = "vir[fixed]"
@@ -34,7 +35,7 @@ _ABOUT = {
 
 def _overall(results: Results, names: Sequence[str], about: str) -> Table:
     """Every variant as a share of, or difference from, the whole; means and spreads over seeds."""
-    tested = {c.method: c for c in compare(results, TESTED, WHOLE)}
+    tested = {c.method: c for c in compare(results, TESTED, WHOLE, over="seeds")}
     rows = []
     for name in names:
         cells = [results.titles[name]]
@@ -44,9 +45,9 @@ def _overall(results: Results, names: Sequence[str], about: str) -> Table:
             spread = f" ± {known.std(ddof=1):.3f}" if known.size > 1 else ""
             sign = "" if figure.metric in RATIOS else "+"
             cells.append(f"{known.mean():{sign}.3f}{spread}" if known.size else "-")
-        q = tested[name].adjusted if name in tested else math.nan
-        rows.append([*cells, "-" if math.isnan(q) else f"{q:.3f}" if q >= 0.001 else "<0.001"])
-    return Table(about, ["variant", *(figure.name for figure in FIGURES), f"Holm p, {TESTED.name}"], rows)
+        rows.append([*cells, p_value(tested[name].adjusted if name in tested else math.nan)])
+    head = ["variant", *(figure.name for figure in FIGURES), f"{TESTED.name}: Holm p over seeds"]
+    return Table(about, head, rows)
 
 
 def _by_data(results: Results, names: Sequence[str]) -> Table:

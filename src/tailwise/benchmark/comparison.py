@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from scipy import stats
@@ -50,6 +51,18 @@ class Figure:
         if self.metric in RATIOS:
             return math.log(max(other, 1e-300) / max(reference, 1e-300))
         return self.loss(other) - self.loss(reference)
+
+
+HEADLINES = (
+    Figure("mae"),
+    Figure("mae", "many"),
+    Figure("mae", "medium"),
+    Figure("mae", "few"),
+    Figure("nll", "all", calibrated=True),
+    Figure("nll", "few", calibrated=True),
+    Figure("crps", "all", calibrated=True),
+)
+"""What contenders are ranked and tested by; uncertainty is compared after calibration."""
 
 
 class Results:
@@ -149,9 +162,14 @@ class Results:
         return np.exp(means) if figure.metric in RATIOS else means
 
 
+Over = Literal["data", "seeds"]
+OTHERS: dict[Over, str] = {"seeds": "other seeds", "data": "other data sets"}
+"""What a test over these speaks of."""
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """A contender against the reference over the data sets both have, or over seeds if there is only one."""
+    """A contender against the reference, over data sets or over seeds."""
 
     method: str
     units: int
@@ -188,36 +206,49 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in adjusted]
 
 
-def changes(results: Results, figure: Figure, method: str, reference: str) -> np.ndarray:
-    """Change of a contender against the reference, by unit; none where either has no figure. (U,)
+def tests_of(results: Results) -> tuple[Over, ...]:
+    """What there is to test over: a single data set says nothing about others."""
+    return ("seeds", "data") if len(results.data) > 1 else ("seeds",)
 
-    The unit is the data set: its change is the mean over the seeds that both have. If the results hold
-    a single data set, the unit is the seed.
+
+def changes(results: Results, figure: Figure, method: str, reference: str, over: Over) -> np.ndarray:
+    """Change of a contender against the reference: by data set, a mean over seeds, or by seed. (U,)
+
+    By seed it is the mean over the data sets that both have, for seeds that have all of these.
     """
-    found: list[list[float]] = []
+    found: dict[str, dict[int, float]] = {}
     for data in results.data:
         ours, theirs = results.runs(data, reference), results.runs(data, method)
-        by_seed = [figure.change(figure.of(theirs[s]), figure.of(ours[s])) for s in ours if s in theirs]
-        found.append([change for change in by_seed if not math.isnan(change)])
-    if len(found) == 1:
-        return np.array(found[0])
-    return np.array([np.mean(by_seed) for by_seed in found if by_seed])
+        both = {s: figure.change(figure.of(theirs[s]), figure.of(ours[s])) for s in ours if s in theirs}
+        known = {seed: change for seed, change in both.items() if not math.isnan(change)}
+        if known:
+            found[data] = known
+    if over == "data":
+        return np.array([np.mean(list(by_seed.values())) for by_seed in found.values()])
+    seeds = set.intersection(*map(set, found.values())) if found else set()
+    return np.array([np.mean([by_seed[seed] for by_seed in found.values()]) for seed in sorted(seeds)])
 
 
-def compare(results: Results, figure: Figure, reference: str = "vir") -> list[Comparison]:
+def compare(
+    results: Results, figure: Figure, reference: str = "vir", *, over: Over = "data"
+) -> list[Comparison]:
     """Test every other contender against the reference: Student's t on `changes`, then Holm.
 
-    Seeds of one data set are no pairs of their own: they share the rows of the tail in their test parts,
-    many training rows, and the configuration that was tuned with the first of them. Their correlation is
-    unknown (the correction of Nadeau and Bengio, 2003, takes test parts for drawn afresh, which rare bins
-    are not), so they are averaged, and nothing is assumed about it. What is assumed: the data sets
-    are independent, and changes of their means about normal. The test speaks of data sets like
-    these. With a single data set it goes over seeds, and only speaks of training again on those rows.
+    Pairs of data set and seed are not independent: seeds of one data set share the rows of the tail in
+    their test parts, many training rows, and the configuration that was tuned with the first of them. How
+    much they correlate is unknown (the correction of Nadeau and Bengio, 2003, takes test rows for drawn
+    afresh, which those of rare bins are not). So there are two tests, and each averages over the other:
+
+    - over data sets, for what to expect of others like these. Assumed: data sets are independent, and their
+      changes about normal. Nothing is assumed about seeds.
+    - over seeds, for whether other seeds would show the same on these very data sets, with the same
+      pool of test rows and the configurations that were chosen. Assumed: given those, seeds are
+      independent, and their changes about normal.
     """
     found: list[tuple[str, np.ndarray, float, float]] = []
     for method in results.methods:
         if method != reference:
-            by_unit = changes(results, figure, method, reference)
+            by_unit = changes(results, figure, method, reference, over)
             found.append((method, by_unit, *_t_test(by_unit)))
     adjusted = holm([p for *_, p in found])
     return [

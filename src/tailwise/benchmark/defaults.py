@@ -23,12 +23,12 @@ import numpy as np
 
 from tailwise._version import __version__
 from tailwise.benchmark.contenders import Recipe, from_registry
+from tailwise.benchmark.markup import Table
 from tailwise.benchmark.problems import Problem
 from tailwise.benchmark.progress import make_progress
 from tailwise.benchmark.runs import Record, ResultsFile, Summary, check_comparable
 from tailwise.benchmark.search import Study
 from tailwise.benchmark.suites import prepared_data
-from tailwise.benchmark.tables import Table
 from tailwise.benchmark.workers import Workers
 from tailwise.calibration import balanced_weights, fit_scaling
 from tailwise.files import write_atomically

@@ -1,0 +1,84 @@
+"""Tables of text as Markdown and LaTeX, and how numbers are written in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of text under a head; `best` marks cells to print in bold."""
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    best: frozenset[tuple[int, int]] = frozenset()
+
+    def markdown(self) -> str:
+        """A pipe table under its caption."""
+        lines = [
+            f"**{self.caption}**",
+            "",
+            _piped(self.head),
+            _piped(["---"] + ["--:"] * (len(self.head) - 1)),
+        ]
+        for r, row in enumerate(self.rows):
+            lines.append(_piped([f"**{c}**" if (r, i) in self.best else c for i, c in enumerate(row)]))
+        return "\n".join(lines) + "\n"
+
+    def latex(self) -> str:
+        """A booktabs table."""
+        lines = [
+            r"\begin{table}", r"\centering", rf"\caption{{{_tex(self.caption)}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(self.head) - 1)}}}", r"\toprule",
+            " & ".join(map(_tex, self.head)) + r" \\", r"\midrule",
+        ]  # fmt: skip
+        for r, row in enumerate(self.rows):
+            cells = [rf"\textbf{{{_tex(c)}}}" if (r, i) in self.best else _tex(c) for i, c in enumerate(row)]
+            lines.append(" & ".join(cells) + r" \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+
+def _piped(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _tex(text: str) -> str:
+    for sign in "&%_#$":
+        text = text.replace(sign, f"\\{sign}")
+    return text.replace("±", r"$\pm$").replace("<", "$<$").replace("≤", r"$\leq$")
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Significant digits without an exponent for what tables show."""
+    if math.isnan(value):
+        return "-"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else digits - 1
+    return f"{value:.{min(places, 4)}f}"
+
+
+def with_spread(mean: float, std: float) -> str:
+    """A mean with its standard deviation, both to the places that the mean deserves."""
+    if math.isnan(mean):
+        return "-"
+    places = len(number(mean).partition(".")[2])
+    return f"{mean:.{places}f}" + ("" if math.isnan(std) else f" ± {std:.{places}f}")
+
+
+def p_value(p: float) -> str:
+    """Three places, or that it is below what they show."""
+    return "-" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def best_cells(columns: Iterable[Sequence[float]], first: int = 1) -> frozenset[tuple[int, int]]:
+    """Cells with the lowest number of their column; columns are numbers where less is better."""
+    found = set()
+    for c, values in enumerate(columns, start=first):
+        if not np.isnan(values).all():
+            low = np.nanmin(values)
+            found |= {(r, c) for r, value in enumerate(values) if value == low}
+    return frozenset(found)
