@@ -68,6 +68,13 @@ class DemoResult:
         """Standard deviation of the figures over seeds; 0 for a single seed."""
         return self._stacked(method, "regions").groupby(level=0, sort=False).std().fillna(0.0)
 
+    def spreads(self, metric: str) -> dict[str, pd.Series[float]] | None:
+        """Spread of a metric in the three regions, by title of the method; None for a single seed."""
+        if len({run.seed for run in self.runs}) == 1:
+            return None
+        regions = ["many", "medium", "few"]
+        return {get_method(name).title: self.spread(name).loc[regions, metric] for name in self.methods()}
+
     def curve(self, method: str) -> pd.DataFrame:
         """Figures along the label range, averaged over seeds."""
         return self._stacked(method, "labels").groupby("center", as_index=False).mean()
@@ -175,15 +182,14 @@ def picture(result: DemoResult) -> Figure:
     axes = figure.subplots(2, 2)
     titles = {name: get_method(name).title for name in result.methods()}
     means = {titles[name]: result.mean(name) for name in titles}
-    spreads = {titles[name]: result.spread(name) for name in titles}
     plots.label_histogram(result.bins, axes[0, 0], label="rings (age of an abalone)")
     axes[0, 0].set_title("Old and very young abalones are rare")
     curves = {titles[name]: result.curve(name) for name in titles}
     plots.by_label(curves, "mae", axes[0, 1], label="rings")
     axes[0, 1].set(title="Error along the label range", ylabel="mean absolute error")
-    plots.by_region_bars(means, "mae", axes[1, 0], spread=spreads)
+    plots.by_region_bars(means, "mae", axes[1, 0], spread=result.spreads("mae"))
     axes[1, 0].set(title="Error by region", ylabel="mean absolute error")
-    plots.by_region_bars(means, "coverage", axes[1, 1], spread=spreads, target=0.9)
+    plots.by_region_bars(means, "coverage", axes[1, 1], spread=result.spreads("coverage"), target=0.9)
     axes[1, 1].set(title="How many 90% intervals hold", ylabel="coverage")
     return figure
 

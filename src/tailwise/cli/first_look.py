@@ -44,7 +44,10 @@ def demo(
     for name in result.methods():
         mean, spread = result.mean(name), result.spread(name)
         for place, region in enumerate(mean.index):
-            cells = [f"{mean.loc[region, m]:.2f} ±{spread.loc[region, m]:.2f}" for m in demonstration.METRICS]
+            cells = []
+            for metric in demonstration.METRICS:
+                over_seeds = f" ±{spread.loc[region, metric]:.2f}" if seeds > 1 else ""
+                cells.append(f"{mean.loc[region, metric]:.2f}{over_seeds}")
             table.add_row(get_method(name).title if place == 0 else "", str(region), *cells)
     console = Console()
     console.print(table)

@@ -55,9 +55,7 @@ class ModelCharts:
         words = ", ".join(f"{n:,} rows in {r}-shot bins" for r, n in shares.items())
         alt = f"Histogram of {self.target} in the training rows, {len(s.bins)} bins on a log scale: {words}."
         with page_style():
-            ax = plots.label_histogram(
-                s.bins, new_figure(5.4, 2.7), label=self.target, many=s.many, few=s.few
-            )
+            ax = plots.label_histogram(s.bins, new_figure(2.7), label=self.target, many=s.many, few=s.few)
             return chart("label-histogram", ax, "How common each label is", f"{words}.", alt)
 
     def weights(self, parts: Method) -> Chart | None:
@@ -85,7 +83,7 @@ class ModelCharts:
             f"{number(float(values.min()))} to {number(float(values.max()))}; the average training row has 1."
         )
         with page_style():
-            ax = plots.bin_weights(bins, values, new_figure(5.4, 2.4), label=self.target)
+            ax = plots.bin_weights(bins, values, new_figure(2.3), label=self.target)
             return chart("bin-weights", ax, "Weights", text, f"Weight of a row along {self.target}. {text}")
 
     # -- what several charts share -----------------------------------------------------------
@@ -143,7 +141,7 @@ class ModelCharts:
         )
 
     def _predicted_vs_true(self) -> Chart:
-        s, figure = self.scored, new_figure(5.4, 4.2)
+        s, figure = self.scored, new_figure(4.0)
         bias = {r: float((s.mean - s.y)[s.rows(r)].mean()) for r in self._regions}
         words = "Mean signed error: " + ", ".join(f"{r}-shot {number(b)}" for r, b in bias.items()) + "."
         return chart(
@@ -205,7 +203,7 @@ class ModelCharts:
         }
         return chart(
             "reliability",
-            plots.reliability_diagram(curves, LEVELS, new_figure(5.4, 3.8)),
+            plots.reliability_diagram(curves, LEVELS, new_figure(3.8)),
             "Reliability",
             "How many intervals hold against how many should, at every level. Below the diagonal is "
             "overconfident, above it is wider than need be.",
@@ -246,7 +244,7 @@ class ModelCharts:
         }
         return chart(
             "calibration",
-            plots.reliability_diagram(curves, LEVELS, new_figure(5.4, 3.8)),
+            plots.reliability_diagram(curves, LEVELS, new_figure(3.8)),
             "Calibration, before and after",
             words,
             f"Reliability diagram of {s.title} before scaling, after it, and of its intervals. {words}",

@@ -83,7 +83,11 @@ def method_cells(results: Results, data: str) -> dict[str, list[str]]:
 
     def cell(figure: Figure, method: str) -> str:
         mean, std = results.mean_std(figure, data, method)
-        return "–" if math.isnan(mean) else number(mean) + ("" if math.isnan(std) else f" ± {std:.2g}")
+        if math.isnan(mean):
+            return "–"
+        if figure.metric == "coverage":
+            return f"{100 * mean:.0f}%" + ("" if math.isnan(std) else f" ± {100 * std:.1g}")
+        return number(mean) + ("" if math.isnan(std) else f" ± {std:.2g}")
 
     return {
         results.titles[method]: [cell(figure, method) for figure in COLUMNS]

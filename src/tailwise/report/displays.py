@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -20,10 +20,13 @@ from tailwise.distributions import Distribution
 from tailwise.labels import LabelBins
 from tailwise.metrics import Sparsification, sparsification
 from tailwise.report import plots
-from tailwise.report.evidence import LEVELS, score_model
+from tailwise.report.evidence import LEVELS, Scored, score_model, shares_held
 
 if TYPE_CHECKING:
     from tailwise.estimator import TailRegressor
+
+
+Curve = TypeVar("Curve")
 
 
 @dataclass
@@ -137,17 +140,24 @@ class CoverageDisplay(_Display):
 
 
 @dataclass
-class ReliabilityDisplay(_Display):
-    """How many intervals hold against how many should, by level."""
+class _CurvesDisplay(_Display, Generic[Curve]):
+    """One curve for each model, of a fitted one or of predictions from anywhere."""
 
-    curves: Mapping[str, NDArray[np.float64]]
-    levels: tuple[float, ...] = LEVELS
+    curves: Mapping[str, Curve]
+
+    @staticmethod
+    @abstractmethod
+    def _of_model(scored: Scored) -> Curve: ...
+
+    @staticmethod
+    @abstractmethod
+    def _of_distribution(distribution: Distribution, y: NDArray[np.float64]) -> Curve: ...
 
     @classmethod
     def from_estimator(cls, estimator: TailRegressor, X: Any, y: Any, *, ax: Axes | None = None) -> Self:
         """Draw for a fitted model and rows it has not seen."""
         s = score_model(estimator, X, y)
-        return cls({s.title: s.reliability()}).plot(ax)
+        return cls({s.title: cls._of_model(s)}).plot(ax)
 
     @classmethod
     def from_predictions(
@@ -159,37 +169,38 @@ class ReliabilityDisplay(_Display):
         ax: Axes | None = None,
     ) -> Self:
         """Draw for predictive distributions from anywhere."""
-        y = np.asarray(y_true, np.float64)
-        ends = [[e.double().numpy() for e in distribution.interval(level)] for level in LEVELS]
-        return cls({name: np.array([((y >= low) & (y <= high)).mean() for low, high in ends])}).plot(ax)
+        return cls({name: cls._of_distribution(distribution, np.asarray(y_true, np.float64))}).plot(ax)
+
+
+@dataclass
+class ReliabilityDisplay(_CurvesDisplay[NDArray[np.float64]]):
+    """How many intervals hold against how many should, by level."""
+
+    levels: tuple[float, ...] = LEVELS
+
+    @staticmethod
+    def _of_model(scored: Scored) -> NDArray[np.float64]:
+        return scored.reliability()
+
+    @staticmethod
+    def _of_distribution(distribution: Distribution, y: NDArray[np.float64]) -> NDArray[np.float64]:
+        return shares_held(distribution, y)
 
     def _draw(self, ax: Axes | None) -> Axes:
         return plots.reliability_diagram(self.curves, self.levels, ax)
 
 
 @dataclass
-class SparsificationDisplay(_Display):
+class SparsificationDisplay(_CurvesDisplay[Sparsification]):
     """Error that remains as the least certain rows are removed."""
 
-    curves: Mapping[str, Sparsification]
+    @staticmethod
+    def _of_model(scored: Scored) -> Sparsification:
+        return scored.sparsification()
 
-    @classmethod
-    def from_estimator(cls, estimator: TailRegressor, X: Any, y: Any, *, ax: Axes | None = None) -> Self:
-        """Draw for a fitted model and rows it has not seen."""
-        s = score_model(estimator, X, y)
-        return cls({s.title: s.sparsification()}).plot(ax)
-
-    @classmethod
-    def from_predictions(
-        cls,
-        y_true: ArrayLike,
-        distribution: Distribution,
-        *,
-        name: str = "prediction",
-        ax: Axes | None = None,
-    ) -> Self:
-        """Draw for predictive distributions from anywhere."""
-        return cls({name: sparsification(distribution, y_true)}).plot(ax)
+    @staticmethod
+    def _of_distribution(distribution: Distribution, y: NDArray[np.float64]) -> Sparsification:
+        return sparsification(distribution, y)
 
     def _draw(self, ax: Axes | None) -> Axes:
         return plots.sparsification_curves(self.curves, ax)

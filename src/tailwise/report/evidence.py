@@ -133,19 +133,23 @@ class Scored:
 
     def own_reliability(self, *, calibrated: bool) -> Floats:
         """The same for the central intervals of the predicted distribution itself. (L,)"""
-        d = self.distribution if calibrated else self.uncalibrated
-        ends = [[e.double().numpy() for e in d.interval(level)] for level in LEVELS]
-        return np.array([((self.y >= low) & (self.y <= high)).mean() for low, high in ends])
+        return shares_held(self.distribution if calibrated else self.uncalibrated, self.y)
 
     def sparsification(self, points: int = 400) -> Sparsification:
         """Error left as the least certain rows are removed, at most `points` points.
 
-        It ends where ten rows are left: the mean of fewer jumps about and shows nothing.
+        It ends where one in a hundred rows is left, or ten: the mean of fewer jumps about.
         """
         curves = sparsification(self.distribution, self.y)
-        last = max(curves.error.size - 10, 0)
+        last = max(curves.error.size - max(10, curves.error.size // 100), 0)
         keep = np.unique(np.linspace(0, last, points).astype(np.int64))
         return Sparsification(*(part[keep] for part in curves))
+
+
+def shares_held(distribution: Distribution, y: Floats) -> Floats:
+    """Share of a distribution's central intervals that hold, at each of `LEVELS`. (N,) each -> (L,)"""
+    ends = [[e.double().numpy() for e in distribution.interval(level)] for level in LEVELS]
+    return np.array([((y >= low) & (y <= high)).mean() for low, high in ends])
 
 
 def score_model(

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tailwise._version import __version__
-from tailwise.report.svg import inline
+from tailwise.report.svg import inline, legend_above
 from tailwise.report.verdict import number
 
 
@@ -27,6 +27,7 @@ class Chart:
 def chart(name: str, ax: Axes, title: str, text: str, alt: str) -> Chart:
     """Put Axes on a page; `alt` says in words what they show."""
     assert isinstance(ax.figure, Figure)
+    legend_above(ax)
     return Chart(title, text, inline(ax.figure, name, alt))
 
 

@@ -30,6 +30,16 @@ def new_axes(ax: Axes | None = None, size: tuple[float, float] = (7.0, 3.2)) -> 
     return ax if ax is not None else Figure(figsize=size, layout="constrained").subplots()
 
 
+def _style(place: int) -> dict[str, Any]:
+    """Colour, line and marker of the n-th thing in a chart: told apart without colour too."""
+    return {
+        "color": COLORS[place % len(COLORS)],
+        "linestyle": STYLES[place % len(STYLES)],
+        "marker": MARKERS[place % len(MARKERS)],
+        "markersize": 4,
+    }
+
+
 def label_histogram(
     bins: LabelBins, ax: Axes | None = None, *, label: str = "label", many: int = 100, few: int = 20
 ) -> Axes:
@@ -64,15 +74,7 @@ def by_label(
     """
     ax = new_axes(ax)
     for place, (name, table) in enumerate(curves.items()):
-        ax.plot(
-            table["center"],
-            table[metric],
-            STYLES[place % len(STYLES)],
-            color=COLORS[place % len(COLORS)],
-            marker=MARKERS[place % len(MARKERS)],
-            markersize=4,
-            label=name,
-        )
+        ax.plot(table["center"], table[metric], label=name, **_style(place))
     ax.set(xlabel=label, ylabel=metric.replace("_", " "))
     ax.legend(frameon=False)
     return ax
@@ -85,45 +87,46 @@ def by_region_bars(
     *,
     regions: Sequence[str] = ("many", "medium", "few"),
     target: float | None = None,
-    spread: Mapping[str, pd.DataFrame] | None = None,
+    spread: Mapping[str, Any] | None = None,
 ) -> Axes:
-    """Draw a metric per region as groups of bars, one bar per method, with an optional target line."""
+    """Draw a metric per region as groups of bars, one bar per method, with an optional target line.
+
+    Each table has rows per region and columns ``n`` and the metric. `spread` has for each method the
+    half-width of the error bars of each region, (R,), or what is below and above each bar, (2, R).
+    """
     ax = new_axes(ax)
     width = 0.8 / len(tables)
     for place, (name, table) in enumerate(tables.items()):
         where = np.arange(len(regions)) + (place - (len(tables) - 1) / 2) * width
-        errors: Any = None if spread is None else spread[name].loc[list(regions), metric]
         ax.bar(
             where,
             table.loc[list(regions), metric],
             width,
-            yerr=errors,
+            yerr=None if spread is None else spread[name],
             color=COLORS[place % len(COLORS)],
             hatch=("", "//", "xx", "..")[place % 4],
-            edgecolor="white",
+            edgecolor=PAPER,
+            ecolor=INK,
             error_kw={"elinewidth": 1, "capsize": 2},
             label=name,
         )
     if target is not None:
-        ax.axhline(target, color="0.3", linestyle=":", linewidth=1.2)
+        ax.axhline(target, color=INK, linestyle=":", linewidth=1.2)
         ax.annotate(
-            f"{target:g}", (0.995, target), xycoords=("axes fraction", "data"), ha="right", va="bottom"
+            f"{target:.0%} promised",
+            (0.995, target),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            va="bottom",
         )
-    ax.set_xticks(np.arange(len(regions)), [f"{r}-shot" for r in regions])
+    rows = next(iter(tables.values())).loc[list(regions), "n"]
+    ax.set_xticks(
+        np.arange(len(regions)), [f"{r}-shot\n{int(n):,} rows" for r, n in zip(regions, rows, strict=True)]
+    )
     ax.set_ylabel(metric.replace("_", " "))
     ax.margins(y=0.2)
     ax.legend(frameon=False, loc="upper center", ncols=len(tables))
     return ax
-
-
-def _style(place: int) -> dict[str, Any]:
-    """Colour, line and marker of the n-th thing in a chart: told apart without colour too."""
-    return {
-        "color": COLORS[place % len(COLORS)],
-        "linestyle": STYLES[place % len(STYLES)],
-        "marker": MARKERS[place % len(MARKERS)],
-        "markersize": 4,
-    }
 
 
 def shade_regions(bins: LabelBins, ax: Axes, *, many: int = 100, few: int = 20) -> Axes:
@@ -232,11 +235,7 @@ def coverage_by_region(
         hits = np.nan_to_num(share * n).round().astype(int)
         ends = np.array([wilson(int(k), int(m)) for k, m in zip(hits, n, strict=True)])
         spread[name] = np.abs(ends.T - share)
-    ax = _region_bars(tables, "coverage", new_axes(ax), regions, spread)
-    ax.axhline(level, color=INK, linestyle=":", linewidth=1.2)
-    ax.annotate(
-        f"{level:.0%} promised", (0.995, level), xycoords=("axes fraction", "data"), ha="right", va="bottom"
-    )
+    ax = by_region_bars(tables, "coverage", ax, regions=regions, target=level, spread=spread)
     ax.set(ylabel=f"share of {level:.0%} intervals that hold", ylim=(0, 1.25), yticks=np.linspace(0, 1, 6))
     return ax
 
@@ -248,40 +247,9 @@ def width_by_region(
     level: float = 0.9,
     regions: Sequence[str] = ("many", "medium", "few"),
 ) -> Axes:
-    """Draw how wide the intervals are on average, by region."""
-    ax = _region_bars(tables, "width", new_axes(ax), regions, None)
+    """Draw how wide the intervals are on average, by region. Columns ``n`` and ``width``."""
+    ax = by_region_bars(tables, "width", ax, regions=regions)
     ax.set(ylabel=f"mean width of {level:.0%} intervals")
-    return ax
-
-
-def _region_bars(
-    tables: Mapping[str, pd.DataFrame],
-    metric: str,
-    ax: Axes,
-    regions: Sequence[str],
-    spread: Mapping[str, Any] | None,
-) -> Axes:
-    width = 0.8 / len(tables)
-    for place, (name, table) in enumerate(tables.items()):
-        where = np.arange(len(regions)) + (place - (len(tables) - 1) / 2) * width
-        ax.bar(
-            where,
-            table.loc[list(regions), metric],
-            width,
-            yerr=None if spread is None else spread[name],
-            color=COLORS[place % len(COLORS)],
-            hatch=("", "//", "xx", "..")[place % 4],
-            edgecolor=PAPER,
-            ecolor=INK,
-            error_kw={"elinewidth": 1, "capsize": 2},
-            label=name,
-        )
-    rows = next(iter(tables.values())).loc[list(regions), "n"]
-    ax.set_xticks(
-        np.arange(len(regions)), [f"{r}-shot\n{int(n)} rows" for r, n in zip(regions, rows, strict=True)]
-    )
-    ax.margins(y=0.2)
-    ax.legend(frameon=False, loc="upper center", ncols=len(tables))
     return ax
 
 
@@ -362,7 +330,7 @@ def method_ranking(
     The index names the methods; columns ``mean`` and ``half``, the half-width of the error bar.
     """
     ordered = table.sort_values("mean", ascending=False, kind="stable")
-    ax = new_axes(ax, (5.4, 1.0 + 0.3 * len(ordered)))
+    ax = new_axes(ax, (4.8, 1.0 + 0.3 * len(ordered)))
     where = np.arange(len(ordered))
     ax.errorbar(ordered["mean"], where, xerr=ordered["half"].fillna(0.0), fmt="o", color=COLORS[0], capsize=3)
     ax.set_yticks(where, [str(name) for name in ordered.index])

@@ -38,9 +38,28 @@ def page_style() -> Iterator[None]:
         yield
 
 
-def new_figure(width: float = 5.4, height: float = 3.0) -> Axes:
+WIDTH = 4.8
+"""Inches: a chart shrinks to a phone, and its words have to stay legible."""
+
+
+def new_figure(height: float = 2.9) -> Axes:
     """Axes on a fresh figure that needs no display."""
-    return Figure(figsize=(width, height), layout="constrained").subplots()
+    return Figure(figsize=(WIDTH, height), layout="constrained").subplots()
+
+
+def legend_above(ax: Axes) -> None:
+    """Put the legend above the chart, where it hides nothing, in as few lines as there is room for."""
+    handles, labels = ax.get_legend_handles_labels()
+    if ax.get_legend() is None or not isinstance(ax.figure, Figure):
+        return
+    room = 0.85 * ax.figure.bbox.width
+    for columns in range(len(labels), 0, -1):
+        legend = ax.legend(
+            handles, labels, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns,
+            borderaxespad=0.2,
+        )  # fmt: skip
+        if legend.get_window_extent().width <= room:
+            return
 
 
 def inline(figure: Figure, name: str, alt: str) -> str:
