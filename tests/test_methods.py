@@ -12,10 +12,11 @@ from tailwise.backbones import MLP
 from tailwise.distributions import NIG, Mixture, Normal
 from tailwise.labels import LabelBins, label_weights
 from tailwise.losses import make_objective
-from tailwise.method import Method
-from tailwise.methods import available_methods, build_model, get_method, register
+from tailwise.method import Method, WeightConfig
+from tailwise.methods import Range, available_methods, build_model, get_method, register
 from tailwise.methods.balanced_mse import _label_mixture
 from tailwise.methods.ranksim import STEP, _ranks, ranksim
+from tailwise.methods.registry import _around
 from tailwise.model import Trainable
 from tailwise.training import TrainConfig, fit, predict
 
@@ -102,6 +103,18 @@ def test_unknown_names_and_double_registration() -> None:
         register("vir", title="again", parts=Method(), about="")
     with pytest.raises(ValueError, match="did you mean 'batch-mse'"):
         Method(objective="batch-mes")
+
+
+def test_what_is_searched_starts_at_what_the_parts_have() -> None:
+    parts = Method(weights=WeightConfig(power=0.8, clip=(1.0, 9.0)), head="evidential")
+    space = {"weights.power": Range(0.0, 1.0, log=False), "weights.clip": (None, (1.0, 9.0))}
+    found = _around(parts, space)
+    assert found["weights.power"] == Range(0.0, 1.0, log=False, default=0.8)
+    assert found["weights.clip"] == ((1.0, 9.0), None)
+    for option in ("weights.pover", "head_options.sharpness", "rate"):
+        with pytest.raises(ValueError, match=f"'{option}' is to be searched, but the parts have no such"):
+            register("wrong", title="", parts=parts, about="", search={option: (1.0,)})
+    assert "wrong" not in available_methods()
 
 
 # -- Balanced MSE ------------------------------------------------------------------------------

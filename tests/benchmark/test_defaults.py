@@ -44,7 +44,7 @@ def test_what_a_name_says_is_not_up_for_choice() -> None:
 
 
 def test_what_is_asked() -> None:
-    dialogue = questions({"a": Range(0.5, 0.0, 1.0, log=False)}, 4, (0, 1, 2))
+    dialogue = questions({"a": Range(0.0, 1.0, log=False, default=0.5)}, 4, (0, 1, 2))
     asked = [next(dialogue)]
     for loss in (1.0, 3.0, 0.5, 2.0):
         asked.append(dialogue.send([{"one": math.exp(loss), "two": math.exp(loss)}]))

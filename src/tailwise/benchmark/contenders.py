@@ -33,7 +33,7 @@ def _train_config() -> TrainConfig:
 
 
 def _optimizer_search() -> Space:
-    return {"lr": Range(1e-3, 1e-4, 1e-2), "weight_decay": Range(1e-4, 1e-6, 1e-1)}
+    return {"lr": Range(1e-4, 1e-2, default=1e-3), "weight_decay": Range(1e-6, 1e-1, default=1e-4)}
 
 
 @dataclass(frozen=True, kw_only=True)

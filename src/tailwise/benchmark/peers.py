@@ -104,13 +104,17 @@ _PEERS: dict[str, tuple[str, Callable[..., Boosted], Space]] = {
     "catboost": (
         "CatBoost",
         _CatBoost,
-        {"learning_rate": Range(0.05, 0.02, 0.2), "depth": (6, 4, 8), "l2_leaf_reg": Range(3.0, 0.3, 30.0)},
+        {
+            "learning_rate": Range(0.02, 0.2, default=0.05),
+            "depth": (6, 4, 8),
+            "l2_leaf_reg": Range(0.3, 30.0, default=3.0),
+        },
     ),
     "lightgbm": (
         "LightGBM",
         _LightGBM,
         {
-            "learning_rate": Range(0.05, 0.02, 0.2),
+            "learning_rate": Range(0.02, 0.2, default=0.05),
             "num_leaves": (31, 7, 15, 63),
             "min_data_in_leaf": (20, 5, 10),
         },
@@ -118,7 +122,11 @@ _PEERS: dict[str, tuple[str, Callable[..., Boosted], Space]] = {
     "ngboost": (
         "NGBoost",
         _NGBoost,
-        {"learning_rate": Range(0.1, 0.02, 0.2), "max_depth": (3, 4, 5), "minibatch_frac": (1.0, 0.5)},
+        {
+            "learning_rate": Range(0.02, 0.2, default=0.1),
+            "max_depth": (3, 4, 5),
+            "minibatch_frac": (1.0, 0.5),
+        },
     ),
 }
 
@@ -156,7 +164,7 @@ def peer_contenders() -> list[Contender]:
         if importlib.util.find_spec(name) is None:
             continue
         for weighted in (False, True):
-            knobs: Space = {"weights.power": Range(0.5, 0.0, 1.0, log=False)} if weighted else {}
+            knobs: Space = {"weights.power": Range(0.0, 1.0, log=False, default=0.5)} if weighted else {}
             found.append(
                 Contender(
                     name=f"{name}-lds" if weighted else name,

@@ -32,7 +32,7 @@ def require_optuna() -> Any:
 def default_options(space: Space) -> dict[str, Any]:
     """The default of every option.
 
-    >>> default_options({"a": (1, 2), "b": Range(0.1, 0.01, 1.0)})
+    >>> default_options({"a": (1, 2), "b": Range(0.01, 1.0, default=0.1)})
     {'a': 1, 'b': 0.1}
     """
     return {name: of.default if isinstance(of, Range) else of[0] for name, of in space.items()}

@@ -88,16 +88,26 @@ for _name, _title, _parts, _source in (
     (
         "bmse-gai",
         "Balanced MSE (GAI)",
-        Method(objective="balanced-mse", objective_options={"components": 8}),
+        Method(objective="balanced-mse", objective_options={"components": 8, "noise": 1.0}),
         "a Gaussian mixture fitted to the training labels",
     ),
-    ("bmse-bmc", "Balanced MSE (BMC)", Method(objective="batch-mse"), "the labels of the batch"),
-    ("bmse-bni", "Balanced MSE (BNI)", Method(objective="balanced-mse"), "the label bins"),
+    (
+        "bmse-bmc",
+        "Balanced MSE (BMC)",
+        Method(objective="batch-mse", objective_options={"noise": 1.0}),
+        "the labels of the batch",
+    ),
+    (
+        "bmse-bni",
+        "Balanced MSE (BNI)",
+        Method(objective="balanced-mse", objective_options={"noise": 1.0}),
+        "the label bins",
+    ),
 ):
     register(
         _name,
         title=_title,
         parts=_parts,
         about=_ABOUT.format(_source),
-        search={"objective_options.noise": Range(1.0, 0.03, 3.0)},
+        search={"objective_options.noise": Range(0.03, 3.0)},
     )

@@ -41,23 +41,23 @@ OBJECTIVES.update({"focal-r": FocalR, "beta-nll": BetaNLL})
 register(
     "focal-r",
     title="Focal-R",
-    parts=Method(objective="focal-r"),
+    parts=Method(objective="focal-r", objective_options={"b": 0.2, "g": 1.0}),
     about=(
         "Absolute error times sigmoid(|b e|)^g (Yang et al., Delving into Deep Imbalanced "
         "Regression, ICML 2021, after the focal loss of Lin et al., ICCV 2017)."
     ),
-    search={"objective_options.b": Range(0.2, 0.02, 20.0), "objective_options.g": Range(1.0, 0.3, 3.0)},
+    search={"objective_options.b": Range(0.02, 20.0), "objective_options.g": Range(0.3, 3.0)},
 )
 register(
     "beta-nll",
     title="beta-NLL",
-    parts=Method(head="gaussian", objective="beta-nll"),
+    parts=Method(head="gaussian", objective="beta-nll", objective_options={"b": 0.5}),
     uncertainty="aleatoric",
     about=(
         "Gaussian NLL weighted by variance^b, b = 0.5 (Seitzer et al., On the Pitfalls of "
         "Heteroscedastic Uncertainty Estimation with Probabilistic Neural Networks, ICLR 2022)."
     ),
-    search={"objective_options.b": Range(0.5, 0.0, 1.0, log=False)},
+    search={"objective_options.b": Range(0.0, 1.0, log=False)},
 )
 register(
     "dense",
@@ -67,5 +67,5 @@ register(
         "Squared error weighted by max(1 - a p'(y), eps), p' the label density mapped to 0..1 "
         "(Steininger et al., Density-based weighting for imbalanced regression, 2021)."
     ),
-    search={"weights.power": Range(1.0, 0.0, 2.0, log=False)},
+    search={"weights.power": Range(0.0, 2.0, log=False)},
 )

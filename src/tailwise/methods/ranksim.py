@@ -57,12 +57,12 @@ _ABOUT = (
     "Imbalanced Regression, ICML 2022){}."
 )
 _PARTS = Method(penalty="ranksim", penalty_weight=100.0)
-_SEARCH: Space = {"penalty_weight": Range(100.0, 0.1, 1000.0)}
+_SEARCH: Space = {"penalty_weight": Range(0.1, 1000.0)}
 register("ranksim", title="RankSim", parts=_PARTS, about=_ABOUT.format(""), search=_SEARCH)
 register(
     "lds-ranksim",
     title="LDS + RankSim",
     parts=_PARTS.with_options(reweight="likelihood", weights=WeightConfig()),
     about=_ABOUT.format(", on squared error with LDS weights"),
-    search={**_SEARCH, "weights.power": Range(0.5, 0.0, 1.0, log=False)},
+    search={**_SEARCH, "weights.power": Range(0.0, 1.0, log=False)},
 )

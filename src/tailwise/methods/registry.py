@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from torch import nn
@@ -18,20 +18,42 @@ Uncertainty = Literal["none", "aleatoric", "aleatoric and epistemic"]
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high` to search, evenly on a log scale unless `log` is False."""
+    """Numbers from `low` to `high` to search, evenly on a log scale unless `log` is False.
 
-    default: float
+    `default` is tried first; that of a registered method is what its parts have.
+    """
+
     low: float
     high: float
     log: bool = True
+    default: float | None = None
 
     def __post_init__(self) -> None:
-        if not (self.low <= self.default <= self.high and (self.low > 0 or not self.log)):
+        least = self.low if self.default is None else self.default
+        if not (self.low <= least <= self.high and (self.low > 0 or not self.log)):
             raise ValueError(f"a range needs low <= default <= high, above 0 if log, got {self}")
 
 
 Space = Mapping[str, tuple[Any, ...] | Range]
 """What may be searched: options, parts of parts behind a dot; a range, or values, the default first."""
+
+
+def _around(parts: Method, space: Space) -> Space:
+    """The space with the values that the parts have as its defaults."""
+    found: dict[str, tuple[Any, ...] | Range] = {}
+    for option, of in space.items():
+        part, _, key = option.partition(".")
+        try:
+            value = getattr(parts, part)
+            if key:
+                value = value[key] if isinstance(value, Mapping) else getattr(value, key)
+        except (AttributeError, KeyError):
+            raise ValueError(f"{option!r} is to be searched, but the parts have no such option") from None
+        if isinstance(of, Range):
+            found[option] = replace(of, default=value)
+        else:
+            found[option] = (value, *(other for other in of if other != value))
+    return found
 
 
 @dataclass(frozen=True)
@@ -64,11 +86,13 @@ def register(
 ) -> RegisteredMethod:
     """Add a method under a new name; `about` is one paragraph with its formula and citation.
 
-    `search` says what is worth tuning, such as ``{"weights.power": Range(0.5, 0.0, 1.0, log=False)}``.
+    `search` says what is worth tuning, such as ``{"weights.power": Range(0.0, 1.0, log=False)}``: options
+    that `parts` set, with ranges or values to try besides what is set there.
     """
     if name in _REGISTRY:
         raise ValueError(f"a method named {name!r} exists already")
-    _REGISTRY[name] = RegisteredMethod(name, title, parts, uncertainty, about, search or {}, explore or {})
+    spaces = (_around(parts, space or {}) for space in (search, explore))
+    _REGISTRY[name] = RegisteredMethod(name, title, parts, uncertainty, about, *spaces)
     return _REGISTRY[name]
 
 

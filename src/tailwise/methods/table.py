@@ -6,26 +6,31 @@ from tailwise.method import DEFAULT, PAPER, REFERENCE, Method, WeightConfig
 from tailwise.methods.registry import Range, Space, get_method, register
 from tailwise.smoothing import SmoothingConfig
 
-_DER = Method(head="evidential", objective="nll", regularizer=0.01, regularizer_form="reference")
+_DER = Method(
+    head="evidential",
+    head_options={"sharpness": 1.0},
+    objective="nll",
+    regularizer=0.01,
+    regularizer_form="reference",
+)
 _LDS = Method(reweight="likelihood", weights=WeightConfig())
 _FDS = {"smoothing": SmoothingConfig()}
 _DIR = "Yang et al., Delving into Deep Imbalanced Regression, ICML 2021"
 _AMINI = "Amini et al., Deep Evidential Regression, NeurIPS 2020"
 _VIR = "Wang and Wang, Variational Imbalanced Regression, NeurIPS 2023"
-_SQUARE_ROOT: Space = {"weights.power": Range(0.5, 0.0, 1.0, log=False)}
-_INVERSE: Space = {"weights.power": Range(1.0, 0.0, 1.0, log=False)}
+_POWER: Space = {"weights.power": Range(0.0, 1.0, log=False)}
 _CLIPS: Space = {"weights.clip": (None, (1.0, 1e9), (20.0, 1000.0))}
-_DENSITY: Space = {"weights.bandwidth": Range(2.0, 0.5, 4.0), "weights.radius": (2, 5), **_CLIPS}
+_DENSITY: Space = {"weights.bandwidth": Range(0.5, 4.0), "weights.radius": (2, 5), **_CLIPS}
 _SMOOTHER: Space = {
-    "smoothing.bandwidth": Range(2.0, 0.5, 4.0),
+    "smoothing.bandwidth": Range(0.5, 4.0),
     "smoothing.radius": (2, 5),
     "smoothing.momentum": (0.9, 0.5, 0.99),
     "smoothing.clip": ((0.1, 10.0), (0.5, 2.0)),
 }
-_EVIDENCE: Space = {"regularizer": Range(0.01, 1e-4, 1.0)}
+_EVIDENCE: Space = {"regularizer": Range(1e-4, 1.0)}
 _BELIEF: Space = {"head_options.sharpness": (1.0, 0.1)}
-_LATENT: Space = {"kl": Range(1e-3, 1e-5, 1.0)}
-_PREDICTOR: Space = {"regularizer": Range(0.1, 1e-3, 10.0)}
+_LATENT: Space = {"kl": Range(1e-5, 1.0)}
+_PREDICTOR: Space = {"regularizer": Range(1e-3, 10.0)}
 _PRIOR: Space = {
     "head_options.prior": (
         (0.0, 0.1, 1.5, 0.01), (0.0, 1.0, 1.5, 1.0), (0.0, 0.1, 1.5, 0.1), (0.0, 1.0, 2.5, 0.1),
@@ -45,7 +50,7 @@ register(
     title="INV",
     parts=Method(reweight="likelihood", weights=WeightConfig(kernel=None, power=1.0)),
     about=f"Squared error weighted by the inverse count of the label's bin, clipped ({_DIR}).",
-    search=_INVERSE,
+    search=_POWER,
     explore=_CLIPS,
 )
 register(
@@ -53,7 +58,7 @@ register(
     title="SQINV",
     parts=Method(reweight="likelihood", weights=WeightConfig(kernel=None)),
     about=f"Squared error weighted by count^(-1/2) of the label's bin ({_DIR}).",
-    search=_SQUARE_ROOT,
+    search=_POWER,
     explore=_CLIPS,
 )
 register(
@@ -64,7 +69,7 @@ register(
         "Label distribution smoothing: SQINV weights from a label density smoothed over "
         f"neighbouring bins, VIR:weight ({_DIR})."
     ),
-    search=_SQUARE_ROOT,
+    search=_POWER,
     explore=_DENSITY,
 )
 register(
@@ -83,7 +88,7 @@ register(
     title="LDS + FDS",
     parts=_LDS.with_options(**_FDS),
     about=f"LDS and FDS at once ({_DIR}).",
-    search=_SQUARE_ROOT,
+    search=_POWER,
     explore={**_DENSITY, **_SMOOTHER},
 )
 register(
@@ -114,7 +119,7 @@ register(
     parts=_DER.with_options(reweight="likelihood", **_FDS),
     uncertainty="aleatoric and epistemic",
     about=f"DER with LDS weights on its loss and FDS on its features ({_DIR}; {_AMINI}).",
-    search={**_SQUARE_ROOT, **_EVIDENCE},
+    search={**_POWER, **_EVIDENCE},
     explore={**_SMOOTHER, **_BELIEF},
 )
 register(
@@ -126,7 +131,7 @@ register(
         "decoder is given, of the backbone's features otherwise (Kingma and Welling, "
         "Auto-Encoding Variational Bayes, ICLR 2014)."
     ),
-    search={**_LATENT, "recon": Range(0.1, 1e-3, 1.0)},
+    search={**_LATENT, "recon": Range(1e-3, 1.0)},
 )
 register(
     "ensemble",
@@ -147,7 +152,7 @@ register(
         "Vanilla, predicted 16 times with Gaussian noise on its features; the spread of the predictions is "
         "epistemic (Mi et al., Training-Free Uncertainty Estimation for Dense Regression, AAAI 2022)."
     ),
-    search={"perturbation_scale": Range(0.1, 0.01, 0.5)},
+    search={"perturbation_scale": Range(0.01, 0.5)},
 )
 register(
     "infer-dropout",
@@ -158,7 +163,7 @@ register(
         "Vanilla, predicted 16 times with dropout on its features (Mi et al., Training-Free Uncertainty "
         "Estimation for Dense Regression, AAAI 2022; Gal and Ghahramani, ICML 2016)."
     ),
-    search={"perturbation_scale": Range(0.1, 0.01, 0.5)},
+    search={"perturbation_scale": Range(0.01, 0.5)},
 )
 register(
     "rrt",
@@ -168,7 +173,7 @@ register(
         "Regressor re-training: the network is trained as it is, then its encoder is frozen and a new head "
         f"trained with inverse weights ({_DIR}, after Kang et al., ICLR 2020)."
     ),
-    search=_INVERSE,
+    search=_POWER,
     explore={"retrain_from": (0.5, 0.3, 0.7)},
 )
 for _name, _title in (("smoter", "SmoteR"), ("smogn", "SMOGN")):
@@ -201,7 +206,7 @@ register(
     parts=DEFAULT.with_options(latent="point", smoothing=None, kl=0.0),
     uncertainty="aleatoric and epistemic",
     about=f"Weighted pseudo-counts (VIR:posterior) on plain features ({_VIR}).",
-    search={**_INVERSE, **_PREDICTOR},
+    search={**_POWER, **_PREDICTOR},
     explore={**_REWEIGHT, **_PRIOR},
 )
 register(
@@ -209,7 +214,7 @@ register(
     title="LDS + VIR encoder",
     parts=get_method("vir-encoder").parts.with_options(reweight="likelihood", weights=WeightConfig()),
     about=f"The encoder of VIR with LDS weights on squared error ({_VIR}).",
-    search=_SQUARE_ROOT,
+    search=_POWER,
     explore={**_LATENT, **_SMOOTHER},
 )
 register(
@@ -218,7 +223,7 @@ register(
     parts=get_method("vir-predictor").parts.with_options(reweight="both", weights=WeightConfig()),
     uncertainty="aleatoric and epistemic",
     about=f"The predictor of VIR with LDS weights on its likelihood as well ({_VIR}).",
-    search={**_SQUARE_ROOT, **_PREDICTOR},
+    search={**_POWER, **_PREDICTOR},
     explore=_PRIOR,
 )
 for _name, _title, _parts, _text, _search, _explore in (
@@ -227,7 +232,7 @@ for _name, _title, _parts, _text, _search, _explore in (
         "VIR",
         DEFAULT,
         "with the defaults that measure best here",
-        {**_INVERSE, **_PREDICTOR},
+        {**_POWER, **_PREDICTOR},
         {**_REWEIGHT, **_PRIOR, **_LATENT, **_SMOOTHER, "inference": ("self", "plain", "marginal")},
     ),
     (
@@ -235,7 +240,7 @@ for _name, _title, _parts, _text, _search, _explore in (
         "VIR (paper)",
         PAPER,
         "as the paper's text has it",
-        {**_SQUARE_ROOT, **_PREDICTOR},
+        {**_POWER, **_PREDICTOR},
         {},
     ),
     (
@@ -243,7 +248,7 @@ for _name, _title, _parts, _text, _search, _explore in (
         "VIR (reference)",
         REFERENCE,
         "as the authors' preview code has it",
-        {**_SQUARE_ROOT, "regularizer": Range(0.01, 1e-3, 10.0)},
+        {**_POWER, "regularizer": Range(1e-3, 10.0)},
         {},
     ),
 ):
