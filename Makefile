@@ -23,11 +23,11 @@ help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
 
 demo: $(VENV)/.installed  ## train on the bundled table, print the comparison, save the picture
-	$(BIN)/tailwise demo
+	$(BIN)/tailwise demo --force
 
-pictures: $(VENV)/.installed  ## make the README's picture from a fresh run of the demo
-	$(BIN)/tailwise demo --out tailwise-demo
+pictures: demo  ## make the README's pictures from fresh runs (those of the report need Chromium)
 	mkdir -p docs/img && cp tailwise-demo/demo.png docs/img/demo.png
+	PATH="$(abspath $(BIN)):$$PATH" bash examples/pictures.sh docs/img
 
 test: lint  ## lint, type-check and run the tests with coverage
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" --cov --cov-report=term $(ARGS)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,8 @@ import pytest
 
 from tailwise import TailRegressor
 from tailwise.methods import get_method
+from tailwise.metrics import REGIONS
+from tailwise.report.comparison import comparison_page
 from tailwise.report.evidence import score_model
 from tailwise.report.page import Facts, model_page
 
@@ -62,7 +65,25 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def opened(page: Path, width: int, dark: bool, profile: Path) -> tuple[dict[str, object], str]:
+@pytest.fixture(scope="module")
+def ranking(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here: install Debian's package chromium to run this")
+    from tailwise.benchmark.comparison import Results
+
+    scores = {region: {"mae": 1.234567, "nll": 2.345678, "coverage": 0.9} for region in REGIONS}
+    records = [
+        {"data": "shells", "method": f"m{m}", "title": f"A long name, {m}", "seed": seed, "digest": "x",
+         "recipe": {"epochs": 3}, "metrics": {"raw": scores, "calibrated": scores}}
+        for m in range(9) for seed in range(2)
+    ]  # fmt: skip
+    page = comparison_page(Results(records), title="nine methods", command="tailwise compare " + "x" * 200)
+    path = tmp_path_factory.mktemp("ranking") / "page.html"
+    path.write_text(page.replace("</body>", PROBE), encoding="utf-8")
+    return path
+
+
+def opened(page: Path, width: int, dark: bool, profile: Path) -> tuple[dict[str, Any], str]:
     """What the probe found, and what the browser complained of."""
     assert CHROMIUM is not None
     done = subprocess.run(
@@ -80,18 +101,26 @@ def opened(page: Path, width: int, dark: bool, profile: Path) -> tuple[dict[str,
     return json.loads(unescape(found.group(1))), complaints
 
 
+def check(page: Path, profile: Path, width: int, dark: bool, charts: int) -> None:
+    """No complaint, no sideways scrolling, every chart in sight, nothing too small or too faint to read."""
+    found, complaints = opened(page, width, dark, profile)
+    assert complaints == ""
+    assert found["dark"] is dark
+    assert found["scroll"] <= found["inner"]
+    assert len(found["charts"]) == charts
+    for wide, high, right in found["charts"]:
+        assert wide > 0.75 * min(found["inner"], 640) and high > 100 and right <= found["inner"]
+    assert found["smallest"] > 8
+    assert found["contrast"] >= 4.5
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 390])
 def test_the_page_fits_shows_every_chart_and_can_be_read(
     page: Path, tmp_path: Path, width: int, dark: bool
 ) -> None:
-    found, complaints = opened(page, width, dark, tmp_path)
-    assert complaints == ""
-    assert found["dark"] is dark
-    assert found["scroll"] <= found["inner"]  # type: ignore[operator]
-    charts = found["charts"]
-    assert isinstance(charts, list) and len(charts) == 10
-    for wide, high, right in charts:
-        assert wide > 0.75 * min(found["inner"], 640) and high > 100 and right <= found["inner"]  # type: ignore[call-overload]
-    assert found["smallest"] > 7  # type: ignore[operator]
-    assert found["contrast"] >= 4.5  # type: ignore[operator]
+    check(page, tmp_path, width, dark, charts=10)
+
+
+def test_a_ranking_of_methods_fits_on_a_phone(ranking: Path, tmp_path: Path) -> None:
+    check(ranking, tmp_path, 390, True, charts=3)

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Pictures of the report for the README: the abalone story's page on a desktop, and on a phone in dark mode.
+set -euo pipefail
+out=$(cd "${1:?name the folder to write to}" && pwd)
+chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || {
+  echo "no Chromium here: install Debian's package chromium" >&2
+  exit 1
+}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+bash "$(dirname "$0")/abalone_age/run.sh" "$work"
+
+# File, size of the window, and the colour scheme: 0 is dark, 1 is light.
+shoot() {
+  "$chromium" --headless --no-sandbox --disable-gpu --hide-scrollbars --user-data-dir="$work/profile" \
+    --window-size="$2" --blink-settings=preferredColorScheme="$3" --screenshot="$out/$1" \
+    "file://$work/abalone.html" 2>"$work/log" || { cat "$work/log" >&2; exit 1; }
+}
+shoot report.png 1000,1300 1
+shoot report-phone.png 430,1300 0
