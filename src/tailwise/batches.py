@@ -143,18 +143,14 @@ POOL = 16
 def by_length(rows: Tensor, lengths: Tensor, size: int, seed: int | None = None) -> tuple[Tensor, ...]:
     """Group rows of like length into batches of almost one size. rows and lengths: (n,)
 
-    With a `seed`, only rows that are near each other in the given order are grouped, so that a random
-    order makes new batches every time, and the batches are shuffled. Without, all are sorted.
+    With a `seed`, batches are new for every seed, and in random order. Without, all rows are sorted.
 
     >>> by_length(torch.tensor([7, 8, 9]), torch.tensor([5, 1, 5]), size=2)
     (tensor([8, 7]), tensor([9]))
     """
-    count = -(-len(rows) // size)
-    pools = 1 if seed is None else -(-count // POOL)
-    pool = torch.arange(len(rows)) * pools // len(rows)
-    keys = pool * (int(lengths.max()) + 1) + lengths
-    groups = rows[keys.argsort(stable=True)].tensor_split(count)
     if seed is None:
-        return groups
-    shuffled = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-    return tuple(groups[i] for i in shuffled.tolist())
+        return rows[lengths.argsort(stable=True)].tensor_split(-(-len(rows) // size))
+    from tailwise.data.words import length_buckets  # here, since it reads files as well: pandas comes with it
+
+    groups = length_buckets(lengths.numpy(), size, seed, pool=POOL)
+    return tuple(rows[torch.from_numpy(group)] for group in groups)

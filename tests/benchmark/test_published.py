@@ -1,0 +1,82 @@
+"""The page of STS-B-DIR beside the paper: what is reached is said cell by cell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailwise.benchmark.__main__ import main
+from tailwise.benchmark.comparison import Results
+from tailwise.benchmark.published import PAPER, count_reached, metric_table, target_table
+from tailwise.metrics import REGIONS
+
+METRICS = ("mse", "mae", "pearson", "spearman", "nll", "ause", "ause_reference")
+
+
+def _record(method: str, seed: int, factor: float) -> dict[str, Any]:
+    """A run whose figures are the paper's VIR row times a factor (a half of it off perfect for ranks)."""
+
+    def value(metric: str, region: str) -> float:
+        target = PAPER.get(metric, PAPER["ause"])["vir"][REGIONS.index(region)]
+        return 1 - (1 - target) * factor if metric in ("pearson", "spearman") else target * factor
+
+    table = {region: {metric: value(metric, region) for metric in METRICS} for region in REGIONS}
+    return {
+        "suite": "stsb-paper",
+        "data": "stsb",
+        "method": method,
+        "title": method.upper(),
+        "uncertainty": "none" if method == "vanilla" else "aleatoric",
+        "seed": seed,
+        "digest": "x",
+        "machine": "here",
+        "recipe": {"backbone": "bilstm-pair", "patience": None},
+        "rows": {"train": 10, "valid": 5, "test": 6},
+        "test_rows": {"many": 3, "medium": 2, "few": 1},
+        "metrics": {"raw": table, "calibrated": table},
+    }
+
+
+def _results(vir: float) -> list[dict[str, Any]]:
+    return [_record("vanilla", seed, 1.2) for seed in range(2)] + [
+        _record("vir", seed, vir) for seed in range(2)
+    ]
+
+
+@pytest.mark.parametrize(("factor", "reached"), [(0.9, 24), (1.1, 0)])
+def test_reached_cells_are_counted(factor: float, reached: int) -> None:
+    results = Results(_results(factor))
+    assert count_reached(results) == (reached, 24)
+    said = [row[3].split()[-1] for row in target_table(results).rows]
+    assert said == (["yes"] if reached else ["no"]) * 24
+
+
+def test_paper_rows_stand_below_ours_and_the_best_of_ours_is_marked() -> None:
+    table = metric_table(Results(_results(0.9)), "mse")
+    assert [row[0] for row in table.rows] == ["VANILLA", "(paper)", "VIR", "(paper)"]
+    assert table.rows[3][1:] == ["0.892", "0.795", "0.899", "0.781"]
+    assert table.best == {(2, 1), (2, 2), (2, 3), (2, 4)}
+
+
+def test_methods_without_uncertainty_have_no_nll() -> None:
+    assert [row[0] for row in metric_table(Results(_results(0.9)), "nll").rows] == ["VIR", "(paper)"]
+
+
+def test_the_command_writes_the_page(tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    results.write_text("".join(json.dumps(r) + "\n" for r in _results(0.9)), encoding="utf-8")
+    out = tmp_path / "stsb.md"
+    assert main(["stsb", str(results), "--out", str(out)]) == 0
+    page = out.read_text(encoding="utf-8")
+    assert "VIR reaches 24 of the 24 cells" in page
+    assert "many 3, medium 2, few 1" in page
+
+
+def test_the_papers_rows_are_whole() -> None:
+    for rows in PAPER.values():
+        assert "vir" in rows
+        for row in rows.values():
+            assert len(row) == len(REGIONS)
