@@ -158,9 +158,11 @@ REFERENCE = PAPER.with_options(
     recolor=False,
 )
 DEFAULT = PAPER.with_options(
-    weights={"power": 1.0},
+    reweight="both",
+    smoothing={"bandwidth": 0.64},
     head_options={"sharpness": 1.0, "prior": (0.0, 0.1, 1.5, 0.01)},
-    kl=1e-3,
+    regularizer=0.026,
+    kl=2.4e-5,
     recolor=False,
 )
 PRESETS = {"default": DEFAULT, "paper": PAPER, "reference": REFERENCE}

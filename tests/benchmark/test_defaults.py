@@ -13,6 +13,7 @@ from tailwise.benchmark import Problem, Recipe
 from tailwise.benchmark.__main__ import main
 from tailwise.benchmark.defaults import (
     PRESETS,
+    Decision,
     choose_defaults,
     decisions,
     own_space,
@@ -20,6 +21,7 @@ from tailwise.benchmark.defaults import (
     write_defaults,
 )
 from tailwise.benchmark.runs import ResultsFile
+from tailwise.benchmark.search import default_options
 from tailwise.methods import Range, available_methods
 
 pytest.importorskip("optuna")
@@ -36,6 +38,19 @@ def test_every_method_with_options_of_its_own_takes_part() -> None:
     without = [name for name in available_methods() if not own_space(name)]
     assert set(PRESETS) < set(without)
     assert set(without) - set(PRESETS) == {"vanilla", "gaussian", "ensemble", "smoter", "smogn"}
+
+
+CHOSEN = decisions(ResultsFile(Path(__file__).parents[2] / "docs" / "results" / "defaults.jsonl").records)
+
+
+def test_the_choice_was_made_for_every_method() -> None:
+    assert [decision.method for decision in CHOSEN] == available_methods()
+
+
+@pytest.mark.parametrize("decision", CHOSEN, ids=lambda decision: decision.method)
+def test_the_registry_has_what_was_chosen(decision: Decision) -> None:
+    registered = default_options(own_space(decision.method))
+    assert json.loads(json.dumps(registered)) == decision.chosen
 
 
 def test_what_a_name_says_is_not_up_for_choice() -> None:

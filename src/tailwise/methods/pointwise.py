@@ -41,7 +41,7 @@ OBJECTIVES.update({"focal-r": FocalR, "beta-nll": BetaNLL})
 register(
     "focal-r",
     title="Focal-R",
-    parts=Method(objective="focal-r", objective_options={"b": 0.2, "g": 1.0}),
+    parts=Method(objective="focal-r", objective_options={"b": 0.41, "g": 2.3}),
     about=(
         "Absolute error times sigmoid(|b e|)^g (Yang et al., Delving into Deep Imbalanced "
         "Regression, ICML 2021, after the focal loss of Lin et al., ICCV 2017)."
@@ -62,7 +62,7 @@ register(
 register(
     "dense",
     title="DenseLoss",
-    parts=Method(reweight="likelihood", weights=WeightConfig(form="dense", power=1.0)),
+    parts=Method(reweight="likelihood", weights=WeightConfig(form="dense", power=2.0)),
     about=(
         "Squared error weighted by max(1 - a p'(y), eps), p' the label density mapped to 0..1 "
         "(Steininger et al., Density-based weighting for imbalanced regression, 2021)."

@@ -56,13 +56,13 @@ _ABOUT = (
     "similarity within a batch (Gong et al., RankSim: Ranking Similarity Regularization for Deep "
     "Imbalanced Regression, ICML 2022){}."
 )
-_PARTS = Method(penalty="ranksim", penalty_weight=100.0)
+_PARTS = Method(penalty="ranksim", penalty_weight=0.14)
 _SEARCH: Space = {"penalty_weight": Range(0.1, 1000.0)}
 register("ranksim", title="RankSim", parts=_PARTS, about=_ABOUT.format(""), search=_SEARCH)
 register(
     "lds-ranksim",
     title="LDS + RankSim",
-    parts=_PARTS.with_options(reweight="likelihood", weights=WeightConfig()),
+    parts=_PARTS.with_options(penalty_weight=0.2, reweight="likelihood", weights=WeightConfig(power=0.75)),
     about=_ABOUT.format(", on squared error with LDS weights"),
     search={**_SEARCH, "weights.power": Range(0.0, 1.0, log=False)},
 )

@@ -8,18 +8,17 @@ from tailwise.smoothing import SmoothingConfig
 
 _DER = Method(
     head="evidential",
-    head_options={"sharpness": 1.0},
+    head_options={"sharpness": 0.1},
     objective="nll",
-    regularizer=0.01,
+    regularizer=0.015,
     regularizer_form="reference",
 )
-_LDS = Method(reweight="likelihood", weights=WeightConfig())
-_FDS = {"smoothing": SmoothingConfig()}
+_UNCLIPPED = (1.0, 1e9)
 _DIR = "Yang et al., Delving into Deep Imbalanced Regression, ICML 2021"
 _AMINI = "Amini et al., Deep Evidential Regression, NeurIPS 2020"
 _VIR = "Wang and Wang, Variational Imbalanced Regression, NeurIPS 2023"
 _POWER: Space = {"weights.power": Range(0.0, 1.0, log=False)}
-_CLIPS: Space = {"weights.clip": (None, (1.0, 1e9), (20.0, 1000.0))}
+_CLIPS: Space = {"weights.clip": (None, _UNCLIPPED, (20.0, 1000.0))}
 _DENSITY: Space = {"weights.bandwidth": Range(0.5, 4.0), "weights.radius": (2, 5), **_CLIPS}
 _SMOOTHER: Space = {
     "smoothing.bandwidth": Range(0.5, 4.0),
@@ -64,7 +63,10 @@ register(
 register(
     "lds",
     title="LDS",
-    parts=_LDS,
+    parts=Method(
+        reweight="likelihood",
+        weights=WeightConfig(power=0.84, bandwidth=1.6, radius=5, clip=_UNCLIPPED),
+    ),
     about=(
         "Label distribution smoothing: SQINV weights from a label density smoothed over "
         f"neighbouring bins, VIR:weight ({_DIR})."
@@ -75,7 +77,7 @@ register(
 register(
     "fds",
     title="FDS",
-    parts=Method().with_options(**_FDS),
+    parts=Method(smoothing=SmoothingConfig()),
     about=(
         "Feature distribution smoothing: features are whitened by their bin's mean and variance "
         f"and recoloured by smoothed ones, VIR:F with zero variance ({_DIR})."
@@ -86,7 +88,11 @@ register(
 register(
     "lds-fds",
     title="LDS + FDS",
-    parts=_LDS.with_options(**_FDS),
+    parts=Method(
+        reweight="likelihood",
+        weights=WeightConfig(power=0.71, bandwidth=1.2, radius=5, clip=_UNCLIPPED),
+        smoothing=SmoothingConfig(bandwidth=1.0, radius=5, momentum=0.5),
+    ),
     about=f"LDS and FDS at once ({_DIR}).",
     search=_POWER,
     explore={**_DENSITY, **_SMOOTHER},
@@ -116,7 +122,12 @@ register(
 register(
     "lds-fds-der",
     title="LDS + FDS + DER",
-    parts=_DER.with_options(reweight="likelihood", **_FDS),
+    parts=_DER.with_options(
+        reweight="likelihood",
+        weights=WeightConfig(power=0.71),
+        smoothing=SmoothingConfig(bandwidth=0.52, radius=5, momentum=0.5, clip=(0.5, 2.0)),
+        regularizer=0.0017,
+    ),
     uncertainty="aleatoric and epistemic",
     about=f"DER with LDS weights on its loss and FDS on its features ({_DIR}; {_AMINI}).",
     search={**_POWER, **_EVIDENCE},
@@ -157,7 +168,7 @@ register(
 register(
     "infer-dropout",
     title="Infer-Dropout",
-    parts=Method(latent_samples=16, perturbation="dropout", perturbation_scale=0.1),
+    parts=Method(latent_samples=16, perturbation="dropout", perturbation_scale=0.41),
     uncertainty="aleatoric and epistemic",
     about=(
         "Vanilla, predicted 16 times with dropout on its features (Mi et al., Training-Free Uncertainty "
@@ -194,7 +205,13 @@ register(
     "vir-encoder",
     title="VIR, encoder only",
     parts=DEFAULT.with_options(
-        head="point", head_options={}, objective="squared", regularizer=0.0, reweight="none"
+        head="point",
+        head_options={},
+        objective="squared",
+        regularizer=0.0,
+        reweight="none",
+        smoothing=SmoothingConfig(bandwidth=2.1, radius=5, momentum=0.99, clip=(0.5, 2.0)),
+        kl=1.4e-4,
     ),
     about=f"Gaussian latents with probabilistic smoothing (VIR:A, VIR:S, VIR:F) and squared error ({_VIR}).",
     search=_LATENT,
@@ -203,7 +220,14 @@ register(
 register(
     "vir-predictor",
     title="VIR, predictor only",
-    parts=DEFAULT.with_options(latent="point", smoothing=None, kl=0.0),
+    parts=DEFAULT.with_options(
+        latent="point",
+        smoothing=None,
+        kl=0.0,
+        reweight="both",
+        weights=WeightConfig(power=0.49),
+        regularizer=0.04,
+    ),
     uncertainty="aleatoric and epistemic",
     about=f"Weighted pseudo-counts (VIR:posterior) on plain features ({_VIR}).",
     search={**_POWER, **_PREDICTOR},
@@ -212,7 +236,9 @@ register(
 register(
     "lds-vir-encoder",
     title="LDS + VIR encoder",
-    parts=get_method("vir-encoder").parts.with_options(reweight="likelihood", weights=WeightConfig()),
+    parts=get_method("vir-encoder").parts.with_options(
+        reweight="likelihood", weights=WeightConfig(), smoothing=SmoothingConfig(), kl=1e-3
+    ),
     about=f"The encoder of VIR with LDS weights on squared error ({_VIR}).",
     search=_POWER,
     explore={**_LATENT, **_SMOOTHER},
@@ -220,7 +246,9 @@ register(
 register(
     "lds-vir-predictor",
     title="LDS + VIR predictor",
-    parts=get_method("vir-predictor").parts.with_options(reweight="both", weights=WeightConfig()),
+    parts=get_method("vir-predictor").parts.with_options(
+        reweight="both", weights=WeightConfig(), regularizer=0.1
+    ),
     uncertainty="aleatoric and epistemic",
     about=f"The predictor of VIR with LDS weights on its likelihood as well ({_VIR}).",
     search={**_POWER, **_PREDICTOR},
