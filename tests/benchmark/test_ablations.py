@@ -1,5 +1,7 @@
 """The page of VIR's ablations."""
 
+import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,10 @@ import pytest
 from tailwise.benchmark.__main__ import main
 from tailwise.benchmark.ablation_tables import WHOLE, write_ablations
 from tailwise.benchmark.ablations import ablations
+from tailwise.benchmark.contenders import Recipe
+from tailwise.benchmark.problems import Source
 from tailwise.benchmark.runs import ResultsFile
+from tailwise.benchmark.suites import SUITES, Suite, generated
 
 from .test_tables import run
 
@@ -46,10 +51,13 @@ def test_a_page_needs_the_whole(tmp_path: Path) -> None:
         write_ablations(file.path, tmp_path / "ablations.md")
 
 
-def test_command_runs_every_group_and_writes_the_page(prepared: Path, tmp_path: Path) -> None:
-    (prepared / "suite.json").write_text('{"suite": "quick"}')
-    out = tmp_path / "ablations.jsonl"
-    command = ["ablations", "--prepared", str(prepared), "--out", str(out), "--seeds", "1", "--epochs", "1"]
+def test_command_runs_every_group_and_writes_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source("generated", "y", partial(generated, rows=200))
+    monkeypatch.setitem(SUITES, "tiny", Suite((source,), recipe=Recipe(backbone_options={"hidden": (8,)})))
+    work, out = tmp_path / "work", tmp_path / "ablations.jsonl"
+    command = ["ablations", "tiny", "--work", str(work), "--out", str(out), "--seeds", "1", "--epochs", "1"]
     assert main([*command, "--time-limit", "0"]) == 3 and not out.with_suffix(".md").exists()
     assert main(command) == 0
     contenders = {c.name for group in ablations().values() for c in group}
@@ -57,7 +65,8 @@ def test_command_runs_every_group_and_writes_the_page(prepared: Path, tmp_path: 
     page = out.with_suffix(".md").read_text()
     for group in ablations():
         assert len(rows_of(page, group.removeprefix("ablation-").capitalize())) == len(ablations()[group]) + 2
-    # From the committed lines alone, without data.
+    # From the lines alone, without data.
+    shutil.rmtree(work)
     out.with_suffix(".md").unlink()
-    assert main(["ablations", "--out", str(out)]) == 0
-    assert out.with_suffix(".md").read_text() == page
+    assert main(command) == 0
+    assert out.with_suffix(".md").read_text() == page and not work.exists()

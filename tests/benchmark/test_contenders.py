@@ -100,7 +100,7 @@ def test_every_ablation_runs_and_changes_something(group: str, problem: Problem,
     first, *others = (run_one(c, problem, recipe, {}) for c in ablations()[group])
     assert first["method"] == "vir[fixed]"
     different = [record["metrics"] != first["metrics"] for record in others]
-    # One of a group may be the default under another name (lambda 0.1, inference self).
+    # One of a group may be the default under another name (inference self).
     assert sum(different) >= len(others) - 1
 
 

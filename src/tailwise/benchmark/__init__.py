@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tailwise.benchmark.contenders import Contender, Outcome, Recipe, choose_contenders, from_registry
 from tailwise.benchmark.problems import DataSet, Problem, Source
-from tailwise.benchmark.runs import Summary, finished_runs, read_results, run_one, run_suite
+from tailwise.benchmark.runs import Summary, read_results, run_missing, run_one, run_suite
 from tailwise.benchmark.suites import SUITES, Suite, get_suite, prepare
 
 __all__ = [
@@ -52,23 +52,10 @@ def bench(
     if "peers" in methods.split(","):
         for name in missing_peers():
             report(f"{name} is not installed and left out: pip install 'tailwise[peers]'")
-    done = finished_runs(read_results(results) if results.is_file() else ())
-    wanted = {(source.name, c.name, seed) for source in budget.sources for c in contenders for seed in seeds}
-    summary = Summary()
-    if not wanted <= done.keys():
-        prepare(suite, work / suite, seeds, report=report)
-        summary = run_suite(
-            work / suite,
-            contenders,
-            out=results,
-            seeds=seeds,
-            recipe=recipe,
-            workers=workers,
-            time_limit=time_limit,
-            progress=progress,
-        )
-        for line in summary.failed:
-            report(f"failed: {line}")
+    summary = run_missing(
+        suite, contenders, out=results, work=work, seeds=seeds, recipe=recipe, workers=workers,
+        time_limit=time_limit, progress=progress, report=report,
+    )  # fmt: skip
     runs = read_results(results) if times and not summary.left and results.is_file() else []
     if missing_times(runs, contenders, clock):
         prepare(suite, work / suite, seeds, report=report)

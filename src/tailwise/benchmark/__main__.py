@@ -49,13 +49,14 @@ def _parser() -> argparse.ArgumentParser:
     suites = f"{', '.join(SUITES)}, or a TOML file like those in tailwise/benchmark/configurations"
     data = argparse.ArgumentParser(add_help=False)
     data.add_argument("--prepared", type=Path, required=True, help="folder that `prepare` wrote")
+    whole = argparse.ArgumentParser(add_help=False)
+    whole.add_argument("suite", nargs="?", default="tabular", type=_suite_name, help=suites)
+    whole.add_argument("--work", type=Path, default=Path(".tailwise-bench"), help="folder of prepared data")
 
-    suite = commands.add_parser("suite", parents=[work, limit], help="all steps: prepare, run, tables")
-    suite.add_argument("suite", nargs="?", default="tabular", type=_suite_name, help=suites)
+    suite = commands.add_parser("suite", parents=[whole, work, limit], help="all steps: prepare, run, tables")
     suite.add_argument("--seeds", type=_seeds, default=None, help="how many, or which: 5 or 0,3")
     suite.add_argument("--methods", default=None, help=groups)
     suite.add_argument("--out", type=Path, default=Path("docs/results"), help="folder of results and tables")
-    suite.add_argument("--work", type=Path, default=Path(".tailwise-bench"), help="folder of prepared data")
     suite.add_argument("--times", action="store_true", help="take times as well, see the command `time`")
 
     prepare = commands.add_parser("prepare", parents=[seeds], help="split and encode a suite's tables")
@@ -79,6 +80,10 @@ def _parser() -> argparse.ArgumentParser:
     tables.add_argument("--times", type=Path, default=None, help="what the command `time` wrote")
     tables.add_argument("--reference", default=None, help="contender the others are tested against: vir")
 
+    stsb = commands.add_parser("stsb", help="write the page of STS-B-DIR beside the paper's figures")
+    stsb.add_argument("results", type=Path, nargs="+", help="results.jsonl files, one per configuration")
+    stsb.add_argument("--out", type=Path, default=Path("docs/results/stsb.md"), help="Markdown file")
+
     times = commands.add_parser(
         "time", parents=[data, limit], help="fit what every contender chose once more, on one thread"
     )
@@ -86,10 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     times.add_argument("--out", type=Path, default=Path("docs/results/times.jsonl"), help="appended to")
 
     ablations = commands.add_parser(
-        "ablations", parents=[seeds, work, limit], help="run all ablations of VIR and write their page"
-    )
-    ablations.add_argument(
-        "--prepared", type=Path, default=None, help="folder that `prepare` wrote, if runs are missing"
+        "ablations", parents=[whole, seeds, work, limit], help="run all ablations of VIR, write their page"
     )
     ablations.add_argument(
         "--out", type=Path, default=Path("docs/results/ablations.jsonl"), help="appended to; a page beside"
@@ -114,17 +116,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _recipe(args: argparse.Namespace) -> Recipe:
-    """That of the suite a folder was prepared for, within the budget that was asked for."""
-    return suite_of(args.prepared).recipe.within(epochs=args.epochs, trials=args.trials)
+    """That of the suite, or of the one a folder was prepared for, within the budget that was asked for."""
+    suite = get_suite(args.suite) if "suite" in args else suite_of(args.prepared)
+    return suite.recipe.within(epochs=args.epochs, trials=args.trials)
 
 
 def _suite(args: argparse.Namespace) -> int:
     from tailwise.benchmark import bench
 
-    recipe = get_suite(args.suite).recipe.within(epochs=args.epochs, trials=args.trials)
     summary = bench(
-        args.suite, out=args.out, work=args.work, methods=args.methods, seeds=args.seeds, recipe=recipe,
-        workers=args.workers, time_limit=args.time_limit, times=args.times, report=_say,
+        args.suite, out=args.out, work=args.work, methods=args.methods, seeds=args.seeds,
+        recipe=_recipe(args), workers=args.workers, time_limit=args.time_limit, times=args.times, report=_say,
     )  # fmt: skip
     return _told(summary)
 
@@ -188,19 +190,22 @@ def _ablations(args: argparse.Namespace) -> int:
     from tailwise.benchmark.ablation_tables import write_ablations
     from tailwise.benchmark.ablations import ablations
     from tailwise.benchmark.contenders import choose_contenders
-    from tailwise.benchmark.runs import Summary, run_suite
+    from tailwise.benchmark.runs import run_missing
 
-    summary = Summary()
-    if args.prepared is not None:
-        summary = run_suite(
-            args.prepared, choose_contenders(ablations()), out=args.out, seeds=args.seeds,
-            recipe=_recipe(args), workers=args.workers, time_limit=args.time_limit,
-        )  # fmt: skip
-        for line in summary.failed:
-            _say(f"failed: {line}")
+    summary = run_missing(
+        args.suite, choose_contenders(ablations()), out=args.out, work=args.work, seeds=args.seeds,
+        recipe=_recipe(args), workers=args.workers, time_limit=args.time_limit, report=_say,
+    )  # fmt: skip
     if not summary.left:
         _say(f"wrote {write_ablations(args.out, args.out.with_suffix('.md'))}")
     return _told(summary)
+
+
+def _stsb(args: argparse.Namespace) -> int:
+    from tailwise.benchmark.published import write_page
+
+    _say(f"wrote {write_page(args.results, args.out)}")
+    return 0
 
 
 def _choose_defaults(args: argparse.Namespace) -> int:
@@ -232,6 +237,7 @@ _COMMANDS = {
     "prepare": _prepare,
     "run": _run,
     "tables": _tables,
+    "stsb": _stsb,
     "time": _time,
     "ablations": _ablations,
     "choose-defaults": _choose_defaults,

@@ -14,6 +14,7 @@ from tailwise.benchmark.markup import Table, p_value, with_spread
 from tailwise.benchmark.runs import read_results
 from tailwise.benchmark.words import describe_runs
 from tailwise.files import write_atomically
+from tailwise.methods import get_method
 
 WHOLE = "vir[fixed]"
 """VIR at its defaults, which every variant is compared with."""
@@ -23,13 +24,14 @@ FIGURES = (
     *(Figure("mae", region) for region in ("many", "medium", "few")),
     *(Figure("nll", region, calibrated=True) for region in ("all", "few")),
 )
+_VIR = get_method("vir").parts
 _ABOUT = {
-    "ablation-lambda": "Weight of the evidence regulariser (VIR:reg)",
+    "ablation-lambda": f"Weight of the evidence regulariser (VIR:reg), {_VIR.regularizer:g} by default",
     "ablation-bins": "Number of label bins, instead of the data set's own",
     "ablation-kernel": "Kernel that smooths label density and bin statistics",
     "ablation-encoder": "The encoder alone, without and with LDS weights, and what it is added to",
     "ablation-predictor": "The predictor alone, without and with LDS weights, and its evidential peers",
-    "ablation-inference": "Where a row's weight comes from when its label is unknown",
+    "ablation-inference": f"Weights of rows whose label is unknown, {_VIR.inference} by default",
 }
 
 

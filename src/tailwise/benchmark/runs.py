@@ -14,7 +14,7 @@ import platform
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from tailwise.benchmark.contenders import Contender, Outcome, Recipe
 from tailwise.benchmark.problems import Problem
 from tailwise.benchmark.progress import make_progress
 from tailwise.benchmark.search import Study, default_options, describe_space, require_optuna
-from tailwise.benchmark.suites import prepared_data
+from tailwise.benchmark.suites import get_suite, prepare, prepared_data
 from tailwise.benchmark.workers import Workers
 from tailwise.calibration import balanced_weights, fit_scaling
 from tailwise.distributions import Distribution
@@ -348,4 +348,32 @@ def run_suite(
                 display.update(job.cost, _line(job, record))
         summary.left = len(crew.flying) + plan.count_left()
     summary.seconds = crew.elapsed
+    return summary
+
+
+def run_missing(
+    suite: str,
+    contenders: Sequence[Contender],
+    *,
+    out: Path,
+    work: Path,
+    seeds: Sequence[int],
+    recipe: Recipe,
+    workers: int = 1,
+    time_limit: float | None = None,
+    progress: bool | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> Summary:
+    """Run what `out` lacks of a suite; its data is prepared in a folder of `work`, if it is needed at all."""
+    done = finished_runs(read_results(out) if out.is_file() else ())
+    names = [source.name for source in get_suite(suite).sources]
+    if {(name, c.name, seed) for name in names for c in contenders for seed in seeds} <= done.keys():
+        return Summary()
+    prepare(suite, work / suite, seeds, report=report)
+    summary = run_suite(
+        work / suite, contenders, out=out, seeds=seeds, recipe=recipe, workers=workers,
+        time_limit=time_limit, progress=progress,
+    )  # fmt: skip
+    for line in summary.failed:
+        report(f"failed: {line}")
     return summary
