@@ -9,9 +9,10 @@ Regions go by the training count of the true label's bin. Needs the extra `peers
 installed is left out and named.
 
 This is no test on unseen tables. The conformal score and its weighting were chosen earlier among 26
-variants on models of six of these tables, and the network on the validation parts of all seven; VIR's
-defaults were searched on them as well. Other seeds' splits share rows. The peers with the same
-calibration profit from the choice of intervals as much as TailRegressor does.
+variants on models of six of these tables, and the network on the validation parts of all seven
+([backbones.md](backbones.md)); VIR's defaults come from a search on them and a later one on other tables
+([defaults.md](defaults.md)). Splits of different seeds share rows. The peers with the same calibration
+profit from the choice of intervals as much as TailRegressor does.
 """
 
 from __future__ import annotations
