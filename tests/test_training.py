@@ -30,6 +30,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from tailwise import training
 from tailwise.backbones import MLP
 from tailwise.labels import LabelBins
+from tailwise.method import PRESETS
 from tailwise.metrics import get_metric
 from tailwise.model import VIR, Method, TailModel
 from tailwise.smoothing import bin_statistics
@@ -320,7 +321,7 @@ def test_a_run_of_two_stages_resumes_in_either(epoch: int, tmp_path: Path) -> No
         (lambda: vir(bins=other_bins(-0.5, 9)), "bins = 10 from -0.5 to 9.5, not 9 from"),
         (lambda: vir(bins=other_bins(-0.4)), "bins = 10 from -0.5 to 9.5, not 10 from -0.4"),
         (lambda: vir(bins=other_bins(-0.5, rows=40)), "training labels per bin = "),
-        (lambda: vir(kl=0.5), "method kl = 0.001, not 0.5"),
+        (lambda: vir(kl=0.5), f"method kl = {PRESETS['default'].kl}, not 0.5"),
         (lambda: vir(smoothing={"exact": True}), "method smoothing = "),
         (lambda: vir(hidden=6), "was trained with another network"),
     ],

@@ -119,6 +119,9 @@ def test_a_configuration_that_fails_has_lost(problem: Problem, recipe: Recipe, o
     record = run_one(offset.contender(offset=(0.1, 1.0)), problem, recipe)
     assert record["options"] == {"offset": 1.0}
     assert [t["score"] for t in record["trials"]] == [None, 1.0]
+    record = run_one(offset.contender(offset=(math.nan, 1.0)), problem, recipe)
+    assert record["options"] == {"offset": 1.0}
+    assert record["trials"][0]["error"] == "its balanced_mae on the validation part is nan"
     offset.fails = lambda problem, options: True
     with pytest.raises(RuntimeError, match="every configuration failed; the first with: it broke"):
         run_one(offset.contender(offset=(0.1, 1.0)), problem, recipe)

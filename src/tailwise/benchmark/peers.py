@@ -8,6 +8,7 @@ LDS weights on the training rows tells what reweighting alone brings.
 from __future__ import annotations
 
 import importlib.util
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -151,7 +152,7 @@ def fit_peer(
         (criterion.loss(criterion(normal((mean, variance)), problem.y_valid, problem.bins)), trees)
         for trees, mean, variance in model.staged(problem.x_valid)
     ]
-    best = min(losses)[1]
+    best = min(losses, key=lambda pair: (not math.isfinite(pair[0]), pair))[1]
     fitted = time.process_time()
     valid, test = (normal(model.predict(x, best)) for x in (problem.x_valid, problem.x_test))
     return Outcome(valid, test, fitted - began, time.process_time() - fitted, best)

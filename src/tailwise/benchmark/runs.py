@@ -71,6 +71,8 @@ def _tune(
         try:
             outcome = contender.fit(problem, options, recipe)
             score = criterion(outcome.valid, problem.y_valid, problem.bins)
+            if not math.isfinite(score):
+                raise RuntimeError(f"its {recipe.criterion} on the validation part is {score}")
         except RuntimeError as error:  # not finite, or not invertible: this configuration only
             study.tell(None)
             trials.append({"options": options, "score": None, "error": str(error)[:200]})
