@@ -86,6 +86,8 @@ _NAMES = {
     "ause_reference": "AUSE as the preview code has it",
 }
 _DATA = "stsb"
+STEPS = "steps.txt"
+"""What `benchmarks/sentence_steps.py` printed, beside a configuration's results."""
 
 
 def _cells(results: Results, method: str, figures: Sequence[Figure]) -> list[tuple[float, float]]:
@@ -172,6 +174,18 @@ def section(path: Path) -> str:
     for metric in ("nll", "ause"):
         lines += [metric_table(results, metric, calibrated=c).markdown() for c in (False, True)]
     lines.append(metric_table(results, "ause_reference").markdown())
+    steps = path.with_name(STEPS)
+    if steps.is_file():
+        command = f"python benchmarks/sentence_steps.py PREPARED > {steps}"
+        lines += [
+            "**A training step**",
+            "",
+            f"`{command}`:",
+            "",
+            "```",
+            steps.read_text("utf-8").strip(),
+            "```",
+        ]
     return "\n".join(lines)
 
 
