@@ -75,6 +75,8 @@ def test_dropout_leaves_equal_sentences_equal() -> None:
     _, _, apart, _ = net(same).chunk(4, -1)
     assert (apart == 0).all(), "|u - v| of a sentence and itself"
     assert not torch.equal(net(same), net(same)), "dropout must act"
+    usual = _small(dropout=0.5, common_masks=False).train()
+    assert (usual(same).chunk(4, -1)[2] != 0).any(), "masks of their own tell equal sentences apart"
 
 
 def test_a_sentence_without_words_is_defined() -> None:

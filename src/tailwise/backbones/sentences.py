@@ -52,7 +52,8 @@ class BiLSTMPair(Backbone):
     u and v, then [u; v; |u - v|; u v] and a hidden layer: the encoder of GLUE's baselines (Wang et
     al., 2018) that DIR and VIR use on STS-B-DIR. `vectors` (words, dim) has the padding's in row 0;
     they stay as they are unless `train_vectors`. With `projection` None the 4 * 2 * hidden features of
-    the pair are given as they are.
+    the pair are given as they are. Dropout has one mask for both sentences of a pair and all their words,
+    or with `common_masks` False the usual one for each.
 
     >>> net = BiLSTMPair(np.eye(5, 4), hidden=8, layers=1, projection=16)
     >>> net(torch.tensor([[[1, 2, 0], [3, 4, 1]]])).shape
@@ -70,8 +71,10 @@ class BiLSTMPair(Backbone):
         dropout: float = 0.2,
         projection: int | None = 512,
         train_vectors: bool = False,
+        common_masks: bool = True,
     ) -> None:
         super().__init__()
+        self.common_masks = common_masks
         table = torch.as_tensor(np.asarray(vectors), dtype=torch.float32)
         if table.ndim != 2 or layers < 1:
             raise ValueError(f"vectors must be (words, dim) and layers at least 1, got {tuple(table.shape)}")
@@ -117,6 +120,9 @@ class BiLSTMPair(Backbone):
         With masks of their own, two sentences never look as alike in training as they do at
         prediction, where the network then reads any two as more alike than they are.
         """
+        if not self.common_masks:
+            dropped: Tensor = self.dropout(h)
+            return dropped
         mask: Tensor = self.dropout(h.new_ones(len(h) // 2, 1, h.shape[-1]))
         return h * mask.repeat(2, 1, 1)
 
