@@ -46,7 +46,8 @@ format: $(VENV)/.installed-dev  ## fix what ruff can fix
 	$(BIN)/ruff format
 
 bench: $(VENV)/.installed  ## compare the methods (docs/results/), measure speed (benchmarks/)
-	$(BIN)/tailwise bench suite tabular --workers $(WORKERS)
+	$(BIN)/tailwise bench suite tabular --times --workers $(WORKERS)
+	$(BIN)/tailwise bench ablations --workers $(WORKERS)
 	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 docs: $(VENV)/.installed-dev  ## check the documentation: links, examples, equations

@@ -142,6 +142,10 @@ def test_resumes_where_it_was_stopped(prepared: Path, tmp_path: Path, recipe: Re
         run(prepared, cut, recipe)
         assert without_times(cut) == without_times(whole)
     assert run(prepared, whole, recipe).done == 0
+    changed = tmp_path / "changed.jsonl"
+    changed.write_bytes(content.replace(b'"weights.power": 0.84', b'"weights.power": 0.5'))
+    with pytest.raises(ValueError, match="began with another default of lds: name another file"):
+        run(prepared, changed, recipe)
     stopped = run(prepared, tmp_path / "none.jsonl", recipe, time_limit=0.0)
     assert stopped.done == 0 and stopped.left > 0
 

@@ -27,7 +27,7 @@ from tailwise.benchmark.markup import Table
 from tailwise.benchmark.problems import Problem
 from tailwise.benchmark.progress import make_progress
 from tailwise.benchmark.runs import Record, ResultsFile, Summary, check_comparable
-from tailwise.benchmark.search import Study
+from tailwise.benchmark.search import Study, default_options
 from tailwise.benchmark.suites import prepared_data
 from tailwise.benchmark.workers import Workers
 from tailwise.calibration import balanced_weights, fit_scaling
@@ -183,6 +183,12 @@ def choose_defaults(
     for record in results.records:
         if record["digest"] != digests.get(record["seed"], record["digest"]):
             raise ValueError(f"{out} was made with other data than {prepared}: name another file")
+    for method, first in _first_lines(results.records).items():
+        present = json.loads(json.dumps(default_options(own_space(method))))
+        if method in chosen and first["options"] != present:
+            raise ValueError(
+                f"{out} holds a choice that began with another default of {method}: name another file"
+            )
     dialogues = {name: questions(own_space(name), recipe.trials, seeds) for name in chosen}
     plan = _Choices(dialogues, data, results.records)
     summary = Summary()
@@ -206,6 +212,14 @@ def choose_defaults(
         summary.left = max(expected - summary.done, 1) if plan.partial else 0
     summary.seconds = crew.elapsed
     return summary
+
+
+def _first_lines(records: Iterable[Record]) -> dict[str, Record]:
+    """The first line of every method, which is that of its default at the time."""
+    found: dict[str, Record] = {}
+    for record in records:
+        found.setdefault(record["method"], record)
+    return found
 
 
 def _digest(prepared: Path, data: Sequence[str], seed: int) -> str:
@@ -282,9 +296,7 @@ def write_defaults(path: Path, to: Path) -> Path:
         raise ValueError(f"{path} holds no line of vanilla to compare with")
     recipe, data = records[0]["recipe"], list(records[0]["scores"])
     seeds = sorted({record["seed"] for record in records})
-    defaults: dict[str, Scores] = {}
-    for record in records:
-        defaults.setdefault(record["method"], record["scores"])
+    defaults: dict[str, Scores] = {m: line["scores"] for m, line in _first_lines(records).items()}
     points = (
         f"Data: {', '.join(data)} (suite `development`), which no comparison uses; seed {seeds[0]} for the "
         f"search, {', '.join(map(str, seeds[1:])) or 'none yet'} for the check.",

@@ -123,7 +123,7 @@ SUITES = {
             Source(name, target, partial(_rdataset, package, item), leaks)
             for name, package, item, target, leaks in _DEVELOPMENT
         ),
-        recipe=Recipe(trials=24).within(epochs=40),
+        recipe=Recipe(trials=16).within(epochs=40),
         methods="all",
         max_rows=2000,
     ),
