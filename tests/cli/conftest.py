@@ -36,7 +36,7 @@ class Installed:
             capture_output=True,
             text=True,
             env=self.environment,
-            timeout=300,
+            timeout=1200,
             **options,
         )
         assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr

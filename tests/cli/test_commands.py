@@ -348,6 +348,13 @@ def test_nothing_is_overwritten_without_force(run: Run, place: Path, tmp_path: P
     assert Path(copy).read_bytes() == (place / "new.csv").read_bytes()
 
 
+def test_the_demonstration_overwrites_nothing_either(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "demo.png").write_text("mine")
+    out = run("demo", "--out", tmp_path)
+    assert out.exit_code == 1 and "demo.png exists already" in out.stderr and "--force" in out.stderr
+    assert (tmp_path / "demo.png").read_text() == "mine"
+
+
 def test_leaking_columns_are_pointed_out(run: Run, sample: Sample, place: Path, tmp_path: Path) -> None:
     table = sample(60)
     table.assign(copy=table["price"] * 2).to_csv(tmp_path / "leak.csv", index=False)

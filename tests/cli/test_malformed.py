@@ -101,7 +101,7 @@ def lines_for(number: int, path: Path, place: Path, folder: Path) -> list[list[s
         ["compare", str(path), "-t", "price", "--methods", "vanilla", "--seeds", "1", "--epochs", "1"],
     ]
     always = ["diagnose", str(path), "-t", "price"]
-    return [always, *([rarely[number // 10 % 4]] if number % 10 == 0 else [])]
+    return [always, *([rarely[number // 15 % 4]] if number % 15 == 0 else [])]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")

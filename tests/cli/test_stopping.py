@@ -31,11 +31,11 @@ def stopped(
 ) -> str:
     """Start a command, stop it once it is ready for that, and return what it said."""
     with tailwise.start(*line, cwd=folder) as process:
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 1200
         while not ready() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
         process.send_signal(by)
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=1200)
     assert process.returncode == SIGNALS[by], said
     assert "stopped: " in said and "Traceback" not in said, said
     return str(said)
@@ -99,7 +99,9 @@ def test_compare_keeps_the_runs_that_were_done(
 
 def test_what_cannot_be_kept_is_said(tailwise: Tailwise, sample: Sample, tmp_path: Path) -> None:
     sample(300).to_csv(tmp_path / "some.csv", index=False)
-    with tailwise.start("compare", "some.csv", "-t", "price", "--seeds", 500, cwd=tmp_path) as process:
+    with tailwise.start(
+        "compare", "some.csv", "-t", "price", "--seeds", 500, "--epochs", 2, cwd=tmp_path
+    ) as process:
         assert "seed 0" in process.stderr.readline()
         process.send_signal(signal.SIGTERM)
         said = process.stderr.read()
