@@ -27,6 +27,7 @@ def ablations() -> dict[str, list[Contender]]:
         "triangular": {part + "kernel": "triangular" for part in both},
         "none": {part + "kernel": None for part in both},
         "bandwidth 1": {part + "bandwidth": 1.0 for part in both},
+        "bandwidth 2": {part + "bandwidth": 2.0 for part in both},
         "bandwidth 4": {
             part + key: value for part in both for key, value in (("bandwidth", 4.0), ("radius", 6))
         },
