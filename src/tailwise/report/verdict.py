@@ -78,28 +78,34 @@ def judge(scored: Scored, baseline: Scored | None = None) -> Verdict:
         return _without_tail(scored, baseline)
     headline, sound = _coverage_sentence(scored, tail)
     sentences = [_width_sentence(scored, tail), _pull_sentence(scored, tail)]
-    advice, status = (
-        _trust_advice(sound),
-        {"held": "good", "over": "mixed", "open": "mixed", "under": "bad"}[sound],
-    )
+    advice = _trust_advice(sound)
+    status = {"held": "good", "over": "mixed", "open": "mixed", "under": "bad"}[sound]
     if baseline is not None:
-        gain = compared(scored.error, baseline.error, tail.rows)
-        everyone = compared(scored.error, baseline.error, scored.rows("all"))
-        many = compared(scored.error, baseline.error, ~tail.rows)
-        sentences += [
-            _gain_sentence(scored, baseline, tail, gain),
-            _cost_sentence(scored, baseline, everyone),
-        ]
-        surer, where = compared(scored.nll, baseline.nll, tail.rows), tail.name
-        if not surer.clear:
-            surer, where = compared(scored.nll, baseline.nll, scored.rows("all")), "all test rows together"
-        sentences.append(_likelihood_sentence(scored, baseline, where, surer))
-        choice, worth = _choice(scored, baseline, tail, gain, many, surer)
-        if not worth and surer.clear and surer.difference < 0:
-            choice += f" For how sure to be of {where}, {scored.title} is the better one."
-        advice = f"{choice} {advice}"
+        said, choice, worth = _beside(scored, baseline, tail)
+        sentences += said
+        advice = f"{choice} {advice}".strip()
         status = "mixed" if status == "good" and not worth else status
-    return Verdict(headline, tuple(s for s in sentences if s), advice.strip(), status)
+    return Verdict(headline, tuple(s for s in sentences if s), advice, status)
+
+
+def _beside(scored: Scored, baseline: Scored, tail: Tail) -> tuple[list[str], str, bool]:
+    """Say how two models differ, which to use, and whether ours is worth having."""
+    gain = compared(scored.error, baseline.error, tail.rows)
+    overall = compared(scored.error, baseline.error, scored.rows("all"))
+    common = compared(scored.error, baseline.error, ~tail.rows)
+    surer, where = compared(scored.nll, baseline.nll, tail.rows), tail.name
+    if not surer.clear:
+        surer, where = compared(scored.nll, baseline.nll, scored.rows("all")), "all test rows together"
+    said = [
+        _gain_sentence(scored, baseline, tail, gain),
+        _cost_sentence(scored, baseline, overall),
+        _likelihood_sentence(scored, baseline, where, surer),
+    ]
+    choice, worth = _choice(scored, baseline, tail, gain, common, surer)
+    if not worth and surer.clear and surer.difference < 0:
+        what = f"how sure to be of {where}" if where == tail.name else "the uncertainty as a whole"
+        choice += f" For {what}, {scored.title} is the better one."
+    return said, choice, worth
 
 
 def _percent(share: float) -> str:
@@ -238,7 +244,7 @@ def _choice(
             False,
         )
     if worse:
-        return f"Use {theirs}: {ours} is worse on {tail.name} here.", False
+        return f"Use {theirs}{use}: {ours} is worse on {tail.name} here.", False
     if costs:
         return (
             f"Use {theirs}{use}: {ours} gains nothing clear on {tail.name} and loses on common ones.",
