@@ -229,6 +229,7 @@ def test_kernel_auto_is_the_chosen_gaussian():
     for part in (resolved.weights, resolved.smoothing):
         assert (part.kernel, part.bandwidth, part.radius) == ("gaussian", h, theory.kernel_reach(h))
     assert get_method("vir").parts.for_bins(bins) is get_method("vir").parts
-    model = build_model("lds", torch.nn.Identity(), 2, bins, weights={"kernel": "auto"})
+    weights = {"kernel": "auto", "power": 0.5, "clip": None}
+    model = build_model("lds", torch.nn.Identity(), 2, bins, weights=weights)
     expected = label_weights(bins, bandwidth=h, radius=theory.kernel_reach(h))
     np.testing.assert_allclose(model.w.numpy(), expected, rtol=1e-6)
