@@ -269,6 +269,7 @@ def test_processes_give_the_numbers_of_one(prepared: Path, tmp_path: Path, recip
 @pytest.mark.slow
 def test_kill_and_resume_of_the_command(prepared: Path, tmp_path: Path) -> None:
     out = tmp_path / "r.jsonl"
+    (prepared / "suite.json").write_text('{"suite": "quick"}', encoding="utf-8")  # whose recipe is taken
     command = [sys.executable, "-m", "tailwise.benchmark", "run", "--prepared", str(prepared)]
     command += ["--methods", "vanilla,lds", "--seeds", "2", "--epochs", "30", "--trials", "2"]
     command += ["--workers", "2", "--out", str(out)]
