@@ -96,7 +96,7 @@ def test_only_wanted_words_are_kept(tmp_path):
         (b"the 1 nan\n", "line 1 holds a number that is not finite"),
         (b"the 1 1e39\n", "line 1 holds a number that is not finite"),
         (b"cat 1 2\n", "a vector for none of the 2 words"),
-        (gzip.compress(b"the 1 2\n" * 100)[:-12], "cannot read"),
+        (gzip.compress(b"the 1 2\n" * 100, mtime=0)[:-12], "cannot read"),
     ],
 )
 def test_bad_lines_are_named(tmp_path, content, message):
