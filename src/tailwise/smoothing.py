@@ -298,10 +298,11 @@ class LatentSmoother(nn.Module):
     def _anchor(self, z_mean: Tensor) -> None:
         """Take the first batch's mean as the point of reference, unless a state was loaded."""
         self._anchored = True
-        if not (self.sums.count.any() or self.stats_count.any()):
-            rows = z_mean.detach().to(self.sums.reference.dtype)
-            number = _sum_over_ranks(torch.full_like(rows[:1].sum(0), len(rows)))
-            self.sums.reference.copy_(_sum_over_ranks(rows.sum(0)) / number.clamp_min(1))
+        known = self.sums.count.any() | self.stats_count.any()
+        rows = z_mean.detach().to(self.sums.reference.dtype)
+        number = _sum_over_ranks(torch.full_like(rows[:1].sum(0), len(rows)))
+        mean = _sum_over_ranks(rows.sum(0)) / number.clamp_min(1)
+        self.sums.reference.copy_(torch.where(known, self.sums.reference, mean))
 
     @torch.no_grad()
     def commit(self) -> None:

@@ -41,13 +41,17 @@ def ranksim(z: Tensor, y: Tensor) -> Tensor:
     Ranks run from 0 to 1; the mean over a row's neighbours is added up over rows. Of rows that
     share a label one is taken, so that ranks have no ties.
     """
-    _, first = torch.unique(y, return_inverse=True)
-    order = torch.full((int(first.max()) + 1,), len(y), device=y.device)
-    order = order.scatter_reduce(0, first, torch.arange(len(y), device=y.device), "amin")
+    order = y.argsort(stable=True)
     z, y = torch.nn.functional.normalize(z[order], dim=-1), y[order]
-    by_label = _ranks(-(y.unsqueeze(1) - y).abs())
-    by_feature = cast("Tensor", _Rank.apply(z @ z.T))  # type: ignore[no-untyped-call]
-    return (((by_feature - by_label) / len(y)) ** 2).mean(1).sum()
+    # The others stay, ranked last and left out of the sum: shapes that depend on labels would make
+    # the host wait for the device.
+    kept = torch.cat([torch.ones_like(y[:1], dtype=torch.bool), y[1:] != y[:-1]])
+    number = kept.sum()
+    by_label = _ranks((-(y.unsqueeze(1) - y).abs()).masked_fill(~kept, -torch.inf))
+    similarity = (z @ z.T).masked_fill(~kept, -torch.inf)
+    by_feature = cast("Tensor", _Rank.apply(similarity))  # type: ignore[no-untyped-call]
+    apart = (by_feature - by_label) * (kept & kept.unsqueeze(1)) / number
+    return apart.pow(2).sum() / number
 
 
 PENALTIES["ranksim"] = ranksim
