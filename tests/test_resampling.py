@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
 
-from tailwise import resampling
+from tailwise import mixed_tables
 from tailwise.data import load_abalone
+from tailwise.mixed_tables import MixedTable, Points
 from tailwise.resampling import RESAMPLERS, RelevanceFunction, resample, smogn, smoter
 
 Array = NDArray[np.float64]
@@ -376,14 +377,14 @@ def brute_neighbours(frame: pd.DataFrame, k: int) -> Array:
 
 @pytest.mark.parametrize("path", ["tree", "product", "blocks"])
 def test_neighbours_equal_brute_force(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resampling, "TREE_DIMENSIONS", 99 if path == "tree" else 0)
-    monkeypatch.setattr(resampling, "FLAG_LEVELS", 0 if path == "blocks" else 99)
-    monkeypatch.setattr(resampling, "BLOCK_ELEMENTS", 100)
+    monkeypatch.setattr(mixed_tables, "TREE_DIMENSIONS", 99 if path == "tree" else 0)
+    monkeypatch.setattr(mixed_tables, "FLAG_LEVELS", 0 if path == "blocks" else 99)
+    monkeypatch.setattr(mixed_tables, "BLOCK_ELEMENTS", 100)
     frame = mixed(45, seed=5)[0].reset_index(drop=True)
     frame["kind"], frame["name"] = frame["kind"].astype(object), frame["name"]
     frame.iloc[10] = frame.iloc[20]  # equal rows are neighbours at distance 0, not themselves
-    columns = resampling._Columns(frame, None)
-    space = resampling._Space(columns.embed(columns.numbers), columns.codes)
+    columns = MixedTable(frame, None)
+    space = Points(columns.embed(columns.numbers), columns.codes)
     index, distance = space.neighbours(np.arange(45), 6)
     np.testing.assert_allclose(distance, brute_neighbours(frame, 6), atol=1e-7)
     for i, row in enumerate(index):
@@ -396,10 +397,10 @@ def test_neighbours_equal_brute_force(path: str, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("count", [2, 3, 6, 7])
 def test_safe_radius_equals_brute_force(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resampling, "BLOCK_ELEMENTS", 10)
+    monkeypatch.setattr(mixed_tables, "BLOCK_ELEMENTS", 10)
     frame = mixed(count)[0][["size", "name"]].reset_index(drop=True)
-    columns = resampling._Columns(frame, None)
-    space = resampling._Space(columns.embed(columns.numbers), columns.codes)
+    columns = MixedTable(frame, None)
+    space = Points(columns.embed(columns.numbers), columns.codes)
     radius = space.safe_radius(np.arange(count), np.random.default_rng(0))
     for i in range(count):
         assert radius[i] == pytest.approx(np.median([heom(frame, i, j) for j in range(count) if j != i]) / 2)
@@ -407,16 +408,16 @@ def test_safe_radius_equals_brute_force(count: int, monkeypatch: pytest.MonkeyPa
 
 def test_safe_radius_of_a_large_bump_is_close_to_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
     points = np.random.default_rng(0).random((900, 2))
-    space = resampling._Space(points, np.empty((900, 0), np.intp))
+    space = Points(points, np.empty((900, 0), np.intp))
     exact = space.safe_radius(np.arange(900), np.random.default_rng(0))
-    monkeypatch.setattr(resampling, "SAFE_SAMPLE", 300)
+    monkeypatch.setattr(mixed_tables, "SAFE_SAMPLE", 300)
     np.testing.assert_allclose(space.safe_radius(np.arange(900), np.random.default_rng(0)), exact, rtol=0.2)
 
 
 def test_missing_values_in_distances() -> None:
     frame = pd.DataFrame({"a": [0.0, 5.0, 10.0, np.nan, np.nan], "c": ["p", "p", None, None, "p"]})
-    columns = resampling._Columns(frame, None)
-    space = resampling._Space(columns.embed(columns.numbers), columns.codes)
+    columns = MixedTable(frame, None)
+    space = Points(columns.embed(columns.numbers), columns.codes)
 
     def gap(i: int, j: int) -> float:
         return float(space.take(np.array([i])).distance(space.take(np.array([j])))[0])
