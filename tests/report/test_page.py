@@ -1,6 +1,7 @@
 """Plots, displays and pages of a fitted model."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import matplotlib.pyplot as plt
@@ -222,6 +223,35 @@ def test_a_page_about_one_model_alone(models: dict[str, TailRegressor], both: tu
     headings = Reader(page).headings
     assert "Noise or lack of data?" not in headings  # plain regression cannot tell the parts apart
     assert "weighs every row alike" in page and "against" not in page.split("Figures by region")[1][:400]
+
+
+def test_two_models_that_tie_and_a_region_of_one_row(
+    models: dict[str, TailRegressor], both: tuple[Scored, Scored]
+) -> None:
+    page = model_page(both[0], facts(models["vir"]), replace(both[0], title="Twin"))
+    assert "In the many-shot region VIR and Twin have the same mean absolute error" in page
+    X, y = table(300, 1)
+    first = int(np.flatnonzero(both[0].region == "few")[0])
+    rows = np.sort(np.append(np.flatnonzero(both[0].region == "many"), first))
+    pair = [score_model(models[m], X.iloc[rows], y[rows]) for m in ("vir", "vanilla")]
+    cells = model_page(pair[0], facts(models["vir"]), pair[1]).split("Figures by region")[2]
+    assert "inf" not in cells.split("</table>")[0]
+
+
+def test_the_promise_is_written_beside_the_bars_not_on_them() -> None:
+    ax = plots.coverage_by_region({"a": regions()}, level=0.995)
+    (promise,) = ax.texts
+    assert promise.get_text() == "99.5%\npromised" and promise.xy[0] > 1
+    ax.figure.canvas.draw()
+    assert promise.get_window_extent().x0 >= ax.get_window_extent().x1
+
+
+def test_rare_rows_are_drawn_first_and_leave_their_room_to_others() -> None:
+    region = np.repeat(["many", "medium", "few"], [500, 20, 130])
+    y = np.arange(650.0)
+    ax = plots.predicted_vs_true(y, y, region=region, shown=300)
+    shown = {c.get_label(): len(c.lines[0].get_xdata()) for c in ax.containers}
+    assert shown == {"many-shot": 180, "medium-shot": 20, "few-shot": 100}
 
 
 def test_charts_take_the_pages_colours(models: dict[str, TailRegressor], both: tuple[Scored, Scored]) -> None:

@@ -167,6 +167,26 @@ def test_without_rare_rows_nothing_is_claimed_of_them() -> None:
     assert judge(worse, common).advice.startswith("Plain training will do.")
 
 
+def test_one_rare_row_or_none_is_told_in_proper_words() -> None:
+    s = scored(0.5, 1.0)
+    assert "no test row has a rare label." in judge(_only(s, s.y < 3)).headline
+    one = np.arange(s.y.size) <= 200
+    assert "only one test row has a rare label." in judge(_only(s, one)).headline
+    assert "only 5 test rows have rare labels." in judge(_only(s, np.arange(s.y.size) < 205)).headline
+
+
+def test_nothing_is_said_of_common_labels_where_there_are_none() -> None:
+    s, base = scored(0.5, 1.0), scored(0.5, 2.0, title="Vanilla")
+    verdict = judge(_only(s, s.y >= 4), _only(base, s.y >= 4))
+    assert verdict.advice.startswith("Use VIR: it is better on rare labels, which are all there are here.")
+    assert "elsewhere" not in verdict.text and "nan" not in verdict.text
+
+
+def test_a_high_coverage_is_not_rounded_to_certainty() -> None:
+    said = judge(scored(0.5, 1.0, coverage=0.995)).headline
+    assert "of the 99.5% intervals" in said
+
+
 def test_intervals_too_wide_are_called_so_and_pull_is_measured() -> None:
     verdict = judge(scored(0.5, 1.5, tail_half=4.0))
     assert "too wide to be of much use" in verdict.text

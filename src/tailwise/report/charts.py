@@ -17,7 +17,7 @@ from tailwise.report import plots
 from tailwise.report.evidence import LEVELS, Scored, region_names
 from tailwise.report.html import Chart, chart
 from tailwise.report.svg import new_figure, page_style
-from tailwise.report.verdict import number
+from tailwise.report.verdict import level, number
 
 MIN_CURVE_ROWS = 10
 """With fewer test rows than this a region has no curve of its own in a reliability diagram."""
@@ -107,7 +107,7 @@ class ModelCharts:
 
     @cached_property
     def _level(self) -> str:
-        return f"{self.scored.coverage:.0%}"
+        return level(self.scored.coverage)
 
     @cached_property
     def _along(self) -> dict[str, Any]:
@@ -156,10 +156,10 @@ class ModelCharts:
         )
 
     def _coverage(self) -> Chart:
-        level, regions = self.scored.coverage, self._regions
+        promised, regions = self.scored.coverage, self._regions
         return chart(
             "coverage-by-region",
-            plots.coverage_by_region(self._tables, new_figure(), level=level, regions=regions),
+            plots.coverage_by_region(self._tables, new_figure(), level=promised, regions=regions),
             "Do the intervals hold?",
             f"The share of {self._level} intervals that hold the true label, by how common the label is; "
             "thin bars are what chance in the test rows leaves open.",
@@ -167,10 +167,10 @@ class ModelCharts:
         )
 
     def _width(self) -> Chart:
-        level, regions = self.scored.coverage, self._regions
+        promised, regions = self.scored.coverage, self._regions
         return chart(
             "width-by-region",
-            plots.width_by_region(self._tables, new_figure(), level=level, regions=regions),
+            plots.width_by_region(self._tables, new_figure(), level=promised, regions=regions),
             "How wide are they?",
             f"The mean width of {self._level} intervals. Wide intervals that hold are honest; narrow ones "
             "that hold are better.",
@@ -235,7 +235,7 @@ class ModelCharts:
         words = (
             f"At 90%, {before[at]:.0%} of the network's own intervals hold, {after[at]:.0%} after scaling, "
             f"and {force[at]:.0%} of the intervals in force. Scaling and intervals weigh rare labels as much "
-            "as common ones, so that over all rows they may come out wider than 90%."
+            "as common ones, so that over all rows more or fewer than 90% may hold."
         )
         curves = {
             "as the network gave it": before,

@@ -103,7 +103,7 @@ def comparison_verdict(results: Results) -> list[str]:
         for region, words in (("few", "for few-shot labels"), ("all", "over all test rows")):
             table = _ranking(results, Figure("mae", region), data)
             if table.empty:
-                lines.append(f"{data}: no test row {words}, so the tail cannot be judged.")
+                lines.append(f"{data}: no test row has a {region}-shot label, so the tail cannot be judged.")
                 continue
             first = number(float(table["mean"].iloc[0]))
             line = f"{data}: {table.index[0]} has the lowest error {words} ({first})"

@@ -64,16 +64,19 @@ def model_page(scored: Scored, facts: Facts, baseline: Scored | None = None) -> 
 
 def _opening(scored: Scored, facts: Facts, baseline: Scored | None) -> list[str]:
     """What was trained on what, in two sentences."""
-    table = facts.source if facts.trained_here else "another table"
+    table = f" of {facts.source}" if facts.trained_here else ""
     first = (
-        f"{scored.title} was trained on {facts.train_rows:,} rows of {table} to predict "
+        f"{scored.title} was trained on {facts.train_rows:,} rows{table} to predict "
         f"{facts.target} from {facts.features} column{'s' if facts.features != 1 else ''}."
     )
     beside = "" if baseline is None else f", beside {baseline.title}"
     if beside and facts.trained_here:
         beside += " trained by the same recipe on the same rows"
-    unseen = f"{scored.y.size:,} rows it has not seen ({facts.test_source})"
-    return [first, f"Everything below is measured on {unseen}{beside}."]
+    measured = f"Everything below is measured on {scored.y.size:,} "
+    if not facts.trained_here:  # nothing but the word of whoever gave them says that these rows are new
+        sure = "them" if baseline is None else "them, nor the other model"
+        return [first, f"{measured}{facts.test_source}{beside}, and holds if it has not seen {sure}."]
+    return [first, f"{measured}rows it has not seen ({facts.test_source}){beside}."]
 
 
 def _region_rows(s: Scored, base: Scored | None) -> list[dict[str, Any]]:
@@ -101,6 +104,11 @@ def _cost_text(s: Scored, base: Scored | None) -> str:
     many = compared(s.error, base.error, s.rows("many"))
     if many.n == 0:
         return "No test row has a many-shot label, so there is no cost to state there."
+    if many.difference == 0:
+        return (
+            f"In the many-shot region {s.title} and {base.title} have the same mean absolute error, "
+            f"{number(many.ours)}."
+        )
     word = "costs" if many.difference > 0 else "gains"
     sure = "" if many.clear else ", which chance in the test rows would explain"
     return (

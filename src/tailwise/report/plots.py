@@ -112,12 +112,13 @@ def by_region_bars(
         )
     if target is not None:
         ax.axhline(target, color=INK, linestyle=":", linewidth=1.2)
-        ax.annotate(
-            f"{target:.0%} promised",
-            (0.995, target),
+        ax.annotate(  # beside the bars: above the line it would be on top of those that reach it
+            f"{100 * target:.4g}%\npromised",
+            (1.01, target),
             xycoords=("axes fraction", "data"),
-            ha="right",
-            va="bottom",
+            ha="left",
+            va="center",
+            annotation_clip=False,
         )
     rows = next(iter(tables.values())).loc[list(regions), "n"]
     ax.set_xticks(
@@ -181,17 +182,24 @@ def predicted_vs_true(
 ) -> Axes:
     """Draw predicted against true labels with intervals, at most `shown` rows, rare ones first.
 
-    (N,) each. Rows left out are those of the commonest region, spread evenly over the label.
+    (N,) each. Each region has an equal part of the room and what rarer ones left of theirs; of a region
+    with more rows, those shown are spread evenly over the label.
     """
     ax = new_axes(ax, (7.0, 4.6))
     truth, mean = np.asarray(y, np.float64), np.asarray(prediction, np.float64)
     names = np.full(truth.size, "many") if region is None else np.asarray(region)
-    for place, name in enumerate(("many", "medium", "few")):
+    room, there = shown, [name for name in ("few", "medium", "many") if (names == name).any()]
+    drawn = {}
+    for place, name in enumerate(there):
         rows = np.flatnonzero(names == name)
-        if rows.size == 0:
-            continue
         rows = rows[np.argsort(truth[rows], kind="stable")]
-        rows = rows[np.unique(np.linspace(0, rows.size - 1, max(shown // 3, 1)).astype(np.int64))]
+        count = min(rows.size, room // (len(there) - place))
+        drawn[name] = rows[np.linspace(0, rows.size - 1, count).astype(np.int64)]
+        room -= count
+    for place, name in enumerate(("many", "medium", "few")):
+        if name not in drawn:
+            continue
+        rows = drawn[name]
         ends = None
         if lower is not None and upper is not None:
             low, high = np.asarray(lower)[rows], np.asarray(upper)[rows]
@@ -236,7 +244,9 @@ def coverage_by_region(
         ends = np.array([wilson(int(k), int(m)) for k, m in zip(hits, n, strict=True)])
         spread[name] = np.abs(ends.T - share)
     ax = by_region_bars(tables, "coverage", ax, regions=regions, target=level, spread=spread)
-    ax.set(ylabel=f"share of {level:.0%} intervals that hold", ylim=(0, 1.25), yticks=np.linspace(0, 1, 6))
+    ax.set(
+        ylabel=f"share of {100 * level:.4g}% intervals that hold", ylim=(0, 1.25), yticks=np.linspace(0, 1, 6)
+    )
     return ax
 
 
@@ -249,7 +259,7 @@ def width_by_region(
 ) -> Axes:
     """Draw how wide the intervals are on average, by region. Columns ``n`` and ``width``."""
     ax = by_region_bars(tables, "width", ax, regions=regions)
-    ax.set(ylabel=f"mean width of {level:.0%} intervals")
+    ax.set(ylabel=f"mean width of {100 * level:.4g}% intervals")
     return ax
 
 

@@ -112,6 +112,15 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f}%"
 
 
+def level(share: float) -> str:
+    """A promised coverage as people say it; 99.5% must not become 100%.
+
+    >>> level(0.9), level(0.995), level(0.999)
+    ('90%', '99.5%', '99.9%')
+    """
+    return f"{100 * share:.4g}%"
+
+
 def number(value: float) -> str:
     """A figure with three significant digits, never in powers of ten where plain ones are short.
 
@@ -128,8 +137,8 @@ def number(value: float) -> str:
 def _coverage_sentence(scored: Scored, tail: Tail) -> tuple[str, str]:
     hits, n = int(scored.inside[tail.rows].sum()), tail.n
     low, high = wilson(hits, n)
-    level = _percent(scored.coverage)
-    found = f"{_percent(hits / n)} of the {level} intervals hold {tail.words} ({hits} of {n} test rows)"
+    promised = level(scored.coverage)
+    found = f"{_percent(hits / n)} of the {promised} intervals hold {tail.words} ({hits} of {n} test rows)"
     if _under_covered(hits, n, scored.coverage):
         return f"The tail is under-covered: {found}.", "under"
     if low > scored.coverage and hits / n > scored.coverage + NEAR:
@@ -234,6 +243,8 @@ def _choice(
             f"Use {ours} if {tail.name} matter as much as common ones, {theirs} if only the average counts.",
             True,
         )
+    if better and common.n == 0:
+        return f"Use {ours}: it is better on {tail.name}, which are all there are here.", True
     if better:
         elsewhere = "better on common ones too" if helps else "costs nothing clear elsewhere"
         return f"Use {ours}: it is better on {tail.name} and {elsewhere}.", True
@@ -274,7 +285,7 @@ def _without_tail(scored: Scored, baseline: Scored | None) -> Verdict:
     counts, regions = scored.bins.counts, scored.bins.regions(scored.many, scored.few)
     hits, n = int(scored.inside.sum()), int(scored.inside.size)
     short = _under_covered(hits, n, scored.coverage)
-    held = f"Overall {_percent(hits / n)} of the {_percent(scored.coverage)} intervals hold ({hits} of {n})"
+    held = f"Overall {_percent(hits / n)} of the {level(scored.coverage)} intervals hold ({hits} of {n})"
     sentences, better = [f"{held}, fewer than promised." if short else f"{held}."], False
     if baseline is not None:
         everyone = compared(scored.error, baseline.error, scored.rows("all"))
@@ -286,7 +297,7 @@ def _without_tail(scored: Scored, baseline: Scored | None) -> Verdict:
         advice += " Do not rely on the intervals as they are." if short else ""
         return Verdict(headline, tuple(sentences), advice, "bad" if short else "good")
     tested = int((scored.region != "many").sum())
-    headline = f"The tail cannot be judged: only {tested} test rows have rare labels."
-    return Verdict(
-        headline, tuple(sentences), "Give more rows with --test, or a larger --test-share.", "unknown"
-    )
+    found = {0: "no test row has a rare label", 1: "only one test row has a rare label"}
+    headline = f"The tail cannot be judged: {found.get(tested, f'only {tested} test rows have rare labels')}."
+    advice = "Measure on more rows with rare labels: `fit` takes them by --test or a larger --test-share."
+    return Verdict(headline, tuple(sentences), advice, "unknown")
