@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import sys
 from pathlib import Path
 
@@ -182,7 +183,38 @@ def test_outputs_are_guarded(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="not a folder"):
         check_output(there / "x.csv", force=True)
     check_output(there, force=True)
-    check_output("-", force=False)
+    check_output("-", force=False, standard=True)
+    with pytest.raises(TableError, match="standard output"):
+        check_output("-", force=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", os.devnull):
+        with pytest.raises(TableError, match="pipe or a device"):
+            check_output(path, force=True)
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_before_any_work(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    try:
+        if os.access(tmp_path, os.W_OK):
+            pytest.skip("root may write anywhere")
+        with pytest.raises(TableError, match="read-only"):
+            check_output(tmp_path / "new" / "t.csv", force=False)
+    finally:
+        tmp_path.chmod(0o755)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links need rights elsewhere")
+def test_a_link_stays_one_and_what_it_points_to_is_written(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    real, link = written(tmp_path, "a\n1\n", "deep/real.csv"), tmp_path / "link.csv"
+    link.symlink_to("deep/real.csv")
+    write_table(pd.DataFrame({"a": [7]}), link)
+    assert link.is_symlink() and real.read_text() == "a\n7\n"
+    assert [p.name for p in real.parent.iterdir()] == ["real.csv"]
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv", "deep/er/t.csv"])

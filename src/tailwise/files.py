@@ -15,14 +15,18 @@ def write_atomically(path: Path, write: Write) -> None:
 
 
 def write_together(writes: Mapping[Path, Write]) -> None:
-    """Write several files, all of them or none: they are moved to their places once each is whole."""
-    parts = {path: path.with_name(f".{path.name}.{uuid.uuid4().hex}") for path in writes}
+    """Write several files, all of them or none: they are moved to their places once each is whole.
+
+    A symbolic link stays one: the file that it points to is written.
+    """
+    places = {(path.resolve() if path.is_symlink() else path): write for path, write in writes.items()}
+    parts = {place: place.with_name(f".{place.name}.{uuid.uuid4().hex}") for place in places}
     try:
-        for path, write in writes.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write(parts[path])
-        for path, part in parts.items():
-            part.replace(path)
+        for place, write in places.items():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write(parts[place])
+        for place, part in parts.items():
+            part.replace(place)
     finally:
         for part in parts.values():
             part.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ import codecs
 import csv
 import gzip
 import io
+import os
 import re
 import sys
 import warnings
@@ -379,13 +380,22 @@ def _numbers(column: pd.Series[Any], target: str, name: str) -> pd.Series[float]
 # -- writing -------------------------------------------------------------------------------------
 
 
-def check_output(path: str | Path, *, force: bool, inputs: Sequence[str | Path] = ()) -> None:
-    """Refuse, before any work, an output that cannot or must not be written."""
+def check_output(
+    path: str | Path, *, force: bool, inputs: Sequence[str | Path] = (), standard: bool = False
+) -> None:
+    """Refuse, before any work, an output that cannot or must not be written.
+
+    `standard` says whether it may be ``-``, standard output.
+    """
     if str(path) == STANDARD:
+        if not standard:
+            raise TableError("only tables can be written to - (standard output): name a file")
         return
     out = Path(path)
     if out.is_dir():
         raise TableError(f"{out} is a folder: name a file in it")
+    if out.exists() and not out.is_file():  # to move a file to its place would put an end to it
+        raise TableError(f"{out} is a pipe or a device: name a file; predictions can go to - as well")
     for source in inputs:
         if str(source) != STANDARD and Path(source).exists() and out.exists() and out.samefile(source):
             raise TableError(f"{out} is also an input: name another file to write to")
@@ -394,6 +404,8 @@ def check_output(path: str | Path, *, force: bool, inputs: Sequence[str | Path] 
     parent = next(folder for folder in (out.parent, *out.parent.parents) if folder.exists())
     if not parent.is_dir():
         raise TableError(f"cannot write {out}: {parent} is not a folder")
+    if not os.access(parent, os.W_OK):
+        raise TableError(f"cannot write {out}: the folder {parent.absolute()} is read-only for you")
 
 
 def write_table(table: pd.DataFrame, path: str | Path) -> None:

@@ -34,6 +34,11 @@ def note(text: str, quiet: bool = False) -> None:
 # -- reading -------------------------------------------------------------------------------------
 
 
+def name_of(source: str) -> str:
+    """What a page calls a table: the name of its file."""
+    return "standard input" if source == "-" else Path(source).name
+
+
 def read(source: str, quiet: bool) -> pd.DataFrame:
     """Read a table and say what of it was left out."""
     from tailwise.table_files import read_table
@@ -133,6 +138,9 @@ def targets_of(model: TailRegressor, table: pd.DataFrame, given: Sequence[str], 
     They are as given, as the model knows them, or the only column that it was not trained on.
     """
     known = model.target_names_ or []
+    for place, column in enumerate(given):
+        if column in given[:place]:
+            raise ValueError(f"column {column!r} is named as a target twice")
     if given and set(given) <= set(known):
         return {column: known.index(column) for column in given}
     if given and len(given) == model.n_targets_:
@@ -308,7 +316,7 @@ def model_page_of(
 
     facts = Facts(
         target=target,
-        source="standard input" if source == "-" else Path(source).name,
+        source=name_of(source),
         method=model.method,
         train_rows=int(scored.bins.counts.sum()),
         features=int(model.n_features_in_),

@@ -1,12 +1,15 @@
 """The command as users start it, a table, and a model that it trained."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -62,9 +65,113 @@ class Installed:
         )
 
 
+SERVER = """
+import json, os, sys
+import matplotlib.figure, pandas, skops.io, skrub, torch._dynamo, lightning_fabric
+import tailwise.benchmark.runs, tailwise.cli.commands, tailwise.diagnosis, tailwise.estimator
+import tailwise.report.page
+from tailwise.cli import main
+
+for line in sys.stdin:
+    job = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        os.chdir(job["cwd"])
+        for number, (name, how) in enumerate(zip(job["streams"], (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY))):
+            os.dup2(os.open(name, how), number)
+        sys.argv = ["tailwise", *job["arguments"]]
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            code = 70
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code or 0)
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+class Started:
+    """A command that the forking process has started."""
+
+    def __init__(self, answers: Any, said: Path) -> None:
+        self.pid = int(answers.readline())
+        self._answers, self._said = answers, said
+        self.returncode: int | None = None
+
+    @property
+    def stderr(self) -> str:
+        """What it has said so far."""
+        return self._said.read_text(encoding="utf-8")
+
+    def send_signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        if self.returncode is None:
+            self.returncode = int(self._answers.readline())
+        return self.returncode
+
+
+class Forking(Installed):
+    """Runs the same entry point in processes that need not import everything first.
+
+    Nearly all of a short command's time is imports. One process does those and forks itself for every run:
+    each is a process of its own, with its own folder, exit code and streams, that goes through
+    `tailwise.cli.main`.
+    """
+
+    def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory()
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", SERVER],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self.environment,
+        )  # fmt: skip
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._server:
+            assert self._server.stdin is not None
+            self._server.stdin.close()
+        self._folder.cleanup()
+
+    def launch(self, *arguments: object, cwd: Path | None = None, stdin: str = os.devnull) -> Started:
+        """Start, and leave it to the caller to wait for its end before anything else is started."""
+        streams = [stdin, *(str(Path(self._folder.name) / name) for name in ("out", "err"))]
+        for name in streams[1:]:
+            Path(name).write_bytes(b"")
+        job = {"arguments": [*map(str, arguments)], "cwd": str(cwd or Path.cwd()), "streams": streams}
+        assert self._server.stdin is not None
+        self._server.stdin.write(json.dumps(job) + "\n")
+        self._server.stdin.flush()
+        return Started(self._server.stdout, Path(streams[2]))
+
+    def __call__(self, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+        process = self.launch(*arguments, **options)
+        code, said = process.wait(), process.stderr
+        shown = (Path(self._folder.name) / "out").read_text(encoding="utf-8")
+        assert "Traceback" not in said and "Exception ignored" not in said, said
+        return subprocess.CompletedProcess([*arguments], code, shown, said)
+
+
 @pytest.fixture(scope="session")
-def tailwise() -> Installed:
+def program() -> Installed:
+    """The command as users start it, imports and all."""
     return Installed()
+
+
+@pytest.fixture(scope="session")
+def tailwise() -> Iterator[Forking]:
+    """The same in processes that start at once."""
+    if not hasattr(os, "fork"):
+        pytest.skip("forks")
+    with Forking() as forking:
+        yield forking
 
 
 @pytest.fixture(scope="session")
@@ -94,14 +201,14 @@ def sample() -> Callable[..., pd.DataFrame]:
 
 @pytest.fixture(scope="session")
 def place(
-    tmp_path_factory: pytest.TempPathFactory, tailwise: Installed, sample: Callable[..., pd.DataFrame]
+    tmp_path_factory: pytest.TempPathFactory, program: Installed, sample: Callable[..., pd.DataFrame]
 ) -> Path:
     """A folder with tables, and a model and its report that the installed command made of them."""
     folder = tmp_path_factory.mktemp("cli")
     sample().to_csv(folder / "houses.csv", index=False)
     sample(150, seed=1).to_csv(folder / "new.csv", index=False)
-    out = tailwise("fit", "houses.csv", "-t", "price", "-o", "m.tailwise", "--report", "m.html", "--seed", 3,
-                   *FAST, cwd=folder)  # fmt: skip
+    out = program("fit", "houses.csv", "-t", "price", "-o", "m.tailwise", "--report", "m.html", "--seed", 3,
+                  *FAST, cwd=folder)  # fmt: skip
     assert out.returncode == 0, out.stderr
     assert "mean absolute error" in out.stdout
     return folder

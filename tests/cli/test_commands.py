@@ -159,11 +159,12 @@ def test_a_configuration_file_gives_defaults_that_flags_override(
 ) -> None:
     config = tmp_path / "fit.toml"
     config.write_text(
-        'target = "price"\nmethod = "lds"\nepochs = 1\ndrop = ["z"]\nquiet = true\n'
+        'target = "price"\nmethod = "lds"\nepochs = 1\ndrop = ["z"]\nquiet = true\njson = true\n'
         '[option]\n"weights.power" = 0.7\n'
     )
-    out = run("fit", place / "houses.csv", "--config", config, "-o", tmp_path / "m", "--json")
+    out = run("fit", place / "houses.csv", "--config", config, "-o", tmp_path / "m")
     assert out.exit_code == 0, out.output
+    assert json.loads(out.stdout)["model"] == str(tmp_path / "m")
     from tailwise import TailRegressor
 
     model = TailRegressor.load(tmp_path / "m")
@@ -346,6 +347,49 @@ def test_nothing_is_overwritten_without_force(run: Run, place: Path, tmp_path: P
     out = run("predict", place / "m.tailwise", copy, "-o", copy, "--force")
     assert out.exit_code == 1 and "also an input" in out.stderr
     assert Path(copy).read_bytes() == (place / "new.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fit", "houses.csv", "-t", "price", "-o", "-"], "only tables can be written to -"),
+        (["evaluate", "m.tailwise", "new.csv", "--report", "-"], "only tables can be written to -"),
+        (["evaluate", "m.tailwise", "new.csv", "-t", "price", "-t", "price"], "as a target twice"),
+        (["predict", "m.tailwise", "new.csv", "-o", "-", "--json"], "both ask for standard output"),
+        (["report", "."], ". is a folder"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
+) -> None:
+    monkeypatch.chdir(place)
+    out = run(*arguments)
+    assert out.exit_code == 1 and words in out.stderr and out.stdout == ""
+    assert not (place / "-").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [('{"a": 1}\n', "a line lacks 'data'"), ("[1]\n", "is not a results file"), ("3\n", "is not a results"),
+     ("", "no finished run")],
+)  # fmt: skip
+def test_a_foreign_results_file(run: Run, tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "f.jsonl").write_text(text)
+    out = run("report", tmp_path / "f.jsonl")
+    assert out.exit_code == 1 and words in out.stderr and "not str" not in out.stderr
+    assert not (tmp_path / "f.html").exists()
+
+
+def test_two_models_are_told_by_the_regions_of_the_first(
+    run: Run, sample: Sample, place: Path, tmp_path: Path
+) -> None:
+    sample(60, seed=4).to_csv(tmp_path / "few.csv", index=False)
+    out = run("fit", tmp_path / "few.csv", "-t", "price", "-o", tmp_path / "m", *FAST)
+    assert out.exit_code == 0, out.output
+    line = ["evaluate", place / "m.tailwise", place / "new.csv", "--against", tmp_path / "m", "--json"]
+    told = json.loads(run(*line).stdout)
+    rows = {k: [told[k][r]["n"] for r in ("many", "medium", "few")] for k in ("regions", "baseline")}
+    assert rows["baseline"] == rows["regions"]
 
 
 def test_the_demonstration_overwrites_nothing_either(run: Run, tmp_path: Path) -> None:

@@ -1,15 +1,6 @@
-"""300 generated malformed tables: never a traceback, never a lost file.
-
-Starting 300 interpreters would take minutes, almost all of it importing. So one process imports what the
-commands need and forks itself for every run: each run still is a process of its own that goes through the
-installed entry point, `tailwise.cli.main`, with its own exit code and streams.
-"""
+"""300 generated malformed tables: never a traceback, never a lost file."""
 
 import gzip
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,31 +12,6 @@ import pytest
 Tailwise = Any
 Sample = Callable[..., pd.DataFrame]
 FILES, PARTS = 300, 2
-FORKING = """
-import json, os, sys
-import tailwise.cli.commands, tailwise.estimator, tailwise.diagnosis, tailwise.report.verdict, pandas, skrub
-from tailwise.cli import main
-
-for line in sys.stdin:
-    job = json.loads(line)
-    child = os.fork()
-    if child == 0:
-        for number, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(os.open(job[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-        sys.argv = ["tailwise", *job["arguments"]]
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-            code = 70
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code or 0)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    print(code, flush=True)
-"""
 
 
 def malformed(number: int, sample: Sample) -> bytes:
@@ -104,36 +70,25 @@ def lines_for(number: int, path: Path, place: Path, folder: Path) -> list[list[s
     return [always, *([rarely[number // 15 % 4]] if number % 15 == 0 else [])]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_malformed_files_never_crash_and_never_cost_a_file(
     tailwise: Tailwise, sample: Sample, place: Path, tmp_path: Path, part: int
 ) -> None:
-    codes, kept, streams = {0: 0, 1: 0}, tmp_path / "kept", tmp_path / "streams"
-    streams.mkdir()
-    into = {"stdout": str(streams / "out"), "stderr": str(streams / "err")}
-    with subprocess.Popen(
-        [sys.executable, "-c", FORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env=tailwise.environment,
-    ) as server:  # fmt: skip
-        assert server.stdin is not None and server.stdout is not None
-        for number in range(part, FILES, PARTS):
-            path, content = tmp_path / f"{number}.csv", malformed(number, sample)
-            path.write_bytes(content)
-            for arguments in lines_for(number, path, place, tmp_path):
-                kept.write_text("mine")
-                server.stdin.write(json.dumps({"arguments": arguments, **into}) + "\n")
-                server.stdin.flush()
-                code, said = int(server.stdout.readline()), (streams / "err").read_text()
-                where = (number, arguments[0], code, said)
-                assert code in codes, where
-                assert "Traceback" not in said and "unexpected" not in said, where
-                assert code == 0 or said.count("error: ") == 1, where
-                assert path.read_bytes() == content, where
-                written = code == 0 and str(kept) in arguments
-                assert (kept.read_text(errors="replace") != "mine") == written, where
-                assert {p.name for p in tmp_path.iterdir()} == {path.name, "kept", "streams"}, where
-                codes[code] += 1
-            path.unlink()
-        server.stdin.close()
+    codes, kept = {0: 0, 1: 0}, tmp_path / "kept"
+    for number in range(part, FILES, PARTS):
+        path, content = tmp_path / f"{number}.csv", malformed(number, sample)
+        path.write_bytes(content)
+        for arguments in lines_for(number, path, place, tmp_path):
+            kept.write_text("mine")
+            out = tailwise(*arguments)
+            where = (number, arguments[0], out.returncode, out.stderr)
+            assert out.returncode in codes, where
+            assert "unexpected" not in out.stderr, where
+            assert out.returncode == 0 or out.stderr.count("error: ") == 1, where
+            assert path.read_bytes() == content, where
+            written = out.returncode == 0 and str(kept) in arguments
+            assert (kept.read_text(errors="replace") != "mine") == written, where
+            assert {p.name for p in tmp_path.iterdir()} == {path.name, "kept"}, where
+            codes[out.returncode] += 1
+        path.unlink()
     assert min(codes.values()) >= 20  # both ends were seen

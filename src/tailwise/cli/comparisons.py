@@ -114,18 +114,18 @@ def report(
     from tailwise.report.comparison import comparison_page
     from tailwise.table_files import check_output
 
-    path = out or results.with_suffix(".html")
-    check_output(path, force=force, inputs=[results])
     if results.is_dir():
         raise ValueError(f"{results} is a folder: name the results file in it")
+    path = out or results.with_suffix(".html")
+    check_output(path, force=force, inputs=[results])
     try:
         read = Results(read_results(results))
         title = f"{len(read.methods)} methods on {', '.join(read.data)}"
         page = comparison_page(read, title=title, command=command_line())
     except (KeyError, TypeError, UnicodeDecodeError, AttributeError) as error:
+        lacking = f": a line lacks {error}" if isinstance(error, KeyError) else ""
         raise ValueError(
-            f"{results} is not a results file of `tailwise compare` or `tailwise bench` ({error} is wrong "
-            "or missing)"
+            f"{results} is not a results file of `tailwise compare` or `tailwise bench`{lacking}"
         ) from None
     write_page(path, page)
     note(f"wrote {path}", quiet)

@@ -29,6 +29,7 @@ from tailwise.workflow import (
     load_model,
     method_options_from,
     model_page_of,
+    name_of,
     note,
     read,
     read_labelled,
@@ -146,7 +147,11 @@ def fit(
                 beside = None if plain is None else score_model(plain, *rows, target=place)
                 findings.append(finding_of(name, score_model(model, *rows, target=place), beside))
         if report is not None:
-            where = f"rows of {test}" if test else "kept aside at random, the same share of every label bin"
+            where = (
+                f"rows of {name_of(test)}"
+                if test
+                else "kept aside at random, the same share of every label bin"
+            )
             page = model_page_of(
                 model, findings[0].scored, findings[0].baseline, target=target[0], place=0, source=data,
                 test_source=where, seconds=time.perf_counter() - began,
@@ -184,7 +189,9 @@ def predict(
 
     from tailwise.table_files import check_column, check_output, write_table
 
-    check_output(out, force=force, inputs=[model, data])
+    check_output(out, force=force, inputs=[model, data], standard=True)
+    if as_json and out == "-":
+        raise ValueError("--json and --out - both ask for standard output: write the predictions to a file")
     fitted = load_model(model)
     table = read(data, quiet)
     for column in split_names(keep):
@@ -196,7 +203,7 @@ def predict(
         clash = str(frame.columns[frame.columns.duplicated()][0])
         raise ValueError(f"a column kept is named {clash!r} like one of the predictions: rename it")
     write_table(frame, out)
-    if as_json and out != "-":
+    if as_json:
         told = {"regions": regions.pop("region")} if "region" in regions else regions
         print_json({"rows": len(frame), "out": out, **told})
     elif out != "-":
@@ -241,6 +248,8 @@ def evaluate(
         if second is not None and against is not None:
             own = targets_of(second, table, [column], str(against))[column]
             other = score_model(second, inputs_of(second, inputs, data), truth, coverage, target=own)
+            # Both are told by the same regions: those of the labels that the first was trained on.
+            other = replace(other, bins=scored.bins, many=scored.many, few=scored.few)
             if other.title == scored.title:
                 other = replace(other, title=f"{other.title} ({against.name})")
         findings.append(finding_of(column, scored, other))
@@ -248,7 +257,7 @@ def evaluate(
         (column, place), (found,) = next(iter(columns.items())), findings
         page = model_page_of(
             fitted, found.scored, found.baseline, target=column, place=place, source=data,
-            test_source=f"rows of {data}", trained_here=False,
+            test_source=f"rows of {name_of(data)}", trained_here=False,
         )  # fmt: skip
         write_page(report, page)
     tell(findings, {"model": None, "report": report}, as_json=as_json, quiet=quiet)

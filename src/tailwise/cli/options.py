@@ -24,15 +24,23 @@ def _configured(ctx: typer.Context, path: Path | None) -> Path | None:
         raise ValueError(f"{path} is not valid TOML: {error}") from None
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not text in UTF-8") from None
-    known = {p.name: p for p in ctx.command.params if p.name not in (None, "config", "help")}
+    known = {_key(p): p for p in ctx.command.params if p.name not in (None, "config", "help")}
     defaults: dict[str, Any] = {}
     for key, value in values.items():
         name = key.replace("-", "_")
         if name not in known:
-            raise ValueError(f"{path}: unknown key {key!r}{nearest(name, (k for k in known if k))}")
-        defaults[name] = _as_given(value, repeated=bool(getattr(known[name], "multiple", False)))
+            raise ValueError(f"{path}: unknown key {key!r}{nearest(name, known)}")
+        parameter = known[name]
+        repeated = bool(getattr(parameter, "multiple", False))
+        defaults[str(parameter.name)] = _as_given(value, repeated=repeated)
     ctx.default_map = {**(ctx.default_map or {}), **defaults}
     return path
+
+
+def _key(parameter: Any) -> str:
+    """What a parameter is called on the command line: ``json`` for ``--json``."""
+    named = [name[2:].replace("-", "_") for name in parameter.opts if name.startswith("--")]
+    return str(named[0] if named else parameter.name)
 
 
 def _as_given(value: Any, *, repeated: bool) -> Any:

@@ -81,10 +81,10 @@ def _print_regions(models: Sequence[Scored]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from tailwise.report.verdict import number
+    from tailwise.report.verdict import level, number
 
-    level = f"{models[0].coverage:.0%}"
-    table = Table("method", "region", "rows", "MAE", "RMSE", "NLL", f"{level} coverage", "width", box=None)
+    promised = level(models[0].coverage)
+    table = Table("method", "region", "rows", "MAE", "RMSE", "NLL", f"{promised} coverage", "width", box=None)
     for scored in models:
         for place, (region, row) in enumerate(scored.by_region().iterrows()):
             if row["n"] == 0:
