@@ -21,6 +21,7 @@ from torch import nn
 
 from tailwise import LabelBins, TailRegressor
 from tailwise.distributions import NIG, Mixture
+from tailwise.preprocessing import NumericEncoder
 
 torch.set_num_threads(1)
 FAST = {"epochs": 8, "random_state": 0}
@@ -152,10 +153,54 @@ def test_a_table_as_users_have_it() -> None:
 def test_containers_give_the_same_model() -> None:
     x, y = table(300)
     expected = TailRegressor(**FAST).fit(x, y).predict(x)
-    for other in (x.tolist(), torch.as_tensor(x), sparse.csr_matrix(x), np.asfortranarray(x)):
+    others = [
+        x.tolist(),
+        torch.as_tensor(x),
+        sparse.csr_matrix(x),
+        np.asfortranarray(x),
+        x.astype(np.longdouble),
+    ]
+    others += [torch.tensor(x, requires_grad=True), torch.as_tensor(x).to_sparse()]
+    for other in others:
         np.testing.assert_allclose(TailRegressor(**FAST).fit(other, y).predict(other), expected, rtol=1e-6)
     for labels in (y.tolist(), torch.as_tensor(y), pd.Series(y)):
         np.testing.assert_allclose(TailRegressor(**FAST).fit(x, labels).predict(x), expected, rtol=1e-6)
+
+
+def test_tensors_of_half_precision() -> None:
+    x, y = table(60)
+    rounded = torch.as_tensor(x).bfloat16(), torch.as_tensor(y).bfloat16()
+    expected = TailRegressor(**FAST).fit(*(t.double() for t in rounded)).predict(rounded[0].double())
+    np.testing.assert_array_equal(TailRegressor(**FAST).fit(*rounded).predict(rounded[0]), expected)
+
+
+def test_numbers_whose_squares_overflow_keep_their_meaning() -> None:
+    x = torch.as_tensor(table(300)[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoder = NumericEncoder.fit(1e300 * x.numpy())
+    torch.testing.assert_close(encoder(1e300 * x), NumericEncoder.fit(x.numpy())(x))
+
+
+def test_tables_of_other_kinds_are_told_what_to_become() -> None:
+    pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    x, y = table(60)
+    columns = {name: x[:, i] for i, name in enumerate("abc")}
+    with (
+        pytest.raises(TypeError, match="polars's LazyFrame: turn it into a DataFrame"),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        TailRegressor(**FAST).fit(pl.LazyFrame(columns), y)
+    with pytest.raises(TypeError, match="pyarrow's Table: turn it into a DataFrame"):
+        TailRegressor(**FAST).fit(pa.table(columns), y)
+    with pytest.raises(ValueError, match="give text as columns of a DataFrame"):
+        TailRegressor(**FAST).fit(np.array([[1.0, "a"]] * 60, dtype=object), y)
+    infinite = pl.DataFrame({**columns, "text": ["a", "b", "c"] * 20}).with_columns(
+        pl.when(pl.int_range(60) == 41).then(float("inf")).otherwise(pl.col("b")).alias("b")
+    )
+    with pytest.raises(ValueError, match="column 'b' holds an infinity in row 41"):
+        TailRegressor(**FAST).fit(infinite, y)
 
 
 def test_polars() -> None:
@@ -201,6 +246,23 @@ def test_several_targets() -> None:
     assert {"prediction_0", "upper_1", "region_1"} <= set(model.predict_frame(x[:3]).columns)
     assert set(model.score_by_region(x, both)["target"]) == {0, 1}
     assert model.score(x, both) > 0.5
+    named = TailRegressor(epochs=1).fit(x, pd.DataFrame(both, columns=["price", "size"]))
+    assert list(named.score_by_region(x, both)["target"].unique()) == ["price", "size"]
+
+
+def test_as_many_targets_as_at_fit() -> None:
+    x, y = table(100)
+    two = np.c_[y, y]
+    one_target, two_targets = (TailRegressor(epochs=1).fit(x, labels) for labels in (y, two))
+    with pytest.raises(ValueError, match="y has 2 targets, but there were 1 at fit"):
+        one_target.score_by_region(x, two)
+    for wrong in (y, np.c_[y, y, y]):
+        with pytest.raises(ValueError, match=r"y has \d targets, but there were 2 at fit"):
+            two_targets.score_by_region(x, wrong)
+        with pytest.raises(ValueError, match=r"y has \d targets, but there were 2 at fit"):
+            TailRegressor(epochs=1).fit(x, two, eval_set=(x, wrong))
+    with pytest.raises(ValueError, match="target name 'a' occurs twice"):
+        TailRegressor(epochs=1).fit(x, pd.DataFrame(two, columns=["a", "a"]))
 
 
 def test_a_backbone_of_ones_own() -> None:
@@ -244,6 +306,42 @@ def test_a_backbone_with_two_inputs() -> None:
     assert model.predict((a[:3], b[:3])).shape == (3,)
     named = TailRegressor(backbone=pair, feature_dim=5, **FAST).fit({"a": a, "b": b}, a[:, 0] - b[:, 0])
     np.testing.assert_allclose(named.predict({"a": a, "b": b}), model.predict((a, b)), rtol=1e-5)
+    fresh = TailRegressor(backbone=pair, feature_dim=5, **FAST)
+    with pytest.raises(ValueError, match=r"different numbers of rows: \[120, 50\]"):
+        fresh.fit((a, b[:50]), a[:, 0])
+    with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[120, 50\]"):
+        fresh.fit((a, b), a[:50, 0])
+    with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[120, 50\]"):
+        fresh.fit((a, b), a[:, 0], eval_set=((a, b), a[:50, 0]))
+
+
+def test_rows_for_a_backbone_as_a_list() -> None:
+    """Token ids as lists are rows, whatever their number, and so are tensors in a list."""
+
+    class Bag(nn.Module):
+        feature_dim = 4
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(20, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.embedding(x).mean(1)
+
+    tokens = np.random.default_rng(0).integers(0, 20, size=(150, 6))
+    y = tokens.mean(1)
+    expected = TailRegressor(backbone=Bag, **FAST).fit(torch.as_tensor(tokens), y).predict(tokens)
+    for rows in (tokens.tolist(), list(torch.as_tensor(tokens))):
+        np.testing.assert_allclose(TailRegressor(backbone=Bag, **FAST).fit(rows, y).predict(rows), expected)
+    with pytest.raises(ValueError, match="takes numbers, and X holds object: encode it first"):
+        TailRegressor(backbone=Bag, **FAST).fit(np.array([["a", None]] * 150, dtype=object), y)
+
+
+def test_inputs_of_a_backbone_that_someone_optimizes() -> None:
+    x, y = table(100)
+    traced = (2 * torch.tensor(x, requires_grad=True)).float()
+    model = TailRegressor(backbone=nn.Linear(3, 4), feature_dim=4, epochs=2, random_state=0)
+    assert model.fit(traced, y).predict(traced).shape == y.shape
 
 
 def test_eval_set_is_held_out_and_all_of_x_trained_on() -> None:
@@ -252,6 +350,25 @@ def test_eval_set_is_held_out_and_all_of_x_trained_on() -> None:
     model = TailRegressor(**FAST).fit(x, y, eval_set=(fresh, truth))
     assert model.bins_.counts.sum() == 300 and model.held_out_
     assert "200" not in model.explain_intervals() and "100 held-out rows" in model.explain_intervals()
+    listed = TailRegressor(**FAST).fit(x, y, eval_set=[(fresh, truth)])
+    np.testing.assert_array_equal(listed.predict_interval(x), model.predict_interval(x))
+    for wrong in ([(fresh, truth), (x, y)], x, fresh[0], (fresh, truth, truth)):
+        with pytest.raises(ValueError, match=r"eval_set must be one pair \(X, y\)"):
+            TailRegressor(epochs=1).fit(x, y, eval_set=wrong)
+
+
+def test_an_eval_set_of_other_labels_or_too_few_rows() -> None:
+    x, y = table(100)
+    constant = TailRegressor(**FAST).fit(x, y, eval_set=(x[:50], np.full(50, 1.0)))
+    beyond = TailRegressor(**FAST).fit(x, y, eval_set=(x[:50], y[:50] + 1e6))
+    for model in (constant, beyond):
+        assert np.isfinite(model.predict_frame(x).drop(columns="region").to_numpy()).all()
+    lower, upper = beyond.predict_interval(x).T
+    assert ((y + 1e6 >= lower) & (y + 1e6 <= upper)).mean() > 0.8
+    single = TailRegressor(**FAST).fit(x, y, eval_set=(x[:1], y[:1]))
+    text = single.explain_intervals()
+    assert np.isfinite(single.predict_interval(x)).all() and "inf" not in text
+    assert "No promise: 0.9 takes 9 held-out rows" in text and "the largest error seen" in text
 
 
 # -- scikit-learn's tools ----------------------------------------------------------------------
@@ -290,6 +407,21 @@ def test_sample_weight_moves_the_model_and_equals_repetition() -> None:
     assert not np.allclose(weighted, TailRegressor(**FAST).fit(x, y).predict(x), rtol=1e-3)
     with pytest.raises(ValueError, match="at least one non-zero"):
         TailRegressor(**FAST).fit(x, y, sample_weight=np.zeros(200))
+    with pytest.raises(ValueError, match="too large to count rows by"):
+        TailRegressor(**FAST).fit(x, y, sample_weight=1e300 * weight)
+
+
+def test_weights_that_sum_to_one_leave_the_imbalance_as_it_is() -> None:
+    x, y = table(200)
+    plain = TailRegressor(**FAST).fit(x, y)
+    shares = TailRegressor(**FAST).fit(x, y, sample_weight=np.full(200, 1 / 200))
+    np.testing.assert_array_equal(shares.bins_.counts, plain.bins_.counts)
+    np.testing.assert_array_equal(shares.predict(x), plain.predict(x))
+    rare = np.where(y > 2, 2.0, 1.0)
+    uneven = TailRegressor(**FAST).fit(x, y, sample_weight=rare / rare.sum())
+    np.testing.assert_array_equal(
+        uneven.predict(x), TailRegressor(**FAST).fit(x, y, sample_weight=rare / rare.mean()).predict(x)
+    )
 
 
 def test_random_state() -> None:
@@ -326,6 +458,8 @@ def test_labels_that_cannot_be_regressed_on() -> None:
     y[17] = np.nan
     with pytest.raises(ValueError, match=r"row 17 is nan.*drop these rows"):
         TailRegressor(**FAST).fit(x, y)
+    with pytest.raises(ValueError, match="dates or times: subtract a start and divide by a unit"):
+        TailRegressor(**FAST).fit(x, pd.Series(pd.date_range("2024", periods=60)))
     with pytest.raises(ValueError, match="must be numbers"):
         TailRegressor(**FAST).fit(x, ["cheap"] * 60)
     with pytest.raises(ValueError, match="inconsistent"):
@@ -353,6 +487,11 @@ def test_tables_that_cannot_be_used() -> None:
         TailRegressor(**FAST).fit(named[[]], y)
     with pytest.raises(ValueError, match="0 sample"):
         TailRegressor(**FAST).fit(named[:0], y[:0])
+    empty = pd.DataFrame({"a": [None] * 60, "b": [None] * 60}, dtype=object)
+    with pytest.raises(ValueError, match=r"no column of X holds a value \(a, b\)"):
+        TailRegressor(**FAST).fit(empty, y)
+    with pytest.raises(ValueError, match="column 'a' holds an infinity or a number too large"):
+        TailRegressor(**FAST).fit(empty.assign(a=pd.Series([np.inf] + [1.0] * 59, dtype=object)), y)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 10, 30])
@@ -388,12 +527,25 @@ def test_settings_are_checked() -> None:
         ({"validation_fraction": 0.0}, "validation_fraction"),
         ({"monitor": "balanced_maee"}, "did you mean 'balanced_mae'"),
         ({"backbone": "mpl"}, "did you mean 'mlp'"),
+        ({"backbone": None}, "'backbone' parameter of TailRegressor must be"),
+        ({"epochs": 1.5}, "'epochs' parameter of TailRegressor must be an int"),
+        ({"batch_size": "big"}, "'batch_size' parameter"),
+        ({"bins": 1.5}, "'bins' parameter"),
+        ({"patience": 0}, "'patience' parameter"),
+        ({"calibrate": "yes"}, "'calibrate' parameter"),
+        ({"feature_dim": 3}, "'auto' brings one: leave it out"),
+        ({"few": 200}, "few=200 must not exceed many=100"),
     ):
         with pytest.raises(ValueError, match=message):
-            TailRegressor(epochs=1, **options).fit(x, y)
+            TailRegressor(**{"epochs": 1, **options}).fit(x, y)
+    with pytest.raises(TypeError, match="backbone gives int"):
+        TailRegressor(epochs=1, backbone=lambda: 5, feature_dim=2).fit(x, y)
     model = TailRegressor(**FAST).fit(x, y)
     with pytest.raises(ValueError, match="between 0 and 1"):
         model.predict_quantiles(x, [0.5, 1.0])
+    for levels in ([], [np.nan]):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            model.predict_quantiles(x, levels)
 
 
 def test_bins_given() -> None:

@@ -271,9 +271,12 @@ class ConformalIntervals:
             lower, upper = table[codes].unbind(-1)
         return mean + lower * width, mean + upper * width
 
-    def explain(self, coverage: float = 0.9) -> str:
-        """Say in words which limits are in force, on how many rows they rest, and what they promise."""
-        limits, rows = self.limits(coverage), self.tables["all"].n
+    def explain(self, coverage: float = 0.9, *, finite: bool = False) -> str:
+        """Say in words which limits are in force, on how many rows they rest, and what they promise.
+
+        `finite` as for `interval`.
+        """
+        limits, rows = self.limits(coverage, finite=finite), self.tables["all"].n
         if self.mode == "global":
             lines = [f"Split-conformal intervals at {coverage:.4g} from {_rows(rows)}, for all alike."]
             lines.append(f"  prediction {_in_words(limits['many'])}")
@@ -291,6 +294,8 @@ class ConformalIntervals:
             if promised
             else f"No promise: {coverage:.4g} takes {_rows(needed)}."
         )
+        if limits != self.limits(coverage):
+            lines.append("Where more rows would be needed, intervals reach as far as the largest error seen.")
         lines.append("Coverage given the true label cannot be promised by any method.")
         if self.weighting != "none":
             how = "by the rarity of their labels" if self.weighting == "balanced" else "as given"

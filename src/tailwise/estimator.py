@@ -12,32 +12,34 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Tensor, nn
 
 from tailwise.backbones import make_backbone
-from tailwise.choices import nearest
 from tailwise.data.splits import label_holdout
 from tailwise.distributions import Distribution, concatenate
 from tailwise.labels import LabelBins
-from tailwise.methods import build_model, get_method
+from tailwise.methods import build_model
 from tailwise.model import Trainable
 from tailwise.outlook import Outlook as Outlook
 from tailwise.outlook import fit_outlook
-from tailwise.preprocessing import TablePreprocessor, check_infinity, column_names
+from tailwise.preprocessing import TablePreprocessor
 from tailwise.rows import (
     as_inputs,
-    check_columns,
+    checked_pair,
+    checked_table,
     checked_targets,
     counted_bins,
     halves,
     merged_rows,
     resampled,
+    row_count,
     rows_of,
     take,
     target_names,
 )
-from tailwise.training import FitResult, TensorData, TrainConfig, fit, predict
+from tailwise.settings import CONSTRAINTS, DEFAULT_BACKBONE, check_settings, train_config
+from tailwise.training import FitResult, TensorData, fit, predict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,6 +95,8 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
     >>> model.predict_interval(X[:2], coverage=0.9).shape
     (2, 2)
     """
+
+    _parameter_constraints = CONSTRAINTS
 
     def __init__(
         self,
@@ -159,9 +163,10 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         `sample_weight` weighs rows; `eval_set` is an ``(X, y)`` to hold out in place of a part of X.
         With `checkpoint`, training is saved there after every epoch and taken up from there.
         """
-        self._check_settings()
+        self._validate_params()
+        check_settings(self)
         X = self._validated(X, reset=True)
-        labels = self._labels(X, y)
+        labels = self._labels(X, y, reset=True)
         self.target_names_ = target_names(y)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         rows, weight = merged_rows(X, labels, sample_weight)
@@ -175,8 +180,9 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         self.bins_ = self._label_bins(labels[train], weight[train])
         x_train = self._prepare(take(X, train))
         if eval_set is not None:
-            x_held = self._features(self._validated(eval_set[0], reset=False))
-            y_held = self._labels(eval_set[0], eval_set[1])
+            given, truth = checked_pair(eval_set)
+            y_held = self._labels(given, truth)
+            x_held = self._features(self._validated(given, reset=False))
         elif held is not None and len(held):
             x_held, y_held = self._features(take(X, held)), labels[held]
         else:
@@ -187,7 +193,7 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
             self.model_ = self._build(x_train)
             data = self._tensors(*self._resampled(x_train, labels[train], weight[train], seed))
             watched = self._tensors(rows_of(x_held, select), y_held[select])
-            config = self._config(len(train), seed)
+            config = train_config(self, len(train), seed)
             shown = None if self.verbose else False
             self.history_: FitResult = fit(
                 self.model_, data, watched, config, checkpoint=checkpoint, progress=shown
@@ -196,47 +202,25 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         self._calibrate(x_held, y_held, select, confirm)
         return self
 
-    def _check_settings(self) -> None:
-        get_method(self.method).parts.with_options(**(self.method_options or {}))
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must lie in (0, 1), got {self.validation_fraction!r}")
-        if self.conformal not in ("global", "region", None):
-            hint = nearest(str(self.conformal), ("global", "region"))
-            raise ValueError(f"unknown conformal {self.conformal!r}{hint}, or None")
-
     @property
     def _raw_inputs(self) -> bool:
         """Whether X goes to a backbone of the user's own, as tensors."""
         return not isinstance(self.backbone, str)
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
-        """Check rows and columns the way scikit-learn does, leaving tables as they are."""
-        if self._raw_inputs:
-            return X
-        if column_names(X) is not None:
-            if reset and 0 in X.shape:
-                what = "sample" if len(X) == 0 else "feature"
-                raise ValueError(
-                    f"Found array with 0 {what}(s) (shape={X.shape}) while a minimum of 1 is required."
-                )
-            check_columns(X)
-            check_infinity(X)
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            return X
-        if isinstance(X, Tensor):
-            X = X.detach().cpu().numpy()
-        return validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan"
-        )
+        return X if self._raw_inputs else checked_table(self, X, reset=reset)
 
-    def _labels(self, X: Any, y: Any) -> Floats:
+    def _labels(self, X: Any, y: Any, *, reset: bool = False) -> Floats:
+        """Labels as numbers, one for each row; without `reset`, as many targets as there were at fit."""
         if y is None:
             raise ValueError(
                 "This TailRegressor estimator requires y to be passed, but the target y is None."
             )
         labels = checked_targets(y)
-        if not self._raw_inputs or hasattr(X, "shape"):
-            check_consistent_length(X, labels)
+        check_consistent_length(range(row_count(X)), labels)
+        targets = labels.shape[1] if labels.ndim == 2 else 1
+        if not reset and targets != self.n_targets_:
+            raise ValueError(f"y has {targets} targets, but there were {self.n_targets_} at fit")
         return labels
 
     def _held_out(self, labels: Floats, seed: int) -> NDArray[np.int64]:
@@ -272,6 +256,8 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
             network: nn.Module = make_backbone(name, x.shape[1], rows=x)
         else:
             made = self.backbone if isinstance(self.backbone, nn.Module) else self.backbone()
+            if not isinstance(made, nn.Module):
+                raise TypeError(f"backbone gives {type(made).__name__}: it must be or make a torch module")
             # A module given as a parameter is never trained itself: fitting twice starts alike.
             network = copy.deepcopy(made)
         dim = self.feature_dim or getattr(network, "feature_dim", None)
@@ -291,24 +277,6 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
             )
         x, y = resampled(name, x, y, weight, seed)
         return x, y, np.ones(len(y))
-
-    def _config(self, rows: int, seed: int) -> TrainConfig:
-        size = self.batch_size
-        if size == "auto":
-            size = int(np.clip(2 ** np.round(np.log2(max(rows, 1) / 24)), 32, 2048))
-        epochs = self.epochs
-        if epochs == "auto":
-            epochs = int(np.clip(3_000_000 / max(rows, 1), 12, 300))
-        return TrainConfig(
-            epochs=epochs,
-            batch_size=size,
-            lr=self.lr,
-            weight_decay=self.weight_decay,
-            patience=self.patience,
-            monitor=self.monitor,
-            seed=seed % 2**31,
-            accelerator="cpu" if self.device == "auto" and not torch.cuda.is_available() else self.device,
-        )
 
     def _tensors(self, x: Any, y: Floats, weight: Floats | None = None) -> TensorData:
         labels = torch.tensor(y)  # a copy: y may be read-only
@@ -389,7 +357,7 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
     def predict_quantiles(self, X: Any, q: float | Sequence[float]) -> Floats:
         """Return quantiles of the calibrated distribution at the levels q, as new last dimension."""
         levels = np.atleast_1d(np.asarray(q, np.float64))
-        if ((levels <= 0) | (levels >= 1)).any():
+        if not (levels.size and ((levels > 0) & (levels < 1)).all()):
             raise ValueError(f"quantile levels must lie between 0 and 1, got {levels.tolist()}")
         distributions = self._distributions(X)
         columns = [self._joined([d.quantile(float(level)) for d in distributions]) for level in levels]
@@ -415,17 +383,19 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         """Return a tidy table of errors and coverage for all, many-, medium- and few-shot labels.
 
         Regions go by the true label's bin in training. `coverage` and `width` are those of
-        `predict_interval`. With several targets a column ``target`` tells them apart.
+        `predict_interval`. With several targets a column ``target`` holds the name of each, or its number
+        if y had no names.
         """
         import pandas as pd
 
+        check_is_fitted(self, "model_")
         labels = self._labels(X, y)
         tables = []
         for t, (d, outlook) in enumerate(self._with_outlooks(X)):
             own = labels if labels.ndim == 1 else labels[:, t]
             table = outlook.scores(d, own, coverage, self.many, self.few)
             if self.n_targets_ > 1:
-                table.insert(0, "target", t)
+                table.insert(0, "target", self.target_names_[t] if self.target_names_ else t)
             tables.append(table)
         return pd.concat(tables, ignore_index=True)
 
@@ -488,6 +458,3 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
 
         check_is_fitted(self, "model_")
         return export_onnx(self, path, quantiles=quantiles, coverage=coverage)
-
-
-DEFAULT_BACKBONE = "mlp-ple"

@@ -46,7 +46,7 @@ class Outlook:
         """Say which intervals are in force and what they promise."""
         if self.conformal is None:
             return "Intervals of the predicted distribution itself."
-        return self.conformal.explain(coverage)
+        return self.conformal.explain(coverage, finite=True)
 
     def columns(self, prediction: Distribution, coverage: float, many: int, few: int) -> dict[str, Any]:
         """Return the columns of a table of calibrated predictions, one value per row each."""

@@ -53,9 +53,10 @@ class NumericEncoder(nn.Module):
         known = np.where(empty, 0.0, rows)
         low, center, high = np.nanquantile(known, [0.25, 0.5, 0.75], axis=0)
         # 1.349 interquartile ranges are a standard deviation where numbers are Gaussian.
-        scale = (high - low) / 1.349
-        spread = np.nanstd(known, axis=0)
-        scale = np.where(scale > 1e-3 * spread, scale, spread)
+        scale = high / 1.349 - low / 1.349
+        with np.errstate(over="ignore", invalid="ignore"):  # squares of numbers beyond 1e154
+            spread = np.nanstd(known, axis=0)
+        scale = np.where((scale > 1e-3 * spread) | ~np.isfinite(spread), scale, spread)
         center = np.where(np.isfinite(center), center, 0.0)
         scale = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
         columns = np.flatnonzero(absent.any(0))
@@ -102,8 +103,13 @@ class TablePreprocessor:
             # Its projection of texts is random unless seeded: the same table gives the same features.
             texts = StringEncoder(random_state=0)
             self.vectorizer = TableVectorizer(low_cardinality=known, high_cardinality=texts)
-            self.vectorizer.fit(_with_plain_objects(x))
-        self.numeric = NumericEncoder.fit(self.matrix(x))
+            self.vectorizer.fit(_with_plain_columns(x))
+        matrix = self.matrix(x)
+        if matrix.shape[1] == 0:
+            raise ValueError(
+                f"no column of X holds a value ({', '.join(self.columns or [])}): nothing to predict from"
+            )
+        self.numeric = NumericEncoder.fit(matrix)
         return self
 
     @property
@@ -114,7 +120,7 @@ class TablePreprocessor:
     def matrix(self, x: Any) -> NDArray[np.float64]:
         """Return rows as raw numbers, text and dates already encoded. (N, F)"""
         if self.vectorizer is not None:
-            x = self.vectorizer.transform(_with_plain_objects(x))
+            x = self.vectorizer.transform(_with_plain_columns(x))
         return as_matrix(x)
 
     def transform(self, x: Any) -> NDArray[np.float32]:
@@ -138,6 +144,12 @@ def column_names(x: Any) -> list[str] | None:
     return None if columns is None else [str(name) for name in columns]
 
 
+def as_array(x: Tensor) -> NDArray[Any]:
+    """Return a tensor of any device, layout and precision as an array that NumPy knows."""
+    x = x.detach().cpu().to_dense()
+    return x.double().numpy() if x.is_floating_point() else x.numpy()
+
+
 def as_matrix(x: Any) -> NDArray[np.float64]:
     """Return a numeric table as a contiguous float64 matrix without infinities. (N, F)"""
     names: Sequence[str] | None = column_names(x)
@@ -149,28 +161,32 @@ def as_matrix(x: Any) -> NDArray[np.float64]:
                 "reduce it first, with TruncatedSVD for example"
             )
         x = x.toarray()
-    if isinstance(x, Tensor):
-        x = x.detach().cpu().double().numpy()
     if names is not None:
         x = x.to_numpy() if not hasattr(x, "astype") else x.astype("float64").to_numpy()
     matrix = np.ascontiguousarray(x, dtype=np.float64)
-    _refuse_infinity(matrix, names)
+    infinite = np.isinf(matrix).any(0)
+    if infinite.any():
+        place = int(infinite.argmax())
+        which = repr(names[place]) if names is not None else place
+        raise ValueError(f"column {which} holds an infinity or a number too large: make it missing (NaN)")
     return matrix
 
 
 def check_infinity(x: Any) -> None:
     """Raise an error that names the column and row of an infinite number in a DataFrame."""
-    if hasattr(x, "select_dtypes"):
-        numbers = x.select_dtypes(include="number")
-        _refuse_infinity(numbers.to_numpy(np.float64, na_value=np.nan), column_names(numbers))
-
-
-def _refuse_infinity(matrix: NDArray[np.float64], names: Sequence[str] | None) -> None:
-    infinite = np.isinf(matrix)
-    if infinite.any():
-        row, column = (int(i) for i in np.argwhere(infinite)[0])
-        where = f"column {names[column]!r}" if names is not None else f"column {column}"
-        raise ValueError(f"{where} holds an infinity in row {row}: make it missing (NaN) or drop the row")
+    for place, (name, kind) in enumerate(zip(column_names(x) or [], x.dtypes, strict=True)):
+        if getattr(kind, "kind", "") == "f":
+            values = x.iloc[:, place].to_numpy(np.float64, na_value=np.nan)
+        elif hasattr(kind, "is_float") and kind.is_float():  # polars
+            values = x[name].to_numpy()
+        else:
+            continue
+        infinite = np.isinf(values)
+        if infinite.any():
+            row = int(infinite.argmax())
+            raise ValueError(
+                f"column {name!r} holds an infinity in row {row}: make it missing (NaN) or drop the row"
+            )
 
 
 def _all_numeric(x: Any) -> bool:
@@ -190,13 +206,20 @@ def _is_number(kind: Any) -> bool:
     return bool(is_numeric_dtype(kind) or is_bool_dtype(kind))
 
 
-def _with_plain_objects(x: Any) -> Any:
-    """Turn object columns of several types into text, which can be encoded; leave the rest alone."""
+def _with_plain_columns(x: Any) -> Any:
+    """Turn object columns of several types into text, and pyarrow's types into pandas' own.
+
+    Text can be encoded, and what was learnt from pandas' own types can be saved and loaded where there
+    is no pyarrow. The rest stays as it is.
+    """
     if not hasattr(x, "select_dtypes"):
         return x
     x = x.rename(columns=str)
     for name in x.columns:
         column = x[name]
+        if type(column.dtype).__name__ == "ArrowDtype":
+            column = column.array.__arrow_array__().to_pandas().set_axis(x.index)
+            x = x.assign(**{name: column})
         if column.dtype == object:
             kinds = {type(value) for value in column.dropna()}
             if len(kinds) > 1 or not kinds <= {str, bool, int, float}:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import DataConversionWarning
-from sklearn.utils.validation import _check_sample_weight, check_array
+from sklearn.utils.validation import _check_sample_weight, check_array, validate_data
 from torch import Tensor
 
 from tailwise.labels import LabelBins
-from tailwise.preprocessing import column_names
+from tailwise.preprocessing import as_array, check_infinity, column_names
 from tailwise.resampling import resample
 from tailwise.table_files import LARGEST_TARGET
 
@@ -24,21 +24,63 @@ MAX_MERGED_ROWS = 200_000
 """Up to this many rows, equal rows are merged into one that counts as often."""
 
 
+MAX_WEIGHT = 2.0**53
+"""Weights are counts of rows, and beyond this sum float64 cannot tell one more."""
+
+
+def checked_table(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Return a table with its rows and columns checked the way scikit-learn does, DataFrames as they are.
+
+    With `reset` the estimator learns the names and the number of columns, without it they must match.
+    """
+    if column_names(X) is None:
+        return _checked_array(estimator, X, reset=reset)
+    if hasattr(X, "collect") or not hasattr(X, "dtypes"):
+        kind = f"{type(X).__module__.split('.')[0]}'s {type(X).__name__}"
+        raise TypeError(f"X is {kind}: turn it into a DataFrame of pandas or polars first")
+    if reset and 0 in X.shape:
+        what = "sample" if len(X) == 0 else "feature"
+        raise ValueError(f"Found array with 0 {what}(s) (shape={X.shape}) while a minimum of 1 is required.")
+    check_columns(X)
+    check_infinity(X)
+    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    return X
+
+
+def _checked_array(estimator: Any, X: Any, *, reset: bool) -> Any:
+    X = as_array(X) if isinstance(X, Tensor) else X
+    try:
+        checked = validate_data(
+            estimator, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan"
+        )
+    except ValueError as error:
+        if "could not convert string" in str(error) or "bytes/strings" in str(error):
+            raise ValueError(f"{error} An array holds numbers: give text as columns of a DataFrame") from None
+        raise
+    return checked.astype(np.float64) if checked.dtype.itemsize > 8 else checked
+
+
 def check_columns(X: Any) -> None:
     """Raise an error that names a column which occurs twice or holds complex numbers."""
     names = column_names(X) or []
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"column name {name!r} occurs twice: rename one of them")
+    _refuse_repeated(names, "column")
     for name, kind in zip(names, X.dtypes, strict=True):
         if getattr(kind, "kind", "") == "c":
             raise ValueError(f"column {name!r} holds complex numbers: split it into two columns of numbers")
 
 
+def _refuse_repeated(names: Sequence[str], what: str) -> None:
+    if len(set(names)) < len(names):
+        name = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{what} name {name!r} occurs twice: rename one of them")
+
+
 def checked_targets(y: Any) -> Floats:
     """Return labels as float64, (N,) or (N, T); what is no number is an error that names its row."""
-    if isinstance(y, Tensor):
-        y = y.detach().cpu().numpy()
+    y = as_array(y) if isinstance(y, Tensor) else y
+    _refuse_repeated(column_names(y) or [], "target")
+    if getattr(getattr(y, "dtype", None), "kind", "") in ("m", "M"):
+        raise ValueError("y holds dates or times: subtract a start and divide by a unit, such as days")
     try:
         labels = check_array(
             y, ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False, input_name="y"
@@ -95,15 +137,44 @@ def target_names(y: Any) -> list[str] | None:
 
 
 def as_inputs(X: Any) -> Any:
-    """X as tensors for a backbone of the user's own; floats become float32."""
+    """X as tensors for a backbone of the user's own; floats become float32.
+
+    A tuple or a mapping holds several inputs, a list one row after the other.
+    """
     if isinstance(X, Mapping):
         return {key: as_inputs(value) for key, value in X.items()}
-    if isinstance(X, (tuple, list)) and len(X) and not np.isscalar(X[0]):
+    if isinstance(X, tuple):
         return tuple(as_inputs(value) for value in X)
-    if hasattr(X, "to_numpy"):
-        X = X.to_numpy()
-    tensor = X if isinstance(X, Tensor) else torch.tensor(np.asarray(X))
+    if isinstance(X, list) and X and isinstance(X[0], Tensor):
+        X = torch.stack(X)
+    if isinstance(X, Tensor):
+        tensor = X.detach()  # that X was to be optimized is no concern of the backbone's
+    else:
+        array = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+        if array.dtype.kind not in "biuf":
+            raise ValueError(
+                f"a backbone of your own takes numbers, and X holds {array.dtype}: encode it first"
+            )
+        tensor = torch.tensor(array)
     return tensor.float() if tensor.is_floating_point() else tensor
+
+
+def row_count(X: Any) -> int:
+    """Number of rows of a table, an array, a list, or several inputs, which must have as many each."""
+    if not isinstance(X, (Mapping, tuple)):
+        return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+    counts = [row_count(value) for value in (X.values() if isinstance(X, Mapping) else X)]
+    if len(set(counts)) != 1:
+        raise ValueError(f"the inputs of X have different numbers of rows: {counts}")
+    return counts[0]
+
+
+def checked_pair(eval_set: Any) -> tuple[Any, Any]:
+    """Return X and y of an ``eval_set``: a pair, or a list of one pair as boosting libraries have it."""
+    pair = eval_set[0] if isinstance(eval_set, list) and len(eval_set) == 1 else eval_set
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2 or isinstance(pair[1], tuple):
+        raise ValueError("eval_set must be one pair (X, y)")
+    return pair[0], pair[1]
 
 
 def rows_of(x: Any, rows: NDArray[np.int64]) -> Any:
@@ -126,10 +197,14 @@ def take(X: Any, rows: NDArray[np.int64]) -> Any:
 def merged_rows(X: Any, labels: Floats, sample_weight: ArrayLike | None) -> tuple[NDArray[np.int64], Floats]:
     """Return rows to train on and their weights: rows of weight 0 dropped, equal rows merged.
 
-    So a row that occurs twice and a row of weight 2 are the same thing.
+    So a row that occurs twice and a row of weight 2 are the same thing. Weights below 1 on average,
+    such as those that sum to 1, cannot count rows: they are raised to 1 on average.
     """
     weight = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)
+    if not weight.max() * len(weight) < MAX_WEIGHT:
+        raise ValueError(f"sample_weight is too large to count rows by, up to {weight.max():g}: divide it")
     rows: NDArray[np.int64] = np.flatnonzero(weight > 0).astype(np.int64)
+    weight = weight / min(float(weight[rows].mean()), 1.0)
     hashes = _row_hashes(X) if len(labels) <= MAX_MERGED_ROWS else None
     if hashes is None:
         return rows, weight[rows]
@@ -156,7 +231,7 @@ def _row_hashes(X: Any) -> NDArray[np.uint64] | None:
         return None
     try:
         return np.asarray(pd.util.hash_pandas_object(pd.DataFrame(X), index=False), np.uint64)
-    except TypeError:  # a column of lists, say
+    except (TypeError, ValueError):  # a column of lists, or of numbers longer than 64 bits
         return None
 
 
