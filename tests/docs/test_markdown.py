@@ -28,7 +28,9 @@ def test_relative_links_resolve(page: Path):
     assert not broken
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/estimator.md", "docs/sentences.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/command-line.md", "docs/estimator.md", "docs/sentences.md"]
+)
 def test_python_runs(page: str):
     text = (ROOT / page).read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)

@@ -158,6 +158,12 @@ def test_displays_in_scikit_learns_style(models: dict[str, TailRegressor]) -> No
     displays.SparsificationDisplay.from_predictions(y, d)
     ends = np.stack([y - 1, y + 1], 1)
     displays.PredictionIntervalDisplay.from_predictions(y, y, interval=ends)
+    rare = np.repeat([0.0, 4.0], [30, 20])
+    by_label = displays.ErrorByLabelDisplay.from_predictions(rare, rare + 2, BINS)
+    assert by_label.curves["prediction"]["mae"].tolist() == [2.0, 2.0]
+    held = displays.CoverageDisplay.from_predictions(rare, np.stack([rare - 1, rare * 0 + 1], 1), BINS)
+    assert held.tables["prediction"]["coverage"].dropna().to_dict() == {"many": 1.0, "few": 0.0}
+    assert held.ax_ is not None and len(held.ax_.get_xticks()) == 2  # no place for a region without rows
     with pytest.raises(AttributeError, match="plot"):
         displays.ReliabilityDisplay({}).figure_  # noqa: B018
 
@@ -214,6 +220,7 @@ def test_the_page_has_every_part_in_order(
     assert "&lt;things&gt;" in page and "<things>" not in page
     assert len(page.encode()) < 2_000_000
     assert "In the many-shot region" in page
+    assert "break-after: avoid" in page  # on paper no heading stays behind alone
     for name in re.findall(r'(?:url\(#|href="#)([^")]+)', page):
         assert name in read.ids
 

@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from tailwise.distributions import Distribution
 from tailwise.labels import LabelBins
-from tailwise.metrics import Sparsification, sparsification
+from tailwise.metrics import REGIONS, Sparsification, sparsification
 from tailwise.report import plots
-from tailwise.report.evidence import LEVELS, Scored, score_model, shares_held
+from tailwise.report.evidence import LEVELS, Scored, along_label, region_names, score_model, shares_held
 
 if TYPE_CHECKING:
     from tailwise.estimator import TailRegressor
@@ -66,6 +66,22 @@ class ErrorByLabelDisplay(_Display):
         """Draw for a fitted model and rows it has not seen."""
         s = score_model(estimator, X, y)
         return cls({s.title: s.along_label()}, s.bins, label, s.many, s.few).plot(ax)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        bins: LabelBins,
+        *,
+        name: str = "prediction",
+        ax: Axes | None = None,
+        label: str = "label",
+    ) -> Self:
+        """Draw labels and predictions from anywhere; `bins` are those of the training labels."""
+        y = np.asarray(y_true, np.float64)
+        error = np.abs(y - np.asarray(y_pred, np.float64))
+        return cls({name: along_label(y, bins, {"mae": error})}, bins, label).plot(ax)
 
     def _draw(self, ax: Axes | None) -> Axes:
         options = {"bins": self.bins, "label": self.label, "many": self.many, "few": self.few}
@@ -135,8 +151,29 @@ class CoverageDisplay(_Display):
         s = score_model(estimator, X, y, coverage)
         return cls({s.title: s.by_region()}, coverage).plot(ax)
 
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: ArrayLike,
+        interval: ArrayLike,
+        bins: LabelBins,
+        *,
+        coverage: float = 0.9,
+        name: str = "prediction",
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw labels and intervals from anywhere, (N, 2); `bins` are those of the training labels."""
+        y, ends = np.asarray(y_true, np.float64), np.asarray(interval, np.float64)
+        inside = pd.Series((y >= ends[:, 0]) & (y <= ends[:, 1]))
+        held = inside.groupby(bins.regions()[bins.index(y)])
+        table = pd.DataFrame({"n": held.size(), "coverage": held.mean()}).reindex(list(REGIONS[1:]))
+        return cls({name: table.fillna({"n": 0})}, coverage).plot(ax)
+
     def _draw(self, ax: Axes | None) -> Axes:
-        return plots.coverage_by_region(self.tables, ax, level=self.level)
+        there = {str(r) for table in self.tables.values() for r in table.index[table["n"] > 0]}
+        return plots.coverage_by_region(
+            self.tables, ax, level=self.level, regions=region_names(sorted(there))
+        )
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -97,34 +97,22 @@ class Scored:
 
         Columns: center (mean label), n, mae, coverage, width, std, aleatoric_std and epistemic_std.
         """
-        order = np.argsort(self.y, kind="stable")
-        index = self.bins.index(self.y[order])
-        starts, at = [0], 0
-        for change in [*np.flatnonzero(np.diff(index)) + 1, order.size]:
-            if change - at >= min_rows and change < order.size:
-                starts.append(int(change))
-                at = int(change)
-        if len(starts) > 1 and order.size - starts[-1] < min_rows:
-            starts.pop()
-        sizes = np.diff([*starts, order.size])
         d = self.distribution
-
-        def pooled(values: Any) -> Floats:
-            ordered = np.asarray(values, np.float64)[order]
-            return np.asarray(np.add.reduceat(ordered, starts) / sizes)
-
-        return pd.DataFrame(
+        table = along_label(
+            self.y,
+            self.bins,
             {
-                "center": pooled(self.y),
-                "n": sizes,
-                "mae": pooled(self.error),
-                "coverage": pooled(self.inside),
-                "width": pooled(self.width),
-                "std": np.sqrt(pooled(d.variance)),
-                "aleatoric_std": np.sqrt(pooled(d.aleatoric)),
-                "epistemic_std": np.sqrt(pooled(d.epistemic)),
-            }
+                "mae": self.error,
+                "coverage": self.inside,
+                "width": self.width,
+                "std": d.variance,
+                "aleatoric_std": d.aleatoric,
+                "epistemic_std": d.epistemic,
+            },
+            min_rows,
         )
+        spreads = ["std", "aleatoric_std", "epistemic_std"]
+        return table.assign(**{name: np.sqrt(table[name]) for name in spreads})
 
     def reliability(self, region: str = "all") -> Floats:
         """Share of intervals in force that hold, at each of `LEVELS`. (L,)"""
@@ -144,6 +132,32 @@ class Scored:
         last = max(curves.error.size - max(10, curves.error.size // 100), 0)
         keep = np.unique(np.linspace(0, last, points).astype(np.int64))
         return Sparsification(*(part[keep] for part in curves))
+
+
+def along_label(
+    y: Floats, bins: LabelBins, values: Mapping[str, Any], min_rows: int = MIN_POINT_ROWS
+) -> pd.DataFrame:
+    """Means of values along the label: neighbouring bins pooled until each point has `min_rows` rows.
+
+    (N,) each. Columns: center (mean label), n, and one for each of the values.
+    """
+    order = np.argsort(y, kind="stable")
+    index = bins.index(y[order])
+    starts, at = [0], 0
+    for change in [*np.flatnonzero(np.diff(index)) + 1, order.size]:
+        if change - at >= min_rows and change < order.size:
+            starts.append(int(change))
+            at = int(change)
+    if len(starts) > 1 and order.size - starts[-1] < min_rows:
+        starts.pop()
+    sizes = np.diff([*starts, order.size])
+
+    def pooled(of_rows: Any) -> Floats:
+        ordered = np.asarray(of_rows, np.float64)[order]
+        return np.asarray(np.add.reduceat(ordered, starts) / sizes)
+
+    means = {name: pooled(of_rows) for name, of_rows in values.items()}
+    return pd.DataFrame({"center": pooled(y), "n": sizes, **means})
 
 
 def shares_held(distribution: Distribution, y: Floats) -> Floats:
