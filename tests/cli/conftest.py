@@ -109,8 +109,17 @@ class Started:
         """What it has said so far."""
         return self._said.read_text(encoding="utf-8")
 
+    @property
+    def running(self) -> bool:
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
     def send_signal(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
+        if self.running:
+            os.kill(self.pid, number)
 
     def wait(self) -> int:
         if self.returncode is None:
@@ -140,16 +149,20 @@ class Forking(Installed):
             self._server.stdin.close()
         self._folder.cleanup()
 
-    def launch(self, *arguments: object, cwd: Path | None = None, stdin: str = os.devnull) -> Started:
-        """Start, and leave it to the caller to wait for its end before anything else is started."""
-        streams = [stdin, *(str(Path(self._folder.name) / name) for name in ("out", "err"))]
-        for name in streams[1:]:
-            Path(name).write_bytes(b"")
+    def launch(self, *arguments: object, cwd: Path | None = None, screen: str | None = None) -> Started:
+        """Start, and leave it to the caller to wait for its end before anything else is started.
+
+        What it says goes to the terminal named `screen`, if given.
+        """
+        written = [Path(self._folder.name) / name for name in ("out", "err")]
+        for path in written:
+            path.write_bytes(b"")
+        streams = [os.devnull, *([screen] * 2 if screen else map(str, written))]
         job = {"arguments": [*map(str, arguments)], "cwd": str(cwd or Path.cwd()), "streams": streams}
         assert self._server.stdin is not None
         self._server.stdin.write(json.dumps(job) + "\n")
         self._server.stdin.flush()
-        return Started(self._server.stdout, Path(streams[2]))
+        return Started(self._server.stdout, written[1])
 
     def __call__(self, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
         process = self.launch(*arguments, **options)

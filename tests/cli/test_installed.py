@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -48,6 +49,11 @@ def test_pip_installs_this_program() -> None:
     from tailwise.cli import main
 
     assert (script.name, script.load()) == ("tailwise", main)
+
+
+def test_every_command_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)", page, re.M)) == set(COMMANDS)
 
 
 # -- every command, well -------------------------------------------------------------------------
@@ -136,6 +142,37 @@ def test_export(tailwise: Tailwise, place: Path, tmp_path: Path) -> None:
     out = tailwise("export", "m.tailwise", "-o", tmp_path / "m.onnx", cwd=place)
     assert out.returncode == 0, out.stderr
     assert (tmp_path / "m.onnx").stat().st_size > 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="terminals as POSIX has them")
+def test_a_terminal_shows_a_bar_and_whole_words(tailwise: Tailwise, place: Path, tmp_path: Path) -> None:
+    import pty
+    import threading
+
+    ours, theirs = pty.openpty()
+    shown = bytearray()
+
+    def watch() -> None:
+        try:
+            while part := os.read(ours, 4096):
+                shown.extend(part)
+        except OSError:  # the terminal is closed
+            pass
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    line = ["fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", 2]
+    process = tailwise.launch(*line, screen=os.ttyname(theirs))
+    assert process.wait() == 0, shown
+    os.close(theirs)
+    watching.join()
+    os.close(ours)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert "━" in text and re.search(r"epoch 2/2 .*best", text)  # a bar
+    assert len(re.findall(r"^epoch", text, re.M)) <= 2  # not a line for each step besides
+    verdict = text[text.index("The tail") :].splitlines()
+    assert len(verdict) > 2 and all(len(row) <= 120 for row in verdict)
+    assert all(row.endswith((" ", ".", ",", ":")) or row.rstrip()[-1:].isalnum() for row in verdict[:2])
 
 
 # -- every command, with a mistake ---------------------------------------------------------------

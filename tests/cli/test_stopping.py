@@ -30,7 +30,7 @@ def stopped(
     """Start a command, stop it once it is ready for that, and return what it said."""
     process = tailwise.launch(*line, cwd=folder)
     deadline = time.monotonic() + 1200
-    while not ready() and time.monotonic() < deadline:
+    while not ready() and process.running and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(by)
     assert process.wait() == SIGNALS[by], process.stderr
@@ -98,7 +98,7 @@ def test_what_cannot_be_kept_is_said(tailwise: Tailwise, sample: Sample, tmp_pat
     line = ["compare", "some.csv", "-t", "price", "--seeds", 500, "--epochs", 2]
     process = tailwise.launch(*line, cwd=tmp_path)
     deadline = time.monotonic() + 1200
-    while "seed 0" not in process.stderr and time.monotonic() < deadline:
+    while "seed 0" not in process.stderr and process.running and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 143

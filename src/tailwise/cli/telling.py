@@ -37,6 +37,17 @@ def _plain_data(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+def print_words(text: str) -> None:
+    """Print sentences: whole words to a line on a terminal, one line in a log."""
+    if not sys.stdout.isatty():
+        typer.echo(text)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    Console().print(Text(text))
+
+
 @dataclass(frozen=True)
 class Finding:
     """What was measured of one target: a model, perhaps another beside it, and what they show."""
@@ -71,7 +82,7 @@ def tell(findings: Sequence[Finding], facts: Mapping[str, Any], *, as_json: bool
         if len(findings) > 1:
             typer.echo(f"{finding.target}:")
         _print_regions([s for s in (finding.scored, finding.baseline) if s is not None])
-        typer.echo(finding.verdict.text)
+        print_words(finding.verdict.text)
     for name in ("model", "report"):
         if facts.get(name) is not None:
             note(f"wrote {facts[name]}", quiet)
@@ -109,4 +120,4 @@ def print_comparison(results: Any) -> None:
             table.add_row(title, *cells)
         console.print(table)
     for line in comparison_verdict(results):
-        typer.echo(line)
+        print_words(line)
