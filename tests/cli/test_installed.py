@@ -31,10 +31,10 @@ COMMANDS = (
 
 
 @pytest.fixture(scope="module")
-def results(place: Path, tailwise: Tailwise) -> Path:
+def results(place: Path, program: Tailwise) -> Path:
     """Results of a comparison that the installed command made."""
-    out = tailwise("compare", "houses.csv", "-t", "price", "--methods", "vanilla,vir", "--seeds", 2, "-o",
-                   "r.jsonl", "--report", "r.html", *FAST, cwd=place)  # fmt: skip
+    out = program("compare", "houses.csv", "-t", "price", "--methods", "vanilla,vir", "--seeds", 2, "-o",
+                  "r.jsonl", "--report", "r.html", *FAST, cwd=place)  # fmt: skip
     assert out.returncode == 0, out.stderr
     assert "lowest error" in out.stdout
     return place / "r.jsonl"
@@ -112,8 +112,8 @@ def test_predict_from_standard_input_to_standard_output(program: Tailwise, place
     assert out.stdout.startswith("prediction,std,lower,upper") and len(out.stdout.splitlines()) == 151
 
 
-def test_evaluate(tailwise: Tailwise, place: Path, tmp_path: Path) -> None:
-    out = tailwise("evaluate", "m.tailwise", "new.csv", "--report", tmp_path / "e.html", cwd=place)
+def test_evaluate(program: Tailwise, place: Path, tmp_path: Path) -> None:
+    out = program("evaluate", "m.tailwise", "new.csv", "--report", tmp_path / "e.html", cwd=place)
     assert out.returncode == 0, out.stderr
     assert "intervals hold" in out.stdout
     page = (tmp_path / "e.html").read_text(encoding="utf-8")
@@ -121,11 +121,11 @@ def test_evaluate(tailwise: Tailwise, place: Path, tmp_path: Path) -> None:
     assert "measured on 150 rows of new.csv, and holds if it has not seen them." in page
 
 
-def test_report_and_bench_read_what_compare_wrote(tailwise: Tailwise, results: Path, tmp_path: Path) -> None:
-    out = tailwise("report", results, "-o", tmp_path / "ranks.html")
+def test_report_and_bench_read_what_compare_wrote(program: Tailwise, results: Path, tmp_path: Path) -> None:
+    out = program("report", results, "-o", tmp_path / "ranks.html")
     assert out.returncode == 0, out.stderr
     assert 'role="img"' in (tmp_path / "ranks.html").read_text(encoding="utf-8")
-    out = tailwise("bench", "tables", results, "--out", tmp_path, "--name", "houses")
+    out = program("bench", "tables", results, "--out", tmp_path, "--name", "houses")
     assert out.returncode == 0, out.stderr
     assert "VIR" in (tmp_path / "houses.md").read_text(encoding="utf-8")
 
@@ -136,10 +136,10 @@ def test_methods(program: Tailwise) -> None:
 
 
 @pytest.mark.slow
-def test_export(tailwise: Tailwise, place: Path, tmp_path: Path) -> None:
+def test_export(program: Tailwise, place: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")
-    out = tailwise("export", "m.tailwise", "-o", tmp_path / "m.onnx", cwd=place)
+    out = program("export", "m.tailwise", "-o", tmp_path / "m.onnx", cwd=place)
     assert out.returncode == 0, out.stderr
     assert (tmp_path / "m.onnx").stat().st_size > 0
 
@@ -221,8 +221,9 @@ def test_unusable_tables(
     assert content is None or (tmp_path / name).read_bytes() == content
 
 
-def test_wrong_usage_is_code_2(tailwise: Tailwise) -> None:
-    for arguments in (["fit"], ["nonsense"], ["methods", "--nonsense"], ["bench", "nonsense"]):
+def test_wrong_usage_is_code_2(program: Tailwise, tailwise: Tailwise) -> None:
+    assert program("fit").returncode == 2
+    for arguments in (["nonsense"], ["methods", "--nonsense"], ["bench", "nonsense"]):
         assert tailwise(*arguments).returncode == 2, arguments
 
 
