@@ -13,6 +13,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from torch import Tensor, nn
 from tailwise._version import __version__
 from tailwise.distributions import NIG, Distribution, Mixture, Normal
 from tailwise.files import write_atomically
+from tailwise.labels import LabelBins
 from tailwise.outlook import Outlook
 
 if TYPE_CHECKING:
@@ -136,7 +138,7 @@ def _verify(data: bytes, graph: _Graph) -> None:
     """Run an exported model on numbers of rows that the exporter has not seen, before anyone else does."""
     import onnxruntime
 
-    scale = max(outlook.bins.scale for outlook in graph.outlooks)
+    scale = graph.scale.numpy()  # (T,)
     noise = np.random.default_rng(0).normal(size=(33, len(graph.encoder.center)))
     x = graph.encoder.center + graph.encoder.scale * torch.from_numpy(noise)
     try:
@@ -145,8 +147,9 @@ def _verify(data: bytes, graph: _Graph) -> None:
             with torch.no_grad():
                 wanted = graph(x[:rows])
             for found, value in zip(session.run(None, {"x": x[:rows].numpy()}), wanted, strict=True):
+                units = scale.reshape(-1, *[1] * (value.dim() - 2)) if graph.several else scale[0]
                 # The median, as rounding may carry a single row into the next label bin.
-                off = np.median(np.abs(found - value.numpy())) / scale
+                off = np.median(np.abs(found - value.numpy()) / units, axis=0).max()
                 if found.shape != value.shape or not off < TOLERANCE:
                     raise ValueError(f"outputs of shape {found.shape} differ by {off:.1g}")
     except Exception as error:
@@ -186,14 +189,29 @@ def _quiet() -> Iterator[None]:
 
 
 class _Graph(nn.Module):
-    """From raw numbers to calibrated predictions; a copy, so that tracing leaves the model alone."""
+    """From raw numbers to calibrated predictions; a copy, so that tracing leaves the model alone.
+
+    It works in standard deviations of the labels and returns to their units at the end, by tensors: the
+    exporter rounds plain numbers to float32 and drops those it takes for 0, as 1e-12 is.
+    """
+
+    scale: Tensor
+    location: Tensor
 
     def __init__(self, estimator: TailRegressor, levels: tuple[float, ...], coverage: float | None) -> None:
         super().__init__()
         assert estimator.preprocessor_ is not None
         self.encoder = copy.deepcopy(estimator.preprocessor_.numeric).cpu()
         self.model = copy.deepcopy(estimator.model_).cpu()
-        self.outlooks: list[Outlook] = copy.deepcopy(estimator.outlooks_)
+        for part in self.model.modules():
+            if isinstance(getattr(part, "bins", None), LabelBins):
+                part.bins = part.bins.standardized()
+        self.outlooks = [_standardized(outlook) for outlook in estimator.outlooks_]
+        bins = [outlook.bins for outlook in estimator.outlooks_]
+        self.register_buffer("scale", torch.tensor([b.scale for b in bins], dtype=torch.float64))  # (T,)
+        self.register_buffer(
+            "location", torch.tensor([b.location / b.scale for b in bins], dtype=torch.float64)
+        )
         self.levels, self.coverage = levels, coverage
         self.several = isinstance(estimator.bins_, list)
         self.quantiles = Quantiles(levels) if levels else None
@@ -210,12 +228,13 @@ class _Graph(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """x: (N, F)"""
         raw: Distribution = self.model(self.encoder(x))
-        each = [self._target(raw[:, t] if self.several else raw, o) for t, o in enumerate(self.outlooks)]
+        each = [self._target(raw[:, t] if self.several else raw, t) for t in range(len(self.outlooks))]
         if not self.several:
             return each[0]
         return tuple(torch.stack(parts, dim=1) for parts in zip(*each, strict=True))
 
-    def _target(self, own: Distribution, outlook: Outlook) -> tuple[Tensor, ...]:
+    def _target(self, own: Distribution, t: int) -> tuple[Tensor, ...]:
+        outlook = self.outlooks[t]
         own = outlook.calibrated(own)
         found = [own.mean, own.std]
         if self.quantiles is not None:
@@ -224,7 +243,17 @@ class _Graph(nn.Module):
             found += outlook.conformal.interval(own, self.coverage, finite=True)
         elif self.ends is not None:
             found += self.ends(own).unbind(-1)
-        return tuple(found)
+        return tuple(
+            (value if name == "std" else value + self.location[t]) * self.scale[t]
+            for name, value in zip(self.outputs, found, strict=True)
+        )
+
+
+def _standardized(outlook: Outlook) -> Outlook:
+    """What was learnt on held-out rows, for labels in units of their standard deviation."""
+    bins = outlook.bins.standardized()
+    conformal = None if outlook.conformal is None else replace(outlook.conformal, bins=bins)
+    return Outlook(bins, outlook.scaling, conformal)
 
 
 class Quantiles(nn.Module):

@@ -156,7 +156,8 @@ def _about(record: Mapping[str, Any], results: Results) -> str:
     return (
         f"{rows['train']:,} training, {rows['valid']:,} dev and {rows['test']:,} test pairs (many "
         f"{shots['many']}, medium {shots['medium']}, few {shots['few']}, as in DIR's published lists); seeds "
-        f"{', '.join(map(str, seeds))}. Recipe of every method: {settings}. Ran on {machines}."
+        f"{', '.join(map(str, seeds))}. Recipe of every method: {settings}; the learning rate is in "
+        f"`configurations/{record['suite']}.toml`. Ran on {machines}."
     )
 
 
