@@ -161,6 +161,21 @@ def test_methods_and_settings(
     assert_agrees(model, path, numbers(3000, 7, spread=3.0), levels, coverage)
 
 
+@pytest.mark.parametrize(("scale", "shift"), [(1e-12, 0.0), (1e12, 0.0), (1.0, 1e6)])
+def test_units_of_the_label_do_not_matter(scale: float, shift: float, tmp_path: Path) -> None:
+    model = fitted(scale * labels(numbers(600)) + shift)
+    path = model.export_onnx(tmp_path / "m.onnx")
+    assert assert_agrees(model, path, numbers(5000, 9, spread=3.0)) < 1e-4
+
+
+def test_targets_in_units_far_apart(tmp_path: Path) -> None:
+    """Each is held to its own spread: beside one of 1e12, no error in one of 1e-12 would be seen."""
+    y = labels(numbers(600))
+    model = fitted(np.stack([1e-12 * y, 1e12 * y, y + 1e6], axis=1))
+    path = model.export_onnx(tmp_path / "m.onnx")
+    assert assert_agrees(model, path, numbers(5000, 9, spread=3.0)) < 1e-4
+
+
 @pytest.mark.slow
 def test_several_targets(tmp_path: Path) -> None:
     x = numbers(600)

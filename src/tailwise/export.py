@@ -204,8 +204,9 @@ class _Graph(nn.Module):
         self.encoder = copy.deepcopy(estimator.preprocessor_.numeric).cpu()
         self.model = copy.deepcopy(estimator.model_).cpu()
         for part in self.model.modules():
-            if isinstance(getattr(part, "bins", None), LabelBins):
-                part.bins = part.bins.standardized()
+            bins = getattr(part, "bins", None)
+            if isinstance(bins, LabelBins):
+                vars(part)["bins"] = bins.standardized()
         self.outlooks = [_standardized(outlook) for outlook in estimator.outlooks_]
         bins = [outlook.bins for outlook in estimator.outlooks_]
         self.register_buffer("scale", torch.tensor([b.scale for b in bins], dtype=torch.float64))  # (T,)
