@@ -514,6 +514,19 @@ def test_explain_names_the_explicit_choice(choice: str, value: object) -> None:
     assert re.search(rf"\b{len(bins)}\b", text)
 
 
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([0, 1, 2, 3, 4, 5], ""),
+        ([0, 1, 2, 4, 5, 6], "One bin is empty and takes no part"),
+        ([0, 1, 2, 5, 6, 7], "2 bins are empty and take no part"),
+    ],
+)
+def test_explain_counts_empty_bins(labels: list[int], words: str) -> None:
+    text = LabelBins.from_labels(labels, width=1).explain()
+    assert (words in text) if words else "empty" not in text
+
+
 def test_explain_warns_when_most_labels_share_one_bin() -> None:
     rng = np.random.default_rng(0)
     crowded = LabelBins.from_labels(np.concatenate([np.zeros(900), rng.exponential(1.0, 100)])).explain()

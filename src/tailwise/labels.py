@@ -183,7 +183,9 @@ class LabelBins:
             f"{', '.join(shots)} (many: more than 100 labels, few: fewer than 20)."
         )
         if occupied < len(self):
-            text += f" {len(self) - occupied} bins are empty and take no part in smoothing."
+            empty = len(self) - occupied
+            text += f" {empty} bins are empty and take" if empty > 1 else " One bin is empty and takes"
+            text += " no part in smoothing."
         share = float(self.counts.max() / max(total, 1))
         if len(self) > 1 and share > 0.5:
             top = int(self.counts.argmax())
