@@ -139,8 +139,8 @@ class BiLSTMPair(Backbone):
 class VectorPair(Backbone):
     """Compare two sentences by frozen vectors of any encoder: (N, 2, D) to features.
 
-    [u; v; |u - v|; u v] and the cosine of u and v, standardised by training rows where they are given,
-    then a small network.
+    [u + v; |u - v|; u v] and the cosine of u and v, which do not depend on which sentence comes first,
+    standardised by training rows where they are given, then a small network.
 
     >>> VectorPair(384, hidden=(64,))(torch.rand(5, 2, 384)).shape
     torch.Size([5, 64])
@@ -156,26 +156,29 @@ class VectorPair(Backbone):
         rows: ArrayLike | Tensor | None = None,
         hidden: Sequence[int] = (256, 64),
         dropout: float = 0.2,
+        input_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        width = 4 * dim + 1
+        width = 3 * dim + 1
         self.register_buffer("location", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
         if rows is not None:
             known = self._compared(torch.as_tensor(np.asarray(rows), dtype=torch.float32))
             self.location.copy_(known.mean(0))
             self.scale.copy_(known.std(0, correction=0).clamp(min=1e-6))
+        self.input_dropout = nn.Dropout(input_dropout)
         self.network = MLP(width, hidden, dropout)
         self.feature_dim = self.network.feature_dim
 
     @staticmethod
     def _compared(x: Tensor) -> Tensor:
         u, v = x.unbind(-2)
-        return torch.cat([pair_features(u, v), F.cosine_similarity(u, v, dim=-1).unsqueeze(-1)], -1)
+        return torch.cat([u + v, (u - v).abs(), u * v, F.cosine_similarity(u, v, dim=-1).unsqueeze(-1)], -1)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (N, 2, D) -> features (N, feature_dim)"""
-        features: Tensor = self.network((self._compared(x) - self.location) / self.scale)
+        standardised = (self._compared(x) - self.location) / self.scale
+        features: Tensor = self.network(self.input_dropout(standardised))
         return features
 
 
