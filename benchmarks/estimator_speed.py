@@ -135,8 +135,9 @@ def main() -> None:
         body = "\n".join(about[3:]).strip()
         sizes = " ".join(map(str, options.growth))
         PAGE.write_text(
-            f"# {title}\n\nWritten by `python benchmarks/estimator_speed.py --growth {sizes} --write`; do "
-            f"not edit.\n\n{body}\n\n## Tables\n\n{compared}\n\n## Growth\n\n{grown}\n",
+            f"# {title}\n\nWritten by `TAILWISE_DATA=... python benchmarks/estimator_speed.py --cap "
+            f"{options.cap} --growth {sizes} --write`; do not edit.\n\n{body}\n\n"
+            f"## Tables\n\n{compared}\n\n## Growth\n\n{grown}\n",
             encoding="utf-8",
         )
 
