@@ -183,7 +183,9 @@ def test_numbers_whose_squares_overflow_keep_their_meaning() -> None:
 
 
 def test_tables_of_other_kinds_are_told_what_to_become() -> None:
-    pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    import polars as pl
+    import pyarrow as pa
+
     x, y = table(60)
     columns = {name: x[:, i] for i, name in enumerate("abc")}
     with (
@@ -204,7 +206,8 @@ def test_tables_of_other_kinds_are_told_what_to_become() -> None:
 
 
 def test_polars() -> None:
-    pl = pytest.importorskip("polars")
+    import polars as pl
+
     data, y = frame(200)
     text = [None if t is None else str(t) for t in data["text"]]
     kind = data["kind"].astype(str).tolist()

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pandas as pd
 import pytest
 import torch
@@ -18,10 +20,6 @@ from torch import Tensor, nn
 from tailwise import TailRegressor
 from tailwise.distributions import NIG, Mixture, Normal
 from tailwise.export import MIN_DF, Quantiles, StudentQuantiles
-
-pytest.importorskip("onnxscript")
-onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
 
 LEVELS = (0.05, 0.5, 0.95)
 

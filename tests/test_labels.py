@@ -90,7 +90,8 @@ def test_lists_tensors_and_series_give_the_same_bins() -> None:
 
 
 def test_a_series_with_a_shuffled_index_is_read_by_position() -> None:
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     series = pandas.Series([1, 2, 2, 5], index=[7, 3, 0, 11])
     bins = LabelBins.from_labels(series)
     np.testing.assert_array_equal(bins.counts, [1, 2, 0, 0, 1])

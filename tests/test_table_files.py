@@ -111,7 +111,6 @@ def test_missing_files_and_folders_point_to_what_is_there(tmp_path: Path) -> Non
 
 
 def test_parquet_there_and_back(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow", reason="Parquet needs the extra 'big'")
     table = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
     write_table(table, tmp_path / "t.parquet")
     pd.testing.assert_frame_equal(read_table(tmp_path / "t.parquet"), table, check_dtype=False)

@@ -156,7 +156,8 @@ def test_missing_peers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_prior_search_tries_the_grid_then_looks_further_and_resumes(
     prepared: Path, tmp_path: Path, recipe: Recipe
 ) -> None:
-    optuna = pytest.importorskip("optuna")
+    import optuna
+
     from tailwise.benchmark.prior import GRID, search_prior
 
     storage = tmp_path / "deep" / "prior.log"

@@ -24,7 +24,6 @@ from tailwise.benchmark.runs import ResultsFile
 from tailwise.benchmark.search import default_options
 from tailwise.methods import Range, available_methods
 
-pytest.importorskip("optuna")
 SEEDS = (0, 1)
 
 

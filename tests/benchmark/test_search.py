@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tailwise.benchmark.search import Study, default_options, describe_space
 from tailwise.methods import Range, Space
 
-pytest.importorskip("optuna")
 SPACE: Space = {
     "rate": Range(0.001, 10.0, default=0.1),
     "share": Range(0.0, 1.0, log=False, default=0.5),

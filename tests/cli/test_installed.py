@@ -137,8 +137,6 @@ def test_methods(program: Tailwise) -> None:
 
 @pytest.mark.slow
 def test_export(program: Tailwise, place: Path, tmp_path: Path) -> None:
-    pytest.importorskip("onnx")
-    pytest.importorskip("onnxscript")
     out = program("export", "m.tailwise", "-o", tmp_path / "m.onnx", cwd=place)
     assert out.returncode == 0, out.stderr
     assert (tmp_path / "m.onnx").stat().st_size > 0
