@@ -15,7 +15,8 @@ from tailwise.benchmark.ablations import ablations
 from tailwise.benchmark.contenders import nested
 from tailwise.benchmark.peers import missing_peers, peer_contenders
 from tailwise.benchmark.search import default_options
-from tailwise.methods import Range, available_methods, get_method
+from tailwise.benchmark.suites import get_suite
+from tailwise.methods import Range, available_methods, build_model, get_method
 from tailwise.training import TrainConfig
 
 from .conftest import make_small_problem
@@ -39,6 +40,29 @@ def test_every_contender_tunes_something_under_the_recipe() -> None:
     assert all(spaces.values()) and len(spaces) >= len(available_methods())
     for name in available_methods():
         assert set(Recipe().search) <= set(spaces[name])
+
+
+def test_what_a_suite_fixes_is_what_is_trained_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RankSim of the sentence pairs has its authors' weight, not the default that its search begins with."""
+    built: list[Any] = []
+
+    def spy(*args: Any, **options: Any) -> Any:
+        built.append(build_model(*args, **options).method)
+        return build_model(*args, **options)
+
+    monkeypatch.setattr("tailwise.benchmark.contenders.build_model", spy)
+    suite = get_suite("stsb-modern")
+    (ranksim,) = choose_contenders("ranksim", suite.options)
+    weight = suite.options["ranksim"]["penalty_weight"]
+    assert weight != get_method("ranksim").parts.penalty_weight
+    recipe = Recipe(trials=1).within(epochs=1)
+    record = run_one(ranksim, make_small_problem(), recipe, {})
+    assert built[0].penalty_weight == weight and record["fixed"] == {"penalty_weight": weight}
+    assert "penalty_weight" not in record["options"]
+
+    fixed = from_registry("vir", lr=0.5, weights={"power": 0.25})
+    assert {"lr", "weights.power", "regularizer"} <= set(from_registry("vir").space(recipe))
+    assert not {"lr", "weights.power"} & set(fixed.space(recipe)) and "regularizer" in fixed.space(recipe)
 
 
 def test_recipe_says_what_is_shared() -> None:

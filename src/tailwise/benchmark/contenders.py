@@ -118,13 +118,17 @@ class Contender:
     search: Space = field(default_factory=dict)
     tunes_optimizer: bool = False
     """Whether the options that all networks share are tuned with its own."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Options that `fit` has been given already, for the record."""
     uncertainty: str = "none"
     cost: float = 1.0
     """Rough cost of a fit in networks, to start the longest first and to guess the time left."""
 
     def space(self, recipe: Recipe) -> Space:
-        """Everything that is tuned under a recipe."""
-        return {**self.search, **(recipe.search if self.tunes_optimizer else {})}
+        """Everything that is tuned under a recipe: what is fixed is not, or its default would be taken."""
+        whole = {**self.search, **(recipe.search if self.tunes_optimizer else {})}
+        inner = {f"{part}.{key}" for part, of in self.fixed.items() if isinstance(of, Mapping) for key in of}
+        return {name: of for name, of in whole.items() if name not in self.fixed and name not in inner}
 
 
 # -- methods of the registry ---------------------------------------------------------------------
@@ -191,6 +195,7 @@ def from_registry(
         title=title or method.title,
         fit=partial(fit_method, method=name, fixed=fixed),
         search=method.search if tuned else {},
+        fixed=fixed,
         tunes_optimizer=tuned,
         uncertainty=method.uncertainty,
         cost=float(members),

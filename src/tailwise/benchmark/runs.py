@@ -117,6 +117,7 @@ def run_one(
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
         "recipe": recipe.describe(),
         "options": chosen,
+        **({"fixed": dict(contender.fixed)} if contender.fixed else {}),
         **problem.describe(),
         "test_rows": _region_rows(problem),
         "epochs": best.epochs,
