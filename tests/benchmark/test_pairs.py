@@ -12,8 +12,10 @@ from tailwise.benchmark.__main__ import main
 from tailwise.benchmark.configurations import BUNDLED, read_configuration
 from tailwise.benchmark.pairs import DATA, NETWORKS
 from tailwise.benchmark.problems import Problem
+from tailwise.benchmark.published import PRESETS
 from tailwise.benchmark.runs import read_results
 from tailwise.benchmark.suites import get_suite
+from tailwise.recipe import learning_rate
 
 WORDS = [
     "a",
@@ -72,8 +74,13 @@ def test_bundled_configurations_are_suites() -> None:
     assert set(BUNDLED) == {"stsb-paper", "stsb-modern"}
     for name in BUNDLED:
         suite = get_suite(name)
-        assert "vir" in suite.methods.split(",")
-        assert len(suite.methods.split(",")) == 13
+        assert set(PRESETS) <= set(suite.methods.split(","))
+        assert len(suite.methods.split(",")) == 13 + 2
+    # The paper's optimiser and epochs: Adam, 100 of them, a tenth of the learning rate from 60 and 90 on.
+    train = get_suite("stsb-paper").recipe.train
+    assert (train.optimizer, train.epochs, train.batch_size, train.schedule) == ("adam", 100, 256, "step")
+    rates = [learning_rate(epoch, train) / train.lr for epoch in (0, 59, 60, 89, 90)]
+    assert rates == pytest.approx([1, 1, 0.1, 0.1, 0.01])
 
 
 def test_problem_of_words(stsb: Path, tmp_path: Path) -> None:

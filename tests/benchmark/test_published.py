@@ -10,7 +10,7 @@ import pytest
 
 from tailwise.benchmark.__main__ import main
 from tailwise.benchmark.comparison import Results
-from tailwise.benchmark.published import PAPER, count_reached, metric_table, target_table
+from tailwise.benchmark.published import PAPER, count_reached, metric_table, section, target_table
 from tailwise.metrics import REGIONS
 
 METRICS = ("mse", "mae", "pearson", "spearman", "nll", "ause", "ause_reference")
@@ -71,8 +71,36 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     out = tmp_path / "stsb.md"
     assert main(["stsb", str(results), "--out", str(out)]) == 0
     page = out.read_text(encoding="utf-8")
-    assert "VIR reaches 24 of the 24 cells" in page
+    each = "MSE 4, MAE 4, Pearson 4, Spearman 4, NLL 4, AUSE 4, of 4 each"
+    assert f"24 of the 24 cells of the paper's row, calibrated on dev ({each}); 24 as trained" in page
+    assert "inference `self`, latents as they are" in page
     assert "many 3, medium 2, few 1" in page
+
+
+def test_presets_stand_beside_the_default_and_are_told_where_it_is_better(tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    records = [*_results(0.9), *(_record("vir-paper", seed, 1.1) for seed in range(2))]
+    results.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
+    page = section(results)
+    assert "0 of the 24 cells" in page and "The default is better in 24 of 24." in page
+    head = (
+        "| cell | paper | VIR, as trained | VIR, calibrated | VIR-PAPER, as trained | VIR-PAPER, calibrated |"
+    )
+    assert head in page
+
+
+def test_rows_come_as_the_configuration_lists_them_and_say_which_seeds_they_lack(tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    records = [
+        _record("vir", 0, 0.9),
+        _record("vir", 1, 0.9),
+        {**_record("vanilla", 1, 1.2), "fixed": {"lr": 2}},
+    ]
+    results.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
+    page = section(results)
+    assert "seeds 0, 1. Recipe" in page and "VANILLA has lr 2." in page
+    rows = [row[0] for row in metric_table(Results(records), "mse").rows]
+    assert rows == ["VANILLA (seeds 1 only)", "(paper)", "VIR", "(paper)"]
 
 
 def test_the_papers_rows_are_whole() -> None:

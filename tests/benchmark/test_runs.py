@@ -244,6 +244,11 @@ def test_refuses_what_cannot_be_compared(
     run(prepared, out, recipe, offset.contender())
     with pytest.raises(ValueError, match="holds runs with trials = 2, not 3"):
         run(prepared, out, replace(recipe, trials=3), offset.contender())
+    held = replace(offset.contender("held"), fixed={"power": (1, 2)})
+    run(prepared, out, recipe, held)
+    assert run(prepared, out, recipe, held).done == 0
+    with pytest.raises(ValueError, match=r"holds runs of held with {'power': \[1, 2\]}, not {'power': 3}"):
+        run(prepared, out, recipe, replace(held, fixed={"power": 3}))
     with pytest.raises(ValueError, match="holds no data set 'three'"):
         run(prepared, out, recipe, offset.contender(), data=["three"])
     with pytest.raises(FileNotFoundError, match=r"not \[2\]: prepare more seeds"):

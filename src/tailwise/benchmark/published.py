@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tailwise.benchmark.comparison import Figure, Results
 from tailwise.benchmark.markup import Table, best_cells, with_spread
 from tailwise.benchmark.runs import OF_THE_SPREAD, read_results
+from tailwise.benchmark.suites import SUITES
 from tailwise.files import write_atomically
+from tailwise.methods import get_method
 from tailwise.metrics import REGIONS, get_metric
 
 Row = tuple[float, float, float, float]
@@ -90,14 +92,36 @@ STEPS = "steps.txt"
 """What `benchmarks/sentence_steps.py` printed, beside a configuration's results."""
 
 
-def _cells(results: Results, method: str, figures: Sequence[Figure]) -> list[tuple[float, float]]:
-    return [results.mean_std(figure, _DATA, method) for figure in figures]
+PRESETS = ("vir", "vir-paper", "vir-reference")
+"""VIR as it is by default, as the paper's text has it and as the preview code has it."""
+
+
+def _figures(metrics: Iterable[str], *, calibrated: bool = False) -> list[Figure]:
+    return [Figure(metric, region, calibrated) for metric in metrics for region in REGIONS]
+
+
+def _ordered(results: Results) -> list[str]:
+    """Contenders as a configuration lists them, then others."""
+    suite = SUITES.get(results.records[0]["suite"])
+    known = suite.methods.split(",") if suite else []
+    return sorted(results.methods, key=lambda name: known.index(name) if name in known else len(known))
+
+
+def _seeds(results: Results, method: str | None = None) -> str:
+    chosen = {r["seed"] for r in results.records if method in (None, r["method"])}
+    return ", ".join(map(str, sorted(chosen)))
+
+
+def _title(results: Results, method: str) -> str:
+    """How a contender is written, with its seeds where some are missing."""
+    own = _seeds(results, method)
+    return results.titles[method] + ("" if own == _seeds(results) else f" (seeds {own} only)")
 
 
 def metric_table(results: Results, metric: str, *, calibrated: bool = False) -> Table:
     """One metric by region for every method, with the paper's figures in the rows below where it has any."""
-    figures = [Figure(metric, region, calibrated) for region in REGIONS]
-    methods = list(results.methods)
+    figures = _figures([metric], calibrated=calibrated)
+    methods = _ordered(results)
     if metric in OF_THE_SPREAD:
         uncertain = {r["method"] for r in results.records if r["uncertainty"] != "none"}
         methods = [method for method in methods if method in uncertain]
@@ -105,8 +129,8 @@ def metric_table(results: Results, metric: str, *, calibrated: bool = False) -> 
     rows: list[list[str]] = []
     losses: list[list[float]] = []
     for method in methods:
-        cells = _cells(results, method, figures)
-        rows.append([results.titles[method], *(with_spread(*cell) for cell in cells)])
+        cells = [results.mean_std(figure, _DATA, method) for figure in figures]
+        rows.append([_title(results, method), *(with_spread(*cell) for cell in cells)])
         losses.append([f.loss(mean) for f, (mean, _) in zip(figures, cells, strict=True)])
     best = best_cells(list(zip(*losses, strict=True)))
     shown: list[list[str]] = []
@@ -121,43 +145,80 @@ def metric_table(results: Results, metric: str, *, calibrated: bool = False) -> 
     return Table(f"{name}, {arrow} is better", ["method", *REGIONS], shown, frozenset(marked))
 
 
-def target_table(results: Results, method: str = "vir") -> Table:
-    """The paper's VIR row cell by cell: target, what was reached, and whether it is at least as good."""
+def reached(results: Results, metric: str, method: str = "vir", *, calibrated: bool = True) -> list[bool]:
+    """Whether a metric is at least as good as the paper's VIR, by region."""
+    return [
+        figure.loss(results.mean_std(figure, _DATA, method)[0]) <= figure.loss(target)
+        for figure, target in zip(
+            _figures([metric], calibrated=calibrated), PAPER[metric]["vir"], strict=True
+        )
+    ]
+
+
+def target_table(results: Results) -> Table:
+    """The paper's VIR row cell by cell: the target, and what each preset reached."""
+    there = [method for method in PRESETS if method in results.methods]
     rows = []
-    for metric in ("mse", "mae", "pearson", "spearman", "nll", "ause"):
-        for region, target in zip(REGIONS, PAPER[metric]["vir"], strict=True):
-            row = [f"{_NAMES[metric]} {region}", f"{target:.3f}"]
-            for calibrated in (False, True):
-                figure = Figure(metric, region, calibrated)
-                mean, std = results.mean_std(figure, _DATA, method)
-                better = figure.loss(mean) <= figure.loss(target)
-                row.append(f"{with_spread(mean, std)} {'yes' if better else 'no'}")
-            rows.append(row)
-    head = ["cell", "paper", f"{results.titles[method]}, as trained", "calibrated on dev"]
-    return Table("The paper's VIR row, cell by cell: reached or not", head, rows)
+    for metric in PAPER:
+        columns = [
+            [
+                f"{with_spread(*results.mean_std(figure, _DATA, method))} {'yes' if good else 'no'}"
+                for figure, good in zip(
+                    _figures([metric], calibrated=calibrated),
+                    reached(results, metric, method, calibrated=calibrated),
+                    strict=True,
+                )
+            ]
+            for method in there
+            for calibrated in (False, True)
+        ]
+        for at, region in enumerate(REGIONS):
+            target = PAPER[metric]["vir"][at]
+            rows.append([f"{_NAMES[metric]} {region}", f"{target:.3f}", *(column[at] for column in columns)])
+    head = [f"{_title(results, method)}{how}" for method in there for how in (", as trained", ", calibrated")]
+    return Table("The paper's VIR row, cell by cell: reached or not", ["cell", "paper", *head], rows)
 
 
 def count_reached(results: Results, method: str = "vir", *, calibrated: bool = True) -> tuple[int, int]:
     """How many cells of the paper's VIR row are reached, of how many."""
-    reached = [
-        figure.loss(results.mean_std(figure, _DATA, method)[0]) <= figure.loss(target)
-        for metric in PAPER
-        for region, target in zip(REGIONS, PAPER[metric]["vir"], strict=True)
-        for figure in [Figure(metric, region, calibrated)]
-    ]
-    return sum(reached), len(reached)
+    cells = [good for metric in PAPER for good in reached(results, metric, method, calibrated=calibrated)]
+    return sum(cells), len(cells)
+
+
+def _verdict(results: Results, method: str) -> str:
+    """What a preset is, how many cells it reaches and, for others than the default, where that is better."""
+    parts = get_method(method).parts
+    done, of = count_reached(results, method)
+    raw, _ = count_reached(results, method, calibrated=False)
+    by_metric = ", ".join(f"{_NAMES[metric]} {sum(reached(results, metric, method))}" for metric in PAPER)
+    recoloured = "latents recoloured" if parts.recolor else "latents as they are"
+    line = (
+        f"- **{_title(results, method)}** (`{method}`; inference `{parts.inference}`, {recoloured}): {done} "
+        f"of the {of} cells of the paper's row, calibrated on dev ({by_metric}, of {len(REGIONS)} each); "
+        f"{raw} as trained."
+    )
+    if method != PRESETS[0] and PRESETS[0] in results.methods:
+        figures = _figures(PAPER, calibrated=True)
+        loss = {
+            name: [figure.loss(results.mean_std(figure, _DATA, name)[0]) for figure in figures]
+            for name in (method, PRESETS[0])
+        }
+        better = sum(default < other for other, default in zip(*loss.values(), strict=True))
+        line += f" The default is better in {better} of {len(figures)}."
+    return line
 
 
 def _about(record: Mapping[str, Any], results: Results) -> str:
     recipe, rows, shots = record["recipe"], record["rows"], record["test_rows"]
-    seeds = sorted({r["seed"] for r in results.records})
     settings = ", ".join(f"{k} {v}" for k, v in recipe.items() if v is not None)
     machines = ", ".join(sorted({r["machine"] for r in results.records}))
+    fixed = {r["title"]: r["fixed"] for r in results.records if "fixed" in r}
+    own = "; ".join(f"{who} has {k} {v}" for who, of in fixed.items() for k, v in of.items())
     return (
         f"{rows['train']:,} training, {rows['valid']:,} dev and {rows['test']:,} test pairs (many "
         f"{shots['many']}, medium {shots['medium']}, few {shots['few']}, as in DIR's published lists); seeds "
-        f"{', '.join(map(str, seeds))}. Recipe of every method: {settings}; the learning rate is in "
-        f"`configurations/{record['suite']}.toml`. Ran on {machines}."
+        f"{_seeds(results)}. Recipe of every method: {settings}; the learning rate is in "
+        f"`configurations/{record['suite']}.toml`{f'. {own}' if own else ''}. Ran on {machines}."
     )
 
 
@@ -165,10 +226,10 @@ def section(path: Path) -> str:
     """Everything about one configuration: what ran, the targets, and a table for each metric."""
     results = Results(read_results(path))
     record = results.records[0]
-    reached, of = count_reached(results) if "vir" in results.methods else (0, 0)
     lines = [f"## {record['suite']}", "", _about(record, results), ""]
-    if of:
-        lines += [f"VIR reaches {reached} of the {of} cells of the paper's row (calibrated on dev).", ""]
+    presets = [method for method in PRESETS if method in results.methods]
+    if presets:
+        lines += [*(_verdict(results, method) for method in presets), ""]
         lines += [target_table(results).markdown()]
     for metric in ("mse", "mae", "pearson", "spearman"):
         lines.append(metric_table(results, metric).markdown())

@@ -238,10 +238,19 @@ def _work(job: Job, *, folder: Path, recipe: Recipe) -> Record:
         }
 
 
-def check_comparable(records: Iterable[Record], recipe: Recipe, path: Path) -> None:
-    """Refuse to mix runs of different recipes in one file."""
+def check_comparable(
+    records: Iterable[Record], recipe: Recipe, path: Path, contenders: Sequence[Contender] = ()
+) -> None:
+    """Refuse to mix runs of different recipes, or of one contender with other fixed options, in one file."""
     ours = json.loads(json.dumps(recipe.describe()))
+    fixed = {contender.name: json.loads(json.dumps(dict(contender.fixed))) for contender in contenders}
     for record in records:
+        now = fixed.get(record["method"], {})
+        if record.get("fixed", now) != now:
+            raise ValueError(
+                f"{path} holds runs of {record['method']} with {record['fixed']}, not {now}: use the same "
+                "options or name another file"
+            )
         for name, value in record["recipe"].items():
             if ours.get(name) != value:
                 raise ValueError(
@@ -332,7 +341,7 @@ def run_suite(
     if unknown:
         raise ValueError(f"{prepared} holds no data set {unknown[0]!r}: it holds {', '.join(there)}")
     results = ResultsFile(out)
-    check_comparable(finished_runs(results.records).values(), recipe, out)
+    check_comparable(finished_runs(results.records).values(), recipe, out, contenders)
     plan = _Plan(contenders, data or there, seeds, recipe, results.records)
     summary = Summary()
     display = make_progress(progress, plan.count_left(), plan.cost_left())
