@@ -74,6 +74,7 @@ def test_calibration_comes_from_the_balanced_validation_part(
     # All validation errors are 0.25 with variance 1: the factor that fits is 0.25^2 by hand.
     assert balanced_weights(problem.y_valid, problem.bins).mean() == pytest.approx(1)
     assert record["scaling"] == {"w": pytest.approx(0.0625)}
+    assert record["valid"] == {recipe.criterion: pytest.approx(0.25)}
 
 
 @pytest.mark.parametrize("name", ["vir", "smogn", "ensemble", "infer-noise"])

@@ -106,6 +106,7 @@ def run_one(
         best = contender.fit(problem, chosen, recipe)
     weights = balanced_weights(problem.y_valid, problem.bins)
     scaling = fit_scaling(best.valid, problem.y_valid, weights=weights)
+    valid = get_metric(recipe.criterion)(best.valid, problem.y_valid, problem.bins)
     record: Record = {
         "suite": problem.suite,
         "data": problem.name,
@@ -120,6 +121,7 @@ def run_one(
         **({"fixed": dict(contender.fixed)} if contender.fixed else {}),
         **problem.describe(),
         "test_rows": _region_rows(problem),
+        "valid": {recipe.criterion: float(f"{valid:.6g}") if math.isfinite(valid) else None},
         "epochs": best.epochs,
         "parameters": best.parameters,
         "scaling": {name: float(f"{w:.6g}") for name, w in asdict(scaling).items()},
