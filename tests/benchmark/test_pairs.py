@@ -135,6 +135,7 @@ def test_a_configuration_file_runs(stsb: Path, tmp_path: Path) -> None:
     assert main(run) == 0
     records = {record["method"]: record for record in read_results(out)}
     assert set(records) == {"vanilla", "vir"}
+    assert records["vir"]["fixed"] == {"kl": 0.01} and "fixed" not in records["vanilla"]
     for record in records.values():
         table = record["metrics"]["raw"]["all"]
         assert table["mse"] == pytest.approx(table["rmse"] ** 2, rel=1e-4)
@@ -152,6 +153,11 @@ def test_a_configuration_file_runs(stsb: Path, tmp_path: Path) -> None:
         ("seeds = 1", "seed = 1", "did you mean 'seeds'"),
         ("seeds = 1", "seeds = = 1", "is not a TOML file"),
         ('data = "stsb-words"', "", "'data' is missing"),
+        ('backbone = "bilstm-pair"', "", r"\[recipe\]: 'backbone' is missing"),
+        ("batch_size = 32", "batch_size = 0", r"own.toml, \[recipe\]: batch_size must be positive, got 0"),
+        ("kl = 0.01", "kll = 0.01", r"own.toml, \[options.vir\]: unknown option 'kll'; did you mean 'kl'"),
+        ("kl = 0.01", "weights.powr = 1", r"\[options.vir\]: unknown option 'powr' of weights; did you mean"),
+        ("kl = 0.01", "epochs = -1", r"\[options.vir\]: epochs must be positive"),
     ],
 )
 def test_mistakes_in_a_configuration_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:

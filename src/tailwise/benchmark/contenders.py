@@ -146,20 +146,32 @@ def nested(options: Mapping[str, Any]) -> dict[str, Any]:
     return deep
 
 
+def _sorted_out(options: Mapping[str, Any]) -> tuple[dict[str, Any], int | None, dict[str, Any]]:
+    """Which options are fields of training, the number of label bins, and what is the method's own."""
+    rest = dict(options)
+    common = {f.name: rest.pop(f.name) for f in fields(TrainConfig) if f.name in rest}
+    return common, rest.pop("bins", None), nested(rest)
+
+
+def check_options(method: str, options: Mapping[str, Any], recipe: Recipe) -> None:
+    """Refuse, before anything is run, options that neither the method nor training knows."""
+    common, _, own = _sorted_out(options)
+    replace(recipe.train, **common)
+    get_method(method).parts.with_options(**own)
+
+
 def fit_method(
     problem: Problem, options: Mapping[str, Any], recipe: Recipe, *, method: str, fixed: Mapping[str, Any]
 ) -> Outcome:
-    """Train a method of the registry; of the options, `bins` and fields of training are not its own."""
-    chosen = {**fixed, **options}
-    common = {f.name: chosen.pop(f.name) for f in fields(TrainConfig) if f.name in chosen}
-    count = chosen.pop("bins", None)
+    """Train a method of the registry."""
+    common, count, own = _sorted_out({**fixed, **options})
     bins = problem.bins if count is None else LabelBins.from_labels(problem.y_train, count=count)
     config = replace(recipe.train, **common, seed=problem.seed, monitor=recipe.criterion)
     x, y = problem.x_train, problem.y_train
     began = time.process_time()
     torch.manual_seed(problem.seed)
     backbone = recipe.build(problem)
-    model = build_model(method, backbone, int(backbone.feature_dim), bins, **nested(chosen))
+    model = build_model(method, backbone, int(backbone.feature_dim), bins, **own)
     if model.method.resampling is not None:
         from tailwise.resampling import resample
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tailwise.benchmark.contenders import Recipe
+from tailwise.benchmark.contenders import Recipe, check_options
 from tailwise.benchmark.pairs import DATA, NETWORKS
 from tailwise.choices import nearest
 from tailwise.training import TrainConfig
@@ -27,6 +28,15 @@ def _check(given: Iterable[str], known: Iterable[str], where: str) -> None:
             raise ValueError(f"{where}: unknown key {key!r}{nearest(key, known)}")
 
 
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Say where in a file the values stand that an error is about."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
 def read_configuration(path: Path) -> dict[str, Any]:
     """Read a configuration: the arguments of a `Suite`. Unknown keys are errors that name the nearest."""
     try:
@@ -40,10 +50,14 @@ def read_configuration(path: Path) -> dict[str, Any]:
             raise ValueError(f"{path}: {key!r} is missing")
     if given["data"] not in DATA:
         raise ValueError(f"{path}: unknown data {given['data']!r}{nearest(given['data'], DATA)}")
+    recipe = _recipe(given["recipe"], str(path))
     _check(given.get("options", {}), given["methods"], f"{path}, [options]")
+    for name, options in given.get("options", {}).items():
+        with _named(f"{path}, [options.{name}]"):
+            check_options(name, options, recipe)
     return {
         "sources": (DATA[given["data"]],),
-        "recipe": _recipe(given["recipe"], str(path)),
+        "recipe": recipe,
         "methods": ",".join(given["methods"]),
         "options": given.get("options", {}),
         "seeds": int(given.get("seeds", 5)),
@@ -54,15 +68,18 @@ def _recipe(given: Mapping[str, Any], where: str) -> Recipe:
     _check(given, _RECIPE, f"{where}, [recipe]")
     train = dict(given.get("train", {}))
     _check(train, [f.name for f in fields(TrainConfig)], f"{where}, [recipe.train]")
+    if "backbone" not in given:
+        raise ValueError(f"{where}, [recipe]: 'backbone' is missing")
     name, options = given["backbone"], dict(given.get("backbone_options", {}))
     if name not in NETWORKS:
         raise ValueError(f"{where}: unknown backbone {name!r}{nearest(name, NETWORKS)}")
     rest = {key: given[key] for key in ("criterion", "trials") if key in given}
-    return Recipe(
-        train=TrainConfig(**train),
-        backbone=name,
-        backbone_options=options,
-        network=partial(NETWORKS[name], **options),
-        search={},
-        **rest,
-    )
+    with _named(f"{where}, [recipe]"):
+        return Recipe(
+            train=TrainConfig(**train),
+            backbone=name,
+            backbone_options=options,
+            network=partial(NETWORKS[name], **options),
+            search={},
+            **rest,
+        )
