@@ -70,14 +70,14 @@ def read_table(source: str | Path) -> pd.DataFrame:
     in ``table.attrs["unnamed"]``.
     """
     name = "standard input" if str(source) == STANDARD else str(source)
-    content = _content(source, name)
+    content = file_content(source, name)
     if content.startswith(b"PAR1"):
         return _parquet(content, name)
     return _delimited(_decoded(content, name), name)
 
 
-def _content(source: str | Path, name: str) -> bytes:
-    """All bytes of a file, unpacked if they are gzip."""
+def file_content(source: str | Path, name: str) -> bytes:
+    """All bytes of a file that may be a table, unpacked if they are gzip."""
     if str(source) == STANDARD:
         content = sys.stdin.buffer.read()
     else:
@@ -97,10 +97,15 @@ def _content(source: str | Path, name: str) -> bytes:
             raise TableError(f"{name} is a damaged gzip file ({error}): copy or download it again") from None
     if not content.strip():
         raise TableError(f"{name} is empty: it needs a line of column names and rows below it")
+    refuse_other_kinds(content, name)
+    return content
+
+
+def refuse_other_kinds(content: bytes, name: str) -> None:
+    """Raise an error if the first bytes are those of an archive, a document, a picture or a database."""
     for magic, kind in _KINDS:
         if content.startswith(magic):
             raise TableError(f"{name} is {kind}")
-    return content
 
 
 def _tables_in(folder: Path) -> str:

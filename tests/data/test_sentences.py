@@ -124,6 +124,8 @@ BAD = {
     12: ("1\tx\tx\tx\tx\tx\tx\tone\t\t1", "line 12: the second sentence is empty"),
     13: ("1\tx\tx\tx\tx\tx\tx\tone\tt\udce9\t1", "line 13: bytes that are not UTF-8"),
     14: ("1\tx\tx\tx\tx\tx\tx\tone\ttwo\t1_0", "line 14: the score '1_0' is not a number"),
+    16: ("1\tx\tx\tx\tx\tx\tx\tone\ttwo\t1,5", "line 16: the score '1,5' is not a number: write 1.5"),
+    17: ("1\tx\tx\tx\tx\tx\tx\tone\x00\ttwo\t1", "line 17: a zero byte, which no text has"),
 }
 
 
@@ -131,7 +133,7 @@ BAD = {
 def broken(tmp_path):
     """A file with bad rows in the lines that BAD names, a blank line, and 8 good rows."""
     good = iter(stsb_lines(generated(8)))
-    lines = [BAD[n][0] if n in BAD else "" if n == 15 else next(good) for n in range(1, 21)]
+    lines = [BAD[n][0] if n in BAD else "" if n == 15 else next(good) for n in range(1, 23)]
     path = tmp_path / "broken.tsv"
     path.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
     return path
@@ -141,7 +143,7 @@ def test_bad_rows_are_refused_by_line(broken):
     with pytest.raises(TableError) as error:
         read_pairs(broken)
     message = str(error.value)
-    assert message.startswith(f"{broken}: 10 of 18 rows cannot be used: line 3: ")
+    assert message.startswith(f"{broken}: 12 of 20 rows cannot be used: line 3: ")
     assert all(BAD[n][1] in message for n in (3, 5, 6, 7, 8))
     assert "line 10" not in message
     assert "on_error='skip'" in message
@@ -160,10 +162,53 @@ def test_rows_without_names_need_the_wanted_columns_only(tmp_path):
     assert read.skipped == ("line 3: 2 fields, but column 2 (from 0) is wanted",)
 
 
-def test_an_open_quotation_mark_in_csv_is_suspected(tmp_path):
-    write(tmp_path / "a.csv", ["sentence1,sentence2,score", "a,b,1", 'c,"d,2', "e,f,3"])
-    with pytest.raises(TableError, match=r"1 of 2 rows .* line 3: 2 fields .*quotation mark left open"):
+def test_an_open_quotation_mark_in_csv_spoils_its_own_line_only(tmp_path):
+    lines = ["sentence1,sentence2,score", "a,b,1", 'c,"d,2', "e,f,3", 'g,"h",4', 'i,"j,5']
+    write(tmp_path / "a.csv", lines)
+    with pytest.raises(TableError, match=r"2 of 5 rows .* line 3: a quotation mark is left open; line 6"):
         read_pairs(tmp_path / "a.csv")
+    read = read_pairs(tmp_path / "a.csv", on_error="skip")
+    assert (read.first, read.second) == (["a", "e", "g"], ["b", "f", "h"])
+    assert read.skipped == ("line 3: a quotation mark is left open", "line 6: a quotation mark is left open")
+
+
+def test_a_field_that_swallowed_a_line_is_suspected(tmp_path):
+    write(tmp_path / "a.csv", ["sentence1,sentence2,score", "a,b,1", 'c,"d,2', 'e"', "f,g,3"])
+    read = read_pairs(tmp_path / "a.csv", on_error="skip")
+    assert (read.first, read.second) == (["a", "f"], ["b", "g"])
+    assert read.skipped == ("line 3: 2 fields where the first line has 3; is a quotation mark left open?",)
+
+
+def test_stray_quotation_marks_and_returns_within_a_line_of_csv_are_passed_over(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'sentence1,sentence2,score\n"Stop," he said,so 5" long,1\na\rb,c,2\n')
+    read = read_pairs(path)
+    assert (read.first, read.second) == (["Stop, he said", "a\rb"], ['so 5" long', "c"])
+
+
+@pytest.mark.parametrize("mark", ["", '"'])
+def test_a_very_long_field_is_no_trouble_to_other_rows(tmp_path, mark):
+    text = "x" * 140_000
+    write(tmp_path / "a.csv", ["sentence1,sentence2,score", f"{mark}{text}{mark},b,1", "c,d,2"])
+    read = read_pairs(tmp_path / "a.csv", on_error="skip")
+    if mark:
+        assert read.skipped == (
+            "line 2: a field of more than 131,072 characters: is a quotation mark left open?",
+        )
+    assert read.first == (["c"] if mark else [text, "c"])
+
+
+def test_quotation_marks_between_tabs_enclose_fields_where_asked_or_plain(tmp_path):
+    path = tmp_path / "a.tsv"
+    row = '"say ""hi""\tthere"\tb\t1'
+    write(path, ["sentence1\tsentence2\tscore", row])
+    assert read_pairs(path, quoted=True).first == ['say "hi"\tthere']
+    with pytest.raises(TableError, match="line 2: 4 fields"):
+        read_pairs(path)
+    write(path, ['"sentence1"\t"sentence2"\t"score"', row])  # as spreadsheets write them
+    assert read_pairs(path).first == ['say "hi"\tthere']
+    write(tmp_path / "a.csv", ["sentence1,sentence2,score", 'a "b,"c,1'])
+    assert read_pairs(tmp_path / "a.csv", quoted=False).second == ['"c']
 
 
 def test_lines_are_counted_through_quoted_line_breaks(tmp_path):
@@ -179,12 +224,22 @@ def test_lines_are_counted_through_quoted_line_breaks(tmp_path):
         (b"\n \n\n", "is empty"),
         (b'""\n', "is empty"),
         (HEADER.encode(), "no rows"),
-        (b"sentence1\tsentence2\tgold\na\tb\t1\n", r"columns=\(first, second, score\)"),
+        (b"sentence1\tsentence2\tgold\na\tb\t1\n", r"no column score; .*columns=\(first, second, score\)"),
         (b"just a sentence\nand another\n", "has no columns sentence1, sentence2, score"),
         ("sentence1\tsentence2\tscore".encode("utf-16"), "is UTF-16: save it as UTF-8"),
-        (b"\x1f\x8bno gzip at all", "cannot read"),
+        (b"\x1f\x8bno gzip at all", "is a damaged gzip file .*: copy or download it again"),
+        (
+            gzip.compress(HEADER.encode(), mtime=0)[:-9],
+            "is a damaged gzip file .*: copy or download it again",
+        ),
+        (b"PK\x03\x04\x00", "is a ZIP archive or an Excel workbook: unpack it"),
+        (b"BZh91AY", "is compressed with bzip2: unpack it first"),
+        (b"PAR1\x00", "is a Parquet file: save it as CSV"),
+        (HEADER.encode("utf-16-le"), "is a binary file, or UTF-16 without its mark: save it as UTF-8"),
+        (b"\x07\x00\x01\n", "is a binary file"),
+        (b'"sentence1,sentence2,score\na,b,1\n', "line 1: a quotation mark is left open: mend it"),
         (b"sentence1\tsentence2\tscore\na\tb\tc\n", "1 of 1 rows .* line 2: .*check the columns"),
-        (b'sentence1,sentence2,score\na,"' + b"x" * 140_000, "line 2 cannot be read .*left open"),
+        (b'sentence1,sentence2,score\na,"' + b"x" * 140_000, "line 2: a field of .*mark left open"),
     ],
 )
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
@@ -212,12 +267,51 @@ def test_missing_files_and_folders_are_named(tmp_path):
         ((7, 7, 9), "three different ones"),
         (("sentence1", 7, "score"), "three different ones"),
         (("sentence1", "sentence2"), "three different ones"),
+        ("abc", "three different ones, .*; got 'abc'"),
+        ((7, 8, 9.0), "a column is a name, or a place counted from 0; got 9.0"),
+        ((7, True, 9), "a column is a name, or a place counted from 0; got True"),
+        ((7, None, 9), "a column is a name, or a place counted from 0; got None"),
     ],
 )
 def test_wrong_columns_are_named(tmp_path, columns, message):
     write(tmp_path / "a.tsv", stsb_lines(generated(2)))
     with pytest.raises(ValueError, match=message):
         read_pairs(tmp_path / "a.tsv", columns=columns)
+
+
+def test_places_may_be_numpy_numbers(tmp_path):
+    write(tmp_path / "a.tsv", stsb_lines(generated(2)))
+    assert len(read_pairs(tmp_path / "a.tsv", columns=tuple(np.array([7, 8, 9])))) == 2
+
+
+def test_a_name_that_two_columns_share_is_refused(tmp_path):
+    write(tmp_path / "a.tsv", ["Score\tsentence1\tsentence2\tSCORE", "1\ta\tb\t2"])
+    for columns in (None, ("sentence1", "sentence2", "score")):
+        with pytest.raises(TableError, match=r"has 2 columns 'score': say which by their places, \[0, 3\]"):
+            read_pairs(tmp_path / "a.tsv", columns=columns)
+    assert read_pairs(tmp_path / "a.tsv", columns=("sentence1", "sentence2", "SCORE")).score.tolist() == [2]
+
+
+def test_errors_can_be_printed_whatever_the_bytes(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_bytes(b"caf\xe9\tb\tc\nx\ty\t1\n")
+    for columns in (None, ("none", "b", "c")):
+        with pytest.raises(TableError) as error:
+            read_pairs(path, columns=columns)
+        str(error.value).encode()
+    assert read_pairs(path, columns=(0, 1, 2)).first == ["x"]
+
+
+def test_scores_outside_the_limits_are_bad_rows(tmp_path):
+    write(tmp_path / "a.tsv", stsb_lines([("a", "b", "0"), ("c", "d", "-0.1"), ("e", "f", "5.2")]))
+    read = read_pairs(tmp_path / "a.tsv", limits=(0, 5), on_error="skip")
+    assert read.skipped == (
+        "line 3: the score '-0.1' is not between 0 and 5",
+        "line 4: the score '5.2' is not between 0 and 5",
+    )
+    assert len(read_pairs(tmp_path / "a.tsv")) == 3
+    with pytest.raises(ValueError, match="the lowest and the highest score"):
+        read_pairs(tmp_path / "a.tsv", limits=(5, 0))
 
 
 def test_a_misspelt_on_error_is_answered_with_the_nearest(tmp_path):
@@ -228,6 +322,12 @@ def test_a_misspelt_on_error_is_answered_with_the_nearest(tmp_path):
 def test_pairs_need_as_many_of_everything():
     with pytest.raises(ValueError, match="2 first sentences, 1 second ones and 2 scores"):
         SentencePairs(["a", "b"], ["c"], np.zeros(2))
+    with pytest.raises(TypeError, match="lists of sentences: got one text"):
+        SentencePairs("ab", "cd", np.zeros(2))
+
+
+def test_scores_of_pairs_may_be_a_list():
+    assert SentencePairs(["a"], ["b"], [1]).score.dtype == np.float64
 
 
 def mutated(content: bytes, draw: random.Random) -> bytes:
@@ -307,6 +407,14 @@ def test_bad_rows_of_a_part_are_refused_or_skipped(tmp_path):
     )
 
 
+def test_stsb_scores_are_from_0_to_5(tmp_path):
+    for part in ("train", "dev", "test"):
+        write(tmp_path / f"{part}.tsv", stsb_lines([("a", "b", "5.0"), ("c", "d", "50")]))
+    with pytest.raises(TableError, match=r"train.tsv: 1 of 2 .*line 3: the score '50' is not between"):
+        load_stsb_dir(tmp_path)
+    assert load_stsb_dir(tmp_path, on_error="skip").test.score.tolist() == [5]
+
+
 def test_an_incomplete_folder_is_named(tmp_path):
     with pytest.raises(TableError, match="is not a folder"):
         load_stsb_dir(tmp_path / "none")
@@ -373,10 +481,11 @@ def test_sentence_vectors_are_pairs_in_float32(tmp_path):
     [
         ({"dev_b": np.zeros((2, 4))}, r"dev_a and dev_b must be numbers \(N, D\)"),
         ({"dev_y": np.array(["a", "b", "c"])}, "but they are float16"),
-        ({"dev_y": np.array([0.0, np.nan, 1.0])}, "part 'dev' holds numbers that are not finite"),
-        ({"dev_a": np.full((3, 4), 1e39)}, "part 'dev' holds numbers that are not finite"),
+        ({"dev_y": np.array([0.0, np.nan, 1.0])}, "row 1 of dev_y holds a number that is not finite"),
+        ({"dev_a": np.full((3, 4), 1e39)}, "row 0 of dev_a holds a number that is not finite"),
         ({"test_a": np.zeros((2, 5)), "test_b": np.zeros((2, 5))}, r"have \[4, 4, 5\] numbers"),
-        ({"dev_y": np.array([None, 1, 2], dtype=object)}, "damaged npz file"),
+        ({"dev_y": np.array([None, 1, 2], dtype=object)}, "'dev_y' holds Python objects, which could"),
+        ({f"dev_{what}": np.zeros((0, 4)[: 1 + (what != "y")]) for what in "aby"}, "dev_a and dev_b must be"),
     ],
 )
 def test_wrong_sentence_vectors_are_named(tmp_path, changed, message):
@@ -391,7 +500,7 @@ def test_files_that_are_no_sentence_vectors_are_named(tmp_path):
     with pytest.raises(TableError, match="does not exist"):
         load_sentence_vectors(path)
     np.savez(path, train_a=np.zeros((1, 2)))
-    with pytest.raises(TableError, match="no array 'train_b': it holds train_a"):
+    with pytest.raises(TableError, match="no array 'train_b': it holds train_a, and train_a, train_b, "):
         load_sentence_vectors(path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(TableError, match="is not an npz file"):

@@ -15,7 +15,16 @@ VOCABULARY = Vocabulary(("dog", "zorp", "the", "ran", "blib"))
 LINES = [f"{word} {' '.join(map(str, row))}" for word, row in zip(WORDS, VECTORS.tolist(), strict=True)]
 
 
-@pytest.fixture(params=["npz", "txt", "gz", "word2vec", "crlf"])
+class Trap:
+    """Notes it if unpickled."""
+
+    sprung = False
+
+    def __reduce__(self):
+        return setattr, (Trap, "sprung", True)
+
+
+@pytest.fixture(params=["npz", "txt", "gz", "word2vec", "crlf", "tabs", "mark"])
 def file(tmp_path, request):
     """The same vectors in every kind of file."""
     text = "\n".join(LINES) + "\n"
@@ -31,6 +40,10 @@ def file(tmp_path, request):
             path.write_text(f"5 4\n{text}")
         case "crlf":
             path.write_bytes(text.replace("\n", " \r\n").encode())
+        case "tabs":
+            path.write_text(text.replace(" ", "\t"))
+        case "mark":
+            path.write_text("\ufeff" + text, encoding="utf-8")
     return path
 
 
@@ -76,6 +89,29 @@ def test_a_word_may_hold_spaces_and_be_there_twice(tmp_path):
     np.testing.assert_array_equal(word_vectors(path, Vocabulary(("the", ". . .")))[2:], [[1, 2], [3, 4]])
 
 
+@pytest.mark.parametrize("header", ["", "3 2\n"])
+def test_the_first_word_may_hold_spaces_or_be_a_number(tmp_path, header):
+    path = tmp_path / "v.txt"
+    path.write_text(f"{header}. . 3 4\nthe 1 2\n2003 5 6\n")
+    assert vector_words(path) == [". .", "the", "2003"]
+    path.write_text(f"{header}2003 5 6\n. . 3 4\nthe 1 2\n")
+    np.testing.assert_array_equal(word_vectors(path, Vocabulary(("the", "2003")))[2:], [[1, 2], [5, 6]])
+
+
+def test_npz_is_known_by_what_it_holds(tmp_path):
+    with (tmp_path / "v.vectors").open("wb") as file:
+        np.savez(file, words=np.array(WORDS), vectors=VECTORS)
+    assert vector_words(tmp_path / "v.vectors") == list(WORDS)
+
+
+def test_a_cut_off_file_is_told_by_what_it_promises(tmp_path):
+    path = tmp_path / "v.txt"
+    path.write_text("5 4\n" + "\n".join(LINES[:3]) + "\n")
+    with pytest.raises(TableError, match="ends after 3 words, but its first line promises 5: download it"):
+        word_vectors(path, VOCABULARY)
+    assert vector_words(path, 2) == ["the", "dog"]
+
+
 def test_only_wanted_words_are_kept(tmp_path):
     """Numbers of other words are not even looked at, so their count does not matter to memory."""
     path = tmp_path / "v.txt"
@@ -91,12 +127,17 @@ def test_only_wanted_words_are_kept(tmp_path):
         (b"\n", "line 1 is not a word and its numbers"),
         (b"the 1 2\ndog 3\n", "line 2 is not a word and 2 numbers"),
         (b"the 1 2\n\ndog 3 4\n", "line 2 is not a word and 2 numbers"),
-        (b"the 1 2\ndog 3 x\n", "line 2 is not a word and its numbers: .*'x'"),
+        (b"the 1 2\ndog 3 x\n", "line 2 is not a word and its numbers: number 2, 'x', is not a number"),
+        (b"the 1 2\ndog 3 1_0\n", "number 2, '1_0', is not a number"),
+        (b"the 1 2\ndog 3 4 5\n", "line 2 has more than 2 numbers: mend it"),
+        (b"2 3\nthe 1 2\n", "line 2 is not a word and 3 numbers"),
+        (b"2 2\nthe \x00\x01\xff\n", "line 2 is no text: .*word2vec's binary files are not read"),
+        (b"PK\x03\x04\x14\x00", "is a ZIP archive .*: unpack it"),
         (b"the 1 2\ndog 3  4\n", "line 2 is not a word and 2 numbers with one space between"),
-        (b"the 1 nan\n", "line 1 holds a number that is not finite"),
-        (b"the 1 1e39\n", "line 1 holds a number that is not finite"),
+        (b"the 1 nan\n", "line 1 .*: number 2, 'nan', is not finite: mend it"),
+        (b"the 1 1e39\n", "line 1 .*: number 2, '1e39', is not finite"),
         (b"cat 1 2\n", "a vector for none of the 2 words"),
-        (gzip.compress(b"the 1 2\n" * 100, mtime=0)[:-12], "cannot read"),
+        (gzip.compress(b"the 1 2\n" * 100, mtime=0)[:-12], "cannot read .*: copy or download it again"),
     ],
 )
 def test_bad_lines_are_named(tmp_path, content, message):
@@ -114,7 +155,12 @@ def test_bad_lines_are_named(tmp_path, content, message):
         ({"words": np.array(["a"]), "vectors": np.zeros((2, 3))}, r"words must be texts \(W,\)"),
         ({"words": np.array([1]), "vectors": np.zeros((1, 3))}, r"words must be texts \(W,\)"),
         ({"words": np.array(["a"]), "vectors": np.array([["x"]])}, r"words must be texts \(W,\)"),
-        ({"words": np.array(["a", "b"]), "vectors": np.array([[0.0], [1e39]])}, "vector of 'b' is not fin"),
+        (
+            {"words": np.array(["a", "b"]), "vectors": np.array([[0.0], [1e39]])},
+            "of 'b', row 1, .* not finite",
+        ),
+        ({"words": np.array(["a"]), "vectors": np.zeros((1, 0))}, r"words must be texts \(W,\)"),
+        ({"words": np.array(["a"], object), "vectors": np.zeros((1, 3))}, "'words' holds Python objects"),
     ],
 )
 def test_wrong_arrays_are_named(tmp_path, arrays, message):
@@ -127,6 +173,22 @@ def test_missing_files_are_named(tmp_path):
     for name in ("v.npz", "v.txt"):
         with pytest.raises(TableError, match=f"{name} does not exist"):
             vector_words(tmp_path / name)
+    with pytest.raises(TableError, match="is a folder: name a file of word vectors in it"):
+        vector_words(tmp_path)
+
+
+def test_nothing_to_look_up_is_refused(file):
+    with pytest.raises(ValueError, match="the vocabulary holds no words: build it"):
+        word_vectors(file, Vocabulary(()))
+    with pytest.raises(ValueError, match="how many words to take, from 0 on; got -1"):
+        vector_words(file, -1)
+
+
+def test_objects_in_a_file_are_not_run(tmp_path):
+    np.savez(tmp_path / "v.npz", words=np.array([Trap()], object), vectors=np.ones((1, 1)))
+    with pytest.raises(TableError, match="which could run code and are not loaded"):
+        vector_words(tmp_path / "v.npz")
+    assert not Trap.sprung
 
 
 @pytest.mark.parametrize("kind", ["txt", "gz", "npz"])

@@ -204,6 +204,24 @@ def test_a_word_has_one_id():
         Vocabulary(("a", "b", "a"))
 
 
+@pytest.mark.parametrize("call", [Vocabulary.build, Vocabulary(("a",)).encode, Vocabulary])
+def test_one_text_is_not_taken_for_a_list_of_letters(call):
+    with pytest.raises(TypeError, match=r"one text where a list of (sentences|words) is wanted: put it in"):
+        call("a cat")
+
+
+@pytest.mark.parametrize("call", [Vocabulary.build, Vocabulary(("a",)).encode, Vocabulary])
+def test_what_is_no_text_is_named_by_its_place(call):
+    with pytest.raises(TypeError, match=r"(sentence|word) 1, counted from 0, is nan, no text"):
+        call(["a", float("nan")])
+
+
+def test_words_may_come_as_a_list():
+    vocabulary = Vocabulary(["a", "b"])
+    assert vocabulary == Vocabulary(("a", "b"))
+    assert len({vocabulary, Vocabulary(("a", "b"))}) == 1
+
+
 def test_a_length_of_nothing_is_refused():
     with pytest.raises(ValueError, match="max_length must be at least 1"):
         Vocabulary(("a",)).encode(["a"], max_length=0)

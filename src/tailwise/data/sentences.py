@@ -7,12 +7,11 @@ Words and their ids are in `tailwise.data.words`, their vectors in `tailwise.dat
 from __future__ import annotations
 
 import csv
-import gzip
-import io
 import itertools
+import math
+import re
 import zipfile
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,17 +22,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from tailwise.choices import nearest
 from tailwise.labels import checked_labels
-from tailwise.table_files import TableError
+from tailwise.table_files import TableError, file_content
 
 T = TypeVar("T")
 OnError = Literal["raise", "skip"]
 Column = str | int
 Fields = list[str]
+Row = Fields | str
+"""The fields of a row, or why it has none."""
 
 STSB_NAMES = ("sentence1", "sentence2", "score")
 """Names of the columns in GLUE's STS-B files."""
 STSB_PLACES = (7, 8, 9)
 """Their places, where a file of the same layout names them otherwise."""
+STSB_LIMITS = (0.0, 5.0)
+"""The lowest and the highest score of STS-B."""
 DIR_BINS = 50
 """Bins of DIR on the scores 0 to 5, each 0.1 wide."""
 DIR_MANY = (0, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 49)
@@ -42,6 +45,8 @@ DIR_MEDIUM = (2, 4, 6, 8, 27, 35, 37)
 PARTS = ("train", "dev", "test")
 _SHOWN_ROWS = 5
 _CSV_DELIMITERS = (",", ";", "|")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +59,9 @@ class SentencePairs:
     skipped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.first, str) or isinstance(self.second, str):
+            raise TypeError("first and second are lists of sentences: got one text, put it in a list")
+        object.__setattr__(self, "score", np.asarray(self.score, np.float64))
         if not len(self.first) == len(self.second) == len(self.score):
             raise ValueError(
                 f"{len(self.first)} first sentences, {len(self.second)} second ones and {len(self.score)} "
@@ -96,6 +104,8 @@ def read_pairs(
     path: str | Path,
     *,
     columns: tuple[Column, Column, Column] | None = None,
+    limits: tuple[float, float] | None = None,
+    quoted: bool | None = None,
     on_error: OnError = "raise",
 ) -> SentencePairs:
     """Read sentence pairs and scores from a tsv or CSV file, gzip or not.
@@ -103,22 +113,30 @@ def read_pairs(
     Without `columns` the file is laid out as GLUE's STS-B: a line of names, the sentences in
     ``sentence1`` and ``sentence2`` (or columns 7 and 8, counted from 0), the score in ``score`` (or
     column 9). `columns` names others, or gives their places; with places, a first line whose score is
-    a number is a row. Between tabs a quotation mark is a character like any other, as in GLUE; in CSV
-    (commas, semicolons or bars) it quotes.
+    a number is a row.
 
-    A row with a missing or surplus field, an empty sentence, a score that is not a finite number or
-    bytes that are not UTF-8 is an error that names its line, or is left out and listed in ``skipped``
-    (`on_error` ``"raise"``, ``"skip"``).
+    In CSV (commas, semicolons or bars) quotation marks enclose a field. Between tabs they are characters
+    like any other, as in GLUE, unless all names of the first line stand in them. `quoted` True or
+    False says so for either: pandas and spreadsheets quote between tabs as well.
+
+    A row with a missing or surplus field, an empty sentence, a quotation mark left open, a score that is
+    not a finite number (within `limits`, the lowest and the highest, if given) or bytes that are not UTF-8
+    is an error that names its line, or is left out and listed in ``skipped`` (`on_error` ``"raise"``,
+    ``"skip"``).
     """
     if on_error not in ("raise", "skip"):
         raise ValueError(f"unknown on_error {on_error!r}{nearest(str(on_error), ('raise', 'skip'))}")
-    rows = _rows(_text(Path(path)), str(path))
-    opening = next(rows, None)
+    if limits is not None and not limits[0] <= limits[1]:
+        raise ValueError(f"limits are the lowest and the highest score, got {limits!r}")
+    rows = _rows(_text(Path(path)), quoted)
+    line, opening = next(rows, (0, None))
     if opening is None:
         raise TableError(f"{path} is empty: it needs a line of column names and rows below it")
-    places, named = _places(opening[1], columns, str(path))
-    body = rows if named else itertools.chain([opening], rows)
-    pairs, bad = _checked(body, places, len(opening[1]) if named else 0)
+    if isinstance(opening, str):
+        raise TableError(f"{path}: line {line}: {opening}: mend it; the columns are told by this line")
+    places, named = _places(opening, columns, str(path))
+    body = rows if named else itertools.chain([(line, opening)], rows)
+    pairs, bad = _checked(body, places, len(opening) if named else 0, limits)
     if not pairs and not bad:
         raise TableError(f"{path} holds a line of column names but no rows")
     if bad and (on_error == "raise" or not pairs):
@@ -135,7 +153,8 @@ def load_stsb_dir(folder: str | Path, *, on_error: OnError = "raise") -> Parts[S
     """Read STS-B-DIR, the split of DIR (Yang et al., 2021) with balanced dev and test parts.
 
     The folder holds ``train.tsv``, ``dev.tsv`` and ``test.tsv``, or ``train_new.tsv`` and so on, as
-    DIR's script writes them beside the original files; these then count.
+    DIR's script writes them beside the original files; these then count. A score outside 0 to 5 is an
+    error of its row.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -147,7 +166,7 @@ def load_stsb_dir(folder: str | Path, *, on_error: OnError = "raise") -> Parts[S
         if found is None:
             raise TableError(f"{root} holds no {part}.tsv: STS-B-DIR is train.tsv, dev.tsv and test.tsv")
         paths.append(found)
-    return Parts(*(read_pairs(path, on_error=on_error) for path in paths))
+    return Parts(*(read_pairs(path, limits=STSB_LIMITS, on_error=on_error) for path in paths))
 
 
 def load_sentence_vectors(path: str | Path) -> Parts[PairVectors]:
@@ -202,24 +221,15 @@ def dir_shots(scores: ArrayLike) -> NDArray[np.str_]:
 
 def _text(path: Path) -> str:
     """A file's text; bytes that are not UTF-8 become lone surrogates, for their row to be told by."""
-    content = read_content(path)
+    content = file_content(path, str(path))
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise TableError(f"{path} is UTF-16: save it as UTF-8")
+    if content.startswith(b"PAR1"):
+        raise TableError(f"{path} is a Parquet file: save it as CSV")
+    if b"\x00" in content.lstrip(b"\r\n").split(b"\n", 1)[0]:
+        raise TableError(f"{path} is a binary file, or UTF-16 without its mark: save it as UTF-8 text")
     text = content.decode("utf-8", errors="surrogateescape").removeprefix("\ufeff")
     return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
-
-
-def read_content(path: Path) -> bytes:
-    """All bytes of a file, unpacked if they are gzip."""
-    if path.is_dir():
-        raise TableError(f"{path} is a folder: name a file in it")
-    if not path.exists():
-        raise TableError(f"{path} does not exist")
-    try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
-    except (OSError, EOFError, zlib.error) as error:
-        raise TableError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[np.generic]]:
@@ -233,101 +243,160 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[np.generi
             missing = [name for name in names if name not in stored]
             if missing:
                 there = ", ".join(stored) or "nothing"
-                raise TableError(f"{path} has no array {missing[0]!r}: it holds {there}")
-            return {name: stored[name] for name in names}
+                raise TableError(
+                    f"{path} has no array {missing[0]!r}: it holds {there}, and {', '.join(names)} are wanted"
+                )
+            return {name: _array(stored, name, path) for name in names}
     except TableError:
         raise
     except Exception as error:  # a damaged archive fails in many ways
         raise TableError(f"{path} is a damaged npz file ({error}): copy or write it again") from None
 
 
-def _rows(text: str, name: str) -> Iterator[tuple[int, Fields]]:
-    """Each row that is not blank, with the number of its first line."""
-    opening = next((line for line in text.split("\n") if line.strip()), "")
-    if "\t" in opening:
-        for line, content in enumerate(text.split("\n"), start=1):
-            if content.strip():
-                yield line, content.split("\t")
-        return
-    delimiter = max(_CSV_DELIMITERS, key=opening.count)
-    reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=delimiter, skipinitialspace=True)
-    line = 1
+def _array(stored: Mapping[str, NDArray[np.generic]], name: str, path: Path) -> NDArray[np.generic]:
     try:
-        for row in reader:
-            if any(field.strip() for field in row):
-                yield line, row
-            line = reader.line_num + 1
-    except csv.Error as error:
+        return stored[name]
+    except ValueError as error:
+        if "Object arrays" not in str(error):
+            raise
         raise TableError(
-            f"{name}: line {line} cannot be read ({error}): mend it; is a quotation mark left open?"
+            f"{path}: the array {name!r} holds Python objects, which could run code and are not loaded: "
+            "store numbers, or texts by astype(str)"
         ) from None
+
+
+def _rows(text: str, quoted: bool | None) -> Iterator[tuple[int, Row]]:
+    """Each row that is not blank, with the number of its first line; a reason in place of one without end."""
+    lines = text.split("\n")
+    opening = next((line for line in lines if line.strip()), "")
+    delimiter = "\t" if "\t" in opening else max(_CSV_DELIMITERS, key=opening.count)
+    if quoted is None:
+        titles = [title.strip() for title in opening.split(delimiter)]
+        quoted = delimiter != "\t" or all(len(t) > 1 and t[0] == t[-1] == '"' for t in titles)
+    at = 0
+    while at < len(lines):
+        row, taken = _row(lines, at, delimiter) if quoted else (lines[at].split(delimiter), 1)
+        if isinstance(row, str) or any(field.strip() for field in row):
+            yield at + 1, row
+        at += taken
+
+
+def _row(lines: Sequence[str], at: int, delimiter: str) -> tuple[Row, int]:
+    """The row that starts at a line of CSV, and how many lines it takes.
+
+    Stray marks within a line are passed over. Where a mark leads on to further lines the rules are strict:
+    one left open would else swallow rows up to the next mark. It spoils its own line only.
+    """
+    if '"' not in lines[at]:
+        return lines[at].split(delimiter), 1
+    try:
+        alone = csv.reader([lines[at] + "\n", ""], delimiter=delimiter, skipinitialspace=True)
+        row = next(alone)
+        if alone.line_num == 1:
+            return row, 1
+        onwards = (lines[place] + "\n" for place in range(at, len(lines)))
+        strict = csv.reader(onwards, delimiter=delimiter, skipinitialspace=True, strict=True)
+        return next(strict), strict.line_num
+    except csv.Error as error:
+        if "limit" in str(error):
+            limit = f"{csv.field_size_limit():,} characters"
+            return f"a field of more than {limit}: is a quotation mark left open?", 1
+        return "a quotation mark is left open", 1
 
 
 def _places(
     opening: Fields, columns: tuple[Column, Column, Column] | None, name: str
 ) -> tuple[tuple[int, int, int], bool]:
     """Where the two sentences and the score are, and whether the first line names the columns."""
-    titles = [title.strip() for title in opening]
+    titles = [_NOT_UTF8.sub("\ufffd", title.strip()) for title in opening]
     folded = [title.casefold() for title in titles]
     if columns is None:
-        if all(title in folded for title in STSB_NAMES):
+        missing = [title for title in STSB_NAMES if title not in folded]
+        if not missing:
             columns = STSB_NAMES
         elif len(titles) > max(STSB_PLACES):
             columns = STSB_PLACES
         else:
+            several = "s" if len(missing) > 1 else ""
             raise TableError(
-                f"{name} has no columns {', '.join(STSB_NAMES)}; its first line is {_shown(titles)}: "
+                f"{name} has no column{several} {', '.join(missing)}; its first line is {_shown(titles)}: "
                 "say which columns hold the sentences and the score, columns=(first, second, score)"
             )
-    places = tuple(_place(column, titles, folded, name) for column in columns)
-    if len(places) != 3 or len(set(places)) != 3:
+    if isinstance(columns, str) or len(columns) != 3:
         raise ValueError(f"columns are three different ones, (first, second, score); got {columns!r}")
-    by_place = all(isinstance(column, int) for column in columns)
-    named = not (by_place and _number(titles[places[2]]) is not None)
-    return places, named
+    first, second, score = (_place(column, titles, folded, name) for column in columns)
+    if len({first, second, score}) != 3:
+        raise ValueError(f"columns are three different ones, (first, second, score); got {columns!r}")
+    by_place = not any(isinstance(column, str) for column in columns)
+    return (first, second, score), not (by_place and as_number(titles[score]) is not None)
 
 
 def _place(column: Column, titles: Fields, folded: Fields, name: str) -> int:
-    if isinstance(column, int):
+    if isinstance(column, bool) or not isinstance(column, str | int | np.integer):
+        raise ValueError(f"a column is a name, or a place counted from 0; got {column!r}")
+    if not isinstance(column, str):
         if not 0 <= column < len(titles):
             raise TableError(f"{name} has {len(titles)} columns, counted from 0: there is no column {column}")
-        return column
-    if column in titles:
-        return titles.index(column)
-    if column.casefold() in folded:
-        return folded.index(column.casefold())
-    raise TableError(f"{name} has no column {column!r}{nearest(column, titles)}")
+        return int(column)
+    sought, among = (column, titles) if column in titles else (column.casefold(), folded)
+    if sought not in among:
+        raise TableError(f"{name} has no column {column!r}{nearest(column, titles)}")
+    if among.count(sought) > 1:
+        places = [place for place, title in enumerate(among) if title == sought]
+        raise TableError(
+            f"{name} has {len(places)} columns {column!r}: say which by their places, {_shown(places)}"
+        )
+    return among.index(sought)
 
 
 def _checked(
-    rows: Iterator[tuple[int, Fields]], places: tuple[int, int, int], wanted: int
+    rows: Iterator[tuple[int, Row]],
+    places: tuple[int, int, int],
+    wanted: int,
+    limits: tuple[float, float] | None,
 ) -> tuple[list[tuple[str, str, float]], list[str]]:
     """Usable pairs, and ``line N: reason`` for each row that is not. Without names `wanted` is 0."""
-    pairs, bad = [], []
+    pairs: list[tuple[str, str, float]] = []
+    bad: list[str] = []
     for line, row in rows:
-        if wanted and len(row) != wanted:
-            quoted = "; is a quotation mark left open?" if any("\n" in field for field in row) else ""
-            bad.append(f"line {line}: {len(row)} fields where the first line has {wanted}{quoted}")
-            continue
-        if len(row) <= max(places):
-            bad.append(f"line {line}: {len(row)} fields, but column {max(places)} (from 0) is wanted")
-            continue
-        first, second, written = (row[place].strip() for place in places)
-        score = _number(written)
-        if any("\udc80" <= c <= "\udcff" for c in first + second + written):
-            bad.append(f"line {line}: bytes that are not UTF-8")
-        elif not first or not second:
-            bad.append(f"line {line}: the {'second' if first else 'first'} sentence is empty")
-        elif score is None:
-            bad.append(f"line {line}: the score {_shown(written)} is not a number")
-        elif not np.isfinite(score):
-            bad.append(f"line {line}: the score {_shown(written)} is not finite")
+        found = row if isinstance(row, str) else _pair(row, places, wanted, limits)
+        if isinstance(found, str):
+            bad.append(f"line {line}: {found}")
         else:
-            pairs.append((first, second, score))
+            pairs.append(found)
     return pairs, bad
 
 
-def _number(text: str) -> float | None:
+def _pair(
+    row: Fields, places: tuple[int, int, int], wanted: int, limits: tuple[float, float] | None
+) -> tuple[str, str, float] | str:
+    """Both sentences and their score, or why the row cannot be used."""
+    if wanted and len(row) != wanted:
+        quoted = "; is a quotation mark left open?" if any("\n" in field for field in row) else ""
+        return f"{len(row)} fields where the first line has {wanted}{quoted}"
+    if len(row) <= max(places):
+        return f"{len(row)} fields, but column {max(places)} (from 0) is wanted"
+    first, second, written = (row[place].strip() for place in places)
+    text = first + second + written
+    if not text.isascii() and _NOT_UTF8.search(text):
+        return "bytes that are not UTF-8"
+    if "\x00" in text:
+        return "a zero byte, which no text has"
+    if not first or not second:
+        return f"the {'second' if first else 'first'} sentence is empty"
+    score = as_number(written)
+    if score is None:
+        point = f": write {written.replace(',', '.')}" if _DECIMAL_COMMA.fullmatch(written) else ""
+        return f"the score {_shown(written)} is not a number{point}"
+    if not math.isfinite(score):
+        return f"the score {_shown(written)} is not finite"
+    if limits is not None and not limits[0] <= score <= limits[1]:
+        return f"the score {_shown(written)} is not between {limits[0]:g} and {limits[1]:g}"
+    return first, second, score
+
+
+def as_number(text: str) -> float | None:
+    """The number that a field holds, if it does."""
     try:
         return None if "_" in text else float(text)  # Python takes 1_000 for a number, other programs do not
     except ValueError:
@@ -342,7 +411,7 @@ def _shown(value: object) -> str:
 def _pair_vectors(stored: dict[str, NDArray[np.generic]], part: str, name: str) -> PairVectors:
     a, b, y = (stored[f"{part}_{what}"] for what in "aby")
     numeric = all(array.dtype.kind in "fiu" for array in (a, b, y))
-    if not numeric or a.ndim != 2 or a.shape != b.shape or y.shape != a.shape[:1]:
+    if not numeric or a.ndim != 2 or a.shape != b.shape or y.shape != a.shape[:1] or a.size == 0:
         held = ", ".join(f"{array.dtype} {array.shape}" for array in (a, b, y))
         raise TableError(
             f"{name}: {part}_a and {part}_b must be numbers (N, D) and {part}_y (N,), but they are {held}"
@@ -350,6 +419,11 @@ def _pair_vectors(stored: dict[str, NDArray[np.generic]], part: str, name: str) 
     with np.errstate(over="ignore"):
         x = np.stack([a, b], axis=1).astype(np.float32)
     scores = y.astype(np.float64)
-    if not (np.isfinite(x).all() and np.isfinite(scores).all()):
-        raise TableError(f"{name}: part {part!r} holds numbers that are not finite: make the file again")
+    for what, numbers in (("a", x[:, 0]), ("b", x[:, 1]), ("y", scores[:, None])):
+        finite = np.isfinite(numbers).all(axis=1)
+        if not finite.all():
+            row = int(finite.argmin())
+            raise TableError(
+                f"{name}: row {row} of {part}_{what} holds a number that is not finite: make the file again"
+            )
     return PairVectors(x, scores)

@@ -118,6 +118,7 @@ class Vocabulary:
         return cls((*words, *(word for word in known if word not in seen)) if unseen else tuple(words))
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "words", tuple(_texts(self.words, "word")))
         if len(self._ids) != len(self.words):
             twice = next(word for word, count in Counter(self.words).items() if count > 1)
             raise ValueError(f"the word {twice!r} is in the vocabulary twice")
@@ -135,7 +136,7 @@ class Vocabulary:
             raise ValueError(f"max_length must be at least 1, got {max_length}")
         known: dict[str, list[int]] = {}
         rows = []
-        for sentence in sentences:
+        for sentence in _texts(sentences):
             ids: list[int] = []
             for token in tokenize(sentence):
                 if token not in known:
@@ -229,10 +230,20 @@ def length_buckets(
     return [order[ends[i] : ends[i + 1]] for i in rng.permutation(count)]
 
 
+def _texts(given: Iterable[str], what: str = "sentence") -> Iterator[str]:
+    """The texts one by one; a single text, whose letters would be taken for them, is refused."""
+    if isinstance(given, str):
+        raise TypeError(f"got one text where a list of {what}s is wanted: put it in a list")
+    for place, text in enumerate(given):
+        if not isinstance(text, str):
+            raise TypeError(f"{what} {place}, counted from 0, is {text!r}, no text: leave it out or fill it")
+        yield text
+
+
 def _counted(sentences: Iterable[str], known: Container[str]) -> Counter[str]:
     """How often each word occurs, a word that is not known counting in its simpler, known forms."""
     pieces: Counter[str] = Counter()
-    for token, count in Counter(token for text in sentences for token in tokenize(text)).items():
+    for token, count in Counter(token for text in _texts(sentences) for token in tokenize(text)).items():
         for piece in _pieces(token, known):
             pieces[piece] += count
     return pieces
