@@ -14,7 +14,16 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tailwise.backbones import BiLSTMPair, PairDecoder, VectorPair, pair_features
+from tailwise.backbones import (
+    PAIR_ENCODERS,
+    BiLSTMPair,
+    EncodedPair,
+    PairDecoder,
+    VectorPair,
+    WordMean,
+    make_pair_backbone,
+    pair_features,
+)
 from tailwise.batches import TensorData, batches, by_length
 from tailwise.compound import fresh_copy
 from tailwise.labels import LabelBins
@@ -110,6 +119,87 @@ def test_wrong_shape_is_named() -> None:
         _small()(torch.zeros(4, 9, dtype=torch.int32))
     with pytest.raises(ValueError, match="vectors must be"):
         BiLSTMPair(np.zeros(3))
+    with pytest.raises(ValueError, match=r"words are whole numbers, got torch.float32: cast them"):
+        _small()(torch.zeros(4, 2, 9))
+    for shape in ((4, 3, 8), (4, 2, 7), (8,)):
+        with pytest.raises(ValueError, match=r"must have shape \(N, 2, 8\), got \("):
+            VectorPair(8)(torch.zeros(shape))
+    with pytest.raises(ValueError, match=r"must have shape \(N, 2, 8\)"):
+        VectorPair(8, rows=np.zeros((4, 2, 7)))
+
+
+def test_a_decoder_says_what_it_was_made_for() -> None:
+    with pytest.raises(ValueError, match="give the vectors of words, or dim"):
+        PairDecoder(4)
+    z, words, vectors = torch.zeros(3, 4), _pairs(3), torch.zeros(3, 2, 6)
+    with pytest.raises(ValueError, match=r"made for vectors \(N, 2, 6\): give it the vectors of words"):
+        PairDecoder(4, dim=6).nll(z, words)
+    with pytest.raises(ValueError, match=r"made for vectors \(N, 2, 5\), got torch.float32 \(3, 2, 6\)"):
+        PairDecoder(4, dim=5).nll(z, vectors)
+    with pytest.raises(ValueError, match=r"made for word numbers \(N, 2, L\), got torch.float32"):
+        PairDecoder(4, _vectors()).nll(z, vectors)
+
+
+# -- other encoders --------------------------------------------------------------------------------
+
+
+class LastWord(nn.Module):
+    """An encoder of one's own: the vector of a sentence's last word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding.from_pretrained(torch.from_numpy(_vectors()))
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        last = (words != 0).sum(-1, keepdim=True) - 1
+        found: torch.Tensor = self.table(words.gather(1, last).squeeze(1))
+        return found
+
+
+def test_words_are_averaged_without_padding() -> None:
+    table = np.array([[9, 9], [1, 0], [0, 2]], np.float32)
+    means = WordMean(table)(torch.tensor([[1, 2, 0], [2, 0, 0], [0, 0, 0]]))
+    torch.testing.assert_close(means, torch.tensor([[0.5, 1.0], [0.0, 2.0], [0.0, 0.0]]))
+
+
+def test_any_encoder_of_sentences_makes_pairs() -> None:
+    x, vectors = _pairs(20), torch.from_numpy(_vectors())
+    net = EncodedPair(LastWord(), dim=6, projection=None).eval()
+    last = (x != 0).sum(-1) - 1
+    u, v = (vectors[x[torch.arange(20), side, last[:, side]].long()] for side in (0, 1))
+    torch.testing.assert_close(net(x), pair_features(u, v))
+    with pytest.raises(ValueError, match="give dim, how many numbers"):
+        EncodedPair(LastWord())
+    with pytest.raises(ValueError, match=r"gave \(40, 6\) for 40 sentences: it must give one vector of 5"):
+        EncodedPair(LastWord(), dim=5)(x)
+
+
+@pytest.mark.parametrize("encoder", [*PAIR_ENCODERS, "a module"])
+def test_encoders_by_name_or_module_learn(encoder: str) -> None:
+    x = _pairs(64)
+    y = (x[..., 0].sum(-1) / 12).double()
+    torch.manual_seed(0)
+    small = {"hidden": 8} if encoder == "bilstm" else {}
+    own = {"encoder": LastWord(), "dim": 6} if encoder == "a module" else {"encoder": encoder}
+    net = make_pair_backbone(**own, vectors=_vectors(), projection=16, **small)  # type: ignore[arg-type]
+    bins = LabelBins.from_labels(y.numpy(), count=5)
+    model = build_model("vir", net, net.feature_dim, bins, decoder=PairDecoder(16, _vectors()))
+    assert model.row_lengths(x) is not None
+    config = TrainConfig(epochs=15, lr=1e-2, batch_size=16, accelerator="cpu")
+    result = fit(model, (x, y), config=config, progress=False)
+    first, last = result.history[0], result.history[-1]
+    assert last["loss/nll"] < first["loss/nll"] and last["loss/recon"] < first["loss/recon"]
+    torch.testing.assert_close(predict(model, x[3:4]).mean, predict(model, x).mean[3:4], rtol=1e-4, atol=1e-4)
+
+
+def test_a_wrong_encoder_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match="unknown encoder 'bilstn'; did you mean 'bilstm'"):
+        make_pair_backbone("bilstn", _vectors())
+    with pytest.raises(ValueError, match="encoder 'bilstm' has no option 'hiden'; did you mean 'hidden'"):
+        make_pair_backbone("bilstm", _vectors(), hiden=4)
+    with pytest.raises(ValueError, match="the encoder 'mean' needs vectors of words"):
+        make_pair_backbone("mean")
+    assert make_pair_backbone(WordMean(_vectors()), projection=None).feature_dim == 24
 
 
 def test_vector_pair_standardises_by_its_rows() -> None:
@@ -134,7 +224,7 @@ def test_vector_pair_does_not_care_which_sentence_comes_first() -> None:
 
 
 def test_decoder_by_hand() -> None:
-    vectors = np.array([[0, 0], [1, 0], [0, 2]], np.float32)
+    vectors = np.array([[9, 9], [1, 0], [0, 2]], np.float32)  # what padding has must not count
     decoder = PairDecoder(1, vectors)
     nn.init.zeros_(decoder.head.weight)
     nn.init.zeros_(decoder.head.bias)
@@ -193,6 +283,18 @@ def test_batches_are_cut_to_their_longest_row() -> None:
         assert batch.rows is not None
         assert torch.equal(x[batch.rows][..., : batch.x.shape[-1]], batch.x)
     assert seen[0].x.shape[-1] < seen[-1].x.shape[-1]
+
+
+@pytest.mark.parametrize("several", [dict, lambda words, **others: (words, *others.values())])
+def test_numbers_beside_words_are_not_cut(several: Callable[..., Any]) -> None:
+    words, mask = _pairs(20), _pairs(20) != 0
+    others = {"mask": mask, "numbers": torch.rand(20, 30), "weight": torch.rand(20)}
+    data = TensorData(several(words=words, **others), torch.rand(20), lengths=BiLSTMPair.row_lengths(words))
+    for batch in batches(data, 4, torch.device("cpu"), seed=0):
+        parts = tuple(batch.x.values()) if isinstance(batch.x, dict) else batch.x
+        longest = int(BiLSTMPair.row_lengths(parts[0]).max())
+        assert [p.shape[1:] for p in parts] == [(2, longest), (2, longest), (30,), ()]
+        assert all(len(p) == len(batch.y) for p in parts)
 
 
 def test_wrong_lengths_are_refused() -> None:

@@ -45,7 +45,8 @@ class TensorData:
 
     x is a tensor (N, ...) or a tuple or mapping of such tensors, y is (N, ...). With `lengths` (N,), on
     the CPU, x is padded along its last dimension: batches are made of rows of like length, and
-    padding beyond a batch's longest row is cut off.
+    padding beyond a batch's longest row is cut off. Of several tensors those of whole numbers are words
+    or masks (N, ..., L) and are cut; numbers beside them are not.
     """
 
     x: Any
@@ -87,7 +88,13 @@ class TensorData:
         end = None if self.lengths is None else max(1, int(self.lengths[index].max()))
         index = index.to(self.y.device, non_blocking=True)
         weight = None if self.sample_weight is None else self.sample_weight[index]
-        x = apply_to(self.x, lambda t: t[index] if end is None else t[index][..., :end])
+        alone = isinstance(self.x, Tensor)
+
+        def gathered(t: Tensor) -> Tensor:
+            padded = alone or (t.ndim > 1 and not t.is_floating_point())
+            return t[index][..., :end] if padded and end is not None else t[index]
+
+        x = apply_to(self.x, gathered)
         return Batch(x, self.y[index], weight, index)
 
 

@@ -1,6 +1,15 @@
 """Networks that turn inputs into features. Any other `nn.Module` that does so works as well."""
 
-from tailwise.backbones.sentences import BiLSTMPair, PairDecoder, VectorPair, pair_features
+from tailwise.backbones.sentences import (
+    PAIR_ENCODERS,
+    BiLSTMPair,
+    EncodedPair,
+    PairDecoder,
+    VectorPair,
+    WordMean,
+    make_pair_backbone,
+    pair_features,
+)
 from tailwise.backbones.tables import (
     BACKBONES,
     MLP,
@@ -18,9 +27,11 @@ from tailwise.backbones.tables import (
 __all__ = [
     "BACKBONES",
     "MLP",
+    "PAIR_ENCODERS",
     "Backbone",
     "BiLSTMPair",
     "Embedded",
+    "EncodedPair",
     "PairDecoder",
     "PeriodicEmbedding",
     "PiecewiseLinearEncoding",
@@ -28,7 +39,9 @@ __all__ = [
     "TabM",
     "TableDecoder",
     "VectorPair",
+    "WordMean",
     "make_backbone",
+    "make_pair_backbone",
     "pair_features",
     "quantile_edges",
 ]

@@ -1,8 +1,9 @@
-"""Networks for pairs of sentences: a BiLSTM over word vectors, and one on frozen sentence vectors."""
+"""Networks for pairs of sentences: over word vectors by any encoder, and on frozen sentence vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tailwise.backbones.tables import MLP, Backbone
+from tailwise.choices import make_by_name
 
 PADDING = 0
 """Word number that fills a sentence up; a padded position has no part in any feature."""
@@ -23,6 +25,28 @@ def pair_features(u: Tensor, v: Tensor) -> Tensor:
     tensor([[1., 3., 2., 3.]])
     """
     return torch.cat([u, v, (u - v).abs(), u * v], -1)
+
+
+def _lengths(x: Tensor) -> Tensor:
+    """Words of the longer sentence of each pair, by which batches are made up. (N, 2, L) -> (N,)"""
+    return (x != PADDING).sum(-1).amax(-1)
+
+
+def _sentences(x: Tensor) -> Tensor:
+    """All first sentences, then all second ones. (N, 2, L) -> (2 N, L)"""
+    if x.ndim != 3 or x.shape[1] != 2:
+        raise ValueError(f"pairs of sentences must have shape (N, 2, L), got {tuple(x.shape)}")
+    if x.is_floating_point():
+        raise ValueError(
+            f"words are whole numbers, got {x.dtype}: cast them; vectors of sentences are for VectorPair"
+        )
+    return x.transpose(0, 1).reshape(-1, x.shape[-1])
+
+
+def _word_mean(words: Tensor, vectors: Tensor) -> Tensor:
+    """The mean vector of the words that are there; zeros where there is none. (..., L) -> (..., D)"""
+    there = (words != PADDING).unsqueeze(-1)
+    return (F.embedding(words, vectors) * there).sum(-2) / there.sum(-2).clamp(min=1)
 
 
 class _BiLSTMLayer(nn.Module):
@@ -94,10 +118,7 @@ class BiLSTMPair(Backbone):
             )
             self.feature_dim = projection
 
-    @staticmethod
-    def row_lengths(x: Tensor) -> Tensor:
-        """Words of the longer sentence of each pair, by which batches are made up. (N, 2, L) -> (N,)"""
-        return (x != PADDING).sum(-1).amax(-1)
+    row_lengths = staticmethod(_lengths)
 
     def encode(self, words: Tensor) -> Tensor:
         """Return sentence vectors: the maximum over time of the last layer. (2 N, L) -> (2 N, 2 hidden)
@@ -128,12 +149,101 @@ class BiLSTMPair(Backbone):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (N, 2, L) word numbers, padded on the right -> features (N, feature_dim)"""
-        if x.ndim != 3 or x.shape[1] != 2:
-            raise ValueError(f"pairs of sentences must have shape (N, 2, L), got {tuple(x.shape)}")
-        both = self.encode(x.transpose(0, 1).reshape(-1, x.shape[-1]))  # (2 N, 2 hidden)
-        u, v = both.chunk(2)
+        u, v = self.encode(_sentences(x)).chunk(2)  # (N, 2 hidden) each
         features: Tensor = self.project(self.dropout(pair_features(u, v)))
         return features
+
+
+class WordMean(Backbone):
+    """Encode a sentence as the mean of its word vectors: word numbers (n, L) to (n, D)."""
+
+    vectors: Tensor
+
+    def __init__(self, vectors: ArrayLike | Tensor) -> None:
+        super().__init__()
+        self.register_buffer("vectors", torch.as_tensor(np.asarray(vectors), dtype=torch.float32))
+        self.feature_dim = self.vectors.shape[1]
+
+    def forward(self, words: Tensor) -> Tensor:
+        """words: (..., L), padded on the right -> (..., D)"""
+        return _word_mean(words, self.vectors)
+
+
+class EncodedPair(Backbone):
+    """Compare two sentences by an encoder of your own: word numbers (N, 2, L) to features.
+
+    The encoder is a module that turns the word numbers of sentences (n, L), padded on the right with 0,
+    into vectors (n, D); its `feature_dim`, or `dim`, says how many numbers these have. As in `BiLSTMPair`
+    [u; v; |u - v|; u v], dropout and a hidden layer follow, the last not with `projection` None.
+
+    >>> net = EncodedPair(WordMean(np.eye(5, 4)), projection=16)
+    >>> net(torch.tensor([[[1, 2, 0], [3, 4, 1]]])).shape
+    torch.Size([1, 16])
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        dim: int | None = None,
+        dropout: float = 0.2,
+        projection: int | None = 512,
+    ) -> None:
+        super().__init__()
+        width = getattr(encoder, "feature_dim", None) if dim is None else dim
+        if width is None:
+            raise ValueError("give dim, how many numbers the encoder's vectors have, or its feature_dim")
+        self.encoder, self.width = encoder, width
+        self.dropout = nn.Dropout(dropout)
+        self.feature_dim = 4 * width if projection is None else projection
+        self.project: nn.Module = nn.Identity()
+        if projection is not None:
+            self.project = nn.Sequential(
+                nn.Linear(4 * width, projection), nn.Tanh(), nn.LayerNorm(projection), nn.Dropout(dropout)
+            )
+
+    row_lengths = staticmethod(_lengths)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, 2, L) word numbers, padded on the right -> features (N, feature_dim)"""
+        both: Tensor = self.encoder(_sentences(x))
+        if both.shape != (2 * len(x), self.width):
+            raise ValueError(
+                f"the encoder gave {tuple(both.shape)} for {2 * len(x)} sentences: "
+                f"it must give one vector of {self.width} numbers each"
+            )
+        features: Tensor = self.project(self.dropout(pair_features(*both.chunk(2))))
+        return features
+
+
+def _mean_pair(
+    vectors: ArrayLike | Tensor, *, dropout: float = 0.2, projection: int | None = 512
+) -> EncodedPair:
+    return EncodedPair(WordMean(vectors), dropout=dropout, projection=projection)
+
+
+PAIR_ENCODERS: dict[str, Callable[..., Backbone]] = {"bilstm": BiLSTMPair, "mean": _mean_pair}
+"""Encoders of sentences over word vectors by name."""
+
+
+def make_pair_backbone(
+    encoder: str | nn.Module, vectors: ArrayLike | Tensor | None = None, **options: Any
+) -> Backbone:
+    """Build a network for pairs of sentences from an encoder: by name, over word vectors, or a module.
+
+    ``"bilstm"`` is `BiLSTMPair`, ``"mean"`` the mean of the word vectors; a module is as `EncodedPair`
+    takes it. Options go to these classes.
+
+    >>> make_pair_backbone("mean", np.eye(5, 4), projection=None).feature_dim
+    16
+    """
+    if isinstance(encoder, nn.Module):
+        return EncodedPair(encoder, **options)
+    if vectors is None:
+        raise ValueError(
+            f"the encoder {encoder!r} needs vectors of words (words, dim), as word_vectors gives"
+        )
+    return make_by_name("encoder", PAIR_ENCODERS, encoder, vectors, options=options)
 
 
 class VectorPair(Backbone):
@@ -159,6 +269,7 @@ class VectorPair(Backbone):
         input_dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        self.dim = dim
         width = 3 * dim + 1
         self.register_buffer("location", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
@@ -170,8 +281,9 @@ class VectorPair(Backbone):
         self.network = MLP(width, hidden, dropout)
         self.feature_dim = self.network.feature_dim
 
-    @staticmethod
-    def _compared(x: Tensor) -> Tensor:
+    def _compared(self, x: Tensor) -> Tensor:
+        if x.shape[-2:] != (2, self.dim):
+            raise ValueError(f"pairs of vectors must have shape (N, 2, {self.dim}), got {tuple(x.shape)}")
         u, v = x.unbind(-2)
         return torch.cat([u + v, (u - v).abs(), u * v, F.cosine_similarity(u, v, dim=-1).unsqueeze(-1)], -1)
 
@@ -194,16 +306,23 @@ class PairDecoder(nn.Module):
 
     def __init__(self, latent_dim: int, vectors: ArrayLike | Tensor | None = None, dim: int = 0) -> None:
         super().__init__()
+        if vectors is None and dim < 1:
+            raise ValueError("give the vectors of words, or dim, how many numbers a sentence's vector has")
         table = torch.as_tensor(np.zeros((0, dim)) if vectors is None else np.asarray(vectors))
         self.register_buffer("vectors", table.to(torch.float32))
         self.head = nn.Linear(latent_dim, 2 * table.shape[1])
 
     def targets(self, x: Tensor) -> Tensor:
         """Sentence embeddings of a pair. (N, 2, L) words or (N, 2, D) vectors -> (N, 2 D)"""
+        words, dim = self.vectors.shape
         if x.is_floating_point():
+            if words or x.shape[1:] != (2, dim):
+                wanted = "word numbers (N, 2, L)" if words else f"vectors (N, 2, {dim})"
+                raise ValueError(f"the decoder was made for {wanted}, got {x.dtype} {tuple(x.shape)}")
             return x.flatten(1)
-        count = (x != PADDING).sum(-1, keepdim=True).clamp(min=1)
-        return (self.vectors[x].sum(-2) / count).flatten(1)
+        if not words:
+            raise ValueError(f"the decoder was made for vectors (N, 2, {dim}): give it the vectors of words")
+        return _word_mean(x, self.vectors).flatten(1)
 
     def nll(self, z: Tensor, x: Tensor) -> Tensor:
         """Return -log p(embeddings | z) with unit variance, less constants. z: (N, D) -> (N,)"""
