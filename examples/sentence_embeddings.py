@@ -9,29 +9,32 @@ from pathlib import Path
 import numpy as np
 
 from tailwise import TailRegressor
+from tailwise.backbones import VectorPair
+from tailwise.data import PairVectors, Parts, load_sentence_vectors
+
+rng = np.random.default_rng(0)
 
 
-def pairs(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """What tells two sentence vectors apart, as one row: difference, product and cosine."""
-    a, b = a.astype(np.float32), b.astype(np.float32)
-    return np.c_[np.abs(a - b), a * b, (a * b).sum(1)]
+def generated(rows: int) -> PairVectors:
+    """Pairs whose vectors are the nearer, the higher their score."""
+    a, noise = rng.normal(size=(2, rows, 24)) / 5
+    score = np.minimum(rng.exponential(1.2, rows), 5.0)
+    near = (score / 5)[:, None]
+    return PairVectors(np.stack([a, near * a + (1 - near) * noise], axis=1).astype(np.float32), score)
 
 
 source = Path(os.environ.get("TAILWISE_DATA", "")) / "stsb-dir" / "minilm384.npz"
 if os.environ.get("TAILWISE_DATA") and source.exists():
-    stored = np.load(source)
-    names = ("train", "dev", "test")
-    parts = {p: (pairs(stored[f"{p}_a"], stored[f"{p}_b"]), stored[f"{p}_y"]) for p in names}
+    parts = load_sentence_vectors(source)
 else:
-    rng = np.random.default_rng(0)
+    parts = Parts(generated(2000), generated(300), generated(300))
 
-    def generated(rows: int) -> tuple[np.ndarray, np.ndarray]:
-        a, noise = rng.normal(size=(2, rows, 24)) / 5
-        score = np.minimum(rng.exponential(1.2, rows), 5.0)
-        near = (score / 5)[:, None]
-        return pairs(a, near * a + (1 - near) * noise), score
-
-    parts = {"train": generated(900), "dev": generated(200), "test": generated(200)}
-
-model = TailRegressor(epochs=20, random_state=0).fit(*parts["train"], eval_set=parts["dev"])
-print(model.score_by_region(*parts["test"]).round(3).to_string(index=False))
+train, dev, test = parts.train, parts.dev, parts.test
+model = TailRegressor(
+    backbone=VectorPair(train.x.shape[2], rows=train.x),
+    bins=np.linspace(0, 5, 51),  # with `few`, DIR's bins and its published lists of shots
+    few=30,
+    epochs=20,
+    random_state=0,
+).fit(train.x, train.y, eval_set=(dev.x, dev.y))
+print(model.score_by_region(test.x, test.y).round(3).to_string(index=False))
