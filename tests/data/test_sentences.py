@@ -110,6 +110,22 @@ def test_ten_columns_under_other_names_are_taken_by_place(tmp_path):
     assert len(read_pairs(tmp_path / "a.tsv")) == 3
 
 
+def test_other_columns_than_ten_are_not_taken_by_place(tmp_path):
+    rows = [f"{line}\t1" for line in stsb_lines(generated(3))]
+    write(tmp_path / "a.tsv", [rows[0].replace("sentence", "s"), *rows[1:]])
+    with pytest.raises(TableError, match=r"has no columns sentence1, sentence2; .*say which columns"):
+        read_pairs(tmp_path / "a.tsv")
+
+
+def test_a_first_row_without_a_score_is_kept_in_mind_where_there_are_no_names(tmp_path):
+    write(tmp_path / "a.tsv", ["a\tb\t", "c\td\t2"])
+    assert read_pairs(tmp_path / "a.tsv", columns=(0, 1, 2)).skipped == ()  # taken for names
+    read = read_pairs(tmp_path / "a.tsv", columns=(0, 1, 2), named=False, on_error="skip")
+    assert (read.first, read.skipped) == (["c"], ("line 1: the score '' is not a number",))
+    write(tmp_path / "a.tsv", ["1\t2\t3", "c\td\t2"])
+    assert read_pairs(tmp_path / "a.tsv", columns=(0, 1, 2), named=True).first == ["c"]
+
+
 # -- bad rows ------------------------------------------------------------------------------------
 
 
@@ -392,8 +408,20 @@ def test_a_folder_of_three_parts(tmp_path):
     split = load_stsb_dir(tmp_path)
     assert (len(split.train), len(split.dev), len(split.test)) == (7, 3, 2)
     # DIR's own folder has the original files beside the balanced ones.
-    write(tmp_path / "train_new.tsv", stsb_lines(generated(5)))
-    assert len(load_stsb_dir(tmp_path).train) == 5
+    for part, rows in (("train", 5), ("dev", 4), ("test", 6)):
+        write(tmp_path / f"{part}_new.tsv", stsb_lines(generated(rows)))
+    split = load_stsb_dir(tmp_path)
+    assert (len(split.train), len(split.dev), len(split.test)) == (5, 4, 6)
+
+
+@pytest.mark.parametrize("gone", ["train", "dev", "test"])
+def test_parts_of_two_splits_are_not_mixed(tmp_path, gone):
+    for part in ("train", "dev", "test"):
+        write(tmp_path / f"{part}.tsv", stsb_lines(generated(3)))
+        if part != gone:
+            write(tmp_path / f"{part}_new.tsv", stsb_lines(generated(3)))
+    with pytest.raises(TableError, match=rf"_new.tsv but no {gone}_new.tsv: .* test rows would be"):
+        load_stsb_dir(tmp_path)
 
 
 def test_bad_rows_of_a_part_are_refused_or_skipped(tmp_path):

@@ -105,15 +105,16 @@ def read_pairs(
     *,
     columns: tuple[Column, Column, Column] | None = None,
     limits: tuple[float, float] | None = None,
+    named: bool | None = None,
     quoted: bool | None = None,
     on_error: OnError = "raise",
 ) -> SentencePairs:
     """Read sentence pairs and scores from a tsv or CSV file, gzip or not.
 
     Without `columns` the file is laid out as GLUE's STS-B: a line of names, the sentences in
-    ``sentence1`` and ``sentence2`` (or columns 7 and 8, counted from 0), the score in ``score`` (or
-    column 9). `columns` names others, or gives their places; with places, a first line whose score is
-    a number is a row.
+    ``sentence1`` and ``sentence2``, the score in ``score``; or, of ten columns with other names or none, in
+    columns 7, 8 and 9, counted from 0. `columns` names others, or gives their places. With places, a first
+    line whose score is a number is a row, and any other one names the columns, unless `named` says.
 
     In CSV (commas, semicolons or bars) quotation marks enclose a field. Between tabs they are characters
     like any other, as in GLUE, unless all names of the first line stand in them. `quoted` True or
@@ -134,7 +135,8 @@ def read_pairs(
         raise TableError(f"{path} is empty: it needs a line of column names and rows below it")
     if isinstance(opening, str):
         raise TableError(f"{path}: line {line}: {opening}: mend it; the columns are told by this line")
-    places, named = _places(opening, columns, str(path))
+    places, told = _places(opening, columns, str(path))
+    named = told if named is None else named
     body = rows if named else itertools.chain([(line, opening)], rows)
     pairs, bad = _checked(body, places, len(opening) if named else 0, limits)
     if not pairs and not bad:
@@ -159,13 +161,16 @@ def load_stsb_dir(folder: str | Path, *, on_error: OnError = "raise") -> Parts[S
     root = Path(folder)
     if not root.is_dir():
         raise TableError(f"{root} is not a folder: it must hold train.tsv, dev.tsv and test.tsv")
-    paths = []
-    for part in PARTS:
-        named = [root / f"{part}_new.tsv", root / f"{part}.tsv"]
-        found = next((path for path in named if path.is_file()), None)
-        if found is None:
-            raise TableError(f"{root} holds no {part}.tsv: STS-B-DIR is train.tsv, dev.tsv and test.tsv")
-        paths.append(found)
+    made = [(root / f"{part}_new.tsv").is_file() for part in PARTS]
+    paths = [root / f"{part}{'_new' if any(made) else ''}.tsv" for part in PARTS]
+    missing = next((path.name for path in paths if not path.is_file()), None)
+    if missing and any(made):
+        raise TableError(
+            f"{root} holds {paths[made.index(True)].name} but no {missing}: these are of one split; with "
+            "parts of another one, test rows would be trained on"
+        )
+    if missing:
+        raise TableError(f"{root} holds no {missing}: STS-B-DIR is train.tsv, dev.tsv and test.tsv")
     return Parts(*(read_pairs(path, limits=STSB_LIMITS, on_error=on_error) for path in paths))
 
 
@@ -314,7 +319,7 @@ def _places(
         missing = [title for title in STSB_NAMES if title not in folded]
         if not missing:
             columns = STSB_NAMES
-        elif len(titles) > max(STSB_PLACES):
+        elif len(titles) == max(STSB_PLACES) + 1:
             columns = STSB_PLACES
         else:
             several = "s" if len(missing) > 1 else ""
