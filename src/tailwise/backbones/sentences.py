@@ -49,6 +49,12 @@ def _word_mean(words: Tensor, vectors: Tensor) -> Tensor:
     return (F.embedding(words, vectors) * there).sum(-2) / there.sum(-2).clamp(min=1)
 
 
+def _hidden_layer(width: int, projection: int, dropout: float) -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(width, projection), nn.Tanh(), nn.LayerNorm(projection), nn.Dropout(dropout)
+    )
+
+
 class _BiLSTMLayer(nn.Module):
     """One layer, both directions, for sentences of unequal length that start at the left.
 
@@ -113,9 +119,7 @@ class BiLSTMPair(Backbone):
         self.feature_dim = 8 * hidden
         self.project: nn.Module = nn.Identity()
         if projection is not None:
-            self.project = nn.Sequential(
-                nn.Linear(self.feature_dim, projection), nn.Tanh(), nn.LayerNorm(projection), self.dropout
-            )
+            self.project = _hidden_layer(self.feature_dim, projection, dropout)
             self.feature_dim = projection
 
     row_lengths = staticmethod(_lengths)
@@ -198,9 +202,7 @@ class EncodedPair(Backbone):
         self.feature_dim = 4 * width if projection is None else projection
         self.project: nn.Module = nn.Identity()
         if projection is not None:
-            self.project = nn.Sequential(
-                nn.Linear(4 * width, projection), nn.Tanh(), nn.LayerNorm(projection), nn.Dropout(dropout)
-            )
+            self.project = _hidden_layer(4 * width, projection, dropout)
 
     row_lengths = staticmethod(_lengths)
 
