@@ -301,6 +301,24 @@ def test_weights_that_are_all_one_are_no_weights() -> None:
     assert losses == pytest.approx([losses[0]] * 4, rel=1e-12)
 
 
+def test_features_can_be_the_latents_mean_as_they_are() -> None:
+    """Without variance and smoothing VIR is then its predictor alone, bit for bit."""
+    x, y = data(40)
+    model = build(y, latent_dim=None, latent_mean="features", smoothing=None)
+    point = build(y, latent_dim=None, latent="point", smoothing=None, kl=0.0)
+    point.load_state_dict({k: v for k, v in model.state_dict().items() if not k.startswith("latent.")})
+    mean, var, features = model._rows(x)
+    assert torch.equal(mean, features) and var is not None and bool((var > 0).all())
+    own, alone = model.eval()(x), point.eval()(x)
+    for name in NIG.names:
+        assert torch.equal(getattr(own, name), getattr(alone, name))
+    assert not [name for name, _ in model.named_parameters() if name.startswith("latent.mean")]
+    with pytest.raises(ValueError, match="features of size 5 cannot be the mean of a latent of size 4"):
+        build(y, latent_mean="features")
+    with pytest.raises(ValueError, match="unknown latent_mean 'feature'; did you mean 'features'"):
+        Method(latent_mean="feature")  # type: ignore[arg-type]
+
+
 def test_an_identity_kernel_leaves_latent_means_alone() -> None:
     x, y = data()
     model = one_epoch(build(y, smoothing={"kernel": None}, recolor=True), x, y).eval()

@@ -20,6 +20,7 @@ _CHOICES = {
     "reweight": ("none", "likelihood", "pseudo-count", "both"),
     "inference": INFERENCE,
     "latent": ("point", "gaussian"),
+    "latent_mean": ("linear", "features"),
     "regularizer_form": ("paper", "reference"),
     "perturbation": ("latent", "noise", "dropout"),
 }
@@ -52,6 +53,8 @@ class Method:
     latent: Literal["point", "gaussian"] = "point"
     latent_dim: int | None = None
     """Size of a Gaussian latent; as wide as the features unless given."""
+    latent_mean: Literal["linear", "features"] = "linear"
+    """What its mean is: a linear layer of the features, or the features as they are."""
     head: str = "point"
     head_options: Mapping[str, Any] = field(default_factory=dict)
     objective: str = "squared"

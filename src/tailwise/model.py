@@ -26,11 +26,20 @@ from tailwise.smoothing import LatentSmoother
 
 
 class GaussianLatent(nn.Module):
-    """Features to the mean and variance of a latent row (VIR:I)."""
+    """Features to the mean and variance of a latent row (VIR:I).
 
-    def __init__(self, feature_dim: int, latent_dim: int) -> None:
+    With `linear` False the features are the mean, and the variance alone has a layer of its own.
+    """
+
+    def __init__(self, feature_dim: int, latent_dim: int, *, linear: bool = True) -> None:
         super().__init__()
-        self.mean, self.var = nn.Linear(feature_dim, latent_dim), nn.Linear(feature_dim, latent_dim)
+        if not linear and latent_dim != feature_dim:
+            raise ValueError(
+                f"features of size {feature_dim} cannot be the mean of a latent of size {latent_dim}: leave "
+                'latent_dim out, or take latent_mean="linear"'
+            )
+        self.mean = nn.Linear(feature_dim, latent_dim) if linear else nn.Identity()
+        self.var = nn.Linear(feature_dim, latent_dim)
         # Start with little noise (softplus(-3) is 0.05): the head first learns from the means.
         nn.init.constant_(self.var.bias, -3.0)
 
@@ -154,7 +163,7 @@ class TailModel(Trainable):
         self.latent: nn.Module = PointLatent()
         if method.latent == "gaussian":
             dim = method.latent_dim or feature_dim
-            self.latent = GaussianLatent(feature_dim, dim)
+            self.latent = GaussianLatent(feature_dim, dim, linear=method.latent_mean == "linear")
         self.smoother = LatentSmoother(len(bins), dim, method.smoothing) if method.smoothing else None
         self.head = make_head(method.head, dim, method.head_options)
         self.objective = make_objective(method.objective, bins, method.objective_options)

@@ -39,6 +39,7 @@ def ablations() -> dict[str, list[Contender]]:
         "kernel": _variants("kernel", kernels),
         "encoder": _parts("vir-encoder", "lds-vir-encoder", "vanilla", "lds"),
         "predictor": _parts("vir-predictor", "lds-vir-predictor", "der", "lds-fds-der"),
+        "latent": _variants("latent mean", {"features": {"latent_mean": "features"}}),
         "inference": _variants(
             "inference", {mode: {"inference": mode} for mode in ("plain", "self", "marginal")}
         ),
