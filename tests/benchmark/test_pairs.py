@@ -94,6 +94,7 @@ def test_problem_of_words(stsb: Path, tmp_path: Path) -> None:
     assert again.shots == (100, 30)
     features = NETWORKS["bilstm-pair"](problem, hidden=4, projection=5).feature_dim
     assert features == 5
+    assert NETWORKS["mean-pair"](problem, projection=3).feature_dim == 3
 
 
 def test_problem_of_vectors(stsb: Path) -> None:

@@ -248,6 +248,7 @@ def test_refuses_what_cannot_be_compared(
     held = replace(offset.contender("held"), fixed={"power": (1, 2)})
     run(prepared, out, recipe, held)
     assert run(prepared, out, recipe, held).done == 0
+    assert run(prepared, out, recipe, offset.contender("other")).done == 4  # it asks nothing of `held`
     with pytest.raises(ValueError, match=r"holds runs of held with {'power': \[1, 2\]}, not {'power': 3}"):
         run(prepared, out, recipe, replace(held, fixed={"power": 3}))
     with pytest.raises(ValueError, match="holds no data set 'three'"):

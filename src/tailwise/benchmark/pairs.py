@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from tailwise.backbones import Backbone, BiLSTMPair, VectorPair
+from tailwise.backbones import PAIR_ENCODERS, Backbone, VectorPair, make_pair_backbone
 from tailwise.benchmark.problems import Problem
 
 EDGES = np.linspace(0.0, 5.0, 51)
@@ -80,9 +81,9 @@ DATA: dict[str, WordPairs | VectorPairs] = {"stsb-words": WordPairs(), "stsb-vec
 """Data sets that a configuration can name."""
 
 
-def bilstm_pair(problem: Problem, **options: object) -> Backbone:
-    """Build a BiLSTM on the problem's word vectors."""
-    return BiLSTMPair(problem.extra["vectors"], **options)  # type: ignore[arg-type]
+def word_pair(problem: Problem, *, encoder: str, **options: object) -> Backbone:
+    """Build a network on the problem's word vectors."""
+    return make_pair_backbone(encoder, problem.extra["vectors"], **options)
 
 
 def vector_pair(problem: Problem, **options: object) -> Backbone:
@@ -90,5 +91,8 @@ def vector_pair(problem: Problem, **options: object) -> Backbone:
     return VectorPair(problem.x_train.shape[-1], rows=problem.x_train, **options)  # type: ignore[arg-type]
 
 
-NETWORKS: dict[str, Callable[..., Backbone]] = {"bilstm-pair": bilstm_pair, "vector-pair": vector_pair}
+NETWORKS: dict[str, Callable[..., Backbone]] = {
+    **{f"{name}-pair": partial(word_pair, encoder=name) for name in PAIR_ENCODERS},
+    "vector-pair": vector_pair,
+}
 """Networks that a configuration can name; their options are those of the classes in `tailwise.backbones`."""

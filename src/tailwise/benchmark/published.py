@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,65 +146,55 @@ def metric_table(results: Results, metric: str, *, calibrated: bool = False) -> 
     return Table(f"{name}, {arrow} is better", ["method", *REGIONS], shown, frozenset(marked))
 
 
-def reached(results: Results, metric: str, method: str = "vir", *, calibrated: bool = True) -> list[bool]:
-    """Whether a metric is at least as good as the paper's VIR, by region."""
-    return [
-        figure.loss(results.mean_std(figure, _DATA, method)[0]) <= figure.loss(target)
-        for figure, target in zip(
-            _figures([metric], calibrated=calibrated), PAPER[metric]["vir"], strict=True
-        )
-    ]
+def is_reached(results: Results, figure: Figure, method: str) -> bool:
+    """Whether a figure is at least as good as that of the paper's VIR."""
+    mean, _ = results.mean_std(figure, _DATA, method)
+    return figure.loss(mean) <= figure.loss(_target(figure))
+
+
+def _target(figure: Figure) -> float:
+    return PAPER[figure.metric]["vir"][REGIONS.index(figure.region)]
 
 
 def target_table(results: Results) -> Table:
     """The paper's VIR row cell by cell: the target, and what each preset reached."""
-    there = [method for method in PRESETS if method in results.methods]
+    columns = [(name, c) for name in PRESETS if name in results.methods for c in (False, True)]
     rows = []
-    for metric in PAPER:
-        columns = [
-            [
-                f"{with_spread(*results.mean_std(figure, _DATA, method))} {'yes' if good else 'no'}"
-                for figure, good in zip(
-                    _figures([metric], calibrated=calibrated),
-                    reached(results, metric, method, calibrated=calibrated),
-                    strict=True,
-                )
-            ]
-            for method in there
-            for calibrated in (False, True)
-        ]
-        for at, region in enumerate(REGIONS):
-            target = PAPER[metric]["vir"][at]
-            rows.append([f"{_NAMES[metric]} {region}", f"{target:.3f}", *(column[at] for column in columns)])
-    head = [f"{_title(results, method)}{how}" for method in there for how in (", as trained", ", calibrated")]
+    for figure in _figures(PAPER):
+        row = [f"{_NAMES[figure.metric]} {figure.region}", f"{_target(figure):.3f}"]
+        for method, calibrated in columns:
+            own = replace(figure, calibrated=calibrated)
+            reached = "yes" if is_reached(results, own, method) else "no"
+            row.append(f"{with_spread(*results.mean_std(own, _DATA, method))} {reached}")
+        rows.append(row)
+    head = [f"{_title(results, name)}, {'calibrated' if c else 'as trained'}" for name, c in columns]
     return Table("The paper's VIR row, cell by cell: reached or not", ["cell", "paper", *head], rows)
 
 
-def count_reached(results: Results, method: str = "vir", *, calibrated: bool = True) -> tuple[int, int]:
-    """How many cells of the paper's VIR row are reached, of how many."""
-    cells = [good for metric in PAPER for good in reached(results, metric, method, calibrated=calibrated)]
-    return sum(cells), len(cells)
+def count_reached(
+    results: Results, method: str = "vir", *, metrics: Iterable[str] = PAPER, calibrated: bool = True
+) -> int:
+    """How many cells of the paper's VIR row are reached."""
+    return sum(is_reached(results, figure, method) for figure in _figures(metrics, calibrated=calibrated))
 
 
 def _verdict(results: Results, method: str) -> str:
     """What a preset is, how many cells it reaches and, for others than the default, where that is better."""
-    parts = get_method(method).parts
-    done, of = count_reached(results, method)
-    raw, _ = count_reached(results, method, calibrated=False)
-    by_metric = ", ".join(f"{_NAMES[metric]} {sum(reached(results, metric, method))}" for metric in PAPER)
+    parts, figures = get_method(method).parts, _figures(PAPER, calibrated=True)
+    by_metric = ", ".join(f"{_NAMES[m]} {count_reached(results, method, metrics=[m])}" for m in PAPER)
     recoloured = "latents recoloured" if parts.recolor else "latents as they are"
+    raw = count_reached(results, method, calibrated=False)
     line = (
-        f"- **{_title(results, method)}** (`{method}`; inference `{parts.inference}`, {recoloured}): {done} "
-        f"of the {of} cells of the paper's row, calibrated on dev ({by_metric}, of {len(REGIONS)} each); "
-        f"{raw} as trained."
+        f"- **{_title(results, method)}** (`{method}`; inference `{parts.inference}`, {recoloured}): "
+        f"{count_reached(results, method)} of the {len(figures)} cells of the paper's row, calibrated on dev "
+        f"({by_metric}, of {len(REGIONS)} each); {raw} as trained."
     )
-    if method != PRESETS[0] and PRESETS[0] in results.methods:
-        figures = _figures(PAPER, calibrated=True)
-        loss = {
-            name: [figure.loss(results.mean_std(figure, _DATA, name)[0]) for figure in figures]
-            for name in (method, PRESETS[0])
-        }
-        better = sum(default < other for other, default in zip(*loss.values(), strict=True))
+    default = PRESETS[0]
+    if method != default and default in results.methods:
+        better = sum(
+            f.loss(results.mean_std(f, _DATA, default)[0]) < f.loss(results.mean_std(f, _DATA, method)[0])
+            for f in figures
+        )
         line += f" The default is better in {better} of {len(figures)}."
     return line
 

@@ -247,11 +247,11 @@ def check_comparable(
     ours = json.loads(json.dumps(recipe.describe()))
     fixed = {contender.name: json.loads(json.dumps(dict(contender.fixed))) for contender in contenders}
     for record in records:
-        now = fixed.get(record["method"], {})
-        if record.get("fixed", now) != now:
+        before, now = record.get("fixed"), fixed.get(record["method"])
+        if before is not None and now is not None and before != now:
             raise ValueError(
-                f"{path} holds runs of {record['method']} with {record['fixed']}, not {now}: use the same "
-                "options or name another file"
+                f"{path} holds runs of {record['method']} with {before}, not {now}: use the same options or "
+                "name another file"
             )
         for name, value in record["recipe"].items():
             if ours.get(name) != value:
