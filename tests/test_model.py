@@ -903,6 +903,9 @@ def _ranks_model(y: Tensor) -> VIR:
     return VIR(nn.Linear(3, 5), 5, LabelBins.from_labels(y), latent_dim=4, smoothing={"cov_variance": True})
 
 
+WAYS = ("alone", "wrapped", "inside")
+
+
 def _rank(rank: int, folder: str) -> None:
     """Two epochs of three steps, half of every batch for each rank, wrapped in three ways."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -911,7 +914,7 @@ def _rank(rank: int, folder: str) -> None:
     x, y = data()
     x = x.float()
     ddp = torch.nn.parallel.DistributedDataParallel
-    for way in ("alone", "wrapped", "inside"):
+    for way in WAYS:
         model = _ranks_model(y).train()
         if way == "alone":
             step: Any = model.loss
@@ -928,19 +931,34 @@ def _rank(rank: int, folder: str) -> None:
             model.end_epoch()
         found = (*model.smoother.stats.tensors(), *model.smoother.smoothed.tensors())
         torch.save(list(found), f"{folder}/{way}{rank}.pt")
-    torch.distributed.destroy_process_group()
+    torch.distributed.barrier()  # neither hangs up while the other still listens
+    os._exit(0)  # what a process group does in a dying interpreter is not ours to test
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("ranks")
-    torch.multiprocessing.spawn(_rank, (str(folder),), nprocs=2)
-    return folder
+def _run_two_ranks(folder: Path, attempts: int = 3) -> Path:
+    """Run `_rank` twice side by side; a connection that broke is tried again, an error of ours is raised.
+
+    Gloo's sockets fail now and then on a busy machine. What is wrong with the model fails every time.
+    """
+    here = folder / f"try-{attempts}"
+    here.mkdir()
+    try:
+        torch.multiprocessing.spawn(_rank, (str(here),), nprocs=2)
+    except (
+        torch.multiprocessing.ProcessRaisedException,
+        torch.multiprocessing.ProcessExitedException,
+    ) as error:
+        broken = "gloo" in str(error).lower() or isinstance(
+            error, torch.multiprocessing.ProcessExitedException
+        )
+        if attempts == 1 or not broken:
+            raise
+        return _run_two_ranks(folder, attempts - 1)
+    return here
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["alone", "wrapped", "inside"])
-def test_two_ranks_give_the_statistics_of_one(ranks: Path, way: str) -> None:
+def test_two_ranks_give_the_statistics_of_one(tmp_path: Path) -> None:
     x, y = data()
     model = _ranks_model(y).train()
     for _ in range(2):
@@ -949,7 +967,11 @@ def test_two_ranks_give_the_statistics_of_one(ranks: Path, way: str) -> None:
         model.end_epoch()
     assert model.smoother is not None
     want = (*model.smoother.stats.tensors(), *model.smoother.smoothed.tensors())
-    for rank in (0, 1):
-        got = torch.load(ranks / f"{way}{rank}.pt")
-        for a, b in zip(got, want, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    ranks = _run_two_ranks(tmp_path)
+    for way in WAYS:
+        for rank in (0, 1):
+            got = torch.load(ranks / f"{way}{rank}.pt")
+            for a, b in zip(got, want, strict=True):
+                torch.testing.assert_close(
+                    a, b, rtol=1e-4, atol=1e-5, msg=lambda text, at=(way, rank): f"{at}: {text}"
+                )

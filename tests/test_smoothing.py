@@ -416,12 +416,13 @@ def test_state_round_trips_in_the_middle_of_an_epoch(stop: int, cov_variance: bo
             assert torch.equal(a, b)
 
 
-def test_a_group_of_one_rank_is_no_group(tmp_path: Path) -> None:
+def test_a_group_of_one_rank_is_no_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ranks are tested with the model; here the collective calls run in this process."""
     batch = tensors(*rows(9), dtype=torch.float32)
     alone, grouped = LatentSmoother(7, 3), LatentSmoother(7, 3)
     alone.accumulate(*batch)
     alone.commit()
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     meet = f"file://{tmp_path}/meet"
     torch.distributed.init_process_group("gloo", init_method=meet, rank=0, world_size=1)
     try:
