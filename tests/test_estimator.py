@@ -497,6 +497,49 @@ def test_tables_that_cannot_be_used() -> None:
         TailRegressor(**FAST).fit(empty.assign(a=pd.Series([np.inf] + [1.0] * 59, dtype=object)), y)
 
 
+def test_cells_of_another_kind_than_at_fit_are_named() -> None:
+    x, y = frame(200)
+    model = TailRegressor(epochs=1, random_state=0).fit(x, y)
+    commas = x["number"].map("{:.3f}".format).str.replace(".", ",")
+    with pytest.raises(
+        ValueError, match=r"column 'number' held numbers at fit, but row \d+ holds '-?\d,\d+'"
+    ):
+        model.predict(x.assign(number=commas))
+    with pytest.raises(ValueError, match="column 'day' held dates at fit, but row 0 holds 'soon'"):
+        model.predict(x.assign(day="soon"))
+    with pytest.raises(ValueError, match="column 'day' held dates at fit, but row 0 holds '5'"):
+        model.predict(x.assign(day=5))
+    with pytest.raises(ValueError, match="column 'number' held numbers at fit, but row 0 holds '2024"):
+        model.predict(x.assign(number=x["day"]))
+    numbers = x[["number", "same"]]
+    plain = TailRegressor(epochs=1, random_state=0).fit(numbers, y)
+    with pytest.raises(ValueError, match="column 'same' held numbers at fit, but row 0 holds 'one'"):
+        plain.predict(numbers.assign(same="one"))
+    with pytest.raises(ValueError, match="column 'same' held numbers at fit, but row 0 holds '2024"):
+        plain.predict(numbers.assign(same=x["day"]))
+    # What is missing stays so, however it is written, and numbers and dates may come as text.
+    missing = model.predict(x.assign(number=np.nan))
+    for none in ("N/A", " ", "?", None):
+        np.testing.assert_array_equal(model.predict(x.assign(number=none)), missing)
+    as_text = x.assign(day=x["day"].astype(str), same="1", flag=x["flag"].astype(int))
+    np.testing.assert_array_equal(model.predict(as_text), model.predict(x))
+
+
+def test_stray_cells_of_another_kind_are_missing_and_told_of() -> None:
+    x, y = frame(200)
+    for columns in (["number", "text"], ["number"]):
+        model = TailRegressor(epochs=1, random_state=0).fit(x[columns], y)
+        numbers = x["number"].astype(object)
+        numbers.iloc[[3, 5]] = "much"
+        given = x[columns].assign(number=numbers)
+        with pytest.warns(
+            UserWarning, match=r"row 3 holds 'much' \(2 such of 200\): taken for missing"
+        ):
+            found = model.predict(given)
+        numbers.iloc[[3, 5]] = np.nan
+        np.testing.assert_array_equal(found, model.predict(x[columns].assign(number=numbers)))
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3, 10, 30])
 def test_very_few_rows(rows: int) -> None:
     x, y = table(rows)

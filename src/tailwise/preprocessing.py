@@ -8,19 +8,25 @@ has such columns.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 BOUND = 4.0
 """Scaled numbers approach plus and minus this, whatever their size."""
 MAX_DENSE = 500_000_000
 """Largest number of cells that a sparse matrix is spread out to."""
 _CHUNK = 65_536
+_NO_VALUE = {"", "?", "...", "-", "na", "n/a", "#na", "#n/a", "nan", "null", "none", "<na>"}
+"""Texts that stand for a missing value, in small letters."""
 
 
 class NumericEncoder(nn.Module):
@@ -118,10 +124,27 @@ class TablePreprocessor:
         return self.numeric.out_dim
 
     def matrix(self, x: Any) -> NDArray[np.float64]:
-        """Return rows as raw numbers, text and dates already encoded. (N, F)"""
+        """Return rows as raw numbers, text and dates already encoded. (N, F)
+
+        A cell of another kind than its column had at fit is taken for missing, with a warning; a column
+        without any cell of that kind is an error.
+        """
         if self.vectorizer is not None:
-            x = self.vectorizer.transform(_with_plain_columns(x))
+            plain = _with_plain_columns(x)
+            x = self.vectorizer.transform(plain)
+            self._tell_unread(plain, x)
         return as_matrix(x)
+
+    def _tell_unread(self, table: Any, encoded: Any) -> None:
+        """Say which cells skrub could not read; it takes them for missing without a word."""
+        kinds = (("numeric", "numbers", _is_number, _is_date), ("datetime", "dates", _is_date, _is_number))
+        for kind, words, is_kind, is_other in kinds:
+            for name in self.vectorizer.kind_to_columns_[kind]:
+                column = table[name]
+                if is_kind(column.dtype):
+                    continue
+                made = np.asarray(encoded[self.vectorizer.input_to_outputs_[name][0]], np.float64)
+                _tell_cells(column, name, np.isnan(made) | is_other(column.dtype), words)
 
     def transform(self, x: Any) -> NDArray[np.float32]:
         """Return features of rows. (N, out_dim)"""
@@ -161,8 +184,12 @@ def as_matrix(x: Any) -> NDArray[np.float64]:
                 "reduce it first, with TruncatedSVD for example"
             )
         x = x.toarray()
-    if names is not None:
-        x = x.to_numpy() if not hasattr(x, "astype") else x.astype("float64").to_numpy()
+    if names is not None and hasattr(x, "astype"):
+        try:
+            x = x.astype("float64")
+        except (ValueError, TypeError):
+            x = _as_numbers(x)
+    x = x.to_numpy() if names is not None else x
     matrix = np.ascontiguousarray(x, dtype=np.float64)
     infinite = np.isinf(matrix).any(0)
     if infinite.any():
@@ -170,6 +197,40 @@ def as_matrix(x: Any) -> NDArray[np.float64]:
         which = repr(names[place]) if names is not None else place
         raise ValueError(f"column {which} holds an infinity or a number too large: make it missing (NaN)")
     return matrix
+
+
+def _as_numbers(x: pd.DataFrame) -> pd.DataFrame:
+    """Columns that held numbers at fit, and now hold something else, as far as they can be read."""
+    import pandas as pd
+
+    columns = []
+    for place, name in enumerate(x.columns):
+        column = x.iloc[:, place]
+        numbers = pd.to_numeric(column, errors="coerce").astype("float64")
+        if _is_date(column.dtype):
+            numbers[:] = np.nan
+        _tell_cells(column, str(name), numbers.isna().to_numpy(), "numbers")
+        columns.append(numbers)
+    return pd.concat(columns, axis=1)
+
+
+def _tell_cells(column: Any, name: str, unread: NDArray[np.bool_], held: str) -> None:
+    """Warn of cells that hold something and could not be read; raise an error if there are no others."""
+    cells = column.to_numpy()
+    absent = np.asarray(column.is_null() if hasattr(column, "is_null") else column.isna())
+    lost = [row for row in np.flatnonzero(unread & ~absent) if not _stands_for_nothing(cells[row])]
+    if not lost:
+        return
+    cell = str(cells[lost[0]])
+    shown = cell if len(cell) <= 40 else f"{cell[:40]}..."
+    found = f"column {name!r} held {held} at fit, but row {lost[0]} holds {shown!r}"
+    if unread.all():
+        raise ValueError(f"{found} ({len(lost)} such of {len(cells)}): mend it or make it missing")
+    warnings.warn(f"{found} ({len(lost)} such of {len(cells)}): taken for missing", stacklevel=2)
+
+
+def _stands_for_nothing(cell: Any) -> bool:
+    return str(cell).strip().casefold() in _NO_VALUE
 
 
 def check_infinity(x: Any) -> None:
@@ -204,6 +265,10 @@ def _is_number(kind: Any) -> bool:
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     return bool(is_numeric_dtype(kind) or is_bool_dtype(kind))
+
+
+def _is_date(kind: Any) -> bool:
+    return getattr(kind, "kind", "") == "M" or bool(hasattr(kind, "is_temporal") and kind.is_temporal())
 
 
 def _with_plain_columns(x: Any) -> Any:
