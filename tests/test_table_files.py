@@ -15,6 +15,7 @@ from tailwise.table_files import (
     check_column,
     check_output,
     near_copies,
+    numbers_as_text,
     read_table,
     split_targets,
     write_table,
@@ -37,6 +38,27 @@ def test_encodings_and_decimal_commas(tmp_path: Path, encoding: str) -> None:
     assert list(table.columns) == ["name", "größe", "y"]
     assert table["größe"].tolist() == [1.5, 2.5]
     assert table["name"].tolist() == ["ä b", "c"]
+
+
+def test_commas_are_decimal_only_where_they_cannot_mark_thousands(tmp_path: Path) -> None:
+    quoted = read_table(written(tmp_path, 'a,b\n"58,7","1,250"\n"3","2,500"\n'))
+    assert quoted.to_dict("list") == {"a": [58.7, 3.0], "b": [1.25, 2.5]}
+    assert read_table(written(tmp_path, "a\tb\n0,125\tx\n2,500\ty\n"))["a"].tolist() == [0.125, 2.5]
+    for text in ('a,b\n"1,250",x\n999,y\n', "a\tb\n1,250\tx\n999\ty\n"):
+        assert read_table(written(tmp_path, text))["a"].tolist() == ["1,250", "999"]
+    assert read_table(written(tmp_path, "a;b\n1,250;x\n999;y\n"))["a"].tolist() == [1.25, 999.0]
+
+
+def test_numbers_that_are_text_are_found() -> None:
+    text = {
+        "price": ["$1,250.00", "$3.50"], "share": ["12%", "7%"], "german": ["1.250,50 €", "3,50 €"],
+        "debt": ["(12.5)", "3"], "day": ["01.02.2020", "3.2.2020"], "id": ["A1", "A2"], "digits": ["1", "2"],
+    }  # fmt: skip
+    table = pd.DataFrame({name: cells * 10 for name, cells in text.items()}).assign(
+        number=1.5, empty=None, stray=["unknown", *map(str, range(19))], mixed=["x", 1.5] * 10
+    )
+    found = {"price": "$1,250.00", "share": "12%", "german": "1.250,50 €", "debt": "(12.5)"}
+    assert numbers_as_text(table) == {**found, "stray": "unknown"}
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", " "])
@@ -125,7 +147,7 @@ def test_columns_are_found_or_the_nearest_is_named() -> None:
     with pytest.raises(TableError, match="its columns are Price, rooms"):
         check_column(table, "zzz", "t.csv")
     with pytest.raises(TableError, match="column names missing"):
-        check_column(pd.DataFrame({"1.5": [1], "7": [2]}), "price", "t.csv")
+        check_column(pd.DataFrame({"1.5": [1], "7": [2], "red": [3]}), "price", "t.csv")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +156,7 @@ def test_columns_are_found_or_the_nearest_is_named() -> None:
         (["a", "b", "c"], "choose a numeric column"),
         (["1", "2", "oops"], "line 4 holds 'oops'"),
         (["1,000", "2,000", "3,000"], "thousands"),
+        (["$10.50", "$20.00", "$3.00"], "write plain numbers"),
         ([None, None, None], "missing in every row"),
         ([1.0, float("inf"), 2.0], "infinite in line 3"),
         ([1.0, 2.0, -1e200], "is -1e+200, too large to reckon with, in line 4"),

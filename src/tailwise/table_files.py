@@ -31,6 +31,8 @@ STANDARD = "-"
 DELIMITERS = (",", ";", "\t", "|", " ")
 NEAR_COPY = 0.95
 """A column whose correlation with the target is at least this may give it away."""
+MOSTLY = 0.9
+"""A column of text with this share of numbers was meant as numbers."""
 LARGEST_TARGET = 1e150
 """The square of a larger number is no longer one."""
 _SNIFFED_LINES = 60
@@ -53,7 +55,11 @@ _KINDS = (
     (b"SQLite format 3", "an SQLite database: export the table as CSV"),
 )
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}([,' .]\d{3})+([.,]\d+)?")
+_PERHAPS_THOUSANDS = re.compile(r"[+-]?([1-9]\d{0,2},\d{3}|\d+)")
+_DRESSED = re.compile(
+    r"\(?[+-]?\s?[€$£¥]?\s?[+-]?(\d{1,3}([,'.\s]\d{3})+|\d+)([.,]\d+)?\s?(%|[€$£¥]|[A-Z]{3})?\)?"
+)
+"""A number as people write it: thousands apart, a decimal comma, a unit, parentheses for minus."""
 
 
 class TableError(ValueError):
@@ -194,7 +200,7 @@ def _delimited(text: str, name: str) -> pd.DataFrame:
     kept = [place for place, title in enumerate(header) if title]
     table = table[kept].set_axis([header[place] for place in kept], axis=1)
     table.attrs["unnamed"] = len(header) - len(kept)
-    return _with_decimal_commas(table) if delimiter != "," else table
+    return _with_decimal_commas(table, delimiter)
 
 
 def _delimiter(text: str) -> str:
@@ -251,14 +257,23 @@ def _parser_complaint(message: str, delimiter: str) -> str:
     return f"cannot be read as a table: {message.strip()}"
 
 
-def _with_decimal_commas(table: pd.DataFrame) -> pd.DataFrame:
-    """Turn text columns that hold nothing but numbers with decimal commas into numbers."""
+def _with_decimal_commas(table: pd.DataFrame, delimiter: str) -> pd.DataFrame:
+    """Turn text columns that hold nothing but numbers with decimal commas into numbers.
+
+    Where 1,234 may be a thousand and more, they stay text: semicolons, or another number such as 1,5, show
+    that the file has decimal commas.
+    """
+    found = {}
     for title in table.columns:
         column = table[title]
         if column.dtype.kind in "ifb" or column.isna().all():
             continue
         known = column.dropna().astype(str).str.strip()
         if known.str.fullmatch(_DECIMAL_COMMA).all():
+            found[title] = bool(known.str.fullmatch(_PERHAPS_THOUSANDS).all())
+    if delimiter == ";" or not all(found.values()):
+        for title in found:
+            column = table[title]
             table[title] = column.astype(str).str.strip().str.replace(",", ".").where(column.notna())
             table[title] = table[title].astype(float)
     return table
@@ -297,8 +312,8 @@ def check_column(table: pd.DataFrame, column: str, name: str) -> None:
     if "did you mean" not in hint:
         shown = ", ".join(titles[:12]) + (f" and {len(titles) - 12} more" if len(titles) > 12 else "")
         hint = f"; its columns are {shown}"
-    if all(_is_number(title) for title in titles):
-        hint += ". They are all numbers: is the line of column names missing?"
+    if sum(map(_is_number, titles)) >= 0.5 * len(titles):
+        hint += ". Most of these are numbers: is the line of column names missing?"
     raise TableError(message + hint)
 
 
@@ -344,6 +359,18 @@ def near_copies(inputs: pd.DataFrame, labels: pd.Series[float]) -> list[str]:
     return sorted(close, key=lambda title: -found[title])
 
 
+def numbers_as_text(inputs: pd.DataFrame) -> dict[str, str]:
+    """Columns of text whose cells are nearly all numbers to a reader, each with one that is not to us."""
+    found = {}
+    for title in inputs.columns:
+        cells = [cell.strip() for cell in inputs[title].dropna().head(1000) if isinstance(cell, str)]
+        strange = [cell for cell in cells if not _is_number(cell)]
+        numbers = len(cells) - sum(1 for cell in strange if not _DRESSED.fullmatch(cell))
+        if strange and numbers >= MOSTLY * len(cells):
+            found[str(title)] = strange[0]
+    return found
+
+
 def _is_number(text: str) -> bool:
     try:
         float(text)
@@ -365,8 +392,8 @@ def _numbers(column: pd.Series[Any], target: str, name: str) -> pd.Series[float]
         cell = str(column.iloc[row])
         shown = cell if len(cell) <= 40 else f"{cell[:40]}..."
         remedy = "choose a numeric column with --target"
-        if _THOUSANDS.fullmatch(cell.strip()):
-            remedy = "write numbers without thousands separators"
+        if _DRESSED.fullmatch(cell.strip()):
+            remedy = "write plain numbers, such as 1234.5, without thousands separators or units"
         elif wrong.sum() < 0.5 * len(wrong):
             remedy = "mend these cells or leave them empty"
         raise TableError(

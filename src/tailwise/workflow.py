@@ -64,10 +64,16 @@ def split_labelled(
 
 
 def read_labelled(source: str, targets: Sequence[str], drop: Sequence[str], quiet: bool) -> Labelled:
-    """Read a table as inputs and targets; say what was left out and what may give a target away."""
-    from tailwise.table_files import near_copies
+    """Read a table as inputs and targets; say what was left out and what may be other than it looks."""
+    from tailwise.table_files import near_copies, numbers_as_text
 
     inputs, labels = split_labelled(read(source, quiet), targets, source, quiet, drop)
+    for column, cell in numbers_as_text(inputs).items():
+        note(
+            f"note: column {column!r} is taken as text because of cells such as {cell!r}: to have it as "
+            "numbers, write plain ones, such as 1234.5, or leave cells empty",
+            quiet,
+        )
     for target in targets:
         for column in near_copies(inputs, labels[target]):
             note(
