@@ -104,3 +104,12 @@ def test_weights_of_one_are_no_weights(values: list[float]) -> None:
 def test_weighted_mean_leaves_the_weights_as_they_are() -> None:
     # (3*2 + 1*4) / 2: not divided by the sum of the weights
     assert weighted_mean(torch.tensor([2.0, 4.0]), torch.tensor([3, 1])).item() == 5.0
+
+
+def test_a_weight_counts_for_all_losses_of_its_row() -> None:
+    # Two rows of three losses: (2 (1 + 2 + 3) + 0) / 6
+    per_row, w = torch.tensor([1.0, 2, 3, 4, 5, 6]), torch.tensor([2.0, 0.0])
+    assert weighted_mean(per_row, w).item() == 2.0
+    for bad in (torch.ones(4), torch.ones(12), torch.ones(0)):
+        with pytest.raises(ValueError, match="for 6 losses: give one weight per row"):
+            weighted_mean(per_row, bad)

@@ -607,6 +607,13 @@ def test_labels_of_another_shape_are_refused() -> None:
             model.loss(x, bad)
 
 
+def test_a_wrong_feature_dim_is_named() -> None:
+    x, y = data()
+    model = VIR(nn.Linear(3, 5), 6, LabelBins.from_labels(y)).double()
+    with pytest.raises(ValueError, match=r"features of shape \(60, 5\).*built for \(..., 6\): feature_dim"):
+        model.loss(x, y)
+
+
 def test_integer_and_float32_labels_are_the_same_labels() -> None:
     x, y = data()
     model = build(y).eval()
@@ -705,9 +712,17 @@ def test_the_reference_head_gives_gamma_psi_and_beta_phi() -> None:
         ({"head_options": {"priors": None}}, r"'priors'; did you mean 'prior'\?"),
         ({"head": "pseudocount"}, r"did you mean 'pseudo-count'\?"),
         ({"kl": -1.0}, "kl must not be negative"),
+        ({"recon": math.nan}, "recon must not be negative, got nan"),
+        ({"perturbation": "dropout", "perturbation_scale": 1.0}, "a rate of dropout lies below 1"),
+        ({"latent_dim": 0}, "latent_dim must be at least 1, or None"),
+        ({"retrain_from": 1.0}, "retrain_from is a share of the epochs, from 0 to below 1, got 1.0"),
+        ({"retrain_from": math.nan}, "retrain_from is a share of the epochs"),
+        ({"weights": None}, "weights takes a mapping of its options, not None"),
+        ({"smoothing": "gaussian"}, "smoothing takes a mapping of its options, not 'gaussian'"),
+        ({"members": 5}, r'VIR is one network: tailwise.methods.build_model\("vir", ...\)'),
     ],
 )
-def test_misspelt_options_name_the_nearest(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_named_with_what_is_right(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         VIR(nn.Linear(3, 5), 5, LabelBins.from_labels([1, 2, 3]), **options)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar, cast
 
 import torch
@@ -45,8 +46,9 @@ class TensorData:
 
     x is a tensor (N, ...) or a tuple or mapping of such tensors, y is (N, ...). With `lengths` (N,), on
     the CPU, x is padded along its last dimension: batches are made of rows of like length, and
-    padding beyond a batch's longest row is cut off. Of several tensors those of whole numbers are words
-    or masks (N, ..., L) and are cut; numbers beside them are not.
+    padding beyond a batch's longest row is cut off. Of several tensors the words (N, ..., L) come first
+    among those of whole numbers; masks and others of their width are cut with them, nothing else is.
+    `sample_weight` has one weight per row (N,) or per label.
     """
 
     x: Any
@@ -59,8 +61,12 @@ class TensorData:
         if rows != [len(self.y)] or len(self.y) == 0:
             counts = " and ".join(map(str, rows)) or "no"
             raise ValueError(f"{counts} rows of inputs for {len(self.y)} labels")
-        if self.sample_weight is not None and self.sample_weight.shape != self.y.shape:
-            raise ValueError("sample_weight must have the shape of the labels")
+        weight = self.sample_weight
+        if weight is not None and weight.shape not in (self.y.shape, self.y.shape[:1]):
+            raise ValueError(
+                f"sample_weight must have the shape of the labels {tuple(self.y.shape)}, or one weight for "
+                f"each of {len(self.y)} rows, not {tuple(weight.shape)}"
+            )
         if self.lengths is not None and self.lengths.shape != (len(self.y),):
             raise ValueError(f"{tuple(self.lengths.shape)} lengths for {len(self.y)} rows")
 
@@ -91,11 +97,36 @@ class TensorData:
         alone = isinstance(self.x, Tensor)
 
         def gathered(t: Tensor) -> Tensor:
-            padded = alone or (t.ndim > 1 and not t.is_floating_point())
-            return t[index][..., :end] if padded and end is not None else t[index]
+            if end is not None and (alone or (_may_be_words(t) and t.shape[-1] == self._words_width)):
+                return t[index][..., :end]
+            return t[index]
 
         x = apply_to(self.x, gathered)
         return Batch(x, self.y[index], weight, index)
+
+    @cached_property
+    def _words_width(self) -> int | None:
+        """L of the words: the first whole numbers that hold one value only beyond their rows' lengths.
+
+        Looking at the values keeps codes of categories whole even where they come first.
+        """
+        assert self.lengths is not None
+        for t in filter(_may_be_words, tensors_of(self.x)):
+            beyond = torch.arange(t.shape[-1]) >= self.lengths.unsqueeze(-1)  # (N, L)
+            beyond = beyond.reshape(len(t), *(1,) * (t.ndim - 2), -1).to(t.device)
+            filled = t[self.lengths.argmin()].flatten()[-1]
+            if t.shape[-1] >= self.lengths.max() and ((t == filled) | ~beyond).all():
+                return t.shape[-1]
+        return None
+
+
+def _may_be_words(t: Tensor) -> bool:
+    return t.ndim > 1 and not t.is_floating_point()
+
+
+def finite_rows(x: Any) -> Tensor:
+    """Whether every number of a row of an input is finite. (N,)"""
+    return torch.stack([t.isfinite().reshape(len(t), -1).all(1) for t in tensors_of(x)]).all(0)
 
 
 @dataclass(frozen=True)

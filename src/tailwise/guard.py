@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tailwise.batches import Batch, tensors_of
+from tailwise.batches import Batch, finite_rows
 from tailwise.model import Trainable
 
 
@@ -24,9 +24,7 @@ def diagnosis_of(model: Trainable, batch: Batch, epoch: int, step: int) -> NonFi
     names = [name for name, value in per_row.items() if not torch.isfinite(value).all()]
     bad_loss = ~torch.stack([torch.isfinite(v).reshape(-1) for v in per_row.values()]).all(0)
     bad_label = ~torch.isfinite(batch.y.reshape(-1))
-    bad_input = ~torch.stack([torch.isfinite(t).reshape(len(t), -1).all(1) for t in tensors_of(batch.x)]).all(
-        0
-    )
+    bad_input = ~finite_rows(batch.x)
     bad_weight = torch.zeros_like(bad_label)
     if batch.sample_weight is not None:
         bad_weight = ~torch.isfinite(batch.sample_weight.reshape(-1))

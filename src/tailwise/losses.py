@@ -20,12 +20,19 @@ RegularizerForm = Literal["paper", "reference"]
 
 
 def weighted_mean(per_row: Tensor, w: Tensor | None = None) -> Tensor:
-    """Average per-row losses, each multiplied by its weight. per_row, w: (N,)
+    """Average per-row losses, each multiplied by its weight. per_row: (N,), w: (...)
 
     The weights average 1 over the training set; within a batch they are left as they are, so that
-    a batch without rare labels does not count its common ones twice.
+    a batch without rare labels does not count its common ones twice. Where there are fewer
+    weights than losses, each is that of as many losses in turn, such as the pixels of an image.
     """
-    return per_row.mean() if w is None else (w.to(per_row.dtype) * per_row).mean()
+    if w is None:
+        return per_row.mean()
+    if w.numel() == 0 or len(per_row) % w.numel():
+        raise ValueError(
+            f"weights of shape {tuple(w.shape)} for {len(per_row)} losses: give one weight per row"
+        )
+    return (w.to(per_row.dtype).reshape(-1, 1) * per_row.reshape(w.numel(), -1)).mean()
 
 
 def negative_log_likelihood(prediction: Distribution, y: Tensor) -> Tensor:

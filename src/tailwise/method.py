@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
@@ -97,11 +98,26 @@ class Method:
             value = getattr(self, name)
             if value is not None and value not in registry:
                 raise ValueError(f"unknown {name} {value!r}{nearest(str(value), registry)}")
+        for name, kinds in (("weights", WeightConfig), ("smoothing", SmoothingConfig | None)):
+            if not isinstance(getattr(self, name), kinds):
+                raise ValueError(f"{name} takes a mapping of its options, not {getattr(self, name)!r}")
         for name in ("regularizer", "kl", "recon", "penalty_weight", "perturbation_scale"):
-            if getattr(self, name) < 0:
+            if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
+        if self.perturbation == "dropout" and self.perturbation_scale >= 1:
+            raise ValueError(
+                f"a rate of dropout lies below 1, perturbation_scale is {self.perturbation_scale!r}"
+            )
         if self.top_bins < 1 or self.latent_samples < 0 or self.members < 1:
             raise ValueError("top_bins and members must be at least 1, latent_samples at least 0")
+        if self.latent_dim is not None and self.latent_dim < 1:
+            raise ValueError(
+                f"latent_dim must be at least 1, or None for that of the features, got {self.latent_dim!r}"
+            )
+        if self.retrain_from is not None and not 0 <= self.retrain_from < 1:
+            raise ValueError(
+                f"retrain_from is a share of the epochs, from 0 to below 1, got {self.retrain_from!r}"
+            )
 
     def with_options(self, **options: Any) -> Method:
         """Return a copy with some parts exchanged; an unknown name is an error naming the nearest.

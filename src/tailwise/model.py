@@ -83,12 +83,15 @@ class Trainable(nn.Module):
         return next(iter(self.parameters())).device
 
     def row_lengths(self, x: Any) -> Tensor | None:
-        """Lengths of the rows of a padded input, on the CPU, if the backbone measures any. (N,)"""
-        for module in self.children():
-            for layer in module.modules():
-                measure = getattr(layer, "row_lengths", None)
-                if measure is not None and not isinstance(layer, Trainable):
-                    return cast("Tensor", measure(x)).cpu()
+        """Lengths of the rows of a padded input, on the CPU, if the backbone measures any. (N,)
+
+        Layers within a backbone are not asked: only what x is given to knows which part of it is what.
+        """
+        for network in self.modules():
+            backbone = getattr(network, "backbone", None) if isinstance(network, Trainable) else None
+            measure = getattr(backbone, "row_lengths", None)
+            if measure is not None:
+                return cast("Tensor", measure(x)).cpu()
         return None
 
     @property
@@ -101,13 +104,12 @@ class Trainable(nn.Module):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the objective of a batch (VIR:objective) and its parts, detached.
 
-        y and sample_weight: (...), the leading shape of the features.
+        y: (...), the leading shape of the features; sample_weight: (...), or (N,) for all labels of a row.
         """
         per_row = self.row_losses(x, y)
         total = sum(per_row.values(), start=torch.zeros((), device=y.device))
-        weight = None if sample_weight is None else sample_weight.reshape(-1)
-        parts = {k: weighted_mean(v.detach(), weight) for k, v in per_row.items()}
-        return weighted_mean(total, weight), parts
+        parts = {k: weighted_mean(v.detach(), sample_weight) for k, v in per_row.items()}
+        return weighted_mean(total, sample_weight), parts
 
     def score(self, metric: Metric, prediction: Distribution, y: Tensor) -> float:
         """Return a validation metric of predictions, in label units."""
@@ -159,7 +161,7 @@ class TailModel(Trainable):
         super().__init__()
         method = method.for_bins(bins)
         self.backbone, self.bins, self.method, self.decoder = backbone, bins, method, decoder
-        dim = feature_dim
+        self.feature_dim = dim = feature_dim
         self.latent: nn.Module = PointLatent()
         if method.latent == "gaussian":
             dim = method.latent_dim or feature_dim
@@ -191,7 +193,12 @@ class TailModel(Trainable):
     def _rows(self, x: Any) -> tuple[Tensor, Tensor | None, Tensor]:
         """Latent rows (N, D) of an input, and the features (..., F) that they came from."""
         features = self.features(x)
-        rows = features.reshape(-1, features.shape[-1])
+        if features.shape[-1:] != (self.feature_dim,):
+            raise ValueError(
+                f"the backbone gave features of shape {tuple(features.shape)}, the model was built for "
+                f"(..., {self.feature_dim}): feature_dim must be their last dimension"
+            )
+        rows = features.reshape(-1, self.feature_dim)
         # Statistics and likelihoods need float32 whatever precision the backbone ran in.
         rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
         with torch.autocast(rows.device.type, enabled=False):
@@ -432,6 +439,9 @@ class VIR(TailModel):
     ) -> None:
         if preset not in PRESETS:
             raise ValueError(f"unknown preset {preset!r}{nearest(preset, PRESETS)}")
-        super().__init__(
-            backbone, feature_dim, bins, PRESETS[preset].with_options(**options), decoder=decoder
-        )
+        method = PRESETS[preset].with_options(**options)
+        if method.members > 1:
+            raise ValueError(
+                'VIR is one network: tailwise.methods.build_model("vir", ...) builds its members'
+            )
+        super().__init__(backbone, feature_dim, bins, method, decoder=decoder)
