@@ -31,6 +31,7 @@ from tailwise import training
 from tailwise.backbones import MLP
 from tailwise.labels import LabelBins
 from tailwise.method import PRESETS
+from tailwise.methods import build_model
 from tailwise.metrics import get_metric
 from tailwise.model import VIR, Method, TailModel
 from tailwise.smoothing import bin_statistics
@@ -501,6 +502,53 @@ def test_a_score_that_is_not_a_number_is_never_the_best(monkeypatch: pytest.Monk
     assert (result.best_epoch, result.best_score) == (2, 2.0)
 
 
+@pytest.mark.parametrize("loader", [False, True])
+def test_validation_rows_without_a_finite_prediction_are_named(loader: bool) -> None:
+    """Every score would be NaN, and the first epoch's weights kept."""
+    broken = X_VALID.clone()
+    broken[[4, 9], 2] = math.nan
+    valid = [(broken, Y_VALID)] if loader else (broken, Y_VALID)
+    known = "impute or drop rows" if loader else r"inputs of row 4 \(2 bad\) are not; impute or drop them"
+    with pytest.raises(ValueError, match=f"predictions of 2 of 60 validation rows are not finite: {known}"):
+        fit(vir(), (X, Y), valid, settings())
+
+
+@pytest.mark.parametrize(("epochs", "warned"), [(1, True), (2, False)])
+def test_a_second_stage_that_never_came_is_told(
+    epochs: int, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    fit(vir(retrain_from=0.5), (X, Y), None, settings(epochs=epochs))
+    assert ("before the second stage: lower retrain_from or raise epochs" in caplog.text) is warned
+
+
+class Counting(nn.Linear):
+    """A backbone with state that is no tensor."""
+
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += self.training
+        return super().forward(x)
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"calls": self.calls}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.calls = state["calls"]
+
+
+def test_a_backbone_may_have_state_of_any_kind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    scores = iter([2.0, 1.0, 3.0])
+    monkeypatch.setattr(training._Loop, "_validate", lambda self: next(scores))
+    model = point(lambda: Counting(INPUTS, 8))
+    result = fit(model, (X, Y), VALID, settings(), checkpoint=tmp_path / "state.pt")
+    assert result.best_epoch == 2
+    assert model.backbone.calls == 2 * 3  # those of the epoch whose weights were kept
+    again = point(lambda: Counting(INPUTS, 8))
+    fit(again, (X, Y), VALID, settings(), checkpoint=tmp_path / "state.pt")
+    assert again.backbone.calls == 2 * 3
+
+
 def test_a_monitor_of_a_region_without_validation_labels_is_an_error() -> None:
     with pytest.raises(ValueError, match="monitor 'many/mae' is not defined on the validation data"):
         fit(point(), (X, Y), (X[:1], Y[:1] * 0 + 9), settings(monitor="many/mae"))
@@ -755,6 +803,29 @@ def test_sample_weights_count_rows_twice_or_not_at_all() -> None:
     plain = point()
     fit(plain, (X, Y), None, settings(batch_size=ROWS, optimizer="sgd"))
     assert not torch.allclose(weights(plain)["head.linear.weight"], runs[0]["head.linear.weight"])
+
+
+@pytest.mark.parametrize("each_label", [False, True])
+def test_a_row_s_weight_counts_for_all_its_labels(each_label: bool) -> None:
+    labels = torch.stack([Y, 9 - Y], 1)
+    weight = torch.tensor([2.0, 0.0]).repeat(ROWS // 2)
+    runs = []
+    for x, y, w, size in ((X, labels, weight, ROWS), (X[::2], labels[::2], None, ROWS // 2)):
+        with torch.random.fork_rng():
+            torch.manual_seed(7)
+            if each_label:  # a label for each of two places in a row, as for pixels
+                backbone: nn.Module = nn.Sequential(nn.Linear(INPUTS, 16), nn.Unflatten(1, (2, 8)))
+                model: nn.Module = TailModel(backbone, 8, BINS, Method())
+            else:
+                model = build_model("vanilla", MLP(INPUTS, (16, 8), 0.0), 8, [BINS, BINS])
+        fit(model, TensorData(x, y, w), None, settings(batch_size=size, optimizer="sgd"))
+        runs.append(weights(model))
+    torch.testing.assert_close(*runs)
+    if not each_label:
+        with pytest.raises(
+            ValueError, match=r"weights of shape \(90, 2\) for 90 losses: give one weight per row"
+        ):
+            fit(model, TensorData(X, labels, torch.ones(ROWS, 2)), None, settings(batch_size=ROWS))
 
 
 class Stream(IterableDataset[tuple[Tensor, Tensor]]):

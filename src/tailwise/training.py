@@ -7,6 +7,7 @@ device once and batches are gathered there by index.
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import os
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from tailwise.batches import Batch, Data, apply_to, as_data, batches, tensors_of
+from tailwise.batches import Batch, Data, apply_to, as_data, batches, finite_rows, tensors_of
 from tailwise.batches import TensorData as TensorData
 from tailwise.distributions import Distribution, concatenate
 from tailwise.files import write_atomically as write_atomically
@@ -48,7 +49,10 @@ T = TypeVar("T")
 
 @dataclass
 class FitResult:
-    """What training did: one row of figures per epoch, and which epoch's weights the model has."""
+    """What training did: one row of figures per epoch, and which of them scored best.
+
+    The model has the weights of `best_epoch`, unless `restore_best` was off.
+    """
 
     history: list[dict[str, float]] = field(default_factory=list)
     monitor: str = ""
@@ -174,6 +178,11 @@ class _Loop:
             if self.checkpoint is not None:
                 self._save(epoch + 1)
             progress.update(row, result.best_epoch)
+        if self.model.more_to_come:
+            logger.warning(
+                "training ended after %d epochs, before the second stage: lower retrain_from or raise epochs",
+                len(result.history),
+            )
         if self.best_state is not None and config.restore_best:
             self.model.load_state_dict(self.best_state)
         else:
@@ -208,7 +217,7 @@ class _Loop:
         length = self._steps_per_epoch()
         weights = dict(self.model.named_parameters())
         state = self.model.state_dict()
-        self.buffers = {name: value.clone() for name, value in state.items() if name not in weights}
+        self.buffers = copy.deepcopy({name: value for name, value in state.items() if name not in weights})
         size = self.config.batch_size
         for batch in batches(self.train, size, self.fabric.device, order, seed):
             lr = learning_rate(epoch + steps / length if length else epoch, self.config)
@@ -289,6 +298,8 @@ class _Loop:
         with self._autocast():
             batch_size = 4 * self.config.batch_size
             prediction, y = _predict(self.model, self.valid, batch_size, self.fabric.device)
+        if not prediction.mean.isfinite().all():
+            raise ValueError(self._bad_predictions(prediction))
         score = self.model.score(self.metric, prediction, y)
         if math.isnan(score) and self.metric.region != "all":
             raise ValueError(
@@ -298,13 +309,21 @@ class _Loop:
         # Ranks that saw other batch statistics must not differ in when to stop.
         return float(self.fabric.broadcast(score))
 
+    def _bad_predictions(self, prediction: Distribution) -> str:
+        bad = int((~prediction.mean.isfinite()).reshape(len(prediction), -1).any(1).sum())
+        message = f"predictions of {bad} of {len(prediction)} validation rows are not finite"
+        if isinstance(self.valid, TensorData) and not (finite := finite_rows(self.valid.x)).all():
+            row = int(finite.to(torch.int8).argmin())
+            return f"{message}: inputs of row {row} ({int((~finite).sum())} bad) are not; impute or drop them"
+        return f"{message}: impute or drop rows whose inputs are not, or lower the learning rate"
+
     def _keep_best(self, epoch: int, score: float) -> None:
         loss = self.metric.loss(score)
         if loss < self.best_loss or self.result.best_epoch == 0:
             self.best_loss = loss
             self.result.best_epoch, self.result.best_score = epoch + 1, score
             if self.config.restore_best:
-                self.best_state = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+                self.best_state = copy.deepcopy(dict(self.model.state_dict()))
 
     # -- checkpoints -------------------------------------------------------------------------
 
