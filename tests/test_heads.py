@@ -221,3 +221,20 @@ def test_a_misspelt_head_or_option_names_the_nearest() -> None:
     with pytest.raises(ValueError, match="must not be negative"):
         PseudoCountHead(3, prior=(0.0, -1.0, 1.5, 1.0))
     assert make_head("pseudo-count", 3, {"min_count": 5.0}).min_count == 5.0
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("pseudo-count", {"sharpness": 0.0}, "sharpness must be positive, got 0.0"),
+        ("evidential", {"sharpness": -1.0}, "sharpness must be positive, got -1.0"),
+        ("pseudo-count", {"min_count": -5.0}, "min_count must not be negative, got -5.0"),
+        ("evidential", {"min_alpha": math.nan}, "min_alpha must not be negative, got nan"),
+        ("pseudo-count", {"prior": (0.0, math.nan, 1.5, 1.0)}, "must not be negative"),
+    ],
+)
+def test_options_that_would_spoil_every_prediction(
+    name: str, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_head(name, 3, options)

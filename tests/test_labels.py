@@ -664,6 +664,10 @@ def test_fewer_bins_than_the_window(num_bins: int, boundary: str) -> None:
         np.testing.assert_allclose(matrix.sum(axis=1), 1.0, rtol=1e-12)
 
 
+def test_a_whole_radius_that_came_as_a_float() -> None:
+    np.testing.assert_array_equal(kernel_matrix(7, radius=2.0), kernel_matrix(7, radius=2))
+
+
 def test_radius_zero_is_no_smoothing() -> None:
     for boundary in ("truncate", "reflect"):
         np.testing.assert_array_equal(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -117,6 +119,23 @@ def test_what_is_searched_starts_at_what_the_parts_have() -> None:
     assert "wrong" not in available_methods()
 
 
+def test_members_have_decoders_of_their_own() -> None:
+    x, y = table(64)
+    model = build_model(
+        "vae", nn.Linear(4, 8), 8, LabelBins.from_labels(y), decoder=nn.Linear(8, 4), members=3
+    )
+    weights = [network.decoder.weight for network in model.networks]
+    assert not any(torch.equal(a, b) for a, b in itertools.pairwise(weights))
+    model.loss(x, y)[0].backward()
+    assert all(weight.grad is not None and weight.grad.any() for weight in weights)
+
+
+def test_a_decoder_that_several_targets_would_leave_unused_is_refused() -> None:
+    bins = [skewed_bins(), skewed_bins()]
+    with pytest.raises(ValueError, match="several targets share a backbone, and have no decoder"):
+        build_model("vae", nn.Linear(4, 8), 8, bins, decoder=nn.Linear(8, 4))
+
+
 # -- Balanced MSE ------------------------------------------------------------------------------
 
 
@@ -155,6 +174,19 @@ def test_label_mixture_has_the_labels_moments() -> None:
     mean = share @ center
     assert share.sum() == pytest.approx(1) and mean == pytest.approx(0, abs=1e-6)
     assert share @ (spread + center**2) - mean**2 == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("balanced-mse", {"noise": 0.0}, "noise must be positive, got 0.0"),
+        ("batch-mse", {"noise": -1.0}, "noise must be positive, got -1.0"),
+        ("balanced-mse", {"components": 0}, "components must be at least 1, or None for the bins"),
+    ],
+)
+def test_impossible_options_of_balanced_mse(name: str, options: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_objective(name, skewed_bins(), options)
 
 
 def test_bmc_is_a_cross_entropy_among_the_batch() -> None:

@@ -440,6 +440,12 @@ def test_momentum_must_be_a_share() -> None:
             LatentSmoother(2, 1, SmoothingConfig(momentum=bad))
 
 
+def test_the_clip_is_two_ratios_in_order() -> None:
+    for bad in ((10.0, 0.1), (-1.0, 2.0), (0.0, 0.0), (float("nan"), 2.0)):
+        with pytest.raises(ValueError, match="clip must be two ratios of covariances, low and high"):
+            LatentSmoother(2, 1, SmoothingConfig(clip=bad))
+
+
 # -- variance of the covariance -------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,14 @@ _FLOOR = 1e-6
 def positive(raw: Tensor, sharpness: float = 1.0) -> Tensor:
     """Return a softplus that never reaches zero; a small `sharpness` (the paper: 0.1) is gentler."""
     return F.softplus(raw, beta=sharpness) + _FLOOR
+
+
+def _check(sharpness: float, **least: float) -> None:
+    if not 0 < sharpness < math.inf:
+        raise ValueError(f"sharpness must be positive, got {sharpness!r}")
+    for name, value in least.items():
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} must not be negative, got {value!r}")
 
 
 def nig_posterior(prior: NIG, n: Tensor, psi: Tensor, phi: Tensor, w: Tensor | None = None) -> NIG:
@@ -76,6 +85,7 @@ class EvidentialHead(nn.Module):
 
     def __init__(self, dim: int, *, sharpness: float = 1.0, min_alpha: float = 1.5) -> None:
         super().__init__()
+        _check(sharpness, min_alpha=min_alpha)
         self.linear = nn.Linear(dim, 4)
         self.sharpness, self.min_alpha = sharpness, min_alpha
 
@@ -108,8 +118,9 @@ class PseudoCountHead(nn.Module):
     ) -> None:
         super().__init__()
         _, nu0, alpha0, beta0 = prior
-        if nu0 < 0 or alpha0 < 0 or beta0 < 0:
+        if not (nu0 >= 0 and alpha0 >= 0 and beta0 >= 0):
             raise ValueError(f"prior nu0, alpha0 and beta0 must not be negative, got {prior}")
+        _check(sharpness, min_count=min_count)
         self._prior: Tensor
         self.register_buffer("_prior", torch.tensor([float(p) for p in prior]), persistent=False)
         self.linear = nn.Linear(dim, 3)

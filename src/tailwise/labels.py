@@ -123,7 +123,7 @@ class LabelBins:
 
     @cached_property
     def scale(self) -> float:
-        """Standard deviation of the training labels (bin centres), or a bin's width if that is 0."""
+        """Standard deviation of the training labels (bin centres), or the bins' range if that is 0."""
         spread = self.counts @ (self.centers - self.location) ** 2 / max(self.counts.sum(), 1)
         return float(np.sqrt(spread)) or float(self.edges[-1] - self.edges[0])
 
@@ -354,6 +354,7 @@ def kernel_matrix(
     if kernel is None:
         return np.eye(num_bins)
     window = kernel_window(kernel, bandwidth, radius, form)
+    radius = window.size // 2  # a whole number, whatever came: files may have 2.0
     rows = np.repeat(np.arange(num_bins), window.size)
     columns = rows + np.tile(np.arange(-radius, radius + 1), num_bins)
     values = np.tile(window, num_bins)

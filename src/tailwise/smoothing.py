@@ -234,6 +234,9 @@ class LatentSmoother(nn.Module):
         self.config = config = config or SmoothingConfig()
         if not 0 <= config.momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {config.momentum!r}")
+        low, high = config.clip
+        if not 0 <= low <= high or high == 0:
+            raise ValueError(f"clip must be two ratios of covariances, low and high, got {config.clip!r}")
         matrix = kernel_matrix(
             num_bins,
             kernel=config.kernel,

@@ -21,12 +21,18 @@ from tailwise.method import Method
 from tailwise.methods.registry import Range, register
 
 
+def _log_noise(noise: float) -> nn.Parameter:
+    if not 0 < noise < math.inf:
+        raise ValueError(f"noise must be positive, got {noise!r}")
+    return nn.Parameter(torch.tensor(math.log(noise)))
+
+
 class BalancedMSE(nn.Module):
     """-log N(y; m, s^2) + log sum_k p_k N(m; c_k, s^2 + v_k), times 2 s^2, with s learned."""
 
     def __init__(self, bins: LabelBins, *, components: int | None = None, noise: float = 1.0) -> None:
         super().__init__()
-        self.log_noise = nn.Parameter(torch.tensor(math.log(noise)))
+        self.log_noise = _log_noise(noise)
         share, center, spread = _label_mixture(bins, components)
         self.register_buffer("log_share", torch.as_tensor(np.log(share), dtype=torch.float32))
         self.register_buffer("center", torch.as_tensor(center, dtype=torch.float32))
@@ -51,7 +57,7 @@ class BatchMSE(nn.Module):
 
     def __init__(self, bins: LabelBins, *, noise: float = 1.0) -> None:
         super().__init__()
-        self.log_noise = nn.Parameter(torch.tensor(math.log(noise)))
+        self.log_noise = _log_noise(noise)
 
     def forward(self, prediction: Distribution, y: Tensor) -> Tensor:
         """y: (N,) -> (N,)"""
@@ -62,6 +68,10 @@ class BatchMSE(nn.Module):
 
 def _label_mixture(bins: LabelBins, components: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Shares, centres and variances of the label density, standardised: its bins, or EM on them."""
+    if components is not None and components < 1:
+        raise ValueError(
+            f"components must be at least 1, or None for the bins themselves, got {components!r}"
+        )
     seen = bins.counts > 0
     center = (bins.centers[seen] - bins.location) / bins.scale
     share = bins.counts[seen] / bins.counts.sum()

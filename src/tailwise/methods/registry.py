@@ -123,14 +123,23 @@ def build_model(
 ) -> Trainable:
     """Put a named method's parts on a backbone; `options` exchange fields of `Method`.
 
-    With a sequence of bins, one for each target, labels and predictions are (N, T).
+    With a sequence of bins, one for each target, labels and predictions are (N, T). Of several
+    `members` each has a copy of backbone and decoder with weights of its own.
     """
     parts = get_method(name).parts.with_options(**options)
-    backbones = [backbone, *(fresh_copy(backbone) for _ in range(parts.members - 1))]
-    networks: list[Trainable] = [
-        one_target(b, feature_dim, bins, parts, members=members_of(b), decoder=decoder)
-        if isinstance(bins, LabelBins)
-        else MultiTarget(b, feature_dim, bins, parts)
-        for b in backbones
-    ]
+    if decoder is not None and not isinstance(bins, LabelBins):
+        raise ValueError(
+            "several targets share a backbone, and have no decoder of the input: leave it out, or build a "
+            "model for each target"
+        )
+    networks: list[Trainable] = []
+    for member in range(parts.members):
+        first = member == 0
+        own = backbone if first else fresh_copy(backbone)
+        if isinstance(bins, LabelBins):
+            decode = decoder if first or decoder is None else fresh_copy(decoder)
+            members = members_of(own)
+            networks.append(one_target(own, feature_dim, bins, parts, members=members, decoder=decode))
+        else:
+            networks.append(MultiTarget(own, feature_dim, bins, parts))
     return networks[0] if parts.members == 1 else Ensemble(networks)
