@@ -215,6 +215,15 @@ def test_ause_of_the_worst_ranking_exceeds_that_of_none():
     assert worst > none > 0.2
 
 
+def test_infinite_uncertainties_are_ties_too():
+    predicted = NIG(torch.zeros(5).double(), 1.0, torch.tensor([0.9, 0.9, 2.0, 0.8, 3.0]).double(), 1.0)
+    errors = torch.tensor([1.0, 5.0, 2.0, 4.0, 1.0]).double()
+    assert predicted.variance.isinf().sum() == 3
+    swapped = torch.tensor([3, 0, 2, 1, 4])
+    assert m.ause(predicted, errors) == pytest.approx(m.ause(predicted[swapped], errors[swapped]))
+    np.testing.assert_allclose(m.sparsification(predicted, errors).error, [13 / 5, 29 / 12, 19 / 9, 1.5, 1.0])
+
+
 def test_ause_ties_are_their_expectation():
     errors = [1.0, 5.0, 2.0, 4.0]
     variance = torch.tensor([2.0, 2.0, 1.0, 2.0]).double()

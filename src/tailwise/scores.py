@@ -309,7 +309,9 @@ def spearman(distribution: Distribution, y: Labels) -> float:
 
 def _groups(ordered: Tensor) -> Tensor:
     """Number the runs of equal values in a sorted tensor: 0, 0, 1, 2, 2, ..."""
-    return (ordered.diff(prepend=ordered[:1]) != 0).cumsum(0)
+    # Compared, not subtracted: two infinite values are equal, and differ by NaN.
+    same = torch.ones_like(ordered[:1], dtype=torch.bool)
+    return (~torch.cat([same, ordered[1:] == ordered[:-1]])).cumsum(0)
 
 
 def _ranks(values: Tensor) -> Tensor:
