@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.stats import ttest_rel
 
 from tailwise.distributions import Normal
 from tailwise.labels import LabelBins
@@ -49,8 +50,13 @@ def test_pairs_of_errors_are_compared_row_by_row() -> None:
     change = compared(np.array([1.0, 2.0, 3.0, 99.0]), np.array([2.0, 3.0, 5.0, 0.0]), rows)
     assert (change.ours, change.n) == (2.0, 3)
     assert change.difference == pytest.approx(-4 / 3)
-    assert change.half == pytest.approx(1.96 * np.std([1, 1, 2], ddof=1) / np.sqrt(3))
-    assert change.clear
+    textbook = ttest_rel([1.0, 2.0, 3.0], [2.0, 3.0, 5.0])
+    assert change.difference + change.half == pytest.approx(textbook.confidence_interval(0.95).high)
+    assert not change.clear and textbook.pvalue > 0.05  # three rows are few
+    many = compared(np.tile([1.0, 2.0, 3.0], 9), np.tile([2.0, 3.0, 5.0], 9), np.ones(27, bool))
+    assert many.clear
+    one = compared(np.array([1.0]), np.array([9.0]), np.ones(1, bool))
+    assert one.difference == -8 and not one.clear
 
 
 def test_the_tail_is_what_can_be_judged() -> None:
@@ -102,7 +108,10 @@ def test_gain_cost_and_choice_follow_the_figures() -> None:
     share = float((ours.error - base.error).mean())
     assert ("rose" if share > 0 else "fell") in verdict.text
     assert "Use Vanilla: VIR is worse" in judge(scored(0.4, 2.0), scored(0.4, 1.0, title="Vanilla")).advice
-    assert "gains nothing clear" in judge(scored(0.8, 1.0), scored(0.4, 1.0, title="Vanilla")).advice
+    dear, cheap = scored(0.8, 1.0), scored(0.4, 1.0, title="Vanilla")
+    lost = " to ".join(number(float(s.error[s.y < 4].mean())) for s in (cheap, dear))
+    told = judge(dear, cheap).advice
+    assert f"gains nothing clear on rare labels and loses on common ones ({lost})." in told
     assert (
         "Use VIR: it is better on common" in judge(scored(0.2, 1.0), scored(0.4, 1.0, title="Vanilla")).advice
     )
@@ -113,6 +122,12 @@ def test_gain_cost_and_choice_follow_the_figures() -> None:
 def test_cost_names_the_region_it_comes_from() -> None:
     verdict = judge(scored(0.9, 1.0), scored(0.4, 2.0, title="Vanilla"))
     assert "rose" in verdict.text and "because many-shot labels, 74% of the test rows" in verdict.text
+
+
+def test_a_region_that_is_all_there_is_gives_no_cause() -> None:
+    s, base = scored(0.5, 1.0), scored(0.9, 1.0, title="Vanilla")
+    told = judge(_only(s, s.y < 2), _only(base, s.y < 2)).text
+    assert "Overall mean absolute error fell by" in told and "because" not in told
 
 
 def test_a_change_that_chance_explains_is_given_no_cause() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from tailwise.distributions import Distribution
 from tailwise.labels import LabelBins, checked_labels
@@ -267,8 +268,12 @@ def compared(ours: Floats, theirs: Floats, rows: NDArray[np.bool_]) -> Change:
     a, b = ours[rows], theirs[rows]
     if a.size == 0:
         return Change(math.nan, math.nan, math.nan, 0)
-    spread = float(np.std(a - b, ddof=1)) if a.size > 1 else math.inf
-    return Change(float(a.mean()), float(b.mean()), 1.96 * spread / math.sqrt(a.size), a.size)
+    if a.size == 1:
+        return Change(float(a[0]), float(b[0]), math.inf, 1)
+    # Student's t: the spread of a few rows is itself uncertain.
+    reach = float(stdtrit(a.size - 1, 0.975))
+    half = reach * float(np.std(a - b, ddof=1)) / math.sqrt(a.size)
+    return Change(float(a.mean()), float(b.mean()), half, a.size)
 
 
 def region_names(present: Sequence[str]) -> list[str]:

@@ -212,6 +212,8 @@ def _cost_sentence(scored: Scored, baseline: Scored, overall: Change) -> str:
     }
     region = max(parts, key=lambda name: parts[name] * np.sign(change))
     local = compared(scored.error, baseline.error, scored.rows(region))
+    if local.n == overall.n:
+        return f"{text}."
     return (
         f"{text} because {region}-shot labels, {_percent(local.n / overall.n)} of the test rows, went from "
         f"{number(local.theirs)} to {number(local.ours)}."
@@ -258,7 +260,8 @@ def _choice(
         return f"Use {theirs}{use}: {ours} is worse on {tail.name} here.", False
     if costs:
         return (
-            f"Use {theirs}{use}: {ours} gains nothing clear on {tail.name} and loses on common ones.",
+            f"Use {theirs}{use}: {ours} gains nothing clear on {tail.name} and loses on common ones "
+            f"({number(common.theirs)} to {number(common.ours)}).",
             False,
         )
     if helps:
