@@ -343,6 +343,16 @@ def split_targets(
     return inputs, labels, missing
 
 
+def check_finite(table: pd.DataFrame, name: str) -> None:
+    """Raise an error that names the column and line of an infinite number."""
+    for title in table.columns:
+        if table[title].dtype.kind == "f":
+            infinite = np.isinf(table[title].to_numpy(np.float64, na_value=np.nan))
+            if infinite.any():
+                line = int(infinite.argmax()) + 2
+                raise TableError(f"{name}: column {title!r} is infinite in line {line}: leave the cell empty")
+
+
 def near_copies(inputs: pd.DataFrame, labels: pd.Series[float]) -> list[str]:
     """Columns so close to the target that they may be known only after it, closest first."""
     found = {}

@@ -65,9 +65,11 @@ def split_labelled(
 
 def read_labelled(source: str, targets: Sequence[str], drop: Sequence[str], quiet: bool) -> Labelled:
     """Read a table as inputs and targets; say what was left out and what may be other than it looks."""
-    from tailwise.table_files import near_copies, numbers_as_text
+    from tailwise.table_files import check_finite, near_copies, numbers_as_text
 
-    inputs, labels = split_labelled(read(source, quiet), targets, source, quiet, drop)
+    table = read(source, quiet)
+    inputs, labels = split_labelled(table, targets, source, quiet, drop)
+    check_finite(table[list(inputs.columns)], source)
     for column, cell in numbers_as_text(inputs).items():
         note(
             f"note: column {column!r} is taken as text because of cells such as {cell!r}: to have it as "
@@ -75,6 +77,9 @@ def read_labelled(source: str, targets: Sequence[str], drop: Sequence[str], quie
             quiet,
         )
     for target in targets:
+        if labels[target].min() == labels[target].max():
+            only = f"{labels[target].iloc[0]:.6g}"
+            note(f"note: the target {target!r} is {only} in every row: there is nothing to learn", quiet)
         for column in near_copies(inputs, labels[target]):
             note(
                 f"note: column {column!r} is nearly the target {target!r}: if it is not known before the "
@@ -127,7 +132,7 @@ def load_model(path: Path) -> TailRegressor:
 
 def inputs_of(model: TailRegressor, table: pd.DataFrame, name: str) -> pd.DataFrame:
     """The columns that the model was trained on, in its order."""
-    from tailwise.table_files import check_column
+    from tailwise.table_files import check_column, check_finite
 
     needed = [str(column) for column in getattr(model, "feature_names_in_", [])]
     for column in needed:
@@ -135,7 +140,9 @@ def inputs_of(model: TailRegressor, table: pd.DataFrame, name: str) -> pd.DataFr
             check_column(table, column, name)
         except ValueError as error:
             raise ValueError(f"{error} The model was trained with it.".replace("?.", "?")) from None
-    return table[needed] if needed else table
+    inputs = table[needed] if needed else table
+    check_finite(inputs, name)
+    return inputs
 
 
 def targets_of(model: TailRegressor, table: pd.DataFrame, given: Sequence[str], name: str) -> dict[str, int]:
