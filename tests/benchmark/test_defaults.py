@@ -182,3 +182,12 @@ def test_command_writes_lines_and_a_page(prepared: Path, tmp_path: Path) -> None
     assert "3 configurations per method, or all it has" in page
     with pytest.raises(ValueError, match="no line of vanilla"):
         write_defaults(tmp_path / "nothing.jsonl", tmp_path / "nothing.md")
+
+
+def test_without_prepared_data_the_page_alone_is_written(tmp_path: Path) -> None:
+    lines = Path(__file__).parents[2] / "docs" / "results" / "defaults.jsonl"
+    out = tmp_path / "defaults.jsonl"
+    out.write_bytes(lines.read_bytes())
+    assert main(["choose-defaults", "--out", str(out)]) == 0
+    assert out.with_suffix(".md").read_text(encoding="utf-8") == lines.with_suffix(".md").read_text("utf-8")
+    assert out.read_bytes() == lines.read_bytes()

@@ -159,12 +159,90 @@ def test_a_configuration_file_runs(stsb: Path, tmp_path: Path) -> None:
         ("kl = 0.01", "kll = 0.01", r"own.toml, \[options.vir\]: unknown option 'kll'; did you mean 'kl'"),
         ("kl = 0.01", "weights.powr = 1", r"\[options.vir\]: unknown option 'powr' of weights; did you mean"),
         ("kl = 0.01", "epochs = -1", r"\[options.vir\]: epochs must be positive"),
+        ('["vanilla", "vir"]', '"vanilla,vir"', r"methods must be a list, each a string, got 'vanilla,vir'"),
+        ('["vanilla", "vir"]', "[]", "methods names none"),
+        ("seeds = 1", 'seeds = "one"', "own.toml: seeds must be a whole number, got 'one'"),
+        ("seeds = 1", "seeds = 0", "seeds must be at least 1, got 0"),
+        ('data = "stsb-words"', "data = 3", "data must be a string, got 3"),
+        ("trials = 1", "trials = 1.5", r"\[recipe\]: trials must be a whole number, got 1.5"),
+        ('criterion = "mse"', 'criterion = "mze"', "unknown metric 'mze'; did you mean 'mse'"),
+        ("epochs = 2", 'epochs = "2"', r"\[recipe.train\]: epochs must be a whole number, got '2'"),
+        ("epochs = 2", "milestones = 3", r"milestones must be a list, each a number, got 3"),
+        ("batch_size = 32", "clip_norm = true", "clip_norm must be a number, got True"),
+        (
+            "projection = 6",
+            "projektion = 6",
+            r"\[recipe.backbone_options\]: unknown key 'projektion'",
+        ),
+        ("projection = 6", 'projection = "wide"', "projection must be a whole number, got 'wide'"),
+        ("[options.vir]\nkl = 0.01", "[options]\nvir = 3", r"\[options\]: vir must be a table, got 3"),
     ],
 )
 def test_mistakes_in_a_configuration_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:
     path = _write(tmp_path / "own.toml", SMALL.replace(old, new, 1))
     with pytest.raises(ValueError, match=message):
         read_configuration(path)
+
+
+def test_a_configuration_in_another_folder_runs_from_anywhere(
+    stsb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "configurations"
+    folder.mkdir()
+    path = _write(folder / "own.toml", SMALL)
+    monkeypatch.chdir(folder.parent)
+    places = ["--out", "out", "--work", "work"]
+    assert main(["suite", str(path), *places]) == 0
+    assert sorted(p.name for p in Path("out").iterdir()) == ["own.csv", "own.md", "own.tex", "results.jsonl"]
+    assert {r["suite"] for r in read_results(Path("out/results.jsonl"))} == {"own"}
+    # The same file by another path, and from what was prepared for it, in another folder.
+    assert main(["suite", "configurations/own.toml", *places]) == 0
+    assert len(read_results(Path("out/results.jsonl"))) == 2
+    monkeypatch.chdir(folder)
+    run = ["run", "--prepared", "../work/own", "--out", "../out/results.jsonl", "--seeds", "1"]
+    assert main([*run, "--methods", "lds"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("batch_size = 32", "batch_size = 32\nlr = 0.5", r"holds runs with lr = 0.001, not 0.5"),
+        ("batch_size = 32", 'batch_size = 32\nprecision = "bf16"', "holds runs with precision = fp32"),
+        ("kl = 0.01", "kl = 0.5", r"runs of vir with {'kl': 0.01}, not {'kl': 0.5}"),
+        ("[options.vir]", "[options.vanilla]", r"runs of vanilla with {}, not {'kl': 0.01}"),
+    ],
+)
+def test_another_recipe_is_not_taken_for_the_same(
+    stsb: Path, tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    path = _write(tmp_path / "own.toml", SMALL)
+    command = ["suite", str(path), "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
+    assert main(command) == 0
+    _write(path, SMALL.replace(old, new, 1))
+    for seeds in ("1", "2"):  # nothing is left to run, or something
+        with pytest.raises(ValueError, match=message):
+            main([*command, "--seeds", seeds])
+
+
+def test_what_a_page_of_pairs_says_about_its_runs(stsb: Path, tmp_path: Path) -> None:
+    path = _write(tmp_path / "own.toml", SMALL)
+    out = tmp_path / "out"
+    assert main(["suite", str(path), "--out", str(out), "--work", str(tmp_path / "work")]) == 0
+    page = (out / "own.md").read_text(encoding="utf-8")
+    assert "2 contenders on 1 data set with seed 0: 2 runs of 2." in page
+    assert "The parts are those of the data set itself." in page and "balanced over label bins" not in page
+    assert "Early stopping goes by the validation part's mse. Nothing is tuned." in page
+    assert "lr 0.001" in page
+
+
+def test_no_page_is_written_where_every_run_failed(
+    stsb: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = SMALL.replace('["vanilla", "vir"]', '["smogn"]').partition("[options.vir]")[0]
+    path = _write(tmp_path / "own.toml", text)  # a method for tables, which pairs of sentences are not
+    assert main(["suite", str(path), "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]) == 1
+    assert "0 runs in" in capsys.readouterr().err
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["results.jsonl"]
 
 
 def test_unknown_suites_and_missing_files_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:

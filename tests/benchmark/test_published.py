@@ -77,6 +77,25 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     assert "many 3, medium 2, few 1" in page
 
 
+def test_by_default_it_is_the_page_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("stsb-paper", "stsb-modern"):
+        (tmp_path / "docs" / "results" / name).mkdir(parents=True)
+        lines = "".join(json.dumps({**r, "suite": name}) + "\n" for r in _results(0.9))
+        (tmp_path / "docs" / "results" / name / "results.jsonl").write_text(lines, encoding="utf-8")
+    assert main(["stsb"]) == 0
+    page = (tmp_path / "docs" / "results" / "stsb.md").read_text(encoding="utf-8")
+    assert page.index("## stsb-paper") < page.index("## stsb-modern")
+
+
+def test_runs_on_other_data_are_refused(tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    records = [{**record, "data": "abalone"} for record in _results(0.9)]
+    results.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
+    with pytest.raises(ValueError, match="holds runs on abalone, not on stsb alone"):
+        section(results)
+
+
 def test_presets_stand_beside_the_default_and_are_told_where_it_is_better(tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     records = [*_results(0.9), *(_record("vir-paper", seed, 1.1) for seed in range(2))]

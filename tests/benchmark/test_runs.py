@@ -1,5 +1,6 @@
 """One run, the results file, resuming, and what may never leak."""
 
+import itertools
 import json
 import math
 import os
@@ -251,6 +252,11 @@ def test_refuses_what_cannot_be_compared(
     assert run(prepared, out, recipe, offset.contender("other")).done == 4  # it asks nothing of `held`
     with pytest.raises(ValueError, match=r"holds runs of held with {'power': \[1, 2\]}, not {'power': 3}"):
         run(prepared, out, recipe, replace(held, fixed={"power": 3}))
+    bare = replace(held, fixed={})
+    with pytest.raises(ValueError, match=r"holds runs of held with {'power': \[1, 2\]}, not {}"):
+        run(prepared, out, recipe, bare)
+    with pytest.raises(ValueError, match=r"holds runs of offset with {}, not {'power': 3}"):
+        run(prepared, out, recipe, replace(offset.contender(), fixed={"power": 3}))
     with pytest.raises(ValueError, match="holds no data set 'three'"):
         run(prepared, out, recipe, offset.contender(), data=["three"])
     with pytest.raises(FileNotFoundError, match=r"not \[2\]: prepare more seeds"):
@@ -259,6 +265,41 @@ def test_refuses_what_cannot_be_compared(
         run_suite(tmp_path, [offset.contender()], out=out, recipe=recipe)
     with pytest.raises(FileNotFoundError, match="does not exist"):
         read_results(tmp_path / "nowhere.jsonl")
+
+
+def test_refuses_runs_of_another_suite_or_on_other_rows(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    out = tmp_path / "r.jsonl"
+    run(prepared, out, recipe, offset.contender())
+    before = out.read_bytes()
+    moved = replace(Problem.load(prepared, "two", 1), x_train=Problem.load(prepared, "two", 1).x_train + 1)
+    moved.save(prepared)
+    assert run(prepared, out, recipe, offset.contender()).done == 0  # nothing to run, nothing to mix
+    with pytest.raises(ValueError, match=r"r.jsonl was made with other rows of two, seed 1, than .*prepared"):
+        run(prepared, out, recipe, offset.contender("other"))
+    for name, seed in itertools.product(("one", "two"), (0, 1)):
+        replace(Problem.load(prepared, name, seed), suite="elsewhere").save(prepared)
+    with pytest.raises(ValueError, match="holds runs of the suite 'test', not 'elsewhere'"):
+        run(prepared, out, recipe, offset.contender("other"))
+    assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("line", "lacking"),
+    [
+        ('{"method": "vir", "seed": 0}', "'data'"),
+        ("[1]", "'data'"),
+        ('{"data": "d", "method": "vir", "seed": 0, "recipe": {}, "digest": "x"}', "'metrics'"),
+    ],
+)
+def test_lines_that_are_no_runs_are_named(tmp_path: Path, line: str, lacking: str) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_text('{"error": "it broke", "data": "d", "method": "m", "seed": 0}\n' + line + "\n")
+    with pytest.raises(ValueError, match=f"other.jsonl, line 2 is not a run of .* lacks {lacking}"):
+        read_results(path)
+    with pytest.raises(ValueError, match="is a folder: name the results file in it"):
+        read_results(tmp_path)
 
 
 @pytest.mark.slow

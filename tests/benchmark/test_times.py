@@ -120,7 +120,7 @@ def test_command(prepared: Path, tmp_path: Path) -> None:
         assert lines[run_line["data"], run_line["method"]]["epochs"] == run_line["epochs"]
     tables = ["tables", str(results), "--out", str(tmp_path), "--times", str(out)]
     assert main(tables) == 0
-    page = (tmp_path / "tabular.md").read_text()
+    page = (tmp_path / "test.md").read_text()
     assert f"Times: {machine()}; every chosen configuration" in page
     head = next(line for line in page.splitlines() if "90% coverage many" in line)
     assert head.split(" | ")[-1] == "time |"

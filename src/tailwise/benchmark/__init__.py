@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tailwise.benchmark.contenders import Contender, Outcome, Recipe, choose_contenders, from_registry
+from tailwise.benchmark.plugins import load_plugin
 from tailwise.benchmark.problems import DataSet, Problem, Source
 from tailwise.benchmark.runs import Summary, read_results, run_missing, run_one, run_suite
-from tailwise.benchmark.suites import SUITES, Suite, get_suite, prepare
+from tailwise.benchmark.suites import SUITES, Suite, get_suite, prepare, suite_name
 
 __all__ = [
     "SUITES", "Contender", "DataSet", "Outcome", "Problem", "Recipe", "Source", "Suite", "Summary", "bench",
-    "choose_contenders", "from_registry", "prepare", "read_results", "run_one", "run_suite",
+    "choose_contenders", "from_registry", "load_plugin", "prepare", "read_results", "run_one", "run_suite",
 ]  # fmt: skip
 
 
@@ -37,9 +38,10 @@ def bench(
 ) -> Summary:
     """Run what ``out/results.jsonl`` lacks of a suite and write ``out/suite.md``, ``.csv`` and ``.tex``.
 
-    What is not given is the suite's own budget. Prepared data goes to `work`, and is only needed
-    while runs are missing. Peers that are not installed are named and left out. With `times` every
-    contender is fitted once more, after all runs, to tell what it costs (``out/times.jsonl``).
+    `suite` is the name of one, or a TOML file. What is not given is the suite's own budget. Prepared
+    data goes to `work`, and is only needed while runs are missing. Peers that are not installed are named
+    and left out. With `times` every contender is fitted once more, after all runs, to tell what it costs
+    (``out/times.jsonl``).
     """
     from tailwise.benchmark.peers import missing_peers
     from tailwise.benchmark.tables import write_tables
@@ -58,11 +60,12 @@ def bench(
     )  # fmt: skip
     runs = read_results(results) if times and not summary.left and results.is_file() else []
     if missing_times(runs, contenders, clock):
-        prepare(suite, work / suite, seeds, report=report)
-        taken = take_times(work / suite, runs, contenders, out=clock, recipe=recipe, progress=progress)
+        folder = work / suite_name(suite)
+        prepare(suite, folder, seeds, report=report)
+        taken = take_times(folder, runs, contenders, out=clock, recipe=recipe, progress=progress)
         report(f"took {taken.done} times in {taken.seconds:.0f} s")
-    if results.is_file():
+    if results.is_file() and read_results(results):
         known = clock if clock.is_file() else None
-        for path in write_tables(results, out, name=suite, title=f"Benchmark: {suite}", times=known):
+        for path in write_tables(results, out, name=suite_name(suite), times=known):
             report(f"wrote {path}")
     return summary

@@ -29,6 +29,23 @@ def _suite_name(text: str) -> str:
     return text
 
 
+def _plugin(text: str) -> str:
+    from tailwise.benchmark.plugins import load_plugin
+
+    try:
+        load_plugin(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _plugin_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tailwise bench", add_help=False, allow_abbrev=False)
+    words = "Python file that registers methods of your own, which --methods can name then"
+    parser.add_argument("--plugin", type=_plugin, action="append", default=[], metavar="FILE", help=words)
+    return parser
+
+
 def _say(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
@@ -37,9 +54,10 @@ def _say(line: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tailwise bench", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
+    plugin = _plugin_parser()
     seeds = argparse.ArgumentParser(add_help=False)
     seeds.add_argument("--seeds", type=_seeds, default=_seeds("5"), help="how many, or which: 5 or 0,3")
-    work = argparse.ArgumentParser(add_help=False)
+    work = argparse.ArgumentParser(add_help=False, parents=[plugin])
     work.add_argument("--workers", type=int, default=1, help="processes at once")
     work.add_argument("--epochs", type=int, default=None, help="epochs at most")
     work.add_argument("--trials", type=int, default=None, help="configurations tried")
@@ -59,7 +77,9 @@ def _parser() -> argparse.ArgumentParser:
     suite.add_argument("--out", type=Path, default=Path("docs/results"), help="folder of results and tables")
     suite.add_argument("--times", action="store_true", help="take times as well, see the command `time`")
 
-    prepare = commands.add_parser("prepare", parents=[seeds], help="split and encode a suite's tables")
+    prepare = commands.add_parser(
+        "prepare", parents=[seeds, plugin], help="split and encode a suite's tables"
+    )
     prepare.add_argument("--suite", default="tabular", type=_suite_name, help=suites)
     prepare.add_argument("--out", type=Path, required=True, help="folder for the arrays")
     prepare.add_argument("--max-rows", type=int, default=None, help="training rows at most")
@@ -75,17 +95,23 @@ def _parser() -> argparse.ArgumentParser:
     tables = commands.add_parser("tables", help="write Markdown, CSV and LaTeX tables")
     tables.add_argument("results", type=Path, nargs="+", help="results.jsonl files")
     tables.add_argument("--out", type=Path, default=Path("docs/results"), help="folder for the tables")
-    tables.add_argument("--name", default="tabular", help="name of the files")
-    tables.add_argument("--title", default="Benchmark: tabular", help="headline")
+    tables.add_argument("--name", default=None, help="name of the files; that of the suite by default")
+    tables.add_argument("--title", default=None, help="headline")
     tables.add_argument("--times", type=Path, default=None, help="what the command `time` wrote")
     tables.add_argument("--reference", default=None, help="contender the others are tested against: vir")
 
     stsb = commands.add_parser("stsb", help="write the page of STS-B-DIR beside the paper's figures")
-    stsb.add_argument("results", type=Path, nargs="+", help="results.jsonl files, one per configuration")
+    stsb.add_argument(
+        "results",
+        type=Path,
+        nargs="*",
+        default=[Path("docs/results") / name / "results.jsonl" for name in ("stsb-paper", "stsb-modern")],
+        help="results.jsonl files, one per configuration; those of docs/results by default",
+    )
     stsb.add_argument("--out", type=Path, default=Path("docs/results/stsb.md"), help="Markdown file")
 
     times = commands.add_parser(
-        "time", parents=[data, limit], help="fit what every contender chose once more, on one thread"
+        "time", parents=[data, limit, plugin], help="fit what every contender chose once more, on one thread"
     )
     times.add_argument("results", type=Path, nargs="+", help="results.jsonl files, of the same data")
     times.add_argument("--out", type=Path, default=Path("docs/results/times.jsonl"), help="appended to")
@@ -98,7 +124,13 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     defaults = commands.add_parser(
-        "choose-defaults", parents=[data, work, limit], help="every method's defaults, on development data"
+        "choose-defaults", parents=[work, limit], help="every method's defaults, on development data"
+    )
+    defaults.add_argument(
+        "--prepared",
+        type=Path,
+        default=None,
+        help="folder that `prepare` wrote; without one nothing is run and the page is written from --out",
     )
     defaults.add_argument("--methods", default=None, help="names with commas between; all by default")
     defaults.add_argument(
@@ -211,6 +243,9 @@ def _stsb(args: argparse.Namespace) -> int:
 def _choose_defaults(args: argparse.Namespace) -> int:
     from tailwise.benchmark.defaults import choose_defaults, write_defaults
 
+    if args.prepared is None:
+        _say(f"wrote {write_defaults(args.out, args.out.with_suffix('.md'))}")
+        return 0
     summary = choose_defaults(
         args.prepared, out=args.out, seeds=range(suite_of(args.prepared).seeds), recipe=_recipe(args),
         methods=None if args.methods is None else args.methods.split(","), workers=args.workers,
@@ -247,6 +282,8 @@ _COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the exit status: 1 if a run failed, 3 if the time was up first."""
+    # First of all: a suite's file may name methods of a plugin, wherever that stands on the command line.
+    _plugin_parser().parse_known_args(arguments)
     args = _parser().parse_args(arguments)
     return _COMMANDS[args.command](args)
 

@@ -23,6 +23,7 @@ from tailwise.choices import nearest
 from tailwise.distributions import Distribution
 from tailwise.labels import LabelBins
 from tailwise.methods import Range, Space, available_methods, build_model, get_method
+from tailwise.metrics import get_metric
 from tailwise.training import TrainConfig, fit, predict
 
 Network = Callable[[Problem], Backbone]
@@ -55,6 +56,7 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.trials < 1:
             raise ValueError(f"trials must be at least 1, got {self.trials!r}")
+        get_metric(self.criterion)
         for name, value in default_options(self.search).items():
             if value != getattr(self.train, name):
                 raise ValueError(
@@ -68,16 +70,22 @@ class Recipe:
         return replace(self, train=train, trials=self.trials if trials is None else trials)
 
     def describe(self) -> dict[str, Any]:
-        """Settings for a results line; two runs with other ones are not comparable."""
+        """Settings for a results line; two runs with other ones are not comparable.
+
+        What is tuned is no setting, and stands with the options of a run.
+        """
         train = asdict(replace(self.train, monitor=self.criterion))
-        kept = ("epochs", "patience", "batch_size", "optimizer", "schedule", "monitor")
-        return {
+        steps = ("milestones", "decay") if self.train.schedule == "step" else ()
+        kept = ("epochs", "patience", "batch_size", "optimizer", "lr", "weight_decay", "schedule", *steps)
+        kept += ("warmup", "clip_norm", "precision", "monitor")
+        settings = {
             "backbone": self.backbone,
             **dict(self.backbone_options),
-            **{name: train[name] for name in kept},
+            **{name: train[name] for name in kept if name not in self.search},
             "trials": self.trials,
             "criterion": self.criterion,
         }
+        return {name: list(of) if isinstance(of, tuple) else of for name, of in settings.items()}
 
     def build(self, problem: Problem) -> Backbone:
         """Make the network all methods share, fresh."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -96,3 +98,10 @@ NETWORKS: dict[str, Callable[..., Backbone]] = {
     "vector-pair": vector_pair,
 }
 """Networks that a configuration can name; their options are those of the classes in `tailwise.backbones`."""
+
+
+def network_options(name: str) -> dict[str, Any]:
+    """Options of a network that a configuration can set, with their types."""
+    kind = VectorPair if name == "vector-pair" else PAIR_ENCODERS[name.removesuffix("-pair")]
+    parameters = inspect.signature(kind, eval_str=True).parameters.values()
+    return {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "rows"}

@@ -202,20 +202,24 @@ def _verdict(results: Results, method: str) -> str:
 def _about(record: Mapping[str, Any], results: Results) -> str:
     recipe, rows, shots = record["recipe"], record["rows"], record["test_rows"]
     settings = ", ".join(f"{k} {v}" for k, v in recipe.items() if v is not None)
+    if "lr" not in recipe:  # lines of earlier versions do not tell it
+        settings += f"; the learning rate is in `configurations/{record['suite']}.toml`"
     machines = ", ".join(sorted({r["machine"] for r in results.records}))
     fixed = {r["title"]: r["fixed"] for r in results.records if "fixed" in r}
     own = "; ".join(f"{who} has {k} {v}" for who, of in fixed.items() for k, v in of.items())
     return (
         f"{rows['train']:,} training, {rows['valid']:,} dev and {rows['test']:,} test pairs (many "
         f"{shots['many']}, medium {shots['medium']}, few {shots['few']}, as in DIR's published lists); seeds "
-        f"{_seeds(results)}. Recipe of every method: {settings}; the learning rate is in "
-        f"`configurations/{record['suite']}.toml`{f'. {own}' if own else ''}. Ran on {machines}."
+        f"{_seeds(results)}. Recipe of every method: {settings}{f'. {own}' if own else ''}. Ran on "
+        f"{machines}."
     )
 
 
 def section(path: Path) -> str:
     """Everything about one configuration: what ran, the targets, and a table for each metric."""
     results = Results(read_results(path))
+    if results.data != [_DATA]:
+        raise ValueError(f"{path} holds runs on {', '.join(results.data)}, not on {_DATA} alone")
     record = results.records[0]
     lines = [f"## {record['suite']}", "", _about(record, results), ""]
     presets = [method for method in PRESETS if method in results.methods]

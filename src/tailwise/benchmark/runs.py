@@ -27,7 +27,7 @@ from tailwise.benchmark.contenders import Contender, Outcome, Recipe
 from tailwise.benchmark.problems import Problem
 from tailwise.benchmark.progress import make_progress
 from tailwise.benchmark.search import Study, default_options, describe_space, require_optuna
-from tailwise.benchmark.suites import get_suite, prepare, prepared_data
+from tailwise.benchmark.suites import get_suite, prepare, prepared_data, suite_name
 from tailwise.benchmark.workers import Workers
 from tailwise.calibration import balanced_weights, fit_scaling
 from tailwise.distributions import Distribution
@@ -187,13 +187,30 @@ def finished_runs(records: Iterable[Record]) -> dict[tuple[str, str, int], Recor
     return {(r["data"], r["method"], r["seed"]): r for r in records if "error" not in r}
 
 
+_RUN = ("data", "method", "seed", "recipe", "digest", "metrics")
+"""What a line has to hold to be a finished run."""
+
+
+def _runs_of(path: Path) -> list[Record]:
+    """Read a results file; lines that are something else's are an error that names the first."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: name the results file in it")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist")
+    records = ResultsFile(path).records
+    for number, record in enumerate(records, start=1):
+        lacking = [key for key in _RUN if not isinstance(record, dict) or key not in record]
+        if lacking and not (isinstance(record, dict) and "error" in record):
+            raise ValueError(
+                f"{path}, line {number} is not a run of `tailwise bench` or `tailwise compare`: it lacks "
+                f"{lacking[0]!r}"
+            )
+    return records
+
+
 def read_results(*paths: Path) -> list[Record]:
     """All finished runs of some files; a run that occurs twice is taken from where it occurs last."""
-    for path in paths:
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist")
-    records = [record for path in paths for record in ResultsFile(path).records]
-    return list(finished_runs(records).values())
+    return list(finished_runs(record for path in paths for record in _runs_of(path)).values())
 
 
 # -- many runs -----------------------------------------------------------------------------------
@@ -221,8 +238,14 @@ class Summary:
 
 
 @lru_cache(maxsize=8)
-def _loaded(folder: Path, name: str, seed: int) -> Problem:
+def _cached(folder: Path, name: str, seed: int, written: int) -> Problem:
     return Problem.load(folder, name, seed)
+
+
+def _loaded(folder: Path, name: str, seed: int) -> Problem:
+    """A prepared problem; read again only where its file was written again."""
+    path = folder / f"{name}-{seed}.npz"
+    return _cached(folder, name, seed, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
 def _work(job: Job, *, folder: Path, recipe: Recipe) -> Record:
@@ -241,24 +264,50 @@ def _work(job: Job, *, folder: Path, recipe: Recipe) -> Record:
 
 
 def check_comparable(
-    records: Iterable[Record], recipe: Recipe, path: Path, contenders: Sequence[Contender] = ()
+    records: Iterable[Record],
+    recipe: Recipe,
+    path: Path,
+    contenders: Sequence[Contender] = (),
+    suite: str | None = None,
 ) -> None:
-    """Refuse to mix runs of different recipes, or of one contender with other fixed options, in one file."""
+    """Refuse to mix in one file runs of different suites, recipes, or fixed options of one contender."""
     ours = json.loads(json.dumps(recipe.describe()))
     fixed = {contender.name: json.loads(json.dumps(dict(contender.fixed))) for contender in contenders}
     for record in records:
-        before, now = record.get("fixed"), fixed.get(record["method"])
+        there = record.get("suite")
+        if suite and there and there != suite:
+            raise ValueError(f"{path} holds runs of the suite {there!r}, not {suite!r}: name another place")
+        before, now = _fixed(record), fixed.get(record["method"])
         if before is not None and now is not None and before != now:
             raise ValueError(
                 f"{path} holds runs of {record['method']} with {before}, not {now}: use the same options or "
                 "name another file"
             )
+        # Settings that older lines do not tell are taken for ours.
         for name, value in record["recipe"].items():
             if ours.get(name) != value:
                 raise ValueError(
                     f"{path} holds runs with {name} = {value}, not {ours.get(name)}: use the same "
                     "recipe or name another file"
                 )
+
+
+def _fixed(record: Record) -> dict[str, Any] | None:
+    """Options that a run had instead of the defaults; None where that is not known."""
+    # Variants are named after their options (``vir[lambda=1]``), and older lines do not repeat them.
+    found: dict[str, Any] | None = record.get("fixed", None if "[" in record["method"] else {})
+    return found
+
+
+def _check_same_data(jobs: Iterable[Job], records: Iterable[Record], folder: Path, path: Path) -> None:
+    """Refuse, before anything is run, to continue a file that was made with other arrays."""
+    before = {(record["data"], record["seed"]): record["digest"] for record in records}
+    for data, seed in sorted({(job.data, job.seed) for job in jobs} & before.keys()):
+        if _loaded(folder, data, seed).digest != before[data, seed]:
+            raise ValueError(
+                f"{path} was made with other rows of {data}, seed {seed}, than {folder} holds: prepare the "
+                "same ones or name another file"
+            )
 
 
 class _Plan:
@@ -296,13 +345,17 @@ class _Plan:
         self.ready.sort(key=lambda job: -job.cost)
         self.queue = deque(self.ready)
 
+    def jobs(self) -> list[Job]:
+        """All runs that have not started."""
+        return [*self.queue, *(job for jobs in self.waiting.values() for job in jobs)]
+
     def cost_left(self) -> float:
         """Cost of all runs that have not started."""
-        return sum(j.cost for j in self.queue) + sum(j.cost for jobs in self.waiting.values() for j in jobs)
+        return sum(job.cost for job in self.jobs())
 
     def count_left(self) -> int:
         """Number of runs that have not started."""
-        return len(self.queue) + sum(map(len, self.waiting.values()))
+        return len(self.jobs())
 
     def tuned(self, job: Job, record: Record) -> None:
         """Let the other seeds of a tuned contender start."""
@@ -343,11 +396,15 @@ def run_suite(
     if unknown:
         raise ValueError(f"{prepared} holds no data set {unknown[0]!r}: it holds {', '.join(there)}")
     results = ResultsFile(out)
-    check_comparable(finished_runs(results.records).values(), recipe, out, contenders)
+    done, folder = read_results(out) if out.is_file() else [], prepared.absolute()
+    if done:
+        suite = _loaded(folder, there[0], seeds[0]).suite
+        check_comparable(done, recipe, out, contenders, suite)
     plan = _Plan(contenders, data or there, seeds, recipe, results.records)
+    _check_same_data(plan.jobs(), done, folder, out)
     summary = Summary()
     display = make_progress(progress, plan.count_left(), plan.cost_left())
-    work = partial(_work, folder=prepared.absolute(), recipe=recipe)
+    work = partial(_work, folder=folder, recipe=recipe)
     with Workers(work, workers, time_limit) as crew, display:
         while (plan.queue or crew.flying) and crew.in_time:
             while plan.queue and crew.free:
@@ -379,13 +436,16 @@ def run_missing(
     report: Callable[[str], None] = lambda line: None,
 ) -> Summary:
     """Run what `out` lacks of a suite; its data is prepared in a folder of `work`, if it is needed at all."""
-    done = finished_runs(read_results(out) if out.is_file() else ())
+    done = read_results(out) if out.is_file() else []
+    check_comparable(done, recipe, out, contenders, suite_name(suite))
     names = [source.name for source in get_suite(suite).sources]
-    if {(name, c.name, seed) for name in names for c in contenders for seed in seeds} <= done.keys():
+    wanted = {(name, c.name, seed) for name in names for c in contenders for seed in seeds}
+    if wanted <= finished_runs(done).keys():
         return Summary()
-    prepare(suite, work / suite, seeds, report=report)
+    folder = work / suite_name(suite)
+    prepare(suite, folder, seeds, report=report)
     summary = run_suite(
-        work / suite, contenders, out=out, seeds=seeds, recipe=recipe, workers=workers,
+        folder, contenders, out=out, seeds=seeds, recipe=recipe, workers=workers,
         time_limit=time_limit, progress=progress,
     )  # fmt: skip
     for line in summary.failed:

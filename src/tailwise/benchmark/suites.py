@@ -142,11 +142,24 @@ SUITES |= {name: Suite(**read_configuration(path)) for name, path in BUNDLED.ite
 
 def get_suite(name: str) -> Suite:
     """Find a suite by name, or read one from a TOML file; a misspelt name is told the nearest one."""
-    if name.endswith(".toml"):
+    if _is_file(name):
         return Suite(**read_configuration(Path(name)))
     if name not in SUITES:
         raise ValueError(f"unknown suite {name!r}{nearest(name, SUITES)}")
     return SUITES[name]
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(".toml")
+
+
+def suite_name(suite: str) -> str:
+    """Name in results, and of folders and pages: that of the file, without its folder and ending.
+
+    >>> suite_name("runs/own.toml"), suite_name("tabular")
+    ('own', 'tabular')
+    """
+    return Path(suite).stem if _is_file(suite) else suite
 
 
 # -- preparation ---------------------------------------------------------------------------------
@@ -165,7 +178,9 @@ def prepare(
     sources = get_suite(suite).sources
     max_rows = get_suite(suite).max_rows if max_rows is None else max_rows
     folder.mkdir(parents=True, exist_ok=True)
-    about = {"suite": suite, "max_rows": max_rows, "per_bin": per_bin, "version": __version__}
+    # A file is noted with its whole path: later commands may run in another folder.
+    where = str(Path(suite).resolve()) if _is_file(suite) else suite
+    about = {"suite": where, "max_rows": max_rows, "per_bin": per_bin, "version": __version__}
     note = folder / ABOUT
     if note.is_file():
         found = json.loads(note.read_text(encoding="utf-8"))
@@ -181,7 +196,7 @@ def prepare(
         for source in sources:
             path = folder / f"{source.name}-{seed}.npz"
             if not path.is_file():
-                problem = source.problem(seed, max_rows=max_rows, per_bin=per_bin, suite=suite)
+                problem = source.problem(seed, max_rows=max_rows, per_bin=per_bin, suite=suite_name(suite))
                 problem.save(folder)
                 rows = problem.describe()["rows"]
                 report(

@@ -16,6 +16,8 @@ from tailwise.benchmark.comparison import (
     tests_of,
 )
 from tailwise.benchmark.markup import number
+from tailwise.benchmark.problems import Source
+from tailwise.benchmark.suites import SUITES
 from tailwise.benchmark.times import Times
 
 
@@ -71,20 +73,30 @@ def describe_runs(results: Results) -> str:
     recipe = results.records[0]["recipe"]
     many, few = results.records[0].get("shots", (100, 20))
     seeds = sorted({r["seed"] for r in results.records})
+    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+    sets = "1 data set" if len(results.data) == 1 else f"{len(results.data)} data sets"
     machines = sorted({r["machine"] for r in results.records})
     expected = len(results.methods) * len(results.data) * len(seeds)
     shown = ", ".join(f"{name} {value}" for name, value in recipe.items() if name != "trials")
     return _points(
-        f"{len(results.methods)} contenders on {len(results.data)} data sets with seeds {seeds[0]} to "
-        f"{seeds[-1]}: {len(results.records)} runs of {expected}.",
+        f"{len(results.methods)} contenders on {sets} with {which}: {len(results.records)} runs of "
+        f"{expected}.",
         f"One recipe for all networks: {shown}.",
-        "Validation and test parts are balanced over label bins, training rows capped evenly. Encodings, "
-        "bins and weights come from the training part, calibration from the validation part.",
+        f"{_split_words(results)} Encodings, bins and weights come from the training part, calibration from "
+        "the validation part.",
         "A point prediction counts as a Gaussian of constant variance, calibrated like every other one.",
         f"Regions go by the training count of a label's bin: many above {many}, few below {few}.",
         _test_words(results),
         f"Run on: {'; '.join(machines)}.",
     )
+
+
+def _split_words(results: Results) -> str:
+    """How rows were divided: tables alike, others as their authors did."""
+    suite = SUITES.get(results.records[0].get("suite", ""))
+    if suite is None or not all(isinstance(source, Source) for source in suite.sources):
+        return "The parts are those of the data set itself."
+    return "Validation and test parts are balanced over label bins, training rows capped evenly."
 
 
 def _points(*sentences: str) -> str:
@@ -94,6 +106,9 @@ def _points(*sentences: str) -> str:
 def describe_tuning(results: Results) -> str:
     """How configurations were chosen, as a point."""
     recipe = results.records[0]["recipe"]
+    if recipe["trials"] == 1:
+        criterion = recipe["criterion"].replace("_", " ")
+        return _points(f"Early stopping goes by the validation part's {criterion}. Nothing is tuned.")
     return _points(
         f"Early stopping and the choice among {recipe['trials']} configurations per contender and data set "
         f"go by the validation part's {recipe['criterion'].replace('_', ' ')}. Tuning happens on the first "

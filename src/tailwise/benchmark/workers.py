@@ -14,12 +14,15 @@ from typing import Any, Generic, Self, TypeVar
 
 import torch
 
+from tailwise.benchmark.plugins import load_plugins, loaded_plugins
+
 J = TypeVar("J")
 R = TypeVar("R")
 
 
-def _start() -> None:
+def _start(plugins: tuple[str, ...]) -> None:
     torch.set_num_threads(1)
+    load_plugins(plugins)
 
 
 @contextmanager
@@ -65,7 +68,9 @@ class Workers(Generic[J, R]):
         # Spawned, not forked: a fork of a process that has used torch's threads can hang.
         context = multiprocessing.get_context("spawn")
         self._pool: Executor = (
-            ProcessPoolExecutor(count, mp_context=context, initializer=_start) if count > 1 else _Here()
+            ProcessPoolExecutor(count, mp_context=context, initializer=_start, initargs=(loaded_plugins(),))
+            if count > 1
+            else _Here()
         )
 
     @property
