@@ -260,7 +260,8 @@ def run_all(
 ) -> list[dict[str, Any]]:
     """Every contender with every seed; what a stopped command finished is in `kept` and not done again."""
     from tailwise.benchmark.problems import Source
-    from tailwise.benchmark.runs import ResultsFile, finished_runs, run_one
+    from tailwise.benchmark.results_file import ResultsFile, finished_runs
+    from tailwise.benchmark.runs import run_one
 
     file = None if kept is None else ResultsFile(kept)
     done = {} if file is None else finished_runs(file.records)

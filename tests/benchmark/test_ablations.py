@@ -12,7 +12,7 @@ from tailwise.benchmark.ablation_tables import WHOLE, write_ablations
 from tailwise.benchmark.ablations import ablations
 from tailwise.benchmark.contenders import Recipe
 from tailwise.benchmark.problems import Source
-from tailwise.benchmark.runs import ResultsFile
+from tailwise.benchmark.results_file import ResultsFile
 from tailwise.benchmark.suites import SUITES, Suite, generated
 
 from .test_tables import run

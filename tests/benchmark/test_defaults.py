@@ -20,7 +20,7 @@ from tailwise.benchmark.defaults import (
     questions,
     write_defaults,
 )
-from tailwise.benchmark.runs import ResultsFile
+from tailwise.benchmark.results_file import ResultsFile
 from tailwise.benchmark.search import default_options
 from tailwise.methods import Range, available_methods
 

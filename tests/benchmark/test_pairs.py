@@ -13,7 +13,7 @@ from tailwise.benchmark.configurations import BUNDLED, read_configuration
 from tailwise.benchmark.pairs import DATA, NETWORKS
 from tailwise.benchmark.problems import Problem
 from tailwise.benchmark.published import PRESETS
-from tailwise.benchmark.runs import read_results
+from tailwise.benchmark.results_file import read_results
 from tailwise.benchmark.suites import get_suite
 from tailwise.recipe import learning_rate
 

@@ -8,7 +8,7 @@ import pytest
 
 from tailwise.benchmark import load_plugin, plugins
 from tailwise.benchmark.__main__ import main
-from tailwise.benchmark.runs import read_results
+from tailwise.benchmark.results_file import read_results
 from tailwise.losses import OBJECTIVES
 from tailwise.methods import available_methods, registry
 

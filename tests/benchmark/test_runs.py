@@ -26,7 +26,8 @@ from tailwise.benchmark import (
     run_one,
     run_suite,
 )
-from tailwise.benchmark.runs import OF_THE_MEAN, OF_THE_SPREAD, ResultsFile, finished_runs, read_results
+from tailwise.benchmark.results_file import ResultsFile, finished_runs, read_results
+from tailwise.benchmark.runs import OF_THE_MEAN, OF_THE_SPREAD
 from tailwise.calibration import balanced_weights
 from tailwise.metrics import REGIONS, evaluate
 
@@ -296,7 +297,7 @@ def test_refuses_runs_of_another_suite_or_on_other_rows(
 def test_lines_that_are_no_runs_are_named(tmp_path: Path, line: str, lacking: str) -> None:
     path = tmp_path / "other.jsonl"
     path.write_text('{"error": "it broke", "data": "d", "method": "m", "seed": 0}\n' + line + "\n")
-    with pytest.raises(ValueError, match=f"other.jsonl, line 2 is not a run of .* lacks {lacking}"):
+    with pytest.raises(ValueError, match=rf"other.jsonl is not a results file .* lacks {lacking} \(line 2\)"):
         read_results(path)
     with pytest.raises(ValueError, match="is a folder: name the results file in it"):
         read_results(tmp_path)

@@ -13,7 +13,8 @@ from tailwise.benchmark import Recipe, bench
 from tailwise.benchmark.__main__ import main
 from tailwise.benchmark.comparison import HEADLINES, Results, compare
 from tailwise.benchmark.markup import Table
-from tailwise.benchmark.runs import OF_THE_MEAN, OF_THE_SPREAD, ResultsFile
+from tailwise.benchmark.results_file import ResultsFile
+from tailwise.benchmark.runs import OF_THE_MEAN, OF_THE_SPREAD
 from tailwise.benchmark.tables import summary_csv, write_tables
 from tailwise.benchmark.words import verdict
 from tailwise.metrics import REGIONS

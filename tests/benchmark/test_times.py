@@ -9,7 +9,7 @@ import pytest
 
 from tailwise.benchmark import Contender, Problem, Recipe, read_results, run_suite, times
 from tailwise.benchmark.__main__ import main
-from tailwise.benchmark.runs import ResultsFile
+from tailwise.benchmark.results_file import ResultsFile
 from tailwise.benchmark.times import Times, machine, missing_times, take_times
 
 from .conftest import Offset

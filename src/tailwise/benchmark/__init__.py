@@ -13,7 +13,8 @@ from pathlib import Path
 from tailwise.benchmark.contenders import Contender, Outcome, Recipe, choose_contenders, from_registry
 from tailwise.benchmark.plugins import load_plugin
 from tailwise.benchmark.problems import DataSet, Problem, Source
-from tailwise.benchmark.runs import Summary, read_results, run_missing, run_one, run_suite
+from tailwise.benchmark.results_file import read_results
+from tailwise.benchmark.runs import Summary, run_missing, run_one, run_suite
 from tailwise.benchmark.suites import SUITES, Suite, get_suite, prepare, suite_name
 
 __all__ = [

@@ -203,7 +203,7 @@ def _tables(args: argparse.Namespace) -> int:
 
 def _time(args: argparse.Namespace) -> int:
     from tailwise.benchmark.contenders import choose_contenders
-    from tailwise.benchmark.runs import read_results
+    from tailwise.benchmark.results_file import read_results
     from tailwise.benchmark.times import take_times
 
     suite = suite_of(args.prepared)

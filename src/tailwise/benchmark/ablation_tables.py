@@ -11,7 +11,7 @@ import numpy as np
 from tailwise.benchmark.ablations import ablations
 from tailwise.benchmark.comparison import RATIOS, Figure, Results, compare
 from tailwise.benchmark.markup import Table, p_value, with_spread
-from tailwise.benchmark.runs import read_results
+from tailwise.benchmark.results_file import read_results
 from tailwise.benchmark.words import describe_runs
 from tailwise.files import write_atomically
 from tailwise.methods import get_method

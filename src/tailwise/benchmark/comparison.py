@@ -11,7 +11,8 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from tailwise.benchmark.runs import OF_THE_MEAN, Record
+from tailwise.benchmark.results_file import Record
+from tailwise.benchmark.runs import OF_THE_MEAN
 from tailwise.metrics import get_metric
 
 RATIOS = ("mae", "mse", "rmse", "gm", "balanced_mae", "crps", "width")

@@ -26,7 +26,8 @@ from tailwise.benchmark.contenders import Recipe, from_registry
 from tailwise.benchmark.markup import Table
 from tailwise.benchmark.problems import Problem
 from tailwise.benchmark.progress import make_progress
-from tailwise.benchmark.runs import Record, ResultsFile, Summary, check_comparable
+from tailwise.benchmark.results_file import Record, ResultsFile, check_comparable
+from tailwise.benchmark.runs import Summary
 from tailwise.benchmark.search import Study, default_options
 from tailwise.benchmark.suites import prepared_data
 from tailwise.benchmark.workers import Workers

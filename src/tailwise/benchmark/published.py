@@ -9,7 +9,8 @@ from typing import Any
 
 from tailwise.benchmark.comparison import Figure, Results
 from tailwise.benchmark.markup import Table, best_cells, with_spread
-from tailwise.benchmark.runs import OF_THE_SPREAD, read_results
+from tailwise.benchmark.results_file import read_results
+from tailwise.benchmark.runs import OF_THE_SPREAD
 from tailwise.benchmark.suites import SUITES
 from tailwise.files import write_atomically
 from tailwise.methods import get_method

@@ -25,7 +25,8 @@ from tailwise.benchmark.comparison import (
     tests_of,
 )
 from tailwise.benchmark.markup import Table, best_cells, number, p_value, with_spread
-from tailwise.benchmark.runs import OF_THE_MEAN, OF_THE_SPREAD, read_results
+from tailwise.benchmark.results_file import read_results
+from tailwise.benchmark.runs import OF_THE_MEAN, OF_THE_SPREAD
 from tailwise.benchmark.times import Times
 from tailwise.benchmark.words import describe_runs, describe_times, describe_tuning, verdict
 from tailwise.choices import nearest

@@ -21,7 +21,8 @@ from tailwise._version import __version__
 from tailwise.benchmark.contenders import Contender, Recipe
 from tailwise.benchmark.problems import Problem
 from tailwise.benchmark.progress import make_progress
-from tailwise.benchmark.runs import Record, ResultsFile, Summary, finished_runs
+from tailwise.benchmark.results_file import Record, ResultsFile, finished_runs
+from tailwise.benchmark.runs import Summary
 from tailwise.benchmark.workers import Workers
 
 _CPUINFO = Path("/proc/cpuinfo")

@@ -110,7 +110,7 @@ def report(
 ) -> None:
     """Write the page that ranks the methods of a results file, with error bars."""
     from tailwise.benchmark.comparison import Results
-    from tailwise.benchmark.runs import read_results
+    from tailwise.benchmark.results_file import read_results
     from tailwise.report.comparison import comparison_page
     from tailwise.table_files import check_output
 
