@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tailwise.files import write_atomically
 from tailwise.table_files import (
     TableError,
     check_column,
@@ -205,7 +206,13 @@ def test_outputs_are_guarded(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="not a folder"):
         check_output(there / "x.csv", force=True)
     check_output(there, force=True)
-    check_output("-", force=False, standard=True)
+    check_output("-", force=False, table=True)
+    for name in ("t.csv.gz", "t.TSV", "t", "t.parquet"):
+        check_output(tmp_path / "new" / name, force=False, table=True)
+    for name in ("t.xlsx", "t.json", "t.csv.zip"):
+        check_output(tmp_path / "new" / name, force=False)
+        with pytest.raises(TableError, match=r"use \.csv, \.csv\.gz, \.tsv or \.parquet"):
+            check_output(tmp_path / "new" / name, force=False, table=True)
     with pytest.raises(TableError, match="standard output"):
         check_output("-", force=True)
 
@@ -239,6 +246,16 @@ def test_a_link_stays_one_and_what_it_points_to_is_written(tmp_path: Path) -> No
     write_table(pd.DataFrame({"a": [7]}), link)
     assert link.is_symlink() and real.read_text() == "a\n7\n"
     assert [p.name for p in real.parent.iterdir()] == ["real.csv"]
+
+
+def test_an_error_of_writing_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    def full(part: Path) -> None:
+        part.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left") as raised:
+        write_atomically(tmp_path / "t.csv", full)
+    assert raised.value.filename == str(tmp_path / "t.csv") and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv", "deep/er/t.csv"])

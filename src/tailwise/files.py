@@ -24,7 +24,12 @@ def write_together(writes: Mapping[Path, Write]) -> None:
     try:
         for place, write in places.items():
             place.parent.mkdir(parents=True, exist_ok=True)
-            write(parts[place])
+            try:
+                write(parts[place])
+            except OSError as error:  # speak of the file that was asked for, not of the part beside it
+                if error.errno is None:
+                    raise
+                raise OSError(error.errno, error.strerror, str(place)) from error
         for place, part in parts.items():
             part.replace(place)
     finally:

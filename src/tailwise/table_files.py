@@ -54,6 +54,7 @@ _KINDS = (
     (b"ARROW1", "an Arrow or Feather file: save it as Parquet or CSV"),
     (b"SQLite format 3", "an SQLite database: export the table as CSV"),
 )
+_WRITTEN = ("csv", "tsv", "txt", "parquet", "pq")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 _PERHAPS_THOUSANDS = re.compile(r"[+-]?([1-9]\d{0,2},\d{3}|\d+)")
 _DRESSED = re.compile(
@@ -423,17 +424,20 @@ def _numbers(column: pd.Series[Any], target: str, name: str) -> pd.Series[float]
 
 
 def check_output(
-    path: str | Path, *, force: bool, inputs: Sequence[str | Path] = (), standard: bool = False
+    path: str | Path, *, force: bool, inputs: Sequence[str | Path] = (), table: bool = False
 ) -> None:
     """Refuse, before any work, an output that cannot or must not be written.
 
-    `standard` says whether it may be ``-``, standard output.
+    A `table` may go to ``-``, standard output, and must end like a format that `write_table` knows.
     """
     if str(path) == STANDARD:
-        if not standard:
+        if not table:
             raise TableError("only tables can be written to - (standard output): name a file")
         return
     out = Path(path)
+    ending = out.name.lower().removesuffix(".gz").rpartition(".")[2] if "." in out.name else "csv"
+    if table and ending not in _WRITTEN:
+        raise TableError(f"cannot write {out} as a table: use .csv, .csv.gz, .tsv or .parquet")
     if out.is_dir():
         raise TableError(f"{out} is a folder: name a file in it")
     if out.exists() and not out.is_file():  # to move a file to its place would put an end to it

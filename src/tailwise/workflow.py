@@ -83,10 +83,17 @@ def read_labelled(source: str, targets: Sequence[str], drop: Sequence[str], quie
         for column in near_copies(inputs, labels[target]):
             note(
                 f"note: column {column!r} is nearly the target {target!r}: if it is not known before the "
-                f"target is, leave it out with --drop {column}",
+                f"target is, leave it out with --drop {_as_option(column)}",
                 quiet,
             )
     return inputs, labels
+
+
+def _as_option(column: str) -> str:
+    """A column's name as a shell, and an option that takes several, would have it."""
+    import shlex
+
+    return shlex.quote(f'"{column}"' if "," in column else column)
 
 
 def same_columns(labelled: Labelled, inputs: pd.DataFrame, name: str) -> Labelled:
@@ -139,7 +146,8 @@ def inputs_of(model: TailRegressor, table: pd.DataFrame, name: str) -> pd.DataFr
         try:
             check_column(table, column, name)
         except ValueError as error:
-            raise ValueError(f"{error} The model was trained with it.".replace("?.", "?")) from None
+            said = str(error) if str(error).endswith("?") else f"{error}."
+            raise ValueError(f"{said} The model was trained with it.") from None
     inputs = table[needed] if needed else table
     check_finite(inputs, name)
     return inputs

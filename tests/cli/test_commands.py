@@ -9,6 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tailwise import TailRegressor
+
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
 FAST = ["--epochs", "2", "--quiet"]
@@ -288,6 +290,7 @@ def test_wrong_columns_name_the_nearest(run: Run, sample: Sample, place: Path, t
     sample(20).drop(columns=["kind"]).to_csv(tmp_path / "short.csv", index=False)
     out = run("predict", place / "m.tailwise", tmp_path / "short.csv", "-o", tmp_path / "p.csv")
     assert out.exit_code == 1 and "no column 'kind'" in out.stderr
+    assert "its columns are x, z, price. The model was trained with it." in out.stderr
     out = run("predict", place / "m.tailwise", place / "new.csv", "-o", tmp_path / "p.csv", "--keep", "kin")
     assert out.exit_code == 1 and "'kind'" in out.stderr
 
@@ -414,6 +417,15 @@ def test_leaking_columns_are_pointed_out(run: Run, sample: Sample, place: Path, 
     out = run("fit", tmp_path / "leak.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", "1")
     assert out.exit_code == 0, out.output
     assert "--drop copy" in out.stderr
+    table.assign(**{"a copy, too": table["price"] * 2}).to_csv(tmp_path / "leak.csv", index=False)
+    line = ("fit", tmp_path / "leak.csv", "-t", "price", "-o", tmp_path / "n", "--epochs", "1")
+    assert """--drop '"a copy, too"'""" in run(*line).stderr
+    out = run(*line, "--force", "--drop", '"a copy, too"')
+    assert out.exit_code == 0 and "--drop" not in out.stderr
+    (tmp_path / "c.toml").write_text('drop = ["a copy, too", "z"]')
+    out = run(*line, "--force", "--config", tmp_path / "c.toml")
+    assert out.exit_code == 0 and "--drop" not in out.stderr
+    assert list(TailRegressor.load(tmp_path / "n").feature_names_in_) == ["x", "kind"]
 
 
 def test_what_may_be_other_than_it_looks_is_pointed_out(run: Run, sample: Sample, tmp_path: Path) -> None:

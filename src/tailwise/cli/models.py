@@ -189,7 +189,7 @@ def predict(
 
     from tailwise.table_files import check_column, check_output, write_table
 
-    check_output(out, force=force, inputs=[model, data], standard=True)
+    check_output(out, force=force, inputs=[model, data], table=True)
     if as_json and out == "-":
         raise ValueError("--json and --out - both ask for standard output: write the predictions to a file")
     fitted = load_model(model)

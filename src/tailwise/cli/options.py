@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,7 +51,11 @@ def _as_given(value: Any, *, repeated: bool) -> Any:
         value = [f"{k}={v}" for k, v in value.items()]
     if repeated:
         return [str(item) for item in value] if isinstance(value, list) else [str(value)]
-    return ",".join(map(str, value)) if isinstance(value, list) else value
+    if not isinstance(value, list):
+        return value
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(value)
+    return line.getvalue()
 
 
 Config = Annotated[
@@ -70,7 +76,10 @@ Target = Annotated[list[str], typer.Option("--target", "-t", help="Column to pre
 Targets = Annotated[
     list[str], typer.Option("--target", "-t", help="Column to predict; give it again for several at once.")
 ]
-Drop = Annotated[str, typer.Option("--drop", help="Columns to leave out, with commas between.")]
+Drop = Annotated[
+    str,
+    typer.Option("--drop", help="Columns to leave out, with commas between; names that hold one in quotes."),
+]
 Report = Annotated[Path | None, typer.Option("--report", help="HTML page to write.")]
 Coverage = Annotated[
     float, typer.Option(min=0.01, max=0.999, help="Share of labels that intervals should hold.")
@@ -79,8 +88,9 @@ Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same num
 
 
 def split_names(text: str) -> list[str]:
-    """``"a, b"`` as a list of names."""
-    return [name.strip() for name in text.split(",") if name.strip()]
+    """``'a, b, "c, d"'`` as a list of names, each once."""
+    names = next(csv.reader([text], skipinitialspace=True), [])
+    return list(dict.fromkeys(name.strip() for name in names if name.strip()))
 
 
 def only_target(targets: Sequence[str]) -> str:
