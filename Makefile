@@ -4,6 +4,8 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+# Scripts of benchmarks/ for any machine; sentence_steps.py wants a GPU and prepared data.
+SPEED := ause backbones coverage estimator_speed smogn step_overhead
 MIN_PYTHON := 3, 11
 
 # The first interpreter that is new enough; asked for only when the environment is created.
@@ -52,7 +54,9 @@ format: $(VENV)/.installed-dev  ## fix what ruff can fix
 bench: $(VENV)/.installed  ## compare the methods (docs/results/), measure speed (benchmarks/)
 	$(BIN)/tailwise bench suite tabular --times --workers $(WORKERS)
 	$(BIN)/tailwise bench ablations --workers $(WORKERS)
-	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+	$(BIN)/tailwise bench suite stsb-modern --out docs/results/stsb-modern --workers $(WORKERS)
+	$(BIN)/tailwise bench stsb
+	set -e; for name in $(SPEED); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 
 docs: $(VENV)/.installed-dev  ## check the documentation: links, examples, equations
 	$(BIN)/python -m pytest -q tests -k docs

@@ -232,7 +232,7 @@ def test_what_a_page_of_pairs_says_about_its_runs(stsb: Path, tmp_path: Path) ->
     assert "2 contenders on 1 data set with seed 0: 2 runs of 2." in page
     assert "The parts are those of the data set itself." in page and "balanced over label bins" not in page
     assert "Early stopping goes by the validation part's mse. Nothing is tuned." in page
-    assert "lr 0.001" in page
+    assert "lr 0.001" in page and "rank of 2 contenders over 1 data set;" in page
 
 
 def test_no_page_is_written_where_every_run_failed(

@@ -96,7 +96,9 @@ def check_comparable(
     for record in records:
         there = record.get("suite")
         if suite and there and there != suite:
-            raise ValueError(f"{path} holds runs of the suite {there!r}, not {suite!r}: name another place")
+            raise ValueError(
+                f"{path} holds runs of the suite {there!r}, not {suite!r}: name another file or folder"
+            )
         before, now = _fixed(record), fixed.get(record["method"])
         if before is not None and now is not None and before != now:
             raise ValueError(

@@ -28,7 +28,7 @@ from tailwise.benchmark.markup import Table, best_cells, number, p_value, with_s
 from tailwise.benchmark.results_file import read_results
 from tailwise.benchmark.runs import OF_THE_MEAN, OF_THE_SPREAD
 from tailwise.benchmark.times import Times
-from tailwise.benchmark.words import describe_runs, describe_times, describe_tuning, verdict
+from tailwise.benchmark.words import data_sets, describe_runs, describe_times, describe_tuning, verdict
 from tailwise.choices import nearest
 from tailwise.files import write_atomically
 from tailwise.metrics import REGIONS
@@ -48,7 +48,7 @@ def rank_table(results: Results, order: Sequence[str]) -> Table:
     ]
     head = ["method", *(figure.name for figure in HEADLINES)]
     return Table(
-        f"Average rank of {len(order)} contenders over {len(results.data)} data sets; 1 is best",
+        f"Average rank of {len(order)} contenders over {data_sets(results)}; 1 is best",
         head, rows, best_cells(columns),
     )  # fmt: skip
 

@@ -74,13 +74,12 @@ def describe_runs(results: Results) -> str:
     many, few = results.records[0].get("shots", (100, 20))
     seeds = sorted({r["seed"] for r in results.records})
     which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
-    sets = "1 data set" if len(results.data) == 1 else f"{len(results.data)} data sets"
     machines = sorted({r["machine"] for r in results.records})
     expected = len(results.methods) * len(results.data) * len(seeds)
     shown = ", ".join(f"{name} {value}" for name, value in recipe.items() if name != "trials")
     return _points(
-        f"{len(results.methods)} contenders on {sets} with {which}: {len(results.records)} runs of "
-        f"{expected}.",
+        f"{len(results.methods)} contenders on {data_sets(results)} with {which}: {len(results.records)} "
+        f"runs of {expected}.",
         f"One recipe for all networks: {shown}.",
         f"{_split_words(results)} Encodings, bins and weights come from the training part, calibration from "
         "the validation part.",
@@ -89,6 +88,11 @@ def describe_runs(results: Results) -> str:
         _test_words(results),
         f"Run on: {'; '.join(machines)}.",
     )
+
+
+def data_sets(results: Results) -> str:
+    """How many there are."""
+    return "1 data set" if len(results.data) == 1 else f"{len(results.data)} data sets"
 
 
 def _split_words(results: Results) -> str:

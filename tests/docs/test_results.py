@@ -1,0 +1,121 @@
+"""Pages of results are what the commands on them write, and what is said of them elsewhere follows."""
+
+import json
+import re
+import shlex
+import shutil
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tailwise.benchmark import choose_contenders, read_results
+from tailwise.benchmark.__main__ import main
+from tailwise.benchmark.comparison import Figure, Results
+from tailwise.benchmark.defaults import decisions
+from tailwise.benchmark.markup import with_spread
+from tailwise.benchmark.published import PAPER
+from tailwise.benchmark.results_file import ResultsFile
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "results"
+WRITTEN = re.compile(
+    r"^(?:Generated|Written) by `(?:python -m tailwise\.benchmark|tailwise bench) ([^`]+)`", re.M
+)
+PAGES = [page for page in sorted(FOLDER.rglob("*.md")) if WRITTEN.search(page.read_text(encoding="utf-8"))]
+
+
+def told(page: str) -> str:
+    return " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+def test_every_kind_of_page_is_found() -> None:
+    names = {page.stem for page in PAGES}
+    assert names == {"ablations", "defaults", "stsb", "stsb-modern", "stsb-paper", "tabular"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_is_what_its_command_writes(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for lines in [*FOLDER.rglob("*.jsonl"), *FOLDER.rglob("steps.txt")]:
+        copy = tmp_path / lines.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(lines, copy)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TAILWISE_DATA", raising=False)
+    text = page.read_text(encoding="utf-8")
+    commands = WRITTEN.findall(text)
+    assert len(commands) == 1
+    assert main(shlex.split(commands[0])) == 0
+    assert (tmp_path / page.relative_to(ROOT)).read_text(encoding="utf-8") == text
+
+
+def test_what_the_readme_says_of_sentence_pairs() -> None:
+    text = told("README.md")
+    files = (FOLDER / f"stsb-{name}" / "results.jsonl" for name in ("paper", "modern"))
+    paper, modern = (Results(read_results(file)) for file in files)
+    figure = Figure("mse")
+
+    def mse(results: Results, method: str) -> str:
+        return with_spread(*results.mean_std(figure, "stsb", method))
+
+    assert f"VIR's predictor {mse(paper, 'vir-predictor')}" in text
+    assert f"the plain network {mse(paper, 'vanilla')}" in text
+    assert f"and VIR {mse(paper, 'vir')}, the highest of ours" in text
+    best, plain = mse(modern, "vir"), mse(modern, "vanilla")
+    assert f"VIR has the lowest error of the thirteen ({best}, 5 seeds; vanilla {plain})" in text
+    least = min(row[0] for row in PAPER["mse"].values())
+    assert f"all thirteen have a lower test error than any method of the paper's table (MSE {least})" in text
+    thirteen = [m for m in paper.methods if m not in ("vir-paper", "vir-reference")]
+    ours = {m: paper.mean_std(figure, "stsb", m)[0] for m in thirteen}
+    assert len(ours) == 13 and max(ours.values()) < least and max(ours, key=ours.__getitem__) == "vir"
+    assert min(modern.methods, key=lambda m: modern.mean_std(figure, "stsb", m)[0]) == "vir"
+    seeds = {m: len(paper.runs("stsb", m)) for m in thirteen}
+    assert f"({max(seeds.values())} seeds" in text
+    for method, count in seeds.items():
+        assert count == max(seeds.values()) or f"{paper.titles[method]} {count}" in text
+
+
+def test_what_the_readme_says_of_intervals() -> None:
+    rows = [json.loads(line) for line in (FOLDER / "coverage.jsonl").read_text("utf-8").splitlines()]
+
+    def mean(method: str, figure: str) -> float:
+        return statistics.fmean(row[f"few/{figure}"] for row in rows if row["method"] == method)
+
+    def percent(methods: Iterable[str]) -> list[str]:
+        return [f"{mean(method, 'coverage'):.0%}" for method in methods]
+
+    wide = [
+        f"{mean(f'{peer}, same calibration', 'width') / mean('TailRegressor', 'width') - 1:.0%}"
+        for peer in ("CatBoost", "NGBoost")
+    ]
+    ours, *own = percent(("TailRegressor", "CatBoost, own", "NGBoost, own"))
+    same = percent(("CatBoost, same calibration", "NGBoost, same calibration"))
+    assert (
+        f"{ours} of TailRegressor's 90% intervals hold for few-shot labels. CatBoost's and NGBoost's own "
+        f"hold {own[0]} and {own[1]}; given the same calibration {same[0]} and {same[1]}, being {wide[0]} "
+        f"and {wide[1]} wider there"
+    ) in told("README.md")
+
+
+def test_what_is_said_of_the_tables() -> None:
+    results = Results(read_results(FOLDER / "results.jsonl"))
+    registered = {contender.name for contender in choose_contenders("all")}
+    assert registered <= set(results.methods)
+    assert f"{len(registered)} methods, and CatBoost, LightGBM and NGBoost" in told("README.md")
+    assert f"Which of {len(results.methods)} contenders wins where" in told("docs/index.md")
+
+
+def test_what_is_said_of_the_defaults() -> None:
+    text = told("docs/results/README.md")
+    found = {d.method: d for d in decisions(ResultsFile(FOLDER / "defaults.jsonl").records)}
+    changed = [name for name, d in found.items() if d.adopted and name != "vir"]
+    assert len(changed) == 11 and "Eleven other methods changed too" in text
+    lines = (FOLDER / "defaults.md").read_text(encoding="utf-8").splitlines()
+    rows = {cells[0]: cells for cells in (line.strip("| ").split(" | ") for line in lines)}
+    for title in ("LDS + FDS + DER", "DER", "LDS"):
+        check = rows[title][4].removeprefix("-")
+        assert f"{title} gained {check}%" in text or f"{title} {check}%" in text
+    assert f"{rows['VIR'][4].removeprefix('-')}% with the four others" in text
