@@ -27,7 +27,7 @@ from tailwise.backbones import MLP, TableDecoder
 from tailwise.distributions import NIG, Mixture, Normal
 from tailwise.labels import LabelBins
 from tailwise.method import PRESETS, Method, WeightConfig
-from tailwise.model import VIR, GaussianLatent, TailModel
+from tailwise.model import VIR, GaussianLatent, TailModel, redraw
 from tailwise.smoothing import SmoothingConfig
 
 Array = NDArray[np.float64]
@@ -780,6 +780,37 @@ def test_an_epoch_ends_by_itself_after_as_many_rows_as_the_bins_counted() -> Non
     plain.collect_statistics([(x, y)])
     plain.end_epoch()
     assert plain.smoother is None
+
+
+def test_a_loop_that_says_when_epochs_end_may_have_as_many_rows_as_it_likes() -> None:
+    x, y = data()
+    model = build(y).train()
+    assert model.smoother is not None
+    model.begin_epoch(0.0)
+    for _ in range(3):
+        model.loss(x, y)
+    assert not model.smoother.stats.count.any()
+    model.end_epoch()
+    np.testing.assert_array_equal(model.smoother.stats.count, 3 * model.bins.counts)
+    model.begin_epoch(0.5)
+    model.load_state_dict(copy.deepcopy(model.state_dict()))  # a new start: nothing is said any more
+    for _ in range(2):
+        model.loss(x, y)
+    np.testing.assert_array_equal(model.smoother.stats.count, model.bins.counts)
+
+
+def test_redrawing_leaves_frozen_weights_alone_and_knows_attention() -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.vectors = nn.Embedding.from_pretrained(torch.eye(4))
+            self.attention = nn.MultiheadAttention(4, 2)
+
+    network = Words()
+    before = network.attention.in_proj_weight.clone()
+    redraw(network)
+    assert torch.equal(network.vectors.weight, torch.eye(4))
+    assert not torch.equal(network.attention.in_proj_weight, before)
 
 
 def test_an_exact_pass_takes_statistics_of_latents_without_dropout() -> None:

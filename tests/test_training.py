@@ -902,6 +902,13 @@ def test_streamed_statistics_take_effect_once_an_epoch() -> None:
     assert not model.smoother.sums.count.any()
 
 
+def test_an_epoch_of_more_rows_than_the_bins_counted_is_one_epoch() -> None:
+    model = vir()
+    fit(model, [(X, Y), (X, Y), (X[:9], Y[:9])], None, settings(epochs=1))
+    assert model.smoother is not None
+    assert model.smoother.stats.count.sum() == 2 * ROWS + 9
+
+
 # -- the guard -----------------------------------------------------------------------------------
 
 

@@ -64,10 +64,11 @@ def apply_backbone(backbone: nn.Module, x: Any) -> Tensor:
 
 
 def redraw(module: nn.Module) -> None:
-    """Draw new random weights, in place, for every layer that knows how to."""
+    """Draw new random weights, in place, for layers that know how to; frozen ones are data, and stay."""
     for layer in module.modules():
-        reset = getattr(layer, "reset_parameters", None)
-        if reset is not None:
+        # Attention's has an underscore.
+        reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
+        if reset is not None and all(p.requires_grad for p in layer.parameters()):
             reset()
 
 
@@ -142,8 +143,8 @@ class TailModel(Trainable):
     input may be a tensor, or a tuple or mapping of what the backbone takes. Features may have any
     leading shape: with features (N, H, W, D) and labels (N, H, W) each pixel is a row.
 
-    An epoch ends for the latent statistics when `end_epoch` is called or as many rows were seen as
-    the bins counted, whichever comes first, so no training loop has to know about it.
+    An epoch ends for the latent statistics when `end_epoch` is called. A training loop that does not
+    know about it, and never calls `begin_epoch`, ends one with every as many rows as the bins counted.
     """
 
     members = 1
@@ -180,6 +181,7 @@ class TailModel(Trainable):
         self.noise: Tensor
         self._rows_seen = 0
         self._retraining = False
+        self._bracketed = False  # whether a loop says itself when an epoch ends
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -264,7 +266,7 @@ class TailModel(Trainable):
 
     def _collect(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> None:
         assert self.smoother is not None
-        if self._rows_seen >= self.bins.counts.sum() > 0:
+        if not self._bracketed and self._rows_seen >= self.bins.counts.sum() > 0:
             self.end_epoch()
         self.smoother.accumulate(z_mean, z_var, index)
         ranks = torch.distributed.get_world_size() if _distributed() else 1
@@ -298,7 +300,7 @@ class TailModel(Trainable):
 
     def begin_epoch(self, progress: float) -> bool:
         """Enter the second stage when it is due: a frozen encoder and a new head, trained with weights."""
-        begin = self.method.retrain_from
+        self._bracketed, begin = True, self.method.retrain_from
         if begin is None or self._retraining or progress < begin:
             return False
         self._retraining = True
@@ -310,6 +312,7 @@ class TailModel(Trainable):
         if self.smoother is not None and self._rows_seen:
             self.smoother.commit()
             self._rows_seen = 0
+        self._bracketed = False
 
     # -- prediction ----------------------------------------------------------------------------
 
@@ -394,7 +397,7 @@ class TailModel(Trainable):
                 f"this state was trained on labels of mean {location:g} and spread {scale:g}, the "
                 f"bins of this model have {own.location:g} and {own.scale:g}: build it with the same bins"
             )
-        self._rows_seen, self._retraining = int(rows_seen), bool(retraining)
+        self._rows_seen, self._retraining, self._bracketed = int(rows_seen), bool(retraining), False
 
 
 def _fixed_noise(method: Method, dim: int) -> Tensor:
