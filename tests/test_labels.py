@@ -260,6 +260,11 @@ def test_only_one_choice_at_a_time(choice: dict[str, object]) -> None:
         {"edges": [1]},
         {"edges": []},
         {"edges": [0, math.nan, 2]},
+        {"count": math.nan},
+        {"count": 10**9},
+        {"edges": [0, 1, 1e6]},
+        {"edges": [-1e6, 1, 3]},
+        {"edges": [0, 1e6]},
     ],
 )
 def test_impossible_choices_are_errors_that_name_the_argument(choice: dict[str, object]) -> None:
@@ -278,6 +283,20 @@ def test_non_finite_labels_are_reported_by_row(bad: float) -> None:
 def test_labels_that_are_not_numbers_are_an_error() -> None:
     with pytest.raises(ValueError, match="numbers"):
         LabelBins.from_labels(["young", "old"])
+
+
+@pytest.mark.parametrize("values", [np.array([1 + 2j]), np.array(["2020-01-01"], "datetime64[D]")])
+def test_labels_that_would_lose_their_meaning_are_an_error(values: NDArray[np.generic]) -> None:
+    with pytest.raises(ValueError, match=f"labels must be numbers, got {re.escape(str(values.dtype))}"):
+        LabelBins.from_labels(values)
+
+
+def test_end_bins_may_be_wide_or_empty() -> None:
+    """Only an end bin that holds labels sets their scale, and only one far beyond them spoils it."""
+    for edges in ([0, 1, 2, 90], [0, 1, 3, 1e6], [0, 50, 100]):
+        bins = LabelBins.from_labels([0.0, 1.0, 2.0], edges=edges)
+        np.testing.assert_array_equal(bins.edges, edges)
+        assert bins.scale <= 100
 
 
 def test_no_labels_is_an_error() -> None:

@@ -30,12 +30,16 @@ MIN_BINS, MAX_BINS = 10, 100
 """Limits on the number of bins that the rule for continuous labels may choose."""
 _MIN_LATTICE_VALUES = 5
 _INV_COUNT_CLIP = (5.0, 1000.0)
+_MAX_BEYOND = 100
+_MOST_BINS = 1_000_000
 
 
 def checked_labels(y: ArrayLike | Tensor, what: str = "labels") -> Array:
     """Return labels as a finite 1-d float64 array, or raise an error that names the first bad row."""
     raw = y.detach().double().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     try:
+        if raw.dtype.kind in "cmM":
+            raise TypeError("complex numbers, dates and durations have no place on a scale of numbers")
         labels = raw.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{what} must be numbers, got {raw.dtype}: {error}") from None
@@ -96,7 +100,7 @@ class LabelBins:
         if len(chosen) > 1:
             raise ValueError(f"give only one of width, count and edges, not {' and '.join(chosen)}")
         if edges is not None:
-            grid, rule = _given_edges(edges), "edges as given"
+            grid, rule = _given_edges(edges, labels), "edges as given"
         elif width is not None:
             grid, rule = _width_edges(labels, width), f"width {width:g} as given"
         elif count is not None:
@@ -197,10 +201,19 @@ class LabelBins:
         return text
 
 
-def _given_edges(edges: ArrayLike) -> Array:
+def _given_edges(edges: ArrayLike, labels: Array) -> Array:
     grid = np.asarray(edges, np.float64).reshape(-1)
     if grid.size < 2 or not np.isfinite(grid).all() or (np.diff(grid) <= 0).any():
         raise ValueError("edges must be at least two finite numbers in strictly increasing order")
+    low, high = labels.min(), labels.max()
+    reach = max(high, grid[-2]) - min(low, grid[1])
+    # Labels are standardised by the bins' centres: an end bin without end would set the scale of all.
+    beyond = max(low - grid[0] if low < grid[1] else 0, grid[-1] - high if high >= grid[-2] else 0)
+    if beyond > _MAX_BEYOND * reach > 0:
+        raise ValueError(
+            f"edges from {grid[0]:g} to {grid[-1]:g} reach far beyond the labels, {low:g} to {high:g}: let "
+            "them end near these; labels beyond the edges count in the first and last bin all the same"
+        )
     return grid
 
 
@@ -215,14 +228,14 @@ def _width_edges(labels: Array, width: float) -> Array:
         raise ValueError(f"width must be a positive number, got {width!r}")
     low, high = labels.min(), labels.max()
     number = max(1, int(np.ceil((high - low) / width - 1e-6)))
-    if number > 1_000_000:
+    if number > _MOST_BINS:
         raise ValueError(f"width {width:g} gives {number} bins over {low:g} to {high:g}: take a wider one")
     return np.asarray(low + width * np.arange(number + 1))
 
 
 def _count_edges(labels: Array, count: int) -> Array:
-    if count != int(count) or count < 1:
-        raise ValueError(f"count must be a whole number of at least 1, got {count!r}")
+    if not 1 <= count <= _MOST_BINS or count != int(count):
+        raise ValueError(f"count must be a whole number from 1 to {_MOST_BINS}, got {count!r}")
     low, high = labels.min(), labels.max()
     if low == high:
         half = _single_value_width(low) / 2
