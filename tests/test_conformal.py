@@ -440,6 +440,8 @@ def test_json_round_trip(mode, weights, n):
         (lambda s: s["tables"]["all"]["values"].reverse(), "scores must ascend"),
         (lambda s: s["tables"]["all"]["values"].__setitem__(0, math.nan), "scores must be finite"),
         (lambda s: s["tables"]["all"].update(at_most=[1.0]), "as many shares"),
+        (lambda s: s["tables"]["all"].pop("at_most"), "a conformal state needs at_most"),
+        (lambda s: s["tables"]["all"].pop("effective"), "a conformal state needs effective"),
     ],
 )
 def test_a_damaged_state_is_named(change, message):

@@ -472,6 +472,13 @@ def test_by_bin_has_a_row_for_each_bin_that_occurs(regional):
     assert few.empty
 
 
+@pytest.mark.parametrize("name", ["few/mae", "gap/mae"])
+def test_tables_of_regions_and_bins_take_no_metric_of_one_region(regional, name):
+    for table in (m.by_region, m.by_bin):
+        with pytest.raises(ValueError, match=f"'{name}' is that of one region: ask for 'mae' here"):
+            table(*regional, [name])
+
+
 def test_every_registered_metric_runs_on_every_kind(regional):
     _, y, bins = regional
     for kind in KINDS:

@@ -167,6 +167,8 @@ def test_nothing_observed_is_nan_without_a_warning():
         (lambda: theory.variance_term([1.0], hypotheses=0), "hypotheses must be"),
         (lambda: theory.propensities([0, 0]), "one of them must be positive"),
         (lambda: theory.propensities([-1, 2]), "not be negative"),
+        (lambda: theory.propensities([1, np.nan]), "not be negative"),
+        (lambda: theory.ips_risk([1.0], [0.7], [1.0, 1.0], [1, 1]), "index must be whole numbers, got 0.7"),
     ],
 )
 def test_errors_say_what_is_wrong(call, message):

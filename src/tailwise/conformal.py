@@ -155,7 +155,10 @@ class ScoreTable:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> ScoreTable:
         """Rebuild a table from `to_dict`, or say what is wrong with it."""
-        _check_keys(state, {"n", "values"}, ("ranks", "at_most", "at_least", "effective"))
+        weighted = {"at_most", "at_least", "effective"}
+        _check_keys(
+            state, {"n", "values"} | (weighted if weighted & set(state) else set()), ("ranks", *weighted)
+        )
         n, values = int(state["n"]), checked_labels(state["values"], "scores")
         ranks = np.asarray(state.get("ranks", np.arange(1, n + 1)), np.int64).reshape(-1)
         rising = ranks.size > 0 and ranks[0] == 1 and ranks[-1] == n and (np.diff(ranks) > 0).all()

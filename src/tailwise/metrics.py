@@ -222,6 +222,15 @@ def evaluate(
     return {name: scores.value(get_metric(name)) for name in metrics}
 
 
+def _everywhere(name: str) -> Metric:
+    """Find a metric for a table that has rows for regions or bins already."""
+    metric = get_metric(name)
+    if metric.region != "all":
+        base = name.rpartition("/")[2]
+        raise ValueError(f"metric {name!r} is that of one region: ask for {base!r} here, or use `evaluate`")
+    return metric
+
+
 def by_region(
     distribution: Distribution,
     y: Labels,
@@ -244,7 +253,7 @@ def by_region(
     import pandas as pd
 
     scores = _Scores(distribution, y, bins, many, few)
-    chosen = [get_metric(name) for name in metrics]
+    chosen = [_everywhere(name) for name in metrics]
     columns: dict[str, list[float]] = {"n": [scores.rows(r).numel() for r in REGIONS]}
     for m in chosen:
         columns[m.name] = [scores.value(replace(m, region=r)) for r in REGIONS]
@@ -266,7 +275,7 @@ def by_bin(
     where = occupied.numpy()
     columns = {"center": bins.centers[where], "train": bins.counts[where], "n": counts.numpy()}
     for name in metrics:
-        columns[name] = scores.per_bin(get_metric(name), everything)[1].numpy()
+        columns[name] = scores.per_bin(_everywhere(name), everything)[1].numpy()
     return pd.DataFrame(columns, index=pd.Index(where, name="bin"))
 
 

@@ -42,7 +42,10 @@ def _positive(values: Values, what: str) -> Array:
 
 
 def _bin_index(index: Values, num_bins: int) -> NDArray[np.int64]:
-    bins = _array(index).astype(np.int64)
+    given = _array(index)
+    bins = given.astype(np.int64)
+    if (bins != given).any():
+        raise ValueError(f"index must be whole numbers, got {given[bins != given][0]:g}")
     if bins.size and (bins.min() < 0 or bins.max() >= num_bins):
         raise ValueError(f"index must lie in 0..{num_bins - 1}, got {bins.min()}..{bins.max()}")
     return bins
@@ -57,7 +60,7 @@ def propensities(counts: Values) -> Array:
     array([0.25, 1.  , 0.5 ])
     """
     array = _array(counts)
-    if array.size == 0 or array.min() < 0 or array.max() == 0:
+    if array.size == 0 or not (array >= 0).all() or array.max() == 0:
         raise ValueError("counts must not be negative, and one of them must be positive")
     return np.asarray(array / array.max())
 
