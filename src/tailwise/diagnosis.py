@@ -76,8 +76,8 @@ class Diagnosis:
         """Return the findings and the advice as plain text of several lines."""
         lines = [
             f"Verdict: {self.verdict}",
-            f"{self.n} labels from {self.low:.6g} to {self.high:.6g} in {len(self.bins)} bins "
-            f"({self.bins.rule})",
+            f"{_counted(self.n, 'label')} from {self.low:.6g} to {self.high:.6g} in "
+            f"{_counted(len(self.bins), 'bin')} ({self.bins.rule})",
             "",
             f"{'region':<24}{'bins':>6}{'labels':>9}{'of range':>10}",
         ]
@@ -95,8 +95,8 @@ class Diagnosis:
             "",
             f"Evenness {self.evenness:.2f} (1 is uniform). The fullest bin holds {self.top_share:.0%} of the "
             f"labels, {self.ratio:.0f} for each one in the emptiest bin that has any.",
-            f"Rare labels on {self.rare_range:.0%} of the range, no labels on {self.empty_range:.0%}. "
-            f"Skewness {self.skewness:.1f}.",
+            f"On {self.rare_range:.0%} of the range labels are rare, far fewer than an even spread would put "
+            f"there; on {self.empty_range:.0%} there are none. Skewness {self.skewness:.1f}.",
             "",
         ]
         return "\n".join([*lines, *(f"- {sentence}" for sentence in self.advice)])
@@ -145,7 +145,8 @@ class Diagnosis:
             linewidth=0,
             zorder=0,
         )
-        ax.set(yscale="log", xlabel=label, ylabel="labels per bin", xlim=(edges[0], edges[-1]))
+        words = label.replace("$", r"\$")  # between two of them matplotlib would read a formula
+        ax.set(yscale="log", xlabel=words, ylabel="labels per bin", xlim=(edges[0], edges[-1]))
         ax.set_ylim(0.5, 6 * int(counts.max()))  # room for the legend
         shot = f"{self.range_by_region['few']:.0%} of the range is few-shot"
         ax.set_title(f"{self.verdict}: evenness {self.evenness:.2f}, {shot}", fontsize="medium")
@@ -234,6 +235,10 @@ def _evenness(bins: LabelBins, few: int) -> tuple[float, float]:
 def _relative_widths(bins: LabelBins) -> NDArray[np.float64]:
     """Shares of the label range that the bins take; fractions first, as a range can be 1e300 wide. (B,)"""
     return np.asarray(np.diff(bins.edges) / (bins.edges[-1] - bins.edges[0]))
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _spike(

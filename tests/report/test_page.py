@@ -1,7 +1,10 @@
 """Plots, displays and pages of a fitted model."""
 
+import io
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 
 import matplotlib.pyplot as plt
@@ -11,7 +14,7 @@ import pytest
 import torch
 from matplotlib.axes import Axes
 
-from tailwise import TailRegressor
+from tailwise import TailRegressor, diagnose
 from tailwise.distributions import Normal
 from tailwise.labels import LabelBins
 from tailwise.methods import get_method
@@ -19,6 +22,7 @@ from tailwise.report import displays, plots
 from tailwise.report.comparison import comparison_page
 from tailwise.report.evidence import LEVELS, Scored, score_model
 from tailwise.report.page import Facts, model_page
+from tailwise.report.svg import page_style
 
 BINS = LabelBins.from_labels(np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5]))
 
@@ -132,6 +136,43 @@ def test_every_plot_takes_axes_returns_them_and_makes_its_own(name: str) -> None
     plt.close(figure)
     assert isinstance(DRAWN[name](None), Axes)
     assert plt.get_fignums() == []  # charts of their own need no display and leave nothing open
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda name: plots.label_histogram(BINS, label=name),
+        lambda name: plots.error_by_label({name: curve()}, bins=BINS, label=name),
+        lambda name: plots.predicted_vs_true([1.0, 2], [1.0, 2], label=name),
+        lambda name: plots.coverage_by_region({name: regions()}),
+        lambda name: plots.reliability_diagram({name: [0.1, 0.5]}, [0.1, 0.6]),
+        lambda name: plots.variance_parts(curve(), label=name),
+        lambda name: plots.bin_weights(BINS, np.ones(len(BINS)), label=name),
+        lambda name: diagnose(np.arange(30.0)).plot(label=name),
+    ],
+)
+def test_dollars_in_names_are_no_formulas(draw: Callable[[str], Axes]) -> None:
+    name = r"price ($\fraq) in $"
+    drawn = io.StringIO()
+    with page_style():
+        draw(name).figure.savefig(drawn, format="svg")
+    assert name in unescape(drawn.getvalue())
+
+
+def test_a_bin_with_one_row_can_be_seen_on_a_scale_of_plain_numbers() -> None:
+    one = LabelBins.from_labels(np.repeat([0.0, 1.0, 2.0], [4, 1, 2]))
+    ax = plots.label_histogram(one)
+    low, high = ax.get_ylim()
+    assert low < 0.8 and high > 4
+    shown = [text.get_text() for text in ax.get_yticklabels() if low <= text.get_position()[1] <= high]
+    assert shown == ["1", "2", "5"]
+    shown = [text.get_text() for text in plots.label_histogram(BINS).get_yticklabels()]
+    assert {"1", "10", "100"} <= set(shown) and not any("$" in text for text in shown)
+
+
+def test_markers_are_not_cut_off() -> None:
+    dot = pd.DataFrame({"center": [5.0], "mae": [2.0]})
+    assert plots.error_by_label({"a": dot}).get_ylim()[1] > 2.1
 
 
 def test_lines_differ_by_more_than_colour() -> None:

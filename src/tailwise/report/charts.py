@@ -14,7 +14,7 @@ from tailwise.labels import label_weights
 from tailwise.method import Method
 from tailwise.methods import get_method
 from tailwise.report import plots
-from tailwise.report.evidence import LEVELS, Scored, region_names
+from tailwise.report.evidence import LEVELS, MIN_POINT_ROWS, Scored, region_names
 from tailwise.report.html import Chart, chart
 from tailwise.report.svg import new_figure, page_style
 from tailwise.report.verdict import level, number
@@ -130,12 +130,14 @@ class ModelCharts:
         curves = {name: one.along_label() for name, one in self._both.items()}
         mine = curves[self.scored.title]
         worst = mine.iloc[int(mine["mae"].to_numpy().argmax())]
+        enough = bool((mine["n"] >= MIN_POINT_ROWS).all())
+        rows = f"at least {MIN_POINT_ROWS} test rows" if enough else "the few test rows"
         words = f"{self.scored.title} is worst near {number(worst['center'])}, with {number(worst['mae'])}."
         return chart(
             "error-by-label",
             plots.error_by_label(curves, new_figure(), **self._along),
             "Error along the label",
-            "Each point is the mean absolute error of at least five test rows with labels near it. " + words,
+            f"Each point is the mean absolute error of {rows} with labels near it. {words}",
             f"Lines of mean absolute error against {self.target} for {self._names}; few-shot ranges are "
             f"shaded. {words}",
         )

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
 from tailwise.labels import LabelBins
@@ -40,6 +41,26 @@ def _style(place: int) -> dict[str, Any]:
     }
 
 
+def _words(text: str) -> str:
+    """A name as it is: between two dollar signs matplotlib would read a formula."""
+    return text.replace("$", r"\$")
+
+
+def _log_scale(ax: Axes, low: float, high: float) -> None:
+    """A log scale with numbers as people write them, not as powers of ten."""
+    ax.set(yscale="log", ylim=(low, high))
+    steps = (1.0,) if high > 100 * low else (1.0, 2.0, 5.0)
+    ax.yaxis.set_major_locator(LogLocator(subs=steps))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _from_zero(ax: Axes) -> None:
+    """Let a scale start at zero and end above the highest marker."""
+    top = float(ax.dataLim.ymax)
+    ax.set_ylim(0, 1.08 * top if 0 < top < np.inf else 1)
+
+
 def label_histogram(
     bins: LabelBins, ax: Axes | None = None, *, label: str = "label", many: int = 100, few: int = 20
 ) -> Axes:
@@ -60,7 +81,8 @@ def label_histogram(
             linewidth=0.5,
             label=f"{region}-shot",
         )
-    ax.set(yscale="log", xlabel=label, ylabel="training rows")
+    ax.set(xlabel=_words(label), ylabel="training rows")
+    _log_scale(ax, 0.6, 1.3 * int(bins.counts.max()))  # below 1, or a bin with one row could not be seen
     ax.legend(frameon=False)
     return ax
 
@@ -74,8 +96,8 @@ def by_label(
     """
     ax = new_axes(ax)
     for place, (name, table) in enumerate(curves.items()):
-        ax.plot(table["center"], table[metric], label=name, **_style(place))
-    ax.set(xlabel=label, ylabel=metric.replace("_", " "))
+        ax.plot(table["center"], table[metric], label=_words(name), **_style(place))
+    ax.set(xlabel=_words(label), ylabel=metric.replace("_", " "))
     ax.legend(frameon=False)
     return ax
 
@@ -108,7 +130,7 @@ def by_region_bars(
             edgecolor=PAPER,
             ecolor=INK,
             error_kw={"elinewidth": 1, "capsize": 2},
-            label=name,
+            label=_words(name),
         )
     if target is not None:
         ax.axhline(target, color=INK, linestyle=":", linewidth=1.2)
@@ -164,7 +186,7 @@ def error_by_label(
     if bins is not None:
         shade_regions(bins, ax, many=many, few=few)
     ax.set(ylabel="mean absolute error")
-    ax.set_ylim(bottom=0)
+    _from_zero(ax)
     ax.legend(frameon=False)
     return ax
 
@@ -218,7 +240,7 @@ def predicted_vs_true(
         )
     ends_of = [float(truth.min()), float(truth.max())]
     ax.plot(ends_of, ends_of, color=INK, linewidth=1, linestyle="--", label="perfect", zorder=1)
-    ax.set(xlabel=f"true {label}", ylabel=f"predicted {label}")
+    ax.set(xlabel=f"true {_words(label)}", ylabel=f"predicted {_words(label)}")
     ax.legend(frameon=False)
     return ax
 
@@ -267,15 +289,13 @@ def sparsification_curves(curves: Mapping[str, Sparsification], ax: Axes | None 
     """Draw the error that remains as the least certain rows are removed, and the best possible order."""
     ax = new_axes(ax)
     for place, (name, curve) in enumerate(curves.items()):
-        color = COLORS[place % len(COLORS)]
+        color, style, title = COLORS[place % len(COLORS)], STYLES[place % len(STYLES)], _words(name)
+        ax.plot(curve.removed, curve.error, style, color=color, label=f"{title}, by its std")
         ax.plot(
-            curve.removed, curve.error, STYLES[place % len(STYLES)], color=color, label=f"{name}, by its std"
-        )
-        ax.plot(
-            curve.removed, curve.oracle, ":", color=color, linewidth=1, label=f"{name}, by its true error"
+            curve.removed, curve.oracle, ":", color=color, linewidth=1, label=f"{title}, by its true error"
         )
     ax.set(xlabel="share of rows removed, least certain first", ylabel="mean absolute error of the rest")
-    ax.set_ylim(bottom=0)
+    _from_zero(ax)
     ax.legend(frameon=False)
     return ax
 
@@ -288,7 +308,7 @@ def reliability_diagram(curves: Mapping[str, ArrayLike], levels: ArrayLike, ax: 
     ax = new_axes(ax, (7.0, 4.2))
     ax.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle=(0, (1, 2)), label="perfect")
     for place, (name, shares) in enumerate(curves.items()):
-        ax.plot(np.asarray(levels), np.asarray(shares), label=name, **_style(place))
+        ax.plot(np.asarray(levels), np.asarray(shares), label=_words(name), **_style(place))
     ax.set(xlabel="promised coverage", ylabel="share of intervals that hold", xlim=(0, 1), ylim=(0, 1.02))
     ax.legend(frameon=False)
     return ax
@@ -317,8 +337,8 @@ def variance_parts(
         ax.plot(table["center"], table[column], label=name, **_style(place))
     if bins is not None:
         shade_regions(bins, ax, many=many, few=few)
-    ax.set(xlabel=label, ylabel=f"in units of {label}")
-    ax.set_ylim(bottom=0)
+    ax.set(xlabel=_words(label), ylabel=f"in units of {_words(label)}")
+    _from_zero(ax)
     ax.legend(frameon=False)
     return ax
 
@@ -326,9 +346,11 @@ def variance_parts(
 def bin_weights(bins: LabelBins, weights: ArrayLike, ax: Axes | None = None, *, label: str = "label") -> Axes:
     """Draw the importance weight of each label bin; the average training row has weight 1. (B,)"""
     ax = new_axes(ax, (7.0, 2.6))
-    ax.step(bins.centers, np.asarray(weights), where="mid", color=COLORS[0])
+    values = np.asarray(weights, np.float64)
+    ax.step(bins.centers, values, where="mid", color=COLORS[0])
     ax.axhline(1, color=INK, linestyle=":", linewidth=1)
-    ax.set(xlabel=label, ylabel="weight of a row", yscale="log")
+    ax.set(xlabel=_words(label), ylabel="weight of a row")
+    _log_scale(ax, min(float(values.min()), 1.0) / 1.3, max(float(values.max()), 1.0) * 1.3)
     return ax
 
 
