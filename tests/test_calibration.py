@@ -251,7 +251,17 @@ def test_one_of_several_minima_is_found():
         (lambda: NIGScaling(w_nu=0.0), ValueError, "w_nu must be a positive"),
         (lambda: VarianceScaling(math.nan), ValueError, "w must be a positive"),
         (lambda: NIGScaling().apply(normal(2)), TypeError, "not to Normal; use VarianceScaling"),
-        (lambda: fit_scaling(normal(2), [1.0]), ValueError, "1 labels for 2 predictions"),
+        (
+            lambda: fit_scaling(normal(2), [1.0]),
+            ValueError,
+            r"labels of shape \(1,\) for predictions of shape \(2,\)",
+        ),
+        (
+            lambda: fit_scaling(Normal(torch.zeros(4, 2), 1.0), torch.zeros(2, 4)),
+            ValueError,
+            r"labels of shape \(2, 4\) for predictions of shape \(4, 2\)",
+        ),
+        (lambda: fit_scaling(Normal(torch.zeros(0), 1.0), []), ValueError, "needs at least one held-out row"),
         (lambda: fit_scaling(normal(2), [1.0, math.nan]), ValueError, "row 1 is nan"),
         (lambda: fit_scaling(normal(2), [1.0, 2.0], [1.0]), ValueError, "1 weights for 2"),
         (lambda: fit_scaling(normal(2), [1.0, 2.0], [0.0, 0.0]), ValueError, "one of them"),

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from tailwise.distributions import NIG, Distribution, Mixture, Normal
 from tailwise.labels import LabelBins, checked_labels
+from tailwise.scores import prepared
 
 D = TypeVar("D", bound=Distribution)
 
@@ -129,10 +130,9 @@ def fit_scaling(
     >>> fit_scaling(predicted, [2.0, -2.0, 2.0, -2.0])
     VarianceScaling(w=4.0)
     """
-    labels = torch.from_numpy(checked_labels(y))
-    exact = distribution.map(lambda p: p.detach().to("cpu", torch.float64).reshape(-1))
-    if exact.mean.numel() != labels.numel():
-        raise ValueError(f"{labels.numel()} labels for {exact.mean.numel()} predictions")
+    exact, labels = prepared(distribution, y)
+    if labels.numel() == 0:
+        raise ValueError("no labels: calibration needs at least one held-out row")
     bad = ~exact.mean.isfinite() | exact.variance.isnan()
     if bad.any():
         row = int(bad.to(torch.int8).argmax())
