@@ -275,8 +275,8 @@ class Quantiles(nn.Module):
             return distribution.mean.unsqueeze(-1) + distribution.std.unsqueeze(-1) * self.student.normal
         what = "a mixture" if isinstance(distribution, Mixture) else f"a {type(distribution).__name__}"
         raise ValueError(
-            f"this model predicts {what}, whose quantiles cannot be exported: pass quantiles=(), and "
-            "coverage=None unless the model has conformal intervals"
+            f"this model predicts {what}, whose quantiles cannot be exported: pass quantiles=() "
+            "(--quantiles ''), and coverage=None unless the model has conformal intervals"
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnxruntime
 import pandas as pd
 import pytest
 
@@ -56,6 +57,23 @@ def test_a_column_of_numbers_where_training_had_text_is_no_traceback(
     out = run("predict", place / "m.tailwise", tmp_path / "stray.csv", "-o", tmp_path / "q.csv")
     assert out.exit_code == 0
     assert out.stderr.count("note: column 'x' held numbers at fit, but row 4 holds 'far' (1 such of 20)") == 1
+
+
+@pytest.mark.slow
+def test_models_of_several_networks_are_exported_without_quantiles(
+    run: Run, place: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "m.tailwise"
+    out = run("fit", place / "houses.csv", "-t", "price", "-o", model, "--method", "ensemble", *FAST)
+    assert out.exit_code == 0, out.output
+    out = run("export", model)
+    assert out.exit_code == 1 and "--quantiles ''" in out.stderr
+    out = run("export", model, "--quantiles", "most")
+    assert out.exit_code == 1 and "levels between 0 and 1, not 'most'" in out.stderr
+    out = run("export", model, "--quantiles", "")
+    assert out.exit_code == 0, out.stderr
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    assert [output.name for output in session.get_outputs()] == ["mean", "std", "lower", "upper"]
 
 
 def test_diagnose_says_it_in_words_numbers_and_a_picture(run: Run, place: Path, tmp_path: Path) -> None:

@@ -269,6 +269,9 @@ def export(
         Path | None, typer.Option("--out", "-o", help="ONNX file; beside MODEL unless given.")
     ] = None,
     coverage: Coverage = 0.9,
+    quantiles: Annotated[
+        str, typer.Option(help="Levels with commas between; '' for none, as models of several networks need.")
+    ] = "0.05,0.5,0.95",
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
@@ -277,5 +280,9 @@ def export(
 
     path = out or model.with_suffix(".onnx")
     check_output(path, force=force, inputs=[model])
-    load_model(model).export_onnx(path, coverage=coverage)
+    try:
+        levels = [float(level) for level in split_names(quantiles)]
+    except ValueError:
+        raise ValueError(f"--quantiles takes levels between 0 and 1, not {quantiles!r}") from None
+    load_model(model).export_onnx(path, quantiles=levels, coverage=coverage)
     note(f"wrote {path}", quiet)
