@@ -24,6 +24,7 @@ def test_story(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> Non
         table = request.getfixturevalue("data_root") / "tabular" / f"{EXAMPLES[name]}.csv.gz"
         if not table.exists():
             pytest.skip(f"{table} is missing")
+    folder = tmp_path / "my-folder"  # as the stories name it: the script makes it
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
     settings = {
         "PYTHONPATH": path,
@@ -33,7 +34,7 @@ def test_story(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> Non
         "OMP_NUM_THREADS": "1",
     }
     done = subprocess.run(
-        ["bash", str(ROOT / "examples" / name / "run.sh"), str(tmp_path)],
+        ["bash", str(ROOT / "examples" / name / "run.sh"), str(folder)],
         env={**os.environ, **settings},
         capture_output=True,
         text=True,
@@ -41,5 +42,5 @@ def test_story(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
-    pages = list(tmp_path.glob("*.html"))
+    pages = list(folder.glob("*.html"))
     assert pages and all("Verdict" in page.read_text(encoding="utf-8") for page in pages)

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # How old is an abalone? From a CSV to a report, without writing code. Needs nothing but tailwise.
 set -euo pipefail
-cd "${1:-$(mktemp -d)}"
+folder=${1:-$(mktemp -d)}
+mkdir -p "$folder"
+cd "$folder"
 PYTHON=${PYTHON:-python}
 epochs=${EPOCHS:+--epochs $EPOCHS}
 

@@ -4,7 +4,9 @@
 set -euo pipefail
 : "${TAILWISE_DATA:?set TAILWISE_DATA to the folder that holds tabular/deliveries.csv.gz}"
 TAILWISE_DATA=$(cd "$TAILWISE_DATA" && pwd)
-cd "${1:-$(mktemp -d)}"
+folder=${1:-$(mktemp -d)}
+mkdir -p "$folder"
+cd "$folder"
 PYTHON=${PYTHON:-python}
 epochs=${EPOCHS:+--epochs $EPOCHS}
 
