@@ -862,6 +862,8 @@ def test_data_without_a_batch_is_an_error() -> None:
             ValueError,
             "sample_weight must have the shape of the labels",
         ),
+        (lambda: TensorData(X, Y, Y - 1), ValueError, "sample_weight must not be negative"),
+        (lambda: TensorData(X, Y, 0 * Y), ValueError, "one weight must be positive"),
         (lambda: TensorData(X.numpy(), Y), TypeError, "inputs must be tensors.*not ndarray"),
         (lambda: predict(point(), X.numpy()), TypeError, "inputs must be tensors.*not ndarray"),
         (lambda: predict(point(), X[:0]), ValueError, "no rows to predict"),

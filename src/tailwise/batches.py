@@ -67,6 +67,8 @@ class TensorData:
                 f"sample_weight must have the shape of the labels {tuple(self.y.shape)}, or one weight for "
                 f"each of {len(self.y)} rows, not {tuple(weight.shape)}"
             )
+        if weight is not None and ((weight < 0).any() or not weight.any()):
+            raise ValueError("sample_weight must not be negative, and one weight must be positive")
         if self.lengths is not None and self.lengths.shape != (len(self.y),):
             raise ValueError(f"{tuple(self.lengths.shape)} lengths for {len(self.y)} rows")
 
