@@ -1,7 +1,10 @@
 """What every command does and says, in this process: exit codes, files written, words for what went wrong."""
 
+import io
 import json
+import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
+from tailwise.cli.telling import print_table
 
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
@@ -103,6 +107,31 @@ def test_compare_and_report_rank_methods(run: Run, place: Path, tmp_path: Path) 
     assert out.exit_code == 1 and "error:" in out.stderr
     out = run("compare", place / "houses.csv", "-t", "price", "--methods", "virr")
     assert out.exit_code == 1 and "'vir'" in out.stderr
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_narrow_terminal_shows_every_cell_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    header = ["method", *(f"figure {i}" for i in range(9))]
+    rows = [[name, *(f"{i}.25 ± 0.5" for i in range(9))] for name in ("Vanilla", "VIR ([red]m.tailwise)")]
+    for columns in (60, 40, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("NO_COLOR", "1")
+        monkeypatch.setattr("sys.stdout", Terminal())
+        print_table(header, rows, title="[b]houses")
+        shown = re.sub(r"\x1b\[[0-9;]*m", "", sys.stdout.getvalue())  # type: ignore[attr-defined]
+        assert "…" not in shown and shown.count("[b]houses") == 1
+        assert max(map(len, shown.splitlines())) <= columns
+        for cell in (cell for row in (header, *rows) for cell in row[1:]):
+            assert cell in shown
+        assert shown.count("VIR ([red]m.tailwise)") == shown.count("Vanilla") == shown.count("method")
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout", Terminal())
+    print_table(header, rows[:1], names=2)
+    assert sys.stdout.getvalue().count("0.25 ± 0.5") > 1  # type: ignore[attr-defined]
 
 
 def test_methods_are_listed(run: Run) -> None:

@@ -141,6 +141,8 @@ def bench(ctx: typer.Context) -> None:
 def methods(as_json: Json = False) -> None:
     """List every method with what it does and where it comes from."""
     from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
 
     from tailwise.methods import available_methods, get_method
 
@@ -152,4 +154,4 @@ def methods(as_json: Json = False) -> None:
     for name in available_methods():
         method = get_method(name)
         console.print(f"[bold]{name}[/bold]  ({method.title}; uncertainty: {method.uncertainty})")
-        console.print(f"  {method.about}", highlight=False)
+        console.print(Padding(Text(method.about), (0, 0, 0, 2)))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tailwise.cli.options import Config, Force, Json, Quiet, Table, Target, only_target
-from tailwise.cli.telling import print_json
+from tailwise.cli.telling import print_json, print_table, print_words
 from tailwise.workflow import note, read, save_picture, split_labelled
 
 
@@ -25,9 +25,6 @@ def demo(
     """Train VIR and two baselines on the bundled abalone table and write a report."""
     from dataclasses import replace
 
-    from rich.console import Console
-    from rich.table import Table
-
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; name a folder with --out")
     from tailwise import demo as demonstration
@@ -40,7 +37,7 @@ def demo(
     note(f"Training {names} on abalone, {seeds} seed{'s' if seeds > 1 else ''} each ...", quiet)
     recipe = replace(demonstration.RECIPE, epochs=epochs)
     result = demonstration.run_demo(seeds=range(seeds), recipe=recipe, workers=workers)
-    table = Table("method", "region", "MAE", "GM", "NLL", "AUSE", "90% coverage", box=None)
+    rows = []
     for name in result.methods():
         mean, spread = result.mean(name), result.spread(name)
         for place, region in enumerate(mean.index):
@@ -48,10 +45,9 @@ def demo(
             for metric in demonstration.METRICS:
                 over_seeds = f" ±{spread.loc[region, metric]:.2f}" if seeds > 1 else ""
                 cells.append(f"{mean.loc[region, metric]:.2f}{over_seeds}")
-            table.add_row(get_method(name).title if place == 0 else "", str(region), *cells)
-    console = Console()
-    console.print(table)
-    console.print(demonstration.verdict(result), highlight=False)
+            rows.append([get_method(name).title if place == 0 else "", str(region), *cells])
+    print_table(["method", "region", "MAE", "GM", "NLL", "AUSE", "90% coverage"], rows, names=2)
+    print_words(demonstration.verdict(result))
     try:
         written = demonstration.write_outputs(result, out)
     except OSError as error:

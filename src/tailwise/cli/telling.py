@@ -88,36 +88,51 @@ def tell(findings: Sequence[Finding], facts: Mapping[str, Any], *, as_json: bool
             note(f"wrote {facts[name]}", quiet)
 
 
-def _print_regions(models: Sequence[Scored]) -> None:
+def print_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1, title: str = ""
+) -> None:
+    """Print a table; columns that a terminal has no room for follow below, beside the first `names` again."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
+    columns = list(zip(header, *rows, strict=True))
+    widths = [max(map(len, cells)) + 2 for cells in columns]
+    console = Console(width=None if sys.stdout.isatty() else sum(widths))
+    start = names
+    while start < len(columns):
+        end, used = start + 1, sum(widths[:names]) + widths[start]
+        while end < len(columns) and used + widths[end] <= console.width:
+            used, end = used + widths[end], end + 1
+        shown = [*columns[:names], *columns[start:end]]
+        table = Table(*(cells[0] for cells in shown), box=None, title=Text(title) if start == names else None)
+        for row in list(zip(*shown, strict=True))[1:]:
+            table.add_row(*map(Text, row))  # names are what they are, even in brackets
+        console.print(table)
+        start = end
+
+
+def _print_regions(models: Sequence[Scored]) -> None:
     from tailwise.report.verdict import level, number
 
     promised = level(models[0].coverage)
-    table = Table("method", "region", "rows", "MAE", "RMSE", "NLL", f"{promised} coverage", "width", box=None)
+    rows = []
     for scored in models:
-        for place, (region, row) in enumerate(scored.by_region().iterrows()):
-            if row["n"] == 0:
-                continue
-            figures = [number(row["mae"]), number(row["rmse"]), number(row["nll"])]
-            shown = [f"{row['n']:.0f}", *figures, f"{row['coverage']:.1%}", number(row["width"])]
-            table.add_row(scored.title if place == 0 else "", str(region), *shown)
-    Console(width=None if sys.stdout.isatty() else 100).print(table)
+        for region, row in scored.by_region().iterrows():
+            if row["n"] > 0:
+                figures = [number(row["mae"]), number(row["rmse"]), number(row["nll"])]
+                shown = [f"{row['n']:.0f}", *figures, f"{row['coverage']:.1%}", number(row["width"])]
+                rows.append([scored.title if region == "all" else "", str(region), *shown])
+    header = ["method", "region", "rows", "MAE", "RMSE", "NLL", f"{promised} coverage", "width"]
+    print_table(header, rows, names=2)
 
 
 def print_comparison(results: Any) -> None:
     """Print a table of methods for each data set, and what it shows."""
-    from rich.console import Console
-    from rich.table import Table
-
     from tailwise.report.comparison import COLUMNS, comparison_verdict, method_cells
 
-    console = Console(width=None if sys.stdout.isatty() else 120)
     for data in results.data:
-        table = Table("method", *(figure.name for figure in COLUMNS), box=None, title=data)
-        for title, cells in method_cells(results, data).items():
-            table.add_row(title, *cells)
-        console.print(table)
+        rows = [[title, *cells] for title, cells in method_cells(results, data).items()]
+        print_table(["method", *(figure.name for figure in COLUMNS)], rows, title=data)
     for line in comparison_verdict(results):
         print_words(line)
