@@ -161,24 +161,28 @@ def verdict(result: DemoResult) -> str:
     for other in result.methods():
         if other == "vir":
             continue
-        better = [
-            f"{metric} {region}"
-            for region in ("all", "many", "medium", "few")
-            for metric in ("mae", "nll")
-            if _figure(result.mean(other), region, metric) < _figure(ours, region, metric)
-        ]
+        better = []
+        for metric, what in (("mae", "error"), ("nll", "negative log-likelihood")):
+            where = [
+                "over all rows" if region == "all" else f"for {region}-shot labels"
+                for region in ("all", "many", "medium", "few")
+                if _figure(result.mean(other), region, metric) < _figure(ours, region, metric)
+            ]
+            if where:
+                better.append(f"a lower {what} {', '.join(where)}")
         if better:
-            sentences.append(f"{get_method(other).title} beats it on {', '.join(better)}")
+            sentences.append(f"{get_method(other).title} has {' and '.join(better)}")
     return ". ".join(sentences) + "."
 
 
 def picture(result: DemoResult) -> Figure:
     """Draw the labels, the error along them, and accuracy and coverage by region."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     from tailwise.report import plots
 
-    figure = Figure(figsize=(11, 6.2), layout="constrained")
+    figure = Figure(figsize=(11, 6.4), layout=ConstrainedLayoutEngine(hspace=0.06))
     axes = figure.subplots(2, 2)
     titles = {name: get_method(name).title for name in result.methods()}
     means = {titles[name]: result.mean(name) for name in titles}
