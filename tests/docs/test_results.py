@@ -12,7 +12,7 @@ import pytest
 
 from tailwise.benchmark import choose_contenders, read_results
 from tailwise.benchmark.__main__ import main
-from tailwise.benchmark.comparison import Figure, Results
+from tailwise.benchmark.comparison import Figure, Results, compare
 from tailwise.benchmark.defaults import decisions
 from tailwise.benchmark.markup import with_spread
 from tailwise.benchmark.published import PAPER
@@ -56,9 +56,9 @@ def test_what_the_readme_says_of_sentence_pairs() -> None:
     text = told("README.md")
     files = (FOLDER / f"stsb-{name}" / "results.jsonl" for name in ("paper", "modern"))
     paper, modern = (Results(read_results(file)) for file in files)
-    figure = Figure("mse")
+    figure, few = Figure("mse"), Figure("mse", "few")
 
-    def mse(results: Results, method: str) -> str:
+    def mse(results: Results, method: str, figure: Figure = figure) -> str:
         return with_spread(*results.mean_std(figure, "stsb", method))
 
     assert f"VIR's predictor {mse(paper, 'vir-predictor')}" in text
@@ -72,6 +72,15 @@ def test_what_the_readme_says_of_sentence_pairs() -> None:
     ours = {m: paper.mean_std(figure, "stsb", m)[0] for m in thirteen}
     assert len(ours) == 13 and max(ours.values()) < least and max(ours, key=ours.__getitem__) == "vir"
     assert min(modern.methods, key=lambda m: modern.mean_std(figure, "stsb", m)[0]) == "vir"
+    rare = {m: paper.mean_std(few, "stsb", m)[0] for m in thirteen}
+    target = PAPER["mse"]["vir"][3]
+    assert max(rare, key=rare.__getitem__) == "vir" and min(rare.values()) > target
+    highest, plain = mse(paper, "vir", few), mse(paper, "vanilla", few)
+    assert (
+        f"VIR {highest} is the highest, the plain network {plain}, and none reaches the paper's {target}"
+    ) in text
+    assert min(modern.methods, key=lambda m: modern.mean_std(few, "stsb", m)[0]) == "vir"
+    assert f"included ({mse(modern, 'vir', few)}; {mse(modern, 'vanilla', few)})" in text
     seeds = {m: len(paper.runs("stsb", m)) for m in thirteen}
     assert f"({max(seeds.values())} seeds" in text
     for method, count in seeds.items():
@@ -106,6 +115,20 @@ def test_what_is_said_of_the_tables() -> None:
     assert registered <= set(results.methods)
     assert f"{len(registered)} methods, and CatBoost, LightGBM and NGBoost" in told("README.md")
     assert f"Which of {len(results.methods)} contenders wins where" in told("docs/index.md")
+    times = {
+        region: f"{results.relative(Figure('mae', region), 'vir', 'vanilla'):.2f} times"
+        for region in ("few", "many", "all")
+    }
+    ranks = results.average_ranks(Figure("nll", "few", calibrated=True))
+    assert min(ranks, key=ranks.__getitem__) == "vir"
+    better = [c for c in compare(results, Figure("mae"), over="seeds") if c.verdict() == "better"]
+    total = len(results.methods)
+    assert (
+        f"For few-shot labels VIR's error is {times['few']} Vanilla's (geometric mean over tables), and its "
+        f"calibrated NLL has the best average rank of all {total}; for many-shot labels its error is "
+        f"{times['many']}, over all labels {times['all']} Vanilla's, and there {len(better)} of the "
+        f"{total - 1} others are better beyond chance in the seeds."
+    ) in told("README.md")
 
 
 def test_what_is_said_of_the_defaults() -> None:
