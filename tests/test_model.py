@@ -11,6 +11,7 @@ import inspect
 import math
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -981,30 +982,8 @@ def _rank(rank: int, folder: str) -> None:
     os._exit(0)  # what a process group does in a dying interpreter is not ours to test
 
 
-def _run_two_ranks(folder: Path, attempts: int = 3) -> Path:
-    """Run `_rank` twice side by side; a connection that broke is tried again, an error of ours is raised.
-
-    Gloo's sockets fail now and then on a busy machine. What is wrong with the model fails every time.
-    """
-    here = folder / f"try-{attempts}"
-    here.mkdir()
-    try:
-        torch.multiprocessing.spawn(_rank, (str(here),), nprocs=2)
-    except (
-        torch.multiprocessing.ProcessRaisedException,
-        torch.multiprocessing.ProcessExitedException,
-    ) as error:
-        broken = "gloo" in str(error).lower() or isinstance(
-            error, torch.multiprocessing.ProcessExitedException
-        )
-        if attempts == 1 or not broken:
-            raise
-        return _run_two_ranks(folder, attempts - 1)
-    return here
-
-
 @pytest.mark.slow
-def test_two_ranks_give_the_statistics_of_one(tmp_path: Path) -> None:
+def test_two_ranks_give_the_statistics_of_one(connected: Callable[..., Path]) -> None:
     x, y = data()
     model = _ranks_model(y).train()
     for _ in range(2):
@@ -1013,7 +992,7 @@ def test_two_ranks_give_the_statistics_of_one(tmp_path: Path) -> None:
         model.end_epoch()
     assert model.smoother is not None
     want = (*model.smoother.stats.tensors(), *model.smoother.smoothed.tensors())
-    ranks = _run_two_ranks(tmp_path)
+    ranks = connected(lambda folder: torch.multiprocessing.spawn(_rank, (str(folder),), nprocs=2))
     for way in WAYS:
         for rank in (0, 1):
             got = torch.load(ranks / f"{way}{rank}.pt")

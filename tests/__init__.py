@@ -1,0 +1,1 @@
+"""A package, so that ranks find their code before any other package of this name."""
