@@ -182,6 +182,29 @@ def test_numbers_whose_squares_overflow_keep_their_meaning() -> None:
     torch.testing.assert_close(encoder(1e300 * x), NumericEncoder.fit(x.numpy())(x))
 
 
+@pytest.mark.parametrize("mistake", [1e6, -1e20, 1e200])
+def test_a_mistaken_number_does_not_drown_its_column(mistake: float) -> None:
+    rng = np.random.default_rng(0)
+    numbers = np.c_[rng.normal(size=500), rng.random(500) < 0.1].astype(float)
+    with_mistake = numbers.copy()
+    with_mistake[7] = mistake
+    clean, robust = NumericEncoder.fit(numbers), NumericEncoder.fit(with_mistake)
+    np.testing.assert_allclose(robust.scale[0], clean.scale[0], rtol=0.05)
+    assert 0.2 < robust.scale[1] < 0.4  # mostly zeros, some ones
+    assert robust(torch.from_numpy(with_mistake)).abs().max() <= 4.01
+
+
+@pytest.mark.parametrize("kind", ["float64", "Float64"])
+def test_huge_numbers_count_as_such_beside_text_too(kind: str) -> None:
+    x, y = frame(200)
+    number = x["number"].fillna(0.0)
+    huge = x.assign(number=number.where(np.arange(200) != 3, -1e300).astype(kind))
+    model = TailRegressor(epochs=1, random_state=0).fit(huge, y)
+    found = model.predict(x.assign(number=-1e200))
+    np.testing.assert_allclose(found, model.predict(x.assign(number=-1e12)), rtol=1e-5)
+    assert not np.allclose(found, model.predict(x.assign(number=0.0)))
+
+
 def test_tables_of_other_kinds_are_told_what_to_become() -> None:
     import polars as pl
     import pyarrow as pa
@@ -532,9 +555,7 @@ def test_stray_cells_of_another_kind_are_missing_and_told_of() -> None:
         numbers = x["number"].astype(object)
         numbers.iloc[[3, 5]] = "much"
         given = x[columns].assign(number=numbers)
-        with pytest.warns(
-            UserWarning, match=r"row 3 holds 'much' \(2 such of 200\): taken for missing"
-        ):
+        with pytest.warns(UserWarning, match=r"row 3 holds 'much' \(2 such of 200\): taken for missing"):
             found = model.predict(given)
         numbers.iloc[[3, 5]] = np.nan
         np.testing.assert_array_equal(found, model.predict(x[columns].assign(number=numbers)))

@@ -24,6 +24,8 @@ BOUND = 4.0
 """Scaled numbers approach plus and minus this, whatever their size."""
 MAX_DENSE = 500_000_000
 """Largest number of cells that a sparse matrix is spread out to."""
+LARGEST = 1e38
+"""Numbers beside text go through skrub's float32: larger ones count as this, far beyond any bound."""
 _CHUNK = 65_536
 _NO_VALUE = {"", "?", "...", "-", "na", "n/a", "#na", "#n/a", "nan", "null", "none", "<na>"}
 """Texts that stand for a missing value, in small letters."""
@@ -57,11 +59,14 @@ class NumericEncoder(nn.Module):
         # Quantiles of a large table are as good on a part of it.
         rows = x if len(x) <= 200_000 else x[np.linspace(0, len(x) - 1, 200_000).astype(np.int64)]
         known = np.where(empty, 0.0, rows)
-        low, center, high = np.nanquantile(known, [0.25, 0.5, 0.75], axis=0)
+        lowest, low, center, high, highest = np.nanquantile(known, [0.05, 0.25, 0.5, 0.75, 0.95], axis=0)
         # 1.349 interquartile ranges are a standard deviation where numbers are Gaussian.
         scale = high / 1.349 - low / 1.349
         with np.errstate(over="ignore", invalid="ignore"):  # squares of numbers beyond 1e154
             spread = np.nanstd(known, axis=0)
+        # 3.29 of them are the middle 90% then; a spread far beyond is that of a few mistaken numbers.
+        middle = highest / 3.29 - lowest / 3.29
+        spread = np.where((middle > 0) & (spread > 1e3 * middle), middle, spread)
         scale = np.where((scale > 1e-3 * spread) | ~np.isfinite(spread), scale, spread)
         center = np.where(np.isfinite(center), center, 0.0)
         scale = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
@@ -272,7 +277,7 @@ def _is_date(kind: Any) -> bool:
 
 
 def _with_plain_columns(x: Any) -> Any:
-    """Turn object columns of several types into text, and pyarrow's types into pandas' own.
+    """Turn object columns of several types into text, pyarrow's types into pandas' own; cut huge numbers.
 
     Text can be encoded, and what was learnt from pandas' own types can be saved and loaded where there
     is no pyarrow. The rest stays as it is.
@@ -285,6 +290,8 @@ def _with_plain_columns(x: Any) -> Any:
         if type(column.dtype).__name__ == "ArrowDtype":
             column = column.array.__arrow_array__().to_pandas().set_axis(x.index)
             x = x.assign(**{name: column})
+        if column.dtype.kind == "f" and column.abs().max() > LARGEST:
+            x = x.assign(**{name: column.clip(-LARGEST, LARGEST)})
         if column.dtype == object:
             kinds = {type(value) for value in column.dropna()}
             if len(kinds) > 1 or not kinds <= {str, bool, int, float}:
