@@ -139,6 +139,14 @@ def test_parquet_there_and_back(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(read_table(tmp_path / "t.parquet"), table, check_dtype=False)
 
 
+def test_a_named_index_in_parquet_is_a_column(tmp_path: Path) -> None:
+    table = pd.DataFrame({"b": [1, 2]}, index=pd.Index(["u", "v"], name="id"))
+    table.to_parquet(tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet").to_dict("list") == {"id": ["u", "v"], "b": [1, 2]}
+    table.rename_axis(None).to_parquet(tmp_path / "t.parquet")
+    assert list(read_table(tmp_path / "t.parquet").columns) == ["b"]
+
+
 def test_columns_are_found_or_the_nearest_is_named() -> None:
     table = pd.DataFrame({"Price": [1], "rooms": [2]})
     with pytest.raises(TableError, match="did you mean 'Price'"):

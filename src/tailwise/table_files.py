@@ -294,6 +294,9 @@ def _parquet(content: bytes, name: str) -> pd.DataFrame:
         raise TableError(f"{name} is a damaged Parquet file ({reason}): copy or write it again") from None
     if len(table) == 0:
         raise TableError(f"{name} holds columns but no rows")
+    # What pandas wrote as a named index is a column to everyone else.
+    named = [name for name in table.index.names if name is not None and name not in table.columns]
+    table = table.reset_index(level=named) if named else table
     return table.rename(columns=str).reset_index(drop=True)
 
 

@@ -72,7 +72,7 @@ def read_labelled(source: str, targets: Sequence[str], drop: Sequence[str], quie
     check_finite(table[list(inputs.columns)], source)
     for column, cell in numbers_as_text(inputs).items():
         note(
-            f"note: column {column!r} is taken as text because of cells such as {cell!r}: to have it as "
+            f"note: column {column!r} may be taken as text because of cells such as {cell!r}: to have it as "
             "numbers, write plain ones, such as 1234.5, or leave cells empty",
             quiet,
         )

@@ -480,7 +480,7 @@ def test_what_may_be_other_than_it_looks_is_pointed_out(run: Run, sample: Sample
     table.assign(price=7, fee=["$1,250.00", "$3.50"] * 30).to_csv(tmp_path / "odd.csv", index=False)
     out = run("fit", tmp_path / "odd.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", "1")
     assert out.exit_code == 0, out.output
-    assert "column 'fee' is taken as text because of cells such as '$1,250.00'" in out.stderr
+    assert "column 'fee' may be taken as text because of cells such as '$1,250.00'" in out.stderr
     assert "the target 'price' is 7 in every row: there is nothing to learn" in out.stderr
 
 

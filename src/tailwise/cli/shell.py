@@ -59,7 +59,7 @@ def _in_words(error: Exception) -> str:
         where = f"use {error.filename}" if error.filename else "write"
         return f"cannot {where}: {error.strerror}"
     if isinstance(error, MemoryError):
-        return "not enough memory: give fewer rows, or columns with fewer different texts"
+        return "not enough memory: give fewer rows, fewer label bins, or columns with fewer different texts"
     if "PytorchStreamWriter" in text or "inline_container" in text:
         return "a file could not be written: is the disk full?"
     if isinstance(error, (ValueError, OSError, RuntimeError, ImportError)):
