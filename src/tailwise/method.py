@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from numbers import Real
 from typing import Any, Literal
 
 from tailwise.heads import HEADS
@@ -90,6 +91,11 @@ class Method:
     """How training rows are resampled before training; see `tailwise.resampling`."""
 
     def __post_init__(self) -> None:
+        for part in fields(self):
+            value = getattr(self, part.name)
+            if isinstance(part.default, (int, float)) and not isinstance(value, Real):
+                kind = "true or false" if isinstance(part.default, bool) else "a number"
+                raise ValueError(f"{part.name} must be {kind}, got {value!r}")
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:

@@ -386,6 +386,15 @@ def test_unknown_names_are_answered_before_any_work(run: Run, place: Path, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+def test_options_of_a_method_of_the_wrong_kind_are_named(run: Run, place: Path, tmp_path: Path) -> None:
+    line = ("fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "m", *FAST, "--option")
+    out = run(*line, "regularizer=abc")
+    assert out.exit_code == 1 and "error: regularizer must be a number, got 'abc'" in out.stderr
+    out = run(*line, "recolor=yes")
+    assert out.exit_code == 1 and "error: recolor must be true or false, got 'yes'" in out.stderr
+    assert not (tmp_path / "m").exists()
+
+
 def test_nothing_is_overwritten_without_force(run: Run, place: Path, tmp_path: Path) -> None:
     for name in ("m", "r.html", "p.csv"):
         (tmp_path / name).write_text("mine")
