@@ -268,6 +268,13 @@ def test_refuses_what_cannot_be_compared(
         read_results(tmp_path / "nowhere.jsonl")
 
 
+def test_without_workers_nothing_would_ever_be_done(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
+        run(prepared, tmp_path / "r.jsonl", recipe, offset.contender(), workers=0)
+
+
 def test_refuses_runs_of_another_suite_or_on_other_rows(
     prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
 ) -> None:

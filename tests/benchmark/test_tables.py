@@ -147,6 +147,25 @@ def test_quick_suite_end_to_end(tmp_path: Path) -> None:
         bench("quack", **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--workers", "0", "'0' is not a whole number of at least 1"),
+        ("--epochs", "-1", "'-1' is not a whole number of at least 1"),
+        ("--trials", "two", "'two' is not a whole number of at least 1"),
+        ("--seeds", "0", "'0' is not a whole number of at least 1"),
+        ("--seeds", "0,x", "'x' is not a whole number of at least 0"),
+    ],
+)
+def test_wrong_numbers_are_usage_errors(
+    option: str, value: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["suite", "quick", option, value])
+    assert caught.value.code == 2
+    assert f"argument {option}: {message}" in capsys.readouterr().err
+
+
 def test_command_line_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     work, out = str(tmp_path / "work"), str(tmp_path / "r.jsonl")
     prepare = ["prepare", "--suite", "quick", "--out", work, "--seeds", "1", "--max-rows", "150"]

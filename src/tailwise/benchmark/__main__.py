@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
 def _seeds(text: str) -> list[int]:
     """``5`` means 0..4, ``0,3`` these two."""
-    return [int(part) for part in text.split(",")] if "," in text else list(range(int(text)))
+    if "," in text:
+        return [_count(part, least=0) for part in text.split(",")]
+    return list(range(_count(text)))
+
+
+def _count(text: str, *, least: int = 1) -> int:
+    if not text.strip().isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+    return int(text)
 
 
 def _suite_name(text: str) -> str:
@@ -58,9 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     seeds = argparse.ArgumentParser(add_help=False)
     seeds.add_argument("--seeds", type=_seeds, default=_seeds("5"), help="how many, or which: 5 or 0,3")
     work = argparse.ArgumentParser(add_help=False, parents=[plugin])
-    work.add_argument("--workers", type=int, default=1, help="processes at once")
-    work.add_argument("--epochs", type=int, default=None, help="epochs at most")
-    work.add_argument("--trials", type=int, default=None, help="configurations tried")
+    work.add_argument("--workers", type=_count, default=1, help="processes at once")
+    work.add_argument("--epochs", type=_count, default=None, help="epochs at most")
+    work.add_argument("--trials", type=_count, default=None, help="configurations tried")
     limit = argparse.ArgumentParser(add_help=False)
     limit.add_argument("--time-limit", type=float, default=None, help="stop after this many seconds")
     groups = "names with commas between; all, peers and ablation-lambda, -bins, ... are groups"

@@ -243,7 +243,7 @@ def choose_contenders(
     groups = {"all": registry_contenders(options), "peers": peer_contenders(), **ablations()}
     known = {c.name: c for group in groups.values() for c in group}
     chosen: dict[str, Contender] = {}
-    for name in names.split(",") if isinstance(names, str) else names:
+    for name in map(str.strip, names.split(",")) if isinstance(names, str) else names:
         if name not in groups and name not in known:
             raise ValueError(f"unknown contender {name!r}{nearest(name, [*groups, *known])}")
         for contender in groups[name] if name in groups else [known[name]]:

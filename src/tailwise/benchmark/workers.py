@@ -60,6 +60,8 @@ class Workers(Generic[J, R]):
     """
 
     def __init__(self, function: Callable[[J], R], count: int = 1, time_limit: float | None = None) -> None:
+        if count < 1:
+            raise ValueError(f"workers must be at least 1, got {count!r}")
         self.function, self.count = function, count
         self.began = time.perf_counter()
         self.deadline = math.inf if time_limit is None else self.began + time_limit
