@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -567,6 +568,15 @@ def test_very_few_rows(rows: int) -> None:
     model = TailRegressor(**FAST).fit(x, y)
     assert np.isfinite(model.predict_frame(x).drop(columns="region").to_numpy()).all()
     assert "too small" in model.explain_intervals()
+
+
+@pytest.mark.parametrize(("rows", "words"), [(12, "No rows were held out"), (200, "approximate"), (600, "")])
+def test_intervals_say_which_rows_they_rest_on(rows: int, words: str, tmp_path: Path) -> None:
+    model = TailRegressor(epochs=1, random_state=0).fit(*table(rows))
+    said = model.explain_intervals()
+    assert said.startswith("Split-conformal") if not words else words in said.splitlines()[0]
+    model.save(tmp_path / "m")
+    assert TailRegressor.load(tmp_path / "m").explain_intervals() == said
 
 
 def test_constant_labels_and_columns() -> None:

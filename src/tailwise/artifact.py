@@ -138,6 +138,7 @@ def _description(estimator: TailRegressor, default_backbone: str) -> dict[str, A
             for outlook in estimator.outlooks_
         ],
         "held_out": estimator.held_out_,
+        "unseen": estimator.unseen_,
         "history": asdict(estimator.history_),
     }
 
@@ -253,6 +254,7 @@ def _rebuild(
         "model_": model,
         "history_": FitResult(**manifest["history"]),
         "held_out_": bool(manifest["held_out"]),
+        "unseen_": bool(manifest.get("unseen", manifest["held_out"])),  # older files do not say
         "outlooks_": targets,
     }
     if manifest["n_features_in"] is not None:

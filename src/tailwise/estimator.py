@@ -199,6 +199,7 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
                 self.model_, data, watched, config, checkpoint=checkpoint, progress=shown
             )
         self.held_out_ = bool(eval_set is not None or (held is not None and len(held)))
+        self.unseen_ = self.held_out_ and len(confirm) < len(y_held)
         self._calibrate(x_held, y_held, select, confirm)
         return self
 
@@ -405,14 +406,17 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         Of every target, or of the one whose number is given.
         """
         check_is_fitted(self, "model_")
-        source = (
-            ""
-            if self.held_out_
-            else (
-                "No rows were held out (the table is too small): these figures come from training rows and "
-                "are optimistic.\n"
+        source = ""
+        if not self.held_out_:
+            source = (
+                "No rows were held out (the table is too small): what is said below of held-out rows is of "
+                "training rows, is optimistic, and promises nothing for new ones.\n"
             )
-        )
+        elif not self.unseen_:
+            source = (
+                "The held-out rows are too few to be split: they stopped the training too, which makes any "
+                "promise below approximate.\n"
+            )
         chosen = self.outlooks_ if target is None else [self.outlooks_[target]]
         texts = [outlook.explain(coverage) for outlook in chosen]
         return source + "\n".join(texts)
