@@ -268,6 +268,16 @@ def test_refuses_what_cannot_be_compared(
         read_results(tmp_path / "nowhere.jsonl")
 
 
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_run(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    for out, message in ((tmp_path, "is a folder"), (tmp_path / "file" / "r.jsonl", "file is a file, not a")):
+        with pytest.raises(ValueError, match=message):
+            run(prepared, out, recipe, offset.contender())
+    assert not offset.calls
+
+
 def test_without_workers_nothing_would_ever_be_done(
     prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
 ) -> None:

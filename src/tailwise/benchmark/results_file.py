@@ -20,6 +20,11 @@ class ResultsFile:
     """
 
     def __init__(self, path: Path) -> None:
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder: name the results file in it")
+        for parent in path.parents:
+            if parent.is_file():
+                raise ValueError(f"{parent} is a file, not a folder for {path.name}: name another")
         self.path = path
         self.records: list[Record] = []
         self._torn_at: int | None = None
@@ -63,11 +68,9 @@ _RUN = ("data", "method", "seed", "recipe", "digest", "metrics")
 
 def _runs_of(path: Path) -> list[Record]:
     """Read a results file; lines that are something else's are an error that names the first."""
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: name the results file in it")
+    records = ResultsFile(path).records
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist")
-    records = ResultsFile(path).records
     for number, record in enumerate(records, start=1):
         lacking = [key for key in _RUN if not isinstance(record, dict) or key not in record]
         if lacking and not (isinstance(record, dict) and "error" in record):
