@@ -1146,6 +1146,18 @@ def test_a_trained_model_pickles_and_trains_on() -> None:
     assert differ(weights(copy), weights(model))
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("cuda", "has no 'cuda' .*take 'auto'"), ("cdua", "unknown device 'cdua'; did you mean 'cuda'")],
+)
+def test_a_device_that_is_not_there_is_named(
+    name: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=message):
+        fit(vir(), (X, Y), None, settings(accelerator=name))
+
+
 # -- a GPU ---------------------------------------------------------------------------------------
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -59,6 +59,21 @@ class TrainConfig:
         get_metric(self.monitor)
 
 
+def check_accelerator(name: str) -> None:
+    """Raise an error if this machine cannot train on what `TrainConfig.accelerator` names."""
+    there = {
+        "auto": True,
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    there["gpu"] = there["cuda"] or there["mps"]
+    if name not in there:
+        raise ValueError(f"unknown device {name!r}{nearest(name, there)}")
+    if not there[name]:
+        raise ValueError(f"this machine has no {name!r} that torch {torch.__version__} can use: take 'auto'")
+
+
 def _constant(epoch: float, config: TrainConfig) -> float:
     return 1.0
 

@@ -34,8 +34,8 @@ from tailwise.metrics import get_metric
 from tailwise.model import Trainable
 from tailwise.progress import Progress, progress_display
 from tailwise.recipe import TrainConfig as TrainConfig
+from tailwise.recipe import check_accelerator, make_optimizer
 from tailwise.recipe import learning_rate as learning_rate
-from tailwise.recipe import make_optimizer
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -81,6 +81,7 @@ def fit(
     from lightning_fabric import Fabric  # brings torch's compiler along: loading and predicting need neither
 
     config = config or TrainConfig()
+    check_accelerator(config.accelerator)
     fabric = Fabric(accelerator=config.accelerator, devices=config.devices)
     fabric.launch()
     cuda = [fabric.device] if fabric.device.type == "cuda" else []

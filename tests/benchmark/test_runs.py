@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import tailwise
 from tailwise.benchmark import (
@@ -351,3 +352,14 @@ def test_kill_and_resume_of_the_command(prepared: Path, tmp_path: Path) -> None:
     assert f"{8 - before} runs in" in done.stderr and "left" in done.stderr
     assert len(out.read_text().splitlines()) == 8
     assert all(math.isfinite(r["metrics"]["raw"]["all"]["mae"]) for r in read_results(out))
+
+
+def test_a_device_that_is_not_there_is_told_once_and_leaves_no_lines(
+    prepared: Path, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    on_gpu = replace(recipe, train=replace(recipe.train, accelerator="cuda"))
+    out = tmp_path / "results.jsonl"
+    with pytest.raises(ValueError, match="this machine has no 'cuda'"):
+        run_suite(prepared, [from_registry("vanilla")], out=out, seeds=[0], recipe=on_gpu)
+    assert not out.exists()

@@ -38,6 +38,7 @@ from tailwise.benchmark.workers import Workers
 from tailwise.calibration import balanced_weights, fit_scaling
 from tailwise.distributions import Distribution
 from tailwise.metrics import REGIONS, evaluate, get_metric
+from tailwise.recipe import check_accelerator
 
 OF_THE_MEAN = ("mae", "mse", "rmse", "gm", "pearson", "spearman", "balanced_mae")
 """Metrics that calibration leaves as they are; calibrated results do not repeat them."""
@@ -297,6 +298,8 @@ def run_suite(
         suite = _loaded(folder, there[0], seeds[0]).suite
         check_comparable(done, recipe, out, contenders, suite)
     plan = _Plan(contenders, data or there, seeds, recipe, results.records)
+    if plan.jobs():
+        check_accelerator(recipe.train.accelerator)
     _check_same_data(plan.jobs(), done, folder, out)
     summary = Summary()
     display = make_progress(progress, plan.count_left(), plan.cost_left())

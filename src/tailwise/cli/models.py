@@ -75,7 +75,7 @@ def fit(
         list[str] | None, typer.Option(help="Part of the method to change, such as regularizer=0.01.")
     ] = None,
     seed: Seed = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
