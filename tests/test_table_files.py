@@ -11,16 +11,8 @@ import pandas as pd
 import pytest
 
 from tailwise.files import write_atomically
-from tailwise.table_files import (
-    TableError,
-    check_column,
-    check_output,
-    near_copies,
-    numbers_as_text,
-    read_table,
-    split_targets,
-    write_table,
-)
+from tailwise.table_columns import check_column, near_copies, numbers_as_text, split_targets
+from tailwise.table_files import TableError, check_output, read_table, write_table
 
 ROWS = "name;größe;y\nä b;1,5;2\nc;2,5;3\n"
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from tailwise.labels import LabelBins
 from tailwise.preprocessing import as_array, check_infinity, column_names
 from tailwise.resampling import resample
-from tailwise.table_files import LARGEST_TARGET
+from tailwise.table_columns import LARGEST_TARGET
 
 Floats = NDArray[np.float64]
 

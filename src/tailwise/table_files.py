@@ -17,9 +17,7 @@ import warnings
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from tailwise.choices import nearest
 
@@ -29,12 +27,6 @@ if TYPE_CHECKING:
 STANDARD = "-"
 """The name that stands for standard input or output."""
 DELIMITERS = (",", ";", "\t", "|", " ")
-NEAR_COPY = 0.95
-"""A column whose correlation with the target is at least this may give it away."""
-MOSTLY = 0.9
-"""A column of text with this share of numbers was meant as numbers."""
-LARGEST_TARGET = 1e150
-"""The square of a larger number is no longer one."""
 _SNIFFED_LINES = 60
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -57,10 +49,6 @@ _KINDS = (
 _WRITTEN = ("csv", "tsv", "txt", "parquet", "pq")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 _PERHAPS_THOUSANDS = re.compile(r"[+-]?([1-9]\d{0,2},\d{3}|\d+)")
-_DRESSED = re.compile(
-    r"\(?[+-]?\s?[€$£¥]?\s?[+-]?(\d{1,3}([,'.\s]\d{3})+|\d+)([.,]\d+)?\s?(%|[€$£¥]|[A-Z]{3})?\)?"
-)
-"""A number as people write it: thousands apart, a decimal comma, a unit, parentheses for minus."""
 
 
 class TableError(ValueError):
@@ -298,129 +286,6 @@ def _parquet(content: bytes, name: str) -> pd.DataFrame:
     named = [name for name in table.index.names if name is not None and name not in table.columns]
     table = table.reset_index(level=named) if named else table
     return table.rename(columns=str).reset_index(drop=True)
-
-
-# -- columns -------------------------------------------------------------------------------------
-
-
-def check_column(table: pd.DataFrame, column: str, name: str) -> None:
-    """Raise an error that names the nearest column if there is none of this name."""
-    titles = [str(title) for title in table.columns]
-    if column in titles:
-        return
-    message = f"{name} has no column {column!r}"
-    folded = {title.casefold(): title for title in titles}
-    if column.casefold() in folded:
-        raise TableError(f"{message}; did you mean {folded[column.casefold()]!r}?")
-    hint = nearest(column, titles)
-    if "did you mean" not in hint:
-        shown = ", ".join(titles[:12]) + (f" and {len(titles) - 12} more" if len(titles) > 12 else "")
-        hint = f"; its columns are {shown}"
-    if sum(map(_is_number, titles)) >= 0.5 * len(titles):
-        hint += ". Most of these are numbers: is the line of column names missing?"
-    raise TableError(message + hint)
-
-
-def split_targets(
-    table: pd.DataFrame, targets: Sequence[str], name: str, drop: Sequence[str] = ()
-) -> tuple[pd.DataFrame, pd.DataFrame, int]:
-    """Return inputs, the targets as numbers, and how many rows lacked a target and were left out."""
-    for column in (*targets, *drop):
-        check_column(table, column, name)
-    for place, target in enumerate(targets):
-        if target in drop:
-            raise TableError(f"column {target!r} is the target and cannot be dropped as well")
-        if target in targets[:place]:
-            raise TableError(f"column {target!r} is named as a target twice")
-    labels = table[[]].assign(**{target: _numbers(table[target], target, name) for target in targets})
-    known = labels.notna().all(axis=1)
-    if not known.any():
-        words = " and ".join(map(repr, targets))
-        raise TableError(f"{name}: the target {words} is missing in every row")
-    inputs = table.drop(columns=[*targets, *drop])
-    if inputs.shape[1] == 0:
-        words = " and ".join(map(repr, targets))
-        raise TableError(f"{name} has no column besides the target {words}: there is nothing to predict from")
-    missing = int((~known).sum())
-    if missing:
-        inputs, labels = inputs[known].reset_index(drop=True), labels[known].reset_index(drop=True)
-    return inputs, labels, missing
-
-
-def check_finite(table: pd.DataFrame, name: str) -> None:
-    """Raise an error that names the column and line of an infinite number."""
-    for title in table.columns:
-        if table[title].dtype.kind == "f":
-            infinite = np.isinf(table[title].to_numpy(np.float64, na_value=np.nan))
-            if infinite.any():
-                line = int(infinite.argmax()) + 2
-                raise TableError(f"{name}: column {title!r} is infinite in line {line}: leave the cell empty")
-
-
-def near_copies(inputs: pd.DataFrame, labels: pd.Series[float]) -> list[str]:
-    """Columns so close to the target that they may be known only after it, closest first."""
-    found = {}
-    for title in inputs.columns:
-        column = inputs[title]
-        if column.dtype.kind not in "ifu":
-            continue
-        both = np.isfinite(column.to_numpy(np.float64)) & np.isfinite(labels.to_numpy())
-        x, y = column.to_numpy(np.float64)[both], labels.to_numpy()[both]
-        if x.size >= 20 and np.ptp(x) > 0 and np.ptp(y) > 0:
-            with np.errstate(all="ignore"):
-                found[str(title)] = abs(float(np.corrcoef(x, y)[0, 1]))
-    close = [title for title, value in found.items() if value >= NEAR_COPY]
-    return sorted(close, key=lambda title: -found[title])
-
-
-def numbers_as_text(inputs: pd.DataFrame) -> dict[str, str]:
-    """Columns of text whose cells are nearly all numbers to a reader, each with one that is not to us."""
-    found = {}
-    for title in inputs.columns:
-        cells = [cell.strip() for cell in inputs[title].dropna().head(1000) if isinstance(cell, str)]
-        strange = [cell for cell in cells if not _is_number(cell)]
-        numbers = len(cells) - sum(1 for cell in strange if not _DRESSED.fullmatch(cell))
-        if strange and numbers >= MOSTLY * len(cells):
-            found[str(title)] = strange[0]
-    return found
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _numbers(column: pd.Series[Any], target: str, name: str) -> pd.Series[float]:
-    """A target column as float64, or an error that shows the first cell that is no number."""
-    import pandas as pd
-
-    if pd.api.types.is_datetime64_any_dtype(column):
-        raise TableError(f"{name}: the target {target!r} holds dates: turn them into numbers first")
-    numbers = pd.to_numeric(column, errors="coerce").astype(float)
-    wrong = (numbers.isna() & column.notna()).to_numpy()
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        cell = str(column.iloc[row])
-        shown = cell if len(cell) <= 40 else f"{cell[:40]}..."
-        remedy = "choose a numeric column with --target"
-        if _DRESSED.fullmatch(cell.strip()):
-            remedy = "write plain numbers, such as 1234.5, without thousands separators or units"
-        elif wrong.sum() < 0.5 * len(wrong):
-            remedy = "mend these cells or leave them empty"
-        raise TableError(
-            f"{name}: the target {target!r} must be numbers, but line {row + 2} holds {shown!r} "
-            f"({int(wrong.sum())} such of {len(wrong)}): {remedy}"
-        )
-    huge = np.abs(numbers.to_numpy()) > LARGEST_TARGET
-    if huge.any():
-        row = int(np.argmax(huge))
-        value = float(numbers.iloc[row])
-        told = "is infinite" if np.isinf(value) else f"is {value:.3g}, too large to reckon with,"
-        raise TableError(f"{name}: the target {target!r} {told} in line {row + 2}: mend it or leave it empty")
-    return numbers
 
 
 # -- writing -------------------------------------------------------------------------------------

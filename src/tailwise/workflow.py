@@ -54,7 +54,7 @@ def split_labelled(
     table: pd.DataFrame, targets: Sequence[str], name: str, quiet: bool, drop: Sequence[str] = ()
 ) -> Labelled:
     """Split a table into inputs and targets; say how many rows have no label and are left out."""
-    from tailwise.table_files import split_targets
+    from tailwise.table_columns import split_targets
 
     inputs, labels, missing = split_targets(table, targets, name, drop)
     if missing:
@@ -65,7 +65,7 @@ def split_labelled(
 
 def read_labelled(source: str, targets: Sequence[str], drop: Sequence[str], quiet: bool) -> Labelled:
     """Read a table as inputs and targets; say what was left out and what may be other than it looks."""
-    from tailwise.table_files import check_finite, near_copies, numbers_as_text
+    from tailwise.table_columns import check_finite, near_copies, numbers_as_text
 
     table = read(source, quiet)
     inputs, labels = split_labelled(table, targets, source, quiet, drop)
@@ -98,7 +98,7 @@ def _as_option(column: str) -> str:
 
 def same_columns(labelled: Labelled, inputs: pd.DataFrame, name: str) -> Labelled:
     """Labelled rows with the columns of others, in their order."""
-    from tailwise.table_files import check_column
+    from tailwise.table_columns import check_column
 
     for column in inputs.columns:
         check_column(labelled[0], column, name)
@@ -139,7 +139,7 @@ def load_model(path: Path) -> TailRegressor:
 
 def inputs_of(model: TailRegressor, table: pd.DataFrame, name: str) -> pd.DataFrame:
     """The columns that the model was trained on, in its order."""
-    from tailwise.table_files import check_column, check_finite
+    from tailwise.table_columns import check_column, check_finite
 
     needed = [str(column) for column in getattr(model, "feature_names_in_", [])]
     for column in needed:

@@ -187,7 +187,8 @@ def predict(
     """
     import pandas as pd
 
-    from tailwise.table_files import check_column, check_output, write_table
+    from tailwise.table_columns import check_column
+    from tailwise.table_files import check_output, write_table
 
     check_output(out, force=force, inputs=[model, data], table=True)
     if as_json and out == "-":
