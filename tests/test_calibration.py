@@ -17,6 +17,7 @@ from tailwise.calibration import (
     VarianceScaling,
     balanced_weights,
     fit_scaling,
+    split_variance,
 )
 from tailwise.distributions import NIG, Mixture, Normal
 from tailwise.labels import LabelBins
@@ -84,6 +85,33 @@ def test_what_cannot_be_told_apart_stays_near_one():
     share = scaling.w_beta * (1 + 1 / (2 * scaling.w_nu)) / 1.5
     assert share / scaling.w_alpha == pytest.approx(9.0, rel=0.2)
     assert 0.05 < scaling.w_nu <= 1
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_variance_is_split_as_the_network_did(members):
+    raw = nig(50) if members == 1 else Mixture([nig(50, seed) for seed in range(members)])
+    scaling = NIGScaling(w_nu=1e-3, w_alpha=0.5, w_beta=0.2)
+    calibrated = scaling.apply(raw)
+    assert (calibrated.epistemic > 5 * calibrated.aleatoric).all()  # what the factors make of it
+    aleatoric, epistemic = split_variance(calibrated, raw)
+    torch.testing.assert_close(aleatoric + epistemic, calibrated.variance)
+    torch.testing.assert_close(epistemic / aleatoric, raw.epistemic / raw.aleatoric)
+
+
+@pytest.mark.parametrize("kind", ["nig", "normal", "mixture"])
+def test_an_inverse_undoes_a_scaling(kind):
+    raw = {"nig": nig(20), "normal": normal(20), "mixture": Mixture([normal(20, 1), normal(20, 2)])}[kind]
+    scaling = NIGScaling(20.0, 0.3, 0.01) if kind == "nig" else VarianceScaling(0.01)
+    back = scaling.inverse.apply(scaling.apply(raw))
+    for name in ("mean", "aleatoric", "epistemic"):
+        torch.testing.assert_close(getattr(back, name), getattr(raw, name))
+
+
+def test_variances_without_parts_are_split_into_numbers():
+    heavy = NIG(torch.zeros(1), 2.0, 0.9, 1.0)  # no variance to speak of
+    assert [part.item() for part in split_variance(heavy, heavy)] == [math.inf, math.inf]
+    sure = Normal(torch.zeros(1), 0.0)
+    assert [part.item() for part in split_variance(sure, sure)] == [0, 0]
 
 
 def test_normal_fit_is_the_weighted_mean_squared_residual():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from tailwise import LabelBins, TailRegressor
+from tailwise.calibration import NIGScaling
 from tailwise.distributions import NIG, Mixture
 from tailwise.preprocessing import NumericEncoder
 
@@ -89,6 +91,22 @@ def test_outputs_agree_with_one_another() -> None:
     np.testing.assert_allclose(out["std"] ** 2, out["aleatoric_std"] ** 2 + out["epistemic_std"] ** 2)
     np.testing.assert_allclose(out[["lower", "upper"]], model.predict_interval(x))
     assert set(out["region"]) <= {"many", "medium", "few"}
+
+
+def test_noise_is_told_from_a_lack_of_data_as_the_network_does() -> None:
+    """Factors that calibration likes may trade one part for the other; the table does not."""
+    x, y = table()
+    model = TailRegressor(**FAST).fit(x, y)
+    outlook = model.outlooks_[0]
+    calibrated = model.predict_frame(x)
+    model.outlooks_ = [replace(outlook, scaling=None)]
+    own = model.predict_frame(x)
+    model.outlooks_ = [replace(outlook, scaling=NIGScaling(w_nu=1e-3, w_beta=0.1))]
+    extreme = model.predict_frame(x)
+    for frame in (calibrated, extreme):
+        np.testing.assert_allclose(
+            frame["epistemic_std"] / frame["std"], own["epistemic_std"] / own["std"], rtol=1e-4
+        )
 
 
 def test_score_by_region_by_hand() -> None:

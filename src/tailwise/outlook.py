@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tailwise.calibration import Scaling, balanced_weights, fit_scaling
+from tailwise.calibration import Scaling, balanced_weights, fit_scaling, split_variance
 from tailwise.conformal import ConformalIntervals, fit_conformal
 from tailwise.distributions import Distribution
 from tailwise.labels import LabelBins
@@ -51,13 +51,15 @@ class Outlook:
     def columns(self, prediction: Distribution, coverage: float, many: int, few: int) -> dict[str, Any]:
         """Return the columns of a table of calibrated predictions, one value per row each."""
         lower, upper = self.interval(prediction, coverage)
+        raw = prediction if self.scaling is None else self.scaling.inverse.apply(prediction)
+        aleatoric, epistemic = split_variance(prediction, raw)
         numbers = {
             "prediction": prediction.mean,
             "std": prediction.std,
             "lower": lower,
             "upper": upper,
-            "aleatoric_std": prediction.aleatoric.sqrt(),
-            "epistemic_std": prediction.epistemic.sqrt(),
+            "aleatoric_std": aleatoric.sqrt(),
+            "epistemic_std": epistemic.sqrt(),
         }
         region = self.bins.regions(many, few)[self.bins.index(prediction.mean).numpy()]
         return {**{name: value.numpy() for name, value in numbers.items()}, "region": region}

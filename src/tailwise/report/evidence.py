@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from tailwise.calibration import split_variance
 from tailwise.distributions import Distribution
 from tailwise.labels import LabelBins, checked_labels
 from tailwise.methods import get_method
@@ -98,7 +99,7 @@ class Scored:
 
         Columns: center (mean label), n, mae, coverage, width, std, aleatoric_std and epistemic_std.
         """
-        d = self.distribution
+        aleatoric, epistemic = split_variance(self.distribution, self.uncalibrated)
         table = along_label(
             self.y,
             self.bins,
@@ -106,9 +107,9 @@ class Scored:
                 "mae": self.error,
                 "coverage": self.inside,
                 "width": self.width,
-                "std": d.variance,
-                "aleatoric_std": d.aleatoric,
-                "epistemic_std": d.epistemic,
+                "std": self.distribution.variance,
+                "aleatoric_std": aleatoric,
+                "epistemic_std": epistemic,
             },
             min_rows,
         )
