@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
+from tailwise.cli.options import bins_from
 from tailwise.data import load_abalone
 from tailwise.diagnosis import REGIONS, Diagnosis, diagnose
 from tailwise.labels import LabelBins
@@ -127,7 +129,7 @@ def test_small_data_is_not_imbalanced_for_being_small():
     assert found.bins_by_region["few"] == 50
     assert found.rare_range == 0.0
     assert "200 labels in 50 bins are 4.0 each" in found.advice[1]
-    assert "count=5" in found.advice[1]
+    assert "--bins 5 or TailRegressor(bins=5)" in found.advice[1]
 
 
 def test_uneven_but_well_filled_labels_start_with_plain_training():
@@ -165,12 +167,24 @@ def test_a_common_value_among_equals_is_no_spike():
 def test_one_crowded_bin_asks_for_finer_ones():
     text = said(LABELS["lognormal"])
     assert "of the labels although they differ: take edges on a log scale" in text
-    assert "edges=np.geomspace(" in text
-    assert "take more bins than 100" in said(LABELS["cauchy"])
-    edges = np.geomspace(LABELS["lognormal"].min(), LABELS["lognormal"].max(), 51)
+    assert "take more than 100 bins, --bins COUNT" in said(LABELS["cauchy"])
+    edges = bins_from(re.search(r"--bins (\S+) ", text)[1])
+    assert edges[0] == pytest.approx(LABELS["lognormal"].min(), rel=0.01)
+    assert edges[-1] == pytest.approx(LABELS["lognormal"].max(), rel=0.01)
     finer = diagnose(LABELS["lognormal"], bins=LabelBins.from_labels(LABELS["lognormal"], edges=edges))
     assert finer.top_share < 0.2
     assert finer.evenness > 0.4
+
+
+@pytest.mark.parametrize("low", [1e-8, 0.02, 3.0, 1e5])
+def test_edges_that_are_advised_increase_whatever_the_labels_range(low):
+    rng = np.random.default_rng(0)
+    for ratio in (1.001, 9.0, 11.0, 1e6):
+        crowded = np.append(low * (1 + 1e-3 * (ratio - 1) * rng.random(3000)), low * ratio)
+        found = re.search(r"--bins (\S+) ", said(crowded))
+        assert (found[1] == "COUNT") == (ratio < 10)
+        if ratio > 10:
+            assert len(bins_from(found[1])) == 21
 
 
 def test_heavy_tails_and_scales():

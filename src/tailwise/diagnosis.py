@@ -35,6 +35,7 @@ _SKEWED = 1.0
 _TAIL_RANGE = 2 / 3
 _EMPTY_RANGE = 0.1
 _FEW_VALUES = 5
+_LOG_BINS, _WIDE = 20, 10.0  # over a lesser ratio edges on a log scale are hardly finer, and may round to one
 _SMALL = 500
 _COLORS = {"many": "#0072B2", "medium": "#56B4E9", "few": "#E69F00"}
 _HATCHES = {"many": "", "medium": "///", "few": "xx"}
@@ -293,11 +294,9 @@ def _advice(d: Diagnosis, distinct: int) -> list[str]:
     if d.spike is not None:
         said.append(_spike_advice(d, *d.spike))
     elif d.top_share > 0.5 and distinct > len(d.bins):
-        finer = "edges on a log scale" if d.low > 0 else f"more bins than {len(d.bins)}"
-        given = f"edges=np.geomspace({d.low:.3g}, {d.high:.3g}, 51)" if d.low > 0 else "count=..."
         said.append(
-            f"One bin holds {d.top_share:.0%} of the labels although they differ: take {finer}, "
-            f"LabelBins.from_labels(y, {given}), or what is common there stays one lump."
+            f"One bin holds {d.top_share:.0%} of the labels although they differ: take {_finer_bins(d)}, or "
+            "what is common there stays one lump."
         )
     if d.tail_range > _TAIL_RANGE:
         said.append(
@@ -316,14 +315,22 @@ def _advice(d: Diagnosis, distinct: int) -> list[str]:
             "before trusting any reweighting."
         )
     if d.n < d.few * len(d.bins):
+        wider = max(d.n // (2 * d.few), 2)
         said.append(
             f"{d.n} labels in {len(d.bins)} bins are {d.n / len(d.bins):.1f} each: most bins are few-shot "
-            f"for lack of data. Wider bins, LabelBins.from_labels(y, count={max(d.n // (2 * d.few), 2)}), "
-            "tell more."
+            f"for lack of data. Wider ones, --bins {wider} or TailRegressor(bins={wider}), tell more."
         )
     if distinct <= _FEW_VALUES:
         said.append(f"Only {distinct} values occur: a classifier of ordered classes may suit them better.")
     return said
+
+
+def _finer_bins(d: Diagnosis) -> str:
+    """Bins that tell apart what shares one, as `tailwise fit --bins` takes them."""
+    if d.low <= 0 or d.high < _WIDE * d.low:
+        return f"more than {len(d.bins)} bins, --bins COUNT or TailRegressor(bins=COUNT)"
+    edges = ",".join(f"{edge:.3g}" for edge in np.geomspace(d.low, d.high, _LOG_BINS + 1))
+    return f"edges on a log scale, --bins {edges} or the same as a list, TailRegressor(bins=[...])"
 
 
 def _main_advice(d: Diagnosis) -> str:

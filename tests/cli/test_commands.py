@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import re
 import shutil
 import sys
@@ -236,6 +237,55 @@ def test_a_configuration_file_gives_defaults_that_flags_override(
               "--option", "regularizer=0", "--test-share", "0")  # fmt: skip
     assert out.exit_code == 0, out.output
     assert TailRegressor.load(tmp_path / "m2").method == "vanilla"
+
+
+def test_bins_are_a_number_or_edges(run: Run, place: Path, tmp_path: Path) -> None:
+    fit = ["fit", place / "houses.csv", "-t", "price", "--method", "lds", "--no-baseline", *FAST]
+    for name, given, edges in (("m", "-1,0.5,2,20", [-1, 0.5, 2, 20]), ("n", "7", None)):
+        out = run(*fit, "-o", tmp_path / name, "--bins", given)
+        assert out.exit_code == 0, out.output
+        bins = TailRegressor.load(tmp_path / name).bins_
+        assert list(bins.edges) == edges if edges else len(bins) == 7
+    config = tmp_path / "c.toml"
+    for name, given, count in (("o", "[-1, 0.5, 2, 20]", 3), ("p", "7", 7)):
+        config.write_text(f"bins = {given}\n")
+        out = run(*fit, "-o", tmp_path / name, "--config", config)
+        assert out.exit_code == 0, out.output
+        assert len(TailRegressor.load(tmp_path / name).bins_) == count
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("0", "--bins 0: one number is how many bins there are, a whole one of at least 1"),
+        ("2.5", "edges are at least two"),
+        ("0,1,1,2", "edges must increase, but 1 is followed by 1"),
+        ("0,10,5", "edges must increase, but 10 is followed by 5"),
+        ("0,1,", "'' is not a finite number"),
+        ("0,ten", "'ten' is not a finite number"),
+        ("0,inf", "'inf' is not a finite number"),
+        ("", "'' is not a finite number"),
+    ],
+)
+def test_bins_that_are_none_are_told_before_any_work(
+    run: Run, tmp_path: Path, given: str, words: str
+) -> None:
+    out = run("fit", tmp_path / "unread.csv", "-t", "price", "-o", tmp_path / "m", "--bins", given)
+    assert out.exit_code == 1 and words in out.stderr, out.output
+
+
+def test_edges_that_diagnose_advises_are_taken_as_they_stand(
+    run: Run, sample: Sample, tmp_path: Path
+) -> None:
+    table = sample().assign(price=lambda t: (3 * t["x"] + t["z"]).map(math.exp))
+    table.to_csv(tmp_path / "skewed.csv", index=False)
+    out = run("diagnose", tmp_path / "skewed.csv", "-t", "price")
+    advised = re.search(r"--bins \S+,\S+", out.stdout)
+    assert advised is not None, out.stdout
+    out = run("fit", tmp_path / "skewed.csv", "-t", "price", "-o", tmp_path / "m", *advised[0].split(), *FAST)
+    assert out.exit_code == 0, out.output
+    bins = TailRegressor.load(tmp_path / "m").bins_
+    assert len(bins) == 20 and bins.counts.max() < 0.5 * bins.counts.sum()
 
 
 @pytest.mark.parametrize(

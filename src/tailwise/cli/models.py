@@ -19,6 +19,7 @@ from tailwise.cli.options import (
     Seed,
     Table,
     Targets,
+    bins_from,
     split_names,
 )
 from tailwise.cli.telling import finding_of, print_json, tell
@@ -68,7 +69,8 @@ def fit(
     ] = None,
     lr: Annotated[float, typer.Option(min=1e-12, help="Learning rate.")] = 1e-3,
     bins: Annotated[
-        int | None, typer.Option(min=1, help="Number of label bins; by the labels unless given.")
+        str | None,
+        typer.Option(help="Number of label bins, or edges such as 0,1,10,100; by the labels unless given."),
     ] = None,
     backbone: Annotated[str, typer.Option(help="Network for tables.")] = "auto",
     option: Annotated[
@@ -107,6 +109,7 @@ def fit(
             f"`tailwise evaluate {out} FILE --target {target[0]} --report PAGE` on rows kept for that"
         )
     get_method(method)
+    label_bins = bins_from(bins)
     columns = split_names(drop)
     labelled = read_labelled(data, target, columns, quiet)
     inputs = labelled[0]
@@ -124,7 +127,7 @@ def fit(
         "method": method,
         "method_options": method_options_from(option or []),
         "backbone": backbone,
-        "bins": bins,
+        "bins": label_bins,
         "epochs": epochs or "auto",
         "batch_size": batch_size or "auto",
         "lr": lr,

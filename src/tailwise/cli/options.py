@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -91,6 +93,38 @@ def split_names(text: str) -> list[str]:
     """``'a, b, "c, d"'`` as a list of names, each once."""
     names = next(csv.reader([text], skipinitialspace=True), [])
     return list(dict.fromkeys(name.strip() for name in names if name.strip()))
+
+
+def bins_from(text: str | None) -> int | list[float] | None:
+    """``"50"`` as a number of bins, ``"0,1,10,100"`` as their edges."""
+    if text is None:
+        return None
+    numbers = [_finite(part.strip()) for part in text.split(",")]
+    if len(numbers) == 1:
+        count = numbers[0]
+        if count < 1 or not count.is_integer():
+            raise ValueError(
+                f"--bins {text}: one number is how many bins there are, a whole one of at least 1; edges are "
+                "at least two, with commas between, such as 0,1,10,100"
+            )
+        return int(count)
+    for low, high in pairwise(numbers):
+        if not low < high:
+            raise ValueError(f"--bins: edges must increase, but {low:.12g} is followed by {high:.12g}")
+    return numbers
+
+
+def _finite(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(
+            "--bins takes a number of bins, or edges with commas between, such as 0,1,10,100: "
+            f"{text!r} is not a finite number"
+        )
+    return number
 
 
 def only_target(targets: Sequence[str]) -> str:
