@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from functools import partial
 
 import numpy as np
@@ -12,6 +13,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from tailwise import metrics as m
 from tailwise import scores
@@ -592,3 +599,118 @@ def test_errors_say_what_is_wrong(call, message):
     predicted, y = make("normal", 4)
     with pytest.raises(ValueError, match=message):
         call(predicted, y)
+
+
+# ---------------------------------------------------------------- scikit-learn's scorers
+
+
+class Shifted(RegressorMixin, BaseEstimator):
+    """Predicts its first column plus a shift, with label bins and regions as `TailRegressor` has them."""
+
+    def __init__(self, shift=0.0, many=100, few=20):
+        self.shift, self.many, self.few = shift, many, few
+
+    def fit(self, X, y):
+        each = [LabelBins.from_labels(column) for column in np.atleast_2d(np.transpose(y))]
+        self.bins_ = each if len(each) > 1 else each[0]
+        return self
+
+    def predict(self, X):
+        raise AssertionError("distributions come first")
+
+    def predict_distribution(self, X):
+        first = Normal(torch.as_tensor(np.asarray(X)[:, 0] + self.shift), 4.0)
+        return [first, first] if isinstance(self.bins_, list) else first
+
+
+TRAINING = np.repeat([0.0, 1.0, 2.0], [150, 50, 5])
+FITTED = Shifted().fit(None, TRAINING)
+X_TEST, Y_TEST = np.zeros((4, 1)), np.array([0.0, 0.0, 1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("mae", -3 / 4),
+        ("balanced_mae", -1.0),
+        ("few/mae", -2.0),
+        ("medium/mae", -1.0),
+        ("gap/mae", -2.0),
+        ("coverage", -0.1),  # all four covered: 1 against 0.9
+        ("width", -4 * stats.norm.ppf(0.95)),
+    ],
+)
+def test_a_scorer_is_the_metric_in_the_bins_of_the_training_labels_and_greater_is_better(name, expected):
+    assert m.scorer(name)(FITTED, X_TEST, Y_TEST) == pytest.approx(expected)
+
+
+def test_scores_where_higher_is_better_keep_their_sign():
+    assert m.scorer("delta1")(FITTED, X_TEST + 1, Y_TEST + 1) == 0.5
+
+
+def test_a_scorer_goes_by_the_regions_of_the_estimator():
+    everything_is_few = Shifted(many=1000, few=1000).fit(None, TRAINING)
+    assert m.scorer("few/mae")(everything_is_few, X_TEST, Y_TEST) == pytest.approx(-3 / 4)
+
+
+def test_a_scorer_reaches_the_regressor_within_searches_and_pipelines():
+    y = np.tile(TRAINING, 2)
+    pipeline = make_pipeline(FunctionTransformer(lambda X: X + 1), "passthrough", Shifted())
+    search = GridSearchCV(pipeline, {"shifted__shift": [5.0, -1.0]}, scoring=m.scorer("few/mae"), cv=2)
+    search.fit(np.zeros((len(y), 1)), y)
+    assert search.best_params_ == {"shifted__shift": -1.0}
+    for fitted in (search, search.best_estimator_):  # the features' 1 and the shift of -1 cancel
+        assert m.scorer("balanced_mae")(fitted, X_TEST, Y_TEST) == pytest.approx(-1.0)
+        assert m.scorer("nll")(fitted, X_TEST, Y_TEST) == pytest.approx(
+            stats.norm(0, 2).logpdf(Y_TEST).mean()
+        )
+    plain = make_pipeline(StandardScaler(), LinearRegression())
+    X = np.arange(20.0)[:, None]
+    assert m.scorer("mse")(plain.fit(X, 3 * X[:, 0]), X, 3 * X[:, 0] + 2) == pytest.approx(-4.0)
+
+
+def test_without_bins_of_its_own_a_model_is_scored_in_those_of_y_or_in_given_ones():
+    X, y = np.zeros((6, 1)), np.array([0.0, 0.0, 0.0, 0.0, 1.0, 2.0])
+    model = DummyRegressor(strategy="constant", constant=0.0).fit(X, y)
+    assert m.scorer("balanced_mae")(model, X, y) == pytest.approx(-(0 + 1 + 2) / 3)
+    assert math.isnan(m.scorer("many/mae")(model, X, y))  # y has no such bin
+    wide = LabelBins.from_labels(y, edges=[-0.5, 0.5, 2.5])
+    assert m.scorer("balanced_mae", wide)(model, X, y) == pytest.approx(-(0 + 1.5) / 2)
+    # given bins count for more than an estimator's own
+    assert m.scorer("balanced_mae", wide)(FITTED, X, y) == pytest.approx(-(0 + 1.5) / 2)
+
+
+def test_several_targets_score_as_their_mean_each_in_its_own_bins():
+    y = np.stack([Y_TEST, 10 * Y_TEST], axis=1)
+    model = Shifted().fit(None, np.stack([TRAINING, 10 * TRAINING], axis=1))
+    assert m.scorer("balanced_mae")(model, X_TEST, pd.DataFrame(y)) == pytest.approx(-(1 + 10) / 2)
+    points = DummyRegressor(strategy="constant", constant=[0.0, 0.0]).fit(X_TEST, y)
+    assert m.scorer("balanced_mae")(points, X_TEST, y) == pytest.approx(-(1 + 10) / 2)
+    with pytest.raises(ValueError, match="y has 1 targets, but there are predictions of 2"):
+        m.scorer("mae")(model, X_TEST, Y_TEST)
+
+
+def test_scorers_travel_to_other_processes():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = X[:, 0].round()
+    bins = LabelBins.from_labels(y)
+    for score in (m.scorer("balanced_mae"), m.scorer("few/mae", bins)):
+        copied = pickle.loads(pickle.dumps(score))
+        fitted = Ridge().fit(X, y)
+        assert copied(fitted, X, y) == score(fitted, X, y) < 0
+    here, there = (cross_val_score(Ridge(), X, y, scoring=m.scorer("balanced_mae"), n_jobs=n) for n in (1, 2))
+    assert np.isfinite(here).all()
+    np.testing.assert_array_equal(here, there)
+
+
+@pytest.mark.parametrize("name", ["few/nll", "balanced_width", "ause", "coverage"])
+def test_points_have_no_score_of_uncertainty(name):
+    with pytest.raises(ValueError, match=f"metric '{name}' is one of uncertainty, which Ridge does not"):
+        m.scorer(name)(Ridge().fit(X_TEST, Y_TEST), X_TEST, Y_TEST)
+    assert m.scorer("crps")(DummyRegressor(strategy="mean").fit(X_TEST, Y_TEST), X_TEST, Y_TEST) < 0
+
+
+def test_an_unknown_score_is_refused_before_any_fit():
+    with pytest.raises(ValueError, match="unknown metric 'balanced_mea'"):
+        m.scorer("balanced_mea")

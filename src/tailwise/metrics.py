@@ -3,7 +3,7 @@
 Every metric is a function ``f(distribution, y) -> float`` that reads nothing but the predictive
 distribution: `mae`, `gm`, `nll`, `ause` and the others. `get_metric` finds one by name: ``"mae"``,
 ``"balanced_mae"`` (mean over the occupied label bins), ``"few/mae"`` (one region) or ``"gap/nll"``
-(few minus many, the fairness figure).
+(few minus many, the fairness figure). `scorer` makes any of them one that scikit-learn selects by.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from tailwise.distributions import Distribution
+from tailwise.distributions import Distribution, Normal
 from tailwise.labels import LabelBins, nearest
 from tailwise.scores import (
     MEANS,
@@ -47,14 +48,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "METRICS", "REGIONS", "Metric", "Sparsification", "ause", "ause_reference", "balanced", "by_bin",
-    "by_region",
-    "coverage", "crps", "delta", "ence", "evaluate", "fairness_gap", "get_metric", "gm", "log10",
-    "mae", "mse", "nll", "pearson", "rmse", "sparsification", "spearman", "width",
+    "METRICS", "REGIONS", "Metric", "Scorer", "Sparsification", "ause", "ause_reference", "balanced",
+    "by_bin", "by_region", "coverage", "crps", "delta", "ence", "evaluate", "fairness_gap",
+    "get_metric", "gm", "log10", "mae", "mse", "nll", "pearson", "rmse", "scorer", "sparsification", "spearman", "width",
 ]  # fmt: skip
 
 REGIONS = ("all", "many", "medium", "few")
 DEFAULT_METRICS = ("mae", "gm", "nll", "ause", "coverage")
+OF_UNCERTAINTY = (nll, width, coverage, ause, ause_reference, ence)
+"""Scores that say nothing about predictions without spread; the width of points would even be the best."""
 
 
 @dataclass(frozen=True)
@@ -286,3 +288,82 @@ def fairness_gap(
     names = ("coverage", "nll")
     values = evaluate(distribution, y, bins, [f"gap/{name}" for name in names], many=many, few=few)
     return {name: values[f"gap/{name}"] for name in names}
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A metric as scikit-learn calls it, with a fitted estimator, X and y; made by `scorer`."""
+
+    metric: Metric
+    bins: LabelBins | None = None
+
+    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+        """Return the score, greater is better: its mean over targets if y has several columns."""
+        regressor, X = _innermost(estimator, X)
+        labels = np.asarray(y, np.float64)
+        columns = list(labels.reshape(len(labels), -1).T)
+        predictions, bins = self._predictions(regressor, X), self._bins(regressor, columns)
+        if not len(columns) == len(predictions) == len(bins):
+            raise ValueError(
+                f"y has {len(columns)} targets, but there are predictions of {len(predictions)} "
+                f"and label bins of {len(bins)}"
+            )
+        many, few = getattr(regressor, "many", 100), getattr(regressor, "few", 20)
+        values = [
+            _Scores(prediction, column, edges, many, few).value(self.metric)
+            for prediction, column, edges in zip(predictions, columns, bins, strict=True)
+        ]
+        # A region without labels says nothing of a model: NaN, which scikit-learn warns of, not -inf.
+        return float(np.mean([v if math.isnan(v) else -self.metric.loss(v) for v in values]))
+
+    def _predictions(self, regressor: Any, X: Any) -> list[Distribution]:
+        if hasattr(regressor, "predict_distribution"):
+            given = regressor.predict_distribution(X)
+            return given if isinstance(given, list) else [given]
+        if self.metric.function in OF_UNCERTAINTY:
+            raise ValueError(
+                f"metric {self.metric.name!r} is one of uncertainty, which {type(regressor).__name__} does "
+                "not predict: choose one of errors, such as 'balanced_mae'"
+            )
+        points = torch.as_tensor(np.asarray(regressor.predict(X), np.float64))
+        return [Normal(column, 0.0) for column in points.reshape(len(points), -1).T]
+
+    def _bins(self, regressor: Any, columns: list[Any]) -> list[LabelBins]:
+        own = getattr(regressor, "bins_", None) if self.bins is None else self.bins
+        if not isinstance(own, LabelBins | list):
+            return [LabelBins.from_labels(column) for column in columns]
+        return own if isinstance(own, list) else [own]
+
+
+def _innermost(estimator: Any, X: Any) -> tuple[Any, Any]:
+    """Return the regressor within fitted searches and pipelines, and X as it reaches it."""
+    while not hasattr(estimator, "predict_distribution"):
+        if hasattr(estimator, "best_estimator_"):
+            estimator = estimator.best_estimator_
+        elif hasattr(estimator, "steps"):
+            *before, (_, last) = estimator.steps
+            for _, step in before:
+                if hasattr(step, "transform"):  # "passthrough" has none, nor have resamplers
+                    X = step.transform(X)
+            estimator = last
+        else:
+            break
+    return estimator, X
+
+
+def scorer(name: str, bins: LabelBins | None = None) -> Scorer:
+    """Return a scorer for `GridSearchCV` and `cross_val_score`: `get_metric`'s names, greater is better.
+
+    Losses are negated, coverage is minus its distance from 90%. Label bins, and what counts as few or
+    many, are those of the estimator, that is of its training labels, also within pipelines and
+    searches. An estimator without `bins_` is scored in bins of the y that is given, with regions by its
+    counts: pass `bins` to compare it with others, or models that differ in their bins, in the same
+    ones. Predictions are those of `predict_distribution`, else of `predict`, as points.
+
+    >>> from sklearn.dummy import DummyRegressor
+    >>> X, y = np.zeros((4, 1)), [0, 0, 0, 10]
+    >>> model = DummyRegressor(strategy="median").fit(X, y)
+    >>> scorer("mae")(model, X, y), scorer("balanced_mae")(model, X, y)
+    (-2.5, -5.0)
+    """
+    return Scorer(get_metric(name), bins)
