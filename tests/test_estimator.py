@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from tailwise import LabelBins, TailRegressor
 from tailwise.calibration import NIGScaling
@@ -712,3 +713,18 @@ def test_members_that_share_a_backbone(method: str) -> None:
     assert (frame["epistemic_std"] > 0).all() == (method != "vanilla")
     both = TailRegressor(method=method, backbone="tabm", epochs=1, random_state=0).fit(X, np.c_[y, -y])
     assert both.predict_interval(X[:7]).shape == (7, 2, 2)
+
+
+@pytest.mark.parametrize("own", [{}, {"backbone": nn.Linear(3, 4), "feature_dim": 4}], ids=["table", "own"])
+@pytest.mark.parametrize("wrap", [lambda d: d, DataLoader], ids=["Dataset", "DataLoader"])
+def test_a_torch_data_set_is_told_where_to_go(own: dict[str, Any], wrap: Any) -> None:
+    X, y = table(60)
+    inputs = torch.tensor(X, dtype=torch.float32)
+    given = wrap(TensorDataset(inputs, torch.tensor(y)))
+    model = TailRegressor(epochs=1, **own)
+    says = rf"X is a {type(given).__name__}: .*arrays, tensors .* DataLoader goes to tailwise.training.fit"
+    with pytest.raises(TypeError, match=says):
+        model.fit(given, y)
+    model.fit(inputs, y)
+    with pytest.raises(TypeError, match=says):
+        model.predict(given)

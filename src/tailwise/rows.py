@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _check_sample_weight, check_array, validate_data
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from tailwise.labels import LabelBins
 from tailwise.preprocessing import as_array, check_infinity, column_names
@@ -33,6 +34,7 @@ def checked_table(estimator: Any, X: Any, *, reset: bool) -> Any:
 
     With `reset` the estimator learns the names and the number of columns, without it they must match.
     """
+    _refuse_data_set(X)
     if column_names(X) is None:
         return _checked_array(estimator, X, reset=reset)
     if hasattr(X, "collect") or not hasattr(X, "dtypes"):
@@ -45,6 +47,15 @@ def checked_table(estimator: Any, X: Any, *, reset: bool) -> Any:
     check_infinity(X)
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     return X
+
+
+def _refuse_data_set(X: Any) -> None:
+    """Raise an error that says where torch's ways of handing over rows are taken."""
+    if isinstance(X, (Dataset, DataLoader)):
+        raise TypeError(
+            f"X is a {type(X).__name__}: give its inputs as arrays, tensors or a DataFrame, its labels as "
+            "y; a DataLoader goes to tailwise.training.fit, with a model that tailwise.build_model makes"
+        )
 
 
 def _checked_array(estimator: Any, X: Any, *, reset: bool) -> Any:
@@ -141,6 +152,7 @@ def as_inputs(X: Any) -> Any:
 
     A tuple or a mapping holds several inputs, a list one row after the other.
     """
+    _refuse_data_set(X)
     if isinstance(X, Mapping):
         return {key: as_inputs(value) for key, value in X.items()}
     if isinstance(X, tuple):
@@ -161,6 +173,7 @@ def as_inputs(X: Any) -> Any:
 
 def row_count(X: Any) -> int:
     """Number of rows of a table, an array, a list, or several inputs, which must have as many each."""
+    _refuse_data_set(X)
     if not isinstance(X, (Mapping, tuple)):
         return int(X.shape[0]) if hasattr(X, "shape") else len(X)
     counts = [row_count(value) for value in (X.values() if isinstance(X, Mapping) else X)]
