@@ -24,10 +24,12 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor, nn
 
+import tailwise
 from tailwise.backbones import MLP, TableDecoder
 from tailwise.distributions import NIG, Mixture, Normal
 from tailwise.labels import LabelBins
 from tailwise.method import PRESETS, Method, WeightConfig
+from tailwise.methods import build_model
 from tailwise.model import VIR, GaussianLatent, TailModel, redraw
 from tailwise.smoothing import SmoothingConfig
 
@@ -720,12 +722,33 @@ def test_the_reference_head_gives_gamma_psi_and_beta_phi() -> None:
         ({"retrain_from": math.nan}, "retrain_from is a share of the epochs"),
         ({"weights": None}, "weights takes a mapping of its options, not None"),
         ({"smoothing": "gaussian"}, "smoothing takes a mapping of its options, not 'gaussian'"),
-        ({"members": 5}, r'VIR is one network: tailwise.methods.build_model\("vir", ...\)'),
+        ({"members": 5}, r'VIR is one network: tailwise.build_model\("vir", ...\)'),
     ],
 )
 def test_wrong_options_are_named_with_what_is_right(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         VIR(nn.Linear(3, 5), 5, LabelBins.from_labels([1, 2, 3]), **options)
+
+
+@pytest.mark.parametrize("several", [list, tuple])
+def test_vir_has_one_target_and_says_what_takes_more(several: Callable[..., Any]) -> None:
+    _, y = data()
+    bins = LabelBins.from_labels(y)
+    with pytest.raises(TypeError, match=r'one target.* tailwise.build_model\("vir", ...\) takes a list'):
+        VIR(nn.Linear(3, 5), 5, several([bins, bins]))
+    model = tailwise.build_model("vir", nn.Linear(3, 5), 5, [bins, bins])
+    assert model(torch.zeros(4, 3)).shape == (4, 2), "what the message tells to do works"
+
+
+def test_labels_in_place_of_bins_are_told_how_to_become_some() -> None:
+    _, y = data()
+    with pytest.raises(TypeError, match=r"not Tensor: LabelBins.from_labels\(y\) makes them"):
+        VIR(nn.Linear(3, 5), 5, y)  # type: ignore[arg-type]
+
+
+def test_the_registry_is_reached_from_the_top() -> None:
+    assert tailwise.build_model is build_model
+    assert "build_model" in dir(tailwise)
 
 
 def test_options_override_a_preset_and_leave_the_rest() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tailwise.distributions import NIG, Mixture, Normal
     from tailwise.estimator import TailRegressor
     from tailwise.labels import LabelBins, label_weights
-    from tailwise.methods import available_methods
+    from tailwise.methods import available_methods, build_model
     from tailwise.model import VIR
 
 _HOMES = {
@@ -26,6 +26,7 @@ _HOMES = {
     "TailRegressor": "estimator",
     "VIR": "model",
     "available_methods": "methods",
+    "build_model": "methods",
     "diagnose": "diagnosis",
     "label_weights": "labels",
 }
@@ -39,6 +40,7 @@ __all__ = [
     "TailRegressor",
     "__version__",
     "available_methods",
+    "build_model",
     "diagnose",
     "label_weights",
 ]

@@ -440,11 +440,14 @@ class VIR(TailModel):
         decoder: nn.Module | None = None,
         **options: Any,
     ) -> None:
+        if not isinstance(bins, LabelBins):
+            raise TypeError(
+                f"bins are the LabelBins of one target, not {type(bins).__name__}: LabelBins.from_labels(y) "
+                'makes them; for several targets tailwise.build_model("vir", ...) takes a list, one of each'
+            )
         if preset not in PRESETS:
             raise ValueError(f"unknown preset {preset!r}{nearest(preset, PRESETS)}")
         method = PRESETS[preset].with_options(**options)
         if method.members > 1:
-            raise ValueError(
-                'VIR is one network: tailwise.methods.build_model("vir", ...) builds its members'
-            )
+            raise ValueError('VIR is one network: tailwise.build_model("vir", ...) builds its members')
         super().__init__(backbone, feature_dim, bins, method, decoder=decoder)
