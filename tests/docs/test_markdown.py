@@ -29,7 +29,8 @@ def test_relative_links_resolve(page: Path):
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/command-line.md", "docs/estimator.md", "docs/sentences.md"]
+    "page",
+    ["README.md", "docs/command-line.md", "docs/estimator.md", "docs/own-models.md", "docs/sentences.md"],
 )
 def test_python_runs(page: str):
     text = (ROOT / page).read_text(encoding="utf-8")
