@@ -48,9 +48,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "METRICS", "REGIONS", "Metric", "Scorer", "Sparsification", "ause", "ause_reference", "balanced",
-    "by_bin", "by_region", "coverage", "crps", "delta", "ence", "evaluate", "fairness_gap",
-    "get_metric", "gm", "log10", "mae", "mse", "nll", "pearson", "rmse", "scorer", "sparsification", "spearman", "width",
+    "METRICS", "REGIONS", "Metric", "Scorer", "Sparsification", "ause", "ause_reference",
+    "balanced", "by_bin", "by_region", "coverage", "crps", "delta", "ence", "evaluate",
+    "fairness_gap", "get_metric", "gm", "log10", "mae", "mse", "nll", "pearson", "rmse", "scorer",
+    "sparsification", "spearman", "width",
 ]  # fmt: skip
 
 REGIONS = ("all", "many", "medium", "few")

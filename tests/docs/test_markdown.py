@@ -30,7 +30,14 @@ def test_relative_links_resolve(page: Path):
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/command-line.md", "docs/estimator.md", "docs/own-models.md", "docs/sentences.md"],
+    [
+        "README.md",
+        "docs/command-line.md",
+        "docs/estimator.md",
+        "docs/metrics.md",
+        "docs/own-models.md",
+        "docs/sentences.md",
+    ],
 )
 def test_python_runs(page: str):
     text = (ROOT / page).read_text(encoding="utf-8")
