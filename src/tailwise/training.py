@@ -362,6 +362,7 @@ class _Loop:
             **{f"method {f.name}": repr(getattr(method, f.name)) for f in fields(method)},
             **self.fingerprints,
             "bins": f"{len(bins)} from {bins.edges[0]:.9g} to {bins.edges[-1]:.9g}",
+            "bin edges": " ".join(f"{edge:.9g}" for edge in bins.edges),
             "training labels per bin": " ".join(map(str, bins.counts)),
         }
 
