@@ -1,4 +1,4 @@
-"""What the columns of a table hold: targets as numbers, and what is not as it looks.
+"""What the columns of a table hold: targets and weights as numbers, and what is not as it looks.
 
 Errors name the file, the column and the line, and what to do.
 """
@@ -71,6 +71,30 @@ def split_targets(
     if missing:
         inputs, labels = inputs[known].reset_index(drop=True), labels[known].reset_index(drop=True)
     return inputs, labels, missing
+
+
+def row_weights(table: pd.DataFrame, column: str, targets: Sequence[str], name: str) -> pd.Series[float]:
+    """Return the weights of the rows with labels, or an error that shows the first cell that is none."""
+    import pandas as pd
+
+    cells, known = table[column], table[list(targets)].notna().all(axis=1).to_numpy()
+    if cells.dtype.kind in "mM":
+        raise TableError(f"{name}: the weight {column!r} holds dates or times: turn them into numbers first")
+    weights = pd.to_numeric(cells, errors="coerce").astype(float)
+    values = weights.to_numpy()
+    wrong = known & ~((values >= 0) & np.isfinite(values))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        cell = str(cells.iloc[row])
+        shown = "is empty" if pd.isna(cells.iloc[row]) else f"holds {cell[:40]!r}"
+        raise TableError(
+            f"{name}: the weight {column!r} must be a number of at least 0 in every row with a label, but "
+            f"line {row + 2} {shown} ({int(wrong.sum())} such of {int(known.sum())}): mend these cells, or "
+            "write 0 to leave a row out of training"
+        )
+    if not (values[known] > 0).any():
+        raise TableError(f"{name}: the weight {column!r} is 0 in every row: there is nothing to train on")
+    return weights[known].reset_index(drop=True)
 
 
 def check_finite(table: pd.DataFrame, name: str) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -19,10 +19,16 @@ if TYPE_CHECKING:
     from tailwise.estimator import TailRegressor
     from tailwise.report.evidence import Scored
 
-Labelled = tuple["pd.DataFrame", "pd.DataFrame"]
-"""Inputs and labels of the same rows, one column for each target."""
 CHECKPOINT = ".checkpoint"
 """What a run that was stopped leaves beside its output, to go on from."""
+
+
+class Labelled(NamedTuple):
+    """Inputs and labels of the same rows, one column for each target, and their weights if they have any."""
+
+    inputs: pd.DataFrame
+    labels: pd.DataFrame
+    weights: pd.Series[float] | None = None
 
 
 def note(text: str, quiet: bool = False) -> None:
@@ -51,24 +57,47 @@ def read(source: str, quiet: bool) -> pd.DataFrame:
 
 
 def split_labelled(
-    table: pd.DataFrame, targets: Sequence[str], name: str, quiet: bool, drop: Sequence[str] = ()
+    table: pd.DataFrame,
+    targets: Sequence[str],
+    name: str,
+    quiet: bool,
+    drop: Sequence[str] = (),
+    weight: str | None = None,
 ) -> Labelled:
-    """Split a table into inputs and targets; say how many rows have no label and are left out."""
-    from tailwise.table_columns import split_targets
+    """Split a table into inputs, targets and weights; say how many rows have no label and are left out."""
+    from tailwise.table_columns import row_weights, split_targets
 
-    inputs, labels, missing = split_targets(table, targets, name, drop)
+    if weight in targets:
+        raise ValueError(f"column {weight!r} is the target and cannot be the weight as well")
+    no_inputs = drop if weight is None else [*drop, weight]
+    inputs, labels, missing = split_targets(table, targets, name, no_inputs)
+    weights = None if weight is None else row_weights(table, weight, targets, name)
     if missing:
         words = " or ".join(map(repr, targets))
         note(f"note: {missing} rows of {name} without a value in {words} left out", quiet)
-    return inputs, labels
+    return Labelled(inputs, labels, weights)
 
 
-def read_labelled(source: str, targets: Sequence[str], drop: Sequence[str], quiet: bool) -> Labelled:
-    """Read a table as inputs and targets; say what was left out and what may be other than it looks."""
-    from tailwise.table_columns import check_finite, near_copies, numbers_as_text
+def read_labelled(
+    source: str,
+    targets: Sequence[str],
+    drop: Sequence[str],
+    quiet: bool,
+    weight: str | None = None,
+    like: pd.DataFrame | None = None,
+) -> Labelled:
+    """Read a table as inputs and targets; say what was left out and what may be other than it looks.
+
+    The inputs are the columns of `like`, in its order, or all that are left.
+    """
+    from tailwise.table_columns import check_column, check_finite, near_copies, numbers_as_text
 
     table = read(source, quiet)
-    inputs, labels = split_labelled(table, targets, source, quiet, drop)
+    inputs, labels, weights = split_labelled(table, targets, source, quiet, drop, weight)
+    if like is not None:
+        for column in like.columns:
+            check_column(inputs, column, source)
+        inputs = inputs[list(like.columns)]
     check_finite(table[list(inputs.columns)], source)
     for column, cell in numbers_as_text(inputs).items():
         note(
@@ -86,7 +115,7 @@ def read_labelled(source: str, targets: Sequence[str], drop: Sequence[str], quie
                 f"target is, leave it out with --drop {_as_option(column)}",
                 quiet,
             )
-    return inputs, labels
+    return Labelled(inputs, labels, weights)
 
 
 def _as_option(column: str) -> str:
@@ -96,32 +125,27 @@ def _as_option(column: str) -> str:
     return shlex.quote(f'"{column}"' if "," in column else column)
 
 
-def same_columns(labelled: Labelled, inputs: pd.DataFrame, name: str) -> Labelled:
-    """Labelled rows with the columns of others, in their order."""
-    from tailwise.table_columns import check_column
-
-    for column in inputs.columns:
-        check_column(labelled[0], column, name)
-    return labelled[0][list(inputs.columns)], labelled[1]
-
-
 def keep_aside(labelled: Labelled, share: float, seed: int, quiet: bool) -> tuple[Labelled, Labelled | None]:
     """Rows to train on, and rows to measure on: the same share of every bin of the first target."""
     import numpy as np
 
     from tailwise.data import label_holdout
 
-    inputs, labels = labelled
-    first = labels.iloc[:, 0].to_numpy()
+    first = labelled.labels.iloc[:, 0].to_numpy()
     rows = label_holdout(first, share=share, seed=seed) if share > 0 else np.zeros(0, np.int64)
     if len(rows) == 0:
         if share > 0:
             note("note: too few rows to keep any aside; nothing is measured", quiet)
         return labelled, None
-    rest = np.setdiff1d(np.arange(len(labels)), rows)
+    rest = np.setdiff1d(np.arange(len(first)), rows)
 
     def taken(which: Any) -> Labelled:
-        return inputs.iloc[which].reset_index(drop=True), labels.iloc[which].reset_index(drop=True)
+        inputs, labels, weights = labelled
+        return Labelled(
+            inputs.iloc[which].reset_index(drop=True),
+            labels.iloc[which].reset_index(drop=True),
+            None if weights is None else weights.iloc[which].reset_index(drop=True),
+        )
 
     return taken(rest), taken(rows)
 
@@ -246,9 +270,14 @@ def train(
     if checkpoint.exists():
         note(f"going on from {checkpoint}", quiet)
     show_progress(quiet)
-    inputs, labels = labelled[0], _for_fit(labelled[1])
-    watched = None if held is None else (held[0], _for_fit(held[1]))
-    return TailRegressor(**settings).fit(inputs, labels, eval_set=watched, checkpoint=checkpoint)
+    watched = None if held is None else (held.inputs, _for_fit(held.labels))
+    return TailRegressor(**settings).fit(
+        labelled.inputs,
+        _for_fit(labelled.labels),
+        sample_weight=labelled.weights,
+        eval_set=watched,
+        checkpoint=checkpoint,
+    )
 
 
 def _for_fit(labels: pd.DataFrame) -> pd.DataFrame | pd.Series[float]:
@@ -329,6 +358,7 @@ def model_page_of(
     place: int,
     source: str,
     test_source: str,
+    weight: str | None = None,
     trained_here: bool = True,
     seconds: float = 0.0,
 ) -> str:
@@ -346,6 +376,7 @@ def model_page_of(
         parts=get_method(model.method).parts.with_options(**(model.method_options or {})),
         intervals=model.explain_intervals(scored.coverage, target=place),
         test_source=test_source,
+        weight=weight,
         trained_here=trained_here,
         epochs=len(model.history_.history),
         best_epoch=model.history_.best_epoch,

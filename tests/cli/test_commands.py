@@ -331,6 +331,92 @@ def test_own_validation_and_test_tables(run: Run, sample: Sample, place: Path, t
     assert out.exit_code == 1 and "no column 'kind'" in out.stderr
 
 
+def test_weights_are_those_of_fit_and_no_input(
+    run: Run, sample: Sample, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = sample().assign(w=lambda t: 1.5 + (t["x"] > 0))
+    table.loc[3, ["price", "w"]] = None  # a row without a label needs no weight
+    table.to_csv(tmp_path / "weighed.csv", index=False)
+    given = []
+    fit = TailRegressor.fit
+
+    def seen(self: TailRegressor, X: Any, y: Any, **options: Any) -> TailRegressor:
+        given.append((self.method, X, options["sample_weight"]))
+        return fit(self, X, y, **options)
+
+    monkeypatch.setattr(TailRegressor, "fit", seen)
+    (tmp_path / "c.toml").write_text('weight = "w"\n')
+    line = ["fit", tmp_path / "weighed.csv", "-t", "price", "--seed", "3", *FAST]
+    out = run(*line, "-o", tmp_path / "m", "--weight", "w", "--report", tmp_path / "m.html")
+    assert out.exit_code == 0, out.output
+    out = run(*line, "-o", tmp_path / "n", "--config", tmp_path / "c.toml", "--test", place / "new.csv",
+              "--valid", place / "new.csv")  # fmt: skip
+    assert out.exit_code == 0, out.output
+    assert [method for method, *_ in given] == ["vir", "vanilla", "vir"]  # the baseline is weighed alike
+    for _, X, weights in given:
+        assert list(X.columns) == ["x", "z", "kind"]
+        assert list(weights) == list(1.5 + (X["x"] > 0))  # each row its own, whichever were kept aside
+    page = (tmp_path / "m.html").read_text(encoding="utf-8")
+    assert "rows of weighed.csv, each counted as often as w says, to predict price from 3 columns" in page
+    assert len(pd.read_csv(_predicted(run, tmp_path / "m", place, tmp_path))) == 150  # where there is no w
+
+
+def test_rows_of_weight_0_are_not_trained_on(run: Run, sample: Sample, place: Path, tmp_path: Path) -> None:
+    wrong = sample(100, seed=5).assign(price=50.0, w=0)
+    sample().to_csv(tmp_path / "a-rows.csv", index=False)
+    pd.concat([sample().assign(w=1), wrong]).to_csv(tmp_path / "b-rows.csv", index=False)
+    for name, weight in (("a", []), ("b", ["--weight", "w"])):
+        line = ["fit", tmp_path / f"{name}-rows.csv", "-t", "price", "-o", tmp_path / name, *weight]
+        out = run(*line, "--test", place / "new.csv", *FAST)
+        assert out.exit_code == 0, out.output
+    first, second = (pd.read_csv(_predicted(run, tmp_path / n, place, tmp_path)) for n in ("a", "b"))
+    pd.testing.assert_frame_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (None, "line 6 is empty (1 such of 40)"),
+        (-0.5, "line 6 holds '-0.5'"),
+        ("much", "line 6 holds 'much'"),
+        (float("inf"), "line 6 holds 'inf'"),
+    ],
+)
+def test_weights_that_are_none_name_the_column_and_the_line(
+    run: Run, sample: Sample, tmp_path: Path, cell: object, words: str
+) -> None:
+    table = sample(40).assign(w=1.0).astype({"w": object})
+    table.loc[4, "w"] = cell
+    table.to_csv(tmp_path / "some.csv", index=False)
+    out = run("fit", tmp_path / "some.csv", "-t", "price", "-o", tmp_path / "m", "--weight", "w")
+    assert out.exit_code == 1 and words in out.stderr, out.output
+    assert out.stderr.startswith("error: ") and "the weight 'w' must be a number of at least 0" in out.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--weight", "W"], "has no column 'W'; did you mean 'w'?"),
+        (["--weight", "price"], "column 'price' is the target and cannot be the weight as well"),
+        (["--weight", "none"], "the weight 'none' is 0 in every row"),
+        (["--weight", "day"], "line 2 holds '2024-01-0"),
+        (["--weight", "w", "--method", "smogn"], "smogn resamples rows, and rows cannot be resampled by"),
+    ],
+)
+def test_weights_that_cannot_be_meant_are_one_line(
+    run: Run, sample: Sample, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    rows = range(40)
+    table = sample(40).assign(
+        w=[1 + i / 7 for i in rows], none=0, day=[f"2024-01-0{1 + i % 9}" for i in rows]
+    )
+    table.to_csv(tmp_path / "some.csv", index=False)
+    out = run("fit", tmp_path / "some.csv", "-t", "price", "-o", tmp_path / "m", *arguments, *FAST)
+    assert out.exit_code == 1 and words in out.stderr, out.output
+    assert out.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["some.csv"]
+
+
 # -- what users get wrong ------------------------------------------------------------------------
 
 

@@ -70,6 +70,22 @@ def test_fit_goes_on_from_its_checkpoint(
     assert files(tmp_path) == ["m", "m.html", "some.csv"]
 
 
+def test_other_weights_or_bins_do_not_go_on(tailwise: Tailwise, sample: Sample, tmp_path: Path) -> None:
+    table = sample(300).assign(w=lambda t: 1.0 + (t["x"] > 0), v=lambda t: 1.0 + (t["z"] > 0))
+    table.to_csv(tmp_path / "some.csv", index=False)
+    top = float(table["price"].max())
+    line = ["fit", "some.csv", "-t", "price", "-o", "m", "--drop", "w,v", "--epochs", 5000]
+    chosen = ["--weight", "w", "--bins", f"-1,1,{top + 2},{top + 4}"]
+    kept = tmp_path / "m.checkpoint"
+    stopped(tailwise, tmp_path, [*line, *chosen], signal.SIGINT, kept.exists)
+    before = kept.read_bytes()
+    empty = ["--weight", "w", "--bins", f"-1,1,{top + 3},{top + 4}"]  # as many labels in each, other centres
+    for other in (["--weight", "v", *chosen[2:]], chosen[2:], empty):
+        refused = tailwise.refused(*line, *other, cwd=tmp_path)
+        assert "m.checkpoint was trained with " in refused and "delete it to start over" in refused
+        assert kept.read_bytes() == before
+
+
 @pytest.mark.parametrize("by", SIGNALS)
 def test_compare_keeps_the_runs_that_were_done(
     tailwise: Tailwise, sample: Sample, tmp_path: Path, by: signal.Signals

@@ -71,7 +71,7 @@ def compare(
         raise ValueError("--methods names no method; see `tailwise methods`")
     contenders = choose_contenders(",".join(split_names(methods)))
     column = only_target(target)
-    inputs, labels = read_labelled(data, [column], split_names(drop), quiet)
+    inputs, labels, _ = read_labelled(data, [column], split_names(drop), quiet)
     recipe = Recipe(trials=1)
     if epochs is not None:
         recipe = replace(recipe, train=replace(recipe.train, epochs=epochs))

@@ -80,7 +80,7 @@ def diagnose(
     table = read(data, quiet)
     if table.shape[1] == 1:  # a file of labels alone can be diagnosed too
         table = table.assign(**{" row": 0})
-    _, labels = split_labelled(table, [column], data, quiet)
+    labels = split_labelled(table, [column], data, quiet).labels
     from tailwise.diagnosis import diagnose as examine  # imports torch: not before the table is sound
 
     found = examine(labels[column].to_numpy(), many=many, few=few)

@@ -35,7 +35,6 @@ from tailwise.workflow import (
     read,
     read_labelled,
     resumable,
-    same_columns,
     split_labelled,
     targets_of,
     train,
@@ -57,6 +56,9 @@ def fit(
         float, typer.Option(min=0.0, max=0.9, help="Share of FILE kept aside to measure on; 0 trains on all.")
     ] = 0.2,
     drop: Drop = "",
+    weight: Annotated[
+        str | None, typer.Option(help="Column that says how much each row counts in training; no input.")
+    ] = None,
     baseline: Annotated[
         bool, typer.Option(help="Train plain regression too, for the report to compare with.")
     ] = True,
@@ -111,10 +113,9 @@ def fit(
     get_method(method)
     label_bins = bins_from(bins)
     columns = split_names(drop)
-    labelled = read_labelled(data, target, columns, quiet)
-    inputs = labelled[0]
+    labelled = read_labelled(data, target, columns, quiet, weight)
     held, measured = (
-        None if name is None else same_columns(read_labelled(name, target, columns, quiet), inputs, name)
+        None if name is None else read_labelled(name, target, columns, quiet, like=labelled.inputs)
         for name in (valid, test)
     )
     if measured is None:
@@ -146,7 +147,7 @@ def fit(
             plain = train(plain_settings, labelled, held, kept_plain, quiet)
         if measured is not None:
             for place, name in enumerate(target):
-                rows = (measured[0], measured[1][name], coverage)
+                rows = (measured.inputs, measured.labels[name], coverage)
                 beside = None if plain is None else score_model(plain, *rows, target=place)
                 findings.append(finding_of(name, score_model(model, *rows, target=place), beside))
         if report is not None:
@@ -157,7 +158,7 @@ def fit(
             )
             page = model_page_of(
                 model, findings[0].scored, findings[0].baseline, target=target[0], place=0, source=data,
-                test_source=where, seconds=time.perf_counter() - began,
+                test_source=where, weight=weight, seconds=time.perf_counter() - began,
             )  # fmt: skip
     outputs: dict[Path, Write] = {out: model.save}
     if report is not None:
@@ -243,7 +244,7 @@ def evaluate(
     columns = targets_of(fitted, table, target or [], data)
     if report is not None and len(columns) > 1:
         raise ValueError("a report is about one target: name it with --target, and write a page for each")
-    inputs, labels = split_labelled(table, list(columns), data, quiet)
+    inputs, labels, _ = split_labelled(table, list(columns), data, quiet)
     findings = []
     for column, place in columns.items():
         truth = labels[column]

@@ -30,6 +30,8 @@ class Facts:
     parts: Method
     intervals: str
     test_source: str = "rows held out at random, the same share of every label bin"
+    weight: str | None = None
+    """Column of the weights by which `train_rows` were counted, if there was one."""
     trained_here: bool = True
     """Whether `source` is what was trained on, and a baseline is of the same recipe and rows."""
     epochs: int = 0
@@ -65,6 +67,8 @@ def model_page(scored: Scored, facts: Facts, baseline: Scored | None = None) -> 
 def _opening(scored: Scored, facts: Facts, baseline: Scored | None) -> list[str]:
     """What was trained on what, in two sentences."""
     table = f" of {facts.source}" if facts.trained_here else ""
+    if facts.weight is not None:
+        table += f", each counted as often as {facts.weight} says,"
     first = (
         f"{scored.title} was trained on {facts.train_rows:,} rows{table} to predict "
         f"{facts.target} from {facts.features} column{'s' if facts.features != 1 else ''}."
