@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 # Scripts of benchmarks/ for any machine; sentence_steps.py wants a GPU and prepared data.
-SPEED := ause backbones coverage estimator_speed smogn step_overhead
+SPEED := ause backbones coverage estimator_speed smogn step_overhead weight_power
 MIN_PYTHON := 3, 11
 
 # The first interpreter that is new enough; asked for only when the environment is created.

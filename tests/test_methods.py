@@ -358,3 +358,17 @@ def test_exact_statistics_in_compound_models() -> None:
     model = build_model("vir", MLP(4, (16, 8)), 8, bins[0], members=2, smoothing={"exact": True})
     fit(model, (x, y), None, CONFIG, progress=False)
     assert isinstance(predict(model, x), Mixture) and isinstance(model.networks[0](x), NIG)
+
+
+def test_parts_of_options_are_named_with_a_dot_or_nested() -> None:
+    nested = {"weights": {"power": 1.0, "clip": (0.5, 5.0)}, "head_options": {"sharpness": 2.0}}
+    dotted = {"weights.power": 1.0, "weights.clip": (0.5, 5.0), "head_options.sharpness": 2.0}
+    parts = get_method("vir").parts
+    assert parts.with_options(**dotted) == parts.with_options(**nested) != parts
+    for wrong, message in (
+        ({"weights": {}, "weights.power": 1.0}, "give weights or weights.power, not both"),
+        ({"weights.powr": 1.0}, "unknown option 'powr' of weights"),
+        ({"wieghts.power": 1.0}, "unknown option 'wieghts'; did you mean 'weights'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            parts.with_options(**wrong)

@@ -128,8 +128,10 @@ class Method:
     def with_options(self, **options: Any) -> Method:
         """Return a copy with some parts exchanged; an unknown name is an error naming the nearest.
 
-        `weights` and `smoothing` also take a mapping of the fields to change.
+        `weights` and `smoothing` also take a mapping of the fields to change; ``{"weights.power": 1.0}`` is
+        the same as ``{"weights": {"power": 1.0}}``.
         """
+        options = _nested(options)
         known = {f.name for f in fields(self)}
         for name, value in options.items():
             if name not in known:
@@ -158,6 +160,18 @@ class Method:
                 h = choose_bandwidth(bins)
                 chosen[name] = {"kernel": "gaussian", "bandwidth": h, "radius": kernel_reach(h)}
         return self.with_options(**chosen) if chosen else self
+
+
+def _nested(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn ``{"weights.power": 1.0}`` into ``{"weights": {"power": 1.0}}``."""
+    deep = {name: value for name, value in options.items() if "." not in name}
+    for name, value in options.items():
+        part, dot, key = name.partition(".")
+        if dot and part in options:
+            raise ValueError(f"give {part} or {name}, not both")
+        if dot:
+            deep[part] = {**deep.get(part, {}), key: value}
+    return deep
 
 
 PAPER = Method(

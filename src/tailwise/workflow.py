@@ -204,7 +204,7 @@ def targets_of(model: TailRegressor, table: pd.DataFrame, given: Sequence[str], 
 
 
 def method_options_from(pairs: Sequence[str]) -> dict[str, Any] | None:
-    """``["regularizer=0.01", "weights.power=1"]`` as nested options with numbers as numbers."""
+    """``["regularizer=0.01", "weights.power=1"]`` as options of a method, numbers as numbers."""
     import json
 
     options: dict[str, Any] = {}
@@ -216,11 +216,7 @@ def method_options_from(pairs: Sequence[str]) -> dict[str, Any] | None:
             value = json.loads(text.lower() if text in ("True", "False", "None") else text)
         except ValueError:
             value = None if text == "none" else text
-        part, dot, inner = key.strip().partition(".")
-        if dot:
-            options.setdefault(part, {})[inner] = value
-        else:
-            options[part] = value
+        options[key.strip()] = value
     return options or None
 
 

@@ -12,7 +12,6 @@ import torch
 from tailwise.backbones import Backbone
 from tailwise.benchmark import Problem, Recipe, choose_contenders, from_registry, run_one
 from tailwise.benchmark.ablations import ablations
-from tailwise.benchmark.contenders import nested
 from tailwise.benchmark.peers import missing_peers, peer_contenders
 from tailwise.benchmark.search import default_options
 from tailwise.benchmark.suites import get_suite
@@ -32,7 +31,7 @@ def test_every_search_space_starts_at_the_default_and_can_be_built(name: str) ->
         if found is not None:  # an option that is left to its own default
             assert default_options({option: of})[option] == found, option
         for value in (of.low, of.high) if isinstance(of, Range) else of:
-            method.parts.with_options(**nested({option: value}))
+            method.parts.with_options(**{option: value})
 
 
 def test_every_contender_tunes_something_under_the_recipe() -> None:

@@ -227,7 +227,7 @@ def test_a_configuration_file_gives_defaults_that_flags_override(
     from tailwise import TailRegressor
 
     model = TailRegressor.load(tmp_path / "m")
-    assert (model.method, model.epochs, model.method_options) == ("lds", 1, {"weights": {"power": 0.7}})
+    assert (model.method, model.epochs, model.method_options) == ("lds", 1, {"weights.power": 0.7})
     assert list(model.feature_names_in_) == ["x", "kind"]
     config.write_text(config.read_text().replace('"price"', '["price", "x"]'))
     out = run("fit", place / "houses.csv", "--config", config, "-o", tmp_path / "m1")

@@ -142,23 +142,11 @@ class Contender:
 # -- methods of the registry ---------------------------------------------------------------------
 
 
-def nested(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn ``{"weights.power": 1.0}`` into ``{"weights": {"power": 1.0}}``."""
-    deep: dict[str, Any] = {}
-    for name, value in options.items():
-        part, _, key = name.partition(".")
-        if key:
-            deep.setdefault(part, {})[key] = value
-        else:
-            deep[part] = value
-    return deep
-
-
 def _sorted_out(options: Mapping[str, Any]) -> tuple[dict[str, Any], int | None, dict[str, Any]]:
     """Which options are fields of training, the number of label bins, and what is the method's own."""
     rest = dict(options)
     common = {f.name: rest.pop(f.name) for f in fields(TrainConfig) if f.name in rest}
-    return common, rest.pop("bins", None), nested(rest)
+    return common, rest.pop("bins", None), rest
 
 
 def check_options(method: str, options: Mapping[str, Any], recipe: Recipe) -> None:
