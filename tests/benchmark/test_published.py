@@ -122,6 +122,24 @@ def test_rows_come_as_the_configuration_lists_them_and_say_which_seeds_they_lack
     assert rows == ["VANILLA (seeds 1 only)", "(paper)", "VIR", "(paper)"]
 
 
+def test_ablations_stand_in_a_table_of_their_own(tmp_path: Path) -> None:
+    variants = {**_record("vir[smoothing=none]", 0, 0.5), "title": "VIR, smoothing none", "fixed": {"kl": 0}}
+    records = [_record("vanilla", 0, 1.2), _record("vir", 0, 0.9), variants]
+    assert [row[0] for row in metric_table(Results(records), "mse").rows][::2] == ["VANILLA", "VIR"]
+    results = tmp_path / "results.jsonl"
+    results.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
+    page = section(results)
+    assert page.count("| VIR, smoothing none |") == 1 and "has kl" not in page
+    assert f"| VIR, smoothing none | {0.5 * 0.892:.3f} |" in page
+    assert "VIR without some of its parts" not in section(_without(results, "vir[smoothing=none]"))
+
+
+def _without(results: Path, method: str) -> Path:
+    lines = results.read_text("utf-8").splitlines(keepends=True)
+    results.write_text("".join(line for line in lines if json.loads(line)["method"] != method), "utf-8")
+    return results
+
+
 def test_the_papers_rows_are_whole() -> None:
     for rows in PAPER.values():
         assert "vir" in rows

@@ -29,6 +29,7 @@ _ABOUT = {
     "ablation-lambda": f"Weight of the evidence regulariser (VIR:reg), {_VIR.regularizer:g} by default",
     "ablation-bins": "Number of label bins, instead of the data set's own",
     "ablation-kernel": "Kernel that smooths label density and bin statistics",
+    "ablation-smoothing": "Smoothed latents (VIR:S, VIR:F), in training only by default",
     "ablation-encoder": "The encoder alone, without and with LDS weights, and what it is added to",
     "ablation-predictor": "The predictor alone, without and with LDS weights, and its evidential peers",
     "ablation-latent": f"The latent's mean: a layer of its own ({_VIR.latent_mean}) by default",

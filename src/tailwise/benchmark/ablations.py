@@ -37,6 +37,14 @@ def ablations() -> dict[str, list[Contender]]:
         "lambda": _variants("lambda", {f"{v:g}": {"regularizer": v} for v in (10.0, 1.0, 0.1, 0.01, 0.001)}),
         "bins": _variants("bins", {str(count): {"bins": count} for count in (100, 33, 20)}),
         "kernel": _variants("kernel", kernels),
+        "smoothing": _variants(
+            "smoothing",
+            {
+                "none": {"smoothing": None},
+                "none and plain latents": {"smoothing": None, "latent": "point", "kl": 0.0},
+                "at inference too": {"recolor": True},
+            },
+        ),
         "encoder": _parts("vir-encoder", "lds-vir-encoder", "vanilla", "lds"),
         "predictor": _parts("vir-predictor", "lds-vir-predictor", "der", "lds-fds-der"),
         "latent": _variants("latent mean", {"features": {"latent_mean": "features"}}),

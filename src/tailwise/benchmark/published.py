@@ -102,11 +102,17 @@ def _figures(metrics: Iterable[str], *, calibrated: bool = False) -> list[Figure
     return [Figure(metric, region, calibrated) for metric in metrics for region in REGIONS]
 
 
-def _ordered(results: Results) -> list[str]:
-    """Contenders as a configuration lists them, then others."""
+def _is_variant(method: str) -> bool:
+    """Whether a contender is an ablation of another, as ``vir[smoothing=none]`` is."""
+    return "[" in method
+
+
+def _ordered(results: Results, *, variants: bool = False) -> list[str]:
+    """Contenders as a configuration lists them, then others; ablations apart."""
     suite = SUITES.get(results.records[0]["suite"])
     known = suite.methods.split(",") if suite else []
-    return sorted(results.methods, key=lambda name: known.index(name) if name in known else len(known))
+    chosen = [method for method in results.methods if _is_variant(method) == variants]
+    return sorted(chosen, key=lambda name: known.index(name) if name in known else len(known))
 
 
 def _seeds(results: Results, method: str | None = None) -> str:
@@ -145,6 +151,18 @@ def metric_table(results: Results, metric: str, *, calibrated: bool = False) -> 
     name = _NAMES[metric] + (" after calibration on the dev part" if calibrated else "")
     arrow = "higher" if get_metric(metric).direction == "higher" else "lower"
     return Table(f"{name}, {arrow} is better", ["method", *REGIONS], shown, frozenset(marked))
+
+
+def variant_table(results: Results) -> Table:
+    """VIR and its ablations: the error by region, and what tells of the spread over all rows."""
+    spread = (Figure("nll", calibrated=True), Figure("ause", calibrated=True))
+    figures = [*_figures(["mse"]), Figure("pearson"), *spread]
+    rows = [
+        [_title(results, method), *(with_spread(*results.mean_std(f, _DATA, method)) for f in figures)]
+        for method in (PRESETS[0], *_ordered(results, variants=True))
+    ]
+    heads = [f"{_NAMES[f.metric]} {f.region}{', calibrated' if f.calibrated else ''}" for f in figures]
+    return Table("VIR without some of its parts, or with more of them", ["variant", *heads], rows)
 
 
 def is_reached(results: Results, figure: Figure, method: str) -> bool:
@@ -206,7 +224,8 @@ def _about(record: Mapping[str, Any], results: Results) -> str:
     if "lr" not in recipe:  # lines of earlier versions do not tell it
         settings += f"; the learning rate is in `configurations/{record['suite']}.toml`"
     machines = ", ".join(sorted({r["machine"] for r in results.records}))
-    fixed = {r["title"]: r["fixed"] for r in results.records if "fixed" in r}
+    # A variant's title says what it has.
+    fixed = {r["title"]: r["fixed"] for r in results.records if "fixed" in r and not _is_variant(r["method"])}
     own = "; ".join(f"{who} has {k} {v}" for who, of in fixed.items() for k, v in of.items())
     return (
         f"{rows['train']:,} training, {rows['valid']:,} dev and {rows['test']:,} test pairs (many "
@@ -232,6 +251,8 @@ def section(path: Path) -> str:
     for metric in ("nll", "ause"):
         lines += [metric_table(results, metric, calibrated=c).markdown() for c in (False, True)]
     lines.append(metric_table(results, "ause_reference").markdown())
+    if PRESETS[0] in results.methods and _ordered(results, variants=True):
+        lines.append(variant_table(results).markdown())
     steps = path.with_name(STEPS)
     if steps.is_file():
         command = f"python benchmarks/sentence_steps.py PREPARED > {steps}"
