@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tailwise import LabelBins, TailRegressor
 from tailwise.calibration import NIGScaling
 from tailwise.distributions import NIG, Mixture
-from tailwise.preprocessing import NumericEncoder
+from tailwise.preprocessing import NumericEncoder, TablePreprocessor
 
 torch.set_num_threads(1)
 FAST = {"epochs": 8, "random_state": 0}
@@ -212,6 +212,21 @@ def test_a_mistaken_number_does_not_drown_its_column(mistake: float) -> None:
     np.testing.assert_allclose(robust.scale[0], clean.scale[0], rtol=0.05)
     assert 0.2 < robust.scale[1] < 0.4  # mostly zeros, some ones
     assert robust(torch.from_numpy(with_mistake)).abs().max() <= 4.01
+
+
+def test_rounding_in_encoded_words_is_not_blown_up_to_features() -> None:
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), 8)) for _ in range(80)]
+    share = 1 / np.arange(1, 81) ** 2  # most rows hold one of a few words
+    x = pd.DataFrame({"word": rng.choice(words, 1500, p=share / share.sum()), "n": rng.normal(size=1500)})
+    order = rng.permutation(1500)
+    one, other = (TablePreprocessor().fit(x.iloc[rows]) for rows in (np.arange(1500), order))
+    texts = one.numeric.scale[:-1]
+    assert len(texts) == 30 and texts[:10].min() > 1e-3  # values of a word lie between 0 and about 1
+    # Another order of rows rounds otherwise; a component's sign is free.
+    np.testing.assert_allclose(
+        np.abs(one.transform(x))[:, :10], np.abs(other.transform(x))[:, :10], atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("kind", ["float64", "Float64"])

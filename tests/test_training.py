@@ -1153,9 +1153,10 @@ def test_a_trained_model_pickles_and_trains_on() -> None:
 def test_a_device_that_is_not_there_is_named(
     name: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    model = vir()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match=message):
-        fit(vir(), (X, Y), None, settings(accelerator=name))
+        fit(model, (X, Y), None, settings(accelerator=name))
 
 
 # -- a GPU ---------------------------------------------------------------------------------------

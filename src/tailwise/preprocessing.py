@@ -52,8 +52,12 @@ class NumericEncoder(nn.Module):
         self.register_buffer("missing", missing)  # (M,) columns that may be missing
 
     @classmethod
-    def fit(cls, x: NDArray[np.float64]) -> Self:
-        """Measure the columns of a training matrix; NaN is missing. x: (N, F)"""
+    def fit(cls, x: NDArray[np.float64], text: Sequence[int] = ()) -> Self:
+        """Measure the columns of a training matrix; NaN is missing. x: (N, F)
+
+        Columns of `text` are components of encoded words, in which a few large values stand for a rare
+        word and are never mistakes; what most rows have there is rounding.
+        """
         absent = np.isnan(x)
         empty = absent.all(0)
         # Quantiles of a large table are as good on a part of it.
@@ -66,6 +70,7 @@ class NumericEncoder(nn.Module):
             spread = np.nanstd(known, axis=0)
         # 3.29 of them are the middle 90% then; a spread far beyond is that of a few mistaken numbers.
         middle = highest / 3.29 - lowest / 3.29
+        middle[list(text)] = 0.0
         spread = np.where((middle > 0) & (spread > 1e3 * middle), middle, spread)
         scale = np.where((scale > 1e-3 * spread) | ~np.isfinite(spread), scale, spread)
         center = np.where(np.isfinite(center), center, 0.0)
@@ -120,8 +125,17 @@ class TablePreprocessor:
             raise ValueError(
                 f"no column of X holds a value ({', '.join(self.columns or [])}): nothing to predict from"
             )
-        self.numeric = NumericEncoder.fit(matrix)
+        self.numeric = NumericEncoder.fit(matrix, self._text_components())
         return self
+
+    def _text_components(self) -> list[int]:
+        """Which columns of `matrix` skrub made of texts."""
+        if self.vectorizer is None:
+            return []
+        made = self.vectorizer.input_to_outputs_
+        place = {name: i for i, name in enumerate(self.vectorizer.get_feature_names_out())}
+        texts = self.vectorizer.kind_to_columns_["high_cardinality"]
+        return [place[output] for name in texts for output in made[name]]
 
     @property
     def out_dim(self) -> int:

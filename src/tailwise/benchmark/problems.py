@@ -139,8 +139,11 @@ class Source:
         Rows without a label are dropped first. The bins that balance the validation and test parts are
         those of all labels, as in DIR; whatever a method learns or is weighted by comes from the
         training part. Test rows come from a pool that all seeds share, so that no seed ever trains,
-        tunes or calibrates on a test row of another.
+        tunes or calibrates on a test row of another. Texts are encoded on one thread: more of them round
+        in another order, and the same table would have another `digest` on another machine.
         """
+        from threadpoolctl import threadpool_limits
+
         from tailwise.data import pooled_split
         from tailwise.preprocessing import TablePreprocessor
 
@@ -152,7 +155,8 @@ class Source:
         train = split.train
         if len(train) > max_rows:
             train = np.sort(np.random.default_rng(seed).choice(train, max_rows, replace=False))
-        encoder = TablePreprocessor().fit(inputs.iloc[train].reset_index(drop=True))
+        with threadpool_limits(1):
+            encoder = TablePreprocessor().fit(inputs.iloc[train].reset_index(drop=True))
         parts: dict[str, Any] = {}
         for part, rows in (("train", train), ("valid", split.valid), ("test", split.test)):
             chosen = inputs.iloc[rows].reset_index(drop=True)
