@@ -23,7 +23,7 @@ INSTALL := $(BIN)/python -m pip install -qq --no-input --no-compile --disable-pi
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo pictures test slowtest lint format bench docs clean
+.PHONY: help demo pictures test slowtest gputest lint format bench docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
@@ -40,6 +40,9 @@ test: lint  ## lint, type-check and run the tests with coverage
 
 slowtest: $(VENV)/.installed-dev  ## run the tests that take long: several processes, whole stories, exports
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m slow $(ARGS)
+
+gputest: $(VENV)/.installed-dev  ## run the tests that need a GPU
+	TAILWISE_TEST_GPU=1 $(BIN)/python -m pytest -q -m gpu $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check

@@ -9,6 +9,10 @@ import matplotlib
 import pytest
 import torch
 
+# Tests compare numbers to the last digits, which a GPU rounds in its own way; see `make gputest`.
+if not os.environ.get("TAILWISE_TEST_GPU"):
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
 # Times vary too much between machines for a deadline, and a run must not depend on luck;
 # HYPOTHESIS_PROFILE=explore looks for new cases.
 hypothesis.settings.register_profile("fixed", deadline=None, max_examples=50, derandomize=True)
@@ -18,6 +22,13 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 matplotlib.use("agg")
 
 torch.set_num_threads(1)  # small networks gain nothing from more, and lose much on a busy machine
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="no GPU, or not asked for: make gputest"))
 
 
 @pytest.fixture(scope="session")

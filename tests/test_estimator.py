@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +25,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import tailwise
 from tailwise import LabelBins, TailRegressor
 from tailwise.calibration import NIGScaling
 from tailwise.distributions import NIG, Mixture
 from tailwise.preprocessing import NumericEncoder, TablePreprocessor
+from tailwise.settings import predicting_device
 
 torch.set_num_threads(1)
 FAST = {"epochs": 8, "random_state": 0}
@@ -743,3 +748,52 @@ def test_a_torch_data_set_is_told_where_to_go(own: dict[str, Any], wrap: Any) ->
     model.fit(inputs, y)
     with pytest.raises(TypeError, match=says):
         model.predict(given)
+
+
+# -- a GPU ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("device", "cuda", "expected"),
+    [
+        ("auto", True, "cuda"),
+        ("auto", False, "cpu"),
+        ("cuda", False, "cpu"),
+        ("gpu", True, "cuda"),
+        ("cpu", True, "cpu"),
+    ],
+)
+def test_an_own_backbone_predicts_where_it_would_train(
+    device: str, cuda: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert predicting_device(TailRegressor(device=device)) == torch.device(expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("own", [{}, {"backbone": nn.Linear(3, 4), "feature_dim": 4}], ids=["table", "own"])
+@pytest.mark.parametrize("method", ["vir", "ensemble", "rrt"])
+def test_a_model_trained_on_a_gpu_goes_anywhere(own: dict[str, Any], method: str, tmp_path: Path) -> None:
+    X, y = table(200)
+    model = TailRegressor(method=method, epochs=3, random_state=0, **own).fit(X, y)
+    assert model.model_.device.type == ("cuda" if own else "cpu")
+    expected = model.predict_frame(X)
+    file = model.save(tmp_path / "model.tailwise")
+    again = TailRegressor.load(file, backbone=own.get("backbone"))
+    pd.testing.assert_frame_equal(again.predict_frame(X), expected, check_exact=True)
+    pd.testing.assert_frame_equal(
+        pickle.loads(pickle.dumps(model)).predict_frame(X), expected, check_exact=True
+    )
+    assert model.model_.device.type == ("cuda" if own else "cpu")  # pickling leaves it where it is
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps(model))
+    np.save(tmp_path / "x.npy", X)
+    code = (
+        "import pickle, numpy as np; model = pickle.load(open('model.pkl', 'rb')); "
+        "model.predict_frame(np.load('x.npy')).to_pickle('frame.pkl')"
+    )
+    source = Path(tailwise.__file__).parents[1]
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(source)}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=hidden, check=True)
+    elsewhere = pd.read_pickle(tmp_path / "frame.pkl")
+    pd.testing.assert_frame_equal(elsewhere, expected, check_exact=not own, rtol=1e-3, atol=1e-3)

@@ -919,3 +919,11 @@ def test_agedb_bins_are_years_and_regions_are_the_shots(data_root: Path) -> None
     for age, region in zip(range(1, 102), regions, strict=True):
         expected = "many" if count[age] > 100 else "few" if count[age] < 20 else "medium"
         assert region == expected
+
+
+def test_no_device_is_pickled_with_bins() -> None:
+    bins = LabelBins.from_labels([0, 1, 1, 2])
+    labels = torch.tensor([0.0, 2.0])
+    found = bins.index(labels)
+    assert b"torch" not in (written := pickle.dumps(bins))
+    assert torch.equal(pickle.loads(written).index(labels), found)

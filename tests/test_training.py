@@ -1161,10 +1161,8 @@ def test_a_device_that_is_not_there_is_named(
 
 # -- a GPU ---------------------------------------------------------------------------------------
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
-
-@needs_gpu
+@pytest.mark.gpu
 def test_a_gpu_is_not_waited_for_in_a_step() -> None:
     """What makes the host wait happens as often in an epoch of 4 steps as in one of 16."""
     waits = []
@@ -1183,7 +1181,7 @@ def test_a_gpu_is_not_waited_for_in_a_step() -> None:
     assert waits[0] == waits[1]
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 def test_a_gpu_takes_no_step_from_the_bad_one_on(optimizer: str) -> None:
     labels = Y.clone()
@@ -1199,7 +1197,7 @@ def test_a_gpu_takes_no_step_from_the_bad_one_on(optimizer: str) -> None:
         torch.testing.assert_close(a, b, msg=name)
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_gpu_resumes_and_leaves_the_caller_s_random_state_alone(precision: str, tmp_path: Path) -> None:
     whole, resumed, file = vir(), vir(), tmp_path / "run.pt"

@@ -38,7 +38,7 @@ from tailwise.rows import (
     take,
     target_names,
 )
-from tailwise.settings import CONSTRAINTS, DEFAULT_BACKBONE, check_settings, train_config
+from tailwise.settings import CONSTRAINTS, DEFAULT_BACKBONE, check_settings, predicting_device, train_config
 from tailwise.training import FitResult, TensorData, fit, predict
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         distribution's own intervals.
     many, few : a label bin with more training rows than `many` is many-shot, with fewer than `few`
         few-shot.
-    device : ``"auto"``, ``"cpu"``, ``"cuda"`` and so on.
+    device : ``"auto"``, ``"cpu"``, ``"cuda"`` and so on: where to train. A `backbone` of your own predicts
+        there too, if there is such a device; models of tables, which are small, predict on the CPU.
     random_state : seed; the same one gives the same numbers on one machine.
     verbose : 0 is silent, 1 shows progress.
 
@@ -309,9 +310,13 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
     # -- predict -------------------------------------------------------------------------------
 
     def _raw_prediction(self, x: Any) -> Distribution:
-        """Predictions before calibration, in batches of bounded memory."""
-        if self._raw_inputs or self.model_.device.type != "cpu":
-            return predict(self.model_, x, batch_size=BATCH)
+        """Predictions before calibration, in batches of bounded memory.
+
+        Wherever a model was trained or comes from, it predicts in the same place, hence the same.
+        """
+        if self._raw_inputs:
+            return predict(self.model_.to(predicting_device(self)), x, batch_size=BATCH)
+        self.model_.to("cpu")
         # In float64 a row's prediction does not depend on the rows beside it, to the last digits
         # that anyone would compare; float32 products round differently for each batch size.
         network = copy.deepcopy(self.model_).double()
@@ -422,6 +427,14 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         return source + "\n".join(texts)
 
     # -- files ---------------------------------------------------------------------------------
+
+    def __getstate__(self) -> Any:
+        """For pickle and joblib: weights as on a CPU, so that a machine without a GPU can read them."""
+        state = super().__getstate__()
+        model = state.get("model_")
+        if model is None or model.device.type == "cpu":
+            return state
+        return {**state, "model_": copy.deepcopy(model).to("cpu")}
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the fitted model to one file, without pickle, and return its path; see `load`.

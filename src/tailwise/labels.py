@@ -80,6 +80,10 @@ class LabelBins:
     rule: str = "edges as given"
     _cuts_on: dict[torch.device, Tensor] = field(default_factory=dict, repr=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles leave behind what is kept on devices: another machine may have none of them."""
+        return {**self.__dict__, "_cuts_on": {}}
+
     @classmethod
     def from_labels(
         cls,

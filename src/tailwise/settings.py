@@ -80,3 +80,10 @@ def train_config(estimator: TailRegressor, rows: int, seed: int) -> TrainConfig:
         seed=seed % 2**31,
         accelerator="cpu" if cpu else estimator.device,
     )
+
+
+def predicting_device(estimator: TailRegressor) -> torch.device:
+    """Where a backbone of the user's own predicts: where it trains, or the CPU if there is no such device."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    wanted = {"auto": ("cuda",), "gpu": ("cuda", "mps")}.get(estimator.device, (estimator.device,))
+    return torch.device(next((name for name in wanted if there.get(name)), "cpu"))
