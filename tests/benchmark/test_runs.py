@@ -363,3 +363,20 @@ def test_a_device_that_is_not_there_is_told_once_and_leaves_no_lines(
     with pytest.raises(ValueError, match="this machine has no 'cuda'"):
         run_suite(prepared, [from_registry("vanilla")], out=out, seeds=[0], recipe=on_gpu)
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["tables", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["run", "--prepared", "nowhere", "--out", "lines.jsonl"], "nowhere"),
+        (["suite", "tabulra"], "tabulra"),
+    ],
+)
+def test_the_module_run_as_a_command_tells_of_mistakes_in_a_line(
+    given: list[str], says: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "tailwise.benchmark", *given]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode in (1, 2) and says in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr and not list(tmp_path.iterdir())

@@ -296,5 +296,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _COMMANDS[args.command](args)
 
 
+def _as_command() -> int:
+    """`main` for a shell; `tailwise bench` does the same for all commands, but needs packages of its own."""
+    try:
+        return main()
+    except KeyboardInterrupt:
+        _say("stopped")
+        return 130
+    except (ValueError, OSError, ImportError) as error:
+        _say(f"error: {error}")
+        return 1
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_as_command())
