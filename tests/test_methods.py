@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from tailwise.backbones import MLP
 from tailwise.distributions import NIG, Mixture, Normal
-from tailwise.labels import LabelBins, label_weights
+from tailwise.kernels import label_weights
+from tailwise.labels import LabelBins
 from tailwise.losses import make_objective
 from tailwise.method import Method, WeightConfig
 from tailwise.methods import Range, available_methods, build_model, get_method, register

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from tailwise import theory
-from tailwise.labels import LabelBins, kernel_matrix, label_weights
+from tailwise.kernels import kernel_matrix, label_weights
+from tailwise.labels import LabelBins
 from tailwise.methods import build_model, get_method
 
 ETA = 0.1

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from tailwise.diagnosis import diagnose
     from tailwise.distributions import NIG, Mixture, Normal
     from tailwise.estimator import TailRegressor
-    from tailwise.labels import LabelBins, label_weights
+    from tailwise.kernels import label_weights
+    from tailwise.labels import LabelBins
     from tailwise.methods import available_methods, build_model
     from tailwise.model import VIR
 
@@ -28,7 +29,7 @@ _HOMES = {
     "available_methods": "methods",
     "build_model": "methods",
     "diagnose": "diagnosis",
-    "label_weights": "labels",
+    "label_weights": "kernels",
 }
 
 __all__ = [

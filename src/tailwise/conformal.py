@@ -22,8 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from tailwise.calibration import balanced_weights
+from tailwise.choices import nearest
 from tailwise.distributions import NIG, Distribution, Mixture
-from tailwise.labels import LabelBins, checked_labels, nearest
+from tailwise.labels import LabelBins, checked_labels
 from tailwise.scores import prepared
 
 Array = NDArray[np.float64]

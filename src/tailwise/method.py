@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from typing import Any, Literal
 
+from tailwise.choices import nearest
 from tailwise.heads import HEADS
-from tailwise.labels import LabelBins, WeightForm, nearest
+from tailwise.kernels import WeightForm
+from tailwise.labels import LabelBins
 from tailwise.losses import OBJECTIVES, PENALTIES, RegularizerForm
 from tailwise.smoothing import SmoothingConfig
 from tailwise.theory import choose_bandwidth, kernel_reach
@@ -30,7 +32,7 @@ _CHOICES = {
 
 @dataclass(frozen=True, kw_only=True)
 class WeightConfig:
-    """How labels are weighted (VIR:weight); the arguments of `tailwise.labels.label_weights`.
+    """How labels are weighted (VIR:weight); the arguments of `tailwise.kernels.label_weights`.
 
     The kernel ``"auto"``, here and in `SmoothingConfig`, is a Gaussian whose bandwidth (and radius)
     `tailwise.theory.choose_bandwidth` takes from the label histogram.

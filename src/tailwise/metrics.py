@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tailwise.choices import nearest
 from tailwise.distributions import Distribution, Normal
-from tailwise.labels import LabelBins, nearest
+from tailwise.labels import LabelBins
 from tailwise.scores import (
     MEANS,
     Function,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from sklearn.neighbors import NearestNeighbors
 
-from tailwise.labels import nearest
+from tailwise.choices import nearest
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tailwise.choices import nearest
 from tailwise.distributions import NIG, Distribution, Mixture
 from tailwise.heads import make_head, positive
-from tailwise.labels import LabelBins, in_label_precision, label_weights, nearest
+from tailwise.kernels import label_weights
+from tailwise.labels import LabelBins, in_label_precision
 from tailwise.losses import (
     PENALTIES,
     evidence_regularizer,

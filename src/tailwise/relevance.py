@@ -12,7 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tailwise.labels import checked_labels, nearest
+from tailwise.choices import nearest
+from tailwise.labels import checked_labels
 
 Array = NDArray[np.float64]
 Sides = Literal["both", "high", "low"]

@@ -21,7 +21,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tailwise.labels import checked_labels, nearest
+from tailwise.choices import nearest
+from tailwise.labels import checked_labels
 from tailwise.mixed_tables import Array, MixedTable, Points, Rows
 from tailwise.relevance import Relevance, relevance_of
 from tailwise.relevance import RelevanceFunction as RelevanceFunction

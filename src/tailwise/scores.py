@@ -16,8 +16,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from tailwise.choices import nearest
 from tailwise.distributions import NIG, Distribution, Mixture, Normal, log_gamma_ratio
-from tailwise.labels import nearest
 
 Labels = ArrayLike | Tensor
 By = Literal["std", "epistemic"]

@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from tailwise.labels import Boundary, KernelForm, kernel_matrix
+from tailwise.kernels import Boundary, KernelForm, kernel_matrix
 
 _FLOOR = 1e-30
 _LARGE = 1e6

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from tailwise.labels import LabelBins, kernel_matrix
+from tailwise.kernels import kernel_matrix
+from tailwise.labels import LabelBins
 
 Array = NDArray[np.float64]
 Values = ArrayLike | Tensor
@@ -68,7 +69,7 @@ def propensities(counts: Values) -> Array:
 def smoothed(propensity: Values, kernel: Values) -> Array:
     """Return P~, each bin's average of P over its neighbours. propensity: (B,), kernel: (B, B)
 
-    The rows of the kernel (`tailwise.labels.kernel_matrix`) are normalised to 1, so that a constant
+    The rows of the kernel (`tailwise.kernels.kernel_matrix`) are normalised to 1, so that a constant
     stays what it is.
 
     >>> smoothed([1.0, 0.25], [[1.0, 1.0], [0.0, 2.0]])

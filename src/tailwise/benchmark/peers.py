@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tailwise.benchmark.contenders import Contender, Outcome, Recipe
 from tailwise.benchmark.problems import Problem
 from tailwise.distributions import Normal
-from tailwise.labels import label_weights
+from tailwise.kernels import label_weights
 from tailwise.methods import Range, Space
 from tailwise.metrics import get_metric
 

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from torch import nn
 
+from tailwise.choices import nearest
 from tailwise.compound import Ensemble, MultiTarget, fresh_copy, members_of, one_target
-from tailwise.labels import LabelBins, nearest
+from tailwise.labels import LabelBins
 from tailwise.method import Method
 from tailwise.model import Trainable
 

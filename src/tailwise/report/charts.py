@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from tailwise.labels import label_weights
+from tailwise.kernels import label_weights
 from tailwise.method import Method
 from tailwise.methods import get_method
 from tailwise.report import plots
