@@ -219,6 +219,19 @@ def test_a_mistaken_number_does_not_drown_its_column(mistake: float) -> None:
     assert robust(torch.from_numpy(with_mistake)).abs().max() <= 4.01
 
 
+@pytest.mark.parametrize("rows", [300, 3000])
+def test_rare_events_among_rounding_are_no_mistakes(rows: int) -> None:
+    rng = np.random.default_rng(0)
+    items = rng.uniform(1, 100, (rows, 5)).round(2)
+    rebate = np.where(rng.random(rows) < 0.03, rng.uniform(1, 50, rows).round(2), 0.0)
+    difference = (items.sum(1) - rebate) - items[:, ::-1].sum(1)  # 0 but for rounding where there is none
+    assert 0 < np.abs(difference[rebate == 0]).max() < 1e-12
+    encoder = NumericEncoder.fit(difference[:, None])
+    assert encoder.scale[0] == pytest.approx(difference.std())
+    encoded = encoder(torch.from_numpy(difference[:, None]))[:, 0].numpy()
+    assert np.unique(encoded[rebate > 0].round(2)).size > 5  # small rebates are not large ones
+
+
 def test_rounding_in_encoded_words_is_not_blown_up_to_features() -> None:
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), 8)) for _ in range(80)]

@@ -823,6 +823,16 @@ def test_a_loop_that_says_when_epochs_end_may_have_as_many_rows_as_it_likes() ->
     np.testing.assert_array_equal(model.smoother.stats.count, model.bins.counts)
 
 
+def test_a_loop_that_never_ends_its_epochs_smooths_all_the_same() -> None:
+    x, y = data()
+    model = build(y).train()
+    assert model.smoother is not None
+    for epoch in range(2):
+        model.begin_epoch(epoch / 2)
+        model.loss(x, y)
+    np.testing.assert_array_equal(model.smoother.stats.count, model.bins.counts)
+
+
 def test_redrawing_leaves_frozen_weights_alone_and_knows_attention() -> None:
     class Words(nn.Module):
         def __init__(self) -> None:

@@ -35,8 +35,17 @@ def test_encodings_and_decimal_commas(tmp_path: Path, encoding: str) -> None:
 
 def test_commas_are_decimal_only_where_they_cannot_mark_thousands(tmp_path: Path) -> None:
     quoted = read_table(written(tmp_path, 'a,b\n"58,7","1,250"\n"3","2,500"\n'))
-    assert quoted.to_dict("list") == {"a": [58.7, 3.0], "b": [1.25, 2.5]}
-    assert read_table(written(tmp_path, "a\tb\n0,125\tx\n2,500\ty\n"))["a"].tolist() == [0.125, 2.5]
+    assert quoted.to_dict("list") == {
+        "a": [58.7, 3.0],
+        "b": ["1,250", "2,500"],
+    }  # other columns prove nothing
+    cells = ["0,125", "12,50", "2,500", "", "7"]
+    lines = "".join(f"{cell}\tx\n" for cell in cells)
+    np.testing.assert_array_equal(
+        read_table(written(tmp_path, f"a\tb\n{lines}"))["a"], [0.125, 12.5, 2.5, np.nan, 7.0]
+    )
+    strayed = 'a,b\n"2,000",x\n"1,50",y\n"3,500",z\n800,u\n'  # a mistake among thousands
+    assert read_table(written(tmp_path, strayed))["a"].tolist() == ["2,000", "1,50", "3,500", "800"]
     for text in ('a,b\n"1,250",x\n999,y\n', "a\tb\n1,250\tx\n999\ty\n"):
         assert read_table(written(tmp_path, text))["a"].tolist() == ["1,250", "999"]
     assert read_table(written(tmp_path, "a;b\n1,250;x\n999;y\n"))["a"].tolist() == [1.25, 999.0]

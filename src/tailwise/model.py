@@ -302,6 +302,8 @@ class TailModel(Trainable):
 
     def begin_epoch(self, progress: float) -> bool:
         """Enter the second stage when it is due: a frozen encoder and a new head, trained with weights."""
+        if self._bracketed:  # a loop that never ends its epochs, or left one early
+            self.end_epoch()
         self._bracketed, begin = True, self.method.retrain_from
         if begin is None or self._retraining or progress < begin:
             return False

@@ -63,15 +63,19 @@ class NumericEncoder(nn.Module):
         # Quantiles of a large table are as good on a part of it.
         rows = x if len(x) <= 200_000 else x[np.linspace(0, len(x) - 1, 200_000).astype(np.int64)]
         known = np.where(empty, 0.0, rows)
-        lowest, low, center, high, highest = np.nanquantile(known, [0.05, 0.25, 0.5, 0.75, 0.95], axis=0)
+        few = min(max(0.005, 2 / len(rows)), 0.05)
+        levels = [few, 0.05, 0.25, 0.5, 0.75, 0.95, 1 - few]
+        least, lowest, low, center, high, highest, most = np.nanquantile(known, levels, axis=0)
         # 1.349 interquartile ranges are a standard deviation where numbers are Gaussian.
         scale = high / 1.349 - low / 1.349
         with np.errstate(over="ignore", invalid="ignore"):  # squares of numbers beyond 1e154
             spread = np.nanstd(known, axis=0)
-        # 3.29 of them are the middle 90% then; a spread far beyond is that of a few mistaken numbers.
+        # The middle 99% are 5.15 of them, the middle 90% 3.29. A spread far beyond the first is that of a few
+        # mistaken numbers: rare events are more, and what the other rows have may be rounding.
+        mistaken = spread > 1e3 * (most / 5.15 - least / 5.15)
+        mistaken[list(text)] = False
         middle = highest / 3.29 - lowest / 3.29
-        middle[list(text)] = 0.0
-        spread = np.where((middle > 0) & (spread > 1e3 * middle), middle, spread)
+        spread = np.where(mistaken & (middle > 0), middle, spread)
         scale = np.where((scale > 1e-3 * spread) | ~np.isfinite(spread), scale, spread)
         center = np.where(np.isfinite(center), center, 0.0)
         scale = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)

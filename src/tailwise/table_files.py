@@ -249,22 +249,20 @@ def _parser_complaint(message: str, delimiter: str) -> str:
 def _with_decimal_commas(table: pd.DataFrame, delimiter: str) -> pd.DataFrame:
     """Turn text columns that hold nothing but numbers with decimal commas into numbers.
 
-    Where 1,234 may be a thousand and more, they stay text: semicolons, or another number such as 1,5, show
-    that the file has decimal commas.
+    Where 1,234 may be a thousand and more, they stay text: a file with semicolons has decimal commas, and so
+    has a column in which most commas cannot mark thousands. What other columns hold proves nothing.
     """
-    found = {}
     for title in table.columns:
         column = table[title]
         if column.dtype.kind in "ifb" or column.isna().all():
             continue
-        known = column.dropna().astype(str).str.strip()
-        if known.str.fullmatch(_DECIMAL_COMMA).all():
-            found[title] = bool(known.str.fullmatch(_PERHAPS_THOUSANDS).all())
-    if delimiter == ";" or not all(found.values()):
-        for title in found:
-            column = table[title]
-            table[title] = column.astype(str).str.strip().str.replace(",", ".").where(column.notna())
-            table[title] = table[title].astype(float)
+        cells = column.astype(str).str.strip().where(column.notna())
+        known = cells.dropna()
+        if not known.str.fullmatch(_DECIMAL_COMMA).all():
+            continue
+        thousands = known[known.str.contains(",")].str.fullmatch(_PERHAPS_THOUSANDS)
+        if delimiter == ";" or thousands.mean() < 0.5:
+            table[title] = cells.str.replace(",", ".").astype(float)
     return table
 
 

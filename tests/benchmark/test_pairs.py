@@ -10,6 +10,7 @@ import pytest
 
 from tailwise.benchmark.__main__ import main
 from tailwise.benchmark.configurations import BUNDLED, read_configuration
+from tailwise.benchmark.contenders import choose_contenders
 from tailwise.benchmark.pairs import DATA, NETWORKS
 from tailwise.benchmark.problems import Problem
 from tailwise.benchmark.published import PRESETS
@@ -74,8 +75,10 @@ def test_bundled_configurations_are_suites() -> None:
     assert set(BUNDLED) == {"stsb-paper", "stsb-modern"}
     for name in BUNDLED:
         suite = get_suite(name)
-        assert set(PRESETS) <= set(suite.methods.split(","))
-        assert len(suite.methods.split(",")) == 13 + 2
+        methods = suite.methods.split(",")
+        assert set(PRESETS) <= set(methods)
+        assert sum("[" not in method for method in methods) == 13 + 2
+        assert len(choose_contenders(methods)) == len(methods)  # ablations are known by their names
     # The paper's optimiser and epochs: Adam, 100 of them, a tenth of the learning rate from 60 and 90 on.
     train = get_suite("stsb-paper").recipe.train
     assert (train.optimizer, train.epochs, train.batch_size, train.schedule) == ("adam", 100, 256, "step")
