@@ -33,6 +33,7 @@ _ABOUT = {
     "ablation-encoder": "The encoder alone, without and with LDS weights, and what it is added to",
     "ablation-predictor": "The predictor alone, without and with LDS weights, and its evidential peers",
     "ablation-latent": f"The latent's mean: a layer of its own ({_VIR.latent_mean}) by default",
+    "ablation-reconstruction": "A decoder of the input (VIR:recon), which nothing else here has",
     "ablation-inference": f"Weights of rows whose label is unknown, {_VIR.inference} by default",
 }
 

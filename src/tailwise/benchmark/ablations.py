@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tailwise.benchmark.contenders import Contender, from_registry
+from tailwise.methods import get_method
 
 
 def _variants(word: str, options: Mapping[str, Mapping[str, Any]]) -> list[Contender]:
@@ -21,6 +22,7 @@ def _parts(*names: str) -> list[Contender]:
 
 def ablations() -> dict[str, list[Contender]]:
     """Groups by name; each holds ``vir[fixed]``, VIR at its defaults, to compare with."""
+    default = get_method("vir").parts
     both = ("weights.", "smoothing.")
     kernels: dict[str, dict[str, Any]] = {
         "laplacian": {part + "kernel": "laplacian" for part in both},
@@ -48,6 +50,20 @@ def ablations() -> dict[str, list[Contender]]:
         "encoder": _parts("vir-encoder", "lds-vir-encoder", "vanilla", "lds"),
         "predictor": _parts("vir-predictor", "lds-vir-predictor", "der", "lds-fds-der"),
         "latent": _variants("latent mean", {"features": {"latent_mean": "features"}}),
+        # VIR:recon and the KL are one bound: in VIR's default they have one weight.
+        "reconstruction": [
+            *_variants(
+                "reconstruction", {"of the input": {"decoder": True, "recon": get_method("vir").parts.kl}}
+            ),
+            *_parts("vir-paper"),
+            from_registry(
+                "vir-paper",
+                label="vir-paper[reconstruction=of the input]",
+                title="VIR (paper), reconstruction of the input",
+                tuned=False,
+                decoder=True,
+            ),
+        ],
         "inference": _variants(
             "inference", {mode: {"inference": mode} for mode in ("plain", "self", "marginal")}
         ),

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from tailwise.backbones import Backbone, make_backbone
 from tailwise.benchmark.problems import Problem
@@ -27,6 +28,7 @@ from tailwise.metrics import get_metric
 from tailwise.training import TrainConfig, fit, predict
 
 Network = Callable[[Problem], Backbone]
+Decoder = Callable[[Problem, int], nn.Module]
 
 
 def _train_config() -> TrainConfig:
@@ -46,6 +48,9 @@ class Recipe:
     backbone_options: Mapping[str, Any] = field(default_factory=dict)
     network: Network | None = field(default=None, repr=False)
     """Builds the backbone for a problem that is no table; `backbone` then only names it in results."""
+    decoder: Decoder | None = field(default=None, repr=False)
+    """Builds what reconstructs the input from a latent (VIR:recon) for contenders that ask for it with the
+    option `decoder`; for a table it is a layer."""
     search: Space = field(default_factory=_optimizer_search)
     """What is tuned for every network besides what its method lists: fields of `train`."""
     trials: int = 8
@@ -98,6 +103,12 @@ class Recipe:
             )
         return make_backbone(self.backbone, x.shape[1], rows=x, **dict(self.backbone_options))
 
+    def build_decoder(self, problem: Problem, latent_dim: int) -> nn.Module:
+        """Make what reconstructs the input of a problem from a latent."""
+        if self.decoder is not None:
+            return self.decoder(problem, latent_dim)
+        return nn.Linear(latent_dim, problem.x_train.shape[1])
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -142,32 +153,44 @@ class Contender:
 # -- methods of the registry ---------------------------------------------------------------------
 
 
-def _sorted_out(options: Mapping[str, Any]) -> tuple[dict[str, Any], int | None, dict[str, Any]]:
-    """Which options are fields of training, the number of label bins, and what is the method's own."""
-    rest = dict(options)
-    common = {f.name: rest.pop(f.name) for f in fields(TrainConfig) if f.name in rest}
-    return common, rest.pop("bins", None), rest
+@dataclass(frozen=True)
+class _Options:
+    """Options of a contender: fields of training, what the benchmark itself knows, and the method's own."""
+
+    train: dict[str, Any]
+    bins: int | None
+    decoder: bool
+    own: dict[str, Any]
+
+    @classmethod
+    def sort(cls, options: Mapping[str, Any]) -> _Options:
+        rest = dict(options)
+        train = {f.name: rest.pop(f.name) for f in fields(TrainConfig) if f.name in rest}
+        return cls(train, rest.pop("bins", None), bool(rest.pop("decoder", False)), rest)
 
 
 def check_options(method: str, options: Mapping[str, Any], recipe: Recipe) -> None:
     """Refuse, before anything is run, options that neither the method nor training knows."""
-    common, _, own = _sorted_out(options)
-    replace(recipe.train, **common)
-    get_method(method).parts.with_options(**own)
+    given = _Options.sort(options)
+    replace(recipe.train, **given.train)
+    get_method(method).parts.with_options(**given.own)
 
 
 def fit_method(
     problem: Problem, options: Mapping[str, Any], recipe: Recipe, *, method: str, fixed: Mapping[str, Any]
 ) -> Outcome:
     """Train a method of the registry."""
-    common, count, own = _sorted_out({**fixed, **options})
-    bins = problem.bins if count is None else LabelBins.from_labels(problem.y_train, count=count)
-    config = replace(recipe.train, **common, seed=problem.seed, monitor=recipe.criterion)
+    given = _Options.sort({**fixed, **options})
+    bins = problem.bins if given.bins is None else LabelBins.from_labels(problem.y_train, count=given.bins)
+    config = replace(recipe.train, **given.train, seed=problem.seed, monitor=recipe.criterion)
     x, y = problem.x_train, problem.y_train
     began = time.process_time()
     torch.manual_seed(problem.seed)
     backbone = recipe.build(problem)
-    model = build_model(method, backbone, int(backbone.feature_dim), bins, **own)
+    dim = int(backbone.feature_dim)
+    latent = get_method(method).parts.with_options(**given.own).latent_dim or dim
+    decoder = recipe.build_decoder(problem, latent) if given.decoder else None
+    model = build_model(method, backbone, dim, bins, decoder=decoder, **given.own)
     if model.method.resampling is not None:
         from tailwise.resampling import resample
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tailwise.backbones import PAIR_ENCODERS, Backbone, VectorPair, make_pair_backbone
+from tailwise.backbones import PAIR_ENCODERS, Backbone, PairDecoder, VectorPair, make_pair_backbone
 from tailwise.benchmark.problems import Problem
 
 EDGES = np.linspace(0.0, 5.0, 51)
@@ -98,6 +98,13 @@ NETWORKS: dict[str, Callable[..., Backbone]] = {
     "vector-pair": vector_pair,
 }
 """Networks that a configuration can name; their options are those of the classes in `tailwise.backbones`."""
+
+
+def pair_decoder(problem: Problem, latent_dim: int) -> PairDecoder:
+    """Build what reconstructs the vectors of both sentences: given ones, or the mean of their words'."""
+    if "vectors" in problem.extra:
+        return PairDecoder(latent_dim, problem.extra["vectors"])
+    return PairDecoder(latent_dim, dim=problem.x_train.shape[-1])
 
 
 def network_options(name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tailwise.benchmark.contenders import Recipe, check_options
-from tailwise.benchmark.pairs import DATA, NETWORKS, network_options
+from tailwise.benchmark.pairs import DATA, NETWORKS, network_options, pair_decoder
 from tailwise.choices import nearest
 from tailwise.training import TrainConfig
 
@@ -122,6 +122,7 @@ def _recipe(given: Mapping[str, Any], where: str) -> Recipe:
             backbone=name,
             backbone_options=options,
             network=partial(NETWORKS[name], **options),
+            decoder=pair_decoder,
             search={},
             **rest,
         )
