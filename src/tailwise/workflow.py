@@ -180,7 +180,8 @@ def inputs_of(model: TailRegressor, table: pd.DataFrame, name: str) -> pd.DataFr
 def targets_of(model: TailRegressor, table: pd.DataFrame, given: Sequence[str], name: str) -> dict[str, int]:
     """Columns of true labels, each with the number of the model's target that it belongs to.
 
-    They are as given, as the model knows them, or the only column that it was not trained on.
+    They are as given or as the model knows them; of a model that knows no names, the only column that it
+    was not trained on.
     """
     known = model.target_names_ or []
     for place, column in enumerate(given):
@@ -193,7 +194,12 @@ def targets_of(model: TailRegressor, table: pd.DataFrame, given: Sequence[str], 
     if given:
         names = ", ".join(known) if known else f"{model.n_targets_} without a name"
         raise ValueError(f"the model's targets are {names}: name one of them, or columns for all, in order")
-    if known and set(known) <= {str(column) for column in table.columns}:
+    titles = {str(column) for column in table.columns}
+    for column in known:
+        if column not in titles:
+            which = "the model's target" if len(known) == 1 else "one of the model's targets"
+            raise ValueError(f"{name} has no column {column!r}, {which}: name true labels with --target")
+    if known:
         return {column: place for place, column in enumerate(known)}
     inputs = {str(column) for column in getattr(model, "feature_names_in_", [])}
     others = [str(column) for column in table.columns if str(column) not in inputs]

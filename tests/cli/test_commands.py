@@ -478,18 +478,36 @@ def test_wrong_columns_name_the_nearest(run: Run, sample: Sample, place: Path, t
     assert out.exit_code == 1 and "'kind'" in out.stderr
 
 
-def test_the_target_of_an_evaluation_is_asked_for_when_unclear(
-    run: Run, sample: Sample, place: Path, tmp_path: Path
+def test_no_other_column_is_taken_for_the_target(
+    run: Run, sample: Sample, place: Path, pair: Path, tmp_path: Path
 ) -> None:
     sample(40).assign(other=1).to_csv(tmp_path / "two.csv", index=False)
     assert run("evaluate", place / "m.tailwise", tmp_path / "two.csv").exit_code == 0  # the model knows it
-    sample(40).rename(columns={"price": "cost"}).to_csv(tmp_path / "renamed.csv", index=False)
-    out = run("evaluate", place / "m.tailwise", tmp_path / "renamed.csv", "--json")
-    assert out.exit_code == 0 and json.loads(out.stdout)["target"] == "cost"  # the only other column
-    sample(40).rename(columns={"price": "cost"}).assign(other=1).to_csv(tmp_path / "both.csv", index=False)
-    out = run("evaluate", place / "m.tailwise", tmp_path / "both.csv")
-    assert out.exit_code == 1 and "columns cost, other could be it" in out.stderr
-    assert run("evaluate", place / "m.tailwise", tmp_path / "both.csv", "-t", "cost").exit_code == 0
+    new = tmp_path / "new.csv"
+    sample(40).rename(columns={"price": "cost"}).to_csv(new, index=False)
+    out = run("evaluate", place / "m.tailwise", new)
+    assert out.exit_code == 1 and out.stdout == ""
+    assert f"{new} has no column 'price', the model's target" in out.stderr and "--target" in out.stderr
+    out = run("evaluate", place / "m.tailwise", new, "-t", "cost", "--json")
+    assert out.exit_code == 0 and json.loads(out.stdout)["target"] == "cost"
+    sample(40).to_csv(new, index=False)
+    out = run("evaluate", pair / "m", new)
+    assert out.exit_code == 1 and "has no column 'rent', one of the model's targets" in out.stderr
+
+
+def test_the_target_of_a_model_without_names_is_the_other_column_or_asked_for(
+    run: Run, sample: Sample, tmp_path: Path
+) -> None:
+    table = sample(40)
+    model = TailRegressor(epochs=1).fit(table.drop(columns="price"), table["price"].to_numpy())
+    model.save(tmp_path / "m")
+    table.rename(columns={"price": "cost"}).to_csv(tmp_path / "one.csv", index=False)
+    out = run("evaluate", tmp_path / "m", tmp_path / "one.csv", "--json")
+    assert out.exit_code == 0 and json.loads(out.stdout)["target"] == "cost"
+    table.assign(other=1).to_csv(tmp_path / "two.csv", index=False)
+    out = run("evaluate", tmp_path / "m", tmp_path / "two.csv")
+    assert out.exit_code == 1 and "columns price, other could be it" in out.stderr
+    assert run("evaluate", tmp_path / "m", tmp_path / "two.csv", "-t", "price").exit_code == 0
 
 
 def test_models_that_are_none(run: Run, place: Path, tmp_path: Path) -> None:
