@@ -75,13 +75,15 @@ def main() -> int:
     parser.add_argument("prepared", type=Path)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--hidden", type=int, default=1504, help="width of the last variants")
-    parser.add_argument("--peak", type=float, default=790.0, help="TFLOP/s of the device in bf16")
+    parser.add_argument(
+        "--peak", type=float, default=989.4, help="TFLOP/s of the device in dense bf16; an H200's by default"
+    )
     args = parser.parse_args()
     device, problem = torch.device(args.device), Problem.load(args.prepared, "stsb", 0)
     narrow = args.hidden - 4
     say = sys.stdout.write
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
-    say(f"{name}, torch {torch.__version__}\n")
+    say(f"{name}, torch {torch.__version__}; peak in dense bf16 {args.peak:.0f} TFLOP/s\n")
     say("method   batch width  bf16  by length  ms/step  positions/row  tokens/s  TFLOP/s  of peak  GiB\n")
     times = []
     for method, size, hidden, bf16, bucketed in (

@@ -146,6 +146,19 @@ def test_a_configuration_file_runs(stsb: Path, tmp_path: Path) -> None:
         assert -1 <= table["spearman"] <= 1
 
 
+VECTORS = SMALL.replace("words", "vectors").replace("bilstm-pair", "vector-pair")
+VECTORS = VECTORS.replace("hidden = 4\nprojection = 6", "hidden = [6]")
+
+
+@pytest.mark.parametrize(("text", "dim"), [(SMALL, 12), (VECTORS, 16)], ids=["words", "vectors"])
+def test_a_decoder_reconstructs_both_sentences(text: str, dim: int, stsb: Path, tmp_path: Path) -> None:
+    suite = get_suite(str(_write(tmp_path / "own.toml", text)))
+    problem = suite.sources[0].problem(0, max_rows=0, per_bin=0, suite="own")
+    plain, whole = choose_contenders(["vir[fixed]", "vir[reconstruction=of the input]"])
+    sizes = [contender.fit(problem, {}, suite.recipe).parameters for contender in (plain, whole)]
+    assert sizes[1] - sizes[0] == (6 + 1) * dim  # a layer from the latent to both sentences' vectors
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

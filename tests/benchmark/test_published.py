@@ -61,8 +61,10 @@ def test_paper_rows_stand_below_ours_and_the_best_of_ours_is_marked() -> None:
     assert table.best == {(2, 1), (2, 2), (2, 3), (2, 4)}
 
 
-def test_methods_without_uncertainty_have_no_nll() -> None:
-    assert [row[0] for row in metric_table(Results(_results(0.9)), "nll").rows] == ["VIR", "(paper)"]
+def test_methods_without_uncertainty_have_an_nll_once_they_are_calibrated() -> None:
+    results = Results(_results(0.9))
+    assert [row[0] for row in metric_table(results, "nll").rows] == ["VIR", "(paper)"]
+    assert [row[0] for row in metric_table(results, "nll", calibrated=True).rows] == ["VANILLA", "VIR"]
 
 
 def test_the_command_writes_the_page(tmp_path: Path) -> None:

@@ -52,9 +52,7 @@ def ablations() -> dict[str, list[Contender]]:
         "latent": _variants("latent mean", {"features": {"latent_mean": "features"}}),
         # VIR:recon and the KL are one bound: in VIR's default they have one weight.
         "reconstruction": [
-            *_variants(
-                "reconstruction", {"of the input": {"decoder": True, "recon": get_method("vir").parts.kl}}
-            ),
+            *_variants("reconstruction", {"of the input": {"decoder": True, "recon": default.kl}}),
             *_parts("vir-paper"),
             from_registry(
                 "vir-paper",

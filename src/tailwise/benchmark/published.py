@@ -127,10 +127,13 @@ def _title(results: Results, method: str) -> str:
 
 
 def metric_table(results: Results, metric: str, *, calibrated: bool = False) -> Table:
-    """One metric by region for every method, with the paper's figures in the rows below where it has any."""
+    """One metric by region for every method, with the paper's figures in the rows below where it has any.
+
+    As trained, methods that predict no spread have none to be measured; calibrated, theirs is constant.
+    """
     figures = _figures([metric], calibrated=calibrated)
     methods = _ordered(results)
-    if metric in OF_THE_SPREAD:
+    if metric in OF_THE_SPREAD and not calibrated:
         uncertain = {r["method"] for r in results.records if r["uncertainty"] != "none"}
         methods = [method for method in methods if method in uncertain]
     published = {} if calibrated else PAPER.get(metric, {})
@@ -279,7 +282,8 @@ calibration go by the dev part; a test label is read once, for these tables. Mea
 are over seeds, which draw weights and batches. The paper's baselines are copied from the papers it cites,
 without spread. Its word vectors (GloVe 840B, 300 dimensions) are not those used here (GloVe 6B, 50 and 100).
 NLL is in units of the score. AUSE is the area under the sparsification error by total deviation; the
-preview code's variant ranks by epistemic variance and divides the curve by its own maximum.
+preview code's variant ranks by epistemic variance and divides the curve by its own maximum. Methods that
+predict no spread have NLL and AUSE after calibration only: that of a Gaussian of constant variance.
 """
 
 
