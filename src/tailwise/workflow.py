@@ -126,13 +126,13 @@ def _as_option(column: str) -> str:
 
 
 def keep_aside(labelled: Labelled, share: float, seed: int, quiet: bool) -> tuple[Labelled, Labelled | None]:
-    """Rows to train on, and rows to measure on: the same share of every bin of the first target."""
+    """Rows to train on, and rows to measure on: each as likely, rare label or common."""
     import numpy as np
 
     from tailwise.data import label_holdout
 
     first = labelled.labels.iloc[:, 0].to_numpy()
-    rows = label_holdout(first, share=share, seed=seed) if share > 0 else np.zeros(0, np.int64)
+    rows = label_holdout(first, share=share, seed=seed, pool_small=True)
     if len(rows) == 0:
         if share > 0:
             note("note: too few rows to keep any aside; nothing is measured", quiet)

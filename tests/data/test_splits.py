@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailwise import LabelBins
-from tailwise.data import balanced_split, load_abalone, pooled_split, random_split
+from tailwise.data import balanced_split, label_holdout, load_abalone, pooled_split, random_split
 
 labels = st.one_of(
     st.lists(st.integers(-5, 40), min_size=1, max_size=300),
@@ -148,3 +148,45 @@ def test_pooled_split_draws_other_rows_of_the_pool_with_another_seed() -> None:
     assert len(set.union(*tests)) == 20 and all(len(rows) == 10 for rows in tests)
     other = set(pooled_split(y, per_bin=10, seed=0, pool_seed=1).test)
     assert not other <= set.union(*tests)
+
+
+@given(y=labels, share=st.floats(0.05, 0.9), seed=st.integers(0, 2**32))
+def test_pooling_changes_only_what_small_bins_give(y: list[float], share: float, seed: int) -> None:
+    index = LabelBins.from_labels(y).index(np.asarray(y))
+    counts = np.bincount(index)
+    large = (min(share, 1 - share) * counts >= 1)[index]
+    plain, pooled = (label_holdout(y, share=share, seed=seed, pool_small=pool) for pool in (False, True))
+    np.testing.assert_array_equal(plain[large[plain]], pooled[large[pooled]])
+    rows, drawn = int((~large).sum()), int((~large[pooled]).sum())
+    pools = 1 + min(share, 1 - share) * rows
+    assert abs(drawn - share * rows) <= pools  # each pool rounds its own share, and has a row for each part
+    assert len(pooled) < len(y)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.5, 0.85])
+def test_every_label_has_its_share_of_chances_to_be_held_out_extremes_included(share: float) -> None:
+    rng = np.random.default_rng(0)
+    y = np.concatenate([rng.uniform(0, 1, 200), [-9.0, 1.5, 1.6], np.geomspace(2, 40, 14)])
+    counts = LabelBins.from_labels(y).counts
+    assert (counts == 1).sum() >= 8 and counts.max() > 50  # a crowd, and labels alone in their bins
+    draws = 2000
+    held = np.zeros(y.size)
+    for seed in range(draws):
+        held[label_holdout(y, share=share, seed=seed, pool_small=True)] += 1
+    # Binomial(draws, share): five standard deviations, for 217 rows.
+    assert np.abs(held - share * draws).max() < 5 * np.sqrt(draws * share * (1 - share))
+
+
+def test_small_bins_are_pooled_with_their_neighbours() -> None:
+    y = np.array([0] * 50 + [1] * 50 + list(range(10, 101, 10)))  # ten labels alone in their bins
+    for seed in range(50):
+        low, high = y[label_holdout(y, share=0.2, seed=seed, pool_small=True)][-2:]
+        assert 10 <= low <= 50 and 60 <= high <= 100  # one of each five
+    assert not any((y[label_holdout(y, share=0.2, seed=seed)] > 1).any() for seed in range(50))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.9, 1.0])
+@pytest.mark.parametrize("y", [[3.0], [1.0, 2.0], [0.0, 7.0, 50.0]])
+def test_a_row_is_always_left_to_train_on(y: list[float], share: float) -> None:
+    kept = [len(y) - len(label_holdout(y, share=share, seed=s, pool_small=True)) for s in range(100)]
+    assert min(kept) >= 1 and (share > 0 or max(kept) == len(y))

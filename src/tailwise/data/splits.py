@@ -98,24 +98,51 @@ def _random_ranks(group: Rows, rng: np.random.Generator) -> Rows:
     return rank
 
 
-def label_holdout(y: ArrayLike | Tensor, *, share: float, seed: int = 0) -> Rows:
+def label_holdout(y: ArrayLike | Tensor, *, share: float, seed: int = 0, pool_small: bool = False) -> Rows:
     """Return row numbers to hold out: the given share of every label bin, rounded at random.
 
     Unlike a plain random part it cannot miss the tail by chance; unlike `balanced_split` it follows the
-    labels as they are. A bin's last row is never taken.
+    labels as they are. A bin's last row is never taken, so that every bin held out is also trained on.
 
-    >>> y = [0] * 80 + [1] * 20 + [2]
-    >>> np.bincount(np.array(y)[label_holdout(y, share=0.25)])
-    array([20,  5])
+    With `pool_small` bins too small to give a row to both parts are pooled with their small neighbours,
+    and only the last row of all is never taken. Every row then has the same chance to be held out, the
+    only one of its bin too: what is measured on such rows holds for new ones. Larger bins give the same
+    rows as without.
+
+    >>> y = [0] * 80 + [1] * 20 + [2, 30, 50, 90]
+    >>> np.unique(np.array(y)[label_holdout(y, share=0.25)], return_counts=True)
+    (array([0, 1]), array([20,  5]))
+    >>> np.unique(np.array(y)[label_holdout(y, share=0.25, pool_small=True)], return_counts=True)
+    (array([ 0,  1, 50]), array([20,  5,  1]))
     """
     labels = checked_labels(y)
     index = LabelBins.from_labels(labels).index(labels)
     rng = np.random.default_rng(seed)
     counts = np.bincount(index)
+    if pool_small:
+        index = _pools(counts, share)[index]
+        counts = np.bincount(index, minlength=counts.size)
     wanted = share * counts
     take = np.floor(wanted + rng.random(counts.size)).astype(np.int64)
-    take = np.minimum(take, np.maximum(counts - 1, 0))
+    take = np.minimum(take, labels.size - 1 if pool_small else np.maximum(counts - 1, 0))
     return np.flatnonzero(_random_ranks(index, rng) < take[index])
+
+
+def _pools(counts: Rows, share: float) -> Rows:
+    """Pool of each bin, named by its first bin: small ones go together until they fill both parts. (B,)"""
+    lesser = min(share, 1 - share)
+    groups: list[list[int]] = [[]]
+    for place in np.flatnonzero((counts > 0) & (lesser * counts < 1)):
+        groups[-1].append(int(place))
+        if lesser * counts[groups[-1]].sum() >= 1:
+            groups.append([])
+    if len(groups) > 1:  # what is left over is too few for a pool of its own
+        rest = groups.pop()
+        groups[-1] += rest
+    pools = np.arange(counts.size)
+    for group in filter(None, groups):
+        pools[group] = group[0]
+    return pools
 
 
 def random_split(n: int, *, valid: float = 0.15, test: float = 0.15, seed: int = 0) -> Split:
