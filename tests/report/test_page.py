@@ -286,6 +286,17 @@ def test_two_models_that_tie_and_a_region_of_one_row(
     assert "inf" not in cells.split("</table>")[0]
 
 
+def test_the_chart_along_the_label_says_where_it_ends(
+    models: dict[str, TailRegressor], both: tuple[Scored, Scored]
+) -> None:
+    X, y = table(300, 1)
+    told = f"No test row is above {int(y[y <= 5].max())}; training labels reach about"
+    near = score_model(models["vir"], X[y <= 5], y[y <= 5])
+    chart = model_page(near, facts(models["vir"])).split("<h2>Error along the label</h2>")[1]
+    assert told in chart.split("<figcaption>")[1].split("</figcaption>")[0]
+    assert "No test row is above 5" not in model_page(both[0], facts(models["vir"]))
+
+
 def test_the_promise_is_written_beside_the_bars_not_on_them() -> None:
     ax = plots.coverage_by_region({"a": regions()}, level=0.995)
     (promise,) = ax.texts

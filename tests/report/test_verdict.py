@@ -11,7 +11,7 @@ from scipy.stats import ttest_rel
 from tailwise.distributions import Normal
 from tailwise.labels import LabelBins
 from tailwise.report.evidence import LEVELS, Scored, compared, wilson
-from tailwise.report.verdict import judge, number, tail_of
+from tailwise.report.verdict import apart, judge, number, tail_of, untested
 
 TRAIN = np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5])
 
@@ -111,7 +111,7 @@ def test_gain_cost_and_choice_follow_the_figures() -> None:
     dear, cheap = scored(0.8, 1.0), scored(0.4, 1.0, title="Vanilla")
     lost = " to ".join(number(float(s.error[s.y < 4].mean())) for s in (cheap, dear))
     told = judge(dear, cheap).advice
-    assert f"gains nothing clear on rare labels and loses on common ones ({lost})." in told
+    assert f"gains nothing clear on rare labels and loses on all others together ({lost})." in told
     assert (
         "Use VIR: it is better on common" in judge(scored(0.2, 1.0), scored(0.4, 1.0, title="Vanilla")).advice
     )
@@ -215,3 +215,49 @@ def test_intervals_too_wide_are_called_so_and_pull_is_measured() -> None:
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("pair", "texts"),
+    [
+        ((1.38, 1.43), ("1.38", "1.43")),
+        ((423.35, 422.75), ("423.4", "422.8")),
+        ((423.0, 422.997), ("423.000", "422.997")),
+        ((0.12341, 0.12344), ("0.12341", "0.12344")),
+        ((423.5, 422.9), ("423.5", "422.9")),  # 424 to 423 would be a difference of 1
+        ((12345.0, 12399.0), ("12,345", "12,399")),
+        ((5e9, 5e9 + 1), ("5000000000", "5000000001")),
+        ((0.5, 0.5), ("0.5", "0.5")),
+        ((float("nan"), float("nan")), ("nan", "nan")),
+    ],
+)
+def test_figures_that_differ_are_not_printed_alike(pair: tuple[float, float], texts: tuple[str, str]) -> None:
+    assert apart(*pair) == texts
+
+
+def test_a_small_change_shows_in_both_of_its_ends() -> None:
+    ours, base = scored(0.5, 1.0), scored(0.5, 1.0, title="Vanilla")
+    far = replace(base, distribution=Normal(torch.from_numpy(base.mean + 423.35), 1.0))
+    near = replace(ours, distribution=Normal(torch.from_numpy(ours.mean + 423.35 - 0.6), 1.0))
+    told = next(s for s in judge(near, far).sentences if s.startswith("Overall"))
+    ends = [number(float(s.error.mean()), 4) for s in (far, near)]
+    assert ends[0] != ends[1] and f"fell by 0.6 ({ends[0]} to {ends[1]}, 0.1%)" in told
+
+
+def test_an_end_of_the_labels_without_a_test_row_is_told() -> None:
+    s = scored(0.5, 1.0)
+    assert untested(s) == "" and "No test row" not in judge(s).text
+    assert untested(_only(s, s.y < 5)) == "No test row is above 4; training labels reach about 5."
+    inner = "No test row is below 1; training labels begin near 0."
+    assert untested(_only(s, s.y > 0)) == inner and inner in judge(_only(s, s.y > 0)).text
+    both = judge(_only(s, (s.y > 0) & (s.y < 3))).text  # no tail to judge: told all the same
+    assert inner in both and "No test row is above 1; training labels reach about 5." in both
+
+
+def test_an_end_that_hardly_matters_is_not_told() -> None:
+    fine = LabelBins.from_labels(np.linspace(0, 5.2, 1000), count=100)
+    assert untested(scored(0.5, 1.0, bins=fine)) == ""
+    wide = LabelBins.from_labels(np.linspace(0, 5.4, 1000), count=100)
+    assert "labels reach about 5.37" in untested(scored(0.5, 1.0, bins=wide))
+    hollow = LabelBins(wide.edges, np.where(wide.centers > 5, 0, wide.counts))  # bins, but no labels there
+    assert untested(scored(0.5, 1.0, bins=hollow)) == ""

@@ -17,7 +17,7 @@ from tailwise.report import plots
 from tailwise.report.evidence import LEVELS, MIN_POINT_ROWS, Scored, region_names
 from tailwise.report.html import Chart, chart
 from tailwise.report.svg import new_figure, page_style
-from tailwise.report.verdict import level, number
+from tailwise.report.verdict import level, number, untested
 
 MIN_CURVE_ROWS = 10
 """With fewer test rows than this a region has no curve of its own in a reliability diagram."""
@@ -133,6 +133,7 @@ class ModelCharts:
         enough = bool((mine["n"] >= MIN_POINT_ROWS).all())
         rows = f"at least {MIN_POINT_ROWS} test rows" if enough else "the few test rows"
         words = f"{self.scored.title} is worst near {number(worst['center'])}, with {number(worst['mae'])}."
+        words = f"{words} {untested(self.scored)}".strip()
         return chart(
             "error-by-label",
             plots.error_by_label(curves, new_figure(), **self._along),

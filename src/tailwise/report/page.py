@@ -11,7 +11,7 @@ from tailwise.metrics import REGIONS
 from tailwise.report.charts import ModelCharts
 from tailwise.report.evidence import Scored, compared
 from tailwise.report.html import render
-from tailwise.report.verdict import judge, number
+from tailwise.report.verdict import apart, judge, number
 
 if TYPE_CHECKING:
     from tailwise.method import Method
@@ -29,7 +29,7 @@ class Facts:
     command: str
     parts: Method
     intervals: str
-    test_source: str = "rows held out at random, the same share of every label bin"
+    test_source: str = "kept aside at random, rare and common labels in the same share"
     weight: str | None = None
     """Column of the weights by which `train_rows` were counted, if there was one."""
     trained_here: bool = True
@@ -115,10 +115,11 @@ def _cost_text(s: Scored, base: Scored | None) -> str:
         )
     word = "costs" if many.difference > 0 else "gains"
     sure = "" if many.clear else ", which chance in the test rows would explain"
+    figures = " against ".join(apart(many.ours, many.theirs))
     return (
         f"In the many-shot region {s.title} {word} {number(abs(many.difference))} in mean absolute error "
-        f"against {base.title} ({number(many.ours)} against {number(many.theirs)}){sure}. The plain average "
-        "over all rows is decided by common labels; compare regions, not averages."
+        f"against {base.title} ({figures}){sure}. The plain average over all rows is decided by common "
+        "labels; compare regions, not averages."
     )
 
 

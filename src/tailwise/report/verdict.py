@@ -20,6 +20,8 @@ NEAR = 0.05
 """Coverage no further below the promise keeps it."""
 WIDE_SHARE = 0.5
 """Intervals wider than this share of the label range say little."""
+UNTESTED = 0.05
+"""An end of the label range without a test row is told of if it is a larger share of it."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def judge(scored: Scored, baseline: Scored | None = None) -> Verdict:
     if tail is None:
         return _without_tail(scored, baseline)
     headline, sound = _coverage_sentence(scored, tail)
-    sentences = [_width_sentence(scored, tail), _pull_sentence(scored, tail)]
+    sentences = [untested(scored), _width_sentence(scored, tail), _pull_sentence(scored, tail)]
     advice = _trust_advice(sound)
     status = {"held": "good", "over": "mixed", "open": "mixed", "under": "bad"}[sound]
     if baseline is not None:
@@ -121,7 +123,7 @@ def level(share: float) -> str:
     return f"{100 * share:.4g}%"
 
 
-def number(value: float) -> str:
+def number(value: float, digits: int = 3) -> str:
     """A figure with three significant digits, never in powers of ten where plain ones are short.
 
     >>> number(0.12345), number(1234.5), number(-3.0)
@@ -130,8 +132,37 @@ def number(value: float) -> str:
     if value == 0 or not np.isfinite(value):
         return "0" if value == 0 else str(value)
     if 100 <= abs(value) < 1e9:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+        return f"{value:,.{max(digits - len(str(int(abs(value)))), 0)}f}"
+    return f"{value:.{digits}g}"
+
+
+def apart(first: float, second: float) -> tuple[str, str]:
+    """Two figures with as many digits as tell their difference, give or take a half; at least three.
+
+    >>> apart(1.38, 1.43), apart(423.5, 422.9), apart(0.5, 0.5)
+    (('1.38', '1.43'), ('423.5', '422.9'), ('0.5', '0.5'))
+    """
+    gap, shown = first - second, ("", "")
+    for digits in range(3, 18):
+        shown = number(first, digits), number(second, digits)
+        told = float(shown[0].replace(",", "")) - float(shown[1].replace(",", ""))
+        if abs(told - gap) <= abs(gap) / 2:
+            break
+    return shown
+
+
+def untested(scored: Scored) -> str:
+    """Say up to where there are test rows, if training labels reach further by more than a little."""
+    counts, centers = scored.bins.counts, scored.bins.centers
+    low, high = centers[np.flatnonzero(counts > 0)[[0, -1]]]
+    least, most = float(scored.y.min()), float(scored.y.max())
+    first, last = scored.bins.index([least, most])
+    said = []
+    if counts[:first].any() and least - low > UNTESTED * (high - low):
+        said.append(f"No test row is below {number(least)}; training labels begin near {number(low)}.")
+    if counts[last + 1 :].any() and high - most > UNTESTED * (high - low):
+        said.append(f"No test row is above {number(most)}; training labels reach about {number(high)}.")
+    return " ".join(said)
 
 
 def _coverage_sentence(scored: Scored, tail: Tail) -> tuple[str, str]:
@@ -163,7 +194,8 @@ def _width_sentence(scored: Scored, tail: Tail) -> str:
     reach = float(scored.bins.edges[-1] - scored.bins.edges[0])
     text = f"Its intervals are {number(in_tail)} wide on average"
     if (~tail.rows).any():
-        text += f", against {number(float(scored.width[~tail.rows].mean()))} elsewhere"
+        here, there = apart(in_tail, float(scored.width[~tail.rows].mean()))
+        text = f"Its intervals are {here} wide on average, against {there} elsewhere"
     if in_tail > WIDE_SHARE * reach:
         text += f": {_percent(in_tail / reach)} of the whole label range, too wide to be of much use"
     return text + "."
@@ -181,7 +213,7 @@ def _pull_sentence(scored: Scored, tail: Tail) -> str:
 
 
 def _gain_sentence(scored: Scored, baseline: Scored, tail: Tail, gain: Change) -> str:
-    figures = f"{number(gain.ours)} against {number(gain.theirs)}"
+    figures = " against ".join(apart(gain.ours, gain.theirs))
     if not gain.clear:
         return (
             f"For {tail.name} {scored.title} and {baseline.title} do not differ clearly: mean absolute error "
@@ -197,7 +229,7 @@ def _gain_sentence(scored: Scored, baseline: Scored, tail: Tail, gain: Change) -
 def _cost_sentence(scored: Scored, baseline: Scored, overall: Change) -> str:
     """What happened to the plain average, and if it is more than chance, which region it comes from."""
     change = overall.difference
-    figures = f"{number(overall.theirs)} to {number(overall.ours)}"
+    figures = " to ".join(apart(overall.theirs, overall.ours))
     if overall.theirs > 0:
         figures += f", {100 * abs(change) / overall.theirs:.1f}%"
     if change == 0:
@@ -214,9 +246,10 @@ def _cost_sentence(scored: Scored, baseline: Scored, overall: Change) -> str:
     local = compared(scored.error, baseline.error, scored.rows(region))
     if local.n == overall.n:
         return f"{text}."
+    before, after = apart(local.theirs, local.ours)
     return (
         f"{text} because {region}-shot labels, {_percent(local.n / overall.n)} of the test rows, went from "
-        f"{number(local.theirs)} to {number(local.ours)}."
+        f"{before} to {after}."
     )
 
 
@@ -227,7 +260,7 @@ def _likelihood_sentence(scored: Scored, baseline: Scored, what: str, surer: Cha
     word = "better" if surer.difference < 0 else "worse"
     return (
         f"The predicted uncertainty of {scored.title} fits {what} {word} than that of {baseline.title} "
-        f"(negative log-likelihood {number(surer.ours)} against {number(surer.theirs)})."
+        f"(negative log-likelihood {' against '.join(apart(surer.ours, surer.theirs))})."
     )
 
 
@@ -259,9 +292,10 @@ def _choice(
     if worse:
         return f"Use {theirs}{use}: {ours} is worse on {tail.name} here.", False
     if costs:
+        lost = " to ".join(apart(common.theirs, common.ours))
         return (
-            f"Use {theirs}{use}: {ours} gains nothing clear on {tail.name} and loses on common ones "
-            f"({number(common.theirs)} to {number(common.ours)}).",
+            f"Use {theirs}{use}: {ours} gains nothing clear on {tail.name} and loses on all others together "
+            f"({lost}).",
             False,
         )
     if helps:
@@ -290,6 +324,8 @@ def _without_tail(scored: Scored, baseline: Scored | None) -> Verdict:
     short = _under_covered(hits, n, scored.coverage)
     held = f"Overall {_percent(hits / n)} of the {level(scored.coverage)} intervals hold ({hits} of {n})"
     sentences, better = [f"{held}, fewer than promised." if short else f"{held}."], False
+    if beyond := untested(scored):
+        sentences.append(beyond)
     if baseline is not None:
         everyone = compared(scored.error, baseline.error, scored.rows("all"))
         sentences.append(_cost_sentence(scored, baseline, everyone))
