@@ -176,6 +176,19 @@ def test_one_crowded_bin_asks_for_finer_ones():
     assert finer.evenness > 0.4
 
 
+def test_a_long_tail_above_zero_comes_with_edges_to_copy():
+    tail = np.append(np.linspace(1, 10, 3000), [20.0, 100.0])  # no crowded bin, but a tail
+    found = diagnose(tail)
+    (advice,) = (line for line in found.advice if "outermost 1%" in line)
+    assert found.top_share < 0.5 and "take edges on a log scale, --bins 1,1.26,1.58," in advice
+    edges = bins_from(re.search(r"--bins (\S+) ", advice)[1])
+    assert diagnose(tail, bins=LabelBins.from_labels(tail, edges=edges)).empty_range < found.empty_range
+    assert said(tail - 1).count("set bin edges by hand.") == 1  # from 0 there is no log scale
+    assert "--bins" not in said(tail - 1)
+    crowded = said(LABELS["lognormal"])
+    assert crowded.count("--bins") == 1 and "transform the labels or take the edges above." in crowded
+
+
 @pytest.mark.parametrize("low", [1e-8, 0.02, 3.0, 1e5])
 def test_edges_that_are_advised_increase_whatever_the_labels_range(low):
     rng = np.random.default_rng(0)

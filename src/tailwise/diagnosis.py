@@ -290,18 +290,21 @@ def _advice(d: Diagnosis, distinct: int) -> list[str]:
             f"Train plainly: {d.n} labels are too few to tell imbalance from chance ({5 * d.few} would do), "
             "and too few to reweight by. More labels help more than any method."
         ]
-    said = [_main_advice(d)]
+    said, edges = [_main_advice(d)], _log_edges(d)
     if d.spike is not None:
         said.append(_spike_advice(d, *d.spike))
     elif d.top_share > 0.5 and distinct > len(d.bins):
+        finer = edges or f"more than {len(d.bins)} bins, --bins COUNT or TailRegressor(bins=COUNT)"
         said.append(
-            f"One bin holds {d.top_share:.0%} of the labels although they differ: take {_finer_bins(d)}, or "
-            "what is common there stays one lump."
+            f"One bin holds {d.top_share:.0%} of the labels although they differ: take {finer}, or what is "
+            "common there stays one lump."
         )
+        edges = edges and "the edges above"
     if d.tail_range > _TAIL_RANGE:
         said.append(
             f"The outermost 1% of the labels take up {d.tail_range:.0%} of the range: look at them for "
-            "errors first. If they are real, transform the labels or set bin edges by hand."
+            "errors first. If they are real, transform the labels or "
+            f"{f'take {edges}' if edges else 'set bin edges by hand'}."
         )
     said += _scale_advice(d)
     if d.empty_range > _EMPTY_RANGE:
@@ -325,10 +328,10 @@ def _advice(d: Diagnosis, distinct: int) -> list[str]:
     return said
 
 
-def _finer_bins(d: Diagnosis) -> str:
-    """Bins that tell apart what shares one, as `tailwise fit --bins` takes them."""
+def _log_edges(d: Diagnosis) -> str:
+    """Edges on a log scale as `tailwise fit --bins` takes them; nothing where the labels have none."""
     if d.low <= 0 or d.high < _WIDE * d.low:
-        return f"more than {len(d.bins)} bins, --bins COUNT or TailRegressor(bins=COUNT)"
+        return ""
     edges = ",".join(f"{edge:.3g}" for edge in np.geomspace(d.low, d.high, _LOG_BINS + 1))
     return f"edges on a log scale, --bins {edges} or the same as a list, TailRegressor(bins=[...])"
 
