@@ -165,8 +165,7 @@ def test_a_table_as_users_have_it() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = TailRegressor(**FAST).fit(data, y)
-        new = data.assign(kind="never seen", text="neither").iloc[:5]
-        out = model.predict_frame(new)
+        out = model.predict_frame(new := data.iloc[:5])
     assert list(out.index) == list(new.index)
     assert np.isfinite(out["prediction"]).all()
     assert list(model.feature_names_in_) == list(data.columns)
@@ -311,6 +310,19 @@ def test_polars() -> None:
     weighted = TailRegressor(**FAST).fit(table, labels, sample_weight=weight).predict(table)
     repeated = TailRegressor(**FAST).fit(twice, np.r_[labels, labels[:50]]).predict(table)
     np.testing.assert_allclose(weighted, repeated)
+
+
+def test_models_of_pandas_take_polars_and_the_other_way_round(tmp_path: Path) -> None:
+    import polars as pl
+
+    data, y = frame(200)
+    table = pl.from_pandas(data)
+    for own, other in ((data, table), (table, data)):
+        model = TailRegressor(epochs=1, random_state=0).fit(own, y.to_numpy())
+        model.save(tmp_path / "m", overwrite=True)
+        expected = model.predict(own)
+        for fitted in (model, TailRegressor.load(tmp_path / "m")):
+            np.testing.assert_array_equal(fitted.predict(other), expected)
 
 
 def test_several_targets() -> None:
@@ -612,6 +624,82 @@ def test_stray_cells_of_another_kind_are_missing_and_told_of() -> None:
             found = model.predict(given)
         numbers.iloc[[3, 5]] = np.nan
         np.testing.assert_array_equal(found, model.predict(x[columns].assign(number=numbers)))
+
+
+def news_of(model: TailRegressor, x: Any) -> list[str]:
+    """What is said of columns of new rows, up to what is done with them."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert np.isfinite(model.predict(x)).all()
+    return [str(warning.message).partition(":")[0] for warning in said]
+
+
+def test_columns_that_were_never_missing_are_told_of_when_they_are(tmp_path: Path) -> None:
+    x, y = frame(200)
+    model = TailRegressor(epochs=1, random_state=0).fit(x, y)
+    model.save(tmp_path / "m")
+    for fitted in (model, TailRegressor.load(tmp_path / "m")):
+        # `number` and `text` had gaps at fit, `empty` nothing else; a date is one column, not five.
+        assert news_of(fitted, x.assign(**dict.fromkeys(x, None))) == [
+            f"column '{name}' was never missing at fit, but is in 200 of 200 rows"
+            for name in ("flag", "same", "day", "kind")
+        ]
+    gaps = x.assign(same=x["same"].where(np.arange(200) >= 11))
+    assert news_of(model, gaps) == ["column 'same' was never missing at fit, but is in 11 of 200 rows"]
+    assert news_of(model, gaps[2:]) == news_of(model, x) == []  # 9 of 198
+
+
+def test_numbers_without_names_that_were_never_missing() -> None:
+    x, y = table(200)
+    x[::4, 2] = np.nan
+    model = TailRegressor(epochs=1, random_state=0).fit(x, y)
+    gaps = x.copy()
+    gaps[:30, 1:] = np.nan
+    assert news_of(model, gaps) == ["column 1 was never missing at fit, but is in 30 of 200 rows"]
+    named = pd.DataFrame(x, columns=["a", "b", "c"])
+    model.fit(named, y)
+    assert news_of(model, named.assign(b=np.nan)) == [
+        "column 'b' was never missing at fit, but is in 200 of 200 rows"
+    ]
+    with pytest.warns(UserWarning, match="taken for its median at fit, and intervals are no wider for it"):
+        missing = model.predict(named.assign(b=np.nan))
+    middle = model.preprocessor_.numeric.center[1].item()
+    np.testing.assert_array_equal(missing, model.predict(named.assign(b=middle)))
+
+
+def test_categories_that_were_not_there_at_fit_are_told_of(tmp_path: Path) -> None:
+    x, y = frame(200)
+    model = TailRegressor(epochs=1, random_state=0).fit(x, y)
+    model.save(tmp_path / "m")
+    for fitted in (model, TailRegressor.load(tmp_path / "m")):
+        new = x.assign(kind="never seen", text=x["text"].where(x["flag"], "nor this"))
+        many = (~x["flag"]).sum()
+        assert news_of(fitted, new) == [
+            "column 'kind' holds values unknown at fit, such as 'never seen', in 200 of 200 rows",
+            f"column 'text' holds values unknown at fit, such as 'nor this', in {many} of 200 rows",
+        ]
+    few = x.assign(text=x["text"].where(np.arange(200) >= 10, "rare"))
+    assert news_of(model, few) == []
+    told = "column 'text' holds values unknown at fit, such as 'rare', in {0} of {0} rows"
+    for rows in (1, 3):
+        assert news_of(model, few[:rows]) == [told.format(rows)]
+
+
+def test_rare_categories_are_no_news(tmp_path: Path) -> None:
+    """Where many a category occurs once, the rows held out and new ones alike hold others."""
+    rng = np.random.default_rng(0)
+    names = np.array([f"c{i}" for i in range(400)])
+    towns = np.where(rng.random(120) < 0.75, "capital", rng.choice(names, 120))
+    x = pd.DataFrame({"x": rng.normal(size=120), "town": towns})
+    model = TailRegressor(epochs=1, random_state=0).fit(x, rng.normal(size=120))  # warnings are errors
+    assert model.held_out_ and "town" in model.preprocessor_.vectorizer.kind_to_columns_["low_cardinality"]
+    model.save(tmp_path / "m")
+    new = x.assign(town=np.where(rng.random(120) < 0.75, "capital", rng.choice(names, 120)))
+    strange = (~new["town"].isin(towns)).mean()
+    assert strange > 0.1
+    for fitted in (model, TailRegressor.load(tmp_path / "m")):
+        assert news_of(fitted, new) == []
+        assert len(news_of(fitted, x.assign(town="abroad"))) == 1
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 10, 30])

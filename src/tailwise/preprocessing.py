@@ -26,6 +26,8 @@ MAX_DENSE = 500_000_000
 """Largest number of cells that a sparse matrix is spread out to."""
 LARGEST = 1e38
 """Numbers beside text go through skrub's float32: larger ones count as this, far beyond any bound."""
+UNHEARD_OF = 0.05
+"""Share of new rows that may lack, or newly hold, what no row did at fit, before a word is said of it."""
 _CHUNK = 65_536
 _NO_VALUE = {"", "?", "...", "-", "na", "n/a", "#na", "#n/a", "nan", "null", "none", "<na>"}
 """Texts that stand for a missing value, in small letters."""
@@ -122,24 +124,31 @@ class TablePreprocessor:
             known = OneHotEncoder(dtype=np.float32, handle_unknown="ignore", sparse_output=False)
             # Its projection of texts is random unless seeded: the same table gives the same features.
             texts = StringEncoder(random_state=0)
-            self.vectorizer = TableVectorizer(low_cardinality=known, high_cardinality=texts)
-            self.vectorizer.fit(_with_plain_columns(x))
-        matrix = self.matrix(x)
+            x = _with_plain_columns(x)
+            self.vectorizer = TableVectorizer(low_cardinality=known, high_cardinality=texts).fit(x)
+        matrix = self._encoded(x)
         if matrix.shape[1] == 0:
             raise ValueError(
                 f"no column of X holds a value ({', '.join(self.columns or [])}): nothing to predict from"
             )
-        self.numeric = NumericEncoder.fit(matrix, self._text_components())
+        components = [place for places in self._made_of("high_cardinality").values() for place in places]
+        self.numeric = NumericEncoder.fit(matrix, components)
+        if self.vectorizer is not None:
+            # Kept in skrub's object, because that is what is saved with a model.
+            self.vectorizer.library_ = _library(x)
+            self.vectorizer.seen_once_ = {
+                name: int((matrix[:, places].sum(0) == 1).sum()) / len(matrix)
+                for name, places in self._made_of("low_cardinality").items()
+            }
         return self
 
-    def _text_components(self) -> list[int]:
-        """Which columns of `matrix` skrub made of texts."""
+    def _made_of(self, *kinds: str) -> dict[str, list[int]]:
+        """Which columns of `matrix` skrub made of each column of these kinds."""
         if self.vectorizer is None:
-            return []
-        made = self.vectorizer.input_to_outputs_
+            return {}
+        made, columns = self.vectorizer.input_to_outputs_, self.vectorizer.kind_to_columns_
         place = {name: i for i, name in enumerate(self.vectorizer.get_feature_names_out())}
-        texts = self.vectorizer.kind_to_columns_["high_cardinality"]
-        return [place[output] for name in texts for output in made[name]]
+        return {name: [place[output] for output in made[name]] for kind in kinds for name in columns[kind]}
 
     @property
     def out_dim(self) -> int:
@@ -150,13 +159,26 @@ class TablePreprocessor:
         """Return rows as raw numbers, text and dates already encoded. (N, F)
 
         A cell of another kind than its column had at fit is taken for missing, with a warning; a column
-        without any cell of that kind is an error.
+        without any cell of that kind is an error. There is a warning, too, of columns that are often
+        missing and never were at fit, and of categories that were not there.
         """
         if self.vectorizer is not None:
-            plain = _with_plain_columns(x)
-            x = self.vectorizer.transform(plain)
-            self._tell_unread(plain, x)
-        return as_matrix(x)
+            x = _with_plain_columns(_of_library(x, getattr(self.vectorizer, "library_", None)))
+        raw = self._encoded(x)
+        if raw.shape[1] != len(self.numeric.center):
+            raise ValueError(
+                f"X has {raw.shape[1]} features, but {len(self.numeric.center)} were there at fit"
+            )
+        self._tell_newly_missing(raw)
+        self._tell_new_categories(x, raw)
+        return raw
+
+    def _encoded(self, table: Any) -> NDArray[np.float64]:
+        if self.vectorizer is None:
+            return as_matrix(table)
+        made = self.vectorizer.transform(table)
+        self._tell_unread(table, made)
+        return as_matrix(made)
 
     def _tell_unread(self, table: Any, encoded: Any) -> None:
         """Say which cells skrub could not read; it takes them for missing without a word."""
@@ -169,13 +191,34 @@ class TablePreprocessor:
                 made = np.asarray(encoded[self.vectorizer.input_to_outputs_[name][0]], np.float64)
                 _tell_cells(column, name, np.isnan(made) | is_other(column.dtype), words)
 
+    def _tell_newly_missing(self, raw: NDArray[np.float64]) -> None:
+        """Say which numbers and dates are missing in many rows, but were in none at fit."""
+        missing = np.isnan(raw).sum(0)
+        missing[self.numeric.missing.numpy()] = 0
+        names: Sequence[Any] = self.columns or range(len(missing))
+        made = {name: [place] for place, name in enumerate(names)}
+        if self.vectorizer is not None:
+            made = self._made_of("numeric", "datetime")
+        for name, (first, *_) in made.items():
+            if _unheard_of(missing[first], len(raw)):
+                _tell_news(name, "was never missing at fit, but is", missing[first], len(raw), "its median")
+
+    def _tell_new_categories(self, table: Any, raw: NDArray[np.float64]) -> None:
+        """Say which columns hold in many rows a category that was not there at fit."""
+        seen_once = getattr(self.vectorizer, "seen_once_", {})  # models of earlier versions have none
+        for name, places in self._made_of("low_cardinality").items():
+            new = ~raw[:, places].any(1)
+            count = int(new.sum())
+            if _unheard_of(count, len(raw), seen_once.get(name, 0.0)):
+                held = np.flatnonzero(new & ~_absent(table[name]))
+                found = "was never missing at fit, but is"
+                if len(held):
+                    found = f"holds values unknown at fit, such as {_shown(table[name].to_numpy()[held[0]])},"
+                _tell_news(name, found, count, len(raw), "none of its values")
+
     def transform(self, x: Any) -> NDArray[np.float32]:
-        """Return features of rows. (N, out_dim)"""
+        """Return features of rows, with the warnings of `matrix`. (N, out_dim)"""
         raw = self.matrix(x)
-        if raw.shape[1] != len(self.numeric.center):
-            raise ValueError(
-                f"X has {raw.shape[1]} features, but {len(self.numeric.center)} were there at fit"
-            )
         out = np.empty((len(raw), self.out_dim), np.float32)
         with torch.no_grad():
             for start in range(0, len(raw), _CHUNK):
@@ -240,16 +283,41 @@ def _as_numbers(x: pd.DataFrame) -> pd.DataFrame:
 def _tell_cells(column: Any, name: str, unread: NDArray[np.bool_], held: str) -> None:
     """Warn of cells that hold something and could not be read; raise an error if there are no others."""
     cells = column.to_numpy()
-    absent = np.asarray(column.is_null() if hasattr(column, "is_null") else column.isna())
-    lost = [row for row in np.flatnonzero(unread & ~absent) if not _stands_for_nothing(cells[row])]
+    rows = np.flatnonzero(unread & ~_absent(column))
+    lost = [row for row in rows if not _stands_for_nothing(cells[row])]
     if not lost:
         return
-    cell = str(cells[lost[0]])
-    shown = cell if len(cell) <= 40 else f"{cell[:40]}..."
-    found = f"column {name!r} held {held} at fit, but row {lost[0]} holds {shown!r}"
+    found = f"column {name!r} held {held} at fit, but row {lost[0]} holds {_shown(cells[lost[0]])}"
     if unread.all():
         raise ValueError(f"{found} ({len(lost)} such of {len(cells)}): mend it or make it missing")
     warnings.warn(f"{found} ({len(lost)} such of {len(cells)}): taken for missing", stacklevel=2)
+
+
+def _unheard_of(count: int, rows: int, expected: float = 0.0) -> bool:
+    """Whether rows with something new are too many for chance, where this share of them is expected.
+
+    One or two are not, among the few rows that `fit` holds out for example, unless there are no others.
+    """
+    chance = expected + 3 * (expected / max(rows, 1)) ** 0.5
+    return count > max(UNHEARD_OF, chance) * rows and (count > 2 or count == rows)
+
+
+def _tell_news(name: Any, found: str, count: int, rows: int, taken_for: str) -> None:
+    warnings.warn(
+        f"column {name!r} {found} in {count} of {rows} rows: taken for {taken_for} at fit, and intervals are "
+        "no wider for it",
+        stacklevel=2,
+    )
+
+
+def _absent(column: Any) -> NDArray[np.bool_]:
+    """Which cells of a column of pandas or polars hold nothing. (N,)"""
+    return np.asarray(column.is_null() if hasattr(column, "is_null") else column.isna())
+
+
+def _shown(cell: Any) -> str:
+    text = str(cell)
+    return repr(text if len(text) <= 40 else f"{text[:40]}...")
 
 
 def _stands_for_nothing(cell: Any) -> bool:
@@ -292,6 +360,22 @@ def _is_number(kind: Any) -> bool:
 
 def _is_date(kind: Any) -> bool:
     return getattr(kind, "kind", "") == "M" or bool(hasattr(kind, "is_temporal") and kind.is_temporal())
+
+
+def _library(x: Any) -> str:
+    """``"pandas"`` or ``"polars"``, whose DataFrame this is."""
+    return type(x).__module__.partition(".")[0]
+
+
+def _of_library(x: Any, name: str | None) -> Any:
+    """Return a DataFrame as that of the library named: skrub takes only the kind that it learnt from."""
+    if name == "pandas" and _library(x) == "polars":
+        return x.to_pandas()
+    if name == "polars" and _library(x) == "pandas":
+        import polars
+
+        return polars.from_pandas(x)
+    return x
 
 
 def _with_plain_columns(x: Any) -> Any:

@@ -64,6 +64,20 @@ def test_a_column_of_numbers_where_training_had_text_is_no_traceback(
     assert out.stderr.count("note: column 'x' held numbers at fit, but row 4 holds 'far' (1 such of 20)") == 1
 
 
+def test_what_training_never_had_is_told_of_once(
+    run: Run, sample: Sample, place: Path, pair: Path, tmp_path: Path
+) -> None:
+    new, out = tmp_path / "new.csv", tmp_path / "p.csv"
+    sample(40).assign(x=None, kind="green", rent=1.0).to_csv(new, index=False)
+    for command in (["evaluate", pair / "m", new], ["predict", place / "m.tailwise", new, "-o", out]):
+        done = run(*command)
+        assert done.exit_code == 0, done.output
+        assert done.stderr.count("note: column 'x' was never missing at fit, but is in 40 of 40 rows") == 1
+        assert done.stderr.count("note: column 'kind' holds values unknown at fit, such as 'green',") == 1
+    done = run("predict", place / "m.tailwise", place / "new.csv", "-o", out, "--force")
+    assert done.exit_code == 0 and "note:" not in done.stderr
+
+
 @pytest.mark.slow
 def test_models_of_several_networks_are_exported_without_quantiles(
     run: Run, place: Path, tmp_path: Path

@@ -46,8 +46,12 @@ def _warn_in_words() -> None:
     warnings.simplefilter("ignore")
     warnings.filterwarnings("always", category=UserWarning, module=r"tailwise\.")
 
+    said = set()
+
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        typer.echo(f"note: {message}", err=True)
+        if str(message) not in said:  # of rows that are predicted once for each target, say
+            typer.echo(f"note: {message}", err=True)
+        said.add(str(message))
 
     warnings.showwarning = show
 
