@@ -345,6 +345,26 @@ def test_own_validation_and_test_tables(run: Run, sample: Sample, place: Path, t
     assert out.exit_code == 1 and "no column 'kind'" in out.stderr
 
 
+def test_fit_measures_on_labels_alone_in_their_bins_too(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lone = list(range(20, 61, 10))
+    prices = pd.DataFrame({"price": [1] * 60 + [2] * 60 + lone}).assign(x=lambda t: t["price"] % 7)
+    prices.to_csv(tmp_path / "t.csv", index=False)
+    trained: list[int] = []
+    fit = TailRegressor.fit
+
+    def seen(self: TailRegressor, X: Any, y: Any, **options: Any) -> TailRegressor:
+        trained.extend(y)
+        return fit(self, X, y, **options)
+
+    monkeypatch.setattr(TailRegressor, "fit", seen)
+    out = run("fit", tmp_path / "t.csv", "-t", "price", "-o", tmp_path / "m", *FAST)
+    assert out.exit_code == 0, out.output
+    assert [trained.count(price) for price in (1, 2)] == [48, 48]  # all but a fifth
+    assert sum(price in trained for price in lone) == 4  # of these five too
+
+
 def test_weights_are_those_of_fit_and_no_input(
     run: Run, sample: Sample, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
