@@ -287,6 +287,23 @@ def test_end_bins_may_be_wide_or_empty() -> None:
         assert bins.scale <= 100
 
 
+@pytest.mark.parametrize(
+    ("edges", "outside"), [([10, 20, 30], 9), ([-5, -4], 9), ([2.5, 3.5], 8), ([4, 5, 100], 5)]
+)
+def test_edges_beside_most_labels_are_an_error_that_says_where_they_are(
+    edges: list[float], outside: int
+) -> None:
+    labels = np.r_[np.zeros(1), np.arange(8.0)]
+    words = f"leave out {outside} of 9 labels, which lie between 0 and 7: give edges that span most of them"
+    with pytest.raises(ValueError, match=f"edges from {edges[0]:g} to {edges[-1]:g} {words}"):
+        LabelBins.from_labels(labels, edges=edges)
+
+
+def test_half_of_the_labels_may_lie_beyond_the_edges() -> None:
+    bins = LabelBins.from_labels(np.arange(8.0), edges=[2, 3, 5])
+    np.testing.assert_array_equal(bins.counts, [3, 5])
+
+
 def test_no_labels_is_an_error() -> None:
     for empty in ([], np.array([]), torch.tensor([])):
         with pytest.raises(ValueError, match=r"(?i)empty|no labels|at least one"):

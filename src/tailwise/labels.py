@@ -202,6 +202,12 @@ def _given_edges(edges: ArrayLike, labels: Array) -> Array:
     if grid.size < 2 or not np.isfinite(grid).all() or (np.diff(grid) <= 0).any():
         raise ValueError("edges must be at least two finite numbers in strictly increasing order")
     low, high = labels.min(), labels.max()
+    outside = int(((labels < grid[0]) | (labels > grid[-1])).sum())
+    if outside > labels.size / 2:  # end bins are open for stray labels: that of most would tell none apart
+        raise ValueError(
+            f"edges from {grid[0]:g} to {grid[-1]:g} leave out {outside} of {labels.size} labels, which lie "
+            f"between {low:g} and {high:g}: give edges that span most of them"
+        )
     reach = max(high, grid[-2]) - min(low, grid[1])
     # Labels are standardised by the bins' centres: an end bin without end would set the scale of all.
     beyond = max(low - grid[0] if low < grid[1] else 0, grid[-1] - high if high >= grid[-2] else 0)

@@ -288,6 +288,13 @@ def test_bins_that_are_none_are_told_before_any_work(
     assert out.exit_code == 1 and words in out.stderr, out.output
 
 
+def test_bins_beside_the_labels_are_refused(run: Run, place: Path, tmp_path: Path) -> None:
+    fit = ["fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "m", *FAST]
+    out = run(*fit, "--bins", "1000,2000,3000")
+    assert out.exit_code == 1 and "edges from 1000 to 3000 leave out" in out.stderr, out.output
+    assert not list(tmp_path.iterdir())
+
+
 def test_edges_that_diagnose_advises_are_taken_as_they_stand(
     run: Run, sample: Sample, tmp_path: Path
 ) -> None:
