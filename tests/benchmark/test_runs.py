@@ -360,7 +360,7 @@ def test_a_device_that_is_not_there_is_told_once_and_leaves_no_lines(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     on_gpu = replace(recipe, train=replace(recipe.train, accelerator="cuda"))
     out = tmp_path / "results.jsonl"
-    with pytest.raises(ValueError, match="this machine has no 'cuda'"):
+    with pytest.raises(ValueError, match=r"no 'cuda' .* take 'auto', as `accelerator` in \[recipe.train\]"):
         run_suite(prepared, [from_registry("vanilla")], out=out, seeds=[0], recipe=on_gpu)
     assert not out.exists()
 
@@ -371,12 +371,15 @@ def test_a_device_that_is_not_there_is_told_once_and_leaves_no_lines(
         (["tables", "nowhere.jsonl"], "nowhere.jsonl"),
         (["run", "--prepared", "nowhere", "--out", "lines.jsonl"], "nowhere"),
         (["suite", "tabulra"], "tabulra"),
+        (["suite", "quick", "--time-limit", "-5"], "'-5' is not a number of seconds"),
+        (["prepare", "--suite", "tabular", "--out", "work"], "set TAILWISE_DATA to the folder above"),
     ],
 )
 def test_the_module_run_as_a_command_tells_of_mistakes_in_a_line(
     given: list[str], says: str, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "tailwise.benchmark", *given]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    env = {name: value for name, value in os.environ.items() if name != "TAILWISE_DATA"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=env)
     assert done.returncode in (1, 2) and says in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr and not list(tmp_path.iterdir())

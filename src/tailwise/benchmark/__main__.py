@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,17 @@ def _seeds(text: str) -> list[int]:
     if "," in text:
         return [_count(part, least=0) for part in text.split(",")]
     return list(range(_count(text)))
+
+
+def _seconds(text: str) -> float:
+    """A time that can pass; with 0 nothing is begun."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
 
 
 def _count(text: str, *, least: int = 1) -> int:
@@ -70,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     work.add_argument("--epochs", type=_count, default=None, help="epochs at most")
     work.add_argument("--trials", type=_count, default=None, help="configurations tried")
     limit = argparse.ArgumentParser(add_help=False)
-    limit.add_argument("--time-limit", type=float, default=None, help="stop after this many seconds")
+    limit.add_argument("--time-limit", type=_seconds, default=None, help="stop after this many seconds")
     groups = "names with commas between; all, peers and ablation-lambda, -bins, ... are groups"
     suites = f"{', '.join(SUITES)}, or a TOML file like those in tailwise/benchmark/configurations"
     data = argparse.ArgumentParser(add_help=False)

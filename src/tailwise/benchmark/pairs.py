@@ -25,7 +25,9 @@ WORDS, VECTORS = "glove6B_50+100d.npz", "minilm384.npz"
 def _folder() -> Path:
     named = os.environ.get("TAILWISE_DATA")
     if not named:
-        raise ValueError("STS-B-DIR is read from TAILWISE_DATA/stsb-dir: set TAILWISE_DATA to that folder")
+        raise ValueError(
+            "STS-B-DIR is read from TAILWISE_DATA/stsb-dir: set TAILWISE_DATA to the folder above"
+        )
     return Path(named) / "stsb-dir"
 
 

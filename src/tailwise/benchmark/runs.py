@@ -299,7 +299,11 @@ def run_suite(
         check_comparable(done, recipe, out, contenders, suite)
     plan = _Plan(contenders, data or there, seeds, recipe, results.records)
     if plan.jobs():
-        check_accelerator(recipe.train.accelerator)
+        try:
+            check_accelerator(recipe.train.accelerator)
+        except ValueError as error:
+            where = "`accelerator` in [recipe.train] of a copy of the suite's TOML file"
+            raise ValueError(f"{error}, as {where}") from None
     _check_same_data(plan.jobs(), done, folder, out)
     summary = Summary()
     display = make_progress(progress, plan.count_left(), plan.cost_left())

@@ -37,7 +37,9 @@ def _table(name: str) -> pd.DataFrame:
 
     named = os.environ.get("TAILWISE_DATA")
     if not named:
-        raise ValueError("the suite 'tabular' reads TAILWISE_DATA/tabular: set TAILWISE_DATA to that folder")
+        raise ValueError(
+            "the suite 'tabular' reads TAILWISE_DATA/tabular: set TAILWISE_DATA to the folder above"
+        )
     path = Path(named) / "tabular" / f"{name}.csv.gz"
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: TAILWISE_DATA must hold tabular/{name}.csv.gz")
@@ -177,7 +179,6 @@ def prepare(
     """Write the problems of a suite to a folder, one file per data set and seed; keep those there."""
     sources = get_suite(suite).sources
     max_rows = get_suite(suite).max_rows if max_rows is None else max_rows
-    folder.mkdir(parents=True, exist_ok=True)
     # A file is noted with its whole path: later commands may run in another folder.
     where = str(Path(suite).resolve()) if _is_file(suite) else suite
     about = {"suite": where, "max_rows": max_rows, "per_bin": per_bin, "version": __version__}
@@ -190,13 +191,14 @@ def prepare(
                     f"{folder} was prepared with {name} = {found.get(name)}, not {about[name]}: "
                     "name another folder"
                 )
-    note.write_text(json.dumps(about) + "\n", encoding="utf-8")
     written = []
     for seed in seeds:
         for source in sources:
             path = folder / f"{source.name}-{seed}.npz"
             if not path.is_file():
                 problem = source.problem(seed, max_rows=max_rows, per_bin=per_bin, suite=suite_name(suite))
+                folder.mkdir(parents=True, exist_ok=True)  # only now: raw data may be missing
+                note.write_text(json.dumps(about) + "\n", encoding="utf-8")
                 problem.save(folder)
                 rows = problem.describe()["rows"]
                 report(
