@@ -2,6 +2,8 @@
 
 import itertools
 import random
+import sys
+import unicodedata
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from tailwise.data import (
     vector_words,
 )
 
-texts = st.text(max_size=80) | st.text("aAbz09.,'’-/&:$%\"` \tİß²", max_size=80)
+texts = st.text(max_size=80) | st.text("aAbz09.,'’-/&:$%\"` \tİß²\u0301\u0304\u093f\ufe0f", max_size=80)
 
 
 # -- tokens --------------------------------------------------------------------------------------
@@ -45,10 +47,20 @@ texts = st.text(max_size=80) | st.text("aAbz09.,'’-/&:$%\"` \tİß²", max_siz
         ("snake_case (x)[y]", "snake _ case ( x ) [ y ]"),
         ("Bush‚Äôs ‚Äúplan‚ÄĚ", 'bush \'s " plan "'),  # UTF-8 once read as Macintosh text
         ("naïve CAFÉ 犬", "naïve café 犬"),
+        ("हिन्दी भाषा में", "हिन्दी भाषा में"),
+        ("İstanbul's", "i̇stanbul 's"),
+        ("J\u030cx x\u0304-y\u0304, X\u0304.Y\u0304. 's\u0304", "\u01f0x x\u0304-ȳ , x\u0304.ȳ. ' s\u0304"),
+        ("❤\ufe0fnice \u0301 ..\u0301", "❤\ufe0f nice \u0301 .. \u0301"),
+        ("δο\u1f7bλος", "δο\u1f7bλος"),  # ύ as it is filed, though NFC has another
     ],
 )
 def test_tokens(text, tokens):
     assert tokenize(text) == tokens.split()
+
+
+@pytest.mark.parametrize("text", ["CAFÉ naïve", "Việt Nam", "한국어", "がぎ", "हिन्दी", "J̌ İ Ǟ"])
+def test_tokens_of_decomposed_text_are_those_of_composed_text(text):
+    assert tokenize(unicodedata.normalize("NFD", text)) == tokenize(unicodedata.normalize("NFC", text))
 
 
 @given(text=texts)
@@ -57,7 +69,8 @@ def test_tokens_hold_no_blank_and_lose_no_letter(text):
     assert all(token and not any(c.isspace() for c in token) for token in tokens)
     # The stems that contractions shorten, and misread quotation marks, are the only changed letters.
     if not any(stem in text.lower() for stem in ("ca", "wo", "sha")) and "‚Ä" not in text:
-        assert [c for c in "".join(tokens) if c.isalnum()] == [c for c in text.lower() if c.isalnum()]
+        before, after = (unicodedata.normalize("NFC", t) for t in (text.lower(), " ".join(tokens)))
+        assert [c for c in after if c.isalnum()] == [c for c in before if c.isalnum()]
 
 
 @given(text=texts)
@@ -66,7 +79,8 @@ def test_tokens_stay_as_they_are_when_split_again(text):
     assert tokenize(" ".join(once)) == once
 
 
-UNITS = ("a", "1", "a.", "a-", "a'", "n't", "1,", "1a", ".", "-a", "_", "‚Ä", "a.b")
+MARKED = ("x\u0304", "x\u0304.", "\u0304", "\u0304\u0323")  # the last two in the wrong order
+UNITS = ("a", "1", "a.", "a-", "a'", "n't", "1,", "1a", ".", "-a", "_", "‚Ä", "a.b", *MARKED)
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -77,6 +91,13 @@ def test_long_texts_are_no_trouble(unit):
     assert tokenize(text + "!")[-1] == "!"
 
 
+def test_marks_are_all_those_of_unicode():
+    """Only some ranges are searched for them; a later Unicode may have others."""
+    marks = [c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c)[0] == "M"]
+    assert len(marks) > 2000
+    assert [mark for mark in marks if len(tokenize(f"x{mark}y")) > 1] == []
+
+
 # -- vocabulary ----------------------------------------------------------------------------------
 
 
@@ -84,7 +105,7 @@ def test_long_texts_are_no_trouble(unit):
 def vectors(tmp_path):
     """A file of vectors for a few words."""
     numbers = ["1,520", "1500", "30", "361000"]
-    words = ["us", ".", "-", "tech", "heavy", "cafe", "year", "the", "dog", "th", *numbers]
+    words = ["us", ".", "-", "tech", "heavy", "cafe", "year", "the", "dog", "th", "न", "❤", *numbers]
     np.savez(tmp_path / "v.npz", words=np.array(words), vectors=np.ones((len(words), 3), np.float32))
     return tmp_path / "v.npz"
 
@@ -125,6 +146,10 @@ def test_words_with_a_vector_are_taken_up_unless_told_not_to(vectors):
         ("zorp-blib", [None]),
         ("9" * 5000, [None]),
         ("²m", [None]),
+        ("cafe\u0304", ["cafe"]),
+        ("न\u094dत", [None]),  # not its single letters, though one of them is known
+        ("न\u094dत-dog", [None, "dog"]),
+        ("❤\ufe0f", ["❤"]),
     ],
 )
 def test_unknown_words_are_tried_in_simpler_forms(vectors, token, pieces):

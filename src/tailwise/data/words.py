@@ -34,20 +34,31 @@ _QUOTES = str.maketrans(
 )
 # UTF-8 that was once read as Central European Macintosh text, as some sentences of STS-B were.
 _MISREAD = re.compile("‚Ä[^\\s]")
+# Combining marks, such as vowel signs and accents that no composed letter has: `re` would end words at them.
+_PLACES_OF_MARKS = (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))  # to ask of all characters takes 0.1 s
+_MARKS = "".join(c for c in map(chr, _PLACES_OF_MARKS) if unicodedata.category(c)[0] == "M")
+_MARK = rf"(?:(?![\x00-\u02ff])[{_MARKS}])"  # the first condition alone makes it fast on plain text
+# A character with marks, or with further Korean letters; at most 30, as in Unicode's Stream-Safe Text Format,
+# since the time that composing takes grows with their square.
+_DECOMPOSED = re.compile(rf"\S(?:(?![\x00-\u02ff])[\u1160-\u11ff{_MARKS}]){{1,30}}")
+_LETTER = rf"[^\W\d_]{_MARK}*"
+_LETTERS = rf"[^\W\d_]+(?:{_MARK}+[^\W\d_]*)*"
+_RUN = rf"[^\W_]+(?:{_MARK}+[^\W_]*)*"
+_END = rf"(?![^\W_]|{_MARK})"
 _TOKEN = re.compile(
-    r"""
-      [^\W\d_](?:\.[^\W\d_])+\.?(?![^\W_])          # u.s., p.m.
-    | '(?:s|m|d|re|ve|ll)(?![^\W_])                 # an ending that already stands alone
-    | [^\W_]+(?:(?:[-'&]|(?<=\d)[.,:/](?=\d))[^\W_]+)*   # words, o'brien, at&t, 1,000.5, 9/11
-    | \.{2,} | -{2,}
+    rf"""
+      {_LETTER}(?:\.{_LETTER})+\.?{_END}            # u.s., p.m.
+    | '(?:s|m|d|re|ve|ll){_END}                     # an ending that already stands alone
+    | {_RUN}(?:(?:[-'&]|(?<=\d)[.,:/](?=\d)){_RUN})*   # words, o'brien, at&t, 1,000.5, 9/11
+    | \.{{2,}} | -{{2,}}
     | ''                                            # the Treebank's quotation mark
-    | \S
+    | \S{_MARK}*
     """,
     re.VERBOSE,
 )
 _CONTRACTION = re.compile(r"(.+)(n't|'(?:s|m|d|re|ve|ll))")
 _STEMS = {"ca": "can", "wo": "will", "sha": "shall"}
-_PART = re.compile(r"[^\W\d_]+|\d+(?:[.,]\d+)*")
+_PART = re.compile(rf"{_LETTERS}|\d+(?:[.,]\d+)*")
 _MAX_DIGITS = 15  # a longer one is no quantity
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
@@ -55,11 +66,16 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 def tokenize(text: str) -> list[str]:
     """Split a sentence into lower-case words, numbers and punctuation marks.
 
+    A letter and its combining marks become one character where Unicode has it, and are never parted.
+
     >>> tokenize("They don't play the U.S. team's 1,000 well-known songs (yet).")
     ['they', 'do', "n't", 'play', 'the', 'u.s.', 'team', "'s", '1,000', 'well-known', 'songs',
      '(', 'yet', ')', '.']
     """
-    plain = _MISREAD.sub(_reread, text).translate(_QUOTES).lower()
+    lower = _MISREAD.sub(_reread, text).lower()
+    # In lower case, since a capital may have no composed form where its small letter has one (J̌); and only
+    # what is decomposed, since Unicode's form of a whole text changes letters that vectors are filed under.
+    plain = _DECOMPOSED.sub(_composed, lower).translate(_QUOTES)
     tokens: list[str] = []
     for token in _TOKEN.findall(plain):
         split = _CONTRACTION.fullmatch(token) if "'" in token else None
@@ -71,6 +87,10 @@ def tokenize(text: str) -> list[str]:
         else:
             tokens.append(token)
     return tokens
+
+
+def _composed(found: re.Match[str]) -> str:
+    return unicodedata.normalize("NFC", found[0])
 
 
 def _reread(found: re.Match[str]) -> str:
