@@ -24,7 +24,7 @@ class Trap:
         return setattr, (Trap, "sprung", True)
 
 
-@pytest.fixture(params=["npz", "txt", "gz", "word2vec", "crlf", "tabs", "mark"])
+@pytest.fixture(params=["npz", "txt", "gz", "word2vec", "crlf", "tabs", "mark", "blank"])
 def file(tmp_path, request):
     """The same vectors in every kind of file."""
     text = "\n".join(LINES) + "\n"
@@ -44,6 +44,8 @@ def file(tmp_path, request):
             path.write_text(text.replace(" ", "\t"))
         case "mark":
             path.write_text("\ufeff" + text, encoding="utf-8")
+        case "blank":
+            path.write_text("\n\n5 4\n" + text.replace("\n", "\n \t\n\n"))
     return path
 
 
@@ -87,6 +89,9 @@ def test_a_word_may_hold_spaces_and_be_there_twice(tmp_path):
     path.write_text("the 1 2\n. . . 3 4\nat name@x 5 6\nthe 7 8\n")
     assert vector_words(path) == ["the", ". . .", "at name@x"]
     np.testing.assert_array_equal(word_vectors(path, Vocabulary(("the", ". . .")))[2:], [[1, 2], [3, 4]])
+    np.savez(tmp_path / "v.npz", words=np.array(["the", "the"]), vectors=[[1, 2], [7, 8]])
+    assert vector_words(tmp_path / "v.npz") == ["the"]
+    np.testing.assert_array_equal(word_vectors(tmp_path / "v.npz", Vocabulary(("the",)))[2:], [[1, 2]])
 
 
 @pytest.mark.parametrize("header", ["", "3 2\n"])
@@ -104,10 +109,11 @@ def test_npz_is_known_by_what_it_holds(tmp_path):
     assert vector_words(tmp_path / "v.vectors") == list(WORDS)
 
 
-def test_a_cut_off_file_is_told_by_what_it_promises(tmp_path):
+@pytest.mark.parametrize("there", [3, 4])
+def test_a_cut_off_file_is_told_by_what_it_promises(tmp_path, there):
     path = tmp_path / "v.txt"
-    path.write_text("5 4\n" + "\n".join(LINES[:3]) + "\n")
-    with pytest.raises(TableError, match="ends after 3 words, but its first line promises 5: download it"):
+    path.write_text("5 4\n" + "\n".join(LINES[:there]) + "\n\n")
+    with pytest.raises(TableError, match=f"ends after {there} words, but .* promises 5: download it"):
         word_vectors(path, VOCABULARY)
     assert vector_words(path, 2) == ["the", "dog"]
 
@@ -124,9 +130,10 @@ def test_only_wanted_words_are_kept(tmp_path):
     [
         (b"", "is empty"),
         (b"2 4\n", "is empty"),
-        (b"\n", "line 1 is not a word and its numbers"),
+        (b"\n \n", "is empty"),
+        (b"\nthe 1\n2\n", "line 3 is not a word and 1 numbers"),
         (b"the 1 2\ndog 3\n", "line 2 is not a word and 2 numbers"),
-        (b"the 1 2\n\ndog 3 4\n", "line 2 is not a word and 2 numbers"),
+        (b"the 1 2\n\ndog 3\n", "line 3 is not a word and 2 numbers"),
         (b"the 1 2\ndog 3 x\n", "line 2 is not a word and its numbers: number 2, 'x', is not a number"),
         (b"the 1 2\ndog 3 1_0\n", "number 2, '1_0', is not a number"),
         (b"the 1 2\ndog 3 4 5\n", "line 2 has more than 2 numbers: mend it"),

@@ -113,7 +113,7 @@ def _npz(path: Path) -> tuple[list[str], Vector]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Line number, word and the text of its numbers, for every line of a text file of vectors."""
+    """Line number, word and the text of its numbers, for every line that is not blank in a text file."""
     if path.is_dir():
         raise TableError(f"{path} is a folder: name a file of word vectors in it, npz or text")
     if not path.is_file():
@@ -135,9 +135,11 @@ def _split(file: Iterable[bytes], path: Path) -> Iterator[tuple[int, str, str]]:
         text = content.decode("utf-8", errors="surrogateescape").rstrip().replace("\t", " ")
         if line == 1:
             text = text.removeprefix("\ufeff")
-            if _HEADER.fullmatch(text):  # word2vec's first line: how many words, how many numbers each
-                stated, size = map(int, text.split(" "))
-                continue
+        if not text:
+            continue
+        if not size and _HEADER.fullmatch(text):  # word2vec's first line: how many words and numbers each
+            stated, size = map(int, text.split(" "))
+            continue
         gaps = text.count(" ")
         # Some words of GloVe hold spaces themselves: the numbers are the last fields.
         size = size or min(gaps, _numbers_at_the_end(text))
