@@ -270,7 +270,7 @@ def test_files_without_pairs_say_so(tmp_path, content, message, on_error):
 def test_missing_files_and_folders_are_named(tmp_path):
     with pytest.raises(TableError, match=r"none.tsv does not exist"):
         read_pairs(tmp_path / "none.tsv")
-    with pytest.raises(TableError, match="is a folder"):
+    with pytest.raises(TableError, match=r"is a folder: name a CSV or tsv file in it$"):
         read_pairs(tmp_path)
 
 

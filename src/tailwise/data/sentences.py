@@ -226,6 +226,8 @@ def dir_shots(scores: ArrayLike) -> NDArray[np.str_]:
 
 def _text(path: Path) -> str:
     """A file's text; bytes that are not UTF-8 become lone surrogates, for their row to be told by."""
+    if path.is_dir():
+        raise TableError(f"{path} is a folder: name a CSV or tsv file in it")
     content = file_content(path, str(path))
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise TableError(f"{path} is UTF-16: save it as UTF-8")
