@@ -47,7 +47,8 @@ class TensorData:
     x is a tensor (N, ...) or a tuple or mapping of such tensors, y is (N, ...). With `lengths` (N,), on
     the CPU, x is padded along its last dimension: batches are made of rows of like length, and
     padding beyond a batch's longest row is cut off. Of several tensors the words (N, ..., L) come first
-    among those of whole numbers; masks and others of their width are cut with them, nothing else is.
+    among those of whole numbers; others of their width are cut with them, and so are masks and weights
+    of words in floating point, told by their padding. Nothing else is.
     `sample_weight` has one weight per row (N,) or per label.
     """
 
@@ -96,34 +97,48 @@ class TensorData:
         end = None if self.lengths is None else max(1, int(self.lengths[index].max()))
         index = index.to(self.y.device, non_blocking=True)
         weight = None if self.sample_weight is None else self.sample_weight[index]
-        alone = isinstance(self.x, Tensor)
-
-        def gathered(t: Tensor) -> Tensor:
-            if end is not None and (alone or (_may_be_words(t) and t.shape[-1] == self._words_width)):
-                return t[index][..., :end]
-            return t[index]
-
-        x = apply_to(self.x, gathered)
+        cut = iter(self._cut)
+        x = apply_to(self.x, lambda t: t[index][..., :end] if next(cut) else t[index])
         return Batch(x, self.y[index], weight, index)
 
     @cached_property
-    def _words_width(self) -> int | None:
-        """L of the words: the first whole numbers that hold one value only beyond their rows' lengths.
+    def _cut(self) -> list[bool]:
+        """Which tensors are cut to the longest row of a batch, in the order of `tensors_of`.
 
-        Looking at the values keeps codes of categories whole even where they come first.
+        The words are the first whole numbers that end in padding: looking at the values keeps codes of
+        categories whole even where they come first. Floating point of their width is for each word if it is
+        padded where they are, and features if it is not padded at all. Where it may be either, as beside
+        a single row that lacks one word, nothing is cut: slower, but right for both.
         """
+        tensors = tensors_of(self.x)
+        whole = [False] * len(tensors)
+        if self.lengths is None:
+            return whole
+        if isinstance(self.x, Tensor):
+            return [True]
+        found = (self._padding(t) for t in tensors if not t.is_floating_point())
+        words = next((padding for padding in found if padding is not None), None)
+        if words is None:
+            return whole
+        evident = int(self.lengths.min()) < words.shape[-1] - 1
+        cut = [t.ndim > 1 and t.shape[-1] == words.shape[-1] for t in tensors]
+        for place, t in enumerate(tensors):
+            if cut[place] and t.is_floating_point():
+                padding = self._padding(t)
+                cut[place] = padding is not None
+                if padding is not None and not (evident and torch.equal(padding, words)):
+                    return whole
+        return cut
+
+    def _padding(self, t: Tensor) -> Tensor | None:
+        """Where the value is that fills a tensor up beyond its rows' lengths, if it is one. (N, ..., L)"""
         assert self.lengths is not None
-        for t in filter(_may_be_words, tensors_of(self.x)):
-            beyond = torch.arange(t.shape[-1]) >= self.lengths.unsqueeze(-1)  # (N, L)
-            beyond = beyond.reshape(len(t), *(1,) * (t.ndim - 2), -1).to(t.device)
-            filled = t[self.lengths.argmin()].flatten()[-1]
-            if t.shape[-1] >= self.lengths.max() and ((t == filled) | ~beyond).all():
-                return t.shape[-1]
-        return None
-
-
-def _may_be_words(t: Tensor) -> bool:
-    return t.ndim > 1 and not t.is_floating_point()
+        if t.ndim < 2 or t.shape[-1] < self.lengths.max():
+            return None
+        beyond = torch.arange(t.shape[-1]) >= self.lengths.unsqueeze(-1)  # (N, L)
+        beyond = beyond.reshape(len(t), *(1,) * (t.ndim - 2), -1).to(t.device)
+        filled = t == t[self.lengths.argmin()].flatten()[-1]
+        return filled if (filled | ~beyond).all() else None
 
 
 def finite_rows(x: Any) -> Tensor:
