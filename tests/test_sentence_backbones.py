@@ -90,6 +90,15 @@ def test_dropout_leaves_equal_sentences_equal() -> None:
     assert (usual(same).chunk(4, -1)[2] != 0).any(), "masks of their own tell equal sentences apart"
 
 
+@pytest.mark.parametrize("encoder", PAIR_ENCODERS)
+def test_dropout_acts_on_the_features_of_pairs(encoder: str) -> None:
+    small = {"hidden": 5} if encoder == "bilstm" else {}
+    torch.manual_seed(0)
+    net, x = make_pair_backbone(encoder, _vectors(), dropout=0.5, projection=None, **small), _pairs(30)
+    assert 0.4 < (net.train()(x) == 0).double().mean() < 0.6
+    assert (net.eval()(x) != 0).all()
+
+
 def test_a_sentence_without_words_is_defined() -> None:
     net = _small(projection=None).eval()
     features = net(torch.tensor([[[0, 0], [1, 2]]]))
@@ -214,6 +223,13 @@ def test_vector_pair_standardises_by_its_rows() -> None:
     cosine = u @ v / np.linalg.norm(u) / np.linalg.norm(v)
     raw = seen[0][0] * net.scale + net.location
     torch.testing.assert_close(raw[-1].item(), float(cosine), rtol=1e-4, atol=1e-5)
+
+
+def test_vector_pair_takes_columns_that_are_constant() -> None:
+    rows = torch.randn(50, 2, 4, generator=torch.Generator().manual_seed(0))
+    rows[..., 1] = 0.5
+    net = VectorPair(4, rows=rows, hidden=(8,))
+    assert net(rows).isfinite().all()
 
 
 def test_vector_pair_does_not_care_which_sentence_comes_first() -> None:
