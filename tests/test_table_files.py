@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from tailwise.files import write_atomically
-from tailwise.table_columns import check_column, near_copies, numbers_as_text, split_targets
+from tailwise.table_columns import check_column, near_copies, numbers_as_text, row_names, split_targets
 from tailwise.table_files import TableError, check_output, read_table, write_table
 
 ROWS = "name;größe;y\nä b;1,5;2\nc;2,5;3\n"
@@ -195,6 +195,36 @@ def test_several_targets_keep_their_order_and_rows_that_have_all() -> None:
     assert (missing, labels.to_dict("list"), list(inputs.columns)) == (2, {"a": [6.0], "b": [3.0]}, ["x"])
     with pytest.raises(TableError, match="'a' is named as a target twice"):
         split_targets(table, ["a", "a"], "t.csv")
+
+
+def test_columns_that_only_name_rows_are_found() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.arange(100)
+    table = pd.DataFrame(
+        {
+            "code": [f"a-{i:x}" for i in rows],
+            "nearly": [f"a-{i % 97:x}" for i in rows],
+            "hex": [f"{i * 7919:04x}" for i in rows],
+            "gaps": [None if i % 3 == 0 else f"b{i}" for i in rows],
+            "number": rows + 5,
+            "shuffled": rng.permutation(103)[:100],
+            "town": [f"town{i % 90}" for i in rows],
+            "words": [f"a house with {i} rooms" for i in rows],
+            "day": pd.date_range("2024-01-01", periods=100).strftime("%Y-%m-%d"),
+            "time": pd.date_range("2024-01-01", periods=100, freq="min").strftime("%H:%M"),
+            "price": [f"{i},50" for i in rows],
+            "far": rows * 3,
+            "extreme": np.r_[np.iinfo(np.int64).min, np.iinfo(np.int64).max, rows[2:]],
+            "twice": np.r_[0, rows[:-1]],
+            "measured": rng.normal(size=100),
+            "whole": rows.astype(float),
+            "flag": rows % 2 == 0,
+        }
+    )
+    every, counts = "differs in every row", "counts the rows"
+    found = {"code": every, "nearly": "differs in nearly every row", "hex": every, "gaps": every}
+    assert row_names(table) == {**found, "number": counts, "shuffled": counts}
+    assert row_names(table[:19]) == {}  # a few rows of anything differ
 
 
 def test_near_copies_of_the_target_are_found() -> None:

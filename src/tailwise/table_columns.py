@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 NEAR_COPY = 0.95
 """A column whose correlation with the target is at least this may give it away."""
+NEARLY_ALL = 0.95
+"""A column with a value of its own in this share of the rows may be what rows are called by."""
 MOSTLY = 0.9
 """A column of text with this share of numbers was meant as numbers."""
 LARGEST_TARGET = 1e150
@@ -27,6 +29,9 @@ _DRESSED = re.compile(
     r"\(?[+-]?\s?[€$£¥]?\s?[+-]?(\d{1,3}([,'.\s]\d{3})+|\d+)([.,]\d+)?\s?(%|[€$£¥]|[A-Z]{3})?\)?"
 )
 """A number as people write it: thousands apart, a decimal comma, a unit, parentheses for minus."""
+
+_DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}.*|\d{1,2}:\d\d.*")
+"""A date or a time of day, which may well differ in every row."""
 
 
 def check_column(table: pd.DataFrame, column: str, name: str) -> None:
@@ -121,6 +126,43 @@ def near_copies(inputs: pd.DataFrame, labels: pd.Series[float]) -> list[str]:
                 found[str(title)] = abs(float(np.corrcoef(x, y)[0, 1]))
     close = [title for title, value in found.items() if value >= NEAR_COPY]
     return sorted(close, key=lambda title: -found[title])
+
+
+def row_names(inputs: pd.DataFrame) -> dict[str, str]:
+    """Columns that tell rows apart and may say nothing else, as ids do, each with how they do so.
+
+    They are single words that differ, or whole numbers that count the rows, in whatever order.
+    """
+    found = {}
+    for title in inputs.columns:
+        cells = inputs[title].dropna()
+        if len(cells) < 20:
+            continue
+        if cells.dtype.kind in "iu":
+            # As Python's numbers: the range of int64 is beyond int64.
+            reach = int(cells.max()) - int(cells.min()) + 1
+            if reach * NEARLY_ALL <= len(cells) and cells.is_unique:
+                found[str(title)] = "counts the rows"
+            continue
+        first = cells.head(1000)
+        # Most are enough: among random digits and letters there are numbers as well.
+        if 2 * sum(map(_is_word, first)) > len(first) and _share_of_its_own(first) >= NEARLY_ALL:
+            share = _share_of_its_own(cells)
+            if share >= NEARLY_ALL:
+                found[str(title)] = f"differs in {'nearly ' if share < 1 else ''}every row"
+    return found
+
+
+def _share_of_its_own(cells: pd.Series[Any]) -> float:
+    return float(cells.nunique() / len(cells))
+
+
+def _is_word(cell: Any) -> bool:
+    """Whether a cell is text of one word, and neither a number nor a date to a reader."""
+    if not isinstance(cell, str) or len(cell.split()) != 1:
+        return False
+    text = cell.strip()
+    return not (_is_number(text) or _DRESSED.fullmatch(text) or _DATE.fullmatch(text))
 
 
 def numbers_as_text(inputs: pd.DataFrame) -> dict[str, str]:

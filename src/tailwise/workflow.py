@@ -90,7 +90,7 @@ def read_labelled(
 
     The inputs are the columns of `like`, in its order, or all that are left.
     """
-    from tailwise.table_columns import check_column, check_finite, near_copies, numbers_as_text
+    from tailwise.table_columns import check_column, check_finite, near_copies, numbers_as_text, row_names
 
     table = read(source, quiet)
     inputs, labels, weights = split_labelled(table, targets, source, quiet, drop, weight)
@@ -115,7 +115,22 @@ def read_labelled(
                 f"target is, leave it out with --drop {_as_option(column)}",
                 quiet,
             )
+    if like is None:
+        for column, how in row_names(inputs).items():
+            leave = f"leave it out with --drop {_as_option(column)} unless it means something"
+            note(f"note: column {column!r} {how}, as ids do: {leave}", quiet)
+        _note_spikes(labels, quiet)
     return Labelled(inputs, labels, weights)
+
+
+def _note_spikes(labels: pd.DataFrame, quiet: bool) -> None:
+    """Say what `tailwise diagnose` does of a target with a value that stands out, such as zero."""
+    from tailwise.diagnosis import diagnose
+
+    for target in labels.columns:
+        found = diagnose(labels[target].to_numpy())
+        if found.spike is not None and len(found.advice) > 1:  # more labels than too few to tell
+            note(f"note: target {target!r}: {found.advice[1]}", quiet)
 
 
 def _as_option(column: str) -> str:

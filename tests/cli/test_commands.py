@@ -688,6 +688,35 @@ def test_what_may_be_other_than_it_looks_is_pointed_out(run: Run, sample: Sample
     assert "the target 'price' is 7 in every row: there is nothing to learn" in out.stderr
 
 
+def test_ids_are_pointed_out(run: Run, sample: Sample, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    sample(60).assign(**{"house no": [f"h{i}" for i in range(60)]}).to_csv(path, index_label="row")
+    line = ("fit", path, "-t", "price", "-o", tmp_path / "m", "--epochs", "1", "--test", path)
+    out = run(*line)
+    assert out.exit_code == 0, out.output
+    for words in (
+        "column 'house no' differs in every row, as ids do: leave it out with --drop 'house no'",
+        "column 'row' counts the rows, as ids do: leave it out with --drop row unless it means",
+    ):
+        assert out.stderr.count(words) == 1, out.stderr
+    out = run(*line, "--force", "--drop", "house no,row")
+    assert out.exit_code == 0 and "--drop" not in out.stderr
+
+
+def test_a_target_with_many_zeros_is_told_of_as_diagnose_does(
+    run: Run, sample: Sample, tmp_path: Path
+) -> None:
+    path = tmp_path / "claims.csv"
+    sample().assign(price=lambda t: t["price"].where(t["z"] > 0, 0)).to_csv(path, index=False)
+    (said,) = re.findall(
+        r"\d+% of the labels are exactly 0[^\n]*", run("diagnose", path, "-t", "price").stdout
+    )
+    fit = ("fit", path, "-t", "price", "-o", tmp_path / "m", "--epochs", "1")
+    out = run(*fit)
+    assert out.exit_code == 0 and f"note: target 'price': {said}\n" in out.stderr, out.output
+    assert "exactly" not in run(*fit, "--force", "--quiet").stderr
+
+
 def test_infinite_numbers_are_told_before_any_training(
     run: Run, sample: Sample, place: Path, tmp_path: Path
 ) -> None:
