@@ -244,6 +244,18 @@ def method_options_from(pairs: Sequence[str]) -> dict[str, Any] | None:
 # -- training ------------------------------------------------------------------------------------
 
 
+def check_folder(out: Path) -> None:
+    """Raise, before any training, what the system says of new files where `out` will be."""
+    import tempfile
+
+    folder = next(folder for folder in (out.parent, *out.parent.parents) if folder.exists())
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:  # speak of the file that was asked for
+        raise OSError(error.errno, error.strerror, str(out)) from error
+
+
 def checkpoint_of(out: Path, suffix: str = "") -> Path:
     """Where a run that is stopped is kept."""
     return out.with_name(out.name + suffix + CHECKPOINT)

@@ -631,6 +631,19 @@ def test_what_cannot_be_meant_is_refused(
     assert not (place / "-").exists()
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
+@pytest.mark.parametrize("path", ["/proc/m", "/proc/folder/m"])
+def test_a_place_that_takes_no_files_is_named_before_any_training(run: Run, place: Path, path: str) -> None:
+    for where in (["-o", path], ["-o", place / "never", "--report", path]):
+        out = run("fit", place / "houses.csv", "-t", "price", "--epochs", "1", *where)
+        assert out.exit_code == 1 and len(out.stderr.splitlines()) == 1, out.output
+        assert out.stderr in (
+            f"error: cannot use {path}: No such file or directory\n",
+            f"error: cannot write {path}: the folder /proc is read-only for you\n",  # unless by root
+        )
+    assert not (place / "never").exists()
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [('{"a": 1}\n', "a line lacks 'data'"), ("[1]\n", "is not a results file"), ("3\n", "is not a results"),

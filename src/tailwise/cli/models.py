@@ -24,6 +24,7 @@ from tailwise.cli.options import (
 )
 from tailwise.cli.telling import finding_of, print_json, tell
 from tailwise.workflow import (
+    check_folder,
     checkpoint_of,
     inputs_of,
     keep_aside,
@@ -103,6 +104,7 @@ def fit(
     for path in (out, report):
         if path is not None:
             check_output(path, force=force, inputs=sources)
+            check_folder(path)
     if report is not None and report == out:
         raise ValueError("--out and --report name the same file")
     if report is not None and len(target) > 1:

@@ -65,7 +65,8 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "not enough memory: give fewer rows, fewer label bins, or columns with fewer different texts"
     if "PytorchStreamWriter" in text or "inline_container" in text:
-        return "a file could not be written: is the disk full?"
+        reason = text.partition("strerror: ")[2]  # torch knows no more than this
+        return f"a file could not be written: {reason or 'is the disk full?'}"
     if isinstance(error, (ValueError, OSError, RuntimeError, ImportError)):
         return text
     return f"unexpected {type(error).__name__}: {text} (set {DEBUG}=1 to see where, and please report it)"
