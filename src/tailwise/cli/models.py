@@ -156,7 +156,7 @@ def fit(
             where = (
                 f"rows of {name_of(test)}"
                 if test
-                else "kept aside at random, the same share of every label bin"
+                else "kept aside at random, rare and common labels in the same share"
             )
             page = model_page_of(
                 model, findings[0].scored, findings[0].baseline, target=target[0], place=0, source=data,
