@@ -111,6 +111,14 @@ def test_what_is_said_of_the_parts_of_vir() -> None:
         errors = {m: results.mean_std(Figure("mse"), "stsb", m)[0] for m in results.methods}
         assert all(errors[worse] > errors[m] for m in errors if m == "vir" or "smoothing=none" in m)
     assert tested[worse].verdict() == "worse"
+    decoded = "vir[reconstruction=of the input]"
+    error = with_spread(*modern.mean_std(Figure("mse"), "stsb", decoded))
+    assert f"by no more than chance (vectors {error}, not run behind the BiLSTM)" in text
+    assert decoded not in paper.methods
+    group = {contender.name for contender in choose_contenders("ablation-reconstruction")}
+    tables = Results(r for r in read_results(FOLDER / "ablations.jsonl") if r["method"] in group)
+    tested = {c.method: c for c in compare(tables, Figure("balanced_mae"), "vir[fixed]", over="seeds")}
+    assert tested[decoded].verdict() == "open"
 
 
 def test_what_the_readme_says_of_intervals() -> None:
