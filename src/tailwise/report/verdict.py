@@ -79,7 +79,7 @@ def judge(scored: Scored, baseline: Scored | None = None) -> Verdict:
     if tail is None:
         return _without_tail(scored, baseline)
     headline, sound = _coverage_sentence(scored, tail)
-    sentences = [untested(scored), _width_sentence(scored, tail), _pull_sentence(scored, tail)]
+    sentences = [_width_sentence(scored, tail), _pull_sentence(scored, tail), untested(scored)]
     advice = _trust_advice(sound)
     status = {"held": "good", "over": "mixed", "open": "mixed", "under": "bad"}[sound]
     if baseline is not None:
