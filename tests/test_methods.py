@@ -20,7 +20,7 @@ from tailwise.methods import Range, available_methods, build_model, get_method, 
 from tailwise.methods.balanced_mse import _label_mixture
 from tailwise.methods.ranksim import STEP, _ranks, ranksim
 from tailwise.methods.registry import _around
-from tailwise.model import Trainable
+from tailwise.trainable import Trainable
 from tailwise.training import TrainConfig, fit, predict
 
 NAMES = available_methods()

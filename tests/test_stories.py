@@ -17,7 +17,6 @@ def test_every_story_is_run_here() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="the examples are shell scripts")
 @pytest.mark.parametrize("name", list(EXAMPLES))
 def test_story(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if EXAMPLES[name] is not None:

@@ -256,7 +256,6 @@ def test_outputs_are_guarded(tmp_path: Path) -> None:
         check_output("-", force=True)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
 def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", os.devnull):
@@ -277,7 +276,6 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_any_work(
         tmp_path.chmod(0o755)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="links need rights elsewhere")
 def test_a_link_stays_one_and_what_it_points_to_is_written(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     real, link = written(tmp_path, "a\n1\n", "deep/real.csv"), tmp_path / "link.csv"

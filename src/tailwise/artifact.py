@@ -36,9 +36,9 @@ from tailwise.conformal import ConformalIntervals
 from tailwise.labels import LabelBins
 from tailwise.method import Method
 from tailwise.methods import build_model
-from tailwise.model import Trainable
 from tailwise.outlook import Outlook
 from tailwise.preprocessing import NumericEncoder, TablePreprocessor
+from tailwise.trainable import Trainable
 from tailwise.training import FitResult
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from tailwise.heads import PointHead
 from tailwise.labels import LabelBins
 from tailwise.method import Inference, Method
 from tailwise.metrics import Metric
-from tailwise.model import TailModel, Trainable, apply_backbone, redraw
+from tailwise.model import TailModel, apply_backbone, redraw
 from tailwise.smoothing import BinStatistics, LatentSmoother, SmoothingConfig, recolor
+from tailwise.trainable import Trainable
 
 
 class _Several(Trainable):

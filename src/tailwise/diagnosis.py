@@ -292,7 +292,7 @@ def _advice(d: Diagnosis, distinct: int) -> list[str]:
         ]
     said, edges = [_main_advice(d)], _log_edges(d)
     if d.spike is not None:
-        said.append(_spike_advice(d, *d.spike))
+        said.append(spike_advice(d, *d.spike))
     elif d.top_share > 0.5 and distinct > len(d.bins):
         finer = edges or f"more than {len(d.bins)} bins, --bins COUNT or TailRegressor(bins=COUNT)"
         said.append(
@@ -359,7 +359,8 @@ def _main_advice(d: Diagnosis) -> str:
     )
 
 
-def _spike_advice(d: Diagnosis, value: float, share: float) -> str:
+def spike_advice(d: Diagnosis, value: float, share: float) -> str:
+    """What to do about labels a share of which has one value."""
     text = f"{share:.0%} of the labels are exactly {value:g}"
     if value in (d.low, d.high) and value != 0:
         end = "smallest" if value == d.low else "largest"

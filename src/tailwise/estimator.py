@@ -20,7 +20,6 @@ from tailwise.data.splits import label_holdout
 from tailwise.distributions import Distribution, concatenate
 from tailwise.labels import LabelBins
 from tailwise.methods import build_model
-from tailwise.model import Trainable
 from tailwise.outlook import Outlook as Outlook
 from tailwise.outlook import fit_outlook
 from tailwise.preprocessing import TablePreprocessor
@@ -39,6 +38,7 @@ from tailwise.rows import (
     target_names,
 )
 from tailwise.settings import CONSTRAINTS, DEFAULT_BACKBONE, check_settings, predicting_device, train_config
+from tailwise.trainable import Trainable
 from tailwise.training import FitResult, TensorData, fit, predict
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tailwise.batches import Batch, finite_rows
-from tailwise.model import Trainable
+from tailwise.trainable import Trainable
 
 
 class NonFiniteLossError(RuntimeError):

@@ -1,6 +1,6 @@
 """One training loop for every method, on Lightning Fabric.
 
-`fit(model, train, valid)` trains any model that is a `tailwise.model.Trainable`; the
+`fit(model, train, valid)` trains any model that is a `tailwise.trainable.Trainable`; the
 loop knows nothing about methods. Data that is already tensors takes a fast path: it moves to the
 device once and batches are gathered there by index.
 """
@@ -31,11 +31,11 @@ from tailwise.files import write_atomically as write_atomically
 from tailwise.guard import NonFiniteLossError as NonFiniteLossError
 from tailwise.guard import diagnosis_of
 from tailwise.metrics import get_metric
-from tailwise.model import Trainable
 from tailwise.progress import Progress, progress_display
 from tailwise.recipe import TrainConfig as TrainConfig
 from tailwise.recipe import check_accelerator, make_optimizer
 from tailwise.recipe import learning_rate as learning_rate
+from tailwise.trainable import Trainable
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

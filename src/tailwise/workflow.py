@@ -125,12 +125,12 @@ def read_labelled(
 
 def _note_spikes(labels: pd.DataFrame, quiet: bool) -> None:
     """Say what `tailwise diagnose` does of a target with a value that stands out, such as zero."""
-    from tailwise.diagnosis import diagnose
+    from tailwise.diagnosis import diagnose, spike_advice
 
     for target in labels.columns:
         found = diagnose(labels[target].to_numpy())
-        if found.spike is not None and len(found.advice) > 1:  # more labels than too few to tell
-            note(f"note: target {target!r}: {found.advice[1]}", quiet)
+        if found.spike is not None and found.verdict not in ("constant", "too few to tell"):
+            note(f"note: target {target!r}: {spike_advice(found, *found.spike)}", quiet)
 
 
 def _as_option(column: str) -> str:

@@ -72,7 +72,6 @@ def test_help_names_every_command_and_imports_nothing_heavy(program: Tailwise) -
     assert done.stdout.strip() == "[]", done.stderr
 
 
-@pytest.mark.skipif(os.name != "posix", reason="counts processor time as POSIX does")
 def test_help_costs_little_more_than_python_itself(program: Tailwise, record_property: Any) -> None:
     import resource
 
@@ -142,7 +141,6 @@ def test_export(program: Tailwise, place: Path, tmp_path: Path) -> None:
     assert (tmp_path / "m.onnx").stat().st_size > 0
 
 
-@pytest.mark.skipif(os.name != "posix", reason="terminals as POSIX has them")
 def test_a_terminal_shows_a_bar_and_whole_words(tailwise: Tailwise, place: Path, tmp_path: Path) -> None:
     import pty
     import threading

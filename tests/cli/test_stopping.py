@@ -17,8 +17,6 @@ Tailwise = Any
 Sample = Callable[..., pd.DataFrame]
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
-
 
 def files(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir())

@@ -22,6 +22,9 @@ from tailwise.report.page import Facts, model_page
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium here: install Debian's package chromium"
+)
 PROBE = """<script>
 addEventListener("load", () => {
   const box = (e) => e.getBoundingClientRect();
@@ -45,8 +48,6 @@ addEventListener("load", () => {
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here: install Debian's package chromium to run this")
     rng = np.random.default_rng(0)
     x = rng.normal(size=(900, 3))
     y = np.round(2 * np.exp(x[:, 0]) + 0.3 * rng.normal(size=900))
@@ -67,8 +68,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ranking(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here: install Debian's package chromium to run this")
     from tailwise.benchmark.comparison import Results
 
     scores = {region: {"mae": 1.234567, "nll": 2.345678, "coverage": 0.9} for region in REGIONS}

@@ -9,6 +9,11 @@ from tailwise.benchmark.contenders import Contender, from_registry
 from tailwise.methods import get_method
 
 
+def is_ablation(name: str) -> bool:
+    """Whether a contender's name is that of a variant, as ``vir[smoothing=none]`` is."""
+    return name.endswith("]")
+
+
 def _variants(word: str, options: Mapping[str, Mapping[str, Any]]) -> list[Contender]:
     return [
         from_registry("vir", label=f"vir[{word}={value}]", title=f"VIR, {word} {value}", tuned=False, **fixed)

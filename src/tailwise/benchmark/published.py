@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tailwise.benchmark.ablations import is_ablation
 from tailwise.benchmark.comparison import Figure, Results
 from tailwise.benchmark.markup import Table, best_cells, with_spread
 from tailwise.benchmark.results_file import read_results
@@ -102,16 +103,11 @@ def _figures(metrics: Iterable[str], *, calibrated: bool = False) -> list[Figure
     return [Figure(metric, region, calibrated) for metric in metrics for region in REGIONS]
 
 
-def _is_variant(method: str) -> bool:
-    """Whether a contender is an ablation of another, as ``vir[smoothing=none]`` is."""
-    return "[" in method
-
-
 def _ordered(results: Results, *, variants: bool = False) -> list[str]:
     """Contenders as a configuration lists them, then others; ablations apart."""
     suite = SUITES.get(results.records[0]["suite"])
     known = suite.methods.split(",") if suite else []
-    chosen = [method for method in results.methods if _is_variant(method) == variants]
+    chosen = [method for method in results.methods if is_ablation(method) == variants]
     return sorted(chosen, key=lambda name: known.index(name) if name in known else len(known))
 
 
@@ -228,7 +224,7 @@ def _about(record: Mapping[str, Any], results: Results) -> str:
         settings += f"; the learning rate is in `configurations/{record['suite']}.toml`"
     machines = ", ".join(sorted({r["machine"] for r in results.records}))
     # A variant's title says what it has.
-    fixed = {r["title"]: r["fixed"] for r in results.records if "fixed" in r and not _is_variant(r["method"])}
+    fixed = {r["title"]: r["fixed"] for r in results.records if "fixed" in r and not is_ablation(r["method"])}
     own = "; ".join(f"{who} has {k} {v}" for who, of in fixed.items() for k, v in of.items())
     return (
         f"{rows['train']:,} training, {rows['valid']:,} dev and {rows['test']:,} test pairs (many "

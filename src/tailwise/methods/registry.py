@@ -12,7 +12,7 @@ from tailwise.choices import nearest
 from tailwise.compound import Ensemble, MultiTarget, fresh_copy, members_of, one_target
 from tailwise.labels import LabelBins
 from tailwise.method import Method
-from tailwise.model import Trainable
+from tailwise.trainable import Trainable
 
 Uncertainty = Literal["none", "aleatoric", "aleatoric and epistemic"]
 

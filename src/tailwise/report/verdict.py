@@ -124,7 +124,7 @@ def level(share: float) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A figure with three significant digits, never in powers of ten where plain ones are short.
+    """A figure with so many significant digits, never in powers of ten where plain ones are short.
 
     >>> number(0.12345), number(1234.5), number(-3.0)
     ('0.123', '1,234', '-3')
