@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from tailwise.distributions import Normal
+from tailwise.core.distributions import Normal
 from tailwise.metrics import ause
 
 LIMIT = 1.0

@@ -1,8 +1,8 @@
 """Which network should tables get by default? Networks compared by validation error and time.
 
-Every network of `tailwise.backbones`, and the embeddings of the package `rtdl_num_embeddings` in front of
-an MLP, trained by `vir` and by `vanilla` on the seven tables of TAILWISE_DATA/tabular with three seeds.
-Preprocessing is fitted on the training part. No test row is read: they come from a pool that all seeds
+Every network of `tailwise.networks.backbones`, and the embeddings of the package `rtdl_num_embeddings` in
+front of an MLP, trained by `vir` and by `vanilla` on the seven tables of TAILWISE_DATA/tabular with three
+seeds. Preprocessing is fitted on the training part. No test row is read: they come from a pool that all seeds
 share, so that what is chosen here can be judged on them later.
 
     TAILWISE_DATA=... python benchmarks/backbones.py --write
@@ -28,13 +28,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tailwise.backbones import BACKBONES, MLP, Backbone, make_backbone
-from tailwise.benchmark.problems import Problem
-from tailwise.benchmark.suites import get_suite
+from tailwise.benchmark.data.problems import Problem
+from tailwise.benchmark.data.suites import get_suite
 from tailwise.data import label_holdout
+from tailwise.learning.loop import TrainConfig, fit, predict
 from tailwise.methods import build_model
 from tailwise.metrics import get_metric
-from tailwise.training import TrainConfig, fit, predict
+from tailwise.networks.backbones import BACKBONES, MLP, Backbone, make_backbone
 
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 TABLES = tuple(source.name for source in get_suite("tabular").sources)
@@ -269,9 +269,10 @@ def page(runs: Sequence[Run], names: Sequence[str], seeds: Sequence[int], choice
         "Written by `TAILWISE_DATA=... python benchmarks/backbones.py --write"
         f" --seeds {listed.replace(', ', ' ')}` from the runs in `backbones.jsonl`; do not edit.",
         "",
-        "Each network of `tailwise.backbones.BACKBONES` with its default options, trained by `vir` and by "
-        f"`vanilla` on seven tables with seeds {listed}. The same caps for all, so that it takes a core less "
-        f"than an hour: at most {ROWS:,} training rows, {RECIPE.epochs} epochs, patience {RECIPE.patience}, "
+        "Each network of `tailwise.networks.backbones.BACKBONES` with its default options, trained by `vir` "
+        f"and by `vanilla` on seven tables with seeds {listed}. The same caps for all, so that it takes a "
+        f"core less than an hour: at most {ROWS:,} training rows, {RECIPE.epochs} epochs, patience "
+        f"{RECIPE.patience}, "
         f"learning rate {RECIPE.lr:g}, batches of {RECIPE.batch_size}; validation parts balanced over the "
         f"label bins, {PER_BIN} rows per bin at most.",
         "",

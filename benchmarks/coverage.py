@@ -31,12 +31,12 @@ import pandas as pd
 import torch
 
 from tailwise import TailRegressor
-from tailwise.benchmark.suites import get_suite
+from tailwise.benchmark.data.suites import get_suite
+from tailwise.core.distributions import Normal
+from tailwise.core.labels import LabelBins
 from tailwise.data import label_holdout, random_split
-from tailwise.distributions import Normal
-from tailwise.labels import LabelBins
-from tailwise.outlook import fit_outlook
-from tailwise.preprocessing import TablePreprocessor
+from tailwise.data.tables.preprocessing import TablePreprocessor
+from tailwise.uncertainty.calibrator import fit_calibrator
 
 REGIONS = ("all", "many", "medium", "few")
 DOCS = Path(__file__).parents[1] / "docs" / "results"
@@ -120,8 +120,8 @@ def one(job: tuple[str, int], cap: int) -> list[dict[str, Any]]:
             continue
         future = predict(e_test)
         record(f"{title}, own", future.interval(0.9), seconds, bins)
-        outlook = fit_outlook(predict(e_held), y[held], bins, select, confirm)
-        ends = outlook.interval(outlook.calibrated(future), 0.9)
+        calibrator = fit_calibrator(predict(e_held), y[held], bins, select, confirm)
+        ends = calibrator.interval(calibrator.calibrated(future), 0.9)
         record(f"{title}, same calibration", ends, seconds, bins)
     return out
 

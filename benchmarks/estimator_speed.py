@@ -22,9 +22,9 @@ import numpy as np
 import pandas as pd
 
 from tailwise import TailRegressor
-from tailwise.benchmark.suites import generated, get_suite
+from tailwise.benchmark.data.suites import generated, get_suite
 from tailwise.data import load_abalone
-from tailwise.preprocessing import TablePreprocessor
+from tailwise.data.tables.preprocessing import TablePreprocessor
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "estimator_speed.md"
 

@@ -19,10 +19,10 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from tailwise.backbones import BiLSTMPair
-from tailwise.batches import TensorData, batches
-from tailwise.benchmark.problems import Problem
+from tailwise.benchmark.data.problems import Problem
+from tailwise.learning.batches import TensorData, batches
 from tailwise.methods import build_model
+from tailwise.networks.backbones import BiLSTMPair
 
 PADDED = 40
 

@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from tailwise.data import load_abalone
-from tailwise.resampling import RelevanceFunction, smogn
+from tailwise.resampling.smogn import RelevanceFunction, smogn
 
 ROWS, COLUMNS = 100_000, 20
 MIN_RATIO, MAX_SECONDS, MAX_BYTES = 100.0, 60.0, 4e9

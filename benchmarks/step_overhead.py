@@ -16,9 +16,9 @@ import time
 
 import torch
 
-from tailwise.backbones import MLP
-from tailwise.labels import LabelBins
-from tailwise.model import VIR, Method, TailModel
+from tailwise.core.labels import LabelBins
+from tailwise.networks.backbones import MLP
+from tailwise.networks.model import VIR, Method, TailModel
 
 BINS = (10, 100, 1000)
 INPUTS, HIDDEN, BATCH, ROWS = 64, (256, 128), 256, 16_384

@@ -5,8 +5,8 @@ from lightning_fabric import Fabric
 from torch.utils.data import DataLoader, TensorDataset
 
 from tailwise import VIR, LabelBins
-from tailwise.backbones import MLP
 from tailwise.metrics import by_region
+from tailwise.networks.backbones import MLP
 
 torch.manual_seed(0)
 x = torch.randn(2000, 6)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from tailwise import TailRegressor
-from tailwise.backbones import VectorPair
 from tailwise.data import PairVectors, Parts, load_sentence_vectors
+from tailwise.networks.backbones import VectorPair
 
 rng = np.random.default_rng(0)
 

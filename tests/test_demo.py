@@ -2,8 +2,8 @@
 
 import pandas as pd
 
+from tailwise.core.labels import LabelBins
 from tailwise.demo import METRICS, DemoResult, DemoRun, picture, verdict
-from tailwise.labels import LabelBins
 
 REGIONS = pd.Index(["all", "many", "medium", "few"], name="region")
 

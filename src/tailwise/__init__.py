@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any
 from tailwise._version import __version__
 
 if TYPE_CHECKING:
-    from tailwise.diagnosis import diagnose
-    from tailwise.distributions import NIG, Mixture, Normal
-    from tailwise.estimator import TailRegressor
-    from tailwise.kernels import label_weights
-    from tailwise.labels import LabelBins
+    from tailwise.core.distributions import NIG, Mixture, Normal
+    from tailwise.core.kernels import label_weights
+    from tailwise.core.labels import LabelBins
+    from tailwise.estimator.regressor import TailRegressor
     from tailwise.methods import available_methods, build_model
-    from tailwise.model import VIR
+    from tailwise.networks.model import VIR
+    from tailwise.report.diagnosis import diagnose
 
 _HOMES = {
-    "LabelBins": "labels",
-    "Mixture": "distributions",
-    "NIG": "distributions",
-    "Normal": "distributions",
+    "LabelBins": "core.labels",
+    "Mixture": "core.distributions",
+    "NIG": "core.distributions",
+    "Normal": "core.distributions",
     "TailRegressor": "estimator",
-    "VIR": "model",
+    "VIR": "networks.model",
     "available_methods": "methods",
     "build_model": "methods",
-    "diagnose": "diagnosis",
-    "label_weights": "kernels",
+    "diagnose": "report.diagnosis",
+    "label_weights": "core.kernels",
 }
 
 __all__ = [

@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 import torch
 
-from tailwise.backbones import MLP
-from tailwise.benchmark.workers import Workers
-from tailwise.calibration import balanced_weights, fit_scaling
+from tailwise.benchmark.run.workers import Workers
+from tailwise.core.labels import LabelBins
+from tailwise.core.metrics import by_bin, by_region
 from tailwise.data import balanced_split, load_abalone
-from tailwise.labels import LabelBins
+from tailwise.learning.loop import TrainConfig, fit, predict
 from tailwise.methods import build_model, get_method
-from tailwise.metrics import by_bin, by_region
-from tailwise.training import TrainConfig, fit, predict
+from tailwise.networks.backbones import MLP
+from tailwise.uncertainty.scaling import balanced_weights, fit_scaling
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -200,7 +200,7 @@ def picture(result: DemoResult) -> Figure:
 
 def write_outputs(result: DemoResult, folder: Path) -> list[Path]:
     """Write the picture, the figures as CSV and the HTML page; return where they are."""
-    from tailwise.files import write_together
+    from tailwise.data.writing import write_together
     from tailwise.report.demonstration import demo_page
 
     page, image, table = (folder / name for name in OUTPUTS)

@@ -16,8 +16,8 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailwise.estimator import TailRegressor
-    from tailwise.report.evidence import Scored
+    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.report.scoring import Scored
 
 CHECKPOINT = ".checkpoint"
 """What a run that was stopped leaves beside its output, to go on from."""
@@ -47,7 +47,7 @@ def name_of(source: str) -> str:
 
 def read(source: str, quiet: bool) -> pd.DataFrame:
     """Read a table and say what of it was left out."""
-    from tailwise.table_files import read_table
+    from tailwise.data.tables.files import read_table
 
     table = read_table(source)
     unnamed = table.attrs.pop("unnamed", 0)
@@ -65,7 +65,7 @@ def split_labelled(
     weight: str | None = None,
 ) -> Labelled:
     """Split a table into inputs, targets and weights; say how many rows have no label and are left out."""
-    from tailwise.table_columns import row_weights, split_targets
+    from tailwise.data.tables.columns import row_weights, split_targets
 
     if weight in targets:
         raise ValueError(f"column {weight!r} is the target and cannot be the weight as well")
@@ -90,7 +90,13 @@ def read_labelled(
 
     The inputs are the columns of `like`, in its order, or all that are left.
     """
-    from tailwise.table_columns import check_column, check_finite, near_copies, numbers_as_text, row_names
+    from tailwise.data.tables.columns import (
+        check_column,
+        check_finite,
+        near_copies,
+        numbers_as_text,
+        row_names,
+    )
 
     table = read(source, quiet)
     inputs, labels, weights = split_labelled(table, targets, source, quiet, drop, weight)
@@ -125,7 +131,7 @@ def read_labelled(
 
 def _note_spikes(labels: pd.DataFrame, quiet: bool) -> None:
     """Say what `tailwise diagnose` does of a target with a value that stands out, such as zero."""
-    from tailwise.diagnosis import diagnose, spike_advice
+    from tailwise.report.diagnosis import diagnose, spike_advice
 
     for target in labels.columns:
         found = diagnose(labels[target].to_numpy())
@@ -171,14 +177,14 @@ def load_model(path: Path) -> TailRegressor:
         raise ValueError(f"{path} is a folder: name the file that `tailwise fit` wrote")
     if not path.exists():
         raise ValueError(f"{path} does not exist: name the file that `tailwise fit` wrote")
-    from tailwise.estimator import TailRegressor
+    from tailwise.estimator.regressor import TailRegressor
 
     return TailRegressor.load(path)
 
 
 def inputs_of(model: TailRegressor, table: pd.DataFrame, name: str) -> pd.DataFrame:
     """The columns that the model was trained on, in its order."""
-    from tailwise.table_columns import check_column, check_finite
+    from tailwise.data.tables.columns import check_column, check_finite
 
     needed = [str(column) for column in getattr(model, "feature_names_in_", [])]
     for column in needed:
@@ -294,7 +300,7 @@ def train(
     settings: Mapping[str, Any], labelled: Labelled, held: Labelled | None, checkpoint: Path, quiet: bool
 ) -> TailRegressor:
     """Fit a model; what a stopped command left in `checkpoint` is taken up."""
-    from tailwise.estimator import TailRegressor
+    from tailwise.estimator.regressor import TailRegressor
 
     if checkpoint.exists():
         note(f"going on from {checkpoint}", quiet)
@@ -325,9 +331,9 @@ def run_all(
     quiet: bool,
 ) -> list[dict[str, Any]]:
     """Every contender with every seed; what a stopped command finished is in `kept` and not done again."""
-    from tailwise.benchmark.problems import Source
-    from tailwise.benchmark.results_file import ResultsFile, finished_runs
-    from tailwise.benchmark.runs import run_one
+    from tailwise.benchmark.data.problems import Source
+    from tailwise.benchmark.run.results import ResultsFile, finished_runs
+    from tailwise.benchmark.run.runs import run_one
 
     file = None if kept is None else ResultsFile(kept)
     done = {} if file is None else finished_runs(file.records)
@@ -370,7 +376,7 @@ def command_line() -> str:
 
 def save_picture(figure: Any, path: Path) -> None:
     """Write a chart in the format its name asks for."""
-    from tailwise.files import write_atomically
+    from tailwise.data.writing import write_atomically
 
     kind = path.suffix.lstrip(".").lower() or "png"
     if kind not in figure.canvas.get_supported_filetypes():
@@ -420,6 +426,6 @@ def model_page_of(
 
 def write_page(path: Path, page: str) -> None:
     """Write an HTML page."""
-    from tailwise.files import write_atomically
+    from tailwise.data.writing import write_atomically
 
     write_atomically(path, lambda part: part.write_text(page, encoding="utf-8"))

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tailwise.benchmark import Contender, Outcome, Problem, Recipe
-from tailwise.distributions import Normal
-from tailwise.training import TrainConfig
+from tailwise.core.distributions import Normal
+from tailwise.learning.loop import TrainConfig
 
 
 def make_small_problem(name: str = "small", seed: int = 0, rows: int = 160) -> Problem:

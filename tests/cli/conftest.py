@@ -68,8 +68,8 @@ class Installed:
 SERVER = """
 import json, os, sys
 import matplotlib.figure, pandas, skops.io, skrub, torch._dynamo, lightning_fabric
-import tailwise.benchmark.runs, tailwise.cli.commands, tailwise.diagnosis, tailwise.estimator
-import tailwise.report.page
+import tailwise.benchmark.run.runs, tailwise.cli.commands, tailwise.report.diagnosis
+import tailwise.estimator.regressor, tailwise.report.page
 from tailwise.cli import main
 
 for line in sys.stdin:

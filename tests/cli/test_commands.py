@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.cli.telling import print_table
+from tailwise.cli.output import print_table
 
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
@@ -745,12 +745,12 @@ def test_infinite_numbers_are_told_before_any_training(
 
 
 def test_an_unforeseen_error_is_one_line_too(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tailwise.diagnosis
+    import tailwise.report.diagnosis
 
     def broken(*_: object, **__: object) -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr(tailwise.diagnosis, "diagnose", broken)
+    monkeypatch.setattr(tailwise.report.diagnosis, "diagnose", broken)
     out = run("diagnose", place / "houses.csv", "-t", "price")
     assert out.exit_code == 1 and "unexpected KeyError" in out.stderr and "TAILWISE_DEBUG" in out.stderr
     monkeypatch.setenv("TAILWISE_DEBUG", "1")

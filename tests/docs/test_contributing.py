@@ -10,10 +10,10 @@ from unittest import mock
 import pytest
 import torch
 
-from tailwise.distributions import Normal
-from tailwise.labels import LabelBins
-from tailwise.losses import OBJECTIVES, make_objective
+from tailwise.core.distributions import Normal
+from tailwise.core.labels import LabelBins
 from tailwise.methods import available_methods, build_model, registry
+from tailwise.networks.losses import OBJECTIVES, make_objective
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -29,7 +29,7 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-contract = load(ROOT / "tests" / "test_methods.py")
+contract = load(ROOT / "tests" / "methods" / "test_registry.py")
 
 
 @pytest.fixture(autouse=True)

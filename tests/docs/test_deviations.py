@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from tailwise.distributions import NIG
-from tailwise.heads import PseudoCountHead
-from tailwise.labels import MAX_BINS, MAX_LATTICE_BINS, MIN_BINS, LabelBins
-from tailwise.method import PRESETS
+from tailwise.core.distributions import NIG
+from tailwise.core.labels import MAX_BINS, MAX_LATTICE_BINS, MIN_BINS, LabelBins
+from tailwise.learning.loop import TrainConfig
 from tailwise.metrics import ause
-from tailwise.model import VIR, TailModel
-from tailwise.training import TrainConfig
+from tailwise.networks.heads import PseudoCountHead
+from tailwise.networks.model import VIR, TailModel
+from tailwise.networks.parts import PRESETS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "deviations.md").read_text(encoding="utf-8")
 NAMES = ("VIR", "LabelBins.from_labels", "TrainConfig", "ause", "model")

@@ -12,12 +12,12 @@ import pytest
 
 from tailwise.benchmark import choose_contenders, read_results
 from tailwise.benchmark.__main__ import main
-from tailwise.benchmark.ablations import is_ablation
-from tailwise.benchmark.comparison import Figure, Results, compare
-from tailwise.benchmark.defaults import decisions
-from tailwise.benchmark.markup import with_spread
-from tailwise.benchmark.published import PAPER
-from tailwise.benchmark.results_file import ResultsFile
+from tailwise.benchmark.pages.markup import with_spread
+from tailwise.benchmark.pages.published import PAPER
+from tailwise.benchmark.pages.statistics import Figure, Results, compare
+from tailwise.benchmark.run.ablations import is_ablation
+from tailwise.benchmark.run.defaults import decisions
+from tailwise.benchmark.run.results import ResultsFile
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "results"

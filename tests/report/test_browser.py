@@ -15,9 +15,9 @@ import pytest
 from tailwise import TailRegressor
 from tailwise.methods import get_method
 from tailwise.metrics import REGIONS
-from tailwise.report.comparison import comparison_page
-from tailwise.report.evidence import score_model
 from tailwise.report.page import Facts, model_page
+from tailwise.report.ranking import comparison_page
+from tailwise.report.scoring import score_model
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -68,7 +68,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ranking(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tailwise.benchmark.comparison import Results
+    from tailwise.benchmark.pages.statistics import Results
 
     scores = {region: {"mae": 1.234567, "nll": 2.345678, "coverage": 0.9} for region in REGIONS}
     records = [

@@ -15,13 +15,13 @@ import torch
 from matplotlib.axes import Axes
 
 from tailwise import TailRegressor, diagnose
-from tailwise.distributions import Normal
-from tailwise.labels import LabelBins
+from tailwise.core.distributions import Normal
+from tailwise.core.labels import LabelBins
 from tailwise.methods import get_method
 from tailwise.report import displays, plots
-from tailwise.report.comparison import comparison_page
-from tailwise.report.evidence import LEVELS, Scored, score_model
 from tailwise.report.page import Facts, model_page
+from tailwise.report.ranking import comparison_page
+from tailwise.report.scoring import LEVELS, Scored, score_model
 from tailwise.report.svg import page_style
 
 BINS = LabelBins.from_labels(np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5]))
@@ -85,7 +85,7 @@ def test_points_along_the_label_hold_enough_rows_and_all_of_them(both: tuple[Sco
 
 
 def test_calibration_can_be_undone(models: dict[str, TailRegressor], both: tuple[Scored, Scored]) -> None:
-    scaling = models["vir"].outlooks_[0].scaling
+    scaling = models["vir"].calibrators_[0].scaling
     assert scaling is not None
     again = scaling.apply(both[0].uncalibrated)
     torch.testing.assert_close(again.variance, both[0].distribution.variance)
@@ -319,7 +319,7 @@ def test_charts_take_the_pages_colours(models: dict[str, TailRegressor], both: t
 
 
 def test_the_page_of_a_comparison() -> None:
-    from tailwise.benchmark.comparison import Results
+    from tailwise.benchmark.pages.statistics import Results
 
     page = comparison_page(Results(records()), title="two methods", command="tailwise compare")
     read = Reader(page)

@@ -8,9 +8,9 @@ import pytest
 import torch
 from scipy.stats import ttest_rel
 
-from tailwise.distributions import Normal
-from tailwise.labels import LabelBins
-from tailwise.report.evidence import LEVELS, Scored, compared, wilson
+from tailwise.core.distributions import Normal
+from tailwise.core.labels import LabelBins
+from tailwise.report.scoring import LEVELS, Scored, compared, wilson
 from tailwise.report.verdict import apart, judge, number, tail_of, untested
 
 TRAIN = np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5])

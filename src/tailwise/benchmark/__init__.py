@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tailwise.benchmark.contenders import Contender, Outcome, Recipe, choose_contenders, from_registry
-from tailwise.benchmark.plugins import load_plugin
-from tailwise.benchmark.problems import DataSet, Problem, Source
-from tailwise.benchmark.results_file import read_results
-from tailwise.benchmark.runs import Summary, run_missing, run_one, run_suite
-from tailwise.benchmark.suites import SUITES, Suite, get_suite, prepare, suite_name
+from tailwise.benchmark.data.problems import DataSet, Problem, Source
+from tailwise.benchmark.data.suites import SUITES, Suite, get_suite, prepare, suite_name
+from tailwise.benchmark.run.contenders import Contender, Outcome, Recipe, choose_contenders, from_registry
+from tailwise.benchmark.run.plugins import load_plugin
+from tailwise.benchmark.run.results import read_results
+from tailwise.benchmark.run.runs import Summary, run_missing, run_one, run_suite
 
 __all__ = [
     "SUITES", "Contender", "DataSet", "Outcome", "Problem", "Recipe", "Source", "Suite", "Summary", "bench",
@@ -44,9 +44,9 @@ def bench(
     and left out. With `times` every contender is fitted once more, after all runs, to tell what it costs
     (``out/times.jsonl``).
     """
-    from tailwise.benchmark.peers import missing_peers
-    from tailwise.benchmark.tables import write_tables
-    from tailwise.benchmark.times import missing_times, take_times
+    from tailwise.benchmark.pages.tables import write_tables
+    from tailwise.benchmark.run.peers import missing_peers
+    from tailwise.benchmark.run.times import missing_times, take_times
 
     budget, results, clock = get_suite(suite), out / "results.jsonl", out / "times.jsonl"
     recipe = recipe or budget.recipe

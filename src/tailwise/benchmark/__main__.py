@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailwise.benchmark.problems import PER_BIN
-from tailwise.benchmark.suites import SUITES, get_suite, suite_of
+from tailwise.benchmark.data.problems import PER_BIN
+from tailwise.benchmark.data.suites import SUITES, get_suite, suite_of
 
 if TYPE_CHECKING:
-    from tailwise.benchmark.contenders import Recipe
-    from tailwise.benchmark.runs import Summary
+    from tailwise.benchmark.run.contenders import Recipe
+    from tailwise.benchmark.run.runs import Summary
 
 
 def _seeds(text: str) -> list[int]:
@@ -50,7 +50,7 @@ def _suite_name(text: str) -> str:
 
 
 def _plugin(text: str) -> str:
-    from tailwise.benchmark.plugins import load_plugin
+    from tailwise.benchmark.run.plugins import load_plugin
 
     try:
         load_plugin(text)
@@ -184,15 +184,15 @@ def _suite(args: argparse.Namespace) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> int:
-    from tailwise.benchmark.suites import prepare
+    from tailwise.benchmark.data.suites import prepare
 
     prepare(args.suite, args.out, args.seeds, max_rows=args.max_rows, per_bin=args.per_bin, report=_say)
     return 0
 
 
 def _run(args: argparse.Namespace) -> int:
-    from tailwise.benchmark.contenders import choose_contenders
-    from tailwise.benchmark.runs import run_suite
+    from tailwise.benchmark.run.contenders import choose_contenders
+    from tailwise.benchmark.run.runs import run_suite
 
     chosen = None if args.data is None else args.data.split(",")
     contenders = choose_contenders(args.methods, suite_of(args.prepared).options)
@@ -212,7 +212,7 @@ def _told(summary: Summary) -> int:
 
 
 def _tables(args: argparse.Namespace) -> int:
-    from tailwise.benchmark.tables import write_tables
+    from tailwise.benchmark.pages.tables import write_tables
 
     for path in write_tables(
         args.results, args.out, name=args.name, reference=args.reference, title=args.title, times=args.times
@@ -222,9 +222,9 @@ def _tables(args: argparse.Namespace) -> int:
 
 
 def _time(args: argparse.Namespace) -> int:
-    from tailwise.benchmark.contenders import choose_contenders
-    from tailwise.benchmark.results_file import read_results
-    from tailwise.benchmark.times import take_times
+    from tailwise.benchmark.run.contenders import choose_contenders
+    from tailwise.benchmark.run.results import read_results
+    from tailwise.benchmark.run.times import take_times
 
     suite = suite_of(args.prepared)
     runs = read_results(*args.results)
@@ -239,10 +239,10 @@ def _time(args: argparse.Namespace) -> int:
 
 
 def _ablations(args: argparse.Namespace) -> int:
-    from tailwise.benchmark.ablation_tables import write_ablations
-    from tailwise.benchmark.ablations import ablations
-    from tailwise.benchmark.contenders import choose_contenders
-    from tailwise.benchmark.runs import run_missing
+    from tailwise.benchmark.pages.ablation_tables import write_ablations
+    from tailwise.benchmark.run.ablations import ablations
+    from tailwise.benchmark.run.contenders import choose_contenders
+    from tailwise.benchmark.run.runs import run_missing
 
     summary = run_missing(
         args.suite, choose_contenders(ablations()), out=args.out, work=args.work, seeds=args.seeds,
@@ -254,14 +254,14 @@ def _ablations(args: argparse.Namespace) -> int:
 
 
 def _stsb(args: argparse.Namespace) -> int:
-    from tailwise.benchmark.published import write_page
+    from tailwise.benchmark.pages.published import write_page
 
     _say(f"wrote {write_page(args.results, args.out)}")
     return 0
 
 
 def _choose_defaults(args: argparse.Namespace) -> int:
-    from tailwise.benchmark.defaults import choose_defaults, write_defaults
+    from tailwise.benchmark.run.defaults import choose_defaults, write_defaults
 
     if args.prepared is None:
         _say(f"wrote {write_defaults(args.out, args.out.with_suffix('.md'))}")
@@ -277,7 +277,7 @@ def _choose_defaults(args: argparse.Namespace) -> int:
 
 
 def _search_prior(args: argparse.Namespace) -> int:
-    from tailwise.benchmark.prior import search_prior
+    from tailwise.benchmark.run.prior import search_prior
 
     found = search_prior(
         args.prepared, args.data, storage=args.storage, trials=args.trials or 40, workers=args.workers,

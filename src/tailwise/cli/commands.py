@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailwise.cli import comparisons, first_look, models
-from tailwise.cli.shell import app as app
+from tailwise.cli.app import app as app
 
 for command in (
     first_look.demo,

@@ -19,7 +19,7 @@ from tailwise.cli.options import (
     only_target,
     split_names,
 )
-from tailwise.cli.telling import print_comparison, print_json
+from tailwise.cli.output import print_comparison, print_json
 from tailwise.workflow import (
     checkpoint_of,
     command_line,
@@ -56,11 +56,11 @@ def compare(
     import json
     from dataclasses import replace
 
-    from tailwise.benchmark.comparison import Results
-    from tailwise.benchmark.contenders import Recipe, choose_contenders
-    from tailwise.files import Write, write_together
-    from tailwise.report.comparison import comparison_page, comparison_verdict
-    from tailwise.table_files import check_output
+    from tailwise.benchmark.pages.statistics import Results
+    from tailwise.benchmark.run.contenders import Recipe, choose_contenders
+    from tailwise.data.tables.files import check_output
+    from tailwise.data.writing import Write, write_together
+    from tailwise.report.ranking import comparison_page, comparison_verdict
 
     for path in (out, report):
         if path is not None:
@@ -109,10 +109,10 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write the page that ranks the methods of a results file, with error bars."""
-    from tailwise.benchmark.comparison import Results
-    from tailwise.benchmark.results_file import read_results
-    from tailwise.report.comparison import comparison_page
-    from tailwise.table_files import check_output
+    from tailwise.benchmark.pages.statistics import Results
+    from tailwise.benchmark.run.results import read_results
+    from tailwise.data.tables.files import check_output
+    from tailwise.report.ranking import comparison_page
 
     if results.is_dir():
         raise ValueError(f"{results} is a folder: name the results file in it")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tailwise.cli.options import Config, Force, Json, Quiet, Table, Target, only_target
-from tailwise.cli.telling import print_json, print_table, print_words
+from tailwise.cli.output import print_json, print_table, print_words
 from tailwise.workflow import note, read, save_picture, split_labelled
 
 
@@ -28,8 +28,8 @@ def demo(
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; name a folder with --out")
     from tailwise import demo as demonstration
+    from tailwise.data.tables.files import check_output
     from tailwise.methods import get_method
-    from tailwise.table_files import check_output
 
     for name in demonstration.OUTPUTS:
         check_output(out / name, force=force)
@@ -72,7 +72,7 @@ def diagnose(
     config: Config = None,
 ) -> None:
     """Say how imbalanced a column is and what to do about it, which may be nothing."""
-    from tailwise.table_files import check_output
+    from tailwise.data.tables.files import check_output
 
     column = only_target(target)
     if plot is not None:
@@ -81,7 +81,7 @@ def diagnose(
     if table.shape[1] == 1:  # a file of labels alone can be diagnosed too
         table = table.assign(**{" row": 0})
     labels = split_labelled(table, [column], data, quiet).labels
-    from tailwise.diagnosis import diagnose as examine  # imports torch: not before the table is sound
+    from tailwise.report.diagnosis import diagnose as examine  # imports torch: not before the table is sound
 
     found = examine(labels[column].to_numpy(), many=many, few=few)
     if plot is not None:

@@ -22,7 +22,7 @@ from tailwise.cli.options import (
     bins_from,
     split_names,
 )
-from tailwise.cli.telling import finding_of, print_json, tell
+from tailwise.cli.output import finding_of, print_json, tell
 from tailwise.workflow import (
     check_folder,
     checkpoint_of,
@@ -92,10 +92,10 @@ def fit(
     """
     import time
 
-    from tailwise.files import Write, write_together
+    from tailwise.data.tables.files import check_output
+    from tailwise.data.writing import Write, write_together
     from tailwise.methods import get_method
-    from tailwise.report.evidence import score_model
-    from tailwise.table_files import check_output
+    from tailwise.report.scoring import score_model
 
     began = time.perf_counter()
     sources = [data, *(s for s in (valid, test) if s is not None)]
@@ -193,8 +193,8 @@ def predict(
     """
     import pandas as pd
 
-    from tailwise.table_columns import check_column
-    from tailwise.table_files import check_output, write_table
+    from tailwise.data.tables.columns import check_column
+    from tailwise.data.tables.files import check_output, write_table
 
     check_output(out, force=force, inputs=[model, data], table=True)
     if as_json and out == "-":
@@ -235,8 +235,8 @@ def evaluate(
     """Measure a model on a table with labels that it has not seen: by region, with a verdict in words."""
     from dataclasses import replace
 
-    from tailwise.report.evidence import score_model
-    from tailwise.table_files import check_output
+    from tailwise.data.tables.files import check_output
+    from tailwise.report.scoring import score_model
 
     if report is not None:
         check_output(report, force=force, inputs=[model, data, *([against] if against else [])])
@@ -283,7 +283,7 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Write a model as ONNX: mean, std, quantiles and interval, with the calibration inside."""
-    from tailwise.table_files import check_output
+    from tailwise.data.tables.files import check_output
 
     path = out or model.with_suffix(".onnx")
     check_output(path, force=force, inputs=[model])

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tailwise.choices import nearest
+from tailwise.core.lookup import nearest
 
 
 def _configured(ctx: typer.Context, path: Path | None) -> Path | None:

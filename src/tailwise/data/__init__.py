@@ -1,6 +1,6 @@
 """A small table to try things on, sentence pairs, and splits whose validation and test parts see the tail."""
 
-from tailwise.data.sentences import (
+from tailwise.data.sentences.pairs import (
     PairVectors,
     Parts,
     SentencePairs,
@@ -10,10 +10,10 @@ from tailwise.data.sentences import (
     overlap,
     read_pairs,
 )
+from tailwise.data.sentences.vectors import vector_words, word_vectors
+from tailwise.data.sentences.words import Coverage, Vocabulary, coverage, length_buckets, lengths, tokenize
 from tailwise.data.splits import Split, balanced_split, label_holdout, pooled_split, random_split
-from tailwise.data.tables import load_abalone
-from tailwise.data.word_vectors import vector_words, word_vectors
-from tailwise.data.words import Coverage, Vocabulary, coverage, length_buckets, lengths, tokenize
+from tailwise.data.tables.bundled import load_abalone
 
 __all__ = [
     "Coverage",

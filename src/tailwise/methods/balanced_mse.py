@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tailwise.distributions import Distribution
-from tailwise.labels import LabelBins
-from tailwise.losses import OBJECTIVES
-from tailwise.method import Method
+from tailwise.core.distributions import Distribution
+from tailwise.core.labels import LabelBins
 from tailwise.methods.registry import Range, register
+from tailwise.networks.losses import OBJECTIVES
+from tailwise.networks.parts import Method
 
 
 def _log_noise(noise: float) -> nn.Parameter:

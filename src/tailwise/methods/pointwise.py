@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tailwise.distributions import Distribution
-from tailwise.labels import LabelBins
-from tailwise.losses import OBJECTIVES
-from tailwise.method import Method, WeightConfig
+from tailwise.core.distributions import Distribution
+from tailwise.core.labels import LabelBins
 from tailwise.methods.registry import Range, register
+from tailwise.networks.losses import OBJECTIVES
+from tailwise.networks.parts import Method, WeightConfig
 
 
 class FocalR(nn.Module):

@@ -7,9 +7,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from tailwise.losses import PENALTIES
-from tailwise.method import Method, WeightConfig
 from tailwise.methods.registry import Range, Space, register
+from tailwise.networks.losses import PENALTIES
+from tailwise.networks.parts import Method, WeightConfig
 
 STEP = 2.0
 """Interpolation strength of the ranking's gradient."""

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from torch import nn
 
-from tailwise.choices import nearest
-from tailwise.compound import Ensemble, MultiTarget, fresh_copy, members_of, one_target
-from tailwise.labels import LabelBins
-from tailwise.method import Method
-from tailwise.trainable import Trainable
+from tailwise.core.labels import LabelBins
+from tailwise.core.lookup import nearest
+from tailwise.networks.ensembles import Ensemble, MultiTarget, fresh_copy, members_of, one_target
+from tailwise.networks.parts import Method
+from tailwise.networks.trainable import Trainable
 
 Uncertainty = Literal["none", "aleatoric", "aleatoric and epistemic"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tailwise.method import DEFAULT, PAPER, REFERENCE, Method, WeightConfig
 from tailwise.methods.registry import Range, Space, get_method, register
-from tailwise.smoothing import SmoothingConfig
+from tailwise.networks.parts import DEFAULT, PAPER, REFERENCE, Method, WeightConfig
+from tailwise.networks.smoothing import SmoothingConfig
 
 _DER = Method(
     head="evidential",

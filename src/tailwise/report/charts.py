@@ -10,12 +10,12 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from tailwise.kernels import label_weights
-from tailwise.method import Method
+from tailwise.core.kernels import label_weights
 from tailwise.methods import get_method
+from tailwise.networks.parts import Method
 from tailwise.report import plots
-from tailwise.report.evidence import LEVELS, MIN_POINT_ROWS, Scored, region_names
 from tailwise.report.html import Chart, chart
+from tailwise.report.scoring import LEVELS, MIN_POINT_ROWS, Scored, region_names
 from tailwise.report.svg import new_figure, page_style
 from tailwise.report.verdict import level, number, untested
 

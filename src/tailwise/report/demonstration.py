@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 
-from tailwise.labels import LabelBins
+from tailwise.core.labels import LabelBins
 from tailwise.methods import get_method
 from tailwise.report.html import render
 

@@ -16,14 +16,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from numpy.typing import ArrayLike, NDArray
 
-from tailwise.distributions import Distribution
-from tailwise.labels import LabelBins
-from tailwise.metrics import REGIONS, Sparsification, sparsification
+from tailwise.core.distributions import Distribution
+from tailwise.core.labels import LabelBins
+from tailwise.core.metrics import REGIONS, Sparsification, sparsification
 from tailwise.report import plots
-from tailwise.report.evidence import LEVELS, Scored, along_label, region_names, score_model, shares_held
+from tailwise.report.scoring import LEVELS, Scored, along_label, region_names, score_model, shares_held
 
 if TYPE_CHECKING:
-    from tailwise.estimator import TailRegressor
+    from tailwise.estimator.regressor import TailRegressor
 
 
 Curve = TypeVar("Curve")

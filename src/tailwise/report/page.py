@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tailwise.core.metrics import REGIONS
 from tailwise.methods import get_method
-from tailwise.metrics import REGIONS
 from tailwise.report.charts import ModelCharts
-from tailwise.report.evidence import Scored, compared
 from tailwise.report.html import render
+from tailwise.report.scoring import Scored, compared
 from tailwise.report.verdict import apart, judge, number
 
 if TYPE_CHECKING:
-    from tailwise.method import Method
+    from tailwise.networks.parts import Method
 
 
 @dataclass(frozen=True)

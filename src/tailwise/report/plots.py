@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
-from tailwise.labels import LabelBins
-from tailwise.metrics import Sparsification
+from tailwise.core.labels import LabelBins
+from tailwise.core.metrics import Sparsification
 
 # Okabe and Ito's palette: told apart by readers with any colour vision, and by line style.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -92,7 +92,7 @@ def by_label(
 ) -> Axes:
     """Draw a metric along the label range, one line per method.
 
-    Each table is what `tailwise.metrics.by_bin` returns: columns ``center`` and the metric.
+    Each table is what `tailwise.core.metrics.by_bin` returns: columns ``center`` and the metric.
     """
     ax = new_axes(ax)
     for place, (name, table) in enumerate(curves.items()):
@@ -179,8 +179,8 @@ def error_by_label(
 ) -> Axes:
     """Draw mean absolute error along the label, one line per method, few-shot ranges shaded.
 
-    Each table has columns ``center`` and ``mae``: `tailwise.metrics.by_bin`, or
-    `tailwise.report.evidence.Scored.along_label`, which pools bins with hardly a test row.
+    Each table has columns ``center`` and ``mae``: `tailwise.core.metrics.by_bin`, or
+    `tailwise.report.scoring.Scored.along_label`, which pools bins with hardly a test row.
     """
     ax = by_label(curves, "mae", ax, label=label)
     if bins is not None:
@@ -256,7 +256,7 @@ def coverage_by_region(
 
     Each table has rows per region and columns ``n`` and ``coverage``.
     """
-    from tailwise.report.evidence import wilson
+    from tailwise.report.scoring import wilson
 
     spread = {}
     for name, table in tables.items():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.report.evidence import Change, Scored, compared, region_names, wilson
+from tailwise.report.scoring import Change, Scored, compared, region_names, wilson
 
 MIN_TAIL_ROWS = 10
 """With fewer test rows than this nothing is said about a region."""

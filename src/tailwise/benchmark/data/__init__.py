@@ -1,0 +1,1 @@
+"""What is compared on: data sets, suites of them, and their configurations."""

@@ -1,0 +1,128 @@
+"""Benchmark configurations as TOML files: data, network, recipe and methods in one place."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from tailwise.benchmark.data.stsb import DATA, NETWORKS, network_options, pair_decoder
+from tailwise.benchmark.run.contenders import Recipe, check_options
+from tailwise.core.lookup import nearest
+from tailwise.learning.loop import TrainConfig
+
+BUNDLED = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
+"""Configurations that come with the package, by name."""
+_KINDS: Mapping[str, Any] = {
+    "data": str, "methods": tuple[str, ...], "seeds": int, "recipe": dict, "options": dict,
+}  # fmt: skip
+_RECIPE_KINDS: Mapping[str, Any] = {
+    "backbone": str, "backbone_options": dict, "criterion": str, "trials": int, "train": dict,
+}  # fmt: skip
+
+
+def _check(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
+    """Refuse keys that are not known, and values of another kind than theirs."""
+    for key, value in given.items():
+        if key not in known:
+            raise ValueError(f"{where}: unknown key {key!r}{nearest(key, known)}")
+        if not _is_a(value, known[key]):
+            raise ValueError(f"{where}: {key} must be {_in_words(known[key])}, got {value!r}")
+
+
+def _is_a(value: object, kind: Any) -> bool:
+    """Whether a value of a TOML file can stand for an annotation of ours."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return any(_is_a(value, arg) for arg in args)
+    if origin is Literal:  # which strings there are is said by whoever takes them
+        return isinstance(value, str)
+    if origin in (tuple, Sequence):
+        return isinstance(value, list) and all(_is_a(part, args[0]) for part in value)
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}
+
+
+def _in_words(kind: Any) -> str:
+    args = get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        return _in_words(args[0])
+    if get_origin(kind) in (tuple, Sequence):
+        return f"a list, each {_in_words(args[0])}"
+    return _WORDS.get(kind, "a string")
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Say where in a file the values stand that an error is about."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def read_configuration(path: Path) -> dict[str, Any]:
+    """Read a configuration: the arguments of a `Suite`. Unknown keys are errors that name the nearest."""
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist: name a TOML file, or one of {', '.join(BUNDLED)}")
+    try:
+        with path.open("rb") as file:
+            given = tomllib.load(file)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not a TOML file: {error}") from None
+    _check(given, _KINDS, str(path))
+    for key in ("data", "methods", "recipe"):
+        if key not in given:
+            raise ValueError(f"{path}: {key!r} is missing")
+    if given["data"] not in DATA:
+        raise ValueError(f"{path}: unknown data {given['data']!r}{nearest(given['data'], DATA)}")
+    if not given["methods"]:
+        raise ValueError(f"{path}: methods names none")
+    seeds, options = given.get("seeds", 5), given.get("options", {})
+    if seeds < 1:
+        raise ValueError(f"{path}: seeds must be at least 1, got {seeds}")
+    recipe = _recipe(given["recipe"], str(path))
+    _check(options, dict.fromkeys(given["methods"], dict), f"{path}, [options]")
+    for name, own in options.items():
+        with _named(f"{path}, [options.{name}]"):
+            check_options(name, own, recipe)
+    return {
+        "sources": (DATA[given["data"]],),
+        "recipe": recipe,
+        "methods": ",".join(given["methods"]),
+        "options": options,
+        "seeds": seeds,
+    }
+
+
+def _recipe(given: Mapping[str, Any], where: str) -> Recipe:
+    _check(given, _RECIPE_KINDS, f"{where}, [recipe]")
+    train: dict[str, Any] = dict(given.get("train", {}))
+    _check(train, get_type_hints(TrainConfig), f"{where}, [recipe.train]")
+    if "milestones" in train:
+        train["milestones"] = tuple(train["milestones"])
+    if "backbone" not in given:
+        raise ValueError(f"{where}, [recipe]: 'backbone' is missing")
+    name, options = given["backbone"], dict(given.get("backbone_options", {}))
+    if name not in NETWORKS:
+        raise ValueError(f"{where}: unknown backbone {name!r}{nearest(name, NETWORKS)}")
+    _check(options, network_options(name), f"{where}, [recipe.backbone_options]")
+    rest = {key: given[key] for key in ("criterion", "trials") if key in given}
+    with _named(f"{where}, [recipe]"):
+        return Recipe(
+            train=TrainConfig(**train),
+            backbone=name,
+            backbone_options=options,
+            network=partial(NETWORKS[name], **options),
+            decoder=pair_decoder,
+            search={},
+            **rest,
+        )

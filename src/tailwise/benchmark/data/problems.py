@@ -1,0 +1,165 @@
+"""Data sets of the benchmark: the arrays that every contender gets, and raw tables they are made of."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailwise.core.labels import LabelBins
+from tailwise.data.writing import write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[Any]
+MAX_ROWS = 4000
+"""Training rows at most, the same cap for every method; drawn at random, so the imbalance stays."""
+PER_BIN = 20
+"""Validation and test rows per label bin at most."""
+_PARTS = ("x_train", "y_train", "x_valid", "y_valid", "x_test", "y_test")
+_EXTRA = "extra."
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One data set, split with one seed: inputs ready for a network, labels in their own units."""
+
+    name: str
+    seed: int
+    x_train: Array  # (N, ...): float32 features of a table, or whatever the recipe's network reads
+    y_train: Array  # (N,) float64
+    x_valid: Array
+    y_valid: Array
+    x_test: Array
+    y_test: Array
+    total: int
+    """Rows of the whole table, before the training part was capped."""
+    suite: str = ""
+    edges: Array | None = None
+    """Edges of the label bins where the data set has bins of its own."""
+    shots: tuple[int, int] = (100, 20)
+    """Many-shot bins have more training rows than the first, few-shot bins fewer than the second."""
+    extra: Mapping[str, Array] = field(default_factory=dict)
+    """Arrays that the network needs besides its inputs, such as word vectors."""
+
+    @cached_property
+    def bins(self) -> LabelBins:
+        """Bins over the labels of the training part, by which everything is weighted and scored."""
+        return LabelBins.from_labels(self.y_train, edges=self.edges)
+
+    def _arrays(self) -> dict[str, Array]:
+        arrays = {part: getattr(self, part) for part in _PARTS}
+        if self.edges is not None:
+            arrays["edges"] = self.edges
+        return arrays | {_EXTRA + name: array for name, array in self.extra.items()}
+
+    @cached_property
+    def digest(self) -> str:
+        """Short fingerprint of the arrays, which says whether two runs saw the same data."""
+        whole = hashlib.sha256()
+        for array in self._arrays().values():
+            whole.update(np.ascontiguousarray(array).tobytes())
+        return whole.hexdigest()[:12]
+
+    def describe(self) -> dict[str, Any]:
+        """Sizes for a results line."""
+        rows = {part[2:]: len(getattr(self, part)) for part in _PARTS[1::2]}
+        return {
+            "rows": {**rows, "table": self.total},
+            "features": int(np.prod(self.x_train.shape[1:])),
+            "bins": len(self.bins),
+            "shots": list(self.shots),
+            "digest": self.digest,
+        }
+
+    def save(self, folder: Path) -> Path:
+        """Write as ``name-seed.npz``."""
+        path = folder / f"{self.name}-{self.seed}.npz"
+        about = {name: np.asarray(getattr(self, name)) for name in ("total", "suite", "shots")}
+        arrays: dict[str, Any] = self._arrays() | about
+
+        def write(to: Path) -> None:
+            with to.open("wb") as file:
+                np.savez_compressed(file, **arrays)
+
+        write_atomically(path, write)
+        return path
+
+    @classmethod
+    def load(cls, folder: Path, name: str, seed: int) -> Problem:
+        """Read what `save` wrote."""
+        path = folder / f"{name}-{seed}.npz"
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path} is missing: run `prepare` with more seeds, or name another folder"
+            )
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {part: file[part] for part in (*_PARTS, "edges") if part in file}
+            extra = {key.removeprefix(_EXTRA): file[key] for key in file if key.startswith(_EXTRA)}
+            total, suite = int(file["total"]), str(file["suite"])
+            many, few = (int(limit) for limit in file["shots"]) if "shots" in file else (100, 20)
+        return cls(name, seed, **arrays, total=total, suite=suite, shots=(many, few), extra=extra)
+
+
+# -- where problems come from --------------------------------------------------------------------
+
+
+class DataSet(Protocol):
+    """Anything a suite can hold: a name, and a problem for every seed."""
+
+    @property
+    def name(self) -> str:
+        """Name in results, and of files."""
+
+    def problem(self, seed: int, *, max_rows: int, per_bin: int, suite: str) -> Problem:
+        """Split with a seed and encode; the caps are for those that split and sample themselves."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A raw table: where it comes from, its target, and columns that give the target away."""
+
+    name: str
+    target: str
+    load: Callable[[], pd.DataFrame] = field(repr=False)
+    leaks: tuple[str, ...] = ()
+
+    def problem(
+        self, seed: int, *, max_rows: int = MAX_ROWS, per_bin: int = PER_BIN, suite: str = ""
+    ) -> Problem:
+        """Split the table, cap its training part, and encode it by what the training part alone teaches.
+
+        Rows without a label are dropped first. The bins that balance the validation and test parts are
+        those of all labels, as in DIR; whatever a method learns or is weighted by comes from the
+        training part. Test rows come from a pool that all seeds share, so that no seed ever trains,
+        tunes or calibrates on a test row of another. Texts are encoded on one thread: more of them round
+        in another order, and the same table would have another `digest` on another machine.
+        """
+        from threadpoolctl import threadpool_limits
+
+        from tailwise.data import pooled_split
+        from tailwise.data.tables.preprocessing import TablePreprocessor
+
+        table = self.load()
+        table = table[table[self.target].notna()].reset_index(drop=True)
+        labels = table[self.target].to_numpy(np.float64)
+        inputs = table.drop(columns=[self.target, *self.leaks])
+        split = pooled_split(labels, per_bin=per_bin, seed=seed)
+        train = split.train
+        if len(train) > max_rows:
+            train = np.sort(np.random.default_rng(seed).choice(train, max_rows, replace=False))
+        with threadpool_limits(1):
+            encoder = TablePreprocessor().fit(inputs.iloc[train].reset_index(drop=True))
+        parts: dict[str, Any] = {}
+        for part, rows in (("train", train), ("valid", split.valid), ("test", split.test)):
+            chosen = inputs.iloc[rows].reset_index(drop=True)
+            parts[f"x_{part}"] = np.asarray(encoder.transform(chosen), np.float32)
+            parts[f"y_{part}"] = labels[rows]
+        return Problem(self.name, seed, **parts, total=len(labels), suite=suite)

@@ -1,0 +1,1 @@
+"""Pages of results: statistics, tables and sentences, all from results files."""

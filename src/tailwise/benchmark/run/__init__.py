@@ -1,0 +1,1 @@
+"""Running a benchmark: contenders, tuning, worker processes and results files."""

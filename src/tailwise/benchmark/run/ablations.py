@@ -1,0 +1,74 @@
+"""Ablations of VIR: groups of variants that differ in one option, all at their defaults, untuned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tailwise.benchmark.run.contenders import Contender, from_registry
+from tailwise.methods import get_method
+
+
+def is_ablation(name: str) -> bool:
+    """Whether a contender's name is that of a variant, as ``vir[smoothing=none]`` is."""
+    return name.endswith("]")
+
+
+def _variants(word: str, options: Mapping[str, Mapping[str, Any]]) -> list[Contender]:
+    return [
+        from_registry("vir", label=f"vir[{word}={value}]", title=f"VIR, {word} {value}", tuned=False, **fixed)
+        for value, fixed in options.items()
+    ]
+
+
+def _parts(*names: str) -> list[Contender]:
+    return [from_registry(name, label=f"{name}[fixed]", tuned=False) for name in names]
+
+
+def ablations() -> dict[str, list[Contender]]:
+    """Groups by name; each holds ``vir[fixed]``, VIR at its defaults, to compare with."""
+    default = get_method("vir").parts
+    both = ("weights.", "smoothing.")
+    kernels: dict[str, dict[str, Any]] = {
+        "laplacian": {part + "kernel": "laplacian" for part in both},
+        "triangular": {part + "kernel": "triangular" for part in both},
+        "none": {part + "kernel": None for part in both},
+        "bandwidth 1": {part + "bandwidth": 1.0 for part in both},
+        "bandwidth 2": {part + "bandwidth": 2.0 for part in both},
+        "bandwidth 4": {
+            part + key: value for part in both for key, value in (("bandwidth", 4.0), ("radius", 6))
+        },
+        "auto": {part + "kernel": "auto" for part in both},
+    }
+    groups = {
+        "lambda": _variants("lambda", {f"{v:g}": {"regularizer": v} for v in (10.0, 1.0, 0.1, 0.01, 0.001)}),
+        "bins": _variants("bins", {str(count): {"bins": count} for count in (100, 33, 20)}),
+        "kernel": _variants("kernel", kernels),
+        "smoothing": _variants(
+            "smoothing",
+            {
+                "none": {"smoothing": None},
+                "none and plain latents": {"smoothing": None, "latent": "point", "kl": 0.0},
+                "at inference too": {"recolor": True},
+            },
+        ),
+        "encoder": _parts("vir-encoder", "lds-vir-encoder", "vanilla", "lds"),
+        "predictor": _parts("vir-predictor", "lds-vir-predictor", "der", "lds-fds-der"),
+        "latent": _variants("latent mean", {"features": {"latent_mean": "features"}}),
+        # VIR:recon and the KL are one bound: in VIR's default they have one weight.
+        "reconstruction": [
+            *_variants("reconstruction", {"of the input": {"decoder": True, "recon": default.kl}}),
+            *_parts("vir-paper"),
+            from_registry(
+                "vir-paper",
+                label="vir-paper[reconstruction=of the input]",
+                title="VIR (paper), reconstruction of the input",
+                tuned=False,
+                decoder=True,
+            ),
+        ],
+        "inference": _variants(
+            "inference", {mode: {"inference": mode} for mode in ("plain", "self", "marginal")}
+        ),
+    }
+    return {f"ablation-{name}": [*_parts("vir"), *group] for name, group in groups.items()}

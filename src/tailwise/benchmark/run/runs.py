@@ -1,0 +1,356 @@
+"""Runs contenders on problems: one line of results for each finished run, resumable at any point.
+
+Tuning happens once per contender and data set, on the first seed and its validation part; the other
+seeds use what was chosen there. The parent process alone writes, a line at a time and flushed to the
+disk, so that a kill loses nothing but the runs in flight.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tailwise._version import __version__
+from tailwise.benchmark.data.problems import Problem
+from tailwise.benchmark.data.suites import get_suite, prepare, prepared_data, suite_name
+from tailwise.benchmark.run.contenders import Contender, Outcome, Recipe
+from tailwise.benchmark.run.display import make_progress
+from tailwise.benchmark.run.results import (
+    Record,
+    ResultsFile,
+    check_comparable,
+    finished_runs,
+    read_results,
+)  # fmt: skip
+from tailwise.benchmark.run.search import Study, default_options, describe_space, require_optuna
+from tailwise.benchmark.run.workers import Workers
+from tailwise.core.distributions import Distribution
+from tailwise.core.metrics import REGIONS, evaluate, get_metric
+from tailwise.learning.config import check_accelerator
+from tailwise.uncertainty.scaling import balanced_weights, fit_scaling
+
+OF_THE_MEAN = ("mae", "mse", "rmse", "gm", "pearson", "spearman", "balanced_mae")
+"""Metrics that calibration leaves as they are; calibrated results do not repeat them."""
+OF_THE_SPREAD = ("nll", "balanced_nll", "ause", "ause_reference", "crps", "coverage", "width", "ence")
+
+
+# -- one run -------------------------------------------------------------------------------------
+
+
+def _scores(prediction: Distribution, problem: Problem, metrics: Sequence[str]) -> dict[str, Any]:
+    """Metrics of test predictions by region, rounded; None where a region has too few rows."""
+    names = [f"{region}/{metric}" for region in REGIONS for metric in metrics]
+    many, few = problem.shots
+    values = evaluate(prediction, problem.y_test, problem.bins, names, many=many, few=few)
+    table: dict[str, Any] = {region: {} for region in REGIONS}
+    for name, value in values.items():
+        region, metric = name.split("/")
+        table[region][metric] = float(f"{value:.6g}") if math.isfinite(value) else None
+    return table
+
+
+def _region_rows(problem: Problem) -> dict[str, int]:
+    many, few = problem.shots
+    regions = problem.bins.regions(many, few)[problem.bins.index(problem.y_test)]
+    return {region: int((regions == region).sum()) for region in REGIONS[1:]}
+
+
+def _tune(
+    contender: Contender, problem: Problem, recipe: Recipe
+) -> tuple[Outcome, dict[str, Any], list[Record]]:
+    """The outcome and options with the best criterion on the validation part, and all that was tried."""
+    study, criterion = Study(contender.space(recipe), recipe.trials), get_metric(recipe.criterion)
+    best: tuple[float, Outcome, dict[str, Any]] | None = None
+    trials: list[Record] = []
+    while (options := study.ask()) is not None:
+        try:
+            outcome = contender.fit(problem, options, recipe)
+            score = criterion(outcome.valid, problem.y_valid, problem.bins)
+            if not math.isfinite(score):
+                raise RuntimeError(f"its {recipe.criterion} on the validation part is {score}")
+        except RuntimeError as error:  # not finite, or not invertible: this configuration only
+            study.tell(None)
+            trials.append({"options": options, "score": None, "error": str(error)[:200]})
+            continue
+        loss = criterion.loss(score)
+        study.tell(loss)
+        seconds = round(outcome.fit_seconds, 3)
+        trials.append({"options": options, "score": float(f"{score:.6g}"), "seconds": seconds})
+        if best is None or loss < best[0]:
+            best = loss, outcome, options
+    if best is None:
+        raise RuntimeError(f"every configuration failed; the first with: {trials[0]['error']}")
+    return best[1], best[2], trials
+
+
+def run_one(
+    contender: Contender, problem: Problem, recipe: Recipe, options: Mapping[str, Any] | None = None
+) -> Record:
+    """Fit, calibrate on the validation part, and score the test part once.
+
+    Without `options` they are tuned first: of ``recipe.trials`` configurations the one with the
+    best criterion on the validation part is kept. A configuration whose training fails has lost.
+    Options that are not given are the defaults.
+    """
+    began = time.perf_counter()
+    trials: list[Record] = []
+    if options is None:
+        best, chosen, trials = _tune(contender, problem, recipe)
+    else:
+        chosen = {**default_options(contender.space(recipe)), **options}
+        best = contender.fit(problem, chosen, recipe)
+    weights = balanced_weights(problem.y_valid, problem.bins)
+    scaling = fit_scaling(best.valid, problem.y_valid, weights=weights)
+    valid = get_metric(recipe.criterion)(best.valid, problem.y_valid, problem.bins)
+    record: Record = {
+        "suite": problem.suite,
+        "data": problem.name,
+        "method": contender.name,
+        "title": contender.title,
+        "uncertainty": contender.uncertainty,
+        "seed": problem.seed,
+        "version": __version__,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
+        "recipe": recipe.describe(),
+        "options": chosen,
+        **({"fixed": dict(contender.fixed)} if contender.fixed else {}),
+        **problem.describe(),
+        "test_rows": _region_rows(problem),
+        "valid": {recipe.criterion: float(f"{valid:.6g}") if math.isfinite(valid) else None},
+        "epochs": best.epochs,
+        "parameters": best.parameters,
+        "scaling": {name: float(f"{w:.6g}") for name, w in asdict(scaling).items()},
+        "metrics": {
+            "raw": _scores(best.test, problem, OF_THE_MEAN + OF_THE_SPREAD),
+            "calibrated": _scores(scaling.apply(best.test), problem, OF_THE_SPREAD),
+        },
+    }
+    if options is None:
+        record |= {"search": describe_space(contender.space(recipe)), "trials": trials}
+    record["seconds"] = {
+        "fit": round(best.fit_seconds, 3),
+        "predict": round(best.predict_seconds, 3),
+        "all": round(time.perf_counter() - began, 3),
+    }
+    return record
+
+
+# -- many runs -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be done: `options` None means to tune."""
+
+    contender: Contender
+    data: str
+    seed: int
+    options: Mapping[str, Any] | None
+    cost: float
+
+
+@dataclass
+class Summary:
+    """What `run_suite` did."""
+
+    done: int = 0
+    left: int = 0
+    failed: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+@lru_cache(maxsize=8)
+def _cached(folder: Path, name: str, seed: int, written: int) -> Problem:
+    return Problem.load(folder, name, seed)
+
+
+def _loaded(folder: Path, name: str, seed: int) -> Problem:
+    """A prepared problem; read again only where its file was written again."""
+    path = folder / f"{name}-{seed}.npz"
+    return _cached(folder, name, seed, path.stat().st_mtime_ns if path.is_file() else 0)
+
+
+def _work(job: Job, *, folder: Path, recipe: Recipe) -> Record:
+    """In a worker: a failure becomes a record too, so that one broken method stops no other."""
+    try:
+        return run_one(job.contender, _loaded(folder, job.data, job.seed), recipe, job.options)
+    except Exception as error:
+        return {
+            "data": job.data,
+            "method": job.contender.name,
+            "seed": job.seed,
+            "version": __version__,
+            "error": f"{type(error).__name__}: {error}",
+            "traceback": traceback.format_exc()[-2000:],
+        }
+
+
+def _check_same_data(jobs: Iterable[Job], records: Iterable[Record], folder: Path, path: Path) -> None:
+    """Refuse, before anything is run, to continue a file that was made with other arrays."""
+    before = {(record["data"], record["seed"]): record["digest"] for record in records}
+    for data, seed in sorted({(job.data, job.seed) for job in jobs} & before.keys()):
+        if _loaded(folder, data, seed).digest != before[data, seed]:
+            raise ValueError(
+                f"{path} was made with other rows of {data}, seed {seed}, than {folder} holds: prepare the "
+                "same ones or name another file"
+            )
+
+
+class _Plan:
+    """Which runs are left, and which of them may start: other seeds wait for the tuning."""
+
+    def __init__(
+        self,
+        contenders: Sequence[Contender],
+        data: Sequence[str],
+        seeds: Sequence[int],
+        recipe: Recipe,
+        records: Sequence[Record],
+    ) -> None:
+        done = finished_runs(records)
+        tuned = {(r["data"], r["method"]): r["options"] for r in records if "trials" in r}
+        self.ready: list[Job] = []
+        self.waiting: dict[tuple[str, str], list[Job]] = {}
+        for contender in contenders:
+            trials = recipe.trials if contender.space(recipe) else 1
+            for name in data:
+                key = (name, contender.name)
+                missing = [s for s in seeds if (name, contender.name, s) not in done]
+                options = tuned.get(key) if trials > 1 else {}
+                first = missing[:1] if options is None else []
+                for seed in missing:
+                    cost = contender.cost * (trials if seed in first else 1)
+                    job = Job(contender, name, seed, options, cost)
+                    if options is not None or seed in first:
+                        self.ready.append(job)
+                    else:
+                        self.waiting.setdefault(key, []).append(job)
+        if self.waiting or any(job.options is None for job in self.ready):
+            require_optuna()  # now, not in every worker
+        # The longest first: nothing is left to wait for at the end, and others can start.
+        self.ready.sort(key=lambda job: -job.cost)
+        self.queue = deque(self.ready)
+
+    def jobs(self) -> list[Job]:
+        """All runs that have not started."""
+        return [*self.queue, *(job for jobs in self.waiting.values() for job in jobs)]
+
+    def cost_left(self) -> float:
+        """Cost of all runs that have not started."""
+        return sum(job.cost for job in self.jobs())
+
+    def count_left(self) -> int:
+        """Number of runs that have not started."""
+        return len(self.jobs())
+
+    def tuned(self, job: Job, record: Record) -> None:
+        """Let the other seeds of a tuned contender start."""
+        for other in self.waiting.pop((job.data, job.contender.name), []):
+            if "options" in record:
+                self.queue.append(Job(other.contender, other.data, other.seed, record["options"], other.cost))
+
+
+def _line(job: Job, record: Record) -> str:
+    text = f"{job.data} {job.contender.name} seed {job.seed}"
+    if "error" in record:
+        return f"{text} FAILED: {record['error'][:120]}"
+    mae = record["metrics"]["raw"]["all"]["balanced_mae"]
+    return f"{text}: balanced MAE {mae:.4g} in {record['seconds']['all']:.1f} s"
+
+
+def run_suite(
+    prepared: Path,
+    contenders: Sequence[Contender],
+    *,
+    out: Path,
+    seeds: Sequence[int] = range(5),
+    data: Sequence[str] | None = None,
+    recipe: Recipe | None = None,
+    workers: int = 1,
+    time_limit: float | None = None,
+    progress: bool | None = None,
+) -> Summary:
+    """Run every contender on every data set and seed of a prepared folder; skip what `out` holds.
+
+    After `time_limit` seconds runs in flight are given up and the rest is left for the next call.
+    Failed runs are recorded with their error and tried again next time.
+    """
+    recipe = recipe or Recipe()
+    seeds = list(seeds)
+    there = prepared_data(prepared, seeds)
+    unknown = [name for name in data or () if name not in there]
+    if unknown:
+        raise ValueError(f"{prepared} holds no data set {unknown[0]!r}: it holds {', '.join(there)}")
+    results = ResultsFile(out)
+    done, folder = read_results(out) if out.is_file() else [], prepared.absolute()
+    if done:
+        suite = _loaded(folder, there[0], seeds[0]).suite
+        check_comparable(done, recipe, out, contenders, suite)
+    plan = _Plan(contenders, data or there, seeds, recipe, results.records)
+    if plan.jobs():
+        try:
+            check_accelerator(recipe.train.accelerator)
+        except ValueError as error:
+            where = "`accelerator` in [recipe.train] of a copy of the suite's TOML file"
+            raise ValueError(f"{error}, as {where}") from None
+    _check_same_data(plan.jobs(), done, folder, out)
+    summary = Summary()
+    display = make_progress(progress, plan.count_left(), plan.cost_left())
+    work = partial(_work, folder=folder, recipe=recipe)
+    with Workers(work, workers, time_limit) as crew, display:
+        while (plan.queue or crew.flying) and crew.in_time:
+            while plan.queue and crew.free:
+                crew.submit(plan.queue.popleft())
+            for job, record in crew.finished():
+                results.append(record)
+                plan.tuned(job, record)
+                if "error" in record:
+                    summary.failed.append(f"{job.data} {job.contender.name} {job.seed}: {record['error']}")
+                else:
+                    summary.done += 1
+                display.update(job.cost, _line(job, record))
+        summary.left = len(crew.flying) + plan.count_left()
+    summary.seconds = crew.elapsed
+    return summary
+
+
+def run_missing(
+    suite: str,
+    contenders: Sequence[Contender],
+    *,
+    out: Path,
+    work: Path,
+    seeds: Sequence[int],
+    recipe: Recipe,
+    workers: int = 1,
+    time_limit: float | None = None,
+    progress: bool | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> Summary:
+    """Run what `out` lacks of a suite; its data is prepared in a folder of `work`, if it is needed at all."""
+    done = read_results(out) if out.is_file() else []
+    check_comparable(done, recipe, out, contenders, suite_name(suite))
+    names = [source.name for source in get_suite(suite).sources]
+    wanted = {(name, c.name, seed) for name in names for c in contenders for seed in seeds}
+    if wanted <= finished_runs(done).keys():
+        return Summary()
+    folder = work / suite_name(suite)
+    prepare(suite, folder, seeds, report=report)
+    summary = run_suite(
+        folder, contenders, out=out, seeds=seeds, recipe=recipe, workers=workers,
+        time_limit=time_limit, progress=progress,
+    )  # fmt: skip
+    for line in summary.failed:
+        report(f"failed: {line}")
+    return summary

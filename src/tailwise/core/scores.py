@@ -1,0 +1,425 @@
+"""Single scores ``f(distribution, y) -> float`` of predictions (SPEC section 6).
+
+They read nothing but the predictive distribution and are computed in float64 on the CPU in
+O(n log n) or better. No labels at all, and a correlation with a constant, give NaN. Use them
+through `tailwise.core.metrics`, which adds label bins, regions and names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from tailwise.core.distributions import NIG, Distribution, Mixture, Normal, log_gamma_ratio
+from tailwise.core.lookup import nearest
+
+Labels = ArrayLike | Tensor
+By = Literal["std", "epistemic"]
+
+GM_FLOOR = 1e-10
+"""Smallest absolute error, in label units, that the geometric mean counts."""
+DEPTH_FLOOR = 1e-3
+"""Smallest prediction that log10 and delta count, in label units (metres for depth)."""
+_MIXTURE_NODES = 256
+_CHUNK = 2**22
+
+
+def prepared(distribution: Distribution, y: Labels) -> tuple[Distribution, Tensor]:
+    """Return predictions and labels flat, detached, in float64 on the CPU, or say what is wrong."""
+    raw = y.detach() if isinstance(y, Tensor) else torch.from_numpy(np.array(y, np.float64))
+    labels, shape = raw.to("cpu", torch.float64), distribution.shape
+    if [s for s in labels.shape if s != 1] != [s for s in shape if s != 1]:
+        raise ValueError(f"labels of shape {tuple(labels.shape)} for predictions of shape {tuple(shape)}")
+    labels = labels.reshape(-1)
+    bad = ~labels.isfinite()
+    if bad.any():
+        row = int(bad.to(torch.int8).argmax())
+        raise ValueError(
+            f"labels must be finite: row {row} is {labels[row].item()} ({int(bad.sum())} bad of "
+            f"{labels.numel()}); drop these rows before scoring"
+        )
+    flat = distribution.map(lambda p: p.detach().to("cpu", torch.float64).reshape(-1))
+    return flat, labels
+
+
+def _absolute(d: Distribution, y: Tensor) -> Tensor:
+    return (y - d.mean).abs()
+
+
+def _squared(d: Distribution, y: Tensor) -> Tensor:
+    return (y - d.mean) ** 2
+
+
+def _log_absolute(d: Distribution, y: Tensor, floor: float = GM_FLOOR) -> Tensor:
+    return _absolute(d, y).clamp_min(floor).log()
+
+
+def _nll(d: Distribution, y: Tensor) -> Tensor:
+    return d.nll(y)
+
+
+def _checked_level(level: float) -> float:
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+    return level
+
+
+def _covered(d: Distribution, y: Tensor, level: float = 0.9) -> Tensor:
+    # Within the central interval exactly if the CDF is: one CDF is cheaper than two quantiles.
+    return ((d.cdf(y) - 0.5).abs() <= _checked_level(level) / 2).double()
+
+
+def _width(d: Distribution, y: Tensor, level: float = 0.9) -> Tensor:
+    lower, upper = d.interval(_checked_level(level))
+    return upper - lower
+
+
+def _log_ratio(d: Distribution, y: Tensor) -> Tensor:
+    if (y <= 0).any():
+        raise ValueError(f"log10 and delta need positive labels, the smallest is {y.min().item():g}")
+    return (d.mean.clamp_min(DEPTH_FLOOR).log10() - y.log10()).abs()
+
+
+def _within(d: Distribution, y: Tensor, k: int = 1) -> Tensor:
+    return (_log_ratio(d, y) < k * math.log10(1.25)).double()
+
+
+def _crps(d: Distribution, y: Tensor) -> Tensor:
+    """CRPS = E|Y - y| - E|Y - Y'| / 2 for Y, Y' drawn from the prediction."""
+    if isinstance(d, Mixture):
+        deviation = (d.weights * _deviation(d.components, y)).sum(0)
+        return deviation - _mixture_spread(d)
+    return _deviation(d, y) - _spread(d)
+
+
+def _student(d: Distribution) -> tuple[Tensor, Tensor]:
+    """Degrees of freedom and scale of an NIG's predictive Student-t (VIR:predict)."""
+    if not isinstance(d, NIG):
+        raise TypeError(f"CRPS knows Normal, NIG and mixtures of them, not {type(d).__name__}")
+    return 2 * d.alpha, (d.beta / d.alpha * (1 + 1 / d.nu)).sqrt()
+
+
+def _deviation(d: Distribution, y: Tensor) -> Tensor:
+    """E|Y - y|."""
+    distance = y - d.mean
+    if isinstance(d, Normal):
+        scale = d.variance.sqrt()
+        z = distance / scale
+        log_density = -0.5 * z**2 - 0.5 * math.log(2 * math.pi)
+        tail = 2 * log_density.exp()
+    else:
+        df, scale = _student(d)
+        z = distance / scale
+        log_kernel = -0.5 * (df + 1) * (z**2 / df).log1p()
+        log_density = log_gamma_ratio(df / 2) - 0.5 * (math.pi * df).log() + log_kernel
+        tail = 2 * log_density.exp() * (df + z**2) / (df - 1)
+        tail = torch.where(df > 1, tail, math.nan)
+    # A prediction without spread is a point, whose CRPS is its absolute error.
+    return torch.where(scale > 0, distance * (2 * d.cdf(y) - 1) + scale * tail, distance.abs())
+
+
+def _spread(d: Distribution) -> Tensor:
+    """E|Y - Y'| / 2."""
+    if isinstance(d, Normal):
+        return d.variance.sqrt() / math.sqrt(math.pi)
+    df, scale = _student(d)
+    log_betas = 2 * log_gamma_ratio(df / 2) - log_gamma_ratio(df - 0.5) - 0.5 * math.log(math.pi)
+    return scale * 2 * df.sqrt() / (df - 1) * log_betas.exp()
+
+
+def _mixture_spread(d: Mixture) -> Tensor:
+    """E|Y - Y'| / 2 of a mixture: exact for Normals, on a grid of quantiles for Student-t."""
+    members, weights = d.components, d.weights
+    if isinstance(members, Normal):
+        total = torch.zeros_like(d.mean)
+        for k in range(len(weights)):
+            gap = Normal(members.mean[k] - members.mean, members.variance[k] + members.variance)
+            total += weights[k] * (weights * _deviation(gap, torch.zeros(()).double())).sum(0)
+        return total / 2
+    # The spread is the integral of F (1 - F), with F a staircase that steps at quantiles of every
+    # member. Members get levels of their own, so that equal members do not share their steps.
+    size = len(weights)
+    count = max(16, _MIXTURE_NODES // size)
+    offset = (0.5 + torch.arange(size, dtype=torch.float64) * 0.6180339887498949) % 1
+    v = (torch.arange(count).unsqueeze(1) + 0.05 + 0.9 * offset) / count
+    levels = (v**3 * (10 - 15 * v + 6 * v**2)).unsqueeze(-1)  # (nodes, K, 1), dense in the tails
+    steps = (v * (1 - v)) ** 2
+    steps = (steps / steps.sum(0)).unsqueeze(-1)
+    rows = max(1, _CHUNK // levels.numel())
+    parts = []
+    for start in range(0, max(1, d.mean.numel()), rows):
+        part = d[start : start + rows]
+        points = part.components.quantile(levels)  # (nodes, K, rows)
+        points, order = points.flatten(0, 1).sort(0)
+        below = (steps * part.weights).flatten(0, 1).gather(0, order).cumsum(0)[:-1]
+        parts.append((below * (1 - below) * points.diff(dim=0)).sum(0))
+    return torch.cat(parts)
+
+
+def _same(mean: Tensor) -> Tensor:
+    return mean
+
+
+PerSample = Callable[..., Tensor]
+Function = Callable[..., float]
+
+
+def _reduced(function: Function, distribution: Distribution, y: Labels, **options: float) -> float:
+    per_sample, finish = MEANS[function]
+    losses = per_sample(*prepared(distribution, y), **options)
+    return float(finish(losses.mean()))
+
+
+def mae(distribution: Distribution, y: Labels) -> float:
+    """Mean absolute error of the predicted mean, in label units.
+
+    >>> mae(Normal(torch.tensor([1.0, 2.0]), 1.0), [0.0, 5.0])
+    2.0
+    """
+    return _reduced(mae, distribution, y)
+
+
+def mse(distribution: Distribution, y: Labels) -> float:
+    """Mean squared error of the predicted mean.
+
+    >>> mse(Normal(torch.tensor([1.0, 2.0]), 1.0), [0.0, 5.0])
+    5.0
+    """
+    return _reduced(mse, distribution, y)
+
+
+def rmse(distribution: Distribution, y: Labels) -> float:
+    """Root mean squared error of the predicted mean, in label units.
+
+    >>> rmse(Normal(torch.tensor([0.0, 0.0]), 1.0), [1.0, 7.0])
+    5.0
+    """
+    return _reduced(rmse, distribution, y)
+
+
+def gm(distribution: Distribution, y: Labels, *, floor: float = GM_FLOOR) -> float:
+    """Geometric mean of the absolute errors, each counted as `floor` (1e-10) at least.
+
+    >>> round(gm(Normal(torch.tensor([0.0, 0.0]), 1.0), [2.0, 8.0]), 6)
+    4.0
+    """
+    if floor <= 0:
+        raise ValueError(f"floor must be positive, got {floor!r}")
+    return _reduced(gm, distribution, y, floor=floor)
+
+
+def nll(distribution: Distribution, y: Labels) -> float:
+    """Mean negative log-likelihood: Student-t for NIG (VIR:nll), Gaussian, or mixture.
+
+    >>> round(nll(Normal(torch.tensor([0.0]), 1.0), [0.0]), 4)
+    0.9189
+    """
+    return _reduced(nll, distribution, y)
+
+
+def crps(distribution: Distribution, y: Labels) -> float:
+    """Continuous ranked probability score, in label units: the absolute error of a distribution.
+
+    ``E|Y - y| - E|Y - Y'| / 2``. Closed forms for Normal, NIG and mixtures of Normals; for mixtures
+    of NIG the second term is a quadrature, right to about 1e-3 of the standard deviation (2e-4 for
+    up to five members). NaN for an NIG without a mean (alpha of 1/2 or less).
+
+    >>> round(crps(Normal(torch.tensor([0.0]), 1.0), [0.0]), 4)
+    0.2337
+    """
+    return _reduced(crps, distribution, y)
+
+
+def coverage(distribution: Distribution, y: Labels, *, level: float = 0.9) -> float:
+    """Share of labels inside the central interval of the given level; best when equal to it.
+
+    >>> coverage(Normal(torch.zeros(4), 1.0), [0.0, 1.0, -1.6, 3.0], level=0.9)
+    0.75
+    """
+    return _reduced(coverage, distribution, y, level=level)
+
+
+def width(distribution: Distribution, y: Labels, *, level: float = 0.9) -> float:
+    """Mean width of the central interval of the given level, in label units.
+
+    >>> round(width(Normal(torch.zeros(1), 4.0), [0.0], level=0.95), 3)
+    7.84
+    """
+    return _reduced(width, distribution, y, level=level)
+
+
+def log10(distribution: Distribution, y: Labels) -> float:
+    """Mean absolute log10 error, for depth; predictions count as `DEPTH_FLOOR` at least.
+
+    >>> round(log10(Normal(torch.tensor([10.0, 1.0]), 1.0), [1.0, 1.0]), 6)
+    0.5
+    """
+    return _reduced(log10, distribution, y)
+
+
+def delta(distribution: Distribution, y: Labels, *, k: int = 1) -> float:
+    """Share of predictions within a factor of ``1.25 ** k`` of the label, for depth.
+
+    >>> delta(Normal(torch.tensor([1.2, 1.5]), 1.0), [1.0, 1.0], k=1)
+    0.5
+    """
+    return _reduced(delta, distribution, y, k=k)
+
+
+MEANS: dict[Function, tuple[PerSample, Callable[[Tensor], Tensor]]] = {
+    mae: (_absolute, _same),
+    mse: (_squared, _same),
+    rmse: (_squared, torch.sqrt),
+    gm: (_log_absolute, torch.exp),
+    nll: (_nll, _same),
+    crps: (_crps, _same),
+    coverage: (_covered, _same),
+    width: (_width, _same),
+    log10: (_log_ratio, _same),
+    delta: (_within, _same),
+}
+"""Metrics that are a function of the mean of a per-sample loss."""
+
+
+def pearson(distribution: Distribution, y: Labels) -> float:
+    """Linear correlation of predicted means and labels; NaN if either is constant.
+
+    >>> round(pearson(Normal(torch.tensor([1.0, 2.0, 3.0]), 1.0), [2.0, 4.0, 6.0]), 6)
+    1.0
+    """
+    d, labels = prepared(distribution, y)
+    return _correlation(d.mean, labels)
+
+
+def spearman(distribution: Distribution, y: Labels) -> float:
+    """Rank correlation of predicted means and labels, ties sharing their mean rank.
+
+    >>> round(spearman(Normal(torch.tensor([1.0, 2.0, 9.0]), 1.0), [2.0, 4.0, 5.0]), 6)
+    1.0
+    """
+    d, labels = prepared(distribution, y)
+    return _correlation(_ranks(d.mean), _ranks(labels))
+
+
+def _groups(ordered: Tensor) -> Tensor:
+    """Number the runs of equal values in a sorted tensor: 0, 0, 1, 2, 2, ..."""
+    # Compared, not subtracted: two infinite values are equal, and differ by NaN.
+    same = torch.ones_like(ordered[:1], dtype=torch.bool)
+    return (~torch.cat([same, ordered[1:] == ordered[:-1]])).cumsum(0)
+
+
+def _ranks(values: Tensor) -> Tensor:
+    ordered, order = values.sort()
+    group = _groups(ordered)
+    counts = torch.bincount(group)
+    return (counts.cumsum(0) - (counts - 1) / 2).double()[group][order.argsort()]
+
+
+def _correlation(a: Tensor, b: Tensor) -> float:
+    if a.numel() < 2 or a.min() == a.max() or b.min() == b.max():
+        return math.nan
+    # Scaling by the largest deviation keeps squares of tiny or huge labels from leaving float64.
+    a, b = a - a.mean(), b - b.mean()
+    a, b = a / a.abs().max(), b / b.abs().max()
+    return float(((a @ b) / (a.norm() * b.norm())).clamp(-1, 1))
+
+
+class Sparsification(NamedTuple):
+    """What error remains once a share of the samples is removed, most uncertain first."""
+
+    removed: NDArray[np.float64]  # (n,) share removed: 0, 1/n, ..., (n-1)/n
+    error: NDArray[np.float64]  # (n,) mean absolute error of the rest
+    oracle: NDArray[np.float64]  # (n,) the same had the largest errors been removed first
+
+
+def _by_falling(key: Tensor, values: Tensor) -> Tensor:
+    """Values by falling key; those with equal keys get their mean, so that order cannot matter."""
+    key, order = key.sort(descending=True)
+    group = _groups(key)
+    return (torch.bincount(group, values[order]) / torch.bincount(group))[group]
+
+
+def sparsification(distribution: Distribution, y: Labels, *, by: By = "std") -> Sparsification:
+    """Return the sparsification curves behind `ause`, in label units, for plots.
+
+    Samples of equal uncertainty are removed in random order, in expectation.
+
+    >>> curves = sparsification(Normal(torch.zeros(3), torch.tensor([1.0, 2.0, 3.0])), [1.0, 3.0, 2.0])
+    >>> curves.error, curves.oracle
+    (array([2., 2., 1.]), array([2. , 1.5, 1. ]))
+    """
+    if by not in ("std", "epistemic"):
+        raise ValueError(f"unknown uncertainty {by!r}{nearest(by, ('std', 'epistemic'))}")
+    d, labels = prepared(distribution, y)
+    errors = _absolute(d, labels)
+    uncertainty = d.variance if by == "std" else d.epistemic
+    left = torch.arange(errors.numel(), 0, -1, dtype=torch.float64)
+
+    def remaining(ordered: Tensor) -> NDArray[np.float64]:
+        return np.asarray((ordered.flip(0).cumsum(0).flip(0) / left).numpy())
+
+    ordered = errors.sort(descending=True).values
+    removed = np.asarray(1 - left.numpy() / max(1, errors.numel()))
+    return Sparsification(removed, remaining(_by_falling(uncertainty, errors)), remaining(ordered))
+
+
+def ause(
+    distribution: Distribution,
+    y: Labels,
+    *,
+    form: Literal["standard", "reference"] = "standard",
+    by: By | None = None,
+) -> float:
+    """Area under the sparsification error: 0 if uncertainty ranks samples as their errors do.
+
+    ``standard`` averages (error - oracle) over the share removed, in units of the mean absolute
+    error of all, ranking by the total standard deviation. ``reference`` follows the preview code:
+    ranked by epistemic variance, at least one sample removed, |error - oracle| divided by its own
+    maximum; NaN for fewer than three samples. `by` overrides the ranking of either.
+
+    >>> round(ause(Normal(torch.zeros(3), torch.tensor([1.0, 2.0, 3.0])), [1.0, 3.0, 2.0]), 6)
+    0.083333
+    """
+    if form not in ("standard", "reference"):
+        raise ValueError(f"unknown form {form!r}{nearest(form, ('standard', 'reference'))}")
+    curves = sparsification(distribution, y, by=by or ("std" if form == "standard" else "epistemic"))
+    gap, n = curves.error - curves.oracle, curves.error.size
+    if n < (1 if form == "standard" else 3):
+        return math.nan
+    if form == "reference":
+        gap = np.abs(gap[1:])
+        area, unit = float(np.trapezoid(gap, dx=1 / (n - 2))), float(gap.max())
+    else:
+        # Both ends of the curve are 0, so the trapezoid rule is the plain mean.
+        area, unit = float(gap.mean()), float(curves.error[0])
+    return area / unit if unit != 0 else 0.0
+
+
+def ause_reference(distribution: Distribution, y: Labels) -> float:
+    """Area under the sparsification error as the authors' preview code has it; see `ause`."""
+    return ause(distribution, y, form="reference")
+
+
+def ence(distribution: Distribution, y: Labels, *, groups: int = 10) -> float:
+    """Expected normalised calibration error: 0 if predicted variance matches squared errors.
+
+    Samples are sorted by predicted variance into equal groups; the mean over groups of
+    ``|RMV - RMSE| / RMV`` compares root mean variance with root mean squared error.
+
+    >>> ence(Normal(torch.zeros(2), torch.tensor([1.0, 4.0])), [1.0, 3.0], groups=2)
+    0.25
+    """
+    if groups < 1:
+        raise ValueError(f"groups must be at least 1, got {groups!r}")
+    d, labels = prepared(distribution, y)
+    n = labels.numel()
+    group = torch.arange(n) * min(groups, n) // max(n, 1)
+    squared = torch.bincount(group, _by_falling(d.variance, _squared(d, labels))).sqrt()
+    predicted = torch.bincount(group, d.variance.sort(descending=True).values).sqrt()
+    return float(((predicted - squared).abs() / predicted).mean())

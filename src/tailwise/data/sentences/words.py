@@ -1,0 +1,303 @@
+"""Sentences as word ids: a tokenizer in the manner of the Penn Treebank, a vocabulary, batches by length.
+
+GloVe was trained on text split this way, so its vectors fit these tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailwise.data.sentences.vectors import vector_words
+
+if TYPE_CHECKING:
+    from tailwise.data.sentences.pairs import SentencePairs
+
+PADDING, UNKNOWN = 0, 1
+"""Ids of no word, and of a word without an id of its own."""
+_FIRST_WORD = 2
+MAX_VECTOR_WORDS = 100_000
+"""How many words that have a vector are taken up; files of vectors start with the most frequent."""
+
+_QUOTES = str.maketrans(
+    {"’": "'", "‘": "'", "´": "'", "`": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"'}
+)
+# UTF-8 that was once read as Central European Macintosh text, as some sentences of STS-B were.
+_MISREAD = re.compile("‚Ä[^\\s]")
+# Combining marks, such as vowel signs and accents that no composed letter has: `re` would end words at them.
+_PLACES_OF_MARKS = (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))  # to ask of all characters takes 0.1 s
+_MARKS = "".join(c for c in map(chr, _PLACES_OF_MARKS) if unicodedata.category(c)[0] == "M")
+_MARK = rf"(?:(?![\x00-\u02ff])[{_MARKS}])"  # the first condition alone makes it fast on plain text
+# A character with marks, or with further Korean letters; at most 30, as in Unicode's Stream-Safe Text Format,
+# since the time that composing takes grows with their square.
+_DECOMPOSED = re.compile(rf"\S(?:(?![\x00-\u02ff])[\u1160-\u11ff{_MARKS}]){{1,30}}")
+_LETTER = rf"[^\W\d_]{_MARK}*"
+_LETTERS = rf"[^\W\d_]+(?:{_MARK}+[^\W\d_]*)*"
+_RUN = rf"[^\W_]+(?:{_MARK}+[^\W_]*)*"
+_END = rf"(?![^\W_]|{_MARK})"
+_TOKEN = re.compile(
+    rf"""
+      {_LETTER}(?:\.{_LETTER})+\.?{_END}            # u.s., p.m.
+    | '(?:s|m|d|re|ve|ll){_END}                     # an ending that already stands alone
+    | {_RUN}(?:(?:[-'&]|(?<=\d)[.,:/](?=\d)){_RUN})*   # words, o'brien, at&t, 1,000.5, 9/11
+    | \.{{2,}} | -{{2,}}
+    | ''                                            # the Treebank's quotation mark
+    | \S{_MARK}*
+    """,
+    re.VERBOSE,
+)
+_CONTRACTION = re.compile(r"(.+)(n't|'(?:s|m|d|re|ve|ll))")
+_STEMS = {"ca": "can", "wo": "will", "sha": "shall"}
+_PART = re.compile(rf"{_LETTERS}|\d+(?:[.,]\d+)*")
+_MAX_DIGITS = 15  # a longer one is no quantity
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+
+
+def tokenize(text: str) -> list[str]:
+    """Split a sentence into lower-case words, numbers and punctuation marks.
+
+    A letter and its combining marks become one character where Unicode has it, and are never parted.
+
+    >>> tokenize("They don't play the U.S. team's 1,000 well-known songs (yet).")
+    ['they', 'do', "n't", 'play', 'the', 'u.s.', 'team', "'s", '1,000', 'well-known', 'songs',
+     '(', 'yet', ')', '.']
+    """
+    lower = _MISREAD.sub(_reread, text).lower()
+    # In lower case, since a capital may have no composed form where its small letter has one (J̌); and only
+    # what is decomposed, since Unicode's form of a whole text changes letters that vectors are filed under.
+    plain = _DECOMPOSED.sub(_composed, lower).translate(_QUOTES)
+    tokens: list[str] = []
+    for token in _TOKEN.findall(plain):
+        split = _CONTRACTION.fullmatch(token) if "'" in token else None
+        if token == "''":
+            tokens.append('"')
+        elif split:
+            stem, ending = split.groups()
+            tokens += [_STEMS.get(stem, stem) if ending == "n't" else stem, ending]
+        else:
+            tokens.append(token)
+    return tokens
+
+
+def _composed(found: re.Match[str]) -> str:
+    return unicodedata.normalize("NFC", found[0])
+
+
+def _reread(found: re.Match[str]) -> str:
+    try:
+        return found[0].encode("mac_latin2").decode("utf-8")
+    except UnicodeError:
+        return found[0]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Words and their ids: 0 is padding, 1 a word without an id, the words follow in order.
+
+    A word without an id is tried in simpler forms before it counts as unknown: ``u.s.`` as ``us``,
+    ``tech-heavy`` as ``tech`` and ``heavy``, ``café`` as ``cafe``, ``1,520.15`` as ``1,520`` or ``1500``.
+
+    >>> vocabulary = Vocabulary.build(["A cat sat.", "The cat ran."])
+    >>> vocabulary.words
+    ('.', 'cat', 'a', 'ran', 'sat', 'the')
+    >>> vocabulary.encode(["The cat-sat", "A dog"])
+    [[7, 3, 6], [4, 1]]
+    """
+
+    words: tuple[str, ...]
+
+    @classmethod
+    def build(
+        cls,
+        sentences: Iterable[str],
+        *,
+        vectors: str | Path | None = None,
+        unseen: bool = True,
+        max_vector_words: int = MAX_VECTOR_WORDS,
+    ) -> Vocabulary:
+        """Collect the words of the training sentences, the most frequent first.
+
+        With a file of word vectors, a word that has none is taken apart into words that do where
+        that is possible; and all words of the file (the first `max_vector_words`) are taken up, since
+        their vectors say what they mean even where no training sentence does. `unseen` = False leaves
+        those out.
+        """
+        known = vector_words(vectors, max_vector_words) if vectors is not None else []
+        seen = _counted(sentences, frozenset(known))
+        words = sorted(seen, key=lambda word: (-seen[word], word))
+        return cls((*words, *(word for word in known if word not in seen)) if unseen else tuple(words))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "words", tuple(_texts(self.words, "word")))
+        if len(self._ids) != len(self.words):
+            twice = next(word for word, count in Counter(self.words).items() if count > 1)
+            raise ValueError(f"the word {twice!r} is in the vocabulary twice")
+
+    def __len__(self) -> int:
+        return _FIRST_WORD + len(self.words)
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {word: place for place, word in enumerate(self.words, start=_FIRST_WORD)}
+
+    def encode(self, sentences: Iterable[str], max_length: int = 40) -> list[list[int]]:
+        """Return the word ids of each sentence: at least one, at most `max_length`."""
+        if max_length < 1:
+            raise ValueError(f"max_length must be at least 1, got {max_length}")
+        known: dict[str, list[int]] = {}
+        rows = []
+        for sentence in _texts(sentences):
+            ids: list[int] = []
+            for token in tokenize(sentence):
+                if token not in known:
+                    known[token] = [self._ids.get(piece, UNKNOWN) for piece in _pieces(token, self._ids)]
+                ids += known[token]
+                if len(ids) >= max_length:
+                    break
+            rows.append(ids[:max_length] or [UNKNOWN])
+        return rows
+
+    def encode_pairs(self, pairs: SentencePairs, max_length: int = 40) -> NDArray[np.int32]:
+        """Return word ids, padded on the right to the longest sentence here. (N, 2, L)"""
+        rows = self.encode(pairs.sentences, max_length)
+        sizes = np.array([len(row) for row in rows], np.int64)
+        tokens = np.full((len(rows), sizes.max(initial=1)), PADDING, np.int32)
+        flat = np.fromiter((word for row in rows for word in row), np.int32, sizes.sum())
+        tokens[np.arange(tokens.shape[1]) < sizes[:, None]] = flat
+        return np.ascontiguousarray(tokens.reshape(2, len(pairs), tokens.shape[1]).transpose(1, 0, 2))
+
+    def to_json(self) -> str:
+        """The vocabulary as text, for a saved model to carry."""
+        return json.dumps({"words": self.words})
+
+    @classmethod
+    def from_json(cls, text: str) -> Vocabulary:
+        """Return the vocabulary that `to_json` wrote."""
+        try:
+            stored = json.loads(text)
+            words = stored["words"]
+        except (json.JSONDecodeError, KeyError, TypeError):
+            raise ValueError("not a vocabulary: expected what Vocabulary.to_json writes") from None
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise ValueError("not a vocabulary: its words must be a list of texts")
+        return cls(tuple(words))
+
+
+def lengths(tokens: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return how many words each padded sentence has. tokens: (..., L) -> (...)"""
+    return np.asarray((tokens != PADDING).sum(axis=-1), np.int64)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of some sentences has a word vector; `missing` are the words that do not, frequent first."""
+
+    tokens: float
+    types: float
+    missing: tuple[str, ...]
+
+
+def coverage(sentences: Iterable[str], vectors: str | Path) -> Coverage:
+    """Return the shares of words, and of different words, that a file of word vectors covers.
+
+    Words count in the simpler forms that a `Vocabulary` built with these vectors gives them.
+    """
+    known = frozenset(vector_words(vectors))
+    counts = _counted(sentences, known)
+    if not counts:
+        raise ValueError("the sentences hold no words: coverage needs at least one")
+    missing = sorted((word for word in counts if word not in known), key=lambda word: (-counts[word], word))
+    tokens = 1 - sum(counts[word] for word in missing) / counts.total()
+    return Coverage(tokens, 1 - len(missing) / len(counts), tuple(missing))
+
+
+def length_buckets(
+    lengths: NDArray[np.integer], size: int, seed: int | Sequence[int], *, pool: int = 50
+) -> list[NDArray[np.int64]]:
+    """Return the row numbers of an epoch's batches: rows of like length together, every row once.
+
+    lengths: (N,), or (N, 2) for pairs, which are padded to their longer sentence. The batches hold `size`
+    rows or, evenly, a few less; no two differ by more than one. Rows are shuffled, sorted by length
+    within each `pool` batches and cut up, and the batches are shuffled again: another seed, such as
+    ``(seed, epoch)``, puts other rows together.
+
+    >>> lengths = np.array([3, 9, 4, 8, 9, 3])
+    >>> [lengths[rows].tolist() for rows in length_buckets(lengths, size=2, seed=0)]
+    [[3, 3], [4, 8], [9, 9]]
+    """
+    if size < 1 or pool < 1:
+        raise ValueError(f"size and pool must be at least 1, got {size} and {pool}")
+    if len(lengths) == 0:
+        return []
+    longest = np.asarray(lengths).reshape(len(lengths), -1).max(axis=1)
+    count = -(-len(longest) // size)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(longest))
+    ends = np.arange(count + 1) * len(longest) // count
+    for start in range(0, count, pool):
+        drawn = slice(ends[start], ends[min(start + pool, count)])
+        order[drawn] = order[drawn][np.argsort(longest[order[drawn]], kind="stable")]
+    return [order[ends[i] : ends[i + 1]] for i in rng.permutation(count)]
+
+
+def _texts(given: Iterable[str], what: str = "sentence") -> Iterator[str]:
+    """The texts one by one; a single text, whose letters would be taken for them, is refused."""
+    if isinstance(given, str):
+        raise TypeError(f"got one text where a list of {what}s is wanted: put it in a list")
+    for place, text in enumerate(given):
+        if not isinstance(text, str):
+            raise TypeError(f"{what} {place}, counted from 0, is {text!r}, no text: leave it out or fill it")
+        yield text
+
+
+def _counted(sentences: Iterable[str], known: Container[str]) -> Counter[str]:
+    """How often each word occurs, a word that is not known counting in its simpler, known forms."""
+    pieces: Counter[str] = Counter()
+    for token, count in Counter(token for text in _texts(sentences) for token in tokenize(text)).items():
+        for piece in _pieces(token, known):
+            pieces[piece] += count
+    return pieces
+
+
+def _pieces(token: str, known: Container[str]) -> Sequence[str]:
+    """The token, or simpler forms of it that are known, or else the token."""
+    if token in known:
+        return [token]
+    parts = _PART.findall(token)
+    if not parts:  # dashes, dots
+        return [token[0]] if token[0] in known else [token]
+    if _NUMBER.fullmatch(token) is None:
+        for form in (token.replace(".", ""), _without_accents(token)):
+            if form in known:
+                return [form]
+    simpler = [
+        next((form for form in _rounded(part) if form in known), part) if _NUMBER.fullmatch(part) else part
+        for part in parts
+    ]
+    return simpler if any(part in known for part in simpler) else [token]
+
+
+def _without_accents(word: str) -> str:
+    return "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
+
+
+def _rounded(number: str) -> Iterator[str]:
+    """A number in other forms: as it is, whole, then with fewer and fewer leading digits, commas or not."""
+    yield number
+    whole = number.partition(".")[0]
+    yield whole
+    digits = whole.replace(",", "")
+    for kept in (len(digits), 3, 2, 1):
+        if kept <= len(digits) <= _MAX_DIGITS:
+            short = int(digits[:kept] + "0" * (len(digits) - kept))
+            yield from (str(short), f"{short:,}")

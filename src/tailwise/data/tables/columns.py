@@ -1,0 +1,215 @@
+"""What the columns of a table hold: targets and weights as numbers, and what is not as it looks.
+
+Errors name the file, the column and the line, and what to do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tailwise.core.lookup import nearest
+from tailwise.data.tables.files import TableError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NEAR_COPY = 0.95
+"""A column whose correlation with the target is at least this may give it away."""
+NEARLY_ALL = 0.95
+"""A column with a value of its own in this share of the rows may be what rows are called by."""
+MOSTLY = 0.9
+"""A column of text with this share of numbers was meant as numbers."""
+LARGEST_TARGET = 1e150
+"""The square of a larger number is no longer one."""
+_DRESSED = re.compile(
+    r"\(?[+-]?\s?[€$£¥]?\s?[+-]?(\d{1,3}([,'.\s]\d{3})+|\d+)([.,]\d+)?\s?(%|[€$£¥]|[A-Z]{3})?\)?"
+)
+"""A number as people write it: thousands apart, a decimal comma, a unit, parentheses for minus."""
+
+_DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}.*|\d{1,2}:\d\d.*")
+"""A date or a time of day, which may well differ in every row."""
+
+
+def check_column(table: pd.DataFrame, column: str, name: str) -> None:
+    """Raise an error that names the nearest column if there is none of this name."""
+    titles = [str(title) for title in table.columns]
+    if column in titles:
+        return
+    message = f"{name} has no column {column!r}"
+    folded = {title.casefold(): title for title in titles}
+    if column.casefold() in folded:
+        raise TableError(f"{message}; did you mean {folded[column.casefold()]!r}?")
+    hint = nearest(column, titles)
+    if "did you mean" not in hint:
+        shown = ", ".join(titles[:12]) + (f" and {len(titles) - 12} more" if len(titles) > 12 else "")
+        hint = f"; its columns are {shown}"
+    if sum(map(_is_number, titles)) >= 0.5 * len(titles):
+        hint += ". Most of these are numbers: is the line of column names missing?"
+    raise TableError(message + hint)
+
+
+def split_targets(
+    table: pd.DataFrame, targets: Sequence[str], name: str, drop: Sequence[str] = ()
+) -> tuple[pd.DataFrame, pd.DataFrame, int]:
+    """Return inputs, the targets as numbers, and how many rows lacked a target and were left out."""
+    for column in (*targets, *drop):
+        check_column(table, column, name)
+    for place, target in enumerate(targets):
+        if target in drop:
+            raise TableError(f"column {target!r} is the target and cannot be dropped as well")
+        if target in targets[:place]:
+            raise TableError(f"column {target!r} is named as a target twice")
+    labels = table[[]].assign(**{target: _numbers(table[target], target, name) for target in targets})
+    known = labels.notna().all(axis=1)
+    if not known.any():
+        words = " and ".join(map(repr, targets))
+        raise TableError(f"{name}: the target {words} is missing in every row")
+    inputs = table.drop(columns=[*targets, *drop])
+    if inputs.shape[1] == 0:
+        words = " and ".join(map(repr, targets))
+        raise TableError(f"{name} has no column besides the target {words}: there is nothing to predict from")
+    missing = int((~known).sum())
+    if missing:
+        inputs, labels = inputs[known].reset_index(drop=True), labels[known].reset_index(drop=True)
+    return inputs, labels, missing
+
+
+def row_weights(table: pd.DataFrame, column: str, targets: Sequence[str], name: str) -> pd.Series[float]:
+    """Return the weights of the rows with labels, or an error that shows the first cell that is none."""
+    import pandas as pd
+
+    cells, known = table[column], table[list(targets)].notna().all(axis=1).to_numpy()
+    if cells.dtype.kind in "mM":
+        raise TableError(f"{name}: the weight {column!r} holds dates or times: turn them into numbers first")
+    weights = pd.to_numeric(cells, errors="coerce").astype(float)
+    values = weights.to_numpy()
+    wrong = known & ~((values >= 0) & np.isfinite(values))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        cell = str(cells.iloc[row])
+        shown = "is empty" if pd.isna(cells.iloc[row]) else f"holds {cell[:40]!r}"
+        raise TableError(
+            f"{name}: the weight {column!r} must be a number of at least 0 in every row with a label, but "
+            f"line {row + 2} {shown} ({int(wrong.sum())} such of {int(known.sum())}): mend these cells, or "
+            "write 0 to leave a row out of training"
+        )
+    if not (values[known] > 0).any():
+        raise TableError(f"{name}: the weight {column!r} is 0 in every row: there is nothing to train on")
+    return weights[known].reset_index(drop=True)
+
+
+def check_finite(table: pd.DataFrame, name: str) -> None:
+    """Raise an error that names the column and line of an infinite number."""
+    for title in table.columns:
+        if table[title].dtype.kind == "f":
+            infinite = np.isinf(table[title].to_numpy(np.float64, na_value=np.nan))
+            if infinite.any():
+                line = int(infinite.argmax()) + 2
+                raise TableError(f"{name}: column {title!r} is infinite in line {line}: leave the cell empty")
+
+
+def near_copies(inputs: pd.DataFrame, labels: pd.Series[float]) -> list[str]:
+    """Columns so close to the target that they may be known only after it, closest first."""
+    found = {}
+    for title in inputs.columns:
+        column = inputs[title]
+        if column.dtype.kind not in "ifu":
+            continue
+        both = np.isfinite(column.to_numpy(np.float64)) & np.isfinite(labels.to_numpy())
+        x, y = column.to_numpy(np.float64)[both], labels.to_numpy()[both]
+        if x.size >= 20 and np.ptp(x) > 0 and np.ptp(y) > 0:
+            with np.errstate(all="ignore"):
+                found[str(title)] = abs(float(np.corrcoef(x, y)[0, 1]))
+    close = [title for title, value in found.items() if value >= NEAR_COPY]
+    return sorted(close, key=lambda title: -found[title])
+
+
+def row_names(inputs: pd.DataFrame) -> dict[str, str]:
+    """Columns that tell rows apart and may say nothing else, as ids do, each with how they do so.
+
+    They are single words that differ, or whole numbers that count the rows, in whatever order.
+    """
+    found = {}
+    for title in inputs.columns:
+        cells = inputs[title].dropna()
+        if len(cells) < 20:
+            continue
+        if cells.dtype.kind in "iu":
+            # As Python's numbers: the range of int64 is beyond int64.
+            reach = int(cells.max()) - int(cells.min()) + 1
+            if reach * NEARLY_ALL <= len(cells) and cells.is_unique:
+                found[str(title)] = "counts the rows"
+            continue
+        first = cells.head(1000)
+        # Most are enough: among random digits and letters there are numbers as well.
+        if 2 * sum(map(_is_word, first)) > len(first) and _share_of_its_own(first) >= NEARLY_ALL:
+            share = _share_of_its_own(cells)
+            if share >= NEARLY_ALL:
+                found[str(title)] = f"differs in {'nearly ' if share < 1 else ''}every row"
+    return found
+
+
+def _share_of_its_own(cells: pd.Series[Any]) -> float:
+    return float(cells.nunique() / len(cells))
+
+
+def _is_word(cell: Any) -> bool:
+    """Whether a cell is text of one word, and neither a number nor a date to a reader."""
+    if not isinstance(cell, str) or len(cell.split()) != 1:
+        return False
+    text = cell.strip()
+    return not (_is_number(text) or _DRESSED.fullmatch(text) or _DATE.fullmatch(text))
+
+
+def numbers_as_text(inputs: pd.DataFrame) -> dict[str, str]:
+    """Columns of text whose cells are nearly all numbers to a reader, each with one that is not to us."""
+    found = {}
+    for title in inputs.columns:
+        cells = [cell.strip() for cell in inputs[title].dropna().head(1000) if isinstance(cell, str)]
+        strange = [cell for cell in cells if not _is_number(cell)]
+        numbers = len(cells) - sum(1 for cell in strange if not _DRESSED.fullmatch(cell))
+        if strange and numbers >= MOSTLY * len(cells):
+            found[str(title)] = strange[0]
+    return found
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers(column: pd.Series[Any], target: str, name: str) -> pd.Series[float]:
+    """A target column as float64, or an error that shows the first cell that is no number."""
+    import pandas as pd
+
+    if pd.api.types.is_datetime64_any_dtype(column):
+        raise TableError(f"{name}: the target {target!r} holds dates: turn them into numbers first")
+    numbers = pd.to_numeric(column, errors="coerce").astype(float)
+    wrong = (numbers.isna() & column.notna()).to_numpy()
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        cell = str(column.iloc[row])
+        shown = cell if len(cell) <= 40 else f"{cell[:40]}..."
+        remedy = "choose a numeric column with --target"
+        if _DRESSED.fullmatch(cell.strip()):
+            remedy = "write plain numbers, such as 1234.5, without thousands separators or units"
+        elif wrong.sum() < 0.5 * len(wrong):
+            remedy = "mend these cells or leave them empty"
+        raise TableError(
+            f"{name}: the target {target!r} must be numbers, but line {row + 2} holds {shown!r} "
+            f"({int(wrong.sum())} such of {len(wrong)}): {remedy}"
+        )
+    huge = np.abs(numbers.to_numpy()) > LARGEST_TARGET
+    if huge.any():
+        row = int(np.argmax(huge))
+        value = float(numbers.iloc[row])
+        told = "is infinite" if np.isinf(value) else f"is {value:.3g}, too large to reckon with,"
+        raise TableError(f"{name}: the target {target!r} {told} in line {row + 2}: mend it or leave it empty")
+    return numbers

@@ -1,0 +1,343 @@
+"""Tables as users have them on disk: any delimiter, encoding and compression, in and out.
+
+`read_table` takes what a spreadsheet, a database or another program wrote and returns a DataFrame, or
+raises a `TableError` that names the file, the line or column, and what to do.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import os
+import re
+import sys
+import warnings
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailwise.core.lookup import nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STANDARD = "-"
+"""The name that stands for standard input or output."""
+DELIMITERS = (",", ";", "\t", "|", " ")
+_SNIFFED_LINES = 60
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_KINDS = (
+    (b"PK\x03\x04", "a ZIP archive or an Excel workbook: unpack it, or save the sheet as CSV"),
+    (b"\xd0\xcf\x11\xe0", "an old Excel workbook: save the sheet as CSV"),
+    (b"%PDF", "a PDF document: give a CSV or Parquet file"),
+    (b"\x89PNG", "an image: give a CSV or Parquet file"),
+    (b"BZh", "compressed with bzip2: unpack it first"),
+    (b"\xfd7zXZ\x00", "compressed with xz: unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd: unpack it first"),
+    (b"ARROW1", "an Arrow or Feather file: save it as Parquet or CSV"),
+    (b"SQLite format 3", "an SQLite database: export the table as CSV"),
+)
+_WRITTEN = ("csv", "tsv", "txt", "parquet", "pq")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
+_PERHAPS_THOUSANDS = re.compile(r"[+-]?([1-9]\d{0,2},\d{3}|\d+)")
+
+
+class TableError(ValueError):
+    """A table that cannot be read or used; the message says where and what to do."""
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def read_table(source: str | Path) -> pd.DataFrame:
+    """Read CSV (any delimiter and encoding, gzip or not) or Parquet; ``-`` is standard input.
+
+    Columns without a name, such as the row numbers that pandas writes, are left out; their number is
+    in ``table.attrs["unnamed"]``.
+    """
+    name = "standard input" if str(source) == STANDARD else str(source)
+    content = file_content(source, name)
+    if content.startswith(b"PAR1"):
+        return _parquet(content, name)
+    return _delimited(_decoded(content, name), name)
+
+
+def file_content(source: str | Path, name: str) -> bytes:
+    """All bytes of a file that may be a table, unpacked if they are gzip."""
+    if str(source) == STANDARD:
+        content = sys.stdin.buffer.read()
+    else:
+        path = Path(source)
+        if path.is_dir():
+            raise TableError(f"{name} is a folder: name a CSV or Parquet file in it{_tables_in(path)}")
+        if not path.exists():
+            raise TableError(f"{name} does not exist{_similar_files(path)}")
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise TableError(f"cannot read {name}: {error.strerror or error}") from None
+    if content.startswith(b"\x1f\x8b"):
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise TableError(f"{name} is a damaged gzip file ({error}): copy or download it again") from None
+    if not content.strip():
+        raise TableError(f"{name} is empty: it needs a line of column names and rows below it")
+    refuse_other_kinds(content, name)
+    return content
+
+
+def refuse_other_kinds(content: bytes, name: str) -> None:
+    """Raise an error if the first bytes are those of an archive, a document, a picture or a database."""
+    for magic, kind in _KINDS:
+        if content.startswith(magic):
+            raise TableError(f"{name} is {kind}")
+
+
+def _tables_in(folder: Path) -> str:
+    endings = (".csv", ".csv.gz", ".tsv", ".txt", ".parquet")
+    try:
+        found = sorted(p.name for p in folder.iterdir() if p.name.endswith(endings))
+    except OSError:
+        return ""
+    return f", such as {folder / found[0]}" if found else ""
+
+
+def _similar_files(path: Path) -> str:
+    try:
+        there = [p.name for p in path.parent.iterdir()]
+    except OSError:
+        return f": there is no folder {path.parent}"
+    hint = nearest(path.name, there) if there else ""
+    return hint if "did you mean" in hint else f": is it in another folder than {path.parent.resolve()}?"
+
+
+def _decoded(content: bytes, name: str) -> str:
+    """Text in UTF-8, UTF-16 or UTF-32, or else in Windows' western encoding."""
+    encoding = next((e for bom, e in _BOMS if content.startswith(bom)), None)
+    if encoding is None and b"\x00" in content[:4096]:
+        encoding = _wide_encoding(content[:4096])
+        if encoding is None:
+            raise TableError(f"{name} is a binary file, not a table: give a CSV or Parquet file")
+    for candidate in [encoding] if encoding else ["utf-8", "cp1252", "latin-1"]:
+        try:
+            text = content.decode(candidate)
+            break
+        except UnicodeDecodeError as error:
+            if encoding is not None:
+                raise TableError(
+                    f"{name} is damaged: byte {error.start} is not {encoding}; save it again as UTF-8"
+                ) from None
+    sample = text[:20_000]
+    odd = sum(1 for c in sample if (c < " " and c not in "\t\r\n\f") or "\x7f" <= c < "\xa0" or c == "\ufffd")
+    if "\x00" in text or odd > 0.02 * len(sample):
+        raise TableError(f"{name} is a binary file, not a table: give a CSV or Parquet file")
+    return text
+
+
+def _wide_encoding(sample: bytes) -> str | None:
+    """UTF-16 without a mark shows as a zero in every other byte of plain text."""
+    half = len(sample) // 2
+    even, odd = sample[0 : 2 * half : 2].count(0), sample[1 : 2 * half : 2].count(0)
+    if odd > 0.4 * half and even < 0.1 * half:
+        return "utf-16-le"
+    return "utf-16-be" if even > 0.4 * half and odd < 0.1 * half else None
+
+
+def _delimited(text: str, name: str) -> pd.DataFrame:
+    import pandas as pd
+
+    # Blank lines, and Excel's "sep=;", before the header say nothing about the columns.
+    text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\n")
+    marked = re.match(r"sep=(.)\n", text)
+    text = text[marked.end() :].lstrip("\n") if marked else text
+    delimiter = marked.group(1) if marked else _delimiter(text)
+    header = _header(text, delimiter, name)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            table = pd.read_csv(
+                io.StringIO(text),
+                sep=delimiter,
+                index_col=False,
+                header=0,
+                names=[*range(len(header))],
+                skipinitialspace=True,
+                low_memory=False,
+            )
+    except pd.errors.ParserWarning:
+        raise TableError(
+            f"{name} has rows with more cells than the {len(header)} column names of its first line: name "
+            "every "
+            "column, or remove the delimiters at the ends of lines"
+        ) from None
+    except pd.errors.ParserError as error:
+        raise TableError(f"{name} {_parser_complaint(str(error), delimiter)}") from None
+    except (ValueError, OverflowError, csv.Error) as error:
+        raise TableError(f"{name} cannot be read as a table: {error}") from None
+    if len(table) == 0:
+        raise TableError(f"{name} holds a line of column names but no rows")
+    kept = [place for place, title in enumerate(header) if title]
+    table = table[kept].set_axis([header[place] for place in kept], axis=1)
+    table.attrs["unnamed"] = len(header) - len(kept)
+    return _with_decimal_commas(table, delimiter)
+
+
+def _delimiter(text: str) -> str:
+    """The delimiter that splits the first lines into the same number of cells, at least two."""
+    lines = [line for line in text[:200_000].split("\n", _SNIFFED_LINES)[:_SNIFFED_LINES] if line.strip()]
+
+    def quality(delimiter: str) -> tuple[float, int]:
+        try:
+            widths = [len(row) for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True)]
+        except csv.Error:
+            return 0.0, 0
+        if not widths or widths[0] < 2:
+            return 0.0, 0
+        return sum(width == widths[0] for width in widths) / len(widths), widths[0]
+
+    # Rounded, so that one broken line does not hand a table of commas to the spaces inside its text.
+    scored = {d: quality(d) for d in DELIMITERS}
+    best = max(DELIMITERS, key=lambda d: (round(scored[d][0], 1), d != " ", scored[d][1]))
+    return best if scored[best][1] > 1 else ","
+
+
+def _header(text: str, delimiter: str, name: str) -> list[str]:
+    try:
+        first = next(csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True, strict=True))
+    except (csv.Error, StopIteration):
+        raise TableError(
+            f"{name}: the line of column names cannot be read; is a quotation mark left open?"
+        ) from None
+    header = [title.strip() for title in first]
+    if not any(header):
+        raise TableError(f"{name}: the first line names no columns")
+    for title in header:
+        if title and header.count(title) > 1:
+            places = [str(i + 1) for i, other in enumerate(header) if other == title]
+            raise TableError(
+                f"{name}: columns {' and '.join(places)} are both named {title!r}: rename all but one"
+            )
+    return header
+
+
+def _parser_complaint(message: str, delimiter: str) -> str:
+    found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", message)
+    if found:
+        wanted, line, saw = found.groups()
+        shown = {"\t": "tab", " ": "space"}.get(delimiter, delimiter)
+        return (
+            f"has {saw} cells in line {line}, but {wanted} columns (delimiter {shown!r}): quote text that "
+            "holds "
+            "the delimiter, or mend that line"
+        )
+    found = re.search(r"EOF inside string starting at row (\d+)", message)
+    if found:
+        return f"has a quotation mark in line {int(found.group(1)) + 1} that is never closed: mend that line"
+    return f"cannot be read as a table: {message.strip()}"
+
+
+def _with_decimal_commas(table: pd.DataFrame, delimiter: str) -> pd.DataFrame:
+    """Turn text columns that hold nothing but numbers with decimal commas into numbers.
+
+    Where 1,234 may be a thousand and more, they stay text: a file with semicolons has decimal commas, and so
+    has a column in which most commas cannot mark thousands. What other columns hold proves nothing.
+    """
+    for title in table.columns:
+        column = table[title]
+        if column.dtype.kind in "ifb" or column.isna().all():
+            continue
+        cells = column.astype(str).str.strip().where(column.notna())
+        known = cells.dropna()
+        if not known.str.fullmatch(_DECIMAL_COMMA).all():
+            continue
+        thousands = known[known.str.contains(",")].str.fullmatch(_PERHAPS_THOUSANDS)
+        if delimiter == ";" or thousands.mean() < 0.5:
+            table[title] = cells.str.replace(",", ".").astype(float)
+    return table
+
+
+def _parquet(content: bytes, name: str) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        table = pd.read_parquet(io.BytesIO(content), engine="pyarrow")
+    except ImportError:
+        raise TableError(
+            f"{name} is a Parquet file, and reading those needs pyarrow: pip install 'tailwise[big]'"
+        ) from None
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TableError(f"{name} is a damaged Parquet file ({reason}): copy or write it again") from None
+    if len(table) == 0:
+        raise TableError(f"{name} holds columns but no rows")
+    # What pandas wrote as a named index is a column to everyone else.
+    named = [name for name in table.index.names if name is not None and name not in table.columns]
+    table = table.reset_index(level=named) if named else table
+    return table.rename(columns=str).reset_index(drop=True)
+
+
+# -- writing -------------------------------------------------------------------------------------
+
+
+def check_output(
+    path: str | Path, *, force: bool, inputs: Sequence[str | Path] = (), table: bool = False
+) -> None:
+    """Refuse, before any work, an output that cannot or must not be written.
+
+    A `table` may go to ``-``, standard output, and must end like a format that `write_table` knows.
+    """
+    if str(path) == STANDARD:
+        if not table:
+            raise TableError("only tables can be written to - (standard output): name a file")
+        return
+    out = Path(path)
+    ending = out.name.lower().removesuffix(".gz").rpartition(".")[2] if "." in out.name else "csv"
+    if table and ending not in _WRITTEN:
+        raise TableError(f"cannot write {out} as a table: use .csv, .csv.gz, .tsv or .parquet")
+    if out.is_dir():
+        raise TableError(f"{out} is a folder: name a file in it")
+    if out.exists() and not out.is_file():  # to move a file to its place would put an end to it
+        raise TableError(f"{out} is a pipe or a device: name a file; predictions can go to - as well")
+    for source in inputs:
+        if str(source) != STANDARD and Path(source).exists() and out.exists() and out.samefile(source):
+            raise TableError(f"{out} is also an input: name another file to write to")
+    if out.exists() and not force:
+        raise TableError(f"{out} exists already: name another file, or overwrite it with --force")
+    parent = next(folder for folder in (out.parent, *out.parent.parents) if folder.exists())
+    if not parent.is_dir():
+        raise TableError(f"cannot write {out}: {parent} is not a folder")
+    if not os.access(parent, os.W_OK):
+        raise TableError(f"cannot write {out}: the folder {parent.absolute()} is read-only for you")
+
+
+def write_table(table: pd.DataFrame, path: str | Path) -> None:
+    """Write CSV (``.csv``, ``.csv.gz``), tab-separated (``.tsv``) or Parquet; ``-`` is standard output."""
+    from tailwise.data.writing import write_atomically
+
+    ending = "".join(Path(path).suffixes[-2:]).lower()
+    if str(path) == STANDARD:
+        sys.stdout.write(table.to_csv(index=False, lineterminator="\n"))
+        sys.stdout.flush()
+        return
+    if ending.endswith((".parquet", ".pq")):
+        try:
+            content = table.to_parquet(None, engine="pyarrow", index=False)
+        except ImportError:
+            raise TableError("writing Parquet needs pyarrow: pip install 'tailwise[big]'") from None
+        write_atomically(Path(path), lambda part: part.write_bytes(content))
+        return
+    text = table.to_csv(index=False, sep="\t" if ".tsv" in ending else ",", lineterminator="\n")
+    data = text.encode("utf-8")
+    if ending.endswith(".gz"):
+        data = gzip.compress(data, mtime=0)
+    write_atomically(Path(path), lambda part: part.write_bytes(data))

@@ -1,0 +1,5 @@
+"""`TailRegressor`, the scikit-learn estimator, with saving and ONNX export."""
+
+from tailwise.estimator.regressor import TailRegressor
+
+__all__ = ["TailRegressor"]

@@ -1,0 +1,177 @@
+"""A saved model as a file: a zip of members that are not compressed, checked before anything is read.
+
+`manifest.json` says what the model is and holds the checksum of every other member;
+`weights.safetensors` holds its numbers; `preprocessing.skops` is there only for tables with text,
+categories or dates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import zipfile
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from tailwise._version import __version__
+from tailwise.data.writing import write_atomically
+
+FORMAT = "tailwise model"
+VERSION = 1
+"""Rises when a file of before could not be read, or a reader of before would misread a file of now."""
+MANIFEST, WEIGHTS, PREPROCESSING = "manifest.json", "weights.safetensors", "preprocessing.skops"
+LIMITS = {MANIFEST: 1 << 28, WEIGHTS: 1 << 33, PREPROCESSING: 1 << 30}
+"""Largest size of each member in bytes; for the skops member, after unpacking."""
+
+_MAGIC = b"PK\x03\x04"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+# -- write -----------------------------------------------------------------------------------------
+
+
+def pack(path: Path, description: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
+    """Write members and a manifest that describes them to one file, atomically."""
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "tailwise": __version__,
+        "members": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
+        **description,
+    }
+    text = json.dumps(_plain(manifest, "the model"), allow_nan=False)
+    write_atomically(path, lambda part: _write(part, {MANIFEST: text.encode(), **members}))
+
+
+def _write(path: Path, members: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            if len(data) > LIMITS[name]:
+                raise ValueError(f"{name} would take {len(data)} bytes, more than can be loaded again")
+            # A fixed date: the same model gives the same file.
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), data)
+
+
+def _plain(value: Any, where: str) -> Any:
+    """A value as JSON has it; tuples and numbers that are not finite in a form of their own."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, np.generic):
+        return _plain(value.item(), where)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain({f.name: getattr(value, f.name) for f in fields(value)}, where)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, f"{key!r} of {where}") for key, item in value.items()}
+    if isinstance(value, tuple):
+        return {"$tuple": [_plain(item, where) for item in value]}
+    if isinstance(value, (np.ndarray, Tensor)):
+        return _plain(value.tolist(), where)
+    if isinstance(value, (list, range)):
+        return [_plain(item, where) for item in value]
+    raise ValueError(f"{where} is a {type(value).__name__}, which cannot be written to a file: {value!r:.80}")
+
+
+def _from_plain(value: dict[str, Any]) -> Any:
+    if set(value) == {"$float"}:
+        return float(value["$float"])
+    if set(value) == {"$tuple"}:
+        return tuple(value["$tuple"])
+    return value
+
+
+# -- read ------------------------------------------------------------------------------------------
+
+
+def unpack(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the manifest and the other members of a file, all checked.
+
+    A file that is missing, cut short, damaged, changed, of another kind or of a later version is an
+    `OSError` or a `ValueError` that says so.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder, not a saved model")
+    with path.open("rb") as file:
+        start = file.read(len(_MAGIC))
+        if not start:
+            raise ValueError(f"{path} is empty")
+        if start != _MAGIC:
+            raise ValueError(f"{path} is not a saved tailwise model")
+        try:
+            with zipfile.ZipFile(file) as archive:
+                manifest = _read_manifest(archive, path)
+                return manifest, _read_members(archive, manifest, path)
+        except _Refused as refused:
+            raise ValueError(f"{path} {refused}") from None
+        except Exception as error:  # zipfile and json raise a dozen kinds for bytes that are wrong
+            raise ValueError(f"{path} is damaged or cut short: {one_line(error)}") from error
+
+
+class _Refused(Exception):
+    """Says, after the name of a file, what is wrong with it."""
+
+
+def _read_manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
+    if MANIFEST not in archive.namelist():
+        raise _Refused(f"is not a saved tailwise model: it has no {MANIFEST}")
+    manifest = json.loads(_member(archive, MANIFEST).decode(), object_hook=_from_plain)
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise _Refused("is not a saved tailwise model")
+    version = manifest.get("version")
+    if type(version) is not int or version < 1:
+        raise _Refused(f"is damaged: format version {version!r}")
+    if version > VERSION:
+        raise _Refused(
+            f"has format version {version} (tailwise {manifest.get('tailwise')}), and this is tailwise "
+            f"{__version__}, which reads up to {VERSION}: pip install --upgrade tailwise"
+        )
+    return manifest
+
+
+def _read_members(archive: zipfile.ZipFile, manifest: Mapping[str, Any], path: Path) -> dict[str, bytes]:
+    sums = section(manifest, "members", path)
+    known = {MANIFEST, WEIGHTS, PREPROCESSING}
+    names = archive.namelist()
+    strange = sorted(set(names) - known)
+    if strange:
+        raise _Refused(f"holds {strange[0]!r:.80}, which is no part of a saved model")
+    if len(set(names)) < len(names) or set(names) != {MANIFEST, *sums} or WEIGHTS not in names:
+        raise _Refused(f"is damaged: its members are {', '.join(names)}")
+    members = {}
+    for name in sums:
+        members[name] = _member(archive, name)
+        if hashlib.sha256(members[name]).hexdigest() != sums[name]:
+            raise _Refused(f"was changed or damaged: {name} does not match its checksum")
+    return members
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    info = archive.getinfo(name)
+    # Without compression no member can be larger than the file itself.
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+        raise _Refused(f"is not a saved tailwise model: {name} is compressed")
+    if info.file_size > LIMITS[name]:
+        raise _Refused(f"is refused: {name} has {info.file_size} bytes, at most {LIMITS[name]} are read")
+    return archive.read(info)
+
+
+def section(manifest: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
+    """Return a part of a manifest, which must be there."""
+    found = manifest.get(key)
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{path} is damaged: {MANIFEST} has no {key}")
+    return found
+
+
+def one_line(error: Exception) -> str:
+    """Return what went wrong in one line of bounded length, its type included where it tells more."""
+    text = " ".join(str(error).split())
+    text = text if len(text) <= 300 else f"{text[:300]}..."
+    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"

@@ -1,0 +1,114 @@
+"""How to train: one frozen configuration, the same for every method of a comparison."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+from tailwise.core.lookup import nearest
+from tailwise.core.metrics import get_metric
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How to train; the same for every method of a comparison."""
+
+    epochs: int = 100
+    batch_size: int = 256
+    lr: float = 1e-3
+    weight_decay: float = 1e-4
+    optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
+    schedule: Literal["constant", "cosine", "step"] = "constant"
+    warmup: float = 0.0
+    """Epochs over which the learning rate rises from 0."""
+    milestones: tuple[float, ...] = (60, 90)
+    """Epochs at which ``schedule="step"`` multiplies the learning rate by `decay`."""
+    decay: float = 0.1
+    clip_norm: float | None = 5.0
+    precision: Literal["fp32", "bf16"] = "fp32"
+    monitor: str = "balanced_mae"
+    """Validation metric that early stopping and the best weights go by; see `tailwise.core.metrics`."""
+    patience: int | None = 20
+    """Epochs without improvement before training stops; None trains to the end."""
+    restore_best: bool = True
+    seed: int = 0
+    accelerator: str = "auto"
+    devices: int = 1
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("optimizer", ("adam", "adamw", "sgd")),
+            ("schedule", tuple(SCHEDULES)),
+            ("precision", ("fp32", "bf16")),
+        ):
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(f"unknown {name} {value!r}{nearest(str(value), choices)}")
+        for name in ("epochs", "batch_size", "lr", "clip_norm", "patience", "devices"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be positive, got {value!r}")
+        for name in ("weight_decay", "warmup", "decay", "seed"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
+        get_metric(self.monitor)
+
+
+def check_accelerator(name: str) -> None:
+    """Raise an error if this machine cannot train on what `TrainConfig.accelerator` names."""
+    there = {
+        "auto": True,
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    there["gpu"] = there["cuda"] or there["mps"]
+    if name not in there:
+        raise ValueError(f"unknown device {name!r}{nearest(name, there)}")
+    if not there[name]:
+        raise ValueError(f"this machine has no {name!r} that torch {torch.__version__} can use: take 'auto'")
+
+
+def _constant(epoch: float, config: TrainConfig) -> float:
+    return 1.0
+
+
+def _cosine(epoch: float, config: TrainConfig) -> float:
+    return 0.5 * (1 + math.cos(math.pi * min(epoch / config.epochs, 1.0)))
+
+
+def _step(epoch: float, config: TrainConfig) -> float:
+    return config.decay ** sum(epoch >= milestone for milestone in config.milestones)
+
+
+SCHEDULES: dict[str, Callable[[float, TrainConfig], float]] = {
+    "constant": _constant,
+    "cosine": _cosine,
+    "step": _step,
+}
+
+
+def learning_rate(epoch: float, config: TrainConfig) -> float:
+    """Return the learning rate at a (fractional) epoch.
+
+    >>> [learning_rate(e, TrainConfig(lr=1.0, schedule="step")) for e in (0, 60)]
+    [1.0, 0.1]
+    """
+    warm = min((epoch + 1e-9) / config.warmup, 1.0) if config.warmup else 1.0
+    return config.lr * warm * SCHEDULES[config.schedule](epoch, config)
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    fused = device.type == "cuda"
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(
+            parameters, config.lr, momentum=0.9, weight_decay=config.weight_decay, fused=fused
+        )
+    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+    return kind(parameters, config.lr, weight_decay=config.weight_decay, fused=fused)

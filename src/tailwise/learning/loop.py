@@ -1,0 +1,436 @@
+"""One training loop for every method, on Lightning Fabric.
+
+`fit(model, train, valid)` trains any model that is a `tailwise.networks.trainable.Trainable`; the
+loop knows nothing about methods. Data that is already tensors takes a fast path: it moves to the
+device once and batches are gathered there by index.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sized
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from tailwise.core.distributions import Distribution, concatenate
+from tailwise.core.metrics import get_metric
+from tailwise.data.writing import write_atomically as write_atomically
+from tailwise.learning.batches import Batch, Data, apply_to, as_data, batches, finite_rows, tensors_of
+from tailwise.learning.batches import TensorData as TensorData
+from tailwise.learning.config import TrainConfig as TrainConfig
+from tailwise.learning.config import check_accelerator, make_optimizer
+from tailwise.learning.config import learning_rate as learning_rate
+from tailwise.learning.nonfinite import NonFiniteLossError as NonFiniteLossError
+from tailwise.learning.nonfinite import diagnosis_of
+from tailwise.learning.progress import Progress, progress_display
+from tailwise.networks.trainable import Trainable
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+logger = logging.getLogger(__name__)
+CHECKPOINT_VERSION = 1
+_SMALL_NETWORK = 500_000  # parameters
+_GUARD_DELAY = 4  # steps that a GPU may be behind before its flags are waited for
+T = TypeVar("T")
+
+
+@dataclass
+class FitResult:
+    """What training did: one row of figures per epoch, and which of them scored best.
+
+    The model has the weights of `best_epoch`, unless `restore_best` was off.
+    """
+
+    history: list[dict[str, float]] = field(default_factory=list)
+    monitor: str = ""
+    best_epoch: int = 0
+    best_score: float = math.nan
+    stopped_early: bool = False
+
+
+def fit(
+    model: Trainable,
+    train: Data,
+    valid: Data | None = None,
+    config: TrainConfig | None = None,
+    *,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> FitResult:
+    """Train a model in place and return the history.
+
+    `train` and `valid` are ``(x, y)`` tensors, a `TensorData`, or an iterable of ``(x, y)`` batches
+    such as a `DataLoader`. With `valid`, the weights of the epoch with the best `monitor` are
+    kept. With `checkpoint`, the state is saved there after every epoch, and a file that exists
+    is taken up where it stopped: the numbers are those of a run that was never interrupted.
+    Seeds act inside only; the caller's random state is left alone.
+    """
+    from lightning_fabric import Fabric  # brings torch's compiler along: loading and predicting need neither
+
+    config = config or TrainConfig()
+    check_accelerator(config.accelerator)
+    fabric = Fabric(accelerator=config.accelerator, devices=config.devices)
+    fabric.launch()
+    cuda = [fabric.device] if fabric.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda), _few_threads(model, fabric.device):
+        loop = _Loop(model, train, valid, config, fabric, checkpoint)
+        display, shown = progress_display(progress if fabric.is_global_zero else False, config)
+        with display:
+            return loop.run(shown)
+
+
+@contextmanager
+def _few_threads(model: Trainable, device: torch.device) -> Iterator[None]:
+    """One thread for a small network on a CPU: more gain nothing, and stall on a busy machine."""
+    before = torch.get_num_threads()
+    if device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_NETWORK:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Pending(NamedTuple):
+    """A step whose flag has not been read yet: reading it at once would make a GPU wait."""
+
+    number: int
+    batch: Batch
+    failed: Tensor
+    event: torch.cuda.Event | None
+
+
+class _Loop:
+    def __init__(
+        self,
+        model: Trainable,
+        train: Data,
+        valid: Data | None,
+        config: TrainConfig,
+        fabric: Fabric,
+        checkpoint: str | os.PathLike[str] | None,
+    ) -> None:
+        self.model, self.config, self.fabric = model, config, fabric
+        self.train = self._placed(train)
+        self.valid = None if valid is None else self._placed(valid, shared=False)
+        self.checkpoint = None if checkpoint is None else Path(checkpoint)
+        self.metric = get_metric(config.monitor)
+        fabric.to_device(model)
+        optimizer = make_optimizer(model, config, fabric.device)
+        self.wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
+        self.wrapped.mark_forward_method("loss")
+        self.optimizer = cast("torch.optim.Optimizer", wrapped_optimizer)
+        self.raw_optimizer = optimizer
+        self.result = FitResult(monitor=config.monitor)
+        self.best_loss = math.inf
+        self.best_state: dict[str, Tensor] | None = None
+        self.start = 0
+        self.fingerprints = {} if checkpoint is None else self._fingerprints()
+        self.failed = torch.zeros((), dtype=torch.bool, device=fabric.device)
+        self.pending: deque[_Pending] = deque()
+        self.buffers: dict[str, Tensor] = {}
+        if self.checkpoint is not None and self.checkpoint.exists():
+            self._load()
+
+    def _placed(self, data: Data, *, shared: bool = True) -> TensorData | Iterable[Any]:
+        """Data on the device; a loader that is not shared gives all its rows to every rank."""
+        ready = as_data(data)
+        if isinstance(ready, TensorData):
+            if ready.lengths is None:
+                ready = replace(ready, lengths=self.model.row_lengths(ready.x))
+            return ready.to(self.fabric.device)
+        if isinstance(ready, DataLoader):
+            loader = self.fabric.setup_dataloaders(ready, use_distributed_sampler=shared)
+            return cast("Iterable[Any]", loader)
+        return ready
+
+    def run(self, progress: Progress) -> FitResult:
+        result, config = self.result, self.config
+        for epoch in range(self.start, config.epochs):
+            if self.valid is not None and config.patience is not None and not self.model.more_to_come:
+                result.stopped_early = epoch - result.best_epoch >= config.patience
+            if result.stopped_early:
+                break
+            began = time.perf_counter()
+            shared, own = self._seeds(epoch)
+            self._seed(shared)  # what a model draws here must not differ between ranks
+            if self.model.begin_epoch(epoch / config.epochs):
+                self.best_loss = math.inf
+            self._seed(own)
+            row = {"epoch": float(epoch + 1), **self._train_epoch(epoch, self._order(shared), shared)}
+            if self.valid is not None:
+                row[config.monitor] = self._validate()
+                self._keep_best(epoch, row[config.monitor])
+            row["seconds"] = time.perf_counter() - began
+            result.history.append(row)
+            if self.checkpoint is not None:
+                self._save(epoch + 1)
+            progress.update(row, result.best_epoch)
+        if self.model.more_to_come:
+            logger.warning(
+                "training ended after %d epochs, before the second stage: lower retrain_from or raise epochs",
+                len(result.history),
+            )
+        if self.best_state is not None and config.restore_best:
+            self.model.load_state_dict(self.best_state)
+        else:
+            result.best_epoch = result.best_epoch or len(result.history)
+        self.model.eval()
+        return result
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        # Fabric's own plugin for bf16 would round the labels too, and only acts under `forward`.
+        return torch.autocast(
+            self.fabric.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"
+        )
+
+    def _seeds(self, epoch: int) -> tuple[int, int]:
+        """Seeds of an epoch: one that all ranks share, and this rank's own.
+
+        As they depend on nothing else, they need no place in a checkpoint, whatever ran before.
+        """
+        source = np.random.SeedSequence((self.config.seed, epoch))
+        seeds = source.generate_state(2 + self.fabric.global_rank, np.uint64)
+        return int(seeds[0]), int(seeds[-1])
+
+    def _seed(self, seed: int) -> None:
+        torch.default_generator.manual_seed(seed)
+        if self.fabric.device.type != "cpu":
+            torch.get_device_module(self.fabric.device).manual_seed(seed)
+
+    def _train_epoch(self, epoch: int, order: Tensor | None, seed: int) -> dict[str, float]:
+        self.model.train()
+        steps, rows, total = 0, 0, torch.zeros((), device=self.fabric.device)
+        parts: dict[str, Tensor] = {}
+        length = self._steps_per_epoch()
+        weights = dict(self.model.named_parameters())
+        state = self.model.state_dict()
+        self.buffers = copy.deepcopy({name: value for name, value in state.items() if name not in weights})
+        size = self.config.batch_size
+        for batch in batches(self.train, size, self.fabric.device, order, seed):
+            lr = learning_rate(epoch + steps / length if length else epoch, self.config)
+            for group in self.optimizer.param_groups:
+                group["lr"] = lr
+            with self._autocast():
+                loss, now = self.wrapped.loss(batch.x, batch.y, batch.sample_weight)
+            self.optimizer.zero_grad()
+            self.fabric.backward(loss)
+            self._guarded_step(loss.detach(), epoch, steps, batch)
+            share = len(batch.y)
+            rows, steps = rows + share, steps + 1
+            total = total + loss.detach() * share
+            for name, value in now.items():
+                parts[name] = parts.get(name, torch.zeros_like(value)) + value * share
+        self._raise_if_failed(epoch, waiting=0)
+        if steps == 0:
+            raise ValueError("the training data gave no batch: is the loader empty, or used up?")
+        if self.model.exact_statistics:
+            whole = batches(self.train, 4 * size, self.fabric.device, self._order(None))
+            with self._autocast():
+                self.model.collect_statistics((batch.x, batch.y) for batch in whole)
+        self.model.end_epoch()
+        figures = {"loss": total, **{f"loss/{name}": value for name, value in parts.items()}}
+        return {name: float(value) / rows for name, value in figures.items()}
+
+    def _order(self, seed: int | None) -> Tensor | None:
+        """Rows of this rank: an equal share of an order all ranks draw alike, or each row once."""
+        if not isinstance(self.train, TensorData):
+            return None
+        rows, rank, ranks = len(self.train), self.fabric.global_rank, self.fabric.world_size
+        if seed is None:
+            return torch.arange(rank, rows, ranks)
+        share, shuffle = -(-rows // ranks), torch.Generator().manual_seed(seed)
+        return torch.randperm(rows, generator=shuffle).repeat(2)[rank * share :][:share]
+
+    def _steps_per_epoch(self) -> int | None:
+        if isinstance(self.train, TensorData):
+            return -(-len(self.train) // (self.config.batch_size * self.fabric.world_size))
+        try:
+            return len(cast("Sized", self.train))
+        except TypeError:  # a generator, or a loader over an iterable data set
+            return None
+
+    def _guarded_step(self, loss: Tensor, epoch: int, step: int, batch: Batch) -> None:
+        """Step the optimiser unless this or an earlier step of the epoch was not finite."""
+        limit = self.config.clip_norm or math.inf
+        grads = [p for p in self.model.parameters() if p.grad is not None]
+        norm = torch.nn.utils.clip_grad_norm_(grads, limit, foreach=True)
+        self.failed = self.failed | ~(torch.isfinite(loss) & torch.isfinite(norm))
+        flag, event = self.failed, None
+        if self.fabric.device.type == "cuda":
+            # Fused optimisers skip the step on the device where this flag is set, as for AMP.
+            cast("Any", self.raw_optimizer).found_inf = self.failed.float()
+            cast("Any", self.raw_optimizer).grad_scale = None
+            flag, event = flag.to("cpu", non_blocking=True), torch.cuda.Event()
+            event.record()
+        self.pending.append(_Pending(step, batch, flag, event))
+        self._raise_if_failed(epoch, waiting=_GUARD_DELAY if event else 0)
+        self.optimizer.step()
+
+    def _raise_if_failed(self, epoch: int, waiting: int) -> None:
+        """Read the flags of all but the last `waiting` steps, which a GPU may still work on."""
+        while len(self.pending) > waiting:
+            step = self.pending.popleft()
+            if step.event is not None:
+                step.event.synchronize()
+            if step.failed:
+                with self._autocast():
+                    error = diagnosis_of(self.model, step.batch, epoch, step.number)
+                # Running statistics have seen the bad batch; those of the epoch's start have not.
+                self.model.load_state_dict(self.buffers, strict=False)
+                raise error
+
+    @torch.no_grad()
+    def _validate(self) -> float:
+        assert self.valid is not None
+        with self._autocast():
+            batch_size = 4 * self.config.batch_size
+            prediction, y = _predict(self.model, self.valid, batch_size, self.fabric.device)
+        if not prediction.mean.isfinite().all():
+            raise ValueError(self._bad_predictions(prediction))
+        score = self.model.score(self.metric, prediction, y)
+        if math.isnan(score) and self.metric.region != "all":
+            raise ValueError(
+                f"monitor {self.config.monitor!r} is not defined on the validation data: it has "
+                "too few labels of that region; choose another monitor or another split"
+            )
+        # Ranks that saw other batch statistics must not differ in when to stop.
+        return float(self.fabric.broadcast(score))
+
+    def _bad_predictions(self, prediction: Distribution) -> str:
+        bad = int((~prediction.mean.isfinite()).reshape(len(prediction), -1).any(1).sum())
+        message = f"predictions of {bad} of {len(prediction)} validation rows are not finite"
+        if isinstance(self.valid, TensorData) and not (finite := finite_rows(self.valid.x)).all():
+            row = int(finite.to(torch.int8).argmin())
+            return f"{message}: inputs of row {row} ({int((~finite).sum())} bad) are not; impute or drop them"
+        return f"{message}: impute or drop rows whose inputs are not, or lower the learning rate"
+
+    def _keep_best(self, epoch: int, score: float) -> None:
+        loss = self.metric.loss(score)
+        if loss < self.best_loss or self.result.best_epoch == 0:
+            self.best_loss = loss
+            self.result.best_epoch, self.result.best_score = epoch + 1, score
+            if self.config.restore_best:
+                self.best_state = copy.deepcopy(dict(self.model.state_dict()))
+
+    # -- checkpoints -------------------------------------------------------------------------
+
+    def _save(self, epoch: int) -> None:
+        state = {
+            "version": CHECKPOINT_VERSION,
+            "epoch": epoch,
+            "settings": self._settings(),
+            "model": self.model.state_dict(),
+            "optimizer": self.raw_optimizer.state_dict(),
+            "best": {"loss": self.best_loss, "state": self.best_state},
+            "result": asdict(self.result),
+        }
+        if self.fabric.is_global_zero:
+            assert self.checkpoint is not None
+            write_atomically(self.checkpoint, lambda path: torch.save(state, path))
+
+    def _fingerprints(self) -> dict[str, str]:
+        """What tells the data of this run from others'; a loader is taken at its word."""
+        parts = {"training data": self.train, "validation data": self.valid}
+        return {
+            name: f"{len(data)} rows with the fingerprint {data.fingerprint()}"
+            for name, data in parts.items()
+            if isinstance(data, TensorData)
+        }
+
+    def _settings(self) -> dict[str, str]:
+        """What a resumed run must share with the first one for its numbers to be the same."""
+        free = {"epochs", "patience", "accelerator", "devices"}
+        bins, method = self.model.bins, self.model.method
+        if self.config.schedule == "cosine" or method.retrain_from is not None:
+            free.remove("epochs")
+        return {
+            **{f.name: repr(getattr(self.config, f.name)) for f in fields(self.config) if f.name not in free},
+            **{f"method {f.name}": repr(getattr(method, f.name)) for f in fields(method)},
+            **self.fingerprints,
+            "bins": f"{len(bins)} from {bins.edges[0]:.9g} to {bins.edges[-1]:.9g}",
+            "bin edges": " ".join(f"{edge:.9g}" for edge in bins.edges),
+            "training labels per bin": " ".join(map(str, bins.counts)),
+        }
+
+    def _load(self) -> None:
+        assert self.checkpoint is not None
+        try:
+            state = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
+            version, settings = state["version"], state.get("settings", {})
+        except Exception as error:
+            raise ValueError(
+                f"{self.checkpoint} is not a checkpoint of tailwise ({type(error).__name__}); "
+                "delete it or name another file"
+            ) from error
+        if version != CHECKPOINT_VERSION:
+            raise ValueError(
+                f"{self.checkpoint} has checkpoint version {version}, not {CHECKPOINT_VERSION}; "
+                "delete it or name another file"
+            )
+        for name, value in self._settings().items():
+            found = settings.get(name, "unknown")
+            if found != value:
+                raise ValueError(
+                    f"{self.checkpoint} was trained with {name} = {_short(found)}, "
+                    f"not {_short(value)}: resume with the same data and settings, or delete it to start over"
+                )
+        try:
+            self.model.load_state_dict(state["model"])
+        except RuntimeError as error:
+            raise ValueError(
+                f"{self.checkpoint} was trained with another network: {_short(str(error), 200)}"
+            ) from error
+        self.raw_optimizer.load_state_dict(state["optimizer"])
+        self.start, self.result = state["epoch"], FitResult(**state["result"])
+        self.best_loss, self.best_state = state["best"]["loss"], state["best"]["state"]
+
+
+def _short(text: str, limit: int = 60) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+# -- prediction ----------------------------------------------------------------------------------
+
+
+def _predict(
+    model: Trainable, data: TensorData | Iterable[Any], batch_size: int, device: torch.device
+) -> tuple[Distribution, Tensor]:
+    model.eval()
+    predictions, labels = [], []
+    with torch.no_grad():
+        for batch in batches(data, batch_size, device):
+            inputs = apply_to(batch.x, lambda t: t.to(device))
+            predictions.append(model(inputs).map(lambda p: p.cpu()))
+            labels.append(batch.y.cpu())
+    if not predictions:
+        raise ValueError("the validation data gave no batch: is the loader empty, or used up?")
+    return concatenate(predictions), torch.cat(labels)
+
+
+@torch.no_grad()
+def predict(model: Trainable, x: Any, batch_size: int = 4096) -> Distribution:
+    """Predict all rows of an input in batches on the model's device; the result is on the CPU."""
+    training, device = model.training, model.device
+    rows = len(tensors_of(x)[0])
+    if rows == 0:
+        raise ValueError("no rows to predict")
+    data = TensorData(x, torch.arange(rows), lengths=model.row_lengths(x))
+    try:
+        prediction, order = _predict(model, data, batch_size, device)
+    finally:
+        model.train(training)
+    return prediction if data.lengths is None else prediction[order.argsort()]

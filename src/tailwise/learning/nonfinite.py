@@ -1,0 +1,54 @@
+"""What a loss that is not finite turns into: a report of what, when and which rows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tailwise.learning.batches import Batch, finite_rows
+from tailwise.networks.trainable import Trainable
+
+
+class NonFiniteLossError(RuntimeError):
+    """A loss or gradient was not finite; the weights are those before that step."""
+
+    def __init__(self, message: str, *, epoch: int, step: int, rows: list[int]) -> None:
+        super().__init__(message)
+        self.epoch, self.step, self.rows = epoch, step, rows
+
+
+@torch.no_grad()
+def diagnosis_of(model: Trainable, batch: Batch, epoch: int, step: int) -> NonFiniteLossError:
+    """Find out which rows of a batch spoil the loss, and say what to do about them."""
+    per_row = model.row_losses(batch.x, batch.y)
+    names = [name for name, value in per_row.items() if not torch.isfinite(value).all()]
+    bad_loss = ~torch.stack([torch.isfinite(v).reshape(-1) for v in per_row.values()]).all(0)
+    bad_label = ~torch.isfinite(batch.y.reshape(-1))
+    bad_input = ~finite_rows(batch.x)
+    bad_weight = torch.zeros_like(bad_label)
+    if batch.sample_weight is not None:
+        bad_weight = ~torch.isfinite(batch.sample_weight.reshape(-1))
+    numbers = torch.arange(len(batch.y)) if batch.rows is None else batch.rows.cpu()
+    where = "rows of the batch" if batch.rows is None else "training rows"
+
+    def listed(mask: Tensor) -> list[int]:
+        per_sample = mask.reshape(len(batch.y), -1).any(1).cpu()
+        return [int(n) for n in numbers[per_sample]]
+
+    message = f"the loss is not finite in epoch {epoch + 1}, step {step + 1}"
+    if names:
+        message += f" (part: {', '.join(names)})"
+    rows = listed(bad_loss)
+    if bad_label.any():
+        rows, cause = listed(bad_label), "their labels are not finite; drop or fill them"
+    elif bad_input.any():
+        rows, cause = listed(bad_input), "their inputs are not finite; impute or drop them"
+    elif bad_weight.any():
+        rows, cause = listed(bad_weight), "their sample_weight is not finite"
+    elif rows:
+        cause = "inputs and labels are finite; lower the learning rate, or set clip_norm"
+    else:
+        cause = "each loss is finite but a gradient is not; lower the learning rate, or set clip_norm"
+    shown = ", ".join(map(str, rows[:5])) + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
+    message += f"; {where} {shown}: {cause}" if rows else f": {cause}"
+    return NonFiniteLossError(message, epoch=epoch + 1, step=step + 1, rows=rows)

@@ -1,0 +1,8 @@
+"""Networks: a backbone with the parts of a method on top.
+
+- `backbones`: networks that turn inputs into features
+- `parts`: a method as a row of parts, and the presets of VIR
+- `latents`, `heads`, `losses`, `smoothing`, `perturbations`: the parts
+- `trainable`: what the training loop needs of a model
+- `model`, `ensembles`: one network, or several as one model
+"""

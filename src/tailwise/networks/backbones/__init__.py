@@ -1,0 +1,47 @@
+"""Networks that turn inputs into features. Any other `nn.Module` that does so works as well."""
+
+from tailwise.networks.backbones.sentence_pairs import (
+    PAIR_ENCODERS,
+    BiLSTMPair,
+    EncodedPair,
+    PairDecoder,
+    VectorPair,
+    WordMean,
+    make_pair_backbone,
+    pair_features,
+)
+from tailwise.networks.backbones.tabular import (
+    BACKBONES,
+    MLP,
+    Backbone,
+    Embedded,
+    PeriodicEmbedding,
+    PiecewiseLinearEncoding,
+    ResidualMLP,
+    TableDecoder,
+    TabM,
+    make_backbone,
+    quantile_edges,
+)
+
+__all__ = [
+    "BACKBONES",
+    "MLP",
+    "PAIR_ENCODERS",
+    "Backbone",
+    "BiLSTMPair",
+    "Embedded",
+    "EncodedPair",
+    "PairDecoder",
+    "PeriodicEmbedding",
+    "PiecewiseLinearEncoding",
+    "ResidualMLP",
+    "TabM",
+    "TableDecoder",
+    "VectorPair",
+    "WordMean",
+    "make_backbone",
+    "make_pair_backbone",
+    "pair_features",
+    "quantile_edges",
+]

@@ -1,0 +1,332 @@
+"""Networks for pairs of sentences: over word vectors by any encoder, and on frozen sentence vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tailwise.core.lookup import make_by_name
+from tailwise.networks.backbones.tabular import MLP, Backbone
+
+PADDING = 0
+"""Word number that fills a sentence up; a padded position has no part in any feature."""
+
+
+def pair_features(u: Tensor, v: Tensor) -> Tensor:
+    """Return what a regressor sees of two sentences, [u; v; |u - v|; u v]. (N, D) twice -> (N, 4 D)
+
+    >>> pair_features(torch.tensor([[1.0]]), torch.tensor([[3.0]]))
+    tensor([[1., 3., 2., 3.]])
+    """
+    return torch.cat([u, v, (u - v).abs(), u * v], -1)
+
+
+def _lengths(x: Tensor) -> Tensor:
+    """Words of the longer sentence of each pair, by which batches are made up. (N, 2, L) -> (N,)"""
+    return (x != PADDING).sum(-1).amax(-1)
+
+
+def _sentences(x: Tensor) -> Tensor:
+    """All first sentences, then all second ones. (N, 2, L) -> (2 N, L)"""
+    if x.ndim != 3 or x.shape[1] != 2:
+        raise ValueError(f"pairs of sentences must have shape (N, 2, L), got {tuple(x.shape)}")
+    if x.is_floating_point():
+        raise ValueError(
+            f"words are whole numbers, got {x.dtype}: cast them; vectors of sentences are for VectorPair"
+        )
+    return x.transpose(0, 1).reshape(-1, x.shape[-1])
+
+
+def _word_mean(words: Tensor, vectors: Tensor) -> Tensor:
+    """The mean vector of the words that are there; zeros where there is none. (..., L) -> (..., D)"""
+    there = (words != PADDING).unsqueeze(-1)
+    return (F.embedding(words, vectors) * there).sum(-2) / there.sum(-2).clamp(min=1)
+
+
+def _hidden_layer(width: int, projection: int, dropout: float) -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(width, projection), nn.Tanh(), nn.LayerNorm(projection), nn.Dropout(dropout)
+    )
+
+
+class _BiLSTMLayer(nn.Module):
+    """One layer, both directions, for sentences of unequal length that start at the left.
+
+    The way back reads every sentence from its own last word: sentences are turned round within
+    their length, so padding stays on the right, where it cannot reach a state that is used. Unlike
+    packing, this needs no lengths on the host, so nothing waits for the device.
+    """
+
+    def __init__(self, in_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.forth = nn.LSTM(in_dim, hidden, batch_first=True)
+        self.back = nn.LSTM(in_dim, hidden, batch_first=True)
+
+    def forward(self, x: Tensor, turned: Tensor) -> Tensor:
+        """x: (N, L, in_dim), turned: (N, L, 1) positions read from the end -> (N, L, 2 hidden)"""
+        forth, _ = self.forth(x)
+        back, _ = self.back(x.gather(1, turned.expand_as(x)))
+        return torch.cat([forth, back.gather(1, turned.expand_as(back))], -1)
+
+
+class BiLSTMPair(Backbone):
+    """Encode two sentences with one BiLSTM and compare them: word numbers (N, 2, L) to features.
+
+    Word vectors, two layers of 1500 units per direction, the maximum over time for each sentence,
+    u and v, then [u; v; |u - v|; u v] and a hidden layer: the encoder of GLUE's baselines (Wang et
+    al., 2018) that DIR and VIR use on STS-B-DIR. `vectors` (words, dim) has the padding's in row 0;
+    they stay as they are unless `train_vectors`. With `projection` None the 4 * 2 * hidden features of
+    the pair are given as they are. Dropout has one mask for both sentences of a pair and all their words,
+    or with `common_masks` False the usual one for each.
+
+    >>> net = BiLSTMPair(np.eye(5, 4), hidden=8, layers=1, projection=16)
+    >>> net(torch.tensor([[[1, 2, 0], [3, 4, 1]]])).shape
+    torch.Size([1, 16])
+    """
+
+    vectors: Tensor
+
+    def __init__(
+        self,
+        vectors: ArrayLike | Tensor,
+        *,
+        hidden: int = 1500,
+        layers: int = 2,
+        dropout: float = 0.2,
+        projection: int | None = 512,
+        train_vectors: bool = False,
+        common_masks: bool = True,
+    ) -> None:
+        super().__init__()
+        self.common_masks = common_masks
+        table = torch.as_tensor(np.asarray(vectors), dtype=torch.float32)
+        if table.ndim != 2 or layers < 1:
+            raise ValueError(f"vectors must be (words, dim) and layers at least 1, got {tuple(table.shape)}")
+        # Not an `nn.Embedding`: vectors are data, which no redrawing of weights may touch.
+        if train_vectors:
+            self.vectors = nn.Parameter(table)
+        else:
+            self.register_buffer("vectors", table)
+        widths = [table.shape[1]] + [2 * hidden] * (layers - 1)
+        self.layers = nn.ModuleList(_BiLSTMLayer(width, hidden) for width in widths)
+        self.dropout = nn.Dropout(dropout)
+        self.feature_dim = 8 * hidden
+        self.project: nn.Module = nn.Identity()
+        if projection is not None:
+            self.project = _hidden_layer(self.feature_dim, projection, dropout)
+            self.feature_dim = projection
+
+    row_lengths = staticmethod(_lengths)
+
+    def encode(self, words: Tensor) -> Tensor:
+        """Return sentence vectors: the maximum over time of the last layer. (2 N, L) -> (2 N, 2 hidden)
+
+        The first N rows are the first sentences of pairs, the others their second ones.
+        """
+        there = words != PADDING
+        at, length = torch.arange(words.shape[1], device=words.device), there.sum(-1, keepdim=True)
+        turned = torch.where(at < length, length - 1 - at, at).unsqueeze(-1)
+        h = F.embedding(words, self.vectors, padding_idx=PADDING)
+        for layer in self.layers:
+            h = layer(self._dropped(h), turned)
+        lowest = torch.finfo(h.dtype).min
+        # A sentence without words has no maximum; zero stands for it.
+        return h.masked_fill(~there.unsqueeze(-1), lowest).amax(1) * (length > 0)
+
+    def _dropped(self, h: Tensor) -> Tensor:
+        """Dropout with one mask for both sentences of a pair and all their words. (2 N, L, D)
+
+        With masks of their own, two sentences never look as alike in training as they do at
+        prediction, where the network then reads any two as more alike than they are.
+        """
+        if not self.common_masks:
+            dropped: Tensor = self.dropout(h)
+            return dropped
+        mask: Tensor = self.dropout(h.new_ones(len(h) // 2, 1, h.shape[-1]))
+        return h * mask.repeat(2, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, 2, L) word numbers, padded on the right -> features (N, feature_dim)"""
+        u, v = self.encode(_sentences(x)).chunk(2)  # (N, 2 hidden) each
+        features: Tensor = self.project(self.dropout(pair_features(u, v)))
+        return features
+
+
+class WordMean(Backbone):
+    """Encode a sentence as the mean of its word vectors: word numbers (n, L) to (n, D)."""
+
+    vectors: Tensor
+
+    def __init__(self, vectors: ArrayLike | Tensor) -> None:
+        super().__init__()
+        self.register_buffer("vectors", torch.as_tensor(np.asarray(vectors), dtype=torch.float32))
+        self.feature_dim = self.vectors.shape[1]
+
+    def forward(self, words: Tensor) -> Tensor:
+        """words: (..., L), padded on the right -> (..., D)"""
+        return _word_mean(words, self.vectors)
+
+
+class EncodedPair(Backbone):
+    """Compare two sentences by an encoder of your own: word numbers (N, 2, L) to features.
+
+    The encoder is a module that turns the word numbers of sentences (n, L), padded on the right with 0,
+    into vectors (n, D); its `feature_dim`, or `dim`, says how many numbers these have. As in `BiLSTMPair`
+    [u; v; |u - v|; u v], dropout and a hidden layer follow, the last not with `projection` None.
+
+    >>> net = EncodedPair(WordMean(np.eye(5, 4)), projection=16)
+    >>> net(torch.tensor([[[1, 2, 0], [3, 4, 1]]])).shape
+    torch.Size([1, 16])
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        dim: int | None = None,
+        dropout: float = 0.2,
+        projection: int | None = 512,
+    ) -> None:
+        super().__init__()
+        width = getattr(encoder, "feature_dim", None) if dim is None else dim
+        if width is None:
+            raise ValueError("give dim, how many numbers the encoder's vectors have, or its feature_dim")
+        self.encoder, self.width = encoder, width
+        self.dropout = nn.Dropout(dropout)
+        self.feature_dim = 4 * width if projection is None else projection
+        self.project: nn.Module = nn.Identity()
+        if projection is not None:
+            self.project = _hidden_layer(4 * width, projection, dropout)
+
+    row_lengths = staticmethod(_lengths)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, 2, L) word numbers, padded on the right -> features (N, feature_dim)"""
+        both: Tensor = self.encoder(_sentences(x))
+        if both.shape != (2 * len(x), self.width):
+            raise ValueError(
+                f"the encoder gave {tuple(both.shape)} for {2 * len(x)} sentences: "
+                f"it must give one vector of {self.width} numbers each"
+            )
+        features: Tensor = self.project(self.dropout(pair_features(*both.chunk(2))))
+        return features
+
+
+def _mean_pair(
+    vectors: ArrayLike | Tensor, *, dropout: float = 0.2, projection: int | None = 512
+) -> EncodedPair:
+    return EncodedPair(WordMean(vectors), dropout=dropout, projection=projection)
+
+
+PAIR_ENCODERS: dict[str, Callable[..., Backbone]] = {"bilstm": BiLSTMPair, "mean": _mean_pair}
+"""Encoders of sentences over word vectors by name."""
+
+
+def make_pair_backbone(
+    encoder: str | nn.Module, vectors: ArrayLike | Tensor | None = None, **options: Any
+) -> Backbone:
+    """Build a network for pairs of sentences from an encoder: by name, over word vectors, or a module.
+
+    ``"bilstm"`` is `BiLSTMPair`, ``"mean"`` the mean of the word vectors; a module is as `EncodedPair`
+    takes it. Options go to these classes.
+
+    >>> make_pair_backbone("mean", np.eye(5, 4), projection=None).feature_dim
+    16
+    """
+    if isinstance(encoder, nn.Module):
+        return EncodedPair(encoder, **options)
+    if vectors is None:
+        raise ValueError(
+            f"the encoder {encoder!r} needs vectors of words (words, dim), as word_vectors gives"
+        )
+    return make_by_name("encoder", PAIR_ENCODERS, encoder, vectors, options=options)
+
+
+class VectorPair(Backbone):
+    """Compare two sentences by frozen vectors of any encoder: (N, 2, D) to features.
+
+    [u + v; |u - v|; u v] and the cosine of u and v, which do not depend on which sentence comes first,
+    standardised by training rows where they are given, then a small network.
+
+    >>> VectorPair(384, hidden=(64,))(torch.rand(5, 2, 384)).shape
+    torch.Size([5, 64])
+    """
+
+    location: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        rows: ArrayLike | Tensor | None = None,
+        hidden: Sequence[int] = (256, 64),
+        dropout: float = 0.2,
+        input_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.dim = dim
+        width = 3 * dim + 1
+        self.register_buffer("location", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+        if rows is not None:
+            known = self._compared(torch.as_tensor(np.asarray(rows), dtype=torch.float32))
+            self.location.copy_(known.mean(0))
+            self.scale.copy_(known.std(0, correction=0).clamp(min=1e-6))
+        self.input_dropout = nn.Dropout(input_dropout)
+        self.network = MLP(width, hidden, dropout)
+        self.feature_dim = self.network.feature_dim
+
+    def _compared(self, x: Tensor) -> Tensor:
+        if x.shape[-2:] != (2, self.dim):
+            raise ValueError(f"pairs of vectors must have shape (N, 2, {self.dim}), got {tuple(x.shape)}")
+        u, v = x.unbind(-2)
+        return torch.cat([u + v, (u - v).abs(), u * v, F.cosine_similarity(u, v, dim=-1).unsqueeze(-1)], -1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, 2, D) -> features (N, feature_dim)"""
+        standardised = (self._compared(x) - self.location) / self.scale
+        features: Tensor = self.network(self.input_dropout(standardised))
+        return features
+
+
+class PairDecoder(nn.Module):
+    """Reconstructs the sentence embeddings of a pair from its latent, for VIR:recon.
+
+    The embedding of a sentence is the mean of its word vectors: unlike the BiLSTM's own it stands
+    still, so that no encoder can make its task easy by making all sentences alike. With vectors
+    that stand for sentences (N, 2, D), these are reconstructed themselves.
+    """
+
+    vectors: Tensor
+
+    def __init__(self, latent_dim: int, vectors: ArrayLike | Tensor | None = None, dim: int = 0) -> None:
+        super().__init__()
+        if vectors is None and dim < 1:
+            raise ValueError("give the vectors of words, or dim, how many numbers a sentence's vector has")
+        table = torch.as_tensor(np.zeros((0, dim)) if vectors is None else np.asarray(vectors))
+        self.register_buffer("vectors", table.to(torch.float32))
+        self.head = nn.Linear(latent_dim, 2 * table.shape[1])
+
+    def targets(self, x: Tensor) -> Tensor:
+        """Sentence embeddings of a pair. (N, 2, L) words or (N, 2, D) vectors -> (N, 2 D)"""
+        words, dim = self.vectors.shape
+        if x.is_floating_point():
+            if words or x.shape[1:] != (2, dim):
+                wanted = "word numbers (N, 2, L)" if words else f"vectors (N, 2, {dim})"
+                raise ValueError(f"the decoder was made for {wanted}, got {x.dtype} {tuple(x.shape)}")
+            return x.flatten(1)
+        if not words:
+            raise ValueError(f"the decoder was made for vectors (N, 2, {dim}): give it the vectors of words")
+        return _word_mean(x, self.vectors).flatten(1)
+
+    def nll(self, z: Tensor, x: Tensor) -> Tensor:
+        """Return -log p(embeddings | z) with unit variance, less constants. z: (N, D) -> (N,)"""
+        predicted: Tensor = self.head(z)
+        return 0.5 * (self.targets(x) - predicted).pow(2).sum(-1)

@@ -1,0 +1,412 @@
+"""Networks for tables, and `make_backbone`, which builds them by name.
+
+None of them normalises over a batch: the features of a row never depend on the rows beside it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tailwise.core.lookup import nearest
+
+Rows = ArrayLike | Tensor
+Edges = Sequence[Sequence[float]]
+
+
+class Backbone(nn.Module):
+    """A network that says how wide the features are that it yields: (N, ...) -> (N, feature_dim).
+
+    One with `members` yields features of each of them, (N, members, feature_dim).
+    """
+
+    feature_dim: int
+    members: int | None = None
+
+
+class MLP(Backbone):
+    """Plain network for tables and feature vectors: linear layers, ReLU and dropout.
+
+    >>> MLP(8, hidden=(32, 16))(torch.zeros(5, 8)).shape
+    torch.Size([5, 16])
+    """
+
+    def __init__(self, in_dim: int, hidden: Sequence[int] = (128, 64), dropout: float = 0.1) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for width in hidden:
+            layers += [nn.Linear(in_dim, width), nn.ReLU(), nn.Dropout(dropout)]
+            in_dim = width
+        self.layers = nn.Sequential(*layers)
+        self.feature_dim = in_dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, in_dim) -> features (N, feature_dim)"""
+        features: Tensor = self.layers(x)
+        return features
+
+
+class ResidualMLP(Backbone):
+    """Network for tables with skip connections: every block adds to what the last one found.
+
+    h <- h + W2 drop(relu(W1 norm(h))), then relu(norm(h)); the ResNet of Gorishniy et al., Revisiting
+    Deep Learning Models for Tabular Data (NeurIPS 2021), with layer instead of batch normalisation.
+
+    >>> ResidualMLP(8, width=32)(torch.zeros(5, 8)).shape
+    torch.Size([5, 32])
+    """
+
+    def __init__(
+        self, in_dim: int, width: int = 96, blocks: int = 2, expansion: float = 2.0, dropout: float = 0.1
+    ) -> None:
+        super().__init__()
+        inner = max(1, round(width * expansion))
+        self.first = nn.Linear(in_dim, width)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(
+                nn.LayerNorm(width),
+                nn.Linear(width, inner),
+                nn.ReLU(),
+                nn.Dropout(dropout),
+                nn.Linear(inner, width),
+            )
+            for _ in range(blocks)
+        )
+        self.last = nn.Sequential(nn.LayerNorm(width), nn.ReLU())
+        self.feature_dim = width
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, in_dim) -> features (N, feature_dim)"""
+        h = self.first(x)
+        for block in self.blocks:
+            h = h + block(h)
+        features: Tensor = self.last(h)
+        return features
+
+
+class TabM(Backbone):
+    """Many networks that share most of their weights: each row has features of every member.
+
+    Member k scales the inputs and outputs of shared layers by vectors of its own and has its own
+    biases, l_k(h) = s_k * W(r_k * h) + b_k (BatchEnsemble, Wen et al., ICLR 2020). Methods give
+    each member its own head and loss, and only predictions are averaged or mixed: TabM
+    (Gorishniy et al., TabM: Advancing Tabular Deep Learning with Parameter-Efficient Ensembling,
+    ICLR 2025). At first members differ by the first layer's r alone: random signs, or, with
+    `columns` (of each input, the column of the table that it comes from), a normal number for
+    each column.
+
+    >>> TabM(8, hidden=(32, 16), members=4)(torch.zeros(5, 8)).shape
+    torch.Size([5, 4, 16])
+    """
+
+    members: int
+
+    def __init__(
+        self,
+        in_dim: int,
+        hidden: Sequence[int] = (128, 64),
+        members: int = 8,
+        dropout: float = 0.1,
+        columns: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__()
+        if members < 1 or not hidden:
+            raise ValueError(f"members and layers must be at least 1, got {members!r} and {list(hidden)}")
+        self.members, self.dropout, self.columns = members, dropout, columns
+        self.shared = nn.ModuleList()
+        self.scale_in, self.scale_out, self.bias = (nn.ParameterList() for _ in range(3))
+        for width in hidden:
+            self.shared.append(nn.Linear(in_dim, width, bias=False))
+            self.scale_in.append(nn.Parameter(torch.ones(members, in_dim)))
+            self.scale_out.append(nn.Parameter(torch.ones(members, width)))
+            self.bias.append(nn.Parameter(torch.zeros(members, width)))
+            in_dim = width
+        self.feature_dim = in_dim
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw what each member has of its own anew."""
+        for r, s, b in zip(self.scale_in, self.scale_out, self.bias, strict=True):
+            r.fill_(1.0)
+            s.fill_(1.0)
+            bound = 1 / math.sqrt(r.shape[-1])
+            b.copy_(torch.empty_like(b[0]).uniform_(-bound, bound))
+        first = self.scale_in[0]
+        if self.columns is None:
+            first.copy_(torch.randint_like(first, 0, 2) * 2 - 1)
+        else:
+            drawn = torch.randn(self.members, max(self.columns) + 1)
+            first.copy_(drawn[:, torch.as_tensor(self.columns)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, in_dim) -> features (N, members, feature_dim)"""
+        rows = x.reshape(-1, x.shape[-1])
+        h = rows.expand(self.members, *rows.shape)
+        for r, shared, s, b in zip(self.scale_in, self.shared, self.scale_out, self.bias, strict=True):
+            # On the weights, of which there are fewer than numbers in a batch of rows.
+            weight = shared.weight * r.unsqueeze(1) * s.unsqueeze(2)  # (members, out, in)
+            h = F.relu(torch.baddbmm(b.unsqueeze(1), h, weight.mT))
+            h = F.dropout(h, self.dropout, self.training)
+        return h.transpose(0, 1).reshape(*x.shape[:-1], self.members, self.feature_dim)
+
+
+class PeriodicEmbedding(nn.Module):
+    """Numbers as learnt waves, so that a network can follow what is not smooth in them.
+
+    relu(W [cos(2 pi c_j x_j), sin(2 pi c_j x_j)] + b) for each column j, with frequencies c_j of its
+    own, started from a normal distribution, and W shared by all columns: PLR(lite) of Gorishniy et
+    al., On Embeddings for Numerical Features in Tabular Deep Learning (NeurIPS 2022).
+
+    >>> PeriodicEmbedding(3, dim=8)(torch.zeros(5, 3)).shape
+    torch.Size([5, 24])
+    """
+
+    def __init__(self, in_dim: int, frequencies: int = 16, dim: int = 8, frequency_std: float = 0.1) -> None:
+        super().__init__()
+        self.frequency_std = frequency_std
+        self.frequency = nn.Parameter(torch.empty(in_dim, frequencies))
+        self.linear = nn.Linear(2 * frequencies, dim)
+        self.out_dim = in_dim * dim
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the frequencies anew; beyond three deviations they would only add noise."""
+        std = self.frequency_std
+        nn.init.trunc_normal_(self.frequency, 0.0, std, -3 * std, 3 * std)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, in_dim) -> (N, in_dim * dim)"""
+        angle = 2 * math.pi * self.frequency * x.unsqueeze(-1)  # (N, in_dim, frequencies)
+        waves = torch.cat([angle.cos(), angle.sin()], -1)
+        return F.relu(self.linear(waves)).flatten(-2)
+
+
+def quantile_edges(rows: Rows, count: int = 16, max_rows: int = 100_000) -> list[list[float]]:
+    """Return edges for `PiecewiseLinearEncoding` from training rows: `count` bins or fewer per column.
+
+    A column of few values has an edge at each of them, another one at its quantiles. Ties are
+    merged; a constant column gets one bin from there. rows: (N, F)
+
+    >>> quantile_edges([[0, 5], [1, 5], [1, 5], [4, 5]], count=2)
+    [[0.0, 1.0, 4.0], [5.0, 6.0]]
+    """
+    table = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
+    if table.ndim != 2:
+        raise ValueError(f"rows must have shape (N, F), got {table.shape}")
+    if len(table) > max_rows:
+        table = table[np.random.default_rng(0).choice(len(table), max_rows, replace=False)]
+    found = []
+    for column in table.astype(np.float64).T:
+        known = column[np.isfinite(column)]
+        edges = np.unique(known)
+        if edges.size > count + 1:
+            edges = np.unique(np.quantile(known, np.linspace(0, 1, count + 1)))
+        if edges.size > 1:
+            # Bins far narrower than the column would turn rounding errors into large inputs.
+            apart = np.diff(edges) > 1e-6 * (edges[-1] - edges[0]) + 1e-30
+            edges = edges[np.concatenate([[True], apart])]
+        if edges.size < 2:
+            start = edges[0] if edges.size else 0.0
+            edges = np.array([start, start + max(1.0, 1e-6 * abs(start))])
+        found.append([float(edge) for edge in edges])
+    return found
+
+
+class PiecewiseLinearEncoding(nn.Module):
+    """Numbers as how far they reach into each bin of their column, so that each bin has its own slope.
+
+    (x_j - e_t) / (e_{t+1} - e_t), at least 0 and at most 1; Gorishniy et al., On Embeddings for
+    Numerical Features in Tabular Deep Learning (NeurIPS 2022). There the outer bins have no bounds,
+    so that a value that lies outside a column's narrow training range drowns all others.
+    `edges` come from training rows, see `quantile_edges`.
+
+    >>> PiecewiseLinearEncoding([[0, 1, 3]])(torch.tensor([[0.5], [2.0], [4.0]]))
+    tensor([[0.5000, 0.0000],
+            [1.0000, 0.5000],
+            [1.0000, 1.0000]])
+    """
+
+    column: Tensor
+    left: Tensor
+    width: Tensor
+
+    def __init__(self, edges: Edges) -> None:
+        super().__init__()
+        column: list[int] = []
+        left: list[float] = []
+        width: list[float] = []
+        for j, marks in enumerate(edges):
+            bins = len(marks) - 1
+            if bins < 1 or not all(low < high for low, high in pairwise(marks)):
+                raise ValueError(f"edges of column {j} must be two or more rising numbers, got {list(marks)}")
+            column += [j] * bins
+            left += list(marks[:-1])
+            width += [high - low for low, high in pairwise(marks)]
+        self.register_buffer("column", torch.tensor(column))
+        self.register_buffer("left", torch.tensor(left, dtype=torch.float32))
+        self.register_buffer("width", torch.tensor(width, dtype=torch.float32))
+        self.edges = [[float(mark) for mark in marks] for marks in edges]
+        self.out_dim = len(column)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, F) -> (N, bins of all columns)"""
+        if x.shape[-1] != len(self.edges):
+            raise ValueError(f"inputs have {x.shape[-1]} columns, the edges are of {len(self.edges)}")
+        share = (x[..., self.column] - self.left) / self.width
+        return share.clamp(0.0, 1.0)
+
+
+class Embedded(Backbone):
+    """The numbers themselves and an embedding of them, in front of a network.
+
+    >>> Embedded(PeriodicEmbedding(3, dim=8), MLP(3 + 24))(torch.zeros(5, 3)).shape
+    torch.Size([5, 64])
+    """
+
+    def __init__(self, embedding: nn.Module, network: Backbone) -> None:
+        super().__init__()
+        self.embedding, self.network = embedding, network
+        self.feature_dim, self.members = network.feature_dim, network.members
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, in_dim) -> features (N, feature_dim), of a network with members (N, members, ...)"""
+        features: Tensor = self.network(torch.cat([x, self.embedding(x)], -1))
+        return features
+
+
+# -- by name -----------------------------------------------------------------------------------
+
+
+def _periodic(
+    in_dim: int,
+    *,
+    frequencies: int = 16,
+    dim: int = 8,
+    frequency_std: float = 0.1,
+    hidden: Sequence[int] = (128, 64),
+    dropout: float = 0.1,
+) -> Backbone:
+    embedding = PeriodicEmbedding(in_dim, frequencies, dim, frequency_std)
+    return Embedded(embedding, MLP(in_dim + embedding.out_dim, hidden, dropout))
+
+
+def _piecewise(
+    in_dim: int,
+    *,
+    edges: Edges | None = None,
+    rows: Rows | None = None,
+    bins: int = 16,
+    hidden: Sequence[int] = (128, 64),
+    dropout: float = 0.1,
+) -> Backbone:
+    embedding = _encoding(in_dim, edges, rows, bins)
+    return Embedded(embedding, MLP(in_dim + embedding.out_dim, hidden, dropout))
+
+
+def _piecewise_residual(
+    in_dim: int,
+    *,
+    edges: Edges | None = None,
+    rows: Rows | None = None,
+    bins: int = 16,
+    width: int = 96,
+    blocks: int = 2,
+    expansion: float = 2.0,
+    dropout: float = 0.1,
+) -> Backbone:
+    embedding = _encoding(in_dim, edges, rows, bins)
+    return Embedded(embedding, ResidualMLP(in_dim + embedding.out_dim, width, blocks, expansion, dropout))
+
+
+def _piecewise_tabm(
+    in_dim: int,
+    *,
+    edges: Edges | None = None,
+    rows: Rows | None = None,
+    bins: int = 16,
+    hidden: Sequence[int] = (128, 64),
+    members: int = 8,
+    dropout: float = 0.1,
+) -> Backbone:
+    embedding = _encoding(in_dim, edges, rows, bins)
+    columns = [*range(in_dim), *embedding.column.tolist()]
+    return Embedded(embedding, TabM(len(columns), hidden, members, dropout, columns))
+
+
+def _encoding(in_dim: int, edges: Edges | None, rows: Rows | None, bins: int) -> PiecewiseLinearEncoding:
+    if edges is None:
+        if rows is None:
+            raise ValueError("this backbone places its bins by the training rows: pass rows=... or edges=...")
+        edges = quantile_edges(rows, bins)
+    if len(edges) != in_dim:
+        raise ValueError(f"edges of {len(edges)} columns for inputs of {in_dim}")
+    return PiecewiseLinearEncoding(edges)
+
+
+BACKBONES: dict[str, Callable[..., Backbone]] = {
+    "mlp": MLP,
+    "residual": ResidualMLP,
+    "mlp-plr": _periodic,
+    "mlp-ple": _piecewise,
+    "residual-ple": _piecewise_residual,
+    "tabm": TabM,
+    "tabm-ple": _piecewise_tabm,
+}
+"""Networks for tables by name; `docs/results/backbones.md` compares them."""
+
+
+def make_backbone(name: str, in_dim: int, *, rows: Rows | None = None, **options: Any) -> Backbone:
+    """Build a network for standardised tables by name; its `feature_dim` says how wide features are.
+
+    `rows` are training inputs (N, in_dim), of use to those that place bins by them (``-ple``); a
+    model that is only to be loaded can take their `edges` instead. Other options go to the network.
+
+    >>> make_backbone("mlp", 8, hidden=(32,)).feature_dim
+    32
+    >>> make_backbone("mlp-ple", 2, rows=torch.rand(100, 2), bins=4)(torch.rand(5, 2)).shape
+    torch.Size([5, 64])
+    """
+    if name not in BACKBONES:
+        raise ValueError(f"unknown backbone {name!r}{nearest(name, BACKBONES)}")
+    factory = BACKBONES[name]
+    known = set(inspect.signature(factory).parameters) - {"in_dim"}
+    for option in options:
+        if option not in known:
+            raise ValueError(f"unknown option {option!r} of backbone {name!r}{nearest(option, known)}")
+    if rows is not None and "rows" in known:
+        options["rows"] = rows
+    return factory(in_dim, **options)
+
+
+class TableDecoder(nn.Module):
+    """Reconstructs a row of a table from its latent, for VIR:recon.
+
+    Columns 0..numeric-1 are standardised numbers (Gaussian likelihood), the others codes of
+    categories (cross-entropy), `categories` giving how many values each can take.
+    """
+
+    def __init__(
+        self, latent_dim: int, numeric: int, categories: Sequence[int] = (), hidden: int = 64
+    ) -> None:
+        super().__init__()
+        self.numeric, self.categories = numeric, tuple(categories)
+        self.body = nn.Sequential(nn.Linear(latent_dim, hidden), nn.ReLU())
+        self.head = nn.Linear(hidden, numeric + sum(self.categories))
+
+    def nll(self, z: Tensor, x: Tensor) -> Tensor:
+        """Return -log p(x | z) less constants. z: (N, D), x: (N, columns) -> (N,)"""
+        numbers, *logits = self.head(self.body(z)).split((self.numeric, *self.categories), dim=-1)
+        total = 0.5 * ((x[:, : self.numeric] - numbers) ** 2).sum(-1)
+        for column, scores in enumerate(logits, start=self.numeric):
+            total = total + F.cross_entropy(scores, x[:, column].long(), reduction="none")
+        return torch.as_tensor(total)

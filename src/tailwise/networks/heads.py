@@ -1,0 +1,154 @@
+"""Heads: from latent rows and weights to a predictive distribution on standardised labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tailwise.core.distributions import NIG, Distribution, Normal
+from tailwise.core.lookup import make_by_name
+
+_FLOOR = 1e-6
+
+
+def positive(raw: Tensor, sharpness: float = 1.0) -> Tensor:
+    """Return a softplus that never reaches zero; a small `sharpness` (the paper: 0.1) is gentler."""
+    return F.softplus(raw, beta=sharpness) + _FLOOR
+
+
+def _check(sharpness: float, **least: float) -> None:
+    if not 0 < sharpness < math.inf:
+        raise ValueError(f"sharpness must be positive, got {sharpness!r}")
+    for name, value in least.items():
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} must not be negative, got {value!r}")
+
+
+def nig_posterior(prior: NIG, n: Tensor, psi: Tensor, phi: Tensor, w: Tensor | None = None) -> NIG:
+    """Return the belief after n observations of mean psi, each counted w times (VIR:posterior).
+
+    n, psi, phi, w: (N,). ``nu = nu0 + w n``, ``gamma = (gamma0 nu0 + w n psi) / nu``,
+    ``alpha = alpha0 + w n / 2`` and ``beta = beta0 + gamma0^2 nu0 / 2 + phi``.
+
+    >>> one = torch.ones(1)
+    >>> belief = nig_posterior(NIG(0.0, 1.0, 1.5, 1.0), n=3 * one, psi=4 * one, phi=one)
+    >>> [p.item() for p in belief.parameters]
+    [3.0, 4.0, 3.0, 2.0]
+    """
+    gamma0, nu0, alpha0, beta0 = (p.to(n) for p in prior.parameters)
+    counted = n if w is None else w.to(n) * n
+    nu = nu0 + counted
+    return NIG(
+        gamma=(gamma0 * nu0 + counted * psi) / nu,
+        nu=nu,
+        alpha=alpha0 + counted / 2,
+        beta=beta0 + gamma0**2 * nu0 / 2 + phi,
+    )
+
+
+class PointHead(nn.Module):
+    """One number per row. Its variance is a constant, 1 until calibration sets it."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, 1)
+
+    def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:
+        """z: (N, D) -> Normal (N,)"""
+        mean = self.linear(z).squeeze(-1)
+        return Normal(mean, torch.ones_like(mean))
+
+
+class GaussianHead(nn.Module):
+    """Mean and variance per row, for Gaussian likelihoods and the members of a deep ensemble."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, 2)
+
+    def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:
+        """z: (N, D) -> Normal (N,)"""
+        mean, raw = self.linear(z).unbind(-1)
+        return Normal(mean, positive(raw))
+
+
+class EvidentialHead(nn.Module):
+    """The four parameters of a NIG per row, as in deep evidential regression (DER).
+
+    `min_alpha` is 1.5 in the paper's experiments and 1 in DER itself.
+    """
+
+    def __init__(self, dim: int, *, sharpness: float = 1.0, min_alpha: float = 1.5) -> None:
+        super().__init__()
+        _check(sharpness, min_alpha=min_alpha)
+        self.linear = nn.Linear(dim, 4)
+        self.sharpness, self.min_alpha = sharpness, min_alpha
+
+    def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:
+        """z: (N, D) -> NIG (N,)"""
+        gamma, nu, alpha, beta = self.linear(z).unbind(-1)
+        return NIG(
+            gamma,
+            positive(nu, self.sharpness),
+            self.min_alpha + positive(alpha, self.sharpness),
+            positive(beta, self.sharpness),
+        )
+
+
+class PseudoCountHead(nn.Module):
+    """Observations (n, psi, phi) per row, turned into a NIG belief with n counted w times (VIR:G).
+
+    `prior` is (gamma0, nu0, alpha0, beta0) on standardised labels. With `phi_per_count` the
+    squares grow with the count, phi * w n, so that reweighting leaves beta / alpha in place.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        prior: tuple[float, float, float, float] = (0.0, 0.1, 1.5, 0.01),
+        min_count: float = 2.0,
+        sharpness: float = 1.0,
+        phi_per_count: bool = False,
+    ) -> None:
+        super().__init__()
+        _, nu0, alpha0, beta0 = prior
+        if not (nu0 >= 0 and alpha0 >= 0 and beta0 >= 0):
+            raise ValueError(f"prior nu0, alpha0 and beta0 must not be negative, got {prior}")
+        _check(sharpness, min_count=min_count)
+        self._prior: Tensor
+        self.register_buffer("_prior", torch.tensor([float(p) for p in prior]), persistent=False)
+        self.linear = nn.Linear(dim, 3)
+        self.min_count, self.sharpness, self.phi_per_count = min_count, sharpness, phi_per_count
+
+    @property
+    def prior(self) -> NIG:
+        """The belief before any observation, on standardised labels."""
+        return NIG(*self._prior.unbind())
+
+    def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:
+        """z: (N, D), w: (N,) -> NIG (N,)"""
+        raw_n, psi, raw_phi = self.linear(z).unbind(-1)
+        n = self.min_count + positive(raw_n, self.sharpness)
+        phi = positive(raw_phi, self.sharpness)
+        if self.phi_per_count:
+            phi = phi * (n if w is None else w.to(n) * n)
+        return nig_posterior(self.prior, n, psi, phi, w)
+
+
+HEADS: dict[str, type[nn.Module]] = {
+    "point": PointHead,
+    "gaussian": GaussianHead,
+    "evidential": EvidentialHead,
+    "pseudo-count": PseudoCountHead,
+}
+
+
+def make_head(name: str, dim: int, options: Mapping[str, Any] | None = None) -> nn.Module:
+    """Build a head by name; an unknown name or option is an error that names the nearest one."""
+    return make_by_name("head", HEADS, name, dim, options=options)

@@ -1,0 +1,392 @@
+"""One network for every method: backbone -> latent -> smoothing -> sample -> head (+ decoder)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tailwise.core.distributions import NIG, Distribution, Mixture
+from tailwise.core.kernels import label_weights
+from tailwise.core.labels import LabelBins, in_label_precision
+from tailwise.core.lookup import nearest
+from tailwise.networks.heads import make_head, positive
+from tailwise.networks.losses import (
+    PENALTIES,
+    evidence_regularizer,
+    gaussian_reconstruction,
+    latent_kl,
+    make_objective,
+)
+from tailwise.networks.parts import INFERENCE, PRESETS, Inference, Method
+from tailwise.networks.smoothing import LatentSmoother
+from tailwise.networks.trainable import Trainable
+
+
+class GaussianLatent(nn.Module):
+    """Features to the mean and variance of a latent row (VIR:I).
+
+    With `linear` False the features are the mean, and the variance alone has a layer of its own.
+    """
+
+    def __init__(self, feature_dim: int, latent_dim: int, *, linear: bool = True) -> None:
+        super().__init__()
+        if not linear and latent_dim != feature_dim:
+            raise ValueError(
+                f"features of size {feature_dim} cannot be the mean of a latent of size {latent_dim}: leave "
+                'latent_dim out, or take latent_mean="linear"'
+            )
+        self.mean = nn.Linear(feature_dim, latent_dim) if linear else nn.Identity()
+        self.var = nn.Linear(feature_dim, latent_dim)
+        # Start with little noise (softplus(-3) is 0.05): the head first learns from the means.
+        nn.init.constant_(self.var.bias, -3.0)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
+        """features: (N, F) -> z_mean, z_var: (N, D)"""
+        return self.mean(features), positive(self.var(features))
+
+
+class PointLatent(nn.Module):
+    """Features as they are: a latent row without variance."""
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
+        """features: (N, F) -> z_mean: (N, F), no variance"""
+        return features, None
+
+
+def apply_backbone(backbone: nn.Module, x: Any) -> Tensor:
+    """Call a backbone with a tensor, or with a tuple or mapping of its arguments."""
+    if isinstance(x, Mapping):
+        return cast("Tensor", backbone(**x))
+    return cast("Tensor", backbone(*x) if isinstance(x, (tuple, list)) else backbone(x))
+
+
+def redraw(module: nn.Module) -> None:
+    """Draw new random weights, in place, for layers that know how to; frozen ones are data, and stay."""
+    for layer in module.modules():
+        # Attention's has an underscore.
+        reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
+        if reset is not None and all(p.requires_grad for p in layer.parameters()):
+            reset()
+
+
+class TailModel(Trainable):
+    """A backbone with the parts of a method on top: `loss(x, y)` trains it, `model(x)` predicts.
+
+    Labels are in their own units on both sides; inside they are standardised by the bins. The
+    input may be a tensor, or a tuple or mapping of what the backbone takes. Features may have any
+    leading shape: with features (N, H, W, D) and labels (N, H, W) each pixel is a row.
+
+    An epoch ends for the latent statistics when `end_epoch` is called. A training loop that does not
+    know about it, and never calls `begin_epoch`, ends one with every as many rows as the bins counted.
+    """
+
+    members = 1
+    """Latent rows that stand for one label; more than one in `tailwise.networks.ensembles.SharedEnsemble`."""
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        feature_dim: int,
+        bins: LabelBins,
+        method: Method,
+        *,
+        decoder: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        method = method.for_bins(bins)
+        self.backbone, self.bins, self.method, self.decoder = backbone, bins, method, decoder
+        self.feature_dim = dim = feature_dim
+        self.latent: nn.Module = PointLatent()
+        if method.latent == "gaussian":
+            dim = method.latent_dim or feature_dim
+            self.latent = GaussianLatent(feature_dim, dim, linear=method.latent_mean == "linear")
+        self.smoother = LatentSmoother(len(bins), dim, method.smoothing) if method.smoothing else None
+        self.head = make_head(method.head, dim, method.head_options)
+        self.objective = make_objective(method.objective, bins, method.objective_options)
+        self.feature_decoder = None
+        if decoder is None and method.decode_features:
+            self.feature_decoder = nn.Linear(dim, feature_dim)
+        self.w: Tensor
+        self.register_buffer(
+            "w", torch.as_tensor(label_weights(bins, **vars(method.weights)), dtype=torch.float32)
+        )
+        self.register_buffer("noise", _fixed_noise(method, dim), persistent=False)
+        self.noise: Tensor
+        self._rows_seen = 0
+        self._retraining = False
+        self._bracketed = False  # whether a loop says itself when an epoch ends
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def features(self, x: Any) -> Tensor:
+        """Return what the backbone makes of an input. (..., F)"""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self._retraining):
+            features = apply_backbone(self.backbone, x)
+        # Where targets share a backbone, what comes in here is its features.
+        return features.detach() if self._retraining else features
+
+    def _rows(self, x: Any) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Latent rows (N, D) of an input, and the features (..., F) that they came from."""
+        features = self.features(x)
+        if features.shape[-1:] != (self.feature_dim,):
+            raise ValueError(
+                f"the backbone gave features of shape {tuple(features.shape)}, the model was built for "
+                f"(..., {self.feature_dim}): feature_dim must be their last dimension"
+            )
+        rows = features.reshape(-1, self.feature_dim)
+        # Statistics and likelihoods need float32 whatever precision the backbone ran in.
+        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        with torch.autocast(rows.device.type, enabled=False):
+            z_mean, z_var = self.latent(rows)
+        return z_mean, z_var, features
+
+    def standardize(self, y: Tensor) -> Tensor:
+        """Return labels on the scale the network works on. y: (...) -> (...)"""
+        exact = (in_label_precision(y) - self.bins.location) / self.bins.scale
+        return exact.to(torch.float32 if self.w.dtype != torch.float64 else torch.float64)
+
+    def _in_label_units(self, prediction: Distribution, shape: torch.Size) -> Distribution:
+        exact = prediction.map(lambda p: in_label_precision(p).reshape(shape))
+        return exact.rescale(self.bins.location, self.bins.scale)
+
+    # -- training ------------------------------------------------------------------------------
+
+    def row_losses(self, x: Any, y: Tensor) -> dict[str, Tensor]:
+        """Return each part of the objective per row, weighted and ready to be added up. (N,) each"""
+        method = self.method
+        z_mean, z_var, features = self._rows(x)
+        shape = features.shape[:-1]
+        if y.shape != shape:
+            raise ValueError(f"labels have shape {tuple(y.shape)}, the features ask for {tuple(shape)}")
+        y = y.reshape(-1)
+        index, target = self.bins.index(y), self.standardize(y)
+        with torch.autocast(z_mean.device.type, enabled=False):
+            if self.smoother is not None:
+                if self.training and not self.smoother.config.exact:
+                    self._collect(z_mean, z_var, index)
+                z_mean, z_var = self.smoother(z_mean, z_var, index)
+            z = z_mean
+            if z_var is not None and self.training:
+                z = z_mean + z_var.sqrt() * torch.randn_like(z_mean)
+            w = self.w[index]
+            prediction = self.head(z, w if method.reweight in ("pseudo-count", "both") else None)
+            parts = {method.objective: self.objective(prediction, target)}
+            if method.regularizer and isinstance(prediction, NIG):
+                penalty = evidence_regularizer(prediction, target, method.regularizer_form)
+                parts["reg"] = method.regularizer * penalty
+            if method.reweight in ("likelihood", "both") and self._weighs:
+                parts = {name: w * value for name, value in parts.items()}
+            if method.kl and z_var is not None:
+                parts["kl"] = method.kl * latent_kl(z_mean, z_var)
+            if self.decoder is not None and method.recon:
+                parts["recon"] = method.recon * self._reconstruction(z, x)
+            elif self.feature_decoder is not None and method.recon:
+                rows = features.detach().reshape(len(z), -1).to(z.dtype)
+                parts["recon"] = method.recon * gaussian_reconstruction(rows, self.feature_decoder(z))
+            if method.penalty is not None and self.training:
+                penalty = self._penalty(z_mean, target)
+                parts[method.penalty] = method.penalty_weight * penalty.expand_as(target)
+        return parts
+
+    def _penalty(self, z_mean: Tensor, target: Tensor) -> Tensor:
+        return PENALTIES[cast("str", self.method.penalty)](z_mean, target)
+
+    def _reconstruction(self, z: Tensor, x: Any) -> Tensor:
+        likelihood = getattr(self.decoder, "nll", None)
+        if likelihood is not None:
+            return cast("Tensor", likelihood(z, x))
+        return gaussian_reconstruction(x, cast("nn.Module", self.decoder)(z))
+
+    def _collect(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> None:
+        assert self.smoother is not None
+        if not self._bracketed and self._rows_seen >= self.bins.counts.sum() > 0:
+            self.end_epoch()
+        self.smoother.accumulate(z_mean, z_var, index)
+        ranks = torch.distributed.get_world_size() if _distributed() else 1
+        self._rows_seen += index.shape[0] // self.members * ranks
+
+    @torch.no_grad()
+    def collect_statistics(self, batches: Iterable[tuple[Any, Tensor]]) -> None:
+        """Replace this epoch's streamed sums by an exact pass over (x, y) batches, without dropout."""
+        if self.smoother is None:
+            return
+        self.smoother.reset()
+        self._rows_seen = 0
+        modes = {module: module.training for module in self.modules()}
+        self.eval()
+        for x, y in batches:
+            z_mean, z_var, _ = self._rows(x)
+            self.smoother.accumulate(z_mean, z_var, self.bins.index(y.reshape(-1)))
+            self._rows_seen += y.numel()
+        for module, training in modes.items():
+            module.training = training
+
+    @property
+    def more_to_come(self) -> bool:
+        """Whether the second stage is still due."""
+        return self.method.retrain_from is not None and not self._retraining
+
+    @property
+    def _weighs(self) -> bool:
+        """Weights wait for the second stage, where there is one."""
+        return self.method.retrain_from is None or self._retraining
+
+    def begin_epoch(self, progress: float) -> bool:
+        """Enter the second stage when it is due: a frozen encoder and a new head, trained with weights."""
+        if self._bracketed:  # a loop that never ends its epochs, or left one early
+            self.end_epoch()
+        self._bracketed, begin = True, self.method.retrain_from
+        if begin is None or self._retraining or progress < begin:
+            return False
+        self._retraining = True
+        redraw(self.head)
+        return True
+
+    def end_epoch(self) -> None:
+        """Let the latent statistics of the rows seen since the last call take effect."""
+        if self.smoother is not None and self._rows_seen:
+            self.smoother.commit()
+            self._rows_seen = 0
+        self._bracketed = False
+
+    # -- prediction ----------------------------------------------------------------------------
+
+    def forward(self, x: Any, inference: Inference | None = None) -> Distribution:
+        """Return the predictive distribution of each row's label, in label units. No label is read.
+
+        ``plain`` neither smooths nor weights. ``self`` predicts once, then takes the weight (and,
+        with `recolor`, the statistics) of the predicted label's bin. ``marginal`` averages over
+        the bins that the first prediction finds likely.
+        """
+        mode = inference or self.method.inference
+        if mode not in INFERENCE:
+            raise ValueError(f"unknown inference {mode!r}{nearest(mode, INFERENCE)}")
+        z_mean, z_var, features = self._rows(x)
+        with torch.autocast(z_mean.device.type, enabled=False):
+            first = self._predict(z_mean, z_var, None)
+            if mode == "self":
+                index = self.bins.index(self._in_label_units(first, first.shape).mean)
+                first = self._predict(z_mean, z_var, index)
+            elif mode == "marginal":
+                first = self._marginal(first, z_mean, z_var)
+            return self._in_label_units(first, features.shape[:-1])
+
+    def _predict(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor | None) -> Distribution:
+        """Prediction for rows, as members of the given bins if any. (N, D), (N,) -> (N,)"""
+        w = None
+        if index is not None:
+            if self.method.reweight in ("pseudo-count", "both"):
+                w = self.w[index]
+            if self.smoother is not None and self.method.recolor:
+                z_mean, z_var = self.smoother(z_mean, z_var, index)
+        if not len(self.noise) or (z_var is None and self.method.perturbation == "latent"):
+            prediction: Distribution = self.head(z_mean, w)
+            return prediction
+        # The same noise for every row: neither batch size nor order changes a prediction.
+        return Mixture([self.head(self._perturbed(z_mean, z_var, noise), w) for noise in self.noise])
+
+    def _perturbed(self, z_mean: Tensor, z_var: Tensor | None, noise: Tensor) -> Tensor:
+        if self.method.perturbation == "dropout":
+            return z_mean * noise
+        if self.method.perturbation == "latent" and z_var is not None:
+            return z_mean + z_var.sqrt() * noise
+        size = z_mean.pow(2).mean(-1, keepdim=True).sqrt()
+        return z_mean + self.method.perturbation_scale * size * noise
+
+    def _marginal(self, first: Distribution, z_mean: Tensor, z_var: Tensor | None) -> Distribution:
+        widths = torch.as_tensor(np.diff(self.bins.edges) / self.bins.scale).to(z_mean)
+        centers = self.standardize(torch.as_tensor(self.bins.centers, device=z_mean.device))
+        log_mass = widths.log().unsqueeze(-1) - first.nll(centers.to(z_mean).unsqueeze(-1))  # (B, N)
+        top, index = log_mass.topk(min(self.method.top_bins, len(self.bins)), dim=0)  # (K, N)
+        members = index.shape[0]
+        repeated = z_mean.repeat(members, 1)
+        var = None if z_var is None else z_var.repeat(members, 1)
+        prediction = self._predict(repeated, var, index.reshape(-1))  # (K N,)
+        shares = top.softmax(0)
+        if isinstance(prediction, Mixture):  # (S, K N) -> (S K, N)
+            samples = prediction.components.shape[0]
+            components = prediction.components.map(lambda p: p.reshape(samples * members, -1))
+            return Mixture(components, shares.repeat(samples, 1))
+        return Mixture(prediction.map(lambda p: p.reshape(members, -1)), shares)
+
+    # -- state ---------------------------------------------------------------------------------
+
+    def get_extra_state(self) -> Tensor:
+        """Rows seen in the epoch under way, then the standardisation and edges of the bins."""
+        known = (self._rows_seen, self._retraining, self.bins.location, self.bins.scale, *self.bins.edges)
+        return torch.tensor(known, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take up an epoch under way; a state trained on other bins is refused."""
+        rows_seen, retraining, location, scale, *rest = state.tolist()
+        edges, own = np.array(rest), self.bins
+        tolerance = 1e-6 * np.diff(own.edges).min()
+        if edges.shape != own.edges.shape or np.abs(edges - own.edges).max() > tolerance:
+            raise ValueError(
+                f"this state was trained with {len(edges) - 1} bins from {edges[0]:g} to {edges[-1]:g}, "
+                f"the model has {len(self.bins)} from {self.bins.edges[0]:g} to "
+                f"{self.bins.edges[-1]:g}: build the model with the same bins"
+            )
+        if abs(location - own.location) > tolerance or abs(scale - own.scale) > tolerance:
+            raise ValueError(
+                f"this state was trained on labels of mean {location:g} and spread {scale:g}, the "
+                f"bins of this model have {own.location:g} and {own.scale:g}: build it with the same bins"
+            )
+        self._rows_seen, self._retraining, self._bracketed = int(rows_seen), bool(retraining), False
+
+
+def _fixed_noise(method: Method, dim: int) -> Tensor:
+    """Noise (or dropout masks) for the perturbed latents of a prediction. (S, D)"""
+    generator = torch.Generator().manual_seed(0)
+    if method.perturbation == "dropout":
+        kept = 1 - method.perturbation_scale
+        return torch.bernoulli(torch.full((method.latent_samples, dim), kept), generator=generator) / kept
+    return torch.randn(method.latent_samples, dim, generator=generator)
+
+
+def _distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+class VIR(TailModel):
+    """Variational imbalanced regression over any backbone that yields features.
+
+    Latents are Gaussian and smoothed over neighbouring label bins, and the head's pseudo-counts are
+    weighted by label rarity; it predicts a Student-t with its variance split in two. `preset` is
+    ``default``, ``paper`` (the paper's text) or ``reference`` (the authors' preview code), and any
+    field of `Method` overrides it.
+
+    >>> bins = LabelBins.from_labels([1, 2, 2, 3, 3, 3])
+    >>> model = VIR(nn.Linear(4, 8), 8, bins)
+    >>> objective, parts = model.loss(torch.zeros(6, 4), torch.tensor([1, 2, 2, 3, 3, 3]))
+    >>> sorted(parts)
+    ['kl', 'nll', 'reg']
+    >>> model.eval()(torch.zeros(2, 4)).mean.shape
+    torch.Size([2])
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        feature_dim: int,
+        bins: LabelBins,
+        *,
+        preset: str = "default",
+        decoder: nn.Module | None = None,
+        **options: Any,
+    ) -> None:
+        if not isinstance(bins, LabelBins):
+            raise TypeError(
+                f"bins are the LabelBins of one target, not {type(bins).__name__}: LabelBins.from_labels(y) "
+                'makes them; for several targets tailwise.build_model("vir", ...) takes a list, one of each'
+            )
+        if preset not in PRESETS:
+            raise ValueError(f"unknown preset {preset!r}{nearest(preset, PRESETS)}")
+        method = PRESETS[preset].with_options(**options)
+        if method.members > 1:
+            raise ValueError('VIR is one network: tailwise.build_model("vir", ...) builds its members')
+        super().__init__(backbone, feature_dim, bins, method, decoder=decoder)

@@ -1,0 +1,340 @@
+"""Statistics of latent rows per label bin, smoothed over neighbouring bins (VIR:A, VIR:S, VIR:F).
+
+A latent row is a Gaussian with mean and variance (N, D) and a bin index (N,); it may stand for a
+sample, a sentence pair or a pixel. With zero variances this is feature distribution smoothing
+(FDS). No function here loops over bins or rows, and none writes into its input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from tailwise.core.kernels import Boundary, KernelForm, kernel_matrix
+
+_FLOOR = 1e-30
+_LARGE = 1e6
+
+
+@dataclass(frozen=True)
+class BinStatistics:
+    """Mean and variance of each bin's mean and covariance: statistics of statistics (VIR:A)."""
+
+    count: Tensor  # (B,) rows behind each bin; 0 where no row was seen
+    mu_mean: Tensor  # (B, D)
+    mu_var: Tensor  # (B, D)
+    cov_mean: Tensor  # (B, D)
+    cov_var: Tensor  # (B, D), zero as in the paper unless asked for
+
+    @classmethod
+    def identity(cls, num_bins: int, dim: int) -> BinStatistics:
+        """Statistics of bins that were never seen; recolouring from these to these changes nothing."""
+        zeros, ones = torch.zeros(num_bins, dim), torch.ones(num_bins, dim)
+        return cls(torch.zeros(num_bins, dtype=torch.int64), zeros, zeros.clone(), ones, zeros.clone())
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The five tensors, in the order of the constructor."""
+        return self.count, self.mu_mean, self.mu_var, self.cov_mean, self.cov_var
+
+
+@dataclass(frozen=True)
+class BinSums:
+    """Per-bin sums of latent rows about a reference point, from which VIR:A follows exactly.
+
+    Sums about a point near the bin's mean keep their digits where plain sums of squares would
+    cancel, and float64 neither stalls after 2^24 rows nor cancels where bins lie far apart. Adding
+    rows touches only the bins they fall into, whatever the number of bins.
+    """
+
+    count: Tensor  # (B,)
+    reference: Tensor  # (B, D) point that offsets are taken from
+    moments: Tensor  # (B, M, D) sums of: offset, offset^2, var [, var^2, var offset, var offset^2]
+
+    @classmethod
+    def zeros(cls, num_bins: int, dim: int, *, fourth_order: bool = False) -> BinSums:
+        """Empty sums; `fourth_order` keeps what the variance of the covariance needs."""
+        return cls(
+            torch.zeros(num_bins, dtype=torch.int64),
+            torch.zeros(num_bins, dim, dtype=torch.float64),
+            torch.zeros(num_bins, 6 if fourth_order else 3, dim, dtype=torch.float64),
+        )
+
+    def to(self, device: torch.device) -> BinSums:
+        """Move to a device, keeping float64 where the device has it."""
+        kind = torch.float32 if device.type == "mps" else torch.float64
+        return BinSums(self.count.to(device), self.reference.to(device, kind), self.moments.to(device, kind))
+
+    def add_(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> None:
+        """Add rows in place. z_mean, z_var: (N, D), index: (N,). Autograd never sees these sums."""
+        with torch.no_grad():
+            mean = z_mean.detach().to(self.moments.dtype)
+            var = torch.zeros_like(mean) if z_var is None else z_var.detach().to(self.moments.dtype)
+            offset = mean - self.reference[index]
+            terms = [offset, offset * offset, var]
+            if self.moments.shape[1] > 3:
+                terms += [var * var, var * offset, var * offset * offset]
+            self.moments.index_add_(0, index, torch.stack(terms, dim=1))
+            self.count.index_add_(0, index, torch.ones_like(index))
+
+    def statistics(self) -> BinStatistics:
+        """Turn the sums into the statistics of each bin's statistics (VIR:A).
+
+        The covariance is written as the spread of the means plus (1 - 1/N) of the mean variance,
+        which equals ``mean(z_var + z_mean^2) - (mu_var + mu_mean^2)`` and cannot go negative. The
+        variance of the covariance, where kept, is that of the quadratic form z'Az/N with
+        A = I - 11'/N for independent Gaussian z:
+        ``(2 tr(AVAV) + 4 m'AVAm) / N^2``.
+        """
+        n = self.count.clamp_min(1).unsqueeze(-1).to(self.moments.dtype)
+        offset, square, var, *fourth = self.moments.unbind(1)
+        offset_mean = offset / n
+        spread = (square / n - offset_mean**2).clamp_min(0)
+        cov_var = torch.zeros_like(spread)
+        if fourth:
+            var_square, var_offset, var_offset_square = fourth
+            trace = var_square * (1 - 2 / n) + (var / n) ** 2
+            drift = var_offset_square - 2 * offset_mean * var_offset + offset_mean**2 * var
+            cov_var = (2 * trace.clamp_min(0) + 4 * drift.clamp_min(0)) / n**2
+        seen = (self.count > 0).unsqueeze(-1)
+        return BinStatistics(
+            count=self.count.clone(),
+            mu_mean=torch.where(seen, self.reference + offset_mean, 0.0),
+            mu_var=var / n**2,
+            cov_mean=torch.where(seen, spread + var / n * (1 - 1 / n), 1.0),
+            cov_var=cov_var,
+        )
+
+
+def bin_statistics(
+    z_mean: Tensor,
+    z_var: Tensor | None,
+    index: Tensor,
+    num_bins: int,
+    *,
+    fourth_order: bool = False,
+) -> BinStatistics:
+    """Return the statistics of each bin's statistics for one set of rows (VIR:A).
+
+    z_mean, z_var: (N, D), index: (N,). ``z_var=None`` stands for zero variance (FDS).
+
+    >>> rows, index = torch.tensor([[1.0], [3.0], [7.0]]), torch.tensor([0, 0, 2])
+    >>> stats = bin_statistics(rows, None, index, num_bins=3)
+    >>> stats.mu_mean.squeeze().tolist(), stats.cov_mean.squeeze().tolist()
+    ([2.0, 0.0, 7.0], [1.0, 1.0, 0.0])
+    """
+    kind = torch.promote_types(z_mean.dtype, torch.float32)
+    sums = BinSums.zeros(num_bins, z_mean.shape[1], fourth_order=fourth_order).to(z_mean.device)
+    sums.reference.copy_(z_mean.detach().to(sums.reference.dtype).mean(0))
+    sums.add_(z_mean, z_var, index)
+    count, *values = sums.statistics().tensors()
+    return BinStatistics(count, *(value.to(kind) for value in values))
+
+
+def row_normalized(kernel: Tensor, count: Tensor) -> Tensor:
+    """Return the kernel with rows that sum to 1 over the bins that hold data. kernel: (B, B), count: (B,)"""
+    reach = kernel * (count > 0).to(kernel.dtype)
+    return reach / reach.sum(1, keepdim=True).clamp_min(torch.finfo(kernel.dtype).tiny)
+
+
+def smooth(stats: BinStatistics, kernel: Tensor) -> BinStatistics:
+    """Return statistics averaged over neighbouring bins that hold data (VIR:S). kernel: (B, B)
+
+    A bin without data keeps its statistics, so that rows in it pass through unchanged.
+    """
+    k = row_normalized(kernel.to(stats.mu_mean), stats.count)
+    seen = (stats.count > 0).unsqueeze(-1)
+    return BinStatistics(
+        count=stats.count,
+        mu_mean=torch.where(seen, k @ stats.mu_mean, stats.mu_mean),
+        mu_var=torch.where(seen, k**2 @ stats.mu_var, stats.mu_var),
+        cov_mean=torch.where(seen, k @ stats.cov_mean, stats.cov_mean),
+        cov_var=torch.where(seen, k**2 @ stats.cov_var, stats.cov_var),
+    )
+
+
+def _bounded(ratio: Tensor) -> Tensor:
+    """A bin of one row has no covariance to be uncertain about: 0/0 and x/0 must not spread."""
+    return ratio.nan_to_num(nan=0.0, posinf=_LARGE).clamp(max=_LARGE)
+
+
+def recolor(
+    z_mean: Tensor,
+    z_var: Tensor | None,
+    index: Tensor,
+    stats: BinStatistics,
+    smoothed: BinStatistics,
+    clip: tuple[float, float] = (0.1, 10.0),
+    self_weight: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Whiten rows by their bin's statistics and recolour them by the smoothed ones (VIR:F).
+
+    z_mean, z_var: (N, D), index: (N,), self_weight: (B,). The ratio of covariances is clipped.
+    `self_weight`, the normalised k(b, b), turns on what the paper leaves out: the covariances are
+    uncertain too, and to first order their ratio's variance adds
+    ``(z_mean - mu_mean)^2 r^2/4 Var[log(cov~/cov)]`` to the row's variance.
+    """
+    cov, cov_smooth = stats.cov_mean[index], smoothed.cov_mean[index]
+    ratio = (cov_smooth.clamp_min(_FLOOR) / cov.clamp_min(_FLOOR)).clamp(*clip).sqrt()
+    offset = z_mean - stats.mu_mean[index]
+    mean = offset * ratio + smoothed.mu_mean[index]
+    if z_var is None:
+        return mean, None
+    var = (z_var + stats.mu_var[index]) * ratio + smoothed.mu_var[index]
+    if self_weight is not None:
+        low, high = cov.clamp_min(_FLOOR), cov_smooth.clamp_min(_FLOOR)
+        own = stats.cov_var[index]
+        relative = (
+            _bounded(own / low / low)
+            + _bounded(smoothed.cov_var[index] / high / high)
+            - _bounded(2 * self_weight[index].unsqueeze(-1) * own / low / high)
+        ).clamp(0, 1)
+        var = var + offset**2 * ratio**2 / 4 * relative
+    return mean, var
+
+
+def _sum_over_ranks(value: Tensor) -> Tensor:
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return value
+    total = value.clone()
+    torch.distributed.all_reduce(total)
+    return total
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmoothingConfig:
+    """How latent statistics are smoothed over label bins; defaults are the paper's."""
+
+    kernel: str | None = "gaussian"
+    bandwidth: float = 2.0
+    radius: int = 2
+    form: KernelForm = "paper"
+    boundary: Boundary = "truncate"
+    momentum: float = 0.9
+    clip: tuple[float, float] = (0.1, 10.0)
+    exact: bool = False
+    """Take statistics in a pass of their own at the end of an epoch, not from the training steps."""
+    cov_variance: bool = False
+    """Carry the variance of the covariance, which the paper sets to zero."""
+
+
+class LatentSmoother(nn.Module):
+    """Streams per-bin sums during an epoch, then smooths rows by what the epochs before it saw.
+
+    `accumulate` adds a batch, `commit` ends an epoch: it merges the sums into running statistics
+    with momentum (a bin's first epoch replaces) and smooths them. Until the first commit rows pass
+    through unchanged. All state lives in buffers. Under `torch.distributed` a commit adds up the
+    sums of all ranks, so that any number of ranks gives the statistics of one.
+    """
+
+    def __init__(self, num_bins: int, dim: int, config: SmoothingConfig | None = None) -> None:
+        super().__init__()
+        self.config = config = config or SmoothingConfig()
+        if not 0 <= config.momentum < 1:
+            raise ValueError(f"momentum must lie in [0, 1), got {config.momentum!r}")
+        low, high = config.clip
+        if not 0 <= low <= high or high == 0:
+            raise ValueError(f"clip must be two ratios of covariances, low and high, got {config.clip!r}")
+        matrix = kernel_matrix(
+            num_bins,
+            kernel=config.kernel,
+            bandwidth=config.bandwidth,
+            radius=config.radius,
+            form=config.form,
+            boundary=config.boundary,
+        )
+        self.kernel: Tensor
+        self.stats_count: Tensor
+        self.self_weight: Tensor
+        self._anchored = False
+        self.register_buffer("kernel", torch.as_tensor(matrix, dtype=torch.float32), persistent=False)
+        # Not buffers: DistributedDataParallel would overwrite each rank's sums with those of rank 0,
+        # and `float()` or `half()` would take their digits. They travel as extra state instead.
+        self.sums = BinSums.zeros(num_bins, dim, fourth_order=config.cov_variance)
+        self.register_buffer("self_weight", torch.ones(num_bins))
+        for role in ("stats", "smoothed"):
+            for name, value in vars(BinStatistics.identity(num_bins, dim)).items():
+                self.register_buffer(f"{role}_{name}", value)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.sums = self.sums.to(self.self_weight.device)
+        return self
+
+    def get_extra_state(self) -> Tensor:
+        """The sums of the epoch under way in one tensor: count, reference, moments. (B, 2 + M, D)"""
+        reference = self.sums.reference.unsqueeze(1)
+        count = self.sums.count.to(reference.dtype).reshape(-1, 1, 1).expand_as(reference)
+        return torch.cat([count, reference, self.sums.moments], dim=1)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take up the sums of an epoch under way."""
+        packed = state.to(self.sums.moments)
+        self.sums.count.copy_(packed[:, 0, 0])
+        self.sums.reference.copy_(packed[:, 1])
+        self.sums.moments.copy_(packed[:, 2:])
+        self._anchored = False
+
+    @property
+    def stats(self) -> BinStatistics:
+        """Running statistics of the epochs committed so far."""
+        return self._statistics("stats")
+
+    @property
+    def smoothed(self) -> BinStatistics:
+        """The running statistics, smoothed."""
+        return self._statistics("smoothed")
+
+    def _statistics(self, role: str) -> BinStatistics:
+        names = BinStatistics.__dataclass_fields__
+        return BinStatistics(**{name: getattr(self, f"{role}_{name}") for name in names})
+
+    @torch.no_grad()
+    def accumulate(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> None:
+        """Add a batch of rows to the sums of this epoch. z_mean, z_var: (N, D), index: (N,)"""
+        if not self._anchored:
+            self._anchor(z_mean)
+        self.sums.add_(z_mean, z_var, index)
+
+    def _anchor(self, z_mean: Tensor) -> None:
+        """Take the first batch's mean as the point of reference, unless a state was loaded."""
+        self._anchored = True
+        known = self.sums.count.any() | self.stats_count.any()
+        rows = z_mean.detach().to(self.sums.reference.dtype)
+        number = _sum_over_ranks(torch.full_like(rows[:1].sum(0), len(rows)))
+        mean = _sum_over_ranks(rows.sum(0)) / number.clamp_min(1)
+        self.sums.reference.copy_(torch.where(known, self.sums.reference, mean))
+
+    @torch.no_grad()
+    def commit(self) -> None:
+        """End an epoch: merge its sums into the running statistics, smooth them, start over."""
+        count, moments = _sum_over_ranks(self.sums.count), _sum_over_ranks(self.sums.moments)
+        new, old = BinSums(count, self.sums.reference, moments).statistics(), self.stats
+        momentum = self.config.momentum
+        kept = torch.where(old.count > 0, momentum, 0.0)
+        kept = torch.where(new.count > 0, kept, 1.0).unsqueeze(-1)
+        merged = BinStatistics(
+            torch.where(new.count > 0, new.count, old.count),
+            *(kept * o + (1 - kept) * n for o, n in zip(old.tensors()[1:], new.tensors()[1:], strict=True)),
+        )
+        for role, value in (("stats", merged), ("smoothed", smooth(merged, self.kernel))):
+            for name, tensor in vars(value).items():
+                getattr(self, f"{role}_{name}").copy_(tensor)
+        self.self_weight.copy_(row_normalized(self.kernel, merged.count).diagonal())
+        # The next epoch's offsets are taken from here; a bin never seen keeps its reference.
+        seen = merged.count.unsqueeze(-1) > 0
+        self.sums.reference.copy_(torch.where(seen, merged.mu_mean, self.sums.reference))
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the sums of the epoch under way."""
+        self._anchored = False
+        self.sums.count.zero_()
+        self.sums.moments.zero_()
+
+    def forward(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return rows recoloured by their bin's smoothed statistics (VIR:F). (N, D) each"""
+        own = self.self_weight if self.config.cov_variance else None
+        return recolor(z_mean, z_var, index, self.stats, self.smoothed, self.config.clip, own)

@@ -1,0 +1,251 @@
+"""Tables of numbers and categories as points: distances between rows, and the nearest of them.
+
+Numbers count by their column's range, categories by whether they match, as in HEOM (Wilson and Martinez,
+Improved heterogeneous distance functions, JAIR 1997). No matrix of all pairs is ever held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+from sklearn.neighbors import NearestNeighbors
+
+from tailwise.core.lookup import nearest
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+TREE_DIMENSIONS = 10
+"""Up to this many columns, one for each level of a category, a k-d tree is faster than matrix products."""
+FLAG_LEVELS = 100
+"""Up to this many levels of all categories in a bump get a column each; more are compared one by one."""
+BLOCK_ELEMENTS = 2**22
+"""Distances held at a time (32 MiB): memory stays the same however many rows there are."""
+SAFE_SAMPLE = 1000
+"""Larger bumps estimate the median distance of SMOGN's safe radius from this many of their rows."""
+_MISSING_STEP = np.sqrt(0.75)  # with half a range to the middle: 1 between missing and an extreme
+
+
+class MixedTable:
+    """A table as numbers (NaN if missing) and codes of categories (-1 if missing), and back again."""
+
+    def __init__(self, table: Any, categorical: Sequence[Any] | None) -> None:
+        self.frame = table if isinstance(table, pd.DataFrame) else None
+        if self.frame is None:
+            array = np.asarray(table)
+            if array.ndim != 2:
+                raise ValueError(
+                    f"resampling needs a table of rows x columns, got an array of shape {array.shape}: "
+                    "flatten images and sequences, or resample their feature vectors"
+                )
+            if array.dtype.kind not in "biuf":
+                raise ValueError(f"an array must hold numbers, got {array.dtype}: pass a DataFrame instead")
+            self.array = array if array.dtype.kind == "f" else array.astype(np.float64)
+            names: list[Any] = list(range(array.shape[1]))
+        else:
+            names = list(self.frame.columns)
+        self.rows = len(table)
+        self.width = len(names)
+        listed = [] if categorical is None else list(categorical)
+        unknown = [name for name in listed if name not in names]
+        if unknown:
+            raise ValueError(
+                f"no column {unknown[0]!r} to treat as categorical{self._hint(unknown[0], names)}"
+            )
+        self.discrete = [i for i in range(self.width) if names[i] in listed or not self._is_number(i)]
+        self.continuous = [i for i in range(self.width) if i not in set(self.discrete)]
+        self.numbers = self._numbers(names)  # (N, P)
+        self.codes = self._codes(names)  # (N, C)
+        self._measure()
+
+    @staticmethod
+    def _hint(name: Any, names: list[Any]) -> str:
+        return nearest(str(name), map(str, names)) if names else ": there are none"
+
+    def _is_number(self, column: int) -> bool:
+        if self.frame is None:
+            return True
+        kind: Any = self.frame.dtypes.iloc[column]
+        types = pd.api.types
+        return bool(
+            types.is_numeric_dtype(kind)
+            and not types.is_bool_dtype(kind)
+            and not types.is_complex_dtype(kind)
+        )
+
+    def _numbers(self, names: list[Any]) -> Array:
+        if self.frame is None:
+            numbers = self.array[:, self.continuous].astype(np.float64)
+        else:
+            numbers = np.empty((self.rows, len(self.continuous)))
+            for to, column in enumerate(self.continuous):
+                numbers[:, to] = self.frame.iloc[:, column].to_numpy(np.float64, na_value=np.nan)
+        endless = np.isinf(numbers)
+        if endless.any():
+            row, to = np.argwhere(endless)[0]
+            raise ValueError(
+                f"column {names[self.continuous[to]]!r} is infinite in row {row}: replace it by a "
+                "finite number or a missing value"
+            )
+        return numbers
+
+    def _codes(self, names: list[Any]) -> NDArray[np.intp]:
+        codes = np.empty((self.rows, len(self.discrete)), np.intp)
+        for to, column in enumerate(self.discrete):
+            values: Any = self.array[:, column] if self.frame is None else self.frame.iloc[:, column]
+            try:
+                codes[:, to] = pd.factorize(values)[0]
+            except TypeError:
+                raise ValueError(
+                    f"column {names[column]!r} holds values that cannot be compared (lists, say): "
+                    "split it into columns or drop it"
+                ) from None
+        return codes
+
+    def _measure(self) -> None:
+        """Find the range and the spread of each number; halves keep huge ranges finite."""
+        present = ~np.isnan(self.numbers)
+        self.low = np.min(self.numbers, 0, initial=np.inf, where=present)
+        self.high = np.max(self.numbers, 0, initial=-np.inf, where=present)
+        self.low[~present.any(0)] = self.high[~present.any(0)] = 0.0
+        self.half = self.high / 2 - self.low / 2
+        self.has_gaps = ~present.all(0)
+        unit = self._unit(self.numbers)
+        count = np.maximum(present.sum(0), 1)
+        mean = np.sum(unit, 0, where=present) / count
+        self.std = 2 * np.sqrt(np.sum((unit - mean) ** 2, 0, where=present) / count) * self.half
+
+    def _unit(self, numbers: Array) -> Array:
+        """Map the range of each column to -1/2..1/2, and a constant column to 0."""
+        middle = self.high / 4 + self.low / 4
+        return np.asarray((numbers / 2 - middle) / np.where(self.half > 0, self.half, 1.0))
+
+    def embed(self, numbers: Array) -> Array:
+        """Return points whose Euclidean distance is the one between the numbers. (M, P) -> (M, P')
+
+        Each column counts by its range. A missing value sits in the middle of the range and apart
+        from it, so that it is 0 from another missing value and sqrt(3)/2 to 1 from any number.
+        """
+        unit = self._unit(numbers)
+        gaps = np.isnan(unit)
+        return np.hstack([np.where(gaps, 0.0, unit), _MISSING_STEP * gaps[:, self.has_gaps]])
+
+    def build(self, kept: Rows, numbers: Array, sources: Rows) -> Any:
+        """Return the kept rows, then new ones: numbers (M, P) and rows to take categories from (M, C)."""
+        if self.frame is None:
+            new = np.empty((len(numbers), self.width), self.array.dtype)
+            new[:, self.continuous] = numbers
+            new[:, self.discrete] = self.array[sources, self.discrete]
+            return np.concatenate([self.array[kept], new])
+        columns: list[Any] = [None] * self.width
+        for at, column in enumerate(self.discrete):
+            rows = np.concatenate([kept, sources[:, at]])
+            columns[column] = self.frame.iloc[:, column].iloc[rows].reset_index(drop=True)
+        for at, column in enumerate(self.continuous):
+            old = self.frame.iloc[:, column].iloc[kept].reset_index(drop=True)
+            values = numbers[:, at]
+            if pd.api.types.is_integer_dtype(old.dtype):
+                values = np.round(values)
+            parts = [old, pd.Series(values).astype(old.dtype)] if len(values) else [old]
+            columns[column] = pd.concat(parts, ignore_index=True)
+        index = pd.RangeIndex(len(kept) + len(numbers))
+        table = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=index)
+        table.columns = self.frame.columns
+        return table
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points and categories of some rows; the squared distance is Euclidean plus one per mismatch."""
+
+    points: Array  # (N, P')
+    codes: NDArray[np.intp]  # (N, C)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def take(self, rows: Rows | slice) -> Points:
+        return Points(self.points[rows], self.codes[rows])
+
+    def distance(self, other: Points) -> Array:
+        """Return the distance of each row to the same row of the other. (N,)"""
+        gap = self.points - other.points
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", gap, gap) + (self.codes != other.codes).sum(1)))
+
+    def squared_distances(self, other: Points) -> Array:
+        """Return all pairs' squared distances by one matrix product, to rounding. (N, M)"""
+        squares = -2 * (self.points @ other.points.T)
+        squares += np.einsum("ij,ij->i", self.points, self.points)[:, None]
+        squares += np.einsum("ij,ij->i", other.points, other.points)
+        for mine, theirs in zip(self.codes.T, other.codes.T, strict=True):
+            squares += mine[:, None] != theirs
+        return np.maximum(squares, 0.0, out=squares)
+
+    def blocks(self, queries: Rows, width: int) -> Iterator[tuple[slice, Rows]]:
+        """Cut queries into pieces of which `width` numbers each fit into a block."""
+        step = max(1, BLOCK_ELEMENTS // max(width, 1))
+        for start in range(0, queries.size, step):
+            piece = slice(start, min(start + step, queries.size))
+            yield piece, queries[piece]
+
+    def neighbours(self, queries: Rows, k: int) -> tuple[Rows, Array]:
+        """Return the k nearest other rows of each queried row, nearest first, with distances. (Q, k) twice"""
+        levels = [np.unique(column, return_inverse=True) for column in self.codes.T]
+        flags = sum(values.size for values, _ in levels)
+        dimensions = self.points.shape[1] + flags
+        if dimensions > 0 and flags <= FLAG_LEVELS:
+            marked = [np.sqrt(0.5) * np.eye(values.size)[code] for values, code in levels]
+            points = np.hstack([self.points, *marked])
+            if dimensions <= TREE_DIMENSIONS:
+                _, index = cKDTree(points, balanced_tree=False).query(points[queries], k + 1)
+            else:
+                search = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(points)
+                index = search.kneighbors(points[queries], return_distance=False)
+            return self._measured(queries, _without_self(index, queries))
+        found = np.empty((queries.size, k), np.intp)
+        for piece, rows in self.blocks(queries, len(self)):
+            squares = self.take(rows).squared_distances(self)
+            squares[np.arange(rows.size), rows] = np.inf
+            found[piece] = np.argpartition(squares, k - 1, axis=1)[:, :k]
+        return self._measured(queries, found)
+
+    def _measured(self, queries: Rows, found: Rows) -> tuple[Rows, Array]:
+        """Order neighbours by distance, measured anew: matrix products lose digits between close rows."""
+        here = self.take(queries)
+        exact = np.stack([here.distance(self.take(column)) for column in found.T], axis=1)
+        order = np.lexsort((found, exact))
+        return np.take_along_axis(found, order, 1), np.take_along_axis(exact, order, 1)
+
+    def safe_radius(self, queries: Rows, rng: np.random.Generator) -> Array:
+        """Return half the median distance from each queried row to the other rows. (Q,)"""
+        others = np.arange(len(self))
+        if len(self) > SAFE_SAMPLE:
+            others = np.sort(rng.choice(len(self), SAFE_SAMPLE, replace=False))
+        reference = self.take(others)
+        count = others.size
+        middle = sorted({max(count - 2, 0) // 2, (count - 1) // 2, count // 2})
+        radius = np.empty(queries.size)
+        for piece, rows in self.blocks(queries, count):
+            squares = self.take(rows).squared_distances(reference)
+            at = np.minimum(np.searchsorted(others, rows), count - 1)
+            itself = others[at] == rows
+            squares[np.flatnonzero(itself), at[itself]] = np.inf
+            squares.partition(middle, axis=1)
+            size = count - itself
+            pick = np.arange(rows.size)
+            median = np.sqrt(squares[pick, (size - 1) // 2]) + np.sqrt(squares[pick, size // 2])
+            radius[piece] = median / 4
+        return radius
+
+
+def _without_self(index: Rows, queries: Rows) -> Rows:
+    """Drop each queried row from its own neighbours. (Q, k + 1) -> (Q, k)"""
+    itself = index == queries[:, None]
+    itself[~itself.any(1), -1] = True  # of many equal rows a search may return others in its place
+    return np.asarray(index[~itself].reshape(queries.size, -1), np.intp)

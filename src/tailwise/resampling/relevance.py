@@ -1,0 +1,143 @@
+"""How much a label matters, from 0 to 1: the relevance function that SmoteR and SMOGN go by.
+
+Torgo and Ribeiro, Utility-based regression, PKDD 2007. Written from the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tailwise.core.labels import checked_labels
+from tailwise.core.lookup import nearest
+
+Array = NDArray[np.float64]
+Sides = Literal["both", "high", "low"]
+
+
+@dataclass(frozen=True, eq=False)
+class RelevanceFunction:
+    """How much each label matters, from 0 to 1: a monotone cubic between control points.
+
+    A control point is (label, relevance) or (label, relevance, slope). Between two of them relevance
+    follows the cubic Hermite polynomial with these slopes (0 unless given), each limited to three
+    times the smaller neighbouring secant, which keeps it monotone (Fritsch and Carlson, 1980).
+    Beyond the first and the last point it is constant.
+
+    >>> relevance = RelevanceFunction([(0, 0), (10, 1)])
+    >>> relevance([-5, 0, 2.5, 5, 10, 99])
+    array([0.     , 0.     , 0.15625, 0.5    , 1.     , 1.     ])
+    """
+
+    points: Any  # (P, 3) after construction: label, relevance, slope
+
+    def __post_init__(self) -> None:
+        try:
+            points = np.asarray(self.points, np.float64)
+        except (TypeError, ValueError):
+            raise ValueError("control points must all be (label, relevance) or have a slope too") from None
+        if points.ndim != 2 or points.shape[0] < 1 or points.shape[1] not in (2, 3):
+            raise ValueError(
+                "control points must be a list of (label, relevance) or (label, relevance, slope), got "
+                f"an array of shape {points.shape}"
+            )
+        if not np.isfinite(points).all():
+            row = int(np.argmax(~np.isfinite(points).all(1)))
+            raise ValueError(f"control points must be finite: point {row} is {points[row].tolist()}")
+        labels, relevance = points[:, 0], points[:, 1]
+        if (np.diff(labels) <= 0).any():
+            raise ValueError(f"labels of control points must increase, got {labels.tolist()}")
+        if ((relevance < 0) | (relevance > 1)).any():
+            raise ValueError(f"relevance must lie between 0 and 1, got {relevance.tolist()}")
+        slopes = points[:, 2] if points.shape[1] == 3 else np.zeros(len(points))
+        object.__setattr__(self, "points", np.column_stack([labels, relevance, _monotone(points, slopes)]))
+
+    @classmethod
+    def from_labels(cls, y: ArrayLike, *, method: Sides = "both", coef: float = 1.5) -> RelevanceFunction:
+        """Put control points where a box plot of the labels would draw them.
+
+        The median has relevance 0, and the adjacent values ``Q1 - coef IQR`` and ``Q3 + coef IQR``
+        have 1. `method` asks for extremes on one side only; a side with no label beyond its adjacent
+        value has no extremes and stays at 0.
+
+        A label that more than half of the rows share leaves no interquartile range (zero-inflated
+        targets). It then has relevance 0, the third quartile of the labels above it 1, and the first
+        quartile of the labels below it 1. If all labels are equal, relevance is 0 everywhere.
+
+        >>> RelevanceFunction.from_labels([0, 1, 2, 3, 4, 20]).points[:, :2]
+        array([[2.5, 0. ],
+               [7.5, 1. ]])
+        >>> RelevanceFunction.from_labels([0, 0, 0, 0, 0, 0, 1, 2, 3]).points[:, :2]
+        array([[0. , 0. ],
+               [2.5, 1. ]])
+        """
+        if method not in ("both", "high", "low"):
+            raise ValueError(f"unknown method {method!r}{nearest(str(method), ('both', 'high', 'low'))}")
+        if not 0 < coef < np.inf:
+            raise ValueError(f"coef must be a positive number, got {coef!r}")
+        labels = checked_labels(y)
+        first, median, third = np.percentile(labels, [25, 50, 75])
+        reach = coef * (third - first)
+        low, high = first - reach, third + reach
+        if low < median < high:
+            has_low, has_high = (labels < low).any(), (labels > high).any()
+        else:
+            below, above = labels[labels < median], labels[labels > median]
+            has_low, has_high = below.size > 0, above.size > 0
+            low = np.percentile(below, 25) if has_low else low
+            high = np.percentile(above, 75) if has_high else high
+        points = [(median, 0.0)]
+        if has_low and method in ("both", "low"):
+            points.insert(0, (low, 1.0))
+        if has_high and method in ("both", "high"):
+            points.append((high, 1.0))
+        return cls(points)
+
+    def __call__(self, y: ArrayLike) -> Array:
+        """Return the relevance of each label. (...) -> (...)"""
+        labels, relevance, slopes = self.points.T
+        at = np.clip(np.asarray(y, np.float64), labels[0], labels[-1])
+        if labels.size == 1:
+            return np.where(np.isnan(at), np.nan, relevance[0])
+        left = np.clip(np.searchsorted(labels, at, side="right") - 1, 0, labels.size - 2)
+        width = np.diff(labels)[left]
+        t = (at - labels[left]) / width
+        bend = t * (1 - t) * width * ((1 - t) * slopes[left] - t * slopes[left + 1])
+        rise = t * t * (3 - 2 * t)
+        return np.asarray(np.clip(relevance[left] * (1 - rise) + relevance[left + 1] * rise + bend, 0, 1))
+
+
+def _monotone(points: Array, slopes: Array) -> Array:
+    """Limit the slopes at control points so that no piece rises and falls. (P,)"""
+    if len(points) == 1:
+        return np.zeros(1)
+    secants = np.diff(points[:, 1]) / np.diff(points[:, 0])
+    left, right = np.append(secants[0], secants), np.append(secants, secants[-1])
+    steepest = np.where(np.sign(left) == np.sign(right), 3 * np.minimum(abs(left), abs(right)), 0)
+    return np.asarray(np.sign(left) * np.clip(slopes * np.sign(left), 0, steepest))
+
+
+Relevance = RelevanceFunction | Callable[[Array], ArrayLike] | ArrayLike | None
+"""A function of the labels, control points, or None for those of a box plot."""
+
+
+def relevance_of(labels: Array, relevance: Relevance) -> Array:
+    """Return the relevance of each label, checked to lie between 0 and 1. (N,) -> (N,)"""
+    if relevance is None:
+        relevance = RelevanceFunction.from_labels(labels)
+    elif not callable(relevance):
+        relevance = RelevanceFunction(relevance)
+    values = np.asarray(relevance(labels), np.float64)
+    if values.shape != labels.shape:
+        raise ValueError(f"relevance gave shape {values.shape} for {labels.size} labels: one each is needed")
+    bad = ~((values >= 0) & (values <= 1))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"relevance must lie between 0 and 1: it is {values[row]:g} for the label {labels[row]:g}"
+        )
+    return values

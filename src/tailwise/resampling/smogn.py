@@ -1,0 +1,341 @@
+"""Resampling of imbalanced tables: SmoteR and SMOGN over a relevance function of the label.
+
+A relevance function says how much each label matters, from 0 to 1. Labels in sorted order fall into
+runs ("bumps") whose relevance is at or above a threshold (rare) or below it (normal). Rare bumps
+gain synthetic rows, normal bumps lose rows at random.
+
+Torgo and Ribeiro, Utility-based regression, PKDD 2007; Torgo, Ribeiro, Pfahringer and Branco, SMOTE
+for regression, EPIA 2013; Branco, Torgo and Ribeiro, SMOGN: a pre-processing approach for imbalanced
+regression, PMLR 74, 2017. Written from the papers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tailwise.core.labels import checked_labels
+from tailwise.core.lookup import nearest
+from tailwise.resampling.distances import Array, MixedTable, Points, Rows
+from tailwise.resampling.relevance import Relevance, relevance_of
+from tailwise.resampling.relevance import RelevanceFunction as RelevanceFunction
+
+Floats = NDArray[np.float64]
+Sides = Literal["both", "high", "low"]
+Amount = float | Literal["balance", "extreme"]
+Table = TypeVar("Table", bound=NDArray[Any] | pd.DataFrame)
+Labels = TypeVar("Labels", bound=NDArray[Any] | pd.Series)
+
+
+# ---------------------------------------------------------------- what is sampled how often
+
+
+@dataclass(frozen=True)
+class _Bump:
+    """Rows with neighbouring labels that are all rare or all normal, and how many there should be."""
+
+    rows: Rows
+    rare: bool
+    wanted: int
+
+
+def _bumps(labels: Array, rare: NDArray[np.bool_], over: Amount, under: Amount) -> list[_Bump]:
+    """Cut the sorted labels where rare turns to normal, and size the pieces."""
+    order = np.argsort(labels, kind="stable")
+    pieces = np.split(order, np.flatnonzero(np.diff(rare[order])) + 1)
+    sizes = np.array([piece.size for piece in pieces])
+    targets = {
+        "balance": np.full(len(pieces), labels.size / len(pieces)),
+        "extreme": labels.size / sizes / (1 / sizes).sum(),
+    }
+    bumps = []
+    for number, rows in enumerate(pieces):
+        is_rare = bool(rare[rows[0]])
+        amount = over if is_rare else under
+        target = targets[amount][number] if isinstance(amount, str) else amount * rows.size
+        wanted = max(round(target), rows.size) if is_rare else min(max(round(target), 1), rows.size)
+        bumps.append(_Bump(rows, is_rare, int(wanted)))
+    return bumps
+
+
+def _checked_amounts(over: Amount, under: Amount | None) -> tuple[Amount, Amount]:
+    rules = ("balance", "extreme")
+    if under is None:
+        under = over if isinstance(over, str) else 1.0
+    for name, amount in (("over", over), ("under", under)):
+        if isinstance(amount, str):
+            if amount not in rules:
+                raise ValueError(f"unknown {name}={amount!r}{nearest(amount, rules)}, or a number")
+        elif name == "over" and not 1 <= amount < np.inf:
+            raise ValueError(f"over is what rare rows are multiplied by, at least 1, got {amount!r}")
+        elif name == "under" and not 0 < amount <= 1:
+            raise ValueError(f"under is the share of normal rows to keep, above 0 up to 1, got {amount!r}")
+    return over, under
+
+
+# ---------------------------------------------------------------- synthetic rows
+
+
+@dataclass(frozen=True)
+class _Synthetic:
+    numbers: Array  # (M, P)
+    sources: Rows  # (M, C): the row each category is taken from
+    labels: Array  # (M,)
+
+
+def _between(low: Array, high: Array, t: Array) -> Array:
+    """Return (1 - t) low + t high without leaving what lies between them."""
+    return np.asarray(np.clip((1 - t) * low + t * high, np.minimum(low, high), np.maximum(low, high)))
+
+
+def _interpolated(
+    columns: MixedTable, space: Points, labels: Array, seeds: Rows, mates: Rows, rng: np.random.Generator
+) -> _Synthetic:
+    """SmoteR's rows: a random point between two rows, the label averaged by nearness to each."""
+    t = rng.random((seeds.size, 1))
+    one, two = columns.numbers[seeds], columns.numbers[mates]
+    gaps = np.isnan(one) | np.isnan(two)
+    numbers = np.where(gaps, np.where(rng.random(one.shape) < 0.5, one, two), _between(one, two, t))
+    from_mate = rng.random((seeds.size, columns.codes.shape[1])) < 0.5
+    sources = np.where(from_mate, mates[:, None], seeds[:, None])
+    made = Points(columns.embed(numbers), columns.codes[sources, np.arange(sources.shape[1])])
+    to_seed, to_mate = made.distance(space.take(seeds)), made.distance(space.take(mates))
+    total = to_seed + to_mate
+    share = np.divide(to_seed, total, out=np.full(seeds.size, 0.5), where=total > 0)
+    return _Synthetic(numbers, sources, _between(labels[seeds], labels[mates], share))
+
+
+def _perturbed(
+    columns: MixedTable, labels: Array, seeds: Rows, noise: Array, rng: np.random.Generator
+) -> _Synthetic:
+    """SMOGN's other rows: a row with Gaussian noise, of `noise` standard deviations, inside the range."""
+    shift = rng.standard_normal((seeds.size, columns.numbers.shape[1])) * (noise[:, None] * columns.std)
+    numbers = np.clip(columns.numbers[seeds] + shift, columns.low, columns.high)
+    moved = labels[seeds] + rng.standard_normal(seeds.size) * noise * labels.std()
+    sources = np.repeat(seeds[:, None], columns.codes.shape[1], axis=1)
+    return _Synthetic(numbers, sources, np.clip(moved, labels.min(), labels.max()))
+
+
+def _synthesize(
+    columns: MixedTable,
+    space: Points,
+    labels: Array,
+    bump: _Bump,
+    k: int,
+    noise: float | None,
+    rng: np.random.Generator,
+) -> list[_Synthetic]:
+    """Make the rows that a rare bump lacks; each of its rows is a seed equally often, to within one."""
+    rows, size = bump.rows, bump.rows.size
+    rounds, rest = divmod(bump.wanted - size, size)
+    seeds = np.concatenate([np.repeat(np.arange(size), rounds), rng.permutation(size)[:rest]])
+    if seeds.size == 0:
+        return []
+    if size == 1:
+        # A row without neighbours: SmoteR can only repeat it, SMOGN moves it a little.
+        return [_perturbed(columns, labels, rows[seeds], np.full(seeds.size, noise or 0.0), rng)]
+    local = space.take(rows)
+    queries, at = np.unique(seeds, return_inverse=True)
+    found, distance = local.neighbours(queries, min(k, size - 1))
+    pick = rng.integers(found.shape[1], size=seeds.size)
+    mates = found[at, pick]
+    if noise is None:
+        return [_interpolated(columns, space, labels, rows[seeds], rows[mates], rng)]
+    radius = local.safe_radius(queries, rng)[at]
+    safe = distance[at, pick] <= radius
+    near = _interpolated(columns, space, labels, rows[seeds[safe]], rows[mates[safe]], rng)
+    far = _perturbed(columns, labels, rows[seeds[~safe]], np.minimum(noise, radius[~safe]), rng)
+    return [near, far]
+
+
+def _resampled(
+    X: Any,
+    y: Any,
+    *,
+    relevance: Relevance,
+    threshold: float,
+    k: int,
+    over: Amount,
+    under: Amount | None,
+    noise: float | None,
+    seed: int,
+    categorical: Sequence[Any] | None,
+) -> tuple[Any, Any]:
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold must be above 0 and at most 1, got {threshold!r}")
+    if k != int(k) or k < 1:
+        raise ValueError(f"k must be a whole number of at least 1, got {k!r}")
+    over, under = _checked_amounts(over, under)
+    if getattr(y, "ndim", 1) > 1 and max(y.shape[1:]) > 1:
+        raise ValueError(f"resampling takes one label per row, got labels of shape {tuple(y.shape)}")
+    given = y.to_numpy(np.float64, na_value=np.nan) if isinstance(y, pd.Series) else y
+    labels = checked_labels(given)
+    columns = MixedTable(X, categorical)
+    if columns.rows != labels.size:
+        raise ValueError(f"X has {columns.rows} rows but y has {labels.size} labels")
+
+    rare = relevance_of(labels, relevance) >= threshold
+    contrast = bool(rare.any() and not rare.all())
+    if not contrast:
+        warnings.warn(
+            f"{'all' if rare.all() else 'no'} labels have a relevance of at least {threshold:g}, so the rows "
+            "stay as they are: pass control points such as relevance=[(usual label, 0), (rare label, 1)], "
+            "or another threshold",
+            stacklevel=3,
+        )
+    rng = np.random.default_rng(seed)
+    space = Points(columns.embed(columns.numbers), columns.codes)
+    kept: list[Rows] = []
+    made: list[_Synthetic] = []
+    for bump in _bumps(labels, rare, over, under) if contrast else []:
+        if bump.rare:
+            kept.append(bump.rows)
+            made += _synthesize(columns, space, labels, bump, int(k), noise, rng)
+        else:
+            kept.append(rng.permutation(bump.rows)[: bump.wanted])
+    rows = np.sort(np.concatenate(kept)) if kept else np.arange(labels.size)
+    numbers = np.concatenate([columns.numbers[:0], *(part.numbers for part in made)])
+    sources = np.concatenate([columns.codes[:0], *(part.sources for part in made)])
+    new_labels = np.concatenate([labels[rows], *(part.labels for part in made)])
+    new_y = pd.Series(new_labels, name=y.name) if isinstance(y, pd.Series) else new_labels
+    return columns.build(rows, numbers, sources), new_y
+
+
+def smoter(
+    X: Table,
+    y: Labels,
+    *,
+    relevance: Relevance = None,
+    threshold: float = 0.8,
+    k: int = 5,
+    over: Amount = "balance",
+    under: Amount | None = None,
+    seed: int = 0,
+    categorical: Sequence[Any] | None = None,
+) -> tuple[Table, Labels]:
+    """Return a table with more rows of rare labels, by interpolation, and fewer of usual ones (SmoteR).
+
+    Rows whose label has a relevance of at least `threshold` are rare. A new row lies between a rare
+    row and one of its `k` nearest neighbours in the same run of labels, at a random place t:
+    ``x = (1 - t) x_1 + t x_2``; its label is ``(d_2 y_1 + d_1 y_2) / (d_1 + d_2)``, where d is its
+    distance to each (Torgo et al. 2013). A category, or a number that one of them lacks, is taken
+    from either at random. Distance is Euclidean, each number by its range, plus one for each
+    category that differs; a missing value is one more category.
+
+    `relevance` is a `RelevanceFunction`, its control points, or any function of the labels; by
+    default that of a box plot. `over` is what the number of rare rows is multiplied by and `under`
+    the share of normal rows kept (all, unless told). ``over="balance"`` gives each run of labels
+    the same number of rows, ``"extreme"`` numbers inverse to the present ones, and both keep the
+    size of the table, save that no rare row is dropped and no normal row repeated.
+
+    X is a table of numbers or a DataFrame, in which every column that is not a number is a category;
+    `categorical` names more of them (positions in an array). The same kind of table comes back, kept
+    rows first and in order, numbered from 0. Whole-number columns of a DataFrame are rounded; labels
+    are always float64. If no label is rare, or all are, the rows come back as
+    they are, with a warning.
+
+    >>> X, y = np.arange(12.0).reshape(12, 1), np.array([0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 20, 21])
+    >>> new_X, new_y = smoter(X, y)
+    >>> (y > 9).sum(), (new_y > 9).sum(), (new_y <= 9).sum()
+    (np.int64(2), np.int64(6), np.int64(6))
+    """
+    return _resampled(
+        X,
+        y,
+        relevance=relevance,
+        threshold=threshold,
+        k=k,
+        over=over,
+        under=under,
+        noise=None,
+        seed=seed,
+        categorical=categorical,
+    )
+
+
+def smogn(
+    X: Table,
+    y: Labels,
+    *,
+    relevance: Relevance = None,
+    threshold: float = 0.8,
+    k: int = 5,
+    over: Amount = "balance",
+    under: Amount | None = None,
+    noise: float = 0.02,
+    seed: int = 0,
+    categorical: Sequence[Any] | None = None,
+) -> tuple[Table, Labels]:
+    """Return a table with more rows of rare labels and fewer of usual ones, as SmoteR but safer (SMOGN).
+
+    A neighbour is used only if it is close: within half the median distance from the row to the
+    others in its run of labels. Otherwise the new row is the rare row itself with Gaussian noise on
+    each number and on the label, of `noise` of that column's standard deviation, or the safe
+    distance where that is less, and never beyond the column's range; its categories and missing
+    values stay (Branco et al. 2017). All else is as in `smoter`.
+
+    >>> X, y = np.arange(12.0).reshape(12, 1), np.array([0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 20, 21])
+    >>> new_X, new_y = smogn(X, y, over=3)
+    >>> new_X.shape, new_y.max() <= 21
+    ((16, 1), np.True_)
+    """
+    if not 0 <= noise < np.inf:
+        raise ValueError(f"noise must not be negative, got {noise!r}")
+    return _resampled(
+        X,
+        y,
+        relevance=relevance,
+        threshold=threshold,
+        k=k,
+        over=over,
+        under=under,
+        noise=noise,
+        seed=seed,
+        categorical=categorical,
+    )
+
+
+RESAMPLERS: dict[str, Callable[..., tuple[Any, Any]]] = {"smoter": smoter, "smogn": smogn}
+
+
+def resample(name: str, X: Table, y: Labels, *, seed: int, **options: Any) -> tuple[Table, Labels]:
+    """Resample by the method of this name in `RESAMPLERS`, with that method's options.
+
+    >>> resample("smotter", np.zeros((2, 1)), np.zeros(2), seed=0)
+    Traceback (most recent call last):
+    ValueError: unknown resampler 'smotter'; did you mean 'smoter'?
+    """
+    if name not in RESAMPLERS:
+        raise ValueError(f"unknown resampler {name!r}{nearest(name, RESAMPLERS)}")
+    method = RESAMPLERS[name]
+    known = set(inspect.signature(method).parameters) - {"X", "y", "seed"}
+    for option in options:
+        if option not in known:
+            raise ValueError(f"{name} has no option {option!r}{nearest(option, known)}")
+    return method(X, y, seed=seed, **options)
+
+
+def resampled(name: str, x: Tensor, y: Floats, weight: Floats, seed: int) -> tuple[Tensor, Floats]:
+    """Return features and labels resampled by name; rows that were merged are first taken apart again.
+
+    Columns of two values, which encoded categories have, stay what they are: a synthetic row takes
+    them from a real one. x: (N, F), y, weight: (N,)
+    """
+    counts = np.rint(weight).astype(np.int64)
+    if not np.allclose(weight, counts):
+        raise ValueError(
+            f"{name} resamples rows, and rows cannot be resampled by fractions: leave out weights"
+        )
+    table = np.repeat(x.numpy().astype(np.float64), counts, axis=0)
+    flags = [j for j in range(table.shape[1]) if np.unique(table[:, j]).size <= 2]
+    table, labels = resample(name, table, np.repeat(y, counts), seed=seed, categorical=flags)
+    return torch.from_numpy(table).float(), np.asarray(labels)

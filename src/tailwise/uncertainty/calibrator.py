@@ -1,0 +1,114 @@
+"""From a network's prediction of one target to calibrated uncertainty: scaling, intervals and tables."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tailwise.core.distributions import Distribution
+from tailwise.core.labels import LabelBins
+from tailwise.core.metrics import by_region
+from tailwise.uncertainty.conformal import ConformalIntervals, fit_conformal
+from tailwise.uncertainty.scaling import Scaling, balanced_weights, fit_scaling, split_variance
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+ConformalMode = Literal["global", "region"]
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """What was learnt on held-out rows about the predictions of one target."""
+
+    bins: LabelBins
+    scaling: Scaling | None
+    conformal: ConformalIntervals | None
+
+    def calibrated(self, raw: Distribution) -> Distribution:
+        """Return the prediction with its uncertainty scaled. (N,) -> (N,)"""
+        return raw if self.scaling is None else self.scaling.apply(raw)
+
+    def interval(self, prediction: Distribution, coverage: float) -> tuple[Tensor, Tensor]:
+        """Return lower and upper ends for calibrated predictions: conformal, or the distribution's own."""
+        if self.conformal is None:
+            return prediction.interval(coverage)
+        return self.conformal.interval(prediction, coverage, finite=True)
+
+    def explain(self, coverage: float) -> str:
+        """Say which intervals are in force and what they promise."""
+        if self.conformal is None:
+            return "Intervals of the predicted distribution itself."
+        return self.conformal.explain(coverage, finite=True)
+
+    def columns(self, prediction: Distribution, coverage: float, many: int, few: int) -> dict[str, Any]:
+        """Return the columns of a table of calibrated predictions, one value per row each."""
+        lower, upper = self.interval(prediction, coverage)
+        raw = prediction if self.scaling is None else self.scaling.inverse.apply(prediction)
+        aleatoric, epistemic = split_variance(prediction, raw)
+        numbers = {
+            "prediction": prediction.mean,
+            "std": prediction.std,
+            "lower": lower,
+            "upper": upper,
+            "aleatoric_std": aleatoric.sqrt(),
+            "epistemic_std": epistemic.sqrt(),
+        }
+        region = self.bins.regions(many, few)[self.bins.index(prediction.mean).numpy()]
+        return {**{name: value.numpy() for name, value in numbers.items()}, "region": region}
+
+    def scores(
+        self, prediction: Distribution, y: Floats, coverage: float, many: int, few: int
+    ) -> pd.DataFrame:
+        """Return errors, coverage and width for all labels and each region of them. y: (N,)"""
+        table = by_region(prediction, y, self.bins, ("mae", "rmse", "gm", "nll", "ause"), many=many, few=few)
+        lower, upper = (end.numpy() for end in self.interval(prediction, coverage))
+        region = self.bins.regions(many, few)[self.bins.index(y)]
+        inside, wide = (y >= lower) & (y <= upper), upper - lower
+        for name in table.index:
+            mask = np.ones(len(y), bool) if name == "all" else region == name
+            table.loc[name, "coverage"] = inside[mask].mean() if mask.any() else math.nan
+            table.loc[name, "width"] = wide[mask].mean() if mask.any() else math.nan
+        return table.reset_index()
+
+
+def fit_calibrator(
+    raw: Distribution,
+    y: Floats,
+    bins: LabelBins,
+    select: Rows,
+    confirm: Rows,
+    *,
+    calibrate: bool = True,
+    conformal: ConformalMode | None = "region",
+    many: int = 100,
+    few: int = 20,
+) -> Calibrator:
+    """Learn from held-out rows: scale on `select`, then fit intervals on `confirm`.
+
+    `select` may have chosen the network's weights; that intervals keep their promise takes rows in
+    `confirm` that nothing has looked at. Every label bin has the same say in the scaling. y: (N,)
+    """
+    scaling = None
+    if calibrate:
+        scaling = fit_scaling(raw[select], y[select], weights=balanced_weights(y[select], bins))
+    scaled = Calibrator(bins, scaling, None)
+    if conformal is None:
+        return scaled
+    intervals = fit_conformal(
+        scaled.calibrated(raw)[confirm],
+        y[confirm],
+        bins,
+        mode=conformal,
+        weights="balanced",
+        many=many,
+        few=few,
+    )
+    return Calibrator(bins, scaling, intervals)

@@ -1,0 +1,447 @@
+"""Split-conformal intervals: predicted spread, stretched until held-out labels are covered.
+
+Whatever the model, an interval asked for at 90% holds at least 90% of new labels on average over
+calibration sets and rows, if the held-out rows and the new ones are drawn alike. That is a promise
+over all rows, or over rows predicted in one region (``mode="region"``). No method can promise
+coverage given the *true* label, which is unknown when the interval is made; ``weights="balanced"``
+widens the intervals until rare labels among the held-out rows are covered as well, which helps
+them much and promises nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from tailwise.core.distributions import NIG, Distribution, Mixture
+from tailwise.core.labels import LabelBins, checked_labels
+from tailwise.core.lookup import nearest
+from tailwise.core.scores import prepared
+from tailwise.uncertainty.scaling import balanced_weights
+
+Array = NDArray[np.float64]
+Mode = Literal["global", "region"]
+Limits = tuple[float, float]
+
+REGIONS = ("many", "medium", "few")
+MAX_POINTS = 1000
+"""More scores than this are stored as a grid of their quantiles, rounded so as to cover more."""
+MIN_ROWS = 30
+"""A region with fewer held-out rows gets intervals no narrower than the global ones."""
+_Z90 = 1.6448536269514722
+_SPREAD_FLOOR = 1e-6
+_ROUNDING = 1e-9
+
+
+def spread(distribution: Distribution) -> Tensor:
+    """Return half the width of the central 90% interval over 1.645: a Normal's standard deviation.
+
+    For an NIG that is the width of its Student-t (Peizer and Pratt's approximation, within 1% from
+    2 degrees of freedom on, and elementary enough to export), for a mixture the root of its
+    members' squared spreads plus the variance between their means. Unlike the standard deviation
+    it is finite for every alpha, and does not explode near ``alpha = 1``.
+
+    >>> belief = NIG(torch.tensor([0.0], dtype=torch.float64), 1.0, 3.0, 2.0)
+    >>> low, high = belief.interval(0.9)
+    >>> round(spread(belief).item(), 2), round((high - low).item() / 2 / 1.645, 2)
+    (1.36, 1.36)
+    """
+    if isinstance(distribution, Mixture):
+        members = distribution.components
+        squares = spread(members) ** 2 + (members.mean - distribution.mean) ** 2
+        counted = torch.where(distribution.weights > 0, squares, 0.0)
+        return (distribution.weights * counted).sum(0).sqrt()
+    if not isinstance(distribution, NIG):
+        return distribution.std
+    alpha, beta = distribution.alpha, distribution.beta
+    df = (2 * alpha).clamp_min(1.5)  # the approximation turns round below
+    moved = df - 2 / 3 + 0.1 / df
+    tail = (df * torch.expm1(_Z90**2 * (df - 5 / 6) / moved / moved)).sqrt() / _Z90
+    return (beta / alpha * (1 + 1 / distribution.nu)).sqrt() * tail
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTable:
+    """Sorted scores of held-out rows, and the limits that any coverage asks for.
+
+    A score is (label - prediction) / spread. Of n rows with exchangeable scores the interval between
+    the i-th and the j-th smallest holds a new score with probability ``(j - i) / (n + 1)``; the
+    limits are those of ``j - i = ceil((n + 1) coverage)`` with as much left out above as below.
+
+    >>> table = ScoreTable.from_scores(np.arange(-9.0, 10.0))  # 19 scores: 20 gaps, 2 to leave out
+    >>> table.limits(0.9), table.limits(0.95), table.limits(0.96)
+    ((-9.0, 9.0), (-9.0, 9.0), (-inf, inf))
+    >>> table.limits(0.8)
+    (-8.0, 8.0)
+    """
+
+    n: int
+    values: Array  # (m,), ascending; all n scores, or a grid of them
+    ranks: NDArray[np.int64]  # (m,), from 1 to n
+    at_most: Array | None = None  # (m,), weighted share of scores up to each value
+    at_least: Array | None = None  # (m,), weighted share from each value on
+    effective: float = math.nan  # Kish's number of rows, (sum w)^2 / sum w^2
+
+    @classmethod
+    def from_scores(cls, scores: Array, weights: Array | None = None, points: int = MAX_POINTS) -> ScoreTable:
+        """Sort scores (n,) and keep at most about `points` of them."""
+        order = np.argsort(scores, kind="stable")
+        values, n = scores[order], scores.size
+        if weights is None:
+            kept = np.arange(n) if n <= points else _grid(np.full(n, 1 / n), points)
+            return cls(n, values[kept], kept + 1)
+        shares = weights[order] / weights.sum()
+        at_most = np.minimum(np.cumsum(shares), 1.0)
+        at_least = np.minimum(np.cumsum(shares[::-1])[::-1], 1.0)
+        kept = np.arange(n)
+        if n > points:
+            kept = np.union1d(_grid(np.full(n, 1 / n), points // 2), _grid(shares, points // 2))
+        effective = float(1 / (shares**2).sum())
+        return cls(n, values[kept], kept + 1, at_most[kept], at_least[kept], effective)
+
+    @property
+    def widest(self) -> float:
+        """Largest distance of a label from its prediction, in spreads."""
+        return float(max(-self.values[0], self.values[-1], 0.0))
+
+    def limits(self, coverage: float) -> Limits:
+        """Return what to add to a prediction, below and above, in spreads; infinite if n is too small.
+
+        The prediction itself always lies within, and weights only ever widen.
+        """
+        lower, upper = self._promised(coverage)
+        if self.at_most is not None:
+            weighted = self._weighted(coverage)
+            lower, upper = min(lower, weighted[0]), max(upper, weighted[1])
+        return min(lower, 0.0), max(upper, 0.0)
+
+    def _promised(self, coverage: float) -> Limits:
+        left_out = self.n + 1 - math.ceil((self.n + 1) * coverage - _ROUNDING)
+        if left_out < 1:
+            return -math.inf, math.inf
+        if left_out == 1:  # too little for both sides: the absolute score, whose largest value it is
+            return -self.widest, self.widest
+        # Labels trail off upwards more often than downwards, so an odd one is left out below.
+        above = left_out // 2
+        first = np.searchsorted(self.ranks, left_out - above, side="right") - 1
+        last = np.searchsorted(self.ranks, self.n + 1 - above, side="left")
+        return float(self.values[first]), float(self.values[last])
+
+    def _weighted(self, coverage: float) -> Limits:
+        """Limits beyond which (1 - coverage)/2 of the weight lies, or the outermost scores."""
+        assert self.at_most is not None and self.at_least is not None
+        inside = (1 + coverage) / 2 * (self.effective + 1) / self.effective - _ROUNDING
+        last = min(int(np.searchsorted(self.at_most, inside)), self.values.size - 1)
+        first = max(int(np.searchsorted(-self.at_least, -inside, side="right")) - 1, 0)
+        return float(self.values[first]), float(self.values[last])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers and lists, ready for JSON."""
+        state: dict[str, Any] = {"n": self.n, "values": self.values.tolist()}
+        if self.values.size < self.n:
+            state["ranks"] = self.ranks.tolist()
+        if self.at_most is not None and self.at_least is not None:
+            state |= {"at_most": self.at_most.tolist(), "at_least": self.at_least.tolist()}
+            state["effective"] = self.effective
+        return state
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> ScoreTable:
+        """Rebuild a table from `to_dict`, or say what is wrong with it."""
+        weighted = {"at_most", "at_least", "effective"}
+        _check_keys(
+            state, {"n", "values"} | (weighted if weighted & set(state) else set()), ("ranks", *weighted)
+        )
+        n, values = int(state["n"]), checked_labels(state["values"], "scores")
+        ranks = np.asarray(state.get("ranks", np.arange(1, n + 1)), np.int64).reshape(-1)
+        rising = ranks.size > 0 and ranks[0] == 1 and ranks[-1] == n and (np.diff(ranks) > 0).all()
+        if ranks.size != values.size or not rising or (np.diff(values) < 0).any():
+            raise ValueError("scores must ascend, each with its rank, the first 1 and the last n")
+        if "at_most" not in state:
+            return cls(n, values, ranks)
+        at_most, at_least = (checked_labels(state[key], key) for key in ("at_most", "at_least"))
+        if not at_most.size == at_least.size == values.size:
+            raise ValueError(f"{values.size} scores need as many shares at_most and at_least")
+        return cls(n, values, ranks, at_most, at_least, float(state["effective"]))
+
+
+def _grid(shares: Array, points: int) -> NDArray[np.int64]:
+    """Places in sorted scores, ever denser towards both ends, where a tail has an even log-share."""
+    tails = np.geomspace(1 / shares.size, 0.5, points // 2) + _ROUNDING
+    last = shares.size - 1
+    below = np.minimum(np.searchsorted(np.cumsum(shares), tails), last)
+    above = last - np.minimum(np.searchsorted(np.cumsum(shares[::-1]), tails), last)
+    return np.unique(np.concatenate([[0], below, above, [last]])).astype(np.int64)
+
+
+def _check_keys(state: Mapping[str, Any], needed: set[str], optional: Iterable[str] = ()) -> None:
+    known = needed.union(optional)
+    for key in state:
+        if key not in known:
+            raise ValueError(f"unknown key {key!r} in a conformal state{nearest(key, known)}")
+    missing = sorted(needed - set(state))
+    if missing:
+        raise ValueError(f"a conformal state needs {', '.join(missing)}")
+
+
+@dataclass(frozen=True, eq=False)
+class ConformalIntervals:
+    """Intervals fitted by `fit_conformal`: for any prediction and any coverage, and why to trust them.
+
+    The interval is ``mean + lower * spread(distribution)`` to ``mean + upper * spread(distribution)``,
+    with the `limits` in force for the predicted region.
+    """
+
+    mode: Mode
+    bins: LabelBins
+    tables: Mapping[str, ScoreTable] = field(repr=False)  # "all", and the regions that have rows
+    weighting: str = "none"  # "none", "balanced" or "given"
+    min_rows: int = MIN_ROWS
+    many: int = 100
+    few: int = 20
+
+    @cached_property
+    def _region_codes(self) -> Tensor:
+        """Place in `REGIONS` of each bin. (B,)"""
+        return torch.tensor([REGIONS.index(str(r)) for r in self.bins.regions(self.many, self.few)])
+
+    @property
+    def floor(self) -> float:
+        """Smallest spread that counts, in label units: predictions without spread get intervals too."""
+        return _SPREAD_FLOOR * self.bins.scale
+
+    @property
+    def reach(self) -> float:
+        """Highest coverage that the number of held-out rows can promise."""
+        return self._reach("all")
+
+    def in_force(self, region: str) -> str:
+        """Say whose scores decide in a region: ``"own"``, ``"wider of own and global"``, ``"global"``."""
+        if region not in REGIONS:
+            raise ValueError(f"unknown region {region!r}{nearest(region, REGIONS)}")
+        if self.mode == "global" or region not in self.tables:
+            return "global"
+        return "own" if self.tables[region].n >= self.min_rows else "wider of own and global"
+
+    def limits(self, coverage: float = 0.9, *, finite: bool = False) -> dict[str, Limits]:
+        """Return, for each predicted region, what to add to a prediction, in units of its spread.
+
+        In global mode they are the same for all. With n held-out rows no more than ``n / (n + 1)`` can
+        be promised; a higher coverage is infinite, or with ``finite=True`` as wide as the largest score
+        seen. A region with fewer than `min_rows` rows, or too few for the coverage, takes the wider of
+        its own limits, as far as its scores go, and the global ones.
+        """
+        if not 0 < coverage < 1:
+            raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
+        overall = self.tables["all"].limits(coverage)
+        if finite:
+            overall = _within(overall, self.tables["all"].widest)
+        chosen = {}
+        for region in REGIONS:
+            chosen[region] = overall
+            if self.in_force(region) == "global":
+                continue
+            own, widest = self.tables[region].limits(coverage), self.tables[region].widest
+            if self.in_force(region) == "own" and all(math.isfinite(limit) for limit in own):
+                chosen[region] = own
+            else:
+                own = _within(own, widest)
+                chosen[region] = min(own[0], overall[0]), max(own[1], overall[1])
+        return chosen
+
+    def interval(
+        self, distribution: Distribution, coverage: float = 0.9, *, finite: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Return lower and upper ends for predictions of any shape, in label units.
+
+        See `limits` for coverage beyond what the held-out rows can promise.
+        """
+        limits = self.limits(coverage, finite=finite)
+        mean = distribution.mean.detach()
+        width = spread(distribution).detach().clamp_min(self.floor)
+        table = torch.tensor([limits[r] for r in REGIONS], dtype=mean.dtype, device=mean.device)
+        if self.mode == "global":
+            lower, upper = table[0].unbind()
+        else:
+            codes = self._region_codes.to(mean.device)[self.bins.index(mean)]
+            lower, upper = table[codes].unbind(-1)
+        return mean + lower * width, mean + upper * width
+
+    def explain(self, coverage: float = 0.9, *, finite: bool = False) -> str:
+        """Say in words which limits are in force, on how many rows they rest, and what they promise.
+
+        `finite` as for `interval`.
+        """
+        limits, rows = self.limits(coverage, finite=finite), self.tables["all"].n
+        if self.mode == "global":
+            lines = [f"Split-conformal intervals at {coverage:.4g} from {_rows(rows)}, for all alike."]
+            lines.append(f"  prediction {_in_words(limits['many'])}")
+            promised = "on average over all rows" if coverage <= self.reach + _ROUNDING else ""
+        else:
+            lines = [f"Split-conformal intervals at {coverage:.4g} from {_rows(rows)}, by predicted region."]
+            lines += [f"  {r}: prediction {_in_words(limits[r])} ({self._basis(r)})" for r in REGIONS]
+            held = [r for r in REGIONS if coverage <= self._reach(r) + _ROUNDING]
+            promised = f"on average over rows predicted {' and over those predicted '.join(held)}"
+            promised = promised if held else ""
+        needed = math.ceil(coverage / (1 - coverage) - _ROUNDING)
+        lines.append(
+            f"Promise: at least {coverage:.4g} of new labels, {promised}, if new rows are drawn like the "
+            "held-out ones."
+            if promised
+            else f"No promise: {coverage:.4g} takes {_rows(needed)}."
+        )
+        if limits != self.limits(coverage):
+            lines.append("Where more rows would be needed, intervals reach as far as the largest error seen.")
+        lines.append("Coverage given the true label cannot be promised by any method.")
+        if self.weighting != "none":
+            how = "by the rarity of their labels" if self.weighting == "balanced" else "as given"
+            worth = f"worth {self.tables['all'].effective:.0f} equal ones"
+            lines.append(f"Widened where held-out rows weighted {how} ({worth}) ask for more.")
+        return "\n".join(lines)
+
+    def _reach(self, region: str) -> float:
+        rows = self.tables[region].n if region in self.tables else 0
+        return rows / (rows + 1)
+
+    def _basis(self, region: str) -> str:
+        rows = _rows(self.tables[region].n if region in self.tables else 0)
+        few = f"{rows}, fewer than {self.min_rows}: the wider of its own limits and the global ones"
+        choices = {"own": rows, "wider of own and global": few, "global": f"{rows}: the global limits"}
+        return choices[self.in_force(region)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers, strings and lists, ready for JSON."""
+        return {
+            "mode": self.mode,
+            "weighting": self.weighting,
+            "min_rows": self.min_rows,
+            "many": self.many,
+            "few": self.few,
+            "edges": self.bins.edges.tolist(),
+            "counts": self.bins.counts.tolist(),
+            "tables": {name: table.to_dict() for name, table in self.tables.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> ConformalIntervals:
+        """Rebuild intervals from `to_dict`, or say what is wrong with the state."""
+        _check_keys(state, {"mode", "weighting", "min_rows", "many", "few", "edges", "counts", "tables"})
+        tables = {name: ScoreTable.from_dict(table) for name, table in state["tables"].items()}
+        _check_keys(tables, {"all"}, REGIONS)
+        edges = checked_labels(state["edges"], "edges")
+        counts = np.asarray(state["counts"], np.int64)
+        if counts.shape != (edges.size - 1,) or (np.diff(edges) <= 0).any():
+            raise ValueError(f"{counts.size} bins need {counts.size + 1} edges in ascending order")
+        return cls(
+            mode=_checked_mode(state["mode"]),
+            bins=LabelBins(edges, counts),
+            tables=tables,
+            weighting=str(state["weighting"]),
+            min_rows=int(state["min_rows"]),
+            many=int(state["many"]),
+            few=int(state["few"]),
+        )
+
+
+def fit_conformal(
+    distribution: Distribution,
+    y: ArrayLike | Tensor,
+    bins: LabelBins,
+    *,
+    mode: Mode = "global",
+    weights: Literal["balanced"] | ArrayLike | Tensor | None = None,
+    min_rows: int = MIN_ROWS,
+    many: int = 100,
+    few: int = 20,
+) -> ConformalIntervals:
+    """Fit intervals on held-out rows: predictions and labels that neither training nor scaling saw.
+
+    A row's score is (label - mean) / spread, with its sign, so that the intervals are wide where the
+    prediction is unsure and lean to the side on which labels run off. Any coverage can be asked for
+    later.
+
+    ``mode="region"`` keeps scores apart by the region (many, medium or few training labels) of the
+    *predicted* label's bin, known without the label: coverage then holds within each predicted region
+    too. `bins` are those of the training labels.
+
+    ``weights="balanced"`` gives every label bin the same say, and `weights` of one's own any other;
+    either only widens the intervals. Their finite-sample correction counts Kish's effective number
+    of rows, an approximation. distribution: (n,), y: (n,), weights: (n,)
+
+    >>> from tailwise.core.distributions import Normal
+    >>> bins = LabelBins.from_labels([0, 0, 1, 2])
+    >>> held_out = Normal(torch.zeros(19), 4.0)
+    >>> fitted = fit_conformal(held_out, np.arange(-9.0, 10.0), bins)
+    >>> fitted.limits(0.9)["many"]
+    (-4.5, 4.5)
+    >>> low, high = fitted.interval(Normal(torch.tensor([10.0]), 1.0), 0.9)
+    >>> low.item(), high.item()
+    (5.5, 14.5)
+    """
+    _checked_mode(mode)
+    if min_rows < 1:
+        raise ValueError(f"min_rows must be at least 1, got {min_rows!r}")
+    exact, labels = prepared(distribution, y)
+    if labels.numel() == 0:
+        raise ValueError("no held-out rows: conformal intervals need at least one")
+    w, weighting = _checked_weights(weights, labels, bins)
+    fitted = ConformalIntervals(mode, bins, {}, weighting, int(min_rows), many, few)
+    width = spread(exact)
+    bad = ~(exact.mean.isfinite() & width.isfinite())
+    if bad.any():
+        row = int(bad.to(torch.int8).argmax())
+        raise ValueError(f"predictions must be finite: row {row} is not ({int(bad.sum())} bad)")
+    scores = ((labels - exact.mean) / width.clamp_min(fitted.floor)).numpy()
+    tables = {"all": ScoreTable.from_scores(scores, w)}
+    if mode == "region":
+        codes = fitted._region_codes[bins.index(exact.mean)].numpy()
+        for code, region in enumerate(REGIONS):
+            rows = codes == code
+            if rows.any():
+                own = w[rows] if w is not None and w[rows].any() else None
+                tables[region] = ScoreTable.from_scores(scores[rows], own)
+    return ConformalIntervals(mode, bins, tables, weighting, int(min_rows), many, few)
+
+
+def _checked_mode(mode: object) -> Mode:
+    if mode not in get_args(Mode):
+        raise ValueError(f"unknown mode {mode!r}{nearest(str(mode), get_args(Mode))}")
+    return cast("Mode", mode)
+
+
+def _checked_weights(
+    weights: str | ArrayLike | Tensor | None, labels: Tensor, bins: LabelBins
+) -> tuple[Array | None, str]:
+    if weights is None:
+        return None, "none"
+    if isinstance(weights, str):
+        if weights != "balanced":
+            raise ValueError(f"unknown weights {weights!r}{nearest(weights, ['balanced'])}")
+        return balanced_weights(labels, bins), "balanced"
+    w = checked_labels(weights, "weights")
+    if w.size != labels.numel():
+        raise ValueError(f"{w.size} weights for {labels.numel()} labels")
+    if (w < 0).any() or not w.any():
+        raise ValueError("weights must not be negative, and one of them must be positive")
+    return w, "given"
+
+
+def _within(limits: Limits, widest: float) -> Limits:
+    """Limits with infinite ones replaced by the largest score seen."""
+    return max(limits[0], -widest), min(limits[1], widest)
+
+
+def _rows(count: int) -> str:
+    return f"{count} held-out row" + ("" if count == 1 else "s")
+
+
+def _in_words(limits: Limits) -> str:
+    return f"{limits[0]:+.3g} to {limits[1]:+.3g} spreads"

@@ -1,0 +1,203 @@
+"""What takes part: the tuning budget, every search space, variants and peers."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tailwise.benchmark import Problem, Recipe, choose_contenders, from_registry, run_one
+from tailwise.benchmark.data.suites import get_suite
+from tailwise.benchmark.run.ablations import ablations
+from tailwise.benchmark.run.peers import missing_peers, peer_contenders
+from tailwise.benchmark.run.search import default_options
+from tailwise.learning.loop import TrainConfig
+from tailwise.methods import Range, available_methods, build_model, get_method
+from tailwise.networks.backbones import Backbone
+from tests.benchmark.conftest import make_small_problem
+
+
+@pytest.mark.parametrize("name", available_methods())
+def test_every_search_space_starts_at_the_default_and_can_be_built(name: str) -> None:
+    method = get_method(name)
+    for option, of in {**method.search, **method.explore}.items():
+        part, _, key = option.partition(".")
+        current = getattr(method.parts, part)
+        found = (current.get(key) if isinstance(current, dict) else getattr(current, key)) if key else current
+        if found is not None:  # an option that is left to its own default
+            assert default_options({option: of})[option] == found, option
+        for value in (of.low, of.high) if isinstance(of, Range) else of:
+            method.parts.with_options(**{option: value})
+
+
+def test_every_contender_tunes_something_under_the_recipe() -> None:
+    spaces = {c.name: c.space(Recipe()) for c in choose_contenders("all,peers")}
+    assert all(spaces.values()) and len(spaces) >= len(available_methods())
+    for name in available_methods():
+        assert set(Recipe().search) <= set(spaces[name])
+
+
+def test_what_a_suite_fixes_is_what_is_trained_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RankSim of the sentence pairs has its authors' weight, not the default that its search begins with."""
+    built: list[Any] = []
+
+    def spy(*args: Any, **options: Any) -> Any:
+        built.append(build_model(*args, **options).method)
+        return build_model(*args, **options)
+
+    monkeypatch.setattr("tailwise.benchmark.run.contenders.build_model", spy)
+    suite = get_suite("stsb-modern")
+    (ranksim,) = choose_contenders("ranksim", suite.options)
+    weight = suite.options["ranksim"]["penalty_weight"]
+    assert weight != get_method("ranksim").parts.penalty_weight
+    recipe = Recipe(trials=1).within(epochs=1)
+    record = run_one(ranksim, make_small_problem(), recipe, {})
+    assert built[0].penalty_weight == weight and record["fixed"] == {"penalty_weight": weight}
+    assert "penalty_weight" not in record["options"]
+
+    fixed = from_registry("vir", lr=0.5, weights={"power": 0.25})
+    assert {"lr", "weights.power", "regularizer"} <= set(from_registry("vir").space(recipe))
+    assert not {"lr", "weights.power"} & set(fixed.space(recipe)) and "regularizer" in fixed.space(recipe)
+
+
+def test_recipe_says_what_is_shared() -> None:
+    recipe = Recipe().within(epochs=3, trials=2)
+    assert recipe.train.epochs == 3 and recipe.trials == 2
+    assert Recipe().within() == Recipe()
+    assert recipe.describe()["monitor"] == recipe.criterion == "balanced_mae"
+    with pytest.raises(ValueError, match="trials must be at least 1"):
+        Recipe(trials=0)
+    with pytest.raises(ValueError, match=r"starts at lr = 0.001, training at 0.1"):
+        Recipe(train=TrainConfig(lr=0.1))
+
+
+def sentence_network(problem: Problem) -> Backbone:
+    """Mean of the word vectors that the problem carries, of both sentences."""
+    net = Backbone()
+    net.feature_dim = problem.extra["vectors"].shape[1]
+    vectors = torch.from_numpy(problem.extra["vectors"])
+    net.forward = lambda x: vectors[x].mean((1, 2))  # type: ignore[method-assign]
+    return net
+
+
+def test_problems_need_not_be_tables(problem: Problem, recipe: Recipe, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+
+    def words(n: int) -> np.ndarray:
+        return rng.integers(0, 5, size=(n, 2, 3))
+
+    pairs = replace(
+        problem, x_train=words(160), x_valid=words(60), x_test=words(60),
+        edges=np.linspace(-1, 9, 11), extra={"vectors": np.eye(5, 4, dtype=np.float32)},
+    )  # fmt: skip
+    pairs.save(tmp_path)
+    pairs = Problem.load(tmp_path, "small", 0)
+    assert pairs.describe()["features"] == 6 and len(pairs.bins) == 10
+    own = replace(recipe, network=sentence_network, backbone="words", backbone_options={})
+    record = run_one(from_registry("vir"), pairs, own)
+    assert record["recipe"]["backbone"] == "words" and record["bins"] == 10
+    with pytest.raises(ValueError, match=r"inputs of shape \(160, 2, 3\), no table"):
+        run_one(from_registry("vir"), pairs, recipe)
+    with pytest.raises(ValueError, match="smogn makes up rows"):
+        run_one(from_registry("smogn"), pairs, own)
+
+
+def test_unknown_contender() -> None:
+    with pytest.raises(ValueError, match="unknown contender 'vrr'; did you mean 'vir'"):
+        choose_contenders("vanilla,vrr")
+
+
+def test_chosen_by_name_is_tuned_chosen_by_ablation_is_not() -> None:
+    vir, fixed = choose_contenders("vir,ablation-bins")[:2]
+    assert "weights.power" in vir.search and "lr" in vir.space(Recipe())
+    assert (fixed.name, fixed.space(Recipe())) == ("vir[fixed]", {})
+    assert from_registry("ensemble").cost == 5
+
+
+@pytest.mark.parametrize("group", ablations())
+def test_every_ablation_runs_and_changes_something(group: str, problem: Problem, recipe: Recipe) -> None:
+    first, *others = (run_one(c, problem, recipe, {}) for c in ablations()[group])
+    assert first["method"] == "vir[fixed]"
+    different = [record["metrics"] != first["metrics"] for record in others]
+    # One of a group may be the default under another name (inference self).
+    assert sum(different) >= len(others) - 1
+
+
+def test_resampling_keeps_flags_whole(
+    problem: Problem, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tailwise.resampling import smogn as resampling
+
+    seen: dict[str, Any] = {}
+
+    def watched(name: str, x: np.ndarray, y: np.ndarray, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+        seen.update(options, rows=len(x))
+        return x, y
+
+    monkeypatch.setattr(resampling, "resample", watched)
+    run_one(from_registry("smogn", tuned=False), problem, recipe, {})
+    assert seen == {"seed": 0, "categorical": [3], "rows": 160}
+
+
+# -- peers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["catboost", "lightgbm", "ngboost"])
+@pytest.mark.filterwarnings("ignore")  # what peers warn about is theirs
+def test_peers_with_and_without_weights(name: str, recipe: Recipe) -> None:
+    pytest.importorskip(name)
+    problem = make_small_problem(rows=300)
+    plain, weighted = (c for c in peer_contenders() if c.name.partition("-")[0] == name)
+    assert weighted.title.endswith("+ LDS") and "weights.power" in weighted.search
+    records = [run_one(c, problem, recipe) for c in (plain, weighted)]
+    spread = float(np.abs(problem.y_test - problem.y_train.mean()).mean())
+    for record in records:
+        assert record["epochs"] % 10 == 0 and len(record["trials"]) == 2
+        assert record["metrics"]["raw"]["all"]["mae"] < spread
+    assert records[0]["metrics"] != records[1]["metrics"]
+    outcome = plain.fit(problem, default_options(plain.search), recipe)
+    assert outcome.test.variance.min() > 0 and len(outcome.test) == 60
+
+
+def test_missing_peers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert missing_peers() == ["catboost", "lightgbm", "ngboost"]
+    assert peer_contenders() == []
+
+
+# -- prior ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
+def test_prior_search_tries_the_grid_then_looks_further_and_resumes(
+    prepared: Path, tmp_path: Path, recipe: Recipe
+) -> None:
+    import optuna
+
+    from tailwise.benchmark.run.prior import GRID, search_prior
+
+    storage = tmp_path / "deep" / "prior.log"
+    found = search_prior(prepared, "one", storage=storage, trials=9, recipe=recipe)
+    backend = optuna.storages.journal.JournalFileBackend(str(storage))
+    study = optuna.load_study(study_name="one", storage=optuna.storages.JournalStorage(backend))
+    tried = [tuple(t.params[name] for name in ("nu", "alpha", "beta")) for t in study.trials]
+    assert set(tried[:8]) == {(n, a, b) for n in GRID["nu"] for a in GRID["alpha"] for b in GRID["beta"]}
+    assert tried[8] not in tried[:8]
+    assert found.score == min(t.value for t in study.trials) and found.trials == 9
+    again = search_prior(prepared, "one", storage=storage, trials=9, recipe=recipe)
+    assert again == found
+    assert search_prior(prepared, "one", storage=storage, trials=10, recipe=recipe, workers=2).trials >= 10
+
+
+def test_prior_search_needs_optuna(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tailwise.benchmark.run.prior import search_prior
+
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ImportError, match=r"tailwise\[search\]"):
+        search_prior(prepared, "one", storage=tmp_path / "prior.log")

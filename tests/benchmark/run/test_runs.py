@@ -1,0 +1,384 @@
+"""One run, the results file, resuming, and what may never leak."""
+
+import itertools
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tailwise
+from tailwise.benchmark import (
+    Contender,
+    Problem,
+    Recipe,
+    Summary,
+    choose_contenders,
+    from_registry,
+    run_one,
+    run_suite,
+)
+from tailwise.benchmark.run.results import ResultsFile, finished_runs, read_results
+from tailwise.benchmark.run.runs import OF_THE_MEAN, OF_THE_SPREAD
+from tailwise.metrics import REGIONS, evaluate
+from tailwise.uncertainty.scaling import balanced_weights
+from tests.benchmark.conftest import Offset
+
+
+def without_times(record: dict[str, Any]) -> dict[str, Any]:
+    """What two equal runs must agree in."""
+    kept = {key: value for key, value in record.items() if key != "seconds"}
+    if "trials" in kept:
+        kept["trials"] = [{k: v for k, v in t.items() if k != "seconds"} for t in record["trials"]]
+    return kept
+
+
+# -- one run -------------------------------------------------------------------------------------
+
+
+def test_record_says_how_it_came_about(problem: Problem, recipe: Recipe) -> None:
+    record = run_one(from_registry("vir"), problem, recipe)
+    assert record["version"] == tailwise.__version__
+    assert (record["data"], record["method"], record["seed"]) == ("small", "vir", 0)
+    assert record["recipe"]["epochs"] == 2 and record["recipe"]["criterion"] == "balanced_mae"
+    assert len(record["trials"]) == 2 and record["options"] in [t["options"] for t in record["trials"]]
+    assert record["rows"] == {"train": 160, "valid": 60, "test": 60, "table": 280}
+    assert sum(record["test_rows"].values()) == 60
+    assert record["seconds"]["fit"] > 0 and record["parameters"] > 0
+    for region in REGIONS:
+        assert set(record["metrics"]["raw"][region]) == set(OF_THE_MEAN + OF_THE_SPREAD)
+        assert set(record["metrics"]["calibrated"][region]) == set(OF_THE_SPREAD)
+    json.dumps(record, allow_nan=False)
+
+
+def test_metrics_are_those_of_the_test_part(problem: Problem, recipe: Recipe, offset: Offset) -> None:
+    record = run_one(offset.contender(), problem, recipe, {"offset": 0.25})
+    outcome = offset.fit(problem, {"offset": 0.25}, recipe)
+    names = ["mae", "balanced_mae", "nll", "coverage"]
+    expected = evaluate(outcome.test, problem.y_test, problem.bins, names)
+    for name in names:
+        assert record["metrics"]["raw"]["all"][name] == pytest.approx(expected[name], rel=1e-5)
+
+
+def test_calibration_comes_from_the_balanced_validation_part(
+    problem: Problem, recipe: Recipe, offset: Offset
+) -> None:
+    record = run_one(offset.contender(), problem, recipe, {"offset": 0.25})
+    # All validation errors are 0.25 with variance 1: the factor that fits is 0.25^2 by hand.
+    assert balanced_weights(problem.y_valid, problem.bins).mean() == pytest.approx(1)
+    assert record["scaling"] == {"w": pytest.approx(0.0625)}
+    assert record["valid"] == {recipe.criterion: pytest.approx(0.25)}
+
+
+@pytest.mark.parametrize("name", ["vir", "smogn", "ensemble", "infer-noise"])
+def test_same_seed_same_numbers(problem: Problem, recipe: Recipe, name: str) -> None:
+    first, second = (run_one(from_registry(name), problem, recipe) for _ in range(2))
+    assert without_times(first) == without_times(second)
+
+
+def test_another_seed_other_numbers(problem: Problem, recipe: Recipe) -> None:
+    vanilla = from_registry("vanilla", tuned=False)
+    first, second = (run_one(vanilla, replace(problem, seed=s), recipe) for s in (0, 1))
+    assert first["metrics"] != second["metrics"]
+
+
+# -- nothing leaks -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["vir", "lds-fds-der", "smoter", "bmse-gai", "vanilla"])
+def test_test_labels_influence_nothing(problem: Problem, recipe: Recipe, name: str) -> None:
+    shuffled = replace(problem, y_test=np.random.default_rng(1).permutation(problem.y_test) + 7)
+    contender = from_registry(name)
+    first, second = (run_one(contender, p, recipe) for p in (problem, shuffled))
+    assert first["metrics"] != second["metrics"]
+    for key in ("options", "scaling", "epochs", "bins"):
+        assert first[key] == second[key], key
+    assert without_times(first)["trials"] == without_times(second)["trials"]
+    a, b = (contender.fit(p, first["options"], recipe).test for p in (problem, shuffled))
+    assert a.mean.equal(b.mean) and a.variance.equal(b.variance)
+
+
+def test_tuning_goes_by_the_validation_part(problem: Problem, recipe: Recipe, offset: Offset) -> None:
+    # On the validation part 0.1 is best, on the test part -5 would be, by far.
+    far = replace(problem, y_test=np.full_like(problem.y_test, problem.y_train.mean() + 5))
+    contender = offset.contender(offset=(2.0, 0.1, -5.0))
+    record = run_one(contender, far, replace(recipe, trials=3))
+    assert record["options"] == {"offset": 0.1}
+    scores = {t["options"]["offset"]: t["score"] for t in record["trials"]}
+    assert scores == {2.0: pytest.approx(2.0), 0.1: pytest.approx(0.1), -5.0: pytest.approx(5.0)}
+
+
+def test_a_configuration_that_fails_has_lost(problem: Problem, recipe: Recipe, offset: Offset) -> None:
+    offset.fails = lambda problem, options: options["offset"] == 0.1
+    record = run_one(offset.contender(offset=(0.1, 1.0)), problem, recipe)
+    assert record["options"] == {"offset": 1.0}
+    assert [t["score"] for t in record["trials"]] == [None, 1.0]
+    record = run_one(offset.contender(offset=(math.nan, 1.0)), problem, recipe)
+    assert record["options"] == {"offset": 1.0}
+    assert record["trials"][0]["error"] == "its balanced_mae on the validation part is nan"
+    offset.fails = lambda problem, options: True
+    with pytest.raises(RuntimeError, match="every configuration failed; the first with: it broke"):
+        run_one(offset.contender(offset=(0.1, 1.0)), problem, recipe)
+    with pytest.raises(RuntimeError, match="it broke"):
+        run_one(offset.contender(), problem, recipe, {"offset": 1.0})
+
+
+# -- the file ------------------------------------------------------------------------------------
+
+
+def test_results_file_drops_a_line_cut_off_by_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "results.jsonl"
+    results = ResultsFile(path)
+    for number in range(3):
+        results.append({"data": "d", "method": "m", "seed": number})
+    whole = path.read_bytes()
+    for cut in range(1, len(whole.splitlines(keepends=True)[-1]) + 1):
+        path.write_bytes(whole[:-cut])
+        assert [r["seed"] for r in ResultsFile(path).records] == [0, 1]
+        ResultsFile(path).append({"data": "d", "method": "m", "seed": 2})
+        assert path.read_bytes() == whole
+
+
+def test_results_file_names_a_broken_line(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"seed": 0}\n{"seed"\n{"seed": 2}\n')
+    with pytest.raises(ValueError, match=r"results.jsonl, line 2 is not JSON"):
+        ResultsFile(path)
+
+
+def test_reading_changes_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("one line, and no end to it")
+    assert ResultsFile(path).records == []
+    assert path.read_text() == "one line, and no end to it"
+
+
+def test_last_good_line_counts() -> None:
+    good = {"data": "d", "method": "m", "seed": 0, "options": 1}
+    error = {"data": "d", "method": "m", "seed": 0, "error": "no"}
+    assert finished_runs([error, good, {**good, "options": 2}, error])["d", "m", 0]["options"] == 2
+
+
+# -- many runs -----------------------------------------------------------------------------------
+
+
+def run(prepared: Path, out: Path, recipe: Recipe, *contenders: Contender, **options: Any) -> Summary:
+    return run_suite(prepared, contenders, out=out, seeds=(0, 1), recipe=recipe, progress=False, **options)
+
+
+def test_every_seed_uses_what_the_first_one_chose(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    out = tmp_path / "r.jsonl"
+    summary = run(prepared, out, recipe, offset.contender(offset=(1.0, 0.2)))
+    assert summary.done == 4 and summary.left == 0 and not summary.failed
+    for name in ("one", "two"):
+        calls = [(seed, options["offset"]) for data, seed, options in offset.calls if data == name]
+        assert calls == [(0, 1.0), (0, 0.2), (1, 0.2)]
+    records = read_results(out)
+    assert {(r["data"], r["seed"]) for r in records} == {(d, s) for d in ("one", "two") for s in (0, 1)}
+    assert [("trials" in r, r.get("search")) for r in records if r["seed"] == 0] == [
+        (True, {"offset": [1.0, 0.2]})
+    ] * 2
+
+
+def test_resumes_after_a_kill_at_any_byte(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
+    contender = offset.contender(offset=(1.0, 0.2))
+    run(prepared, whole, recipe, contender)
+    expected = {k: without_times(r) for k, r in finished_runs(read_results(whole)).items()}
+    content = whole.read_bytes()
+    for end in np.linspace(0, len(content), 12).astype(int):
+        cut.write_bytes(content[:end])
+        run(prepared, cut, recipe, contender)
+        assert len(cut.read_text().splitlines()) == 4
+        assert {k: without_times(r) for k, r in finished_runs(read_results(cut)).items()} == expected
+    offset.calls.clear()
+    assert run(prepared, whole, recipe, contender).done == 0
+    assert not offset.calls
+
+
+def test_a_broken_method_stops_no_other_and_is_tried_again(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    out = tmp_path / "r.jsonl"
+    broken = Offset()
+    broken.fails = lambda problem, options: problem.name == "two"
+    both = offset.contender("fine"), broken.contender("broken")
+    summary = run(prepared, out, recipe, *both)
+    assert summary.done == 6 and len(summary.failed) == 2
+    assert "two broken 0: RuntimeError: it broke" in summary.failed
+    broken.fails = lambda problem, options: False
+    summary = run(prepared, out, recipe, *both)
+    assert summary.done == 2 and not summary.failed
+    assert len(read_results(out)) == 8
+
+
+def test_seeds_wait_for_a_tuning_that_failed_without_blocking(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    offset.fails = lambda problem, options: problem.name == "one"
+    summary = run(prepared, tmp_path / "r.jsonl", recipe, offset.contender(offset=(1.0, 0.2)))
+    assert summary.done == 2 and len(summary.failed) == 1 and summary.left == 0
+
+
+def test_time_limit_leaves_the_rest(prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset) -> None:
+    out = tmp_path / "r.jsonl"
+    summary = run(prepared, out, recipe, offset.contender(), time_limit=0.0)
+    assert (summary.done, summary.left) == (0, 4)
+    assert run(prepared, out, recipe, offset.contender(), data=["two"]).done == 2
+
+
+def test_refuses_what_cannot_be_compared(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    out = tmp_path / "r.jsonl"
+    run(prepared, out, recipe, offset.contender())
+    with pytest.raises(ValueError, match="holds runs with trials = 2, not 3"):
+        run(prepared, out, replace(recipe, trials=3), offset.contender())
+    held = replace(offset.contender("held"), fixed={"power": (1, 2)})
+    run(prepared, out, recipe, held)
+    assert run(prepared, out, recipe, held).done == 0
+    assert run(prepared, out, recipe, offset.contender("other")).done == 4  # it asks nothing of `held`
+    with pytest.raises(ValueError, match=r"holds runs of held with {'power': \[1, 2\]}, not {'power': 3}"):
+        run(prepared, out, recipe, replace(held, fixed={"power": 3}))
+    bare = replace(held, fixed={})
+    with pytest.raises(ValueError, match=r"holds runs of held with {'power': \[1, 2\]}, not {}"):
+        run(prepared, out, recipe, bare)
+    with pytest.raises(ValueError, match=r"holds runs of offset with {}, not {'power': 3}"):
+        run(prepared, out, recipe, replace(offset.contender(), fixed={"power": 3}))
+    with pytest.raises(ValueError, match="holds no data set 'three'"):
+        run(prepared, out, recipe, offset.contender(), data=["three"])
+    with pytest.raises(FileNotFoundError, match=r"not \[2\]: prepare more seeds"):
+        run_suite(prepared, [offset.contender()], out=out, seeds=(0, 2), recipe=recipe)
+    with pytest.raises(FileNotFoundError, match="holds no prepared data"):
+        run_suite(tmp_path, [offset.contender()], out=out, recipe=recipe)
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        read_results(tmp_path / "nowhere.jsonl")
+
+
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_run(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    for out, message in ((tmp_path, "is a folder"), (tmp_path / "file" / "r.jsonl", "file is a file, not a")):
+        with pytest.raises(ValueError, match=message):
+            run(prepared, out, recipe, offset.contender())
+    assert not offset.calls
+
+
+def test_without_workers_nothing_would_ever_be_done(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
+        run(prepared, tmp_path / "r.jsonl", recipe, offset.contender(), workers=0)
+
+
+def test_refuses_runs_of_another_suite_or_on_other_rows(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    out = tmp_path / "r.jsonl"
+    run(prepared, out, recipe, offset.contender())
+    before = out.read_bytes()
+    moved = replace(Problem.load(prepared, "two", 1), x_train=Problem.load(prepared, "two", 1).x_train + 1)
+    moved.save(prepared)
+    assert run(prepared, out, recipe, offset.contender()).done == 0  # nothing to run, nothing to mix
+    with pytest.raises(ValueError, match=r"r.jsonl was made with other rows of two, seed 1, than .*prepared"):
+        run(prepared, out, recipe, offset.contender("other"))
+    for name, seed in itertools.product(("one", "two"), (0, 1)):
+        replace(Problem.load(prepared, name, seed), suite="elsewhere").save(prepared)
+    with pytest.raises(ValueError, match="holds runs of the suite 'test', not 'elsewhere'"):
+        run(prepared, out, recipe, offset.contender("other"))
+    assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("line", "lacking"),
+    [
+        ('{"method": "vir", "seed": 0}', "'data'"),
+        ("[1]", "'data'"),
+        ('{"data": "d", "method": "vir", "seed": 0, "recipe": {}, "digest": "x"}', "'metrics'"),
+    ],
+)
+def test_lines_that_are_no_runs_are_named(tmp_path: Path, line: str, lacking: str) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_text('{"error": "it broke", "data": "d", "method": "m", "seed": 0}\n' + line + "\n")
+    with pytest.raises(ValueError, match=rf"other.jsonl is not a results file .* lacks {lacking} \(line 2\)"):
+        read_results(path)
+    with pytest.raises(ValueError, match="is a folder: name the results file in it"):
+        read_results(tmp_path)
+
+
+@pytest.mark.slow
+def test_processes_give_the_numbers_of_one(prepared: Path, tmp_path: Path, recipe: Recipe) -> None:
+    contenders = choose_contenders("vanilla,vir")
+    alone, many = tmp_path / "alone.jsonl", tmp_path / "many.jsonl"
+    run(prepared, alone, recipe, *contenders)
+    run(prepared, many, recipe, *contenders, workers=2)
+    first, second = (finished_runs(read_results(path)) for path in (alone, many))
+    assert first.keys() == second.keys() and len(first) == 8
+    for key, record in first.items():
+        assert without_times(record) == without_times(second[key])
+
+
+@pytest.mark.slow
+def test_kill_and_resume_of_the_command(prepared: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r.jsonl"
+    (prepared / "suite.json").write_text('{"suite": "quick"}', encoding="utf-8")  # whose recipe is taken
+    command = [sys.executable, "-m", "tailwise.benchmark", "run", "--prepared", str(prepared)]
+    command += ["--methods", "vanilla,lds", "--seeds", "2", "--epochs", "30", "--trials", "2"]
+    command += ["--workers", "2", "--out", str(out)]
+    running = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+    ends = time.monotonic() + 120
+    while not (out.is_file() and out.stat().st_size) and time.monotonic() < ends:
+        time.sleep(0.02)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    before = len(ResultsFile(out).records)
+    assert 1 <= before < 8
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"{8 - before} runs in" in done.stderr and "left" in done.stderr
+    assert len(out.read_text().splitlines()) == 8
+    assert all(math.isfinite(r["metrics"]["raw"]["all"]["mae"]) for r in read_results(out))
+
+
+def test_a_device_that_is_not_there_is_told_once_and_leaves_no_lines(
+    prepared: Path, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    on_gpu = replace(recipe, train=replace(recipe.train, accelerator="cuda"))
+    out = tmp_path / "results.jsonl"
+    with pytest.raises(ValueError, match=r"no 'cuda' .* take 'auto', as `accelerator` in \[recipe.train\]"):
+        run_suite(prepared, [from_registry("vanilla")], out=out, seeds=[0], recipe=on_gpu)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["tables", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["run", "--prepared", "nowhere", "--out", "lines.jsonl"], "nowhere"),
+        (["suite", "tabulra"], "tabulra"),
+        (["suite", "quick", "--time-limit", "-5"], "'-5' is not a number of seconds"),
+        (["prepare", "--suite", "tabular", "--out", "work"], "set TAILWISE_DATA to the folder above"),
+    ],
+)
+def test_the_module_run_as_a_command_tells_of_mistakes_in_a_line(
+    given: list[str], says: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "tailwise.benchmark", *given]
+    env = {name: value for name, value in os.environ.items() if name != "TAILWISE_DATA"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=env)
+    assert done.returncode in (1, 2) and says in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr and not list(tmp_path.iterdir())

@@ -1,0 +1,303 @@
+"""Reading and writing tables: what users have on disk, and what is wrong with it."""
+
+import gzip
+import io
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tailwise.data.tables.columns import check_column, near_copies, numbers_as_text, row_names, split_targets
+from tailwise.data.tables.files import TableError, check_output, read_table, write_table
+from tailwise.data.writing import write_atomically
+
+ROWS = "name;größe;y\nä b;1,5;2\nc;2,5;3\n"
+
+
+def written(folder: Path, content: bytes | str, name: str = "t.csv") -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16", "utf-16-le", "utf-16-be", "utf-32"]
+)
+def test_encodings_and_decimal_commas(tmp_path: Path, encoding: str) -> None:
+    table = read_table(written(tmp_path, ROWS.encode(encoding)))
+    assert list(table.columns) == ["name", "größe", "y"]
+    assert table["größe"].tolist() == [1.5, 2.5]
+    assert table["name"].tolist() == ["ä b", "c"]
+
+
+def test_commas_are_decimal_only_where_they_cannot_mark_thousands(tmp_path: Path) -> None:
+    quoted = read_table(written(tmp_path, 'a,b\n"58,7","1,250"\n"3","2,500"\n'))
+    assert quoted.to_dict("list") == {
+        "a": [58.7, 3.0],
+        "b": ["1,250", "2,500"],
+    }  # other columns prove nothing
+    cells = ["0,125", "12,50", "2,500", "", "7"]
+    lines = "".join(f"{cell}\tx\n" for cell in cells)
+    np.testing.assert_array_equal(
+        read_table(written(tmp_path, f"a\tb\n{lines}"))["a"], [0.125, 12.5, 2.5, np.nan, 7.0]
+    )
+    strayed = 'a,b\n"2,000",x\n"1,50",y\n"3,500",z\n800,u\n'  # a mistake among thousands
+    assert read_table(written(tmp_path, strayed))["a"].tolist() == ["2,000", "1,50", "3,500", "800"]
+    for text in ('a,b\n"1,250",x\n999,y\n', "a\tb\n1,250\tx\n999\ty\n"):
+        assert read_table(written(tmp_path, text))["a"].tolist() == ["1,250", "999"]
+    assert read_table(written(tmp_path, "a;b\n1,250;x\n999;y\n"))["a"].tolist() == [1.25, 999.0]
+
+
+def test_numbers_that_are_text_are_found() -> None:
+    text = {
+        "price": ["$1,250.00", "$3.50"], "share": ["12%", "7%"], "german": ["1.250,50 €", "3,50 €"],
+        "debt": ["(12.5)", "3"], "day": ["01.02.2020", "3.2.2020"], "id": ["A1", "A2"], "digits": ["1", "2"],
+    }  # fmt: skip
+    table = pd.DataFrame({name: cells * 10 for name, cells in text.items()}).assign(
+        number=1.5, empty=None, stray=["unknown", *map(str, range(19))], mixed=["x", 1.5] * 10
+    )
+    found = {"price": "$1,250.00", "share": "12%", "german": "1.250,50 €", "debt": "(12.5)"}
+    assert numbers_as_text(table) == {**found, "stray": "unknown"}
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", " "])
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+def test_delimiters_and_line_endings(tmp_path: Path, delimiter: str, ending: str) -> None:
+    lines = [["a", "b", "c"], ["1", "2.5", "x"], ["3", "", "y"]]
+    text = ending.join(delimiter.join(line) for line in lines if delimiter != " " or "" not in line) + ending
+    table = read_table(written(tmp_path, text))
+    assert list(table.columns) == ["a", "b", "c"]
+    assert table["b"].iloc[0] == 2.5
+
+
+def test_quoted_text_with_delimiters_inside(tmp_path: Path) -> None:
+    table = read_table(written(tmp_path, 'title, y\n"a, b; c",1\n"line\nbreak",2\n'))
+    assert table["title"].tolist() == ["a, b; c", "line\nbreak"]
+    assert list(table.columns) == ["title", "y"]
+
+
+def test_gzip_stdin_and_excel_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(read_table(written(tmp_path, gzip.compress(b"a,b\n1,2\n")))) == 1
+    assert list(read_table(written(tmp_path, "sep=;\na;b\n1;2\n")).columns) == ["a", "b"]
+
+    class Stdin:
+        buffer = io.BytesIO(b"a,b\n1,2\n3,4\n")
+
+    monkeypatch.setattr(sys, "stdin", Stdin())
+    assert read_table("-").shape == (2, 2)
+
+
+def test_unnamed_columns_are_left_out_and_counted(tmp_path: Path) -> None:
+    table = read_table(written(tmp_path, ",a,b,\n0,1,2,\n1,3,4,\n"))
+    assert list(table.columns) == ["a", "b"]
+    assert table.attrs["unnamed"] == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (b"a,b\n", "no rows"),
+        (b"a,b,a\n1,2,3\n", "columns 1 and 3 are both named 'a'"),
+        (b"a,b\n1,2\n3,4,5\n", "3 cells in line 3"),
+        (b"a,b\n1,2,3\n4,5,6\n", "more cells than the 2 column names"),
+        (b'a,b\n1,"2\n3,4\n', "line 2 that is never closed"),
+        (b'a,"b\n1,2\n3,4\n', "quotation mark"),
+        (b",,\n1,2,3\n", "names no columns"),
+        (b"PK\x03\x04abc", "Excel"),
+        (b"PAR1abc", "Parquet"),
+        (b"%PDF-1.7", "PDF"),
+        (bytes(range(256)) * 20, "binary"),
+        (gzip.compress(b"a,b\n1,2\n" * 99, mtime=0)[:-9], "damaged gzip"),
+        (b"\xff\xfea\x00,", "damaged"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_file(tmp_path: Path, content: bytes, words: str) -> None:
+    path = written(tmp_path, content)
+    with pytest.raises(TableError) as raised:
+        read_table(path)
+    assert words in str(raised.value)
+    assert str(path) in str(raised.value)
+
+
+def test_missing_files_and_folders_point_to_what_is_there(tmp_path: Path) -> None:
+    written(tmp_path, "a,b\n1,2\n", "houses.csv")
+    with pytest.raises(TableError, match=r"did you mean 'houses.csv'"):
+        read_table(tmp_path / "house.csv")
+    with pytest.raises(TableError, match=r"is a folder.*houses.csv"):
+        read_table(tmp_path)
+    with pytest.raises(TableError, match="no folder"):
+        read_table(tmp_path / "none" / "x.csv")
+
+
+def test_parquet_there_and_back(tmp_path: Path) -> None:
+    table = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
+    write_table(table, tmp_path / "t.parquet")
+    pd.testing.assert_frame_equal(read_table(tmp_path / "t.parquet"), table, check_dtype=False)
+
+
+def test_a_named_index_in_parquet_is_a_column(tmp_path: Path) -> None:
+    table = pd.DataFrame({"b": [1, 2]}, index=pd.Index(["u", "v"], name="id"))
+    table.to_parquet(tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet").to_dict("list") == {"id": ["u", "v"], "b": [1, 2]}
+    table.rename_axis(None).to_parquet(tmp_path / "t.parquet")
+    assert list(read_table(tmp_path / "t.parquet").columns) == ["b"]
+
+
+def test_columns_are_found_or_the_nearest_is_named() -> None:
+    table = pd.DataFrame({"Price": [1], "rooms": [2]})
+    with pytest.raises(TableError, match="did you mean 'Price'"):
+        check_column(table, "price", "t.csv")
+    with pytest.raises(TableError, match="did you mean 'rooms'"):
+        check_column(table, "room", "t.csv")
+    with pytest.raises(TableError, match="its columns are Price, rooms"):
+        check_column(table, "zzz", "t.csv")
+    with pytest.raises(TableError, match="column names missing"):
+        check_column(pd.DataFrame({"1.5": [1], "7": [2], "red": [3]}), "price", "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (["a", "b", "c"], "choose a numeric column"),
+        (["1", "2", "oops"], "line 4 holds 'oops'"),
+        (["1,000", "2,000", "3,000"], "thousands"),
+        (["$10.50", "$20.00", "$3.00"], "write plain numbers"),
+        ([None, None, None], "missing in every row"),
+        ([1.0, float("inf"), 2.0], "infinite in line 3"),
+        ([1.0, 2.0, -1e200], "is -1e+200, too large to reckon with, in line 4"),
+        (pd.to_datetime(["2020-01-01"] * 3), "dates"),
+    ],
+)
+def test_targets_that_are_no_numbers(cells: list[object], words: str) -> None:
+    with pytest.raises(TableError) as raised:
+        split_targets(pd.DataFrame({"x": [1, 2, 3], "y": cells}), ["y"], "t.csv")
+    assert words in str(raised.value)
+
+
+def test_rows_without_a_target_are_left_out() -> None:
+    table = pd.DataFrame({"x": [1, 2, 3], "z": 0, "y": [1.0, None, 3.0]})
+    inputs, labels, missing = split_targets(table, ["y"], "t.csv", ["z"])
+    assert (missing, labels["y"].tolist(), list(inputs.columns)) == (1, [1.0, 3.0], ["x"])
+    with pytest.raises(TableError, match="no column besides"):
+        split_targets(table, ["y"], "t.csv", ["x", "z"])
+    with pytest.raises(TableError, match="cannot be dropped"):
+        split_targets(table, ["y"], "t.csv", ["y"])
+
+
+def test_several_targets_keep_their_order_and_rows_that_have_all() -> None:
+    table = pd.DataFrame({"b": [1.0, None, 3.0], "x": [1, 2, 3], "a": [None, 5, 6]})
+    inputs, labels, missing = split_targets(table, ["a", "b"], "t.csv")
+    assert (missing, labels.to_dict("list"), list(inputs.columns)) == (2, {"a": [6.0], "b": [3.0]}, ["x"])
+    with pytest.raises(TableError, match="'a' is named as a target twice"):
+        split_targets(table, ["a", "a"], "t.csv")
+
+
+def test_columns_that_only_name_rows_are_found() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.arange(100)
+    table = pd.DataFrame(
+        {
+            "code": [f"a-{i:x}" for i in rows],
+            "nearly": [f"a-{i % 97:x}" for i in rows],
+            "hex": [f"{i * 7919:04x}" for i in rows],
+            "gaps": [None if i % 3 == 0 else f"b{i}" for i in rows],
+            "number": rows + 5,
+            "shuffled": rng.permutation(103)[:100],
+            "town": [f"town{i % 90}" for i in rows],
+            "words": [f"a house with {i} rooms" for i in rows],
+            "day": pd.date_range("2024-01-01", periods=100).strftime("%Y-%m-%d"),
+            "time": pd.date_range("2024-01-01", periods=100, freq="min").strftime("%H:%M"),
+            "price": [f"{i},50" for i in rows],
+            "far": rows * 3,
+            "extreme": np.r_[np.iinfo(np.int64).min, np.iinfo(np.int64).max, rows[2:]],
+            "twice": np.r_[0, rows[:-1]],
+            "measured": rng.normal(size=100),
+            "whole": rows.astype(float),
+            "flag": rows % 2 == 0,
+        }
+    )
+    every, counts = "differs in every row", "counts the rows"
+    found = {"code": every, "nearly": "differs in nearly every row", "hex": every, "gaps": every}
+    assert row_names(table) == {**found, "number": counts, "shuffled": counts}
+    assert row_names(table[:19]) == {}  # a few rows of anything differ
+
+
+def test_near_copies_of_the_target_are_found() -> None:
+    y = pd.Series(np.arange(50.0))
+    noise = np.random.default_rng(0).normal(size=50)
+    table = pd.DataFrame({"copy": 2 * y + noise, "other": noise, "text": "a", "still": 1.0})
+    assert near_copies(table, y) == ["copy"]
+
+
+def test_outputs_are_guarded(tmp_path: Path) -> None:
+    there = written(tmp_path, "a\n")
+    with pytest.raises(TableError, match="--force"):
+        check_output(there, force=False)
+    with pytest.raises(TableError, match="also an input"):
+        check_output(there, force=True, inputs=[there])
+    with pytest.raises(TableError, match="is a folder"):
+        check_output(tmp_path, force=True)
+    with pytest.raises(TableError, match="not a folder"):
+        check_output(there / "x.csv", force=True)
+    check_output(there, force=True)
+    check_output("-", force=False, table=True)
+    for name in ("t.csv.gz", "t.TSV", "t", "t.parquet"):
+        check_output(tmp_path / "new" / name, force=False, table=True)
+    for name in ("t.xlsx", "t.json", "t.csv.zip"):
+        check_output(tmp_path / "new" / name, force=False)
+        with pytest.raises(TableError, match=r"use \.csv, \.csv\.gz, \.tsv or \.parquet"):
+            check_output(tmp_path / "new" / name, force=False, table=True)
+    with pytest.raises(TableError, match="standard output"):
+        check_output("-", force=True)
+
+
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", os.devnull):
+        with pytest.raises(TableError, match="pipe or a device"):
+            check_output(path, force=True)
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o555)
+    try:
+        if os.access(tmp_path, os.W_OK):  # root may write anywhere; what the system says is made up then
+            monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+        with pytest.raises(TableError, match="read-only"):
+            check_output(tmp_path / "new" / "t.csv", force=False)
+    finally:
+        tmp_path.chmod(0o755)
+
+
+def test_a_link_stays_one_and_what_it_points_to_is_written(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    real, link = written(tmp_path, "a\n1\n", "deep/real.csv"), tmp_path / "link.csv"
+    link.symlink_to("deep/real.csv")
+    write_table(pd.DataFrame({"a": [7]}), link)
+    assert link.is_symlink() and real.read_text() == "a\n7\n"
+    assert [p.name for p in real.parent.iterdir()] == ["real.csv"]
+
+
+def test_an_error_of_writing_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    def full(part: Path) -> None:
+        part.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left") as raised:
+        write_atomically(tmp_path / "t.csv", full)
+    assert raised.value.filename == str(tmp_path / "t.csv") and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv", "deep/er/t.csv"])
+def test_tables_are_written_and_read_back(tmp_path: Path, name: str) -> None:
+    table = pd.DataFrame({"a": [1.5, 2.5], "b": ["x, y", "z"]})
+    write_table(table, tmp_path / name)
+    pd.testing.assert_frame_equal(read_table(tmp_path / name), table)
+    assert [p.name for p in (tmp_path / name).parent.iterdir()] == [Path(name).name]

@@ -1,0 +1,240 @@
+"""Heads and VIR:posterior against loops and against Bayes' rule itself."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from torch import Tensor, nn
+
+from tailwise.core.distributions import NIG, Normal
+from tailwise.networks.heads import (
+    HEADS,
+    EvidentialHead,
+    GaussianHead,
+    PointHead,
+    PseudoCountHead,
+    make_head,
+    nig_posterior,
+    positive,
+)
+
+law = settings(deadline=None, derandomize=True, max_examples=40)
+PRIORS = [(0.0, 0.0, 0.3, 0.0), (0.0, 1.0, 1.5, 1.0), (-0.7, 2.5, 3.0, 0.4)]
+
+
+def softplus(x: float, beta: float = 1.0) -> float:
+    """log(1 + exp(beta x)) / beta, for numbers that do not overflow."""
+    return math.log1p(math.exp(beta * x)) / beta
+
+
+def exact(prior: tuple[float, ...]) -> NIG:
+    return NIG(*(torch.tensor(p, dtype=torch.float64) for p in prior))
+
+
+def raw_outputs(head: nn.Module, z: Tensor) -> list[list[float]]:
+    """The linear layer of a head by hand, row by row."""
+    weight, bias = (p.detach().double().tolist() for p in (head.linear.weight, head.linear.bias))
+    return [
+        [sum(a * b for a, b in zip(row, line, strict=True)) + c for line, c in zip(weight, bias, strict=True)]
+        for row in z.double().tolist()
+    ]
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_posterior_equals_a_loop(prior: tuple[float, ...], weighted: bool) -> None:
+    rng = np.random.default_rng(0)
+    n, psi, phi, w = (
+        rng.uniform(2, 9, 20),
+        rng.normal(size=20),
+        rng.gamma(2.0, size=20),
+        rng.gamma(1.0, size=20),
+    )
+    belief = nig_posterior(
+        exact(prior),
+        *(torch.as_tensor(a) for a in (n, psi, phi)),
+        torch.as_tensor(w) if weighted else None,
+    )
+    gamma0, nu0, alpha0, beta0 = prior
+    for i in range(20):
+        count = w[i] * n[i] if weighted else n[i]
+        assert belief.nu[i].item() == pytest.approx(nu0 + count)
+        assert belief.gamma[i].item() == pytest.approx((gamma0 * nu0 + count * psi[i]) / (nu0 + count))
+        assert belief.alpha[i].item() == pytest.approx(alpha0 + count / 2)
+        assert belief.beta[i].item() == pytest.approx(beta0 + gamma0**2 * nu0 / 2 + phi[i])
+
+
+@law
+@given(
+    st.lists(st.floats(-3, 3), min_size=1, max_size=8),
+    st.tuples(st.floats(-2, 2), st.floats(0.1, 4), st.floats(0.5, 4), st.floats(0.1, 3)),
+)
+def test_posterior_is_what_bayes_rule_gives_for_observations(
+    u: list[float], prior: tuple[float, float, float, float]
+) -> None:
+    """Prior times likelihood over posterior does not depend on the mean and variance.
+
+    The observations enter as psi = mean(u) and phi = (sum u^2 - gamma^2 nu) / 2.
+    """
+    gamma0, nu0, *_ = prior
+    count, psi = len(u), float(np.mean(u))
+    nu = nu0 + count
+    gamma = (gamma0 * nu0 + sum(u)) / nu
+    phi = (sum(v * v for v in u) - gamma**2 * nu) / 2
+    one = torch.ones(1, dtype=torch.float64)
+    belief = nig_posterior(exact(prior), count * one, psi * one, phi * one)
+    got = [p.item() for p in belief.parameters]
+
+    def log_density(mu: float, var: float, g: float, k: float, a: float, b: float) -> float:
+        return stats.norm.logpdf(mu, g, math.sqrt(var / k)) + stats.invgamma.logpdf(var, a, scale=b)
+
+    evidence = []
+    for mu, var in [(-1.3, 0.4), (0.0, 1.0), (0.6, 2.5), (2.0, 0.9)]:
+        likelihood = stats.norm.logpdf(u, mu, math.sqrt(var)).sum()
+        evidence.append(log_density(mu, var, *prior) + likelihood - log_density(mu, var, *got))
+    np.testing.assert_allclose(evidence, evidence[0], rtol=1e-7, atol=1e-7)
+
+
+def test_without_a_prior_the_mean_is_that_of_the_observations() -> None:
+    torch.manual_seed(0)
+    head = PseudoCountHead(3, prior=(0.0, 0.0, 0.3, 0.0)).double()
+    z = torch.randn(50, 3, dtype=torch.float64)
+    belief = head(z, torch.rand(50) * 5 + 0.1)
+    psi = [row[1] for row in raw_outputs(head, z)]
+    np.testing.assert_allclose(belief.gamma.detach(), psi, rtol=1e-12)
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 0.1])
+@pytest.mark.parametrize("phi_per_count", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_pseudo_count_head_by_hand(sharpness: float, phi_per_count: bool, weighted: bool) -> None:
+    torch.manual_seed(1)
+    prior = (0.5, 1.0, 1.5, 0.25)
+    head = PseudoCountHead(4, prior=prior, sharpness=sharpness, phi_per_count=phi_per_count).double()
+    z, w = torch.randn(9, 4, dtype=torch.float64), torch.rand(9, dtype=torch.float64) + 0.5
+    belief = head(z, w if weighted else None)
+    assert isinstance(belief, NIG)
+    for i, (raw_n, psi, raw_phi) in enumerate(raw_outputs(head, z)):
+        n, phi = 2 + softplus(raw_n, sharpness), softplus(raw_phi, sharpness)
+        assert n >= 2
+        count = n * w[i].item() if weighted else n
+        if phi_per_count:
+            phi *= count
+        want = ((0.5 + count * psi) / (1 + count), 1 + count, 1.5 + count / 2, 0.25 + 0.125 + phi)
+        assert [p[i].item() for p in belief.parameters] == pytest.approx(want, rel=1e-5, abs=1e-5)
+
+
+def test_the_count_is_at_least_two_and_phi_positive_whatever_the_network_says() -> None:
+    head = PseudoCountHead(1, prior=(0.0, 0.0, 0.0, 0.0))
+    with torch.no_grad():
+        head.linear.weight.copy_(torch.tensor([[1.0], [0.0], [1.0]]))
+        head.linear.bias.zero_()
+    for sharpness in (1.0, 0.1):
+        head.sharpness = sharpness
+        belief = head(torch.tensor([[-1e6], [-300.0], [0.0], [300.0], [1e6]]))
+        assert (belief.nu >= 2).all() and (belief.alpha >= 1).all() and (belief.beta > 0).all()
+        assert all(torch.isfinite(p).all() for p in belief.parameters)
+
+
+def test_counting_phi_keeps_the_spread_under_reweighting() -> None:
+    """With no prior beta / (alpha) does not feel w: phi w n / (w n / 2) = 2 phi."""
+    torch.manual_seed(2)
+    head = PseudoCountHead(3, prior=(0.0, 0.0, 0.0, 0.0), phi_per_count=True).double()
+    z = torch.randn(7, 3, dtype=torch.float64)
+    light, heavy = head(z, torch.full((7,), 0.2)), head(z, torch.full((7,), 30.0))
+    torch.testing.assert_close(light.beta / light.alpha, heavy.beta / heavy.alpha)
+    assert (heavy.nu > 100 * light.nu).all()
+
+
+@law
+@given(st.integers(0, 2**16), st.booleans(), st.sampled_from(PRIORS))
+def test_weights_of_one_are_no_weights(seed: int, phi_per_count: bool, prior: tuple[float, ...]) -> None:
+    torch.manual_seed(seed)
+    z = torch.randn(5, 3)
+    for head in (PseudoCountHead(3, prior=prior, phi_per_count=phi_per_count), EvidentialHead(3)):
+        for a, b in zip(head(z).parameters, head(z, torch.ones(5)).parameters, strict=True):
+            assert torch.equal(a, b)
+
+
+def test_other_heads_by_hand() -> None:
+    torch.manual_seed(3)
+    z = torch.randn(6, 3, dtype=torch.float64)
+    point, gaussian = PointHead(3).double(), GaussianHead(3).double()
+    evidential = EvidentialHead(3, sharpness=0.5, min_alpha=1.0).double()
+    for w in (None, torch.full((6,), 9.0)):  # none of these reads the weights
+        flat, normal, nig = point(z, w), gaussian(z, w), evidential(z, w)
+        assert isinstance(flat, Normal) and isinstance(normal, Normal) and isinstance(nig, NIG)
+        for i, (mean,) in enumerate(raw_outputs(point, z)):
+            assert (flat.mean[i].item(), flat.variance[i].item()) == pytest.approx((mean, 1.0))
+        for i, (mean, raw) in enumerate(raw_outputs(gaussian, z)):
+            want = (mean, softplus(raw))
+            assert (normal.mean[i].item(), normal.variance[i].item()) == pytest.approx(want, abs=1e-5)
+        for i, (gamma, nu, alpha, beta) in enumerate(raw_outputs(evidential, z)):
+            want4 = (gamma, softplus(nu, 0.5), 1 + softplus(alpha, 0.5), softplus(beta, 0.5))
+            assert [p[i].item() for p in nig.parameters] == pytest.approx(want4, abs=1e-5)
+    assert (EvidentialHead(3)(z.float()).alpha > 1.5).all()
+
+
+def test_positive_never_reaches_zero() -> None:
+    for sharpness in (1.0, 0.1):
+        value = positive(torch.tensor([-1e8, -100.0, 0.0, 1e8]), sharpness)
+        assert (value > 0).all() and torch.isfinite(value).all()
+        assert value[2].item() == pytest.approx(math.log(2) / sharpness, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", sorted(HEADS))
+def test_gradients_equal_finite_differences(name: str) -> None:
+    torch.manual_seed(4)
+    head = make_head(name, 3).double()
+    z = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    w = (torch.rand(4, dtype=torch.float64) + 0.5).requires_grad_()
+
+    def parameters(z: Tensor, w: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
+        return tuple(p for p in head(z, w).parameters if p.requires_grad)
+
+    assert torch.autograd.gradcheck(parameters, (z, w, *head.parameters()))
+
+
+def test_gradients_of_the_posterior_equal_finite_differences() -> None:
+    rng = np.random.default_rng(5)
+    n, psi, phi, w = (torch.as_tensor(rng.uniform(1, 4, 6)).requires_grad_() for _ in range(4))
+
+    def function(*args: Tensor) -> tuple[Tensor, ...]:
+        return nig_posterior(exact(PRIORS[2]), *args).parameters
+
+    assert torch.autograd.gradcheck(function, (n, psi, phi, w))
+
+
+def test_a_misspelt_head_or_option_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"'pseudocount'; did you mean 'pseudo-count'\?"):
+        make_head("pseudocount", 3)
+    with pytest.raises(ValueError, match=r"no option 'sharpnes'; did you mean 'sharpness'\?"):
+        make_head("evidential", 3, {"sharpnes": 1.0})
+    with pytest.raises(ValueError, match=r"'point' has no option 'prior'; it takes none"):
+        make_head("point", 3, {"prior": (0, 0, 0, 0)})
+    with pytest.raises(ValueError, match="must not be negative"):
+        PseudoCountHead(3, prior=(0.0, -1.0, 1.5, 1.0))
+    assert make_head("pseudo-count", 3, {"min_count": 5.0}).min_count == 5.0
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("pseudo-count", {"sharpness": 0.0}, "sharpness must be positive, got 0.0"),
+        ("evidential", {"sharpness": -1.0}, "sharpness must be positive, got -1.0"),
+        ("pseudo-count", {"min_count": -5.0}, "min_count must not be negative, got -5.0"),
+        ("evidential", {"min_alpha": math.nan}, "min_alpha must not be negative, got nan"),
+        ("pseudo-count", {"prior": (0.0, math.nan, 1.5, 1.0)}, "must not be negative"),
+    ],
+)
+def test_options_that_would_spoil_every_prediction(
+    name: str, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_head(name, 3, options)

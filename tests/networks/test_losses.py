@@ -1,0 +1,115 @@
+"""Per-row losses against scipy, torch.distributions and numbers derived by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from tailwise.core.distributions import NIG, Normal
+from tailwise.core.labels import LabelBins
+from tailwise.networks.losses import (
+    absolute_error,
+    evidence_regularizer,
+    gaussian_reconstruction,
+    latent_kl,
+    make_objective,
+    negative_log_likelihood,
+    squared_error,
+    weighted_mean,
+)
+
+law = settings(deadline=None, derandomize=True, max_examples=40)
+
+
+def test_regulariser_by_hand_in_both_forms() -> None:
+    belief = NIG(torch.tensor([1.0, 1.0]), torch.tensor([2.0, 3.0]), torch.tensor([5.0, 1.5]), 1.0)
+    y = torch.tensor([4.0, 0.5])
+    # Errors are 3 and 1/2; the evidence is 2 + 10 and 3 + 3, then 4 + 5 and 6 + 1.5.
+    assert evidence_regularizer(belief, y).tolist() == [36.0, 3.0]
+    assert evidence_regularizer(belief, y, "reference").tolist() == [27.0, 3.75]
+    with pytest.raises(ValueError, match="'papers'"):
+        evidence_regularizer(belief, y, "papers")  # type: ignore[arg-type]
+
+
+@law
+@given(st.integers(0, 2**16), st.integers(1, 6))
+def test_kl_equals_torch_distributions(seed: int, dim: int) -> None:
+    rng = np.random.default_rng(seed)
+    mean = torch.as_tensor(rng.normal(size=(5, dim)))
+    var = torch.as_tensor(np.exp(rng.normal(0, 3, (5, dim))))
+    one = torch.distributions.Normal(mean, var.sqrt())
+    zero = torch.distributions.Normal(torch.zeros(dim).double(), torch.ones(dim).double())
+    want = torch.distributions.kl_divergence(one, zero).sum(-1)
+    torch.testing.assert_close(latent_kl(mean, var), want)
+
+
+def test_kl_of_the_prior_is_zero_and_of_no_variance_is_finite() -> None:
+    assert latent_kl(torch.zeros(2, 3), torch.ones(2, 3)).tolist() == [0.0, 0.0]
+    var = torch.zeros(1, 2, requires_grad=True)
+    value = latent_kl(torch.zeros(1, 2), var)
+    value.sum().backward()
+    assert torch.isfinite(value).all() and var.grad is not None and torch.isfinite(var.grad).all()
+
+
+def test_gaussian_reconstruction_by_hand() -> None:
+    x = torch.tensor([[[1.0, 2.0], [0.0, 1.0]], [[3.0, 0.0], [0.0, 0.0]]])
+    guess = torch.zeros_like(x)
+    guess[0, 0, 0] = 4.0
+    # half of 9 + 4 + 0 + 1, half of 9
+    assert gaussian_reconstruction(x, guess).tolist() == [7.0, 4.5]
+    scipy = -stats.norm.logpdf(x[0].numpy(), guess[0].numpy()).sum() - 2 * np.log(2 * np.pi)
+    assert gaussian_reconstruction(x, guess)[0].item() == pytest.approx(scipy)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (1, 4), (2,)])
+def test_a_reconstruction_of_another_shape_is_an_error(shape: tuple[int, ...]) -> None:
+    """Broadcasting would train a decoder of the wrong width without a word."""
+    with pytest.raises((ValueError, RuntimeError)):
+        gaussian_reconstruction(torch.zeros(2, 4), torch.zeros(shape))
+
+
+def test_objectives_by_hand() -> None:
+    rng = np.random.default_rng(1)
+    y, gamma = rng.normal(size=9), rng.normal(size=9)
+    nu, alpha, beta = rng.gamma(2.0, size=9), 1 + rng.gamma(2.0, size=9), rng.gamma(2.0, size=9)
+    belief = NIG(*(torch.as_tensor(p) for p in (gamma, nu, alpha, beta)))
+    target = torch.as_tensor(y)
+    scale = np.sqrt(beta * (1 + nu) / (nu * alpha))
+    want = -stats.t.logpdf(y, 2 * alpha, gamma, scale)
+    np.testing.assert_allclose(negative_log_likelihood(belief, target), want, rtol=1e-10)
+    np.testing.assert_allclose(squared_error(belief, target), (y - gamma) ** 2, rtol=1e-12)
+    np.testing.assert_allclose(absolute_error(belief, target), abs(y - gamma), rtol=1e-12)
+    normal = Normal(torch.as_tensor(gamma), torch.as_tensor(beta))
+    want = -stats.norm.logpdf(y, gamma, np.sqrt(beta))
+    bins = LabelBins.from_labels(y)
+    np.testing.assert_allclose(make_objective("nll", bins)(normal, target), want, rtol=1e-10)
+    np.testing.assert_allclose(make_objective("absolute", bins)(normal, target), abs(y - gamma), rtol=1e-12)
+    with pytest.raises(ValueError, match="did you mean 'squared'"):
+        make_objective("square", bins)
+    with pytest.raises(ValueError, match="it takes none"):
+        make_objective("squared", bins, {"power": 2})
+
+
+@law
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=20))
+def test_weights_of_one_are_no_weights(values: list[float]) -> None:
+    per_row = torch.tensor(values)
+    assert torch.equal(weighted_mean(per_row, torch.ones(len(values))), weighted_mean(per_row))
+
+
+def test_weighted_mean_leaves_the_weights_as_they_are() -> None:
+    # (3*2 + 1*4) / 2: not divided by the sum of the weights
+    assert weighted_mean(torch.tensor([2.0, 4.0]), torch.tensor([3, 1])).item() == 5.0
+
+
+def test_a_weight_counts_for_all_losses_of_its_row() -> None:
+    # Two rows of three losses: (2 (1 + 2 + 3) + 0) / 6
+    per_row, w = torch.tensor([1.0, 2, 3, 4, 5, 6]), torch.tensor([2.0, 0.0])
+    assert weighted_mean(per_row, w).item() == 2.0
+    for bad in (torch.ones(4), torch.ones(12), torch.ones(0)):
+        with pytest.raises(ValueError, match="for 6 losses: give one weight per row"):
+            weighted_mean(per_row, bad)

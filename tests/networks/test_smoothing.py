@@ -1,0 +1,629 @@
+"""VIR:A, VIR:S and VIR:F against plain NumPy loops from the specification, and their laws."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tailwise.networks.smoothing import (
+    BinStatistics,
+    BinSums,
+    LatentSmoother,
+    SmoothingConfig,
+    bin_statistics,
+    recolor,
+    row_normalized,
+    smooth,
+)
+
+Array = NDArray[np.float64]
+Stats = dict[str, Array]
+law = settings(deadline=None, derandomize=True, max_examples=30)
+
+
+# -- oracles: one bin, one row, one column at a time, in float64 ----------------------------------
+
+
+def loop_statistics(z_mean: Array, z_var: Array, index: Array, num_bins: int) -> Stats:
+    """VIR:A as printed. Bins without rows are NaN, so that nothing can rely on them by accident."""
+    dim = z_mean.shape[1]
+    found = {name: np.full((num_bins, dim), np.nan) for name in ("mu_mean", "mu_var", "cov_mean")}
+    found["count"] = np.zeros(num_bins)
+    for b in range(num_bins):
+        rows = [i for i in range(len(index)) if index[i] == b]
+        found["count"][b] = len(rows)
+        for d in range(dim if rows else 0):
+            n = len(rows)
+            mu_mean = sum(z_mean[i, d] for i in rows) / n
+            mu_var = sum(z_var[i, d] for i in rows) / n**2
+            second = sum(z_var[i, d] + z_mean[i, d] ** 2 for i in rows) / n
+            found["mu_mean"][b, d], found["mu_var"][b, d] = mu_mean, mu_var
+            found["cov_mean"][b, d] = second - (mu_var + mu_mean**2)
+    return found
+
+
+def gaussian_kernel(h: float, r: int) -> Callable[[int, int], float]:
+    return lambda b, c: math.exp(-((b - c) ** 2) / (2 * h * h)) if abs(b - c) <= r else 0.0
+
+
+def loop_smooth(stats: Stats, kernel: Callable[[int, int], float]) -> Stats:
+    """VIR:S: rows of the kernel sum to 1 over the bins that hold data."""
+    num_bins = len(stats["count"])
+    out = {name: value.copy() for name, value in stats.items()}
+    held = [b for b in range(num_bins) if stats["count"][b] > 0]
+    for b in held:
+        total = sum(kernel(b, c) for c in held)
+        share = {c: kernel(b, c) / total for c in held}
+        out["mu_mean"][b] = sum(share[c] * stats["mu_mean"][c] for c in held)
+        out["mu_var"][b] = sum(share[c] ** 2 * stats["mu_var"][c] for c in held)
+        out["cov_mean"][b] = sum(share[c] * stats["cov_mean"][c] for c in held)
+    return out
+
+
+def loop_recolor(
+    z_mean: Array,
+    z_var: Array,
+    index: Array,
+    stats: Stats,
+    smoothed: Stats,
+    clip: tuple[float, float],
+) -> tuple[Array, Array]:
+    """VIR:F; a row of a bin without statistics stays as it is.
+
+    A bin of one row has no covariance, which is therefore floored.
+    """
+    mean, var = z_mean.copy(), z_var.copy()
+    for i in range(len(index)):
+        b = index[i]
+        if stats["count"][b] == 0:
+            continue
+        for d in range(z_mean.shape[1]):
+            ratio = max(smoothed["cov_mean"][b, d], 1e-8) / max(stats["cov_mean"][b, d], 1e-8)
+            r = math.sqrt(min(max(ratio, clip[0]), clip[1]))
+            mean[i, d] = (z_mean[i, d] - stats["mu_mean"][b, d]) * r + smoothed["mu_mean"][b, d]
+            var[i, d] = (z_var[i, d] + stats["mu_var"][b, d]) * r + smoothed["mu_var"][b, d]
+    return mean, var
+
+
+def rows(seed: int, n: int = 60, num_bins: int = 7, dim: int = 3) -> tuple[Array, Array, Array]:
+    """Rows whose mean and spread depend on the bin; of seven, bin 2 is empty, 5 holds one row."""
+    rng = np.random.default_rng(seed)
+    index = rng.integers(0, num_bins, n)
+    if num_bins > 5:
+        index[(index == 2) | (index == 5)] = 0
+        index[n // 2] = 5
+    spread = np.exp(rng.normal(size=(num_bins, dim)))[index]
+    z_mean = rng.normal(size=(num_bins, dim))[index] + spread * rng.normal(size=(n, dim))
+    return z_mean, rng.gamma(2.0, 0.3, size=(n, dim)), index
+
+
+def tensors(*arrays: Array, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    return [torch.as_tensor(a, dtype=None if a.dtype == np.int64 else dtype) for a in arrays]
+
+
+def assert_stats(got: BinStatistics, want: Stats, rtol: float) -> None:
+    held = want["count"] > 0
+    np.testing.assert_array_equal(got.count.numpy(), want["count"])
+    for name in ("mu_mean", "mu_var", "cov_mean"):
+        value = getattr(got, name).double().numpy()
+        assert np.isfinite(value).all()
+        np.testing.assert_allclose(value[held], want[name][held], rtol=rtol, atol=rtol)
+
+
+# -- VIR:A, VIR:S, VIR:F --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-11), (torch.float32, 2e-5)])
+@pytest.mark.parametrize("num_bins", [1, 2, 7])
+def test_statistics_smoothing_and_recolouring_equal_loops(
+    dtype: torch.dtype, rtol: float, num_bins: int
+) -> None:
+    z_mean, z_var, index = rows(0, num_bins=num_bins)
+    clip = (0.1, 10.0)
+    want = loop_statistics(z_mean, z_var, index, num_bins)
+    want_smooth = loop_smooth(want, gaussian_kernel(2.0, 2))
+    m, v, b = tensors(z_mean, z_var, index, dtype=dtype)
+    stats = bin_statistics(m, v, b, num_bins)
+    assert stats.mu_mean.dtype == dtype
+    assert_stats(stats, want, rtol)
+    assert not stats.cov_var.any()  # zero in the paper
+
+    smoother = LatentSmoother(num_bins, 3).to(dtype)
+    smoother.accumulate(m, v, b)
+    smoother.commit()
+    assert_stats(smoother.stats, want, max(rtol, 1e-9))
+    assert_stats(smoother.smoothed, want_smooth, max(rtol, 1e-6))  # the kernel is kept in float32
+    # rows of every bin, also of the empty one
+    everywhere = np.arange(len(index)) % num_bins
+    want_mean, want_var = loop_recolor(z_mean, z_var, everywhere, want, want_smooth, clip)
+    mean, var = smoother(m, v, torch.as_tensor(everywhere))
+    np.testing.assert_allclose(mean.double(), want_mean, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(var.double(), want_var, rtol=1e-4, atol=1e-5)
+
+
+def test_the_functions_alone_in_double_precision() -> None:
+    z_mean, z_var, index = rows(1)
+    m, v, b = tensors(z_mean, z_var, index)
+    stats = bin_statistics(m, v, b, 7)
+    kernel = gaussian_kernel(1.5, 3)
+    matrix = torch.tensor([[kernel(i, j) for j in range(7)] for i in range(7)], dtype=torch.float64)
+    want = loop_statistics(z_mean, z_var, index, 7)
+    want_smooth = loop_smooth(want, kernel)
+    smoothed = smooth(stats, matrix)
+    assert_stats(smoothed, want_smooth, 1e-11)
+    for clip in ((0.1, 10.0), (0.9, 1.2)):
+        mean, var = recolor(m, v, b, stats, smoothed, clip)
+        want_mean, want_var = loop_recolor(z_mean, z_var, index, want, want_smooth, clip)
+        np.testing.assert_allclose(mean, want_mean, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(var, want_var, rtol=1e-10, atol=1e-10)
+
+
+def test_by_hand() -> None:
+    z_mean, z_var = torch.tensor([[1.0], [3.0], [7.0]]), torch.tensor([[2.0], [4.0], [5.0]])
+    stats = bin_statistics(z_mean, z_var, torch.tensor([0, 0, 2]), 3)
+    assert stats.count.tolist() == [2, 0, 1]
+    assert stats.mu_mean[:, 0].tolist() == [2.0, 0.0, 7.0]
+    assert stats.mu_var[:, 0].tolist() == [1.5, 0.0, 5.0]
+    # bin 0: mean(2 + 1, 4 + 9) - (1.5 + 4) = 2.5; bin 2: 5 + 49 - (5 + 49) = 0
+    assert stats.cov_mean[[0, 2], 0].tolist() == [2.5, 0.0]
+    # kernel 1/2 on itself, 1/4 two bins away: shares 2/3 and 1/3
+    kernel = torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]])
+    smoothed = smooth(stats, kernel)
+    torch.testing.assert_close(smoothed.mu_mean[:, 0], torch.tensor([11 / 3, 0.0, 16 / 3]))
+    torch.testing.assert_close(smoothed.mu_var[:, 0], torch.tensor([11 / 9, 0.0, 21.5 / 9]))
+    torch.testing.assert_close(smoothed.cov_mean[:, 0], torch.tensor([5 / 3, 1.0, 5 / 6]))
+    assert row_normalized(kernel, stats.count).sum(1).tolist() == pytest.approx([1.0, 1.0, 1.0])
+
+
+def test_reflecting_ends_by_hand() -> None:
+    config = SmoothingConfig(kernel="triangular", radius=1, boundary="reflect")
+    smoother = LatentSmoother(3, 1, config)
+    z_mean = torch.tensor([[0.0], [2.0], [10.0]])
+    z_var = torch.tensor([[1.0], [2.0], [3.0]])
+    smoother.accumulate(z_mean, z_var, torch.arange(3))
+    smoother.commit()
+    # window 1/4 1/2 1/4; the bin beyond an end is the one next to that end
+    torch.testing.assert_close(smoother.smoothed.mu_mean[:, 0], torch.tensor([1.0, 3.5, 6.0]))
+    torch.testing.assert_close(smoother.smoothed.mu_var[:, 0], torch.tensor([0.75, 0.75, 1.25]))
+    truncated = LatentSmoother(3, 1, SmoothingConfig(kernel="triangular", radius=1))
+    truncated.accumulate(z_mean, z_var, torch.arange(3))
+    truncated.commit()
+    torch.testing.assert_close(truncated.smoothed.mu_mean[:, 0], torch.tensor([2 / 3, 3.5, 22 / 3]))
+
+
+@pytest.mark.parametrize(("clip", "low", "high"), [((0.1, 10.0), 0.1, 10.0), ((0.5, 2.0), 0.5, 2.0)])
+def test_the_ratio_of_covariances_is_clipped(clip: tuple[float, float], low: float, high: float) -> None:
+    # Covariances 1 and 10,000 with equal shares: ratios 5000.5 and 0.50005, then the reverse.
+    kernel = torch.full((2, 2), 0.5)
+    zeros = torch.zeros(2, 1)
+    stats = BinStatistics(torch.tensor([9, 9]), zeros, zeros, torch.tensor([[1.0], [1e4]]), zeros)
+    smoothed = smooth(stats, kernel)
+    z_mean, z_var = torch.tensor([[2.0], [2.0]]), torch.tensor([[3.0], [3.0]])
+    mean, var = recolor(z_mean, z_var, torch.tensor([0, 1]), stats, smoothed, clip)
+    assert var is not None
+    second = math.sqrt(max(0.50005, low))
+    torch.testing.assert_close(mean[:, 0], torch.tensor([2 * math.sqrt(high), 2 * second]))
+    torch.testing.assert_close(var[:, 0], torch.tensor([3 * math.sqrt(high), 3 * second]))
+    flipped, _ = recolor(z_mean[:1], None, torch.tensor([0]), smoothed, stats, clip)
+    assert flipped.item() == pytest.approx(2 * math.sqrt(low))
+
+
+# -- awkward rows ---------------------------------------------------------------------------------
+
+
+def test_constant_features_and_single_rows_stay_defined() -> None:
+    constant = torch.full((8, 2), 3.25)
+    index = torch.tensor([0, 0, 0, 1, 1, 1, 1, 3])
+    for z_var in (None, torch.zeros(8, 2), torch.full((8, 2), 0.5)):
+        smoother = LatentSmoother(5, 2)
+        smoother.accumulate(constant, z_var, index)
+        smoother.commit()
+        mean, var = smoother(constant, z_var, index)
+        torch.testing.assert_close(mean, constant)
+        assert var is None or torch.isfinite(var).all()
+        assert (smoother.stats.cov_mean >= 0).all()
+    # one row in all
+    smoother = LatentSmoother(1, 2)
+    smoother.accumulate(constant[:1], torch.ones(1, 2), torch.tensor([0]))
+    smoother.commit()
+    assert smoother.stats.mu_mean.tolist() == [[3.25, 3.25]]
+    assert smoother.stats.mu_var.tolist() == [[1.0, 1.0]]
+    assert smoother.stats.cov_mean.tolist() == [[0.0, 0.0]]
+    mean, var = smoother(constant[:1], torch.ones(1, 2), torch.tensor([0]))
+    torch.testing.assert_close(mean, constant[:1])
+    assert var is not None and torch.isfinite(var).all()
+
+
+@pytest.mark.parametrize("centres", [(1e4, 1e4, 1e4), (-1e4, 0.0, 1e4)], ids=["together", "apart"])
+def test_float32_keeps_its_digits_far_from_zero(centres: tuple[float, ...]) -> None:
+    """Spreads of 0.01 around 10,000: squares of plain features would be off by about 10."""
+    rng = np.random.default_rng(3)
+    index = np.arange(300) % 3
+    z_mean = (np.array(centres)[index] + rng.normal(0, 1e-2, 300)).astype(np.float32)[:, None]
+    z_var = np.full((300, 1), 1e-4, np.float32)
+    want = np.array([z_mean[index == b].astype(np.float64).var() + 1e-4 * 0.99 for b in range(3)])
+    m, v, b = torch.as_tensor(z_mean), torch.as_tensor(z_var), torch.as_tensor(index)
+    np.testing.assert_allclose(bin_statistics(m, v, b, 3).cov_mean[:, 0], want, rtol=1e-2)
+    smoother = LatentSmoother(3, 1)
+    for part in range(0, 300, 30):
+        smoother.accumulate(m[part : part + 30], v[part : part + 30], b[part : part + 30])
+    smoother.commit()
+    np.testing.assert_allclose(smoother.stats.cov_mean[:, 0], want, rtol=1e-2)
+    np.testing.assert_allclose(smoother.stats.mu_mean[:, 0], centres, atol=1e-2)
+
+
+@law
+@given(
+    st.floats(-1e6, 1e6, width=32),
+    st.floats(0, 1e3, width=32),
+    st.integers(1, 40),
+    st.integers(0, 2**16),
+)
+def test_the_covariance_is_never_negative(centre: float, spread: float, n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    z = torch.as_tensor(centre + spread * rng.normal(size=(n, 2)), dtype=torch.float32)
+    stats = bin_statistics(z, None, torch.as_tensor(rng.integers(0, 3, n)), 4, fourth_order=True)
+    for value in stats.tensors():
+        assert torch.isfinite(value).all()
+    assert (stats.cov_mean >= 0).all() and (stats.cov_var >= 0).all()
+
+
+def test_sums_of_many_rows_do_not_stall() -> None:
+    """Dense labels put millions of rows into a bin; float32 stops counting ones at 2**24."""
+    sums = BinSums.zeros(1, 1)
+    already = 2**26
+    sums.count.fill_(already)
+    sums.moments.copy_(already * torch.tensor([0.0, 1.0, 0.5]).reshape(1, 3, 1))
+    # As many rows again, with four times the square and twice the variance.
+    step = 2**21
+    z = torch.full((step, 1), 2.0)
+    for _ in range(4):
+        sums.add_(z, torch.ones_like(z), torch.zeros(step, dtype=torch.int64))
+    added = 4 * step
+    total = already + added
+    mean = 2 * added / total
+    want = (already * 1.5 + added * 5.0) / total - mean**2
+    assert sums.statistics().cov_mean.item() == pytest.approx(want, rel=1e-3)
+
+
+def test_bfloat16_rows_are_summed_in_float32() -> None:
+    torch.manual_seed(0)
+    z_mean, z_var = torch.randn(4000, 2).bfloat16(), torch.rand(4000, 2).bfloat16()
+    index = torch.arange(4000) % 2
+    want = loop_statistics(z_mean.double().numpy(), z_var.double().numpy(), index.numpy(), 2)
+    assert bin_statistics(z_mean, z_var, index, 2).mu_mean.dtype == torch.float32
+    assert_stats(bin_statistics(z_mean, z_var, index, 2), want, 1e-4)
+    smoother = LatentSmoother(2, 2)
+    for part in range(0, 4000, 500):
+        smoother.accumulate(*(t[part : part + 500] for t in (z_mean, z_var, index)))
+    smoother.commit()
+    assert_stats(smoother.stats, want, 1e-4)
+
+
+def test_a_batch_without_rows_changes_nothing() -> None:
+    smoother = LatentSmoother(2, 1)
+    smoother.accumulate(torch.zeros(0, 1), None, torch.zeros(0, dtype=torch.int64))
+    smoother.accumulate(torch.tensor([[1.0], [2.0]]), None, torch.tensor([0, 1]))
+    smoother.commit()
+    assert smoother.stats.mu_mean.tolist() == [[1.0], [2.0]]
+
+
+# -- streaming, momentum, state -------------------------------------------------------------------
+
+
+@law
+@given(st.integers(0, 2**16), st.integers(1, 30), st.integers(1, 8), st.booleans())
+def test_batches_add_up_to_the_whole(seed: int, size: int, num_bins: int, fourth_order: bool) -> None:
+    z_mean, z_var, index = rows(seed, n=50, num_bins=num_bins)
+    m, v, b = tensors(z_mean, z_var, index)
+    whole = bin_statistics(m, v, b, num_bins, fourth_order=fourth_order)
+    smoother = LatentSmoother(num_bins, 3, SmoothingConfig(cov_variance=fourth_order)).double()
+    for start in range(0, 50, size):
+        smoother.accumulate(*(t[start : start + size] for t in (m, v, b)))
+    smoother.commit()
+    for got, want in zip(smoother.stats.tensors(), whole.tensors(), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-10)
+
+
+def test_momentum_equals_a_loop_over_epochs() -> None:
+    """A bin's first epoch replaces; a bin not seen in an epoch keeps what it had."""
+    rng = np.random.default_rng(5)
+    smoother = LatentSmoother(4, 2, SmoothingConfig(momentum=0.8)).double()
+    running: Stats = {k: np.full((4, 2), np.nan) for k in ("mu_mean", "mu_var", "cov_mean")}
+    running["count"] = np.zeros(4)
+    for seen in ([0, 1], [1, 2], [0, 2], [1, 2]):  # bin 3 never
+        index = np.repeat(seen, 6)
+        z_mean, z_var = rng.normal(size=(12, 2)) + 5 * index[:, None], rng.gamma(2.0, size=(12, 2))
+        epoch = loop_statistics(z_mean, z_var, index, 4)
+        for b in seen:
+            for name in ("mu_mean", "mu_var", "cov_mean"):
+                old, new = running[name][b], epoch[name][b]
+                running[name][b] = 0.8 * old + 0.2 * new if running["count"][b] else new
+            running["count"][b] = epoch["count"][b]
+        m, v, i = tensors(z_mean, z_var, index)
+        for half in (slice(0, 5), slice(5, 12)):
+            smoother.accumulate(m[half], v[half], i[half])
+        smoother.commit()
+        assert not smoother.sums.count.any()
+        assert_stats(smoother.stats, running, 1e-7)
+        assert_stats(smoother.smoothed, loop_smooth(running, gaussian_kernel(2.0, 2)), 1e-6)
+
+
+def test_rows_pass_unchanged_until_the_first_commit_and_in_bins_never_seen() -> None:
+    z_mean, z_var, index = tensors(*rows(7), dtype=torch.float32)
+    for config in (SmoothingConfig(), SmoothingConfig(cov_variance=True, boundary="reflect")):
+        smoother = LatentSmoother(7, 3, config)
+        smoother.accumulate(z_mean, z_var, index)
+        mean, var = smoother(z_mean, z_var, index)
+        assert torch.equal(mean, z_mean) and var is not None and torch.equal(var, z_var)
+        smoother.commit()
+        moved, _ = smoother(z_mean, z_var, index)
+        assert not torch.allclose(moved, z_mean)
+        empty = torch.full_like(index, 2)
+        mean, var = smoother(z_mean, z_var, empty)
+        assert torch.equal(mean, z_mean) and var is not None and torch.equal(var, z_var)
+
+
+def test_reset_forgets_the_epoch_under_way() -> None:
+    z_mean, z_var, index = tensors(*rows(8))
+    clean, other = LatentSmoother(7, 3).double(), LatentSmoother(7, 3).double()
+    other.accumulate(z_mean + 1, 2 * z_var, index)
+    other.reset()
+    for smoother in (clean, other):
+        smoother.accumulate(z_mean, z_var, index)
+        smoother.commit()
+    for got, want in zip(other.stats.tensors(), clean.stats.tensors(), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("cov_variance", [False, True])
+@pytest.mark.parametrize("stop", [0, 1, 3, 4, 5])
+def test_state_round_trips_in_the_middle_of_an_epoch(stop: int, cov_variance: bool) -> None:
+    """Two epochs of four batches; the copy takes over after `stop` batches, bit for bit."""
+    config = SmoothingConfig(cov_variance=cov_variance)
+    batches = [tensors(*rows(seed, n=20), dtype=torch.float32) for seed in range(8)]
+
+    def run(smoother: LatentSmoother, start: int, end: int) -> LatentSmoother:
+        for step in range(start, end):
+            smoother.accumulate(*batches[step])
+            if step % 4 == 3:
+                smoother.commit()
+        return smoother
+
+    straight = run(LatentSmoother(7, 3, config), 0, 8)
+    first = run(LatentSmoother(7, 3, config), 0, stop)
+    # The state is taken up by a new smoother, and by one that has seen other rows before.
+    used = LatentSmoother(7, 3, config)
+    used.accumulate(torch.full((5, 3), 1e3), torch.ones(5, 3), torch.zeros(5, dtype=torch.int64))
+    for second in (LatentSmoother(7, 3, config), used):
+        second.load_state_dict(copy.deepcopy(first.state_dict()))
+        run(second, stop, 8)
+        for name, value in straight.state_dict().items():
+            if isinstance(value, Tensor):
+                assert torch.equal(value, second.state_dict()[name]), name
+        z = batches[0]
+        for a, b in zip(straight(*z), second(*z), strict=True):
+            assert torch.equal(a, b)
+
+
+def test_a_group_of_one_rank_is_no_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks are tested with the model; here the collective calls run in this process."""
+    batch = tensors(*rows(9), dtype=torch.float32)
+    alone, grouped = LatentSmoother(7, 3), LatentSmoother(7, 3)
+    alone.accumulate(*batch)
+    alone.commit()
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    meet = f"file://{tmp_path}/meet"
+    torch.distributed.init_process_group("gloo", init_method=meet, rank=0, world_size=1)
+    try:
+        grouped.accumulate(*batch)
+        grouped.commit()
+    finally:
+        torch.distributed.destroy_process_group()
+    for got, want in zip(grouped.stats.tensors(), alone.stats.tensors(), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_momentum_must_be_a_share() -> None:
+    for bad in (1.0, -0.1, float("nan")):
+        with pytest.raises(ValueError, match="momentum"):
+            LatentSmoother(2, 1, SmoothingConfig(momentum=bad))
+
+
+def test_the_clip_is_two_ratios_in_order() -> None:
+    for bad in ((10.0, 0.1), (-1.0, 2.0), (0.0, 0.0), (float("nan"), 2.0)):
+        with pytest.raises(ValueError, match="clip must be two ratios of covariances, low and high"):
+            LatentSmoother(2, 1, SmoothingConfig(clip=bad))
+
+
+# -- variance of the covariance -------------------------------------------------------------------
+
+
+def test_variance_of_the_covariance_equals_monte_carlo() -> None:
+    """Var[(1/N) sum (z_i - zbar)^2] for independent Gaussians of different means and variances."""
+    rng = np.random.default_rng(11)
+    for n in (1, 2, 3, 8):
+        mean, var = rng.normal(0, 2, n) + 50, rng.gamma(1.0, 2.0, n)
+        draws = mean + np.sqrt(var) * rng.normal(size=(400_000, n))
+        spread = ((draws - draws.mean(1, keepdims=True)) ** 2).mean(1)
+        stats = bin_statistics(
+            torch.as_tensor(mean[:, None]),
+            torch.as_tensor(var[:, None]),
+            torch.zeros(n, dtype=torch.int64),
+            1,
+            fourth_order=True,
+        )
+        assert stats.cov_mean.item() == pytest.approx(spread.mean(), rel=0.01, abs=1e-12)
+        assert stats.cov_var.item() == pytest.approx(spread.var(), rel=0.03, abs=1e-12)
+
+
+def test_recolouring_carries_the_uncertain_ratio() -> None:
+    """The extra variance is that of offset * sqrt(cov~ / cov), simulated for small uncertainty."""
+    rng = np.random.default_rng(12)
+    cov, cov_var = np.array([4.0, 1.0, 2.0]), np.array([4e-3, 1e-4, 9e-4])
+    share = np.array([[0.6, 0.4, 0.0], [0.25, 0.5, 0.25], [0.0, 0.4, 0.6]])
+    zeros = torch.zeros(3, 1, dtype=torch.float64)
+    stats = BinStatistics(
+        torch.tensor([5, 5, 5]),
+        zeros,
+        zeros,
+        torch.tensor(cov[:, None]),
+        torch.tensor(cov_var[:, None]),
+    )
+    kernel = torch.as_tensor(share)
+    smoothed = smooth(stats, kernel)
+    z_mean, z_var = torch.tensor([[3.0], [-2.0], [1.5]]).double(), torch.ones(3, 1).double()
+    index = torch.arange(3)
+    _, plain = recolor(z_mean, z_var, index, stats, smoothed)
+    _, full = recolor(z_mean, z_var, index, stats, smoothed, self_weight=kernel.diagonal())
+    assert plain is not None and full is not None
+    draws = cov + np.sqrt(cov_var) * rng.normal(size=(400_000, 3))
+    for b in range(3):
+        recoloured = z_mean[b, 0].item() * np.sqrt(draws @ share[b] / draws[:, b])
+        assert (full - plain)[b, 0].item() == pytest.approx(recoloured.var(), rel=0.03)
+
+
+def test_the_variance_of_the_covariance_is_smoothed_and_used_when_asked_for() -> None:
+    z_mean, z_var, index = tensors(*rows(13))
+    plain, full = (LatentSmoother(7, 3, SmoothingConfig(cov_variance=on)).double() for on in (False, True))
+    for smoother in (plain, full):
+        smoother.accumulate(z_mean, z_var, index)
+        smoother.commit()
+    k = row_normalized(full.kernel, full.stats.count)
+    want = k**2 @ full.stats.cov_var
+    torch.testing.assert_close(full.smoothed.cov_var[[0, 1, 3]], want[[0, 1, 3]])
+    assert not plain.smoothed.cov_var.any()
+    (mean, var), (mean_full, var_full) = plain(z_mean, z_var, index), full(z_mean, z_var, index)
+    assert torch.equal(mean, mean_full)
+    assert (var_full >= var).all() and (var_full > var * 1.001).any()
+    # Without smoothing the ratio is 1 for certain, whatever the covariance is.
+    alone = LatentSmoother(7, 3, SmoothingConfig(kernel=None, cov_variance=True)).double()
+    alone.accumulate(z_mean, z_var, index)
+    alone.commit()
+    _, var = alone(z_mean, z_var, index)
+    torch.testing.assert_close(var, z_var + 2 * alone.stats.mu_var[index])
+
+
+# -- laws -----------------------------------------------------------------------------------------
+
+
+def loop_fds(z: Array, index: Array, num_bins: int, kernel: Callable[[int, int], float]) -> Array:
+    """Feature distribution smoothing: features without variance, whitened and recoloured."""
+    held = sorted(set(index.tolist()))
+    mean = {b: z[index == b].mean(0) for b in held}
+    var = {b: ((z[index == b] - mean[b]) ** 2).mean(0) for b in held}
+    out = np.empty_like(z)
+    for i, b in enumerate(index.tolist()):
+        total = sum(kernel(b, c) for c in held)
+        mean_s = sum(kernel(b, c) / total * mean[c] for c in held)
+        var_s = sum(kernel(b, c) / total * var[c] for c in held)
+        # The floor only matters in a bin of one row, whose offset is zero.
+        ratio = np.clip(np.maximum(var_s, 1e-8) / np.maximum(var[b], 1e-8), 0.1, 10)
+        out[i] = (z[i] - mean[b]) * np.sqrt(ratio) + mean_s
+    return out
+
+
+@law
+@given(st.integers(0, 2**16), st.integers(1, 9), st.integers(1, 40))
+def test_zero_variance_is_feature_distribution_smoothing(seed: int, num_bins: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    index = rng.integers(0, num_bins, n)
+    z = rng.normal(size=(n, 2)) * 3 + index[:, None]
+    want = loop_fds(z, index, num_bins, gaussian_kernel(2.0, 2))
+    m, b = tensors(z, index)
+    for z_var in (None, torch.zeros_like(m)):
+        smoother = LatentSmoother(num_bins, 2).double()
+        smoother.accumulate(m, z_var, b)
+        smoother.commit()
+        mean, var = smoother(m, z_var, b)
+        np.testing.assert_allclose(mean, want, rtol=1e-5, atol=1e-6)
+        assert var is None if z_var is None else not var.any()
+
+
+@law
+@given(st.integers(0, 2**16), st.integers(1, 9))
+def test_an_identity_kernel_does_not_smooth(seed: int, num_bins: int) -> None:
+    """Means stay; VIR:F as printed adds the variance of the bin's mean twice."""
+    m, v, b = tensors(*rows(seed, n=30, num_bins=num_bins))
+    smoother = LatentSmoother(num_bins, 3, SmoothingConfig(kernel=None)).double()
+    smoother.accumulate(m, v, b)
+    smoother.commit()
+    mean, var = smoother(m, v, b)
+    torch.testing.assert_close(mean, m)
+    torch.testing.assert_close(var, v + 2 * bin_statistics(m, v, b, num_bins).mu_var[b])
+
+
+@law
+@given(st.integers(0, 2**16))
+def test_the_order_of_rows_does_not_matter(seed: int) -> None:
+    m, v, b = tensors(*rows(seed))
+    order = torch.as_tensor(np.random.default_rng(seed).permutation(len(b)))
+    one = bin_statistics(m, v, b, 7, fourth_order=True)
+    two = bin_statistics(m[order], v[order], b[order], 7, fourth_order=True)
+    for got, want in zip(two.tensors(), one.tensors(), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-10)
+    smoothed = smooth(one, torch.ones(7, 7, dtype=torch.float64))
+    mean, var = recolor(m, v, b, one, smoothed)
+    mean2, var2 = recolor(m[order], v[order], b[order], one, smoothed)
+    assert var is not None and var2 is not None
+    assert torch.equal(mean[order], mean2) and torch.equal(var[order], var2)
+
+
+# -- autograd -------------------------------------------------------------------------------------
+
+
+def test_backward_after_several_forwards_and_a_commit_between() -> None:
+    z_mean, z_var, index = tensors(*rows(14), dtype=torch.float32)
+    kept = [t.clone() for t in (z_mean, z_var, index)]
+    z_mean.requires_grad_(), z_var.requires_grad_()
+    smoother = LatentSmoother(7, 3, SmoothingConfig(cov_variance=True))
+    total = torch.zeros(())
+    for _ in range(3):
+        smoother.accumulate(z_mean, z_var, index)
+        mean, var = smoother(z_mean, z_var, index)
+        assert var is not None
+        total = total + (mean**2).sum() + var.log().sum()
+        smoother.commit()
+    total.backward()
+    for value, before in zip((z_mean, z_var, index), kept, strict=True):
+        assert torch.equal(value.detach(), before)
+    assert z_mean.grad is not None and torch.isfinite(z_mean.grad).all()
+    assert not any(value.requires_grad for value in smoother.buffers())
+    assert not smoother.sums.moments.requires_grad
+
+
+def test_gradients_of_recolouring_equal_finite_differences() -> None:
+    z_mean, z_var, index = tensors(*rows(15, n=12))
+    stats = bin_statistics(z_mean, z_var, index, 7, fourth_order=True)
+    smoothed = smooth(stats, torch.ones(7, 7, dtype=torch.float64))
+    weight = torch.full((7,), 0.3, dtype=torch.float64)
+    z_mean.requires_grad_(), z_var.requires_grad_()
+
+    def function(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor | None]:
+        return recolor(m, v, index, stats, smoothed, self_weight=weight)
+
+    assert torch.autograd.gradcheck(function, (z_mean, z_var))
+
+
+def test_cov_variance_stays_finite_with_bins_of_one_row() -> None:
+    """0/0 where a bin has a single row: seen as a loss that was not finite in the second epoch."""
+    rng = np.random.default_rng(0)
+    smoother = LatentSmoother(6, 3, SmoothingConfig(cov_variance=True))
+    z_mean = torch.as_tensor(rng.normal(size=(9, 3)), dtype=torch.float32)
+    z_var = torch.as_tensor(rng.gamma(1.0, size=(9, 3)), dtype=torch.float32)
+    index = torch.tensor([0, 0, 0, 0, 0, 1, 2, 4, 5])
+    for _ in range(3):
+        smoother.accumulate(z_mean, z_var, index)
+        smoother.commit()
+        mean, var = smoother(z_mean, z_var, index)
+        assert torch.isfinite(mean).all() and torch.isfinite(var).all() and (var > 0).all()

@@ -1,0 +1,341 @@
+"""What diagnose says of known label distributions: figures by hand, and every branch of the advice."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+
+from tailwise.cli.options import bins_from
+from tailwise.core.labels import LabelBins
+from tailwise.data import load_abalone
+from tailwise.report.diagnosis import REGIONS, Diagnosis, diagnose
+
+RNG = np.random.default_rng(0)
+LABELS = {
+    "uniform": RNG.uniform(size=3000),
+    "small uniform": RNG.uniform(size=200),
+    "normal": RNG.normal(size=5000),
+    "exponential": RNG.exponential(size=5000),
+    "lognormal": RNG.lognormal(0, 2, size=5000),
+    "zeros": np.where(RNG.uniform(size=5000) < 0.6, 0.0, RNG.gamma(2, 10, size=5000)),
+    "capped": np.minimum(RNG.exponential(size=5000), 1.0),
+    "cauchy": RNG.standard_cauchy(size=5000),
+    "left": 10 - RNG.gamma(1.5, 1, size=5000),
+    "ratings": RNG.choice([1, 2, 3, 4, 5], p=[0.02, 0.05, 0.13, 0.3, 0.5], size=3000),
+}
+
+
+def said(labels, **kwargs):
+    return "\n".join(diagnose(labels, **kwargs).advice)
+
+
+def test_golden_figures():
+    # Counts 150, 50, 0, 10: four bins over the range, of which the last two are few-shot.
+    found = diagnose(np.repeat([0, 1, 3], [150, 50, 10]))
+    assert (found.n, found.low, found.high) == (210, 0.0, 3.0)
+    assert found.labels_by_region == {"many": 150, "medium": 50, "few": 10}
+    assert found.bins_by_region == {"many": 1, "medium": 1, "few": 2}
+    assert found.range_by_region == {"many": 0.25, "medium": 0.25, "few": 0.5}
+    assert found.ratio == 15.0
+    assert found.top_share == pytest.approx(150 / 210)
+    assert found.empty_range == 0.25
+    assert found.rare_range == 0.5
+    shares = np.array([150, 50, 10]) / 210
+    assert found.evenness == pytest.approx(np.prod(shares**-shares) / 4)
+
+
+def test_evenness_of_two_bins():
+    # A share p and 1 - p: 1 if equal, down to a half if one is empty.
+    assert diagnose(np.repeat([0, 1], [500, 500])).evenness == pytest.approx(1.0)
+    assert diagnose(np.repeat([0, 1], [999, 1])).evenness == pytest.approx(0.504, abs=1e-3)
+
+
+def test_skewness_and_tail_by_hand():
+    found = diagnose(np.repeat([0.0, 1.0], [750, 250]))
+    assert found.skewness == pytest.approx((1 - 2 * 0.25) / math.sqrt(0.25 * 0.75))
+    assert found.tail_range == 0.0
+    outlier = diagnose(np.append(np.linspace(0, 1, 1000), 100.0))
+    assert outlier.tail_range == pytest.approx(0.99, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("uniform", "balanced"),
+        ("small uniform", "balanced"),
+        ("normal", "imbalanced"),
+        ("exponential", "strongly imbalanced"),
+        ("lognormal", "strongly imbalanced"),
+        ("zeros", "strongly imbalanced"),
+        ("cauchy", "strongly imbalanced"),
+        ("left", "imbalanced"),
+        ("ratings", "mildly imbalanced"),
+    ],
+)
+def test_verdicts(name, verdict):
+    assert diagnose(LABELS[name]).verdict == verdict
+
+
+def test_abalone():
+    found = diagnose(load_abalone()["Rings"])
+    assert found.verdict == "imbalanced"
+    assert found.labels_by_region == {"many": 3842, "medium": 282, "few": 53}
+    assert found.evenness == pytest.approx(0.416, abs=0.005)
+    assert found.summary().splitlines()[:7] == [
+        "Verdict: imbalanced",
+        "4177 labels from 1 to 29 in 29 bins (whole-number labels, one bin for each step of 1)",
+        "",
+        "region                    bins   labels  of range",
+        "many (more than 100)        11     3842       38%",
+        "medium                       6      282       21%",
+        "few (fewer than 20)         12       53       41%",
+    ]
+    assert "41% of the range has fewer than 20 labels to a bin, 1.3% of all labels" in found.advice[0]
+
+
+def test_other_tables(data_root):
+    targets = {
+        "diamonds": ("price", "mildly imbalanced"),
+        "flchain": ("kappa", "strongly imbalanced"),
+        "check_times": ("check_time", "strongly imbalanced"),
+        "bikeshare": ("bikers", "imbalanced"),
+        "deliveries": ("time_to_delivery", "imbalanced"),
+        "hotel_rates": ("avg_price_per_room", "imbalanced"),
+    }
+    for name, (column, verdict) in targets.items():
+        labels = pd.read_csv(data_root / "tabular" / f"{name}.csv.gz", usecols=[column])[column].dropna()
+        assert diagnose(labels).verdict == verdict, name
+
+
+def test_balanced_labels_need_nothing_done():
+    found = diagnose(LABELS["uniform"])
+    assert len(found.advice) == 1
+    assert found.advice[0].startswith("Do nothing: plain training will do.")
+    assert "at least 0.8" in found.advice[0] and "at most 5%" in found.advice[0]
+
+
+def test_small_data_is_not_imbalanced_for_being_small():
+    found = diagnose(LABELS["small uniform"], bins=LabelBins.from_labels(LABELS["small uniform"], count=50))
+    assert found.verdict == "balanced"
+    assert found.bins_by_region["few"] == 50
+    assert found.rare_range == 0.0
+    assert "200 labels in 50 bins are 4.0 each" in found.advice[1]
+    assert "--bins 5 or TailRegressor(bins=5)" in found.advice[1]
+
+
+def test_uneven_but_well_filled_labels_start_with_plain_training():
+    assert said(LABELS["ratings"]).startswith("Start with plain training")
+    assert "Only 5 values occur" in said(LABELS["ratings"])
+
+
+def test_imbalanced_labels_get_a_method_and_a_metric():
+    text = said(LABELS["normal"])
+    assert "method 'vir'" in text and "balanced MAE" in text
+    assert "wide intervals" not in text
+    assert "few for a deep net" not in text
+    assert "wide intervals" in said(LABELS["exponential"])
+    assert "300 labels are few for a deep net" in said(LABELS["normal"][:300])
+
+
+def test_a_spike_at_zero():
+    found = diagnose(LABELS["zeros"])
+    assert found.spike == (0.0, pytest.approx(np.mean(LABELS["zeros"] == 0)))
+    assert "of the labels are exactly 0. Predict first whether a label is 0" in said(LABELS["zeros"])
+    assert "np.log1p(y)" in said(LABELS["zeros"])
+
+
+def test_a_spike_at_the_end_looks_capped():
+    assert diagnose(LABELS["capped"]).spike == (1.0, pytest.approx(math.exp(-1), abs=0.02))
+    assert "exactly 1, the largest label: if they were capped" in said(LABELS["capped"])
+    assert "exactly -1, the smallest label" in said(-LABELS["capped"])
+
+
+def test_a_common_value_among_equals_is_no_spike():
+    assert diagnose(np.repeat([0, 1, 2], 500)).spike is None
+    assert diagnose(LABELS["normal"]).spike is None
+
+
+def test_one_crowded_bin_asks_for_finer_ones():
+    text = said(LABELS["lognormal"])
+    assert "of the labels although they differ: take edges on a log scale" in text
+    assert "take more than 100 bins, --bins COUNT" in said(LABELS["cauchy"])
+    edges = bins_from(re.search(r"--bins (\S+) ", text)[1])
+    assert edges[0] == pytest.approx(LABELS["lognormal"].min(), rel=0.01)
+    assert edges[-1] == pytest.approx(LABELS["lognormal"].max(), rel=0.01)
+    finer = diagnose(LABELS["lognormal"], bins=LabelBins.from_labels(LABELS["lognormal"], edges=edges))
+    assert finer.top_share < 0.2
+    assert finer.evenness > 0.4
+
+
+def test_a_long_tail_above_zero_comes_with_edges_to_copy():
+    tail = np.append(np.linspace(1, 10, 3000), [20.0, 100.0])  # no crowded bin, but a tail
+    found = diagnose(tail)
+    (advice,) = (line for line in found.advice if "outermost 1%" in line)
+    assert found.top_share < 0.5 and "take edges on a log scale, --bins 1,1.26,1.58," in advice
+    edges = bins_from(re.search(r"--bins (\S+) ", advice)[1])
+    assert diagnose(tail, bins=LabelBins.from_labels(tail, edges=edges)).empty_range < found.empty_range
+    assert said(tail - 1).count("set bin edges by hand.") == 1  # from 0 there is no log scale
+    assert "--bins" not in said(tail - 1)
+    crowded = said(LABELS["lognormal"])
+    assert crowded.count("--bins") == 1 and "transform the labels or take the edges above." in crowded
+
+
+@pytest.mark.parametrize("low", [1e-8, 0.02, 3.0, 1e5])
+def test_edges_that_are_advised_increase_whatever_the_labels_range(low):
+    rng = np.random.default_rng(0)
+    for ratio in (1.001, 9.0, 11.0, 1e6):
+        crowded = np.append(low * (1 + 1e-3 * (ratio - 1) * rng.random(3000)), low * ratio)
+        found = re.search(r"--bins (\S+) ", said(crowded))
+        assert (found[1] == "COUNT") == (ratio < 10)
+        if ratio > 10:
+            assert len(bins_from(found[1])) == 21
+
+
+def test_heavy_tails_and_scales():
+    assert "The outermost 1% of the labels take up" in said(LABELS["lognormal"])
+    assert "train on np.log(y)" in said(LABELS["lognormal"])
+    assert "np.arcsinh" in said(LABELS["cauchy"])
+    assert "Skewed to the left" in said(LABELS["left"])
+    assert "No label at all lies in" in said(LABELS["lognormal"])
+    assert diagnose(LABELS["normal"]).log_evenness is None
+    assert diagnose(LABELS["lognormal"]).log_evenness > 0.4
+
+
+@pytest.mark.parametrize("labels", [[3.5], [3.5] * 1000, [0], np.full(7, -2)])
+def test_a_single_value(labels):
+    found = diagnose(labels)
+    assert found.verdict == "constant"
+    assert "nothing to learn" in found.advice[0]
+    assert (found.evenness, found.ratio, found.skewness, found.spike) == (1.0, 1.0, 0.0, None)
+    assert found.plot() is not None
+
+
+@pytest.mark.parametrize("n", [2, 5, 99])
+def test_too_few_labels(n):
+    found = diagnose(np.linspace(0, 1, n))
+    assert found.verdict == "too few to tell"
+    assert found.advice == (
+        f"Train plainly: {n} labels are too few to tell imbalance from chance (100 would do), and too few "
+        "to reweight by. More labels help more than any method.",
+    )
+    assert diagnose(np.linspace(0, 1, n), few=1).verdict == ("balanced" if n >= 5 else "too few to tell")
+
+
+def test_regions_follow_many_and_few():
+    found = diagnose(np.repeat([0, 1, 2, 3], [50, 20, 9, 200]), many=49, few=10)
+    assert found.bins_by_region == {"many": 2, "medium": 1, "few": 1}
+    assert "few (fewer than 10)" in found.summary()
+
+
+def test_given_bins_count_these_labels():
+    train = LabelBins.from_labels(np.arange(10), edges=[0, 5, 10])
+    found = diagnose(np.repeat([1.0, 7.0], [300, 100]), bins=train)
+    assert found.bins.counts.tolist() == [300, 100]
+    assert train.counts.tolist() == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([1.0, math.nan, 2.0], "row 1 is nan"),
+        ([1.0, 2.0, math.inf], "row 2 is inf"),
+        ([], "no labels"),
+        (["a", "b"], "must be numbers"),
+        (np.ones((5, 2)), r"shape \(5, 2\): diagnose one target"),
+        (torch.ones(5, 2), r"shape \(5, 2\): diagnose one target"),
+    ],
+)
+def test_wrong_labels_are_named(labels, message):
+    with pytest.raises(ValueError, match=message):
+        diagnose(labels)
+
+
+def test_containers_do_not_matter():
+    labels = LABELS["exponential"]
+    expected = diagnose(labels).to_dict()
+    for given_ in (labels.tolist(), pd.Series(labels), torch.from_numpy(labels), labels[:, None]):
+        assert diagnose(given_).to_dict() == expected
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_to_dict_is_json(name):
+    found = diagnose(LABELS[name])
+    state = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert state["verdict"] == found.verdict
+    assert sum(state["counts"]) == found.n
+    assert len(state["edges"]) == len(found.bins) + 1
+    assert state["advice"] == list(found.advice)
+
+
+@given(
+    labels=st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=150),
+    repeat=st.integers(1, 5),
+)
+def test_any_labels_give_sound_figures(labels, repeat):
+    found = diagnose(labels * repeat)
+    assert 0 < found.evenness <= 1
+    assert sum(found.labels_by_region.values()) == found.n == repeat * len(labels)
+    assert sum(found.range_by_region.values()) == pytest.approx(1)
+    for share in (found.rare_range, found.empty_range, found.top_share, found.tail_range):
+        assert -1e-9 <= share <= 1 + 1e-9
+    assert math.isfinite(found.skewness)
+    assert found.ratio >= 1
+    assert found.advice and found.summary()
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize(("shift", "scale"), [(0.0, 1e-12), (0.0, 1e12), (-5.0, 1000.0)])
+def test_the_verdict_does_not_depend_on_units(shift, scale):
+    for labels in LABELS.values():
+        one, other = diagnose(labels), diagnose(labels * scale + shift)
+        assert one.verdict == other.verdict
+        assert other.evenness == pytest.approx(one.evenness)
+        assert other.skewness == pytest.approx(one.skewness, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_plot_draws_every_occupied_bin(name):
+    found = diagnose(LABELS[name])
+    ax = found.plot(label="price")
+    heights = sorted(bar.get_height() for bars in ax.containers for bar in bars)
+    assert heights == sorted(found.bins.counts[found.bins.counts > 0].tolist())
+    assert ax.get_title().startswith(found.verdict)
+    assert (ax.get_xlabel(), ax.get_yscale()) == ("price", "log")
+    shown = [text.get_text() for text in ax.get_legend().get_texts()]
+    occupied = found.bins.regions()[found.bins.counts > 0]
+    assert shown == [f"{r}-shot" for r in REGIONS if (occupied == r).any()]
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e140, 1e299])
+def test_huge_and_tiny_labels_give_the_figures_of_plain_ones(scale):
+    labels = LABELS["exponential"] / LABELS["exponential"].max()
+    plain, scaled = diagnose(labels), diagnose(labels * scale)
+    assert scaled.verdict == plain.verdict
+    for name in ("evenness", "rare_range", "empty_range", "top_share", "skewness", "tail_range"):
+        assert getattr(scaled, name) == pytest.approx(getattr(plain, name), rel=1e-9), name
+
+
+@pytest.mark.parametrize("labels", [[0.0, 1.7e308], [-1e308, 1e308], np.full(9, 1.7e308), [-1.1e300]])
+def test_labels_near_the_largest_number_are_refused_in_words(labels):
+    with pytest.raises(ValueError, match=r"too large to reckon with .*divide them by a constant"):
+        diagnose(labels)
+
+
+def test_plot_draws_on_given_axes():
+    ax = Figure().subplots()
+    assert diagnose(LABELS["normal"]).plot(ax) is ax
+
+
+def test_a_diagnosis_is_frozen():
+    with pytest.raises(AttributeError):
+        diagnose([1, 2, 3]).verdict = "balanced"
+    assert isinstance(diagnose([1, 2, 3]), Diagnosis)

@@ -1,0 +1,663 @@
+"""Relevance, SmoteR and SMOGN, checked from the papers.
+
+The oracles are numbers a reader can derive by hand and plain loops over rows (heterogeneous distance,
+neighbours, segments, labels); none of them reads the implementation.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
+
+from tailwise.data import load_abalone
+from tailwise.resampling import distances as mixed_tables
+from tailwise.resampling.distances import MixedTable, Points
+from tailwise.resampling.smogn import RESAMPLERS, RelevanceFunction, resample, smogn, smoter
+
+Array = NDArray[np.float64]
+law = settings(deadline=None, derandomize=True, max_examples=60)
+HIGH = [(10, 0), (20, 1)]  # labels of at least 17.13 or so are rare at the threshold of 0.8
+
+
+def two_runs(normal: int, rare: int, columns: int = 3, seed: int = 0) -> tuple[Array, Array]:
+    """Rows with labels from 0 to 10 and rows with labels from 20 to 30, in random order."""
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.concatenate([rng.uniform(0, 10, normal), rng.uniform(20, 30, rare)]))
+    return rng.normal(size=(y.size, columns)) * 10.0 ** np.arange(columns), y
+
+
+def heom(X: Any, i: int, j: int) -> float:
+    """Distance of two rows: numbers by their range, one for two categories that differ."""
+    total = 0.0
+    frame = pd.DataFrame(X)
+    for name in frame:
+        one, two = frame[name].iloc[i], frame[name].iloc[j]
+        if frame[name].dtype.kind in "if":
+            reach = frame[name].max() - frame[name].min()
+            total += ((one - two) / reach) ** 2 if reach > 0 else 0.0
+        else:
+            total += float(one != two)
+    return float(np.sqrt(total))
+
+
+def synthetic(X: Any, new_X: Any) -> NDArray[np.bool_]:
+    """Rows of the new table that the old one does not have."""
+    old = {tuple(row) for row in pd.DataFrame(X).itertuples(index=False)}
+    return np.array([tuple(row) not in old for row in pd.DataFrame(new_X).itertuples(index=False)])
+
+
+# ---------------------------------------------------------------- relevance
+
+
+def test_relevance_at_points_derived_by_hand() -> None:
+    # 3 t^2 - 2 t^3 at a quarter, a half, three quarters: 10/64, 1/2, 54/64.
+    relevance = RelevanceFunction([(-4, 1), (0, 0), (8, 1)])
+    y = [-99, -4, -3, -2, -1, 0, 2, 4, 6, 8, 99]
+    expected = [1, 1, 54 / 64, 0.5, 10 / 64, 0, 10 / 64, 0.5, 54 / 64, 1, 1]
+    np.testing.assert_allclose(relevance(y), expected, atol=1e-15)
+    assert relevance(np.zeros((2, 3))).shape == (2, 3)
+
+
+def test_box_plot_points_of_normal_labels() -> None:
+    # 0..8 have quartiles 2, 4, 6: without 100 on top no label lies beyond 6 + 1.5 * 4 = 12.
+    assert RelevanceFunction.from_labels(range(9)).points.tolist() == [[4, 0, 0]]
+    # 0..8 with -50 and 100: quartiles 1.5, 4, 6.5, so the adjacent values are -6 and 14.
+    y = [*range(9), -50, 100]
+    assert RelevanceFunction.from_labels(y).points.tolist() == [[-6, 1, 0], [4, 0, 0], [14, 1, 0]]
+    assert RelevanceFunction.from_labels(y, method="high").points.tolist() == [[4, 0, 0], [14, 1, 0]]
+    assert RelevanceFunction.from_labels(y, method="low").points.tolist() == [[-6, 1, 0], [4, 0, 0]]
+    assert RelevanceFunction.from_labels(y, coef=3).points[:, 0].tolist() == [-13.5, 4, 21.5]
+
+
+def test_a_side_without_outliers_is_not_rare() -> None:
+    y = np.random.default_rng(0).exponential(size=1000)
+    relevance = RelevanceFunction.from_labels(y)
+    assert (relevance(y[y <= np.median(y)]) == 0).all()
+    assert relevance(y.max()) == 1
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_zero_inflated_labels(sign: int) -> None:
+    # 80 zeros and 1..20: the quartiles are all 0; the third quartile of 1..20 is 15.25.
+    y = sign * np.concatenate([np.zeros(80), np.arange(1, 21)])
+    relevance = RelevanceFunction.from_labels(y)
+    assert sorted(map(tuple, np.abs(relevance.points[:, :2]))) == [(0, 0), (15.25, 1)]
+    assert relevance(0) == 0
+    assert relevance(sign * 20) == 1
+
+
+def test_labels_below_and_above_the_mode() -> None:
+    y = [*[5] * 20, 1, 2, 3, 7, 8, 9]
+    assert RelevanceFunction.from_labels(y).points[:, 0].tolist() == [1.5, 5, 8.5]
+
+
+def test_a_quartile_that_equals_the_median() -> None:
+    # Quartiles 0, 1, 1 and IQR 1: the upper adjacent value is 2.5, above the median.
+    y = [0, 0, 0, 1, 1, 1, 1, 1, 10]
+    assert RelevanceFunction.from_labels(y).points.tolist() == [[1, 0, 0], [2.5, 1, 0]]
+
+
+def test_equal_labels_have_no_relevance() -> None:
+    assert RelevanceFunction.from_labels([3.0] * 5)([1, 3, 9]).tolist() == [0, 0, 0]
+
+
+def test_slopes_agree_with_scipy() -> None:
+    x, r = np.array([0.0, 1.0, 3.0, 7.0]), np.array([0.0, 0.2, 0.9, 1.0])
+    at = np.linspace(0, 7, 200)
+    pchip = PchipInterpolator(x, r)
+    slopes = pchip.derivative()(x)
+    ours = RelevanceFunction(np.column_stack([x, r, slopes]))
+    np.testing.assert_allclose(ours(at), pchip(at), atol=1e-12)
+    flat = RelevanceFunction(np.column_stack([x, r]))
+    np.testing.assert_allclose(flat(at), CubicHermiteSpline(x, r, np.zeros(4))(at), atol=1e-12)
+
+
+@law
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6, unique=True),
+    st.lists(st.tuples(st.floats(0, 1), st.floats(-100, 100)), min_size=6, max_size=6),
+)
+def test_relevance_is_monotone_between_control_points(labels: list[float], rest: list[Any]) -> None:
+    points = [(y, *other) for y, other in zip(sorted(labels), rest, strict=False)]
+    relevance = RelevanceFunction(points)
+    for (a, ra, _), (b, rb, _) in pairwise(points):
+        values = relevance(np.linspace(a, b, 50))
+        assert ((values >= 0) & (values <= 1)).all()
+        assert (np.diff(values) * np.sign(rb - ra) >= -1e-9).all()
+        np.testing.assert_allclose(relevance([a, b]), [ra, rb], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        ([(0, 0), (0, 1)], "must increase"),
+        ([(0, 0), (1, 2)], "between 0 and 1"),
+        ([(0, 0), (np.nan, 1)], "point 1 is"),
+        ([(0, 0), (1, 1, 0)], "slope too"),
+        ([0, 1], "shape"),
+        ([], "shape"),
+    ],
+)
+def test_wrong_control_points(points: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RelevanceFunction(points)
+
+
+def test_wrong_box_plots() -> None:
+    with pytest.raises(ValueError, match="did you mean 'high'"):
+        RelevanceFunction.from_labels([1, 2], method="hihg")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="coef"):
+        RelevanceFunction.from_labels([1, 2], coef=0)
+
+
+# ---------------------------------------------------------------- how many rows
+
+
+@pytest.mark.parametrize("method", [smoter, smogn])
+@pytest.mark.parametrize(
+    ("options", "normal", "rare"),
+    [
+        ({}, 50, 50),  # 100 rows in two runs
+        ({"over": "extreme"}, 10, 90),  # 90 and 10 change places
+        ({"over": 3}, 90, 30),
+        ({"over": 2.5, "under": 0.5}, 45, 25),
+        ({"over": 1.0, "under": "balance"}, 50, 10),
+        ({"over": "balance", "under": 1}, 90, 50),
+    ],
+)
+def test_counts_of_two_runs(method: Any, options: dict[str, Any], normal: int, rare: int) -> None:
+    X, y = two_runs(90, 10)
+    new_X, new_y = method(X, y, relevance=HIGH, **options)
+    assert len(new_X) == len(new_y)
+    assert ((new_y <= 10).sum(), (new_y >= 15).sum()) == (normal, rare)
+
+
+def test_counts_of_three_runs() -> None:
+    # 4 low, 80 normal and 12 high: 32 of each; inverse sizes 60 : 3 : 20 share 96 rows.
+    y = np.concatenate([np.linspace(0, 1, 4), np.linspace(40, 60, 80), np.linspace(98, 100, 12)])
+    X = np.random.default_rng(0).normal(size=(96, 2))
+    both = [(10, 1), (50, 0), (90, 1)]
+    for over, expected in (("balance", [32, 32, 32]), ("extreme", [69, 3, 23])):
+        _, new_y = smoter(X, y, relevance=both, over=over)  # type: ignore[arg-type]
+        assert np.histogram(new_y, [0, 20, 80, 101])[0].tolist() == expected
+
+
+def test_rare_rows_are_never_dropped_nor_normal_ones_repeated() -> None:
+    X, y = two_runs(10, 90)
+    new_X, new_y = smoter(X, y, relevance=HIGH)
+    assert not synthetic(X, new_X).any()
+    assert sorted(new_y) == sorted(y)
+
+
+def test_kept_rows_come_first_in_order_and_whole() -> None:
+    X, y = two_runs(60, 12)
+    new_X, new_y = smoter(X, y, relevance=HIGH)
+    kept = ~synthetic(X, new_X)
+    count = kept.sum()
+    assert kept[:count].all()
+    at = [int(np.flatnonzero((row == X).all(1))[0]) for row in new_X[:count]]
+    assert at == sorted(set(at))
+    np.testing.assert_array_equal(new_y[:count], y[at])
+    assert set(np.flatnonzero(y > 15)) <= set(at)
+
+
+def test_every_rare_row_is_a_seed_equally_often() -> None:
+    # Isolated pairs: a new row lies between the two rows of its pair, so each pair gets 2 * 3 rows.
+    X = np.concatenate([np.zeros(50), np.repeat(100.0 * np.arange(1, 6), 2) + np.tile([0, 1], 5)])[:, None]
+    y = np.concatenate([np.zeros(50), np.full(10, 20.0)])
+    new_X, _ = smoter(X, y, relevance=HIGH, over=4, k=1)
+    pairs = np.floor(new_X[50:, 0] / 100)
+    assert np.unique(pairs, return_counts=True)[1].tolist() == [8] * 5
+
+
+# ---------------------------------------------------------------- SmoteR's rows
+
+
+@pytest.mark.parametrize("columns", [1, 3, 14])
+def test_new_rows_lie_on_segments_to_near_neighbours_of_the_same_run(columns: int) -> None:
+    k = 3
+    X, y = two_runs(40, 14, columns)
+    new_X, new_y = smoter(X, y, relevance=HIGH, k=k)
+    rare = np.flatnonzero(y > 15)
+    fresh = synthetic(X, new_X)
+    assert fresh.sum() == 27 - 14
+    for row, label in zip(new_X[fresh], new_y[fresh], strict=True):
+        matches = []
+        for i in rare:
+            others = sorted((j for j in rare if j != i), key=lambda j, i=i: heom(X, i, j))  # type: ignore[misc]
+            for j in others[:k]:
+                t = (row - X[i]) @ (X[j] - X[i]) / ((X[j] - X[i]) @ (X[j] - X[i]))
+                on_segment = 0 <= t <= 1 and np.allclose(row, X[i] + t * (X[j] - X[i]), rtol=1e-9)
+                # On a segment the distances to its ends are as t to 1 - t.
+                matches.append(on_segment and np.isclose(label, (1 - t) * y[i] + t * y[j]))
+        assert any(matches)
+
+
+def mixed(rows: int, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
+    """A table of numbers, counts, text, categories and flags, the rarest labels above 15."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "size": rng.normal(size=rows),
+            "count": rng.integers(0, 50, rows),
+            "name": rng.choice(["a", "b", "c"], rows).astype(object),
+            "kind": pd.Categorical(rng.choice(["x", "y"], rows), categories=["x", "y", "z"]),
+            "flag": rng.random(rows) < 0.5,
+            "width": rng.normal(size=rows).astype(np.float32),
+        },
+        index=rng.permutation(rows) + 1000,
+    )
+    y = np.where(rng.random(rows) < 0.15, rng.uniform(20, 30, rows), rng.uniform(0, 10, rows))
+    return frame, pd.Series(y, index=frame.index, name="target")
+
+
+@pytest.mark.parametrize("method", [smoter, smogn])
+def test_categories_are_never_averaged_and_types_stay(method: Any) -> None:
+    X, y = mixed(300)
+    new_X, new_y = method(X, y, relevance=HIGH)
+    assert new_X.dtypes.equals(X.dtypes)
+    assert list(new_X.columns) == list(X.columns)
+    assert new_X.index.equals(pd.RangeIndex(len(new_X)))
+    assert new_y.index.equals(new_X.index)
+    assert (new_y.name, new_y.dtype) == ("target", np.float64)
+    assert set(new_X["name"]) <= set("abc")
+    assert set(new_X["kind"]) <= set("xy")
+    assert (new_X["count"] == new_X["count"].round()).all()
+    assert len(new_X[new_y > 15]) == 150
+
+
+def test_label_is_weighted_by_the_mixed_distance() -> None:
+    # Two rare rows: each new row lies between them, with a category from either.
+    X = pd.DataFrame({"a": [0.0, 0.0, 10.0, 4.0], "c": ["p", "p", "q", "r"]})
+    y = np.array([0.0, 0.0, 20.0, 30.0])
+    new_X, new_y = smoter(X, y, relevance=HIGH, over=20)
+    assert len(new_X) == 42
+    for (a, c), label in zip(new_X.iloc[4:].itertuples(index=False), new_y[4:], strict=True):
+        to_first = np.hypot((10 - a) / 10, c != "q")
+        to_second = np.hypot((a - 4) / 10, c != "r")
+        assert c in ("q", "r")
+        assert label == pytest.approx((to_second * 20 + to_first * 30) / (to_first + to_second))
+
+
+def test_codes_named_categorical_are_not_averaged() -> None:
+    X, y = two_runs(60, 12, 2)
+    X[:, 1] = np.random.default_rng(1).choice([10, 20, 40], len(X))
+    assert set(smoter(X, y, relevance=HIGH, categorical=[1])[0][:, 1]) <= {10, 20, 40}
+    assert not set(smoter(X, y, relevance=HIGH)[0][:, 1]) <= {10, 20, 40}
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    assert set(smoter(frame, y, relevance=HIGH, categorical=["b"])[0]["b"]) <= {10, 20, 40}
+
+
+@pytest.mark.parametrize("method", [smoter, smogn])
+def test_missing_values_stay_possible_and_do_not_spread(method: Any) -> None:
+    X, y = mixed(400)
+    rng = np.random.default_rng(2)
+    X["count"] = X["count"].astype("Int64")
+    X["empty"] = np.nan
+    for name in ("size", "count", "name", "kind"):
+        X.loc[X.index[rng.random(len(X)) < 0.3], name] = None
+    new_X, new_y = method(X, y, relevance=HIGH)
+    assert new_X.dtypes.equals(X.dtypes)
+    fresh = new_X[new_y > 15].iloc[60:]
+    for name in ("size", "count", "name", "kind"):
+        assert 0.1 < fresh[name].isna().mean() < 0.5
+    assert new_X["empty"].isna().all()
+    assert new_X["width"].notna().all()
+    assert np.isfinite(new_y).all()
+
+
+# ---------------------------------------------------------------- SMOGN's rows
+
+
+def test_far_neighbours_are_replaced_by_noise_and_near_ones_are_not() -> None:
+    # Rare rows in one column: 20 in 0..1, whose neighbours are near, and one at 1000, alone.
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.uniform(0, 1000, 200), rng.uniform(0, 1, 20), [1000]])[:, None]
+    y = np.concatenate([rng.uniform(0, 10, 200), np.full(21, 20.0)])
+    new_X, _ = smogn(X, y, relevance=HIGH, over=11, noise=1e-4)
+    fresh = new_X[221:, 0]
+    assert (fresh > 999).sum() == 10  # ten from each row; the lone one never meets its neighbours
+    assert (fresh < 2).sum() == 200
+    met = smoter(X, y, relevance=HIGH, over=11)[0][221:, 0]
+    assert ((met > 2) & (met < 999)).sum() >= 8
+
+
+def test_choice_of_interpolation_by_brute_force() -> None:
+    """Without noise an unsafe row is a copy of its seed, so the share of copies is known."""
+    X, y = two_runs(50, 25, 2, seed=3)
+    rare, k = np.flatnonzero(y > 15), 5
+    unsafe = []
+    for i in rare:
+        distances = np.sort([heom(X, i, j) for j in rare if j != i])
+        unsafe.append((distances[:k] > np.median(distances) / 2).mean())
+    new_X, _ = smogn(X, y, relevance=HIGH, over=201, noise=0.0)
+    copies = ~synthetic(X, new_X)[75:]
+    assert len(copies) == 5000
+    assert copies.mean() == pytest.approx(np.mean(unsafe), abs=0.03)
+    assert 0.05 < copies.mean() < 0.95
+
+
+def test_noise_has_the_size_asked_for() -> None:
+    # A single rare row has no neighbours: all new rows are noise around it.
+    X, y = two_runs(2000, 0, 2)
+    X, y = np.vstack([X, [[0.3, 1.0]]]), np.append(y, 9.5)
+    spread = 0.02 * X.std(0)
+    relevance = lambda labels: np.asarray(labels == 9.5, float)  # noqa: E731
+    new_X, new_y = smogn(X, y, relevance=relevance, over=3001)
+    np.testing.assert_allclose((new_X[2001:] - X[-1]).std(0), spread, rtol=0.1)
+    np.testing.assert_allclose((new_X[2001:] - X[-1]).mean(0), 0, atol=0.1 * spread.max())
+    assert (new_y[2001:] - 9.5).std() == pytest.approx(0.02 * y.std(), rel=0.1)
+
+
+def test_noise_never_leaves_the_observed_range() -> None:
+    X, y = mixed(200)
+    for seed in range(3):
+        new_X, new_y = smogn(X, y, relevance=HIGH, noise=5.0, seed=seed)
+        for name in ("size", "count", "width"):
+            assert new_X[name].between(X[name].min(), X[name].max()).all()
+        assert new_y.between(y.min(), y.max()).all()
+
+
+# ---------------------------------------------------------------- neighbours
+
+
+def brute_neighbours(frame: pd.DataFrame, k: int) -> Array:
+    n = len(frame)
+    return np.array([np.sort([heom(frame, i, j) for j in range(n) if j != i])[:k] for i in range(n)])
+
+
+@pytest.mark.parametrize("path", ["tree", "product", "blocks"])
+def test_neighbours_equal_brute_force(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixed_tables, "TREE_DIMENSIONS", 99 if path == "tree" else 0)
+    monkeypatch.setattr(mixed_tables, "FLAG_LEVELS", 0 if path == "blocks" else 99)
+    monkeypatch.setattr(mixed_tables, "BLOCK_ELEMENTS", 100)
+    frame = mixed(45, seed=5)[0].reset_index(drop=True)
+    frame["kind"], frame["name"] = frame["kind"].astype(object), frame["name"]
+    frame.iloc[10] = frame.iloc[20]  # equal rows are neighbours at distance 0, not themselves
+    columns = MixedTable(frame, None)
+    space = Points(columns.embed(columns.numbers), columns.codes)
+    index, distance = space.neighbours(np.arange(45), 6)
+    np.testing.assert_allclose(distance, brute_neighbours(frame, 6), atol=1e-7)
+    for i, row in enumerate(index):
+        assert i not in row
+        assert len(set(row)) == 6
+        np.testing.assert_allclose([heom(frame, i, j) for j in row], distance[i], atol=1e-7)
+    some = np.array([3, 17])
+    np.testing.assert_array_equal(space.neighbours(some, 6)[1], distance[some])
+
+
+@pytest.mark.parametrize("count", [2, 3, 6, 7])
+def test_safe_radius_equals_brute_force(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixed_tables, "BLOCK_ELEMENTS", 10)
+    frame = mixed(count)[0][["size", "name"]].reset_index(drop=True)
+    columns = MixedTable(frame, None)
+    space = Points(columns.embed(columns.numbers), columns.codes)
+    radius = space.safe_radius(np.arange(count), np.random.default_rng(0))
+    for i in range(count):
+        assert radius[i] == pytest.approx(np.median([heom(frame, i, j) for j in range(count) if j != i]) / 2)
+
+
+def test_safe_radius_of_a_large_bump_is_close_to_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = np.random.default_rng(0).random((900, 2))
+    space = Points(points, np.empty((900, 0), np.intp))
+    exact = space.safe_radius(np.arange(900), np.random.default_rng(0))
+    monkeypatch.setattr(mixed_tables, "SAFE_SAMPLE", 300)
+    np.testing.assert_allclose(space.safe_radius(np.arange(900), np.random.default_rng(0)), exact, rtol=0.2)
+
+
+def test_missing_values_in_distances() -> None:
+    frame = pd.DataFrame({"a": [0.0, 5.0, 10.0, np.nan, np.nan], "c": ["p", "p", None, None, "p"]})
+    columns = MixedTable(frame, None)
+    space = Points(columns.embed(columns.numbers), columns.codes)
+
+    def gap(i: int, j: int) -> float:
+        return float(space.take(np.array([i])).distance(space.take(np.array([j])))[0])
+
+    assert gap(0, 4) == pytest.approx(1.0)  # missing and an end of the range
+    assert gap(1, 4) == pytest.approx(np.sqrt(0.75))  # missing and the middle
+    assert gap(3, 4) == pytest.approx(1.0)  # both missing; the categories differ
+    assert gap(2, 3) == pytest.approx(1.0)  # both categories missing
+
+
+@pytest.mark.parametrize("dimensions", [4, 20])
+def test_memory_grows_with_rows_and_not_with_pairs(dimensions: int) -> None:
+    X, y = two_runs(2000, 8000, dimensions)
+    tracemalloc.start()
+    smogn(X, y, relevance=HIGH, over=1.2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 300e6  # all pairs of the 8,000 would take 512 MB
+
+
+# ---------------------------------------------------------------- hard cases
+
+
+@pytest.mark.parametrize("method", [smoter, smogn])
+@pytest.mark.parametrize("rare", [1, 2, 3])
+def test_runs_smaller_than_k(method: Any, rare: int) -> None:
+    X, y = two_runs(30, rare)
+    new_X, new_y = method(X, y, relevance=HIGH)
+    assert (new_y > 15).sum() == round((30 + rare) / 2)
+    assert np.isfinite(new_X).all()
+    if method is smoter and rare == 1:
+        assert np.unique(new_X[new_y > 15], axis=0).shape == (1, 3)
+
+
+@pytest.mark.parametrize("method", [smoter, smogn])
+@pytest.mark.parametrize(
+    ("y", "word"), [(np.full(20, 7.0), "no"), (np.arange(20.0), "no"), (np.full(20, 99.0), "all")]
+)
+def test_nothing_to_contrast_warns_and_changes_nothing(method: Any, y: Array, word: str) -> None:
+    X = pd.DataFrame({"a": np.arange(20.0), "b": list("xy") * 10}, index=range(5, 25))
+    relevance = HIGH if word == "all" else None
+    with pytest.warns(UserWarning, match=f"^{word} labels .* pass control points"):
+        new_X, new_y = method(X, y, relevance=relevance, over=3.0)
+    pd.testing.assert_frame_equal(new_X, X.reset_index(drop=True))
+    np.testing.assert_array_equal(new_y, y)
+
+
+@pytest.mark.parametrize("method", [smoter, smogn])
+def test_zero_inflated_targets_gain_rows_that_are_not_zero(method: Any) -> None:
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(500) < 0.8, 0.0, rng.lognormal(size=500))
+    X = rng.normal(size=(500, 3)) + y[:, None]
+    _, new_y = method(X, y)
+    assert (new_y > 0).mean() > 2 * (y > 0).mean()
+    assert len(new_y) == pytest.approx(500, abs=1)
+    assert (new_y >= 0).all()
+
+
+@pytest.mark.parametrize("method", [smoter, smogn])
+def test_equal_and_constant_rows(method: Any) -> None:
+    _, y = two_runs(40, 10)
+    X = np.full((50, 12), 0.1)
+    new_X, new_y = method(X, y, relevance=HIGH)
+    assert (new_X == 0.1).all()
+    assert len(new_y) == 50
+    assert method(np.empty((50, 0)), y, relevance=HIGH)[0].shape == (50, 0)
+    assert method(pd.DataFrame(index=range(50)), y, relevance=HIGH)[0].shape == (50, 0)
+
+
+def test_a_category_with_a_value_for_each_row() -> None:
+    X, y = mixed(400)
+    X["id"] = [f"row {i}" for i in range(400)]
+    new_X, _ = smogn(X, y, relevance=HIGH)
+    assert set(new_X["id"]) <= set(X["id"])
+
+
+def test_integer_arrays_and_labels_become_floats() -> None:
+    X, y = two_runs(40, 10)
+    new_X, new_y = smoter(X.astype(int), y.astype(int), relevance=HIGH)
+    assert (new_X.dtype, new_y.dtype) == (np.float64, np.float64)
+    assert smoter(X.astype(np.float32), y, relevance=HIGH)[0].dtype == np.float32
+
+
+def test_columns_of_one_name_are_kept_apart() -> None:
+    X, y = two_runs(40, 10, 2)
+    frame = pd.DataFrame(X, columns=["a", "a"])
+    new_X, _ = smoter(frame, y, relevance=HIGH)
+    assert list(new_X.columns) == ["a", "a"]
+    np.testing.assert_array_equal(new_X.to_numpy(), smoter(X, y, relevance=HIGH)[0])
+
+
+def test_huge_ranges() -> None:
+    X, y = two_runs(40, 10, 2)
+    X[0], X[1] = 1.7e308, -1.7e308
+    for method in (smoter, smogn):
+        assert np.isfinite(method(X, y, relevance=HIGH)[0]).all()
+
+
+@pytest.mark.parametrize("method", [smoter, smogn])
+def test_inputs_are_left_alone(method: Any) -> None:
+    X, y = mixed(100)
+    before = X.copy(deep=True), y.copy(deep=True)
+    method(X, y, relevance=HIGH)
+    pd.testing.assert_frame_equal(X, before[0])
+    pd.testing.assert_series_equal(y, before[1])
+
+
+@pytest.mark.parametrize("name", RESAMPLERS)
+def test_the_seed_decides(name: str) -> None:
+    X, y = mixed(300)
+    one = resample(name, X, y, seed=1, relevance=HIGH)
+    again = resample(name, X, y, seed=1, relevance=HIGH)
+    other = resample(name, X, y, seed=2, relevance=HIGH)
+    pd.testing.assert_frame_equal(one[0], again[0])
+    pd.testing.assert_series_equal(one[1], again[1])
+    assert not one[0].equals(other[0])
+
+
+def test_abalone() -> None:
+    table = load_abalone()
+    X, y = table.drop(columns="Rings"), table["Rings"]
+    new_X, new_y = smogn(X, y)
+    # Quartiles 8, 9, 11: adjacent values 3.5 and 15.5, and 0.8 lies 0.7129 of the way from 9.
+    low, high = (y <= 9 - 0.713 * 5.5).sum(), (y >= 9 + 0.713 * 6.5).sum()
+    assert (low, high) == (189, 490)
+    assert len(new_X) == 3 * round(4177 / 3)
+    assert (new_y < 5.5).sum() == pytest.approx(1392, abs=30)
+    assert set(new_X["Sex"]) == {"M", "F", "I"}
+
+
+class Chaos:
+    """Random tables of any kind of column, for the law below."""
+
+    column = st.sampled_from(
+        ["float", "int", "text", "category", "bool", "gaps", "constant", "Int64", "date"]
+    )
+
+    @staticmethod
+    def make(kinds: list[str], rows: int, seed: int) -> pd.DataFrame:
+        rng = np.random.default_rng(seed)
+        makers = {
+            "float": lambda: rng.normal(size=rows),
+            "int": lambda: rng.integers(-5, 5, rows),
+            "text": lambda: pd.Series(rng.choice(["a", "bb", None], rows), dtype=object),
+            "category": lambda: pd.Categorical(rng.choice(["x", "y"], rows)),
+            "bool": lambda: rng.random(rows) < 0.5,
+            "gaps": lambda: np.where(rng.random(rows) < 0.5, np.nan, rng.normal(size=rows)),
+            "constant": lambda: np.full(rows, 3.5),
+            "Int64": lambda: pd.array(rng.choice([1, 2, None], rows), dtype="Int64"),
+            "date": lambda: pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 9, rows), unit="D"),
+        }
+        return pd.DataFrame({f"{kind}{i}": makers[kind]() for i, kind in enumerate(kinds)}, index=range(rows))
+
+
+@pytest.mark.filterwarnings("ignore:(no|all) labels have a relevance")
+@law
+@given(
+    st.lists(Chaos.column, max_size=6),
+    st.lists(st.integers(-3, 30) | st.floats(-1e3, 1e3), min_size=1, max_size=60),
+    st.sampled_from(["smoter", "smogn"]),
+    st.integers(1, 8),
+    st.sampled_from(["balance", "extreme", 1.0, 2.7]),
+    st.sampled_from([None, HIGH]),
+    st.integers(0, 99),
+)
+def test_random_tables_never_crash(
+    kinds: list[str], y: list[float], name: str, k: int, over: Any, relevance: Any, seed: int
+) -> None:
+    X, labels = Chaos.make(kinds, len(y), seed), np.array(y, float)
+    new_X, new_y = resample(name, X, labels, seed=seed, k=k, over=over, relevance=relevance)
+    assert len(new_X) == len(new_y) >= 1
+    assert new_X.dtypes.equals(X.dtypes)
+    assert np.isfinite(new_y).all()
+    assert new_y.min() >= labels.min()
+    assert new_y.max() <= labels.max()
+    for column, kind in zip(X, kinds, strict=True):
+        if kind in ("text", "category", "bool", "date"):
+            assert set(new_X[column].dropna()) <= set(X[column].dropna())
+        elif X[column].notna().all():
+            assert new_X[column].between(X[column].min(), X[column].max()).all()
+
+
+# ---------------------------------------------------------------- errors
+
+
+def test_a_missing_label_is_named_by_its_row() -> None:
+    X, y = two_runs(20, 5)
+    y[7] = np.nan
+    with pytest.raises(ValueError, match="row 7 is nan"):
+        smoter(X, y)
+    with pytest.raises(ValueError, match="row 2 is nan"):
+        smogn(X[:3], pd.Series([1, 2, None], dtype="Int64"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threshold": 0}, "threshold"),
+        ({"k": 0}, "k must be"),
+        ({"k": 2.5}, "k must be"),
+        ({"over": 0.5}, "at least 1"),
+        ({"over": "balanced"}, "did you mean 'balance'"),
+        ({"under": 0.0}, "share of normal rows"),
+        ({"under": 2}, "share of normal rows"),
+        ({"noise": -1}, "noise must not be negative"),
+        ({"categorical": [9]}, "no column 9"),
+        ({"relevance": lambda y: y}, "it is .* for the label"),
+        ({"relevance": lambda y: 1.0}, "one each"),
+        ({"relevance": [(0, 0), (1, 7)]}, "between 0 and 1"),
+        ({"neighbours": 5}, "smogn has no option 'neighbours'"),
+        ({"treshold": 5}, "did you mean 'threshold'"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], message: str) -> None:
+    X, y = two_runs(20, 5)
+    with pytest.raises(ValueError, match=message):
+        resample("smogn", X, y, seed=0, **options)
+
+
+def test_wrong_tables() -> None:
+    X, y = two_runs(20, 5)
+    with pytest.raises(ValueError, match="flatten images"):
+        smoter(X.reshape(25, 3, 1), y)
+    with pytest.raises(ValueError, match="pass a DataFrame"):
+        smoter(X.astype(str), y)
+    with pytest.raises(ValueError, match="25 labels"):
+        smoter(X[:24], y)
+    with pytest.raises(ValueError, match="one label per row"):
+        smoter(X, np.column_stack([y, y]))
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    frame.loc[4, "b"] = np.inf
+    with pytest.raises(ValueError, match="column 'b' is infinite in row 4"):
+        smoter(frame, y)
+    with pytest.raises(ValueError, match="column 'b' holds values"):
+        smoter(frame.assign(b=[[1]] * 25), y)
+    with pytest.raises(ValueError, match="there are none"):
+        smoter(frame[[]], y, categorical=["a"])
+
+
+def test_unknown_resampler() -> None:
+    X, y = two_runs(20, 5)
+    with pytest.raises(ValueError, match="did you mean 'smogn'"):
+        resample("smogm", X, y, seed=0)

@@ -1,0 +1,487 @@
+"""Conformal intervals: coverage by simulation, limits by hand, and what must not break them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from tailwise.core.distributions import NIG, Mixture, Normal
+from tailwise.core.labels import LabelBins
+from tailwise.uncertainty.conformal import (
+    MAX_POINTS,
+    REGIONS,
+    ConformalIntervals,
+    ScoreTable,
+    fit_conformal,
+    spread,
+)
+from tailwise.uncertainty.scaling import balanced_weights
+
+BINS = LabelBins.from_labels(np.repeat([0, 1, 2], [300, 50, 5]))  # many, medium, few
+
+
+def standard(n, **kwargs):
+    return Normal(torch.zeros(n, dtype=torch.float64), 1.0, **kwargs)
+
+
+def predicted(kind, n, rng):
+    """Predictions of one type with spreads that differ from row to row, and right about the labels."""
+
+    def uniform(low, high):
+        return torch.from_numpy(rng.uniform(low, high, n))
+
+    def nig():
+        return NIG(uniform(-1, 3), uniform(0.5, 4), uniform(1.2, 6), uniform(0.5, 3))
+
+    if kind == "normal":
+        return Normal(uniform(-1, 3), uniform(0.1, 4))
+    if kind == "nig":
+        return nig()
+    return Mixture([Normal(uniform(-1, 3), uniform(0.1, 2)) for _ in range(3)])
+
+
+def labels_of(distribution, rng):
+    return distribution.sample(1, torch.Generator().manual_seed(int(rng.integers(2**31))))[0]
+
+
+def covered(intervals, distribution, y, coverage=0.9):
+    lower, upper = intervals.interval(distribution, coverage)
+    return ((y >= lower) & (y <= upper)).numpy()
+
+
+# --- the score ---------------------------------------------------------------------------------
+
+
+def test_spread_is_the_width_of_the_central_interval():
+    df = np.concatenate([np.linspace(2, 60, 200), [1e3, 1e6, 1e9]])
+    belief = NIG(torch.zeros(df.size, dtype=torch.float64), 2.0, torch.from_numpy(df / 2), 3.0)
+    scale = np.sqrt(3.0 / (df / 2) * 1.5)
+    expected = scale * stats.t.ppf(0.95, df) / stats.norm.ppf(0.95)
+    np.testing.assert_allclose(spread(belief), expected, rtol=0.01)
+
+
+def test_spread_of_a_normal_is_its_standard_deviation():
+    assert spread(Normal(torch.zeros(2), torch.tensor([4.0, 9.0]))).tolist() == [2.0, 3.0]
+
+
+def test_spread_of_a_mixture_counts_the_distance_between_its_members():
+    pair = Mixture([Normal(torch.tensor([0.0]), 3.0), Normal(torch.tensor([2.0]), 3.0)])
+    assert spread(pair).item() == 2.0
+
+
+def test_a_member_without_weight_does_not_count():
+    parts = [Normal(torch.tensor([0.0]), 4.0), Normal(torch.tensor([0.0]), math.inf)]
+    assert spread(Mixture(parts, torch.tensor([1.0, 0.0]))).item() == 2.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_spread_is_finite_and_positive_for_every_alpha(dtype):
+    alpha = torch.logspace(-6, 30 if dtype == torch.float64 else 18, 200, dtype=dtype)
+    found = spread(NIG(torch.zeros_like(alpha), 1.0, alpha, alpha))
+    assert found.isfinite().all()
+    assert (found > 0).all()
+
+
+# --- limits by hand ----------------------------------------------------------------------------
+
+
+def test_golden_limits():
+    # 39 scores -19..19 leave 40 gaps. 90% keeps 36 of them: 2 left out below, 2 above.
+    table = ScoreTable.from_scores(np.arange(-19.0, 20.0)[::-1].copy())
+    assert table.limits(0.9) == (-18.0, 18.0)
+    assert table.limits(0.95) == (-19.0, 19.0)  # keeps 38: one left out on either side
+    assert table.limits(0.91) == (-18.0, 19.0)  # keeps 37: the odd one is left out below
+    assert table.limits(0.975) == (-19.0, 19.0)  # keeps 39: the largest absolute score
+    assert table.limits(0.976) == (-math.inf, math.inf)
+
+
+def test_limits_lean_to_the_side_on_which_labels_run_off():
+    skewed = ScoreTable.from_scores(np.random.default_rng(0).exponential(size=2000) - 1)
+    lower, upper = skewed.limits(0.9)
+    assert lower == pytest.approx(math.log(1 / 0.95) - 1, abs=0.05)
+    assert upper == pytest.approx(math.log(20) - 1, abs=0.3)
+
+
+def test_with_one_gap_to_leave_out_limits_are_symmetric():
+    table = ScoreTable.from_scores(np.array([-1.0, 0.0, 1, 2, 3, 4, 5, 6, 7]))
+    assert table.limits(0.9) == (-7.0, 7.0)
+    assert table.limits(0.91) == (-math.inf, math.inf)
+
+
+def test_the_prediction_always_lies_within():
+    assert ScoreTable.from_scores(np.arange(5.0, 105.0)).limits(0.5)[0] == 0.0
+    assert ScoreTable.from_scores(-np.arange(5.0, 105.0)).limits(0.5)[1] == 0.0
+
+
+def test_equal_weights_give_what_no_weights_give():
+    scores = np.random.default_rng(1).normal(size=399)
+    plain, weighted = ScoreTable.from_scores(scores), ScoreTable.from_scores(scores, np.full(399, 3.0))
+    assert weighted.effective == pytest.approx(399)
+    for coverage in (0.5, 0.8, 0.9, 0.95, 0.99):
+        assert weighted.limits(coverage) == plain.limits(coverage)
+
+
+def test_golden_weighted_limits():
+    # 98 equal rows and one, the largest score, worth 42 of them: 5% of the weight above needs it.
+    scores, weights = np.arange(99.0), np.array([1.0] * 98 + [42.0])
+    assert ScoreTable.from_scores(scores).limits(0.9)[1] == 94.0
+    table = ScoreTable.from_scores(scores, weights)
+    assert table.effective == pytest.approx(140**2 / (98 + 42**2))
+    assert table.limits(0.9)[1] == 98.0
+
+
+def test_weights_only_widen():
+    rng = np.random.default_rng(2)
+    scores, weights = rng.normal(size=300), rng.exponential(size=300)
+    plain, weighted = ScoreTable.from_scores(scores), ScoreTable.from_scores(scores, weights)
+    inner = ScoreTable.from_scores(scores, np.where(abs(scores) < 1, 1.0, 0.0))
+    for coverage in np.linspace(0.05, 0.99, 30):
+        lower, upper = plain.limits(coverage)
+        for table in (weighted, inner):
+            assert table.limits(coverage)[0] <= lower
+            assert table.limits(coverage)[1] >= upper
+
+
+@given(
+    scores=st.lists(st.floats(-100, 100), min_size=1, max_size=60),
+    weighted=st.booleans(),
+    levels=st.tuples(st.floats(0.01, 0.99), st.floats(0.01, 0.99)),
+)
+def test_more_coverage_never_narrows(scores, weighted, levels):
+    weights = np.arange(1.0, len(scores) + 1) if weighted else None
+    table = ScoreTable.from_scores(np.array(scores), weights)
+    inner, outer = (table.limits(level) for level in sorted(levels))
+    assert outer[0] <= inner[0] <= 0 <= inner[1] <= outer[1]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_many_scores_are_kept_as_a_grid_that_covers_a_little_more(weighted):
+    rng = np.random.default_rng(3)
+    scores = rng.standard_t(3, size=200_000)
+    weights = rng.exponential(size=scores.size) if weighted else None
+    small = ScoreTable.from_scores(scores, weights)
+    exact = ScoreTable.from_scores(scores, weights, points=scores.size)
+    assert small.values.size <= MAX_POINTS < exact.values.size
+    for coverage in (0.01, 0.5, 0.8, 0.9, 0.99, 0.999, 0.99999):
+        (lower, upper), (least, most) = small.limits(coverage), exact.limits(coverage)
+        assert lower <= least
+        assert upper >= most
+        held = ((scores >= lower) & (scores <= upper)).mean() - ((scores >= least) & (scores <= most)).mean()
+        assert held <= 0.05 * (1 - coverage) + 1e-5
+
+
+# --- coverage by simulation --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "coverage"),
+    [(9, 0.9), (10, 0.9), (19, 0.9), (24, 0.9), (60, 0.9), (151, 0.9), (30, 0.8), (77, 0.8), (151, 0.5)],
+)
+def test_mean_coverage_is_that_of_order_statistics(n, coverage):
+    # Averaged over calibration sets, the coverage is exactly ceil((n + 1) coverage) / (n + 1), where
+    # the limits are not moved to let the prediction in, which is rare at these levels.
+    rng = np.random.default_rng(n)
+    found = []
+    for _ in range(4000):
+        lower, upper = ScoreTable.from_scores(rng.normal(size=n)).limits(coverage)
+        found.append(stats.norm.cdf(upper) - stats.norm.cdf(lower))
+    expected = math.ceil((n + 1) * coverage - 1e-9) / (n + 1)
+    assert coverage <= expected <= coverage + 1 / (n + 1)
+    assert np.mean(found) == pytest.approx(expected, abs=4 * np.std(found) / math.sqrt(4000) + 1e-3)
+    k = math.ceil((n + 1) * coverage - 1e-9)
+    assert np.std(found) == pytest.approx(stats.beta(k, n + 1 - k).std(), rel=0.1)
+
+
+@pytest.mark.parametrize("kind", ["normal", "nig", "mixture"])
+@pytest.mark.parametrize("wrong", [0.3, 1.0, 4.0])
+def test_coverage_holds_for_every_distribution_whatever_its_calibration(kind, wrong):
+    rng = np.random.default_rng(4)
+    n, found = 49, []
+    for _ in range(200):
+        new = predicted(kind, n + 200, rng)
+        y = new.mean + wrong * (labels_of(new, rng) - new.mean)
+        intervals = fit_conformal(new[:n], y[:n], BINS)
+        found.append(covered(intervals, new[n:], y[n:]).mean())
+    error = np.std(found) / math.sqrt(len(found))
+    assert 0.9 - 4 * error <= np.mean(found) <= 0.9 + 1 / (n + 1) + 4 * error
+
+
+def test_coverage_holds_under_heavy_tails_and_ends_stay_finite():
+    rng = np.random.default_rng(5)
+    found = []
+    for _ in range(300):
+        y = torch.from_numpy(rng.standard_cauchy(99 + 300) ** 3)
+        intervals = fit_conformal(standard(99), y[:99], BINS)
+        found.append(covered(intervals, standard(300), y[99:]).mean())
+        assert all(math.isfinite(limit) for limit in intervals.limits(0.9)["many"])
+    assert np.mean(found) >= 0.9 - 4 * np.std(found) / math.sqrt(300)
+
+
+def test_coverage_holds_within_each_predicted_region():
+    # Each predicted region is wrong in its own way; 14 rows of the rarest are enough for 90%.
+    rng = np.random.default_rng(6)
+    at = np.repeat([0.0, 1.0, 2.0], [200, 60, 14])
+    wrong, bias = np.repeat([0.3, 1.0, 5.0], [200, 60, 14]), np.repeat([0.0, 1.0, -3.0], [200, 60, 14])
+    prediction = Normal(torch.from_numpy(at), 1.0)
+    own, shared = [], []
+    for _ in range(600):
+        y, new = (torch.from_numpy(at + bias + wrong * rng.normal(size=at.size)) for _ in range(2))
+        by_region = fit_conformal(prediction, y, BINS, mode="region")
+        own.append([covered(by_region, prediction, new)[at == a].mean() for a in (0, 1, 2)])
+        whole = fit_conformal(prediction, y, BINS)
+        shared.append([covered(whole, prediction, new)[at == a].mean() for a in (0, 1, 2)])
+    error = np.std(own, axis=0) / math.sqrt(600)
+    assert (np.mean(own, axis=0) >= 0.9 - 4 * error).all()
+    assert (np.mean(own, axis=0)[:2] <= 0.9 + 1 / 61 + 4 * error[:2]).all()
+    assert np.mean(shared, axis=0)[2] < 0.7  # what the global limits leave uncovered
+
+
+def test_a_region_with_few_rows_is_no_narrower_than_its_own_or_the_global_limits():
+    rng = np.random.default_rng(7)
+    at = np.repeat([0.0, 2.0], [200, 5])
+    y = torch.from_numpy(at + np.repeat([1.0, 6.0], [200, 5]) * rng.normal(size=205))
+    prediction = Normal(torch.from_numpy(at), 1.0)
+    intervals = fit_conformal(prediction, y, BINS, mode="region")
+    assert [intervals.in_force(r) for r in REGIONS] == ["own", "global", "wider of own and global"]
+    everything = intervals.tables["all"].limits(0.9)
+    limits = intervals.limits(0.9)
+    assert limits["medium"] == everything
+    widest = intervals.tables["few"].widest
+    assert limits["few"] == (min(-widest, everything[0]), max(widest, everything[1]))
+    assert limits["few"][1] > everything[1]
+
+
+def test_enough_rows_for_min_rows_but_not_for_the_level_stay_finite():
+    at = torch.tensor([0.0] * 400 + [2.0] * 30, dtype=torch.float64)
+    y = at + torch.from_numpy(np.random.default_rng(8).normal(size=430))
+    intervals = fit_conformal(Normal(at, 1.0), y, BINS, mode="region")
+    own = intervals.tables["few"].limits(0.99)
+    assert own == (-math.inf, math.inf)
+    assert all(math.isfinite(limit) for limit in intervals.limits(0.99)["few"])
+
+
+def test_balanced_weights_cover_rare_labels_that_plain_intervals_miss():
+    # Predictions shrink towards the head, as trained nets do: rare labels lie far above them.
+    rng = np.random.default_rng(9)
+    index = rng.choice(10, p=0.5 ** np.arange(1, 11) / (1 - 0.5**10), size=6000)
+    y = torch.from_numpy(index + rng.uniform(-0.5, 0.5, 6000))
+    bins = LabelBins.from_labels(y[:2000], edges=np.arange(11) - 0.5)
+    prediction = Normal(0.7 * y + torch.from_numpy(rng.normal(size=6000)) * 0.5, 1.0)
+    rare = (y > 5)[4000:].numpy()
+    rates, overall = {}, {}
+    for weights in (None, "balanced"):
+        intervals = fit_conformal(prediction[2000:4000], y[2000:4000], bins, weights=weights)
+        held = covered(intervals, prediction[4000:], y[4000:])
+        rates[weights], overall[weights] = held[rare].mean(), held.mean()
+    assert rates[None] < 0.6
+    assert rates["balanced"] > 0.8
+    assert overall["balanced"] >= overall[None] > 0.88
+
+
+def test_balanced_is_short_for_the_weights_of_calibration():
+    rng = np.random.default_rng(10)
+    y = rng.choice([0.0, 1.0, 2.0], p=[0.8, 0.15, 0.05], size=300)
+    prediction = Normal(torch.from_numpy(rng.normal(size=300)), 1.0)
+    named = fit_conformal(prediction, y, BINS, weights="balanced")
+    given_ = fit_conformal(prediction, y, BINS, weights=balanced_weights(y, BINS))
+    assert (named.weighting, given_.weighting) == ("balanced", "given")
+    assert named.limits(0.9) == given_.limits(0.9)
+
+
+# --- edges -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["global", "region"])
+@pytest.mark.parametrize("n", [1, 2, 8])
+def test_too_few_rows_are_infinite_unless_finite_is_asked_for(mode, n):
+    intervals = fit_conformal(standard(n), np.linspace(1, 2, n), BINS, mode=mode)
+    assert intervals.reach == n / (n + 1)
+    lower, upper = intervals.interval(standard(3), 0.9)
+    assert (lower == -math.inf).all() and (upper == math.inf).all()
+    lower, upper = intervals.interval(standard(3), 0.9, finite=True)
+    widest = 1.0 if n == 1 else 2.0
+    assert (lower == -widest).all() and (upper == widest).all()
+    assert "takes 9 held-out rows" in intervals.explain(0.9)
+
+
+def test_what_n_rows_can_promise_is_finite():
+    intervals = fit_conformal(standard(9), np.arange(9.0), BINS)
+    assert intervals.reach == 0.9
+    assert intervals.limits(0.9)["few"] == (-8.0, 8.0)
+
+
+def test_tied_scores_cover_at_least_as_much():
+    y = np.repeat([0.0, 1.0], [90, 10])
+    lower, upper = fit_conformal(standard(100), y, BINS).interval(standard(1), 0.9)
+    assert (lower.item(), upper.item()) == (0.0, 1.0)
+
+
+def test_predictions_without_spread_get_the_residuals_own_width():
+    y = np.linspace(-1, 1, 99)
+    point = Normal(torch.zeros(99, dtype=torch.float64), 0.0)
+    lower, upper = fit_conformal(point, y, BINS).interval(point[:1], 0.9)
+    assert lower.item() == pytest.approx(-0.918, abs=0.01)
+    assert upper.item() == pytest.approx(0.918, abs=0.01)
+
+
+def test_infinite_variance_gives_finite_intervals():
+    belief = NIG(torch.zeros(50, dtype=torch.float64), 1.0, 0.8, 1.0)
+    assert belief.variance.isinf().all()
+    lower, upper = fit_conformal(belief, np.linspace(-3, 3, 50), BINS).interval(belief, 0.9)
+    assert lower.isfinite().all() and upper.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_intervals_keep_dtype_shape_and_carry_no_gradient(dtype):
+    intervals = fit_conformal(standard(99), np.linspace(-1, 1, 99), BINS, mode="region")
+    new = Normal(torch.zeros(4, 3, dtype=dtype, requires_grad=True), torch.ones(4, 3, dtype=dtype))
+    for end in intervals.interval(new, 0.8):
+        assert (end.dtype, end.shape, end.requires_grad) == (dtype, (4, 3), False)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": [0.0, math.nan, 1.0]}, "row 1 is nan"),
+        ({"y": [0.0, 1.0, -math.inf]}, "row 2 is -inf"),
+        ({"y": [0.0, 1.0]}, r"labels of shape \(2,\)"),
+        ({"distribution": Normal(torch.tensor([0.0, math.nan, 0.0]), 1.0)}, "row 1 is not"),
+        ({"distribution": Normal(torch.zeros(3), math.inf)}, r"row 0 is not \(3 bad\)"),
+        ({"distribution": standard(0), "y": []}, "no held-out rows"),
+        ({"mode": "regoin"}, "did you mean 'region'"),
+        ({"weights": "balance"}, "did you mean 'balanced'"),
+        ({"weights": [1.0, 2.0]}, "2 weights for 3 labels"),
+        ({"weights": [1.0, -1.0, 1.0]}, "negative"),
+        ({"weights": [0.0, 0.0, 0.0]}, "positive"),
+        ({"weights": [1.0, math.nan, 0.0]}, "weights must be finite"),
+        ({"min_rows": 0}, "min_rows"),
+    ],
+)
+def test_wrong_input_is_named(change, message):
+    arguments = {"distribution": standard(3), "y": [0.0, 1.0, 2.0], "bins": BINS}
+    with pytest.raises(ValueError, match=message):
+        fit_conformal(**(arguments | change))
+
+
+@pytest.mark.parametrize("coverage", [0.0, 1.0, -0.1, 90, math.nan])
+def test_coverage_must_be_a_share(coverage):
+    intervals = fit_conformal(standard(3), [0.0, 1.0, 2.0], BINS)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        intervals.interval(standard(3), coverage)
+
+
+def test_an_unknown_region_is_named():
+    with pytest.raises(ValueError, match="did you mean 'few'"):
+        fit_conformal(standard(3), [0.0, 1.0, 2.0], BINS).in_force("fwe")
+
+
+@settings(max_examples=30)
+@given(
+    kind=st.sampled_from(["normal", "nig", "mixture"]),
+    mode=st.sampled_from(["global", "region"]),
+    weights=st.sampled_from([None, "balanced"]),
+    scale=st.floats(1e-9, 1e9),
+    shift=st.floats(-10, 10),
+)
+def test_intervals_follow_shift_and_scale_of_the_labels(kind, mode, weights, scale, shift):
+    rng = np.random.default_rng(11)
+    shift = shift * scale
+    prediction = predicted(kind, 120, rng)
+    y = labels_of(prediction, rng)
+    bins = LabelBins.from_labels(y, count=8)
+    moved = LabelBins(bins.edges * scale + shift, bins.counts)
+    options = {"mode": mode, "weights": weights, "many": 25, "few": 10, "min_rows": 15}
+    one = fit_conformal(prediction, y, bins, **options)
+    other = fit_conformal(prediction.rescale(shift, scale), y * scale + shift, moved, **options)
+    ends = one.interval(prediction, 0.8)
+    for end, expected in zip(other.interval(prediction.rescale(shift, scale), 0.8), ends, strict=True):
+        torch.testing.assert_close((end - shift) / scale, expected, rtol=1e-6, atol=1e-6)
+
+
+# --- state and words ---------------------------------------------------------------------------
+
+
+def fitted(**kwargs):
+    rng = np.random.default_rng(12)
+    at = rng.choice([0.0, 1.0, 2.0], p=[0.8, 0.17, 0.03], size=kwargs.pop("n", 400))
+    prediction = Normal(torch.from_numpy(at), torch.from_numpy(rng.uniform(0.5, 2, at.size)))
+    return fit_conformal(prediction, at + rng.normal(size=at.size), BINS, **kwargs), prediction
+
+
+@pytest.mark.parametrize(
+    ("mode", "weights", "n"), [*itertools.product(["global", "region"], [None, "balanced"], [400, 9000])]
+)
+def test_json_round_trip(mode, weights, n):
+    intervals, prediction = fitted(mode=mode, weights=weights, n=n)
+    text = json.dumps(intervals.to_dict(), allow_nan=False)
+    assert len(text) < 300_000
+    back = ConformalIntervals.from_dict(json.loads(text))
+    assert back.to_dict() == intervals.to_dict()
+    assert back.explain(0.8) == intervals.explain(0.8)
+    for coverage in (0.5, 0.9, 0.99):
+        for a, b in zip(
+            back.interval(prediction, coverage), intervals.interval(prediction, coverage), strict=True
+        ):
+            assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.pop("edges"), "needs edges"),
+        (lambda s: s.update(egdes=[1]), "did you mean 'edges'"),
+        (lambda s: s.update(mode="local"), "unknown mode"),
+        (lambda s: s.update(counts=[1]), "1 bins need 2 edges"),
+        (lambda s: s["tables"].pop("all"), "needs all"),
+        (lambda s: s["tables"].update(rare=s["tables"]["all"]), "unknown key 'rare'"),
+        (lambda s: s["tables"]["all"].update(values=[1.0]), "scores must ascend"),
+        (lambda s: s["tables"]["all"]["values"].reverse(), "scores must ascend"),
+        (lambda s: s["tables"]["all"]["values"].__setitem__(0, math.nan), "scores must be finite"),
+        (lambda s: s["tables"]["all"].update(at_most=[1.0]), "as many shares"),
+        (lambda s: s["tables"]["all"].pop("at_most"), "a conformal state needs at_most"),
+        (lambda s: s["tables"]["all"].pop("effective"), "a conformal state needs effective"),
+    ],
+)
+def test_a_damaged_state_is_named(change, message):
+    state = fitted(weights="balanced")[0].to_dict()
+    change(state)
+    with pytest.raises(ValueError, match=message):
+        ConformalIntervals.from_dict(state)
+
+
+def test_explain_says_which_limits_are_in_force():
+    intervals, _ = fitted(mode="region", weights="balanced")
+    text = intervals.explain(0.9)
+    rows = {r: intervals.tables[r].n for r in REGIONS}
+    assert "from 400 held-out rows, by predicted region" in text
+    assert f"({rows['many']} held-out rows)" in text
+    assert f"({rows['few']} held-out rows, fewer than 30: the wider of its own limits and the global" in text
+    assert "over rows predicted many and over those predicted medium and over those predicted few" in text
+    assert "Coverage given the true label cannot be promised" in text
+    assert "by the rarity of their labels" in text
+    without = replace(intervals, tables={k: t for k, t in intervals.tables.items() if k != "few"})
+    assert (
+        "few: prediction" in without.explain() and "0 held-out rows: the global limits" in without.explain()
+    )
+    assert "predicted few" not in without.explain()
+
+
+def test_explain_of_global_limits():
+    text = fit_conformal(standard(39), np.arange(-19.0, 20.0), BINS, weights=np.ones(39)).explain(0.9)
+    assert text.splitlines() == [
+        "Split-conformal intervals at 0.9 from 39 held-out rows, for all alike.",
+        "  prediction -18 to +18 spreads",
+        "Promise: at least 0.9 of new labels, on average over all rows, if new rows are drawn like the "
+        "held-out ones.",
+        "Coverage given the true label cannot be promised by any method.",
+        "Widened where held-out rows weighted as given (worth 39 equal ones) ask for more.",
+    ]
