@@ -92,7 +92,7 @@ def read_labelled(
     """
     from tailwise.data.tables.columns import (
         check_column,
-        check_finite,
+        check_infinity,
         near_copies,
         numbers_as_text,
         row_names,
@@ -104,7 +104,7 @@ def read_labelled(
         for column in like.columns:
             check_column(inputs, column, source)
         inputs = inputs[list(like.columns)]
-    check_finite(table[list(inputs.columns)], source)
+    check_infinity(table[list(inputs.columns)], source)
     for column, cell in numbers_as_text(inputs).items():
         note(
             f"note: column {column!r} may be taken as text because of cells such as {cell!r}: to have it as "
@@ -184,7 +184,7 @@ def load_model(path: Path) -> TailRegressor:
 
 def inputs_of(model: TailRegressor, table: pd.DataFrame, name: str) -> pd.DataFrame:
     """The columns that the model was trained on, in its order."""
-    from tailwise.data.tables.columns import check_column, check_finite
+    from tailwise.data.tables.columns import check_column, check_infinity
 
     needed = [str(column) for column in getattr(model, "feature_names_in_", [])]
     for column in needed:
@@ -194,7 +194,7 @@ def inputs_of(model: TailRegressor, table: pd.DataFrame, name: str) -> pd.DataFr
             said = str(error) if str(error).endswith("?") else f"{error}."
             raise ValueError(f"{said} The model was trained with it.") from None
     inputs = table[needed] if needed else table
-    check_finite(inputs, name)
+    check_infinity(inputs, name)
     return inputs
 
 

@@ -62,6 +62,8 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"use {error.filename}" if error.filename else "write"
         return f"cannot {where}: {error.strerror}"
+    if isinstance(error, FileExistsError):
+        return f"{text} with --force"
     if isinstance(error, MemoryError):
         return "not enough memory: give fewer rows, fewer label bins, or columns with fewer different texts"
     if "PytorchStreamWriter" in text or "inline_container" in text:

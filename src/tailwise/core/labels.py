@@ -84,12 +84,14 @@ class LabelBins:
         width: float | None = None,
         count: int | None = None,
         edges: ArrayLike | None = None,
+        weight: ArrayLike | None = None,
     ) -> LabelBins:
         """Choose bins for real labels; at most one of `width`, `count` and `edges` overrides the rule.
 
         Whole numbers, and labels on any other regular grid, get one bin per grid point (at most
         `MAX_LATTICE_BINS`). Other labels get equal-width bins over their range, as many as
         Freedman and Diaconis would take, but no fewer than `MIN_BINS` and no more than `MAX_BINS`.
+        With `weight` a label counts as often as its weight says; a bin that has labels counts at least 1.
         """
         labels = checked_labels(y)
         chosen = [n for n, v in (("width", width), ("count", count), ("edges", edges)) if v is not None]
@@ -106,6 +108,9 @@ class LabelBins:
         grid = _distinct(grid)
         empty = cls(grid, np.zeros(grid.size - 1, np.int64), rule)
         counts = np.bincount(empty.index(labels), minlength=len(empty))
+        if weight is not None:
+            weighted = np.bincount(empty.index(labels), weights=np.asarray(weight), minlength=len(empty))
+            counts = np.where(counts > 0, np.maximum(np.rint(weighted), 1), 0)
         return cls(grid, counts.astype(np.int64), rule)
 
     def __len__(self) -> int:

@@ -1,4 +1,13 @@
-"""A small table to try things on, sentence pairs, and splits whose validation and test parts see the tail."""
+"""What users have, as arrays and tensors: tables, sentence pairs, and splits that cover rare labels.
+
+Other rooms also use these modules:
+
+- `inputs`: inputs of any kind, as tensors or by rows
+- `equal_rows`: repeated rows merged into weights
+- `splits`: rows of the training, validation and test parts
+- `writing`: files written whole or not at all
+- `tables`, `sentences`: the two kinds of data
+"""
 
 from tailwise.data.sentences.pairs import (
     PairVectors,

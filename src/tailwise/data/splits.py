@@ -165,6 +165,17 @@ def random_split(n: int, *, valid: float = 0.15, test: float = 0.15, seed: int =
     return _split(valid=rank < first, test=(rank >= first) & (rank < first + second))
 
 
+def halves(n: int, seed: int, least: int) -> tuple[Rows, Rows]:
+    """Return two random halves of n held-out rows: one to select and scale by, one to fit intervals on.
+
+    With fewer than `least` rows both parts are all rows, and the intervals' coverage is only approximate.
+    """
+    if n < least:
+        return np.arange(n), np.arange(n)
+    order = np.random.default_rng(seed).permutation(n)
+    return np.sort(order[: n // 2]), np.sort(order[n // 2 :])
+
+
 def _check_count(name: str, value: int, least: int) -> None:
     if value != int(value) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")

@@ -17,20 +17,10 @@ from torch import Tensor, nn
 
 from tailwise.core.distributions import Distribution, concatenate
 from tailwise.core.labels import LabelBins
-from tailwise.data.splits import label_holdout
-from tailwise.data.tables.checks import (
-    as_inputs,
-    checked_pair,
-    checked_table,
-    checked_targets,
-    counted_bins,
-    halves,
-    merged_rows,
-    row_count,
-    rows_of,
-    take,
-    target_names,
-)
+from tailwise.data.equal_rows import merge_equal_rows
+from tailwise.data.inputs import as_tensors, row_count, take_rows
+from tailwise.data.splits import halves, label_holdout
+from tailwise.data.tables.checks import checked_eval_set, checked_table, checked_targets, target_names
 from tailwise.data.tables.preprocessing import TablePreprocessor
 from tailwise.estimator.parameters import (
     CONSTRAINTS,
@@ -176,8 +166,8 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         labels = self._labels(X, y, reset=True)
         self.target_names_ = target_names(y)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        rows, weight = merged_rows(X, labels, sample_weight)
-        X, labels = take(X, rows), labels[rows]
+        rows, weight = merge_equal_rows(X, labels, sample_weight)
+        X, labels = take_rows(X, rows), labels[rows]
         if eval_set is None:
             held = self._held_out(labels, seed)
             train = np.setdiff1d(np.arange(len(labels)), held)
@@ -185,13 +175,13 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         else:
             held, train = None, np.arange(len(labels))
         self.bins_ = self._label_bins(labels[train], weight[train])
-        x_train = self._prepare(take(X, train))
+        x_train = self._prepare(take_rows(X, train))
         if eval_set is not None:
-            given, truth = checked_pair(eval_set)
+            given, truth = checked_eval_set(eval_set)
             y_held = self._labels(given, truth)
             x_held = self._features(self._validated(given, reset=False))
         elif held is not None and len(held):
-            x_held, y_held = self._features(take(X, held)), labels[held]
+            x_held, y_held = self._features(take_rows(X, held)), labels[held]
         else:
             x_held, y_held = x_train, labels
         select, confirm = halves(len(y_held), seed, 4 * MIN_HOLDOUT)
@@ -199,7 +189,7 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
             torch.manual_seed(seed)
             self.model_ = self._build(x_train)
             data = self._tensors(*self._resampled(x_train, labels[train], weight[train], seed))
-            watched = self._tensors(rows_of(x_held, select), y_held[select])
+            watched = self._tensors(take_rows(x_held, select), y_held[select])
             config = train_config(self, len(train), seed)
             shown = None if self.verbose else False
             self.history_: FitResult = fit(
@@ -239,23 +229,26 @@ class TailRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-
         return label_holdout(first, share=self.validation_fraction, seed=seed)
 
     def _label_bins(self, labels: Floats, weight: Floats) -> LabelBins | list[LabelBins]:
+        given: dict[str, Any] = {}
+        if self.bins is not None:
+            given = {"count" if np.ndim(self.bins) == 0 else "edges": self.bins}
         if labels.ndim == 1:
             self.n_targets_ = 1
-            return counted_bins(labels, weight, self.bins)
+            return LabelBins.from_labels(labels, weight=weight, **given)
         self.n_targets_ = labels.shape[1]
-        return [counted_bins(labels[:, t], weight, self.bins) for t in range(labels.shape[1])]
+        return [LabelBins.from_labels(column, weight=weight, **given) for column in labels.T]
 
     def _prepare(self, X: Any) -> Any:
         """Fit the preprocessing on training rows and return their features."""
         if self._raw_inputs:
             self.preprocessor_ = None
-            return as_inputs(X)
+            return as_tensors(X)
         self.preprocessor_ = TablePreprocessor().fit(X)
         return torch.from_numpy(self.preprocessor_.transform(X))
 
     def _features(self, X: Any) -> Any:
         if self.preprocessor_ is None:
-            return as_inputs(X)
+            return as_tensors(X)
         return torch.from_numpy(self.preprocessor_.transform(X))
 
     def _build(self, x: Any) -> Trainable:

@@ -236,7 +236,7 @@ def test_near_copies_of_the_target_are_found() -> None:
 
 def test_outputs_are_guarded(tmp_path: Path) -> None:
     there = written(tmp_path, "a\n")
-    with pytest.raises(TableError, match="--force"):
+    with pytest.raises(FileExistsError, match="exists already: name another file"):
         check_output(there, force=False)
     with pytest.raises(TableError, match="also an input"):
         check_output(there, force=True, inputs=[there])

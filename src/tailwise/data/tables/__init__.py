@@ -1,8 +1,8 @@
-"""Tables: reading and checking them, and turning them into numbers.
+"""Tables: read and check them, and turn them into numbers.
 
-- `files`: tables on disk, in and out
+- `files`: read and write tables on disk
 - `columns`: what the columns of a table hold
-- `checks`: rows and labels checked before training
-- `preprocessing`: columns of any kind as a matrix
+- `checks`: checks of a table and its labels before training
+- `preprocessing`: columns of any kind as a numeric matrix
 - `bundled`: the table that comes with the package
 """

@@ -102,14 +102,26 @@ def row_weights(table: pd.DataFrame, column: str, targets: Sequence[str], name: 
     return weights[known].reset_index(drop=True)
 
 
-def check_finite(table: pd.DataFrame, name: str) -> None:
-    """Raise an error that names the column and line of an infinite number."""
-    for title in table.columns:
-        if table[title].dtype.kind == "f":
-            infinite = np.isinf(table[title].to_numpy(np.float64, na_value=np.nan))
-            if infinite.any():
-                line = int(infinite.argmax()) + 2
-                raise TableError(f"{name}: column {title!r} is infinite in line {line}: leave the cell empty")
+def check_infinity(table: Any, source: str | None = None) -> None:
+    """Raise an error that names the column and the row of an infinite number in a DataFrame.
+
+    The error counts rows from 0 or, if `source` names a file with a line of column names, in lines.
+    """
+    for place, (title, kind) in enumerate(zip(table.columns, table.dtypes, strict=True)):
+        if getattr(kind, "kind", "") == "f":
+            values = table.iloc[:, place].to_numpy(np.float64, na_value=np.nan)
+        elif hasattr(kind, "is_float") and kind.is_float():  # polars
+            values = table[title].to_numpy()
+        else:
+            continue
+        infinite = np.isinf(values)
+        if infinite.any():
+            column, row = repr(str(title)), int(infinite.argmax())
+            if source is None:
+                raise TableError(
+                    f"column {column} holds an infinity in row {row}: make it missing (NaN) or drop the row"
+                )
+            raise TableError(f"{source}: column {column} is infinite in line {row + 2}: leave the cell empty")
 
 
 def near_copies(inputs: pd.DataFrame, labels: pd.Series[float]) -> list[str]:
@@ -197,7 +209,7 @@ def _numbers(column: pd.Series[Any], target: str, name: str) -> pd.Series[float]
         row = int(np.argmax(wrong))
         cell = str(column.iloc[row])
         shown = cell if len(cell) <= 40 else f"{cell[:40]}..."
-        remedy = "choose a numeric column with --target"
+        remedy = "choose a numeric column"
         if _DRESSED.fullmatch(cell.strip()):
             remedy = "write plain numbers, such as 1234.5, without thousands separators or units"
         elif wrong.sum() < 0.5 * len(wrong):

@@ -292,9 +292,10 @@ def _parquet(content: bytes, name: str) -> pd.DataFrame:
 def check_output(
     path: str | Path, *, force: bool, inputs: Sequence[str | Path] = (), table: bool = False
 ) -> None:
-    """Refuse, before any work, an output that cannot or must not be written.
+    """Raise an error, before any work, if an output cannot or must not be written.
 
-    A `table` may go to ``-``, standard output, and must end like a format that `write_table` knows.
+    A file that exists is a `FileExistsError` unless `force`. A `table` may go to ``-``, standard output;
+    otherwise its name must end in a format that `write_table` knows.
     """
     if str(path) == STANDARD:
         if not table:
@@ -312,7 +313,7 @@ def check_output(
         if str(source) != STANDARD and Path(source).exists() and out.exists() and out.samefile(source):
             raise TableError(f"{out} is also an input: name another file to write to")
     if out.exists() and not force:
-        raise TableError(f"{out} exists already: name another file, or overwrite it with --force")
+        raise FileExistsError(f"{out} exists already: name another file, or overwrite it")
     parent = next(folder for folder in (out.parent, *out.parent.parents) if folder.exists())
     if not parent.is_dir():
         raise TableError(f"cannot write {out}: {parent} is not a folder")

@@ -17,6 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tailwise.data.inputs import column_names
+from tailwise.data.tables.checks import refuse_repeated
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -112,10 +115,7 @@ class TablePreprocessor:
     def fit(self, x: Any) -> Self:
         """Learn the columns of a training table."""
         self.columns = column_names(x)
-        if self.columns is not None:
-            repeated = {name for name in self.columns if self.columns.count(name) > 1}
-            if repeated:
-                raise ValueError(f"column name {sorted(repeated)[0]!r} occurs twice: rename one of them")
+        refuse_repeated(self.columns or [], "column")
         if not _all_numeric(x):
             from sklearn.preprocessing import OneHotEncoder
             from skrub import StringEncoder, TableVectorizer
@@ -227,18 +227,6 @@ class TablePreprocessor:
         return out
 
 
-def column_names(x: Any) -> list[str] | None:
-    """Return the names of a DataFrame's columns, as text; None for anything else."""
-    columns = getattr(x, "columns", None)
-    return None if columns is None else [str(name) for name in columns]
-
-
-def as_array(x: Tensor) -> NDArray[Any]:
-    """Return a tensor of any device, layout and precision as an array that NumPy knows."""
-    x = x.detach().cpu().to_dense()
-    return x.double().numpy() if x.is_floating_point() else x.numpy()
-
-
 def as_matrix(x: Any) -> NDArray[np.float64]:
     """Return a numeric table as a contiguous float64 matrix without infinities. (N, F)"""
     names: Sequence[str] | None = column_names(x)
@@ -322,23 +310,6 @@ def _shown(cell: Any) -> str:
 
 def _stands_for_nothing(cell: Any) -> bool:
     return str(cell).strip().casefold() in _NO_VALUE
-
-
-def check_infinity(x: Any) -> None:
-    """Raise an error that names the column and row of an infinite number in a DataFrame."""
-    for place, (name, kind) in enumerate(zip(column_names(x) or [], x.dtypes, strict=True)):
-        if getattr(kind, "kind", "") == "f":
-            values = x.iloc[:, place].to_numpy(np.float64, na_value=np.nan)
-        elif hasattr(kind, "is_float") and kind.is_float():  # polars
-            values = x[name].to_numpy()
-        else:
-            continue
-        infinite = np.isinf(values)
-        if infinite.any():
-            row = int(infinite.argmax())
-            raise ValueError(
-                f"column {name!r} holds an infinity in row {row}: make it missing (NaN) or drop the row"
-            )
 
 
 def _all_numeric(x: Any) -> bool:

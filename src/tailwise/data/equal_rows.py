@@ -1,0 +1,61 @@
+"""Equal rows merged into one row with a larger weight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import _check_sample_weight
+
+Floats = NDArray[np.float64]
+
+MAX_MERGED_ROWS = 200_000
+"""Equal rows are merged in tables of up to this many rows."""
+MAX_WEIGHT = 2.0**53
+"""Weights count rows. Beyond this sum, float64 cannot count one more."""
+_MAX_DENSE_CELLS = 20_000_000
+
+
+def merge_equal_rows(
+    X: Any, labels: Floats, sample_weight: ArrayLike | None
+) -> tuple[NDArray[np.int64], Floats]:
+    """Return the rows to train on and their weights, without rows of weight 0 and without repeats.
+
+    A row that occurs twice becomes one row of weight 2, so repeating a row and weighting it give the same
+    model. Weights with a mean below 1, such as weights that sum to 1, are scaled up to a mean of 1, because
+    they count rows.
+    """
+    weight = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)
+    if not weight.max() * len(weight) < MAX_WEIGHT:
+        raise ValueError(f"sample_weight is too large to count rows by, up to {weight.max():g}: divide it")
+    rows: NDArray[np.int64] = np.flatnonzero(weight > 0).astype(np.int64)
+    weight = weight / min(float(weight[rows].mean()), 1.0)
+    hashes = _row_hashes(X) if len(labels) <= MAX_MERGED_ROWS else None
+    if hashes is None:
+        return rows, weight[rows]
+    # The order depends on what the rows hold, not on their place or on the unit of the labels.
+    columns = np.atleast_2d(labels.T)
+    rows = rows[np.lexsort((*columns[:, rows], hashes[rows]))]
+    new = np.ones(len(rows), bool)
+    same = hashes[rows[1:]] == hashes[rows[:-1]]
+    new[1:] = ~(same & (columns[:, rows[1:]] == columns[:, rows[:-1]]).all(0))
+    return rows[new], np.bincount(np.cumsum(new) - 1, weights=weight[rows]).astype(np.float64)
+
+
+def _row_hashes(X: Any) -> NDArray[np.uint64] | None:
+    """One number per row, equal for equal rows; None for inputs that are not tables. (N,)"""
+    import pandas as pd
+
+    if hasattr(X, "toarray"):
+        if X.shape[0] * X.shape[1] > _MAX_DENSE_CELLS:
+            return None
+        X = X.toarray()
+    if hasattr(X, "hash_rows"):  # polars
+        return np.asarray(X.hash_rows(seed=0), np.uint64)
+    if not (hasattr(X, "columns") or (isinstance(X, np.ndarray) and X.ndim == 2)):
+        return None
+    try:
+        return np.asarray(pd.util.hash_pandas_object(pd.DataFrame(X), index=False), np.uint64)
+    except (TypeError, ValueError):  # a column of lists, or of numbers longer than 64 bits
+        return None
