@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tailwise.estimator.regressor import TailRegressor
     from tailwise.report.scoring import Scored
+    from tailwise.report.verdict import Verdict
 
 CHECKPOINT = ".checkpoint"
 """What a run that was stopped leaves beside its output, to go on from."""
@@ -387,6 +388,7 @@ def save_picture(figure: Any, path: Path) -> None:
 def model_page_of(
     model: TailRegressor,
     scored: Scored,
+    verdict: Verdict,
     baseline: Scored | None,
     *,
     target: str,
@@ -421,7 +423,7 @@ def model_page_of(
             name: getattr(model, name) for name in ("backbone", "epochs", "batch_size", "lr", "monitor")
         },
     )
-    return model_page(scored, facts, baseline)
+    return model_page(scored, verdict, facts, baseline)
 
 
 def write_page(path: Path, page: str) -> None:

@@ -18,6 +18,7 @@ from tailwise.metrics import REGIONS
 from tailwise.report.page import Facts, model_page
 from tailwise.report.ranking import comparison_page
 from tailwise.report.scoring import score_model
+from tailwise.report.verdict import judge
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -62,7 +63,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         parts=get_method("vir").parts, intervals=model.explain_intervals(),
     )  # fmt: skip
     path = tmp_path_factory.mktemp("page") / "page.html"
-    path.write_text(model_page(scored[0], facts, scored[1]).replace("</body>", PROBE), encoding="utf-8")
+    path.write_text(
+        model_page(scored[0], judge(scored[0], scored[1]), facts, scored[1]).replace("</body>", PROBE),
+        encoding="utf-8",
+    )
     return path
 
 

@@ -15,14 +15,14 @@ import torch
 from matplotlib.axes import Axes
 
 from tailwise import TailRegressor, diagnose
-from tailwise.core.distributions import Normal
 from tailwise.core.labels import LabelBins
 from tailwise.methods import get_method
-from tailwise.report import displays, plots
+from tailwise.report import plots
 from tailwise.report.page import Facts, model_page
 from tailwise.report.ranking import comparison_page
 from tailwise.report.scoring import LEVELS, Scored, score_model
 from tailwise.report.svg import page_style
+from tailwise.report.verdict import judge
 
 BINS = LabelBins.from_labels(np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5]))
 
@@ -182,33 +182,6 @@ def test_lines_differ_by_more_than_colour() -> None:
     assert len({line.get_marker() for line in lines}) == 3
 
 
-def test_displays_in_scikit_learns_style(models: dict[str, TailRegressor]) -> None:
-    X, y = table(120, 2)
-    for kind in (
-        displays.ErrorByLabelDisplay,
-        displays.PredictionIntervalDisplay,
-        displays.CoverageDisplay,
-        displays.ReliabilityDisplay,
-        displays.SparsificationDisplay,
-    ):
-        shown = kind.from_estimator(models["vir"], X, y)
-        assert shown.ax_ is not None and shown.figure_ is shown.ax_.figure
-    d = Normal(torch.zeros(50), 1.0)
-    y = np.random.default_rng(0).normal(size=50)
-    assert displays.ReliabilityDisplay.from_predictions(y, d).curves["prediction"].shape == (len(LEVELS),)
-    displays.SparsificationDisplay.from_predictions(y, d)
-    ends = np.stack([y - 1, y + 1], 1)
-    displays.PredictionIntervalDisplay.from_predictions(y, y, interval=ends)
-    rare = np.repeat([0.0, 4.0], [30, 20])
-    by_label = displays.ErrorByLabelDisplay.from_predictions(rare, rare + 2, BINS)
-    assert by_label.curves["prediction"]["mae"].tolist() == [2.0, 2.0]
-    held = displays.CoverageDisplay.from_predictions(rare, np.stack([rare - 1, rare * 0 + 1], 1), BINS)
-    assert held.tables["prediction"]["coverage"].dropna().to_dict() == {"many": 1.0, "few": 0.0}
-    assert held.ax_ is not None and len(held.ax_.get_xticks()) == 2  # no place for a region without rows
-    with pytest.raises(AttributeError, match="plot"):
-        displays.ReliabilityDisplay({}).figure_  # noqa: B018
-
-
 # -- pages ---------------------------------------------------------------------------------------
 
 
@@ -252,7 +225,7 @@ ORDER = [
 def test_the_page_has_every_part_in_order(
     models: dict[str, TailRegressor], both: tuple[Scored, Scored]
 ) -> None:
-    page = model_page(both[0], facts(models["vir"]), both[1])
+    page = model_page(both[0], judge(both[0], both[1]), facts(models["vir"]), both[1])
     read = Reader(page)
     assert read.headings[1:] == ORDER
     assert read.loaded == [] and "<script" not in page and "@import" not in page
@@ -267,7 +240,7 @@ def test_the_page_has_every_part_in_order(
 
 
 def test_a_page_about_one_model_alone(models: dict[str, TailRegressor], both: tuple[Scored, Scored]) -> None:
-    page = model_page(both[1], facts(models["vanilla"]))
+    page = model_page(both[1], judge(both[1]), facts(models["vanilla"]))
     headings = Reader(page).headings
     assert "Noise or lack of data?" not in headings  # plain regression cannot tell the parts apart
     assert "weighs every row alike" in page and "against" not in page.split("Figures by region")[1][:400]
@@ -276,13 +249,20 @@ def test_a_page_about_one_model_alone(models: dict[str, TailRegressor], both: tu
 def test_two_models_that_tie_and_a_region_of_one_row(
     models: dict[str, TailRegressor], both: tuple[Scored, Scored]
 ) -> None:
-    page = model_page(both[0], facts(models["vir"]), replace(both[0], title="Twin"))
+    page = model_page(
+        both[0],
+        judge(both[0], replace(both[0], title="Twin")),
+        facts(models["vir"]),
+        replace(both[0], title="Twin"),
+    )
     assert "In the many-shot region VIR and Twin have the same mean absolute error" in page
     X, y = table(300, 1)
     first = int(np.flatnonzero(both[0].region == "few")[0])
     rows = np.sort(np.append(np.flatnonzero(both[0].region == "many"), first))
     pair = [score_model(models[m], X.iloc[rows], y[rows]) for m in ("vir", "vanilla")]
-    cells = model_page(pair[0], facts(models["vir"]), pair[1]).split("Figures by region")[2]
+    cells = model_page(pair[0], judge(pair[0], pair[1]), facts(models["vir"]), pair[1]).split(
+        "Figures by region"
+    )[2]
     assert "inf" not in cells.split("</table>")[0]
 
 
@@ -292,9 +272,9 @@ def test_the_chart_along_the_label_says_where_it_ends(
     X, y = table(300, 1)
     told = f"No test row is above {int(y[y <= 5].max())}; training labels reach about"
     near = score_model(models["vir"], X[y <= 5], y[y <= 5])
-    chart = model_page(near, facts(models["vir"])).split("<h2>Error along the label</h2>")[1]
+    chart = model_page(near, judge(near), facts(models["vir"])).split("<h2>Error along the label</h2>")[1]
     assert told in chart.split("<figcaption>")[1].split("</figcaption>")[0]
-    assert "No test row is above 5" not in model_page(both[0], facts(models["vir"]))
+    assert "No test row is above 5" not in model_page(both[0], judge(both[0]), facts(models["vir"]))
 
 
 def test_the_promise_is_written_beside_the_bars_not_on_them() -> None:
@@ -314,7 +294,7 @@ def test_rare_rows_are_drawn_first_and_leave_their_room_to_others() -> None:
 
 
 def test_charts_take_the_pages_colours(models: dict[str, TailRegressor], both: tuple[Scored, Scored]) -> None:
-    page = model_page(both[0], facts(models["vir"]))
+    page = model_page(both[0], judge(both[0]), facts(models["vir"]))
     assert "currentColor" in page and plots.INK not in page.split("</style>")[1]
 
 

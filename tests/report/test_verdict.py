@@ -10,8 +10,10 @@ from scipy.stats import ttest_rel
 
 from tailwise.core.distributions import Normal
 from tailwise.core.labels import LabelBins
+from tailwise.report.formatting import number
+from tailwise.report.formatting import pair as apart
 from tailwise.report.scoring import LEVELS, Scored, compared, wilson
-from tailwise.report.verdict import apart, judge, number, tail_of, untested
+from tailwise.report.verdict import judge, tail_of, untested
 
 TRAIN = np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5])
 

@@ -158,9 +158,10 @@ def fit(
                 if test
                 else "kept aside at random, rare and common labels in the same share"
             )
+            first = findings[0]
             page = model_page_of(
-                model, findings[0].scored, findings[0].baseline, target=target[0], place=0, source=data,
-                test_source=where, weight=weight, seconds=time.perf_counter() - began,
+                model, first.scored, first.verdict, first.baseline, target=target[0], place=0,
+                source=data, test_source=where, weight=weight, seconds=time.perf_counter() - began,
             )  # fmt: skip
     outputs: dict[Path, Write] = {out: model.save}
     if report is not None:
@@ -263,7 +264,7 @@ def evaluate(
     if report is not None:
         (column, place), (found,) = next(iter(columns.items())), findings
         page = model_page_of(
-            fitted, found.scored, found.baseline, target=column, place=place, source=data,
+            fitted, found.scored, found.verdict, found.baseline, target=column, place=place, source=data,
             test_source=f"rows of {name_of(data)}", trained_here=False,
         )  # fmt: skip
         write_page(report, page)

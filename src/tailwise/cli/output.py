@@ -113,7 +113,7 @@ def print_table(
 
 
 def _print_regions(models: Sequence[Scored]) -> None:
-    from tailwise.report.verdict import level, number
+    from tailwise.report.formatting import level, number
 
     promised = level(models[0].coverage)
     rows = []

@@ -14,10 +14,11 @@ from tailwise.core.kernels import label_weights
 from tailwise.methods import get_method
 from tailwise.networks.parts import Method
 from tailwise.report import plots
+from tailwise.report.formatting import level, number
 from tailwise.report.html import Chart, chart
 from tailwise.report.scoring import LEVELS, MIN_POINT_ROWS, Scored, region_names
 from tailwise.report.svg import new_figure, page_style
-from tailwise.report.verdict import level, number, untested
+from tailwise.report.verdict import untested
 
 MIN_CURVE_ROWS = 10
 """With fewer test rows than this a region has no curve of its own in a reliability diagram."""

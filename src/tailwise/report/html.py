@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tailwise._version import __version__
+from tailwise.report.formatting import number
 from tailwise.report.svg import inline, legend_above
-from tailwise.report.verdict import number
 
 
 @dataclass(frozen=True)

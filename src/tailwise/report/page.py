@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from tailwise.core.metrics import REGIONS
 from tailwise.methods import get_method
 from tailwise.report.charts import ModelCharts
+from tailwise.report.formatting import number, pair
 from tailwise.report.html import render
 from tailwise.report.scoring import Scored, compared
-from tailwise.report.verdict import apart, judge, number
+from tailwise.report.verdict import Verdict
 
 if TYPE_CHECKING:
     from tailwise.networks.parts import Method
@@ -41,8 +42,11 @@ class Facts:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def model_page(scored: Scored, facts: Facts, baseline: Scored | None = None) -> str:
-    """Return the page about a fitted model, beside another one such as a plain baseline if given."""
+def model_page(scored: Scored, verdict: Verdict, facts: Facts, baseline: Scored | None = None) -> str:
+    """Return the HTML page about a fitted model, beside a baseline if one is given.
+
+    `verdict` is what `judge` returns for the same two arguments.
+    """
     charts = ModelCharts(scored, baseline, facts.target, facts.method)
     return render(
         "model.html",
@@ -50,7 +54,7 @@ def model_page(scored: Scored, facts: Facts, baseline: Scored | None = None) -> 
         title=f"{facts.target}: {scored.title} on {facts.source}",
         method=get_method(facts.method),
         opening=_opening(scored, facts, baseline),
-        verdict=judge(scored, baseline),
+        verdict=verdict,
         histogram=charts.histogram(),
         charts=charts.all(),
         rows=_region_rows(scored, baseline),
@@ -115,7 +119,7 @@ def _cost_text(s: Scored, base: Scored | None) -> str:
         )
     word = "costs" if many.difference > 0 else "gains"
     sure = "" if many.clear else ", which chance in the test rows would explain"
-    figures = " against ".join(apart(many.ours, many.theirs))
+    figures = " against ".join(pair(many.ours, many.theirs))
     return (
         f"In the many-shot region {s.title} {word} {number(abs(many.difference))} in mean absolute error "
         f"against {base.title} ({figures}){sure}. The plain average over all rows is decided by common "

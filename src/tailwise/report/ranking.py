@@ -9,9 +9,9 @@ import pandas as pd
 
 from tailwise.benchmark.pages.statistics import Figure, Results
 from tailwise.report import plots
+from tailwise.report.formatting import number
 from tailwise.report.html import Chart, chart, render
 from tailwise.report.svg import page_style
-from tailwise.report.verdict import number
 
 COLUMNS = tuple(
     Figure(metric, region, calibrated=True)

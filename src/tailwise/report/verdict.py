@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tailwise.report.formatting import level, number, pair, percent
 from tailwise.report.scoring import Change, Scored, compared, region_names, wilson
 
 MIN_TAIL_ROWS = 10
@@ -110,47 +111,6 @@ def _beside(scored: Scored, baseline: Scored, tail: Tail) -> tuple[list[str], st
     return said, choice, worth
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f}%"
-
-
-def level(share: float) -> str:
-    """A promised coverage as people say it; 99.5% must not become 100%.
-
-    >>> level(0.9), level(0.995), level(0.999)
-    ('90%', '99.5%', '99.9%')
-    """
-    return f"{100 * share:.4g}%"
-
-
-def number(value: float, digits: int = 3) -> str:
-    """A figure with so many significant digits, never in powers of ten where plain ones are short.
-
-    >>> number(0.12345), number(1234.5), number(-3.0)
-    ('0.123', '1,234', '-3')
-    """
-    if value == 0 or not np.isfinite(value):
-        return "0" if value == 0 else str(value)
-    if 100 <= abs(value) < 1e9:
-        return f"{value:,.{max(digits - len(str(int(abs(value)))), 0)}f}"
-    return f"{value:.{digits}g}"
-
-
-def apart(first: float, second: float) -> tuple[str, str]:
-    """Two figures with as many digits as tell their difference, give or take a half; at least three.
-
-    >>> apart(1.38, 1.43), apart(423.5, 422.9), apart(0.5, 0.5)
-    (('1.38', '1.43'), ('423.5', '422.9'), ('0.5', '0.5'))
-    """
-    gap, shown = first - second, ("", "")
-    for digits in range(3, 18):
-        shown = number(first, digits), number(second, digits)
-        told = float(shown[0].replace(",", "")) - float(shown[1].replace(",", ""))
-        if abs(told - gap) <= abs(gap) / 2:
-            break
-    return shown
-
-
 def untested(scored: Scored) -> str:
     """Say up to where there are test rows, if training labels reach further by more than a little."""
     counts, centers = scored.bins.counts, scored.bins.centers
@@ -169,7 +129,7 @@ def _coverage_sentence(scored: Scored, tail: Tail) -> tuple[str, str]:
     hits, n = int(scored.inside[tail.rows].sum()), tail.n
     low, high = wilson(hits, n)
     promised = level(scored.coverage)
-    found = f"{_percent(hits / n)} of the {promised} intervals hold {tail.words} ({hits} of {n} test rows)"
+    found = f"{percent(hits / n)} of the {promised} intervals hold {tail.words} ({hits} of {n} test rows)"
     if _under_covered(hits, n, scored.coverage):
         return f"The tail is under-covered: {found}.", "under"
     if low > scored.coverage and hits / n > scored.coverage + NEAR:
@@ -179,7 +139,7 @@ def _coverage_sentence(scored: Scored, tail: Tail) -> tuple[str, str]:
         return f"The tail is covered as promised{sure}: {found}.", "held"
     return (
         f"Whether the tail is covered is open: {found}, fewer than promised, but so few rows leave anything "
-        f"from {_percent(low)} to {_percent(high)} possible.",
+        f"from {percent(low)} to {percent(high)} possible.",
         "open",
     )
 
@@ -194,10 +154,10 @@ def _width_sentence(scored: Scored, tail: Tail) -> str:
     reach = float(scored.bins.edges[-1] - scored.bins.edges[0])
     text = f"Its intervals are {number(in_tail)} wide on average"
     if (~tail.rows).any():
-        here, there = apart(in_tail, float(scored.width[~tail.rows].mean()))
+        here, there = pair(in_tail, float(scored.width[~tail.rows].mean()))
         text = f"Its intervals are {here} wide on average, against {there} elsewhere"
     if in_tail > WIDE_SHARE * reach:
-        text += f": {_percent(in_tail / reach)} of the whole label range, too wide to be of much use"
+        text += f": {percent(in_tail / reach)} of the whole label range, too wide to be of much use"
     return text + "."
 
 
@@ -213,7 +173,7 @@ def _pull_sentence(scored: Scored, tail: Tail) -> str:
 
 
 def _gain_sentence(scored: Scored, baseline: Scored, tail: Tail, gain: Change) -> str:
-    figures = " against ".join(apart(gain.ours, gain.theirs))
+    figures = " against ".join(pair(gain.ours, gain.theirs))
     if not gain.clear:
         return (
             f"For {tail.name} {scored.title} and {baseline.title} do not differ clearly: mean absolute error "
@@ -229,7 +189,7 @@ def _gain_sentence(scored: Scored, baseline: Scored, tail: Tail, gain: Change) -
 def _cost_sentence(scored: Scored, baseline: Scored, overall: Change) -> str:
     """What happened to the plain average, and if it is more than chance, which region it comes from."""
     change = overall.difference
-    figures = " to ".join(apart(overall.theirs, overall.ours))
+    figures = " to ".join(pair(overall.theirs, overall.ours))
     if overall.theirs > 0:
         figures += f", {100 * abs(change) / overall.theirs:.1f}%"
     if change == 0:
@@ -246,9 +206,9 @@ def _cost_sentence(scored: Scored, baseline: Scored, overall: Change) -> str:
     local = compared(scored.error, baseline.error, scored.rows(region))
     if local.n == overall.n:
         return f"{text}."
-    before, after = apart(local.theirs, local.ours)
+    before, after = pair(local.theirs, local.ours)
     return (
-        f"{text} because {region}-shot labels, {_percent(local.n / overall.n)} of the test rows, went from "
+        f"{text} because {region}-shot labels, {percent(local.n / overall.n)} of the test rows, went from "
         f"{before} to {after}."
     )
 
@@ -260,7 +220,7 @@ def _likelihood_sentence(scored: Scored, baseline: Scored, what: str, surer: Cha
     word = "better" if surer.difference < 0 else "worse"
     return (
         f"The predicted uncertainty of {scored.title} fits {what} {word} than that of {baseline.title} "
-        f"(negative log-likelihood {' against '.join(apart(surer.ours, surer.theirs))})."
+        f"(negative log-likelihood {' against '.join(pair(surer.ours, surer.theirs))})."
     )
 
 
@@ -292,7 +252,7 @@ def _choice(
     if worse:
         return f"Use {theirs}{use}: {ours} is worse on {tail.name} here.", False
     if costs:
-        lost = " to ".join(apart(common.theirs, common.ours))
+        lost = " to ".join(pair(common.theirs, common.ours))
         return (
             f"Use {theirs}{use}: {ours} gains nothing clear on {tail.name} and loses on all others together "
             f"({lost}).",
@@ -322,7 +282,7 @@ def _without_tail(scored: Scored, baseline: Scored | None) -> Verdict:
     counts, regions = scored.bins.counts, scored.bins.regions(scored.many, scored.few)
     hits, n = int(scored.inside.sum()), int(scored.inside.size)
     short = _under_covered(hits, n, scored.coverage)
-    held = f"Overall {_percent(hits / n)} of the {level(scored.coverage)} intervals hold ({hits} of {n})"
+    held = f"Overall {percent(hits / n)} of the {level(scored.coverage)} intervals hold ({hits} of {n})"
     sentences, better = [f"{held}, fewer than promised." if short else f"{held}."], False
     if beyond := untested(scored):
         sentences.append(beyond)
