@@ -1,4 +1,4 @@
-"""Kernels, smoothed density and importance weights, checked from the specification.
+"""Kernels, smoothed density and importance weights, checked against the formulas.
 
 The oracles are plain loops over labels and numbers a reader can derive by hand (VIR:kernel, VIR:density,
 VIR:weight); none of them reads the implementation.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.ndimage import convolve1d, gaussian_filter1d
 
-from tailwise.core.kernels import kernel_matrix, kernel_window, label_weights, smoothed_density
+from tailwise.core.kernels import (
+    WEIGHT_FORMS,
+    kernel_matrix,
+    kernel_window,
+    label_weights,
+    smoothed_density,
+)
 from tailwise.core.labels import LabelBins
 from tests.label_samples import label_lists, labels_with_counts, law
 
@@ -271,6 +278,37 @@ def test_no_kernel_gives_empty_bins_the_largest_finite_weight() -> None:
     bins = LabelBins.from_labels(labels_with_counts([4, 0, 1]), edges=[-0.5, 0.5, 1.5, 2.5])
     weights = label_weights(bins, kernel=None)
     np.testing.assert_allclose(weights, np.array([0.5, 1, 1]) / (3 / 5), rtol=1e-12)
+
+
+def test_dense_weights_by_hand() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([90, 5, 5]))
+    # Silverman's bandwidth is less than half a bin, so the floor of half a bin is in force.
+    shape = np.exp(-(np.arange(-2, 3) ** 2) / (2 * 0.5**2))
+    density = np.convolve([0.9, 0.05, 0.05], shape / shape.sum())[2:-2]
+    relative = (density - density.min()) / np.ptp(density)
+    raw = np.maximum(1 - 0.7 * relative, 1e-6)
+    expected = raw / (raw @ [0.9, 0.05, 0.05])
+    np.testing.assert_allclose(label_weights(bins, form="dense", power=0.7), expected, rtol=1e-12)
+    floored = label_weights(bins, form="dense", power=5.0)
+    assert floored.min() > 0 and floored[0] == floored.min()
+
+
+def test_a_new_form_is_a_function_registered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_its_own(bins: LabelBins, power: float, clip: Any, kernel: Any) -> Any:
+        assert (power, clip, kernel) == (
+            2.0,
+            (5.0, 1000.0),
+            {"kernel": "gaussian", "bandwidth": 3.0, "radius": 2},
+        )
+        return np.where(bins.counts > 0, 1.0 + np.arange(len(bins)), np.inf)
+
+    monkeypatch.setitem(WEIGHT_FORMS, "ramp", of_its_own)
+    bins = LabelBins.from_labels(labels_with_counts([1, 1, 0, 2]))
+    # 1, 2, 4 (the largest, for the empty bin) and 4, over their mean over labels of 11/4
+    weights = label_weights(bins, form="ramp", power=2.0, bandwidth=3.0)
+    np.testing.assert_allclose(weights, np.array([1, 2, 4, 4]) / (11 / 4))
+    with pytest.raises(ValueError, match="unknown form 'rampe'; did you mean 'ramp'"):
+        label_weights(bins, form="rampe")
 
 
 @pytest.mark.parametrize("power", [0.25, 0.5, 0.9, 1.0, 1.5])

@@ -1,4 +1,4 @@
-"""Predictive distributions: what every head returns and everything after a head reads.
+"""Predictive distributions. Every head returns one, and everything after a head reads only that.
 
 Each one has a mean, a variance that splits into an aleatoric and an epistemic part, a negative
 log-likelihood, a CDF, quantiles, intervals and samples. `nll` and the moments are differentiable
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ def log_gamma_ratio(a: Tensor) -> Tensor:
     """
     steps = torch.arange(8, dtype=a.dtype, device=a.device)
     lifted = a.unsqueeze(-1) + steps
-    # Halved three times and not by `prod`, whose gradient makes a GPU wait.
+    # The product of eight factors by three halvings: the gradient of `prod` makes a GPU wait.
     pairs = lifted / (lifted + 0.5)
     pairs = pairs[..., :4] * pairs[..., 4:]
     pairs = pairs[..., :2] * pairs[..., 2:]
@@ -55,22 +55,22 @@ def _with_scipy(function: Callable[..., NDArray[np.float64]], like: Tensor, *arg
 
 
 def _student_quantile(df: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:
-    # SciPy answers +inf at level 0.
+    # SciPy returns +inf at level 0.
     return np.where(q <= 0, -np.inf, special.stdtrit(df, q))
 
 
 class Distribution(ABC):
     """A predictive distribution for each element of a tensor of any shape."""
 
-    if TYPE_CHECKING:  # plain fields of `Normal`, which a property here would shadow
+    @property
+    @abstractmethod
+    def mean(self) -> Tensor:
+        """Expected label."""
 
-        @property
-        def mean(self) -> Tensor:
-            """Expected label."""
-
-        @property
-        def variance(self) -> Tensor:
-            """Total variance, aleatoric plus epistemic, in squared label units."""
+    @property
+    @abstractmethod
+    def variance(self) -> Tensor:
+        """Total variance, aleatoric plus epistemic, in squared label units."""
 
     @property
     @abstractmethod
@@ -92,7 +92,7 @@ class Distribution(ABC):
 
     @abstractmethod
     def quantile(self, q: Number) -> Tensor:
-        """Label below which a share q lies; q broadcasts against the parameters."""
+        """Label that is exceeded with probability 1 - q; q broadcasts against the parameters."""
 
     @abstractmethod
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
@@ -117,7 +117,7 @@ class Distribution(ABC):
         return self.mean.shape
 
     def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
-        """Return the central interval that holds the label with the given probability."""
+        """Return both ends of the central interval that covers the label with the given probability."""
         if not 0 < coverage < 1:
             raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
         tail = (1 - coverage) / 2
@@ -133,7 +133,7 @@ class Distribution(ABC):
 class _Parametric(Distribution):
     """A distribution given by named parameter tensors of one shape.
 
-    Not a dataclass: wrappers such as Fabric's take those apart and put them together again.
+    Not a dataclass, because wrappers such as Fabric's rebuild dataclasses field by field.
     """
 
     names: ClassVar[tuple[str, ...]]
@@ -145,14 +145,14 @@ class _Parametric(Distribution):
         tensors = [
             value
             if isinstance(value, Tensor) and value.is_floating_point()
-            # Never through float32, which is what torch makes of a Python number.
+            # Through float64: torch would round a Python number to float32.
             else torch.as_tensor(value, dtype=torch.float64, device=device).to(kind)
             for value in given
         ]
         self.__dict__.update(zip(self.names, torch.broadcast_tensors(*tensors), strict=True))
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a distribution cannot be changed: use `map` or `rescale` for another one")
+        raise AttributeError("a distribution cannot be changed: make another by `map` or `rescale`")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.names)}; shape {tuple(self.shape)})"
@@ -190,11 +190,17 @@ class Normal(_Parametric):
     """
 
     names = ("mean", "variance")
-    mean: Tensor
-    variance: Tensor
 
     def __init__(self, mean: Number, variance: Number) -> None:
         super().__init__(mean, variance)
+
+    @property
+    def mean(self) -> Tensor:
+        return cast("Tensor", self.__dict__["mean"])
+
+    @property
+    def variance(self) -> Tensor:
+        return cast("Tensor", self.__dict__["variance"])
 
     @property
     def aleatoric(self) -> Tensor:
@@ -232,8 +238,8 @@ class Normal(_Parametric):
 class NIG(_Parametric):
     """Normal-inverse-gamma belief about a label's mean and variance (VIR:nll, VIR:predict).
 
-    ``variance ~ InvGamma(alpha, beta)`` and ``mean ~ N(gamma, variance / nu)``. What it predicts
-    for a label is a Student-t with ``2 alpha`` degrees of freedom around ``gamma``, of squared
+    ``variance ~ InvGamma(alpha, beta)`` and ``mean ~ N(gamma, variance / nu)``. The predicted label
+    then follows a Student-t with ``2 alpha`` degrees of freedom, location ``gamma`` and squared
     scale ``beta (1 + nu) / (nu alpha)``. With ``alpha <= 1`` the variance is infinite.
 
     >>> belief = NIG(torch.tensor([0.0]), 2.0, 3.0, 4.0)
@@ -269,12 +275,13 @@ class NIG(_Parametric):
         return self.aleatoric + self.epistemic
 
     @property
-    def _scale(self) -> Tensor:
+    def scale(self) -> Tensor:
+        """Scale of the predicted Student-t, whose degrees of freedom are 2 alpha."""
         return (self.beta / self.alpha * (1 + 1 / self.nu)).sqrt()
 
     def nll(self, y: Number) -> Tensor:
-        # VIR:nll with alpha log Omega taken out of both logarithms: what is left is log1p of the
-        # squared residual in units of the spread, exact where the two logarithms would cancel.
+        # VIR:nll with alpha log Omega cancelled by hand. The rest is log1p of the squared residual
+        # in units of the spread, exact where the difference of two logarithms would lose digits.
         spread = (2 * self.beta).sqrt() * (1 + 1 / self.nu).sqrt()
         squared = ((self._like(y) - self.gamma) / spread) ** 2
         return (
@@ -285,16 +292,16 @@ class NIG(_Parametric):
         )
 
     def cdf(self, y: Number) -> Tensor:
-        standardized = (self._like(y) - self.gamma) / self._scale
+        standardized = (self._like(y) - self.gamma) / self.scale
         return _with_scipy(special.stdtr, self.gamma, 2 * self.alpha, standardized)
 
     def quantile(self, q: Number) -> Tensor:
         levels = torch.as_tensor(_checked_probability(q), dtype=torch.float64)
         standardized = _with_scipy(_student_quantile, self.gamma, 2 * self.alpha, levels)
-        return self.gamma.detach() + self._scale.detach() * standardized
+        return self.gamma.detach() + self.scale.detach() * standardized
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        # torch's gamma sampler takes no generator, so the draws are quantiles of uniform numbers.
+        # torch's gamma sampler takes no generator, so draws are quantiles of uniform numbers.
         uniform = torch.rand((n, *self.shape), generator=generator, dtype=torch.float64)
         return self.quantile(uniform.clamp(1e-12, 1 - 1e-12).to(self.gamma.device))
 
@@ -327,9 +334,9 @@ class Mixture(Distribution):
             shares = torch.ones_like(components.mean)
         else:
             shares = torch.as_tensor(weights).to(components.mean)
-            # Looking at values on another device would wait for it, and while tracing there are none.
-            seen = shares.device.type == "cpu" and not torch.compiler.is_compiling()
-            if seen and not bool((shares >= 0).all() & (shares.sum(0) > 0).all()):
+            # Reading values on a GPU would wait for it, and while tracing there are none.
+            readable = shares.device.type == "cpu" and not torch.compiler.is_compiling()
+            if readable and not bool((shares >= 0).all() & (shares.sum(0) > 0).all()):
                 raise ValueError("weights must not be negative or NaN, and must not all be 0")
         shares = shares.reshape(shares.shape + (1,) * (components.mean.dim() - shares.dim()))
         if shares.shape[0] != components.shape[0]:
@@ -351,7 +358,7 @@ class Mixture(Distribution):
         return self._average(self.components.epistemic + between)
 
     def _average(self, value: Tensor) -> Tensor:
-        """Weighted sum in which a component of weight 0 does not count, even if it is infinite."""
+        """Weighted sum that ignores components of weight 0, even infinite ones."""
         return (self.weights * torch.where(self.weights > 0, value, 0.0)).sum(0)
 
     @property
@@ -359,7 +366,7 @@ class Mixture(Distribution):
         return self.aleatoric + self.epistemic
 
     def _against(self, value: Tensor) -> tuple[_Parametric, Tensor]:
-        """Components and weights with room behind K for the leading dimensions that value adds."""
+        """Components and weights, with a dimension of 1 after K for each leading one of value."""
         extra = (1,) * (value.dim() - len(self.shape))
 
         def widened(p: Tensor) -> Tensor:
@@ -380,7 +387,7 @@ class Mixture(Distribution):
         return (weights * components.cdf(y)).sum(0)
 
     def quantile(self, q: Number) -> Tensor:
-        """Label below which a share q lies: Newton's method between the components' own quantiles."""
+        """Quantile by Newton's method, kept between the components' own quantiles."""
         q = torch.as_tensor(_checked_probability(q), dtype=torch.float64, device=self.mean.device)
         exact = self.map(lambda parameter: parameter.detach().double())
         components, weights = exact._against(q)
@@ -410,19 +417,19 @@ class Mixture(Distribution):
         return type(self)(self.components.rescale(shift, scale), self.weights)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
-        """Apply a function to each component's parameters, one component at a time."""
+        """Apply a function to the parameters of each component in turn."""
         members = range(self.weights.shape[0])
         components = self.components.map(lambda p: torch.stack([function(p[k]) for k in members]))
         return type(self)(components, torch.stack([function(self.weights[k]) for k in members]))
 
 
 def stack(distributions: Sequence[Distribution]) -> Distribution:
-    """Put distributions of one type and shape under a new leading dimension."""
+    """Stack distributions of one type and shape along a new first dimension."""
     return _merge(distributions, torch.stack)
 
 
 def concatenate(distributions: Sequence[Distribution]) -> Distribution:
-    """Join the batches of one type of distribution along their first dimension."""
+    """Join distributions of one type along their first dimension."""
     mixtures = [d for d in distributions if isinstance(d, Mixture)]
     if mixtures and len(mixtures) == len(distributions):
         components = [d.components for d in mixtures]

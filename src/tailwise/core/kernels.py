@@ -1,22 +1,22 @@
-"""Kernels over label bins, the smoothed label density and the importance weights it gives.
+"""Kernels over label bins, the smoothed label density and importance weights.
 
 Everything here is plain NumPy in float64 and runs once per data set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
 from scipy import ndimage
 
 from tailwise.core.labels import Array, LabelBins
-from tailwise.core.lookup import nearest
+from tailwise.core.lookup import check_name
 
 KernelForm = Literal["paper", "reference"]
-WeightForm = Literal["paper", "reference", "dense"]
 Boundary = Literal["truncate", "reflect"]
+Clip = tuple[float, float]
 
 _INV_COUNT_CLIP = (5.0, 1000.0)
 
@@ -38,6 +38,7 @@ KERNELS: dict[str, Callable[[Array, float, int], Array]] = {
     "laplacian": _laplacian,
     "triangular": _triangular,
 }
+"""Kernels by name: functions of the distances, the bandwidth and the radius, all in bins."""
 
 
 def kernel_window(
@@ -45,14 +46,14 @@ def kernel_window(
 ) -> Array:
     """Return the kernel at distances -radius..radius, summing to 1 (VIR:kernel). (2 radius + 1,)
 
-    ``form="reference"`` is the preview code's Gaussian: a unit impulse of the window's length run
-    through a Gaussian filter with reflecting ends, which is almost flat.
+    ``form="reference"`` is the preview code's Gaussian, which is almost flat: a unit impulse of the
+    window's length, passed through a Gaussian filter with reflecting ends.
 
     >>> kernel_window("triangular", radius=1)
     array([0.25, 0.5 , 0.25])
     """
-    if kernel not in KERNELS:
-        raise ValueError(f"unknown kernel {kernel!r}{nearest(kernel, KERNELS)}")
+    check_name("kernel", kernel, KERNELS)
+    check_name("form", form, ("paper", "reference"))
     if radius != int(radius) or radius < 0:
         raise ValueError(f"radius must be a whole number of at least 0, got {radius!r}")
     if not bandwidth > 0:
@@ -60,10 +61,8 @@ def kernel_window(
     distance = np.abs(np.arange(-radius, radius + 1, dtype=np.float64))
     if form == "reference" and kernel == "gaussian":
         window = ndimage.gaussian_filter1d((distance == 0).astype(np.float64), sigma=bandwidth)
-    elif form in ("paper", "reference"):
-        window = KERNELS[kernel](distance, bandwidth, radius)
     else:
-        raise ValueError(f"unknown form {form!r}{nearest(form, ('paper', 'reference'))}")
+        window = KERNELS[kernel](distance, bandwidth, radius)
     return np.asarray(window / window.sum())
 
 
@@ -82,10 +81,11 @@ def kernel_matrix(
     ``reflect`` mirrors the range about its first and last bin (the preview code). ``kernel=None``
     is the identity: no smoothing.
     """
+    check_name("boundary", boundary, ("truncate", "reflect"))
     if kernel is None:
         return np.eye(num_bins)
     window = kernel_window(kernel, bandwidth, radius, form)
-    radius = window.size // 2  # a whole number, whatever came: files may have 2.0
+    radius = window.size // 2  # a whole number, even if a file gave 2.0
     rows = np.repeat(np.arange(num_bins), window.size)
     columns = rows + np.tile(np.arange(-radius, radius + 1), num_bins)
     values = np.tile(window, num_bins)
@@ -93,8 +93,6 @@ def kernel_matrix(
         period = max(2 * (num_bins - 1), 1)
         columns = np.abs(columns) % period
         columns = np.minimum(columns, period - columns) if num_bins > 1 else columns * 0
-    elif boundary != "truncate":
-        raise ValueError(f"unknown boundary {boundary!r}{nearest(boundary, ('truncate', 'reflect'))}")
     inside = (columns >= 0) & (columns < num_bins)
     matrix = np.zeros((num_bins, num_bins))
     np.add.at(matrix, (rows[inside], columns[inside]), values[inside])
@@ -109,6 +107,42 @@ def smoothed_density(bins: LabelBins, **kernel: Any) -> Array:
     return np.asarray(kernel_matrix(len(bins), **kernel) @ (bins.counts / bins.counts.sum()))
 
 
+def _paper_weights(bins: LabelBins, power: float, clip: Clip, kernel: Mapping[str, Any]) -> Array:
+    """Smooth the density, then take ``p~_b^(-power)``."""
+    counts = smoothed_density(bins, **kernel) * bins.counts.sum()
+    return np.asarray(1 / np.where(counts > 0, np.clip(counts, *clip), 0.0) ** power)
+
+
+def _reference_weights(bins: LabelBins, power: float, clip: Clip, kernel: Mapping[str, Any]) -> Array:
+    """Take the root of the counts, then smooth, then invert, as the preview code does."""
+    # Zero padding at the ends of the range, although the same code reflects its statistics.
+    matrix = kernel_matrix(len(bins), form="reference", **kernel)
+    return np.asarray(1 / (matrix @ np.clip(bins.counts, *clip) ** power))
+
+
+def _dense_weights(bins: LabelBins, power: float, clip: Clip, kernel: Mapping[str, Any]) -> Array:
+    """DenseWeight: ``max(1 - power p', 1e-6)``, p' the density by Silverman's rule, scaled to 0..1."""
+    spread = bins.scale / float(np.diff(bins.edges).mean())  # in bins
+    bandwidth = max(1.06 * spread * bins.counts.sum() ** (-1 / 5), 0.5)
+    radius = min(int(np.ceil(4 * bandwidth)), len(bins))
+    density = smoothed_density(bins, bandwidth=bandwidth, radius=radius)
+    reach = float(np.ptp(density))
+    relative = (density - density.min()) / reach if reach > 0 else np.zeros_like(density)
+    return np.maximum(1 - power * relative, 1e-6)
+
+
+WEIGHT_FORMS: dict[str, Callable[[LabelBins, float, Clip, Mapping[str, Any]], Array]] = {
+    "paper": _paper_weights,
+    "reference": _reference_weights,
+    "dense": _dense_weights,
+}
+"""Forms of label weights by name.
+
+Each is a function of the bins, the power, the clip on counts and the options of `kernel_matrix`.
+It returns one weight per bin, on any scale, and infinity for bins without a label near them.
+"""
+
+
 def label_weights(
     bins: LabelBins,
     *,
@@ -116,24 +150,23 @@ def label_weights(
     bandwidth: float = 2.0,
     radius: int = 2,
     power: float = 0.5,
-    form: WeightForm = "paper",
-    clip: tuple[float, float] | None = None,
+    form: str = "paper",
+    clip: Clip | None = None,
 ) -> Array:
     """Return one importance weight per bin, averaging 1 over the training labels (VIR:weight). (B,)
 
-    The paper's form is ``w_b = p~_b^(-power)``: ``power=0.5`` is SQINV, ``power=1`` INV and
-    ``kernel=None`` leaves the density unsmoothed. ``form="reference"`` follows the preview code:
-    square root of the counts (``power`` in general), then smoothing, then the inverse. `clip`
-    bounds the counts a bin may stand for; INV (``power >= 1``) clips to 5..1000 unless told.
-    ``form="dense"`` is DenseWeight's ``max(1 - power p'(y), 1e-6)`` with p' the label density,
-    smoothed by Silverman's bandwidth and mapped to 0..1 (`kernel` and `clip` do not apply).
-    A bin with no label near it has the largest weight of all.
+    The paper's form is ``w_b = p~_b^(-power)``: ``power=0.5`` is SQINV, ``power=1`` is INV, and
+    ``kernel=None`` does not smooth the density. ``form="reference"`` follows the preview code: it
+    raises the counts to `power`, then smooths, then inverts. `clip` is the lowest and highest count
+    that a bin may stand for; INV (``power >= 1``) clips to 5..1000 by default. ``form="dense"`` is
+    DenseWeight's ``max(1 - power p'(y), 1e-6)``, where p' is the label density with Silverman's
+    bandwidth, scaled to 0..1; `kernel` and `clip` do not apply. `WEIGHT_FORMS` holds all forms.
+    A bin without a label near it gets the largest weight of all bins.
 
     >>> label_weights(LabelBins.from_labels([0, 0, 0, 0, 1]), kernel=None)
     array([0.83333333, 1.66666667])
     """
-    if form not in ("paper", "reference", "dense"):
-        raise ValueError(f"unknown form {form!r}{nearest(form, ('paper', 'reference', 'dense'))}")
+    check_name("form", form, WEIGHT_FORMS)
     if not 0 <= power < np.inf:
         raise ValueError(f"power must not be negative, got {power!r}")
     if clip is None and power >= 1:
@@ -141,30 +174,8 @@ def label_weights(
     low, high = clip if clip is not None else (0.0, np.inf)
     if not 0 <= low <= high or high == 0:
         raise ValueError(f"clip must be two counts, low and high, got {clip!r}")
-    total = bins.counts.sum()
-    if form == "dense":
-        return _dense_weights(bins, power)
-    smoothing = {"kernel": kernel, "bandwidth": bandwidth, "radius": radius, "form": form}
-    if form == "reference":
-        # Zero-padded at the ends of the range, unlike the same code's statistics.
-        counted = np.clip(bins.counts, low, high) ** power
-        density = kernel_matrix(len(bins), **smoothing) @ counted  # type: ignore[arg-type]
-    else:
-        effective = smoothed_density(bins, **smoothing) * total
-        density = np.where(effective > 0, np.clip(effective, low, high), 0.0) ** power
-    seen = density > 0
-    weights = np.full(len(bins), np.nan)
-    weights[seen] = 1 / density[seen]
-    weights[~seen] = weights[seen].max()
-    return np.asarray(weights * total / (bins.counts @ weights))
-
-
-def _dense_weights(bins: LabelBins, alpha: float) -> Array:
-    spread = bins.scale / float(np.diff(bins.edges).mean())  # in bins
-    bandwidth = max(1.06 * spread * bins.counts.sum() ** (-1 / 5), 0.5)
-    radius = min(int(np.ceil(4 * bandwidth)), len(bins))
-    density = smoothed_density(bins, bandwidth=bandwidth, radius=radius)
-    reach = float(np.ptp(density))
-    relative = (density - density.min()) / reach if reach > 0 else np.zeros_like(density)
-    weights = np.maximum(1 - alpha * relative, 1e-6)
+    smoothing = {"kernel": kernel, "bandwidth": bandwidth, "radius": radius}
+    with np.errstate(divide="ignore"):
+        weights = WEIGHT_FORMS[form](bins, power, (low, high), smoothing)
+    weights = np.where(np.isinf(weights), weights[np.isfinite(weights)].max(), weights)
     return np.asarray(weights * bins.counts.sum() / (bins.counts @ weights))

@@ -1,9 +1,9 @@
-"""Scores of predictions, overall, per label region and balanced over label bins (SPEC section 6).
+"""Metrics by name: overall, per label region and balanced over label bins.
 
-Every metric is a function ``f(distribution, y) -> float`` that reads nothing but the predictive
-distribution: `mae`, `gm`, `nll`, `ause` and the others. `get_metric` finds one by name: ``"mae"``,
-``"balanced_mae"`` (mean over the occupied label bins), ``"few/mae"`` (one region) or ``"gap/nll"``
-(few minus many, the fairness figure). `scorer` makes any of them one that scikit-learn selects by.
+The scores themselves are the functions of `tailwise.core.scores`. `get_metric` finds one by name:
+``"mae"``, ``"balanced_mae"`` (mean over the occupied label bins), ``"few/mae"`` (one region) or
+``"gap/nll"`` (few minus many, the fairness figure). `scorer` turns any of them into a scorer for
+scikit-learn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from tailwise.core.scores import (
     Function,
     Labels,
     PerSample,
-    Sparsification,
     ause,
     ause_reference,
     coverage,
@@ -40,7 +39,6 @@ from tailwise.core.scores import (
     pearson,
     prepared,
     rmse,
-    sparsification,
     spearman,
     width,
 )
@@ -48,22 +46,15 @@ from tailwise.core.scores import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "METRICS", "REGIONS", "Metric", "Scorer", "Sparsification", "ause", "ause_reference",
-    "balanced", "by_bin", "by_region", "coverage", "crps", "delta", "ence", "evaluate",
-    "fairness_gap", "get_metric", "gm", "log10", "mae", "mse", "nll", "pearson", "rmse", "scorer",
-    "sparsification", "spearman", "width",
-]  # fmt: skip
-
 REGIONS = ("all", "many", "medium", "few")
 DEFAULT_METRICS = ("mae", "gm", "nll", "ause", "coverage")
 OF_UNCERTAINTY = (nll, width, coverage, ause, ause_reference, ence)
-"""Scores that say nothing about predictions without spread; the width of points would even be the best."""
+"""Scores that need a predicted spread. Points have none, and their width of 0 would even win."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with its name, what to do with bins and regions, and which way is better.
+    """A metric with its name, its use of bins and regions, and which way is better.
 
     >>> few = get_metric("few/balanced_mae")
     >>> few.region, few.balanced, few.direction, get_metric("pearson").loss(0.8)
@@ -120,7 +111,7 @@ def get_metric(name: str) -> Metric:
 
 
 class _Scores:
-    """Predictions prepared once, with per-sample losses shared between metrics and regions."""
+    """Predictions prepared once; metrics and regions share the per-sample losses."""
 
     def __init__(
         self,
@@ -164,7 +155,7 @@ class _Scores:
         return float(self._score(metric, [rows])[0])
 
     def per_bin(self, metric: Metric, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Occupied bins among the rows, the metric in each, and how many rows each has."""
+        """Return the occupied bins among the rows, the metric in each, and the rows in each."""
         index = self._binned(metric)[rows]
         counts = torch.bincount(index)
         occupied = counts.nonzero().squeeze(1)
@@ -195,7 +186,7 @@ class _Scores:
 
 
 def balanced(function: Function, **options: float) -> Callable[[Distribution, Labels, LabelBins], float]:
-    """Turn a metric into its mean over the occupied label bins, so that rare labels count alike.
+    """Turn a metric into its mean over the occupied label bins, where each bin counts the same.
 
     >>> from tailwise.core.distributions import Normal
     >>> bins = LabelBins.from_labels([0, 0, 0, 1])
@@ -227,11 +218,11 @@ def evaluate(
 
 
 def _everywhere(name: str) -> Metric:
-    """Find a metric for a table that has rows for regions or bins already."""
+    """Find a metric for a table whose rows are regions or bins already."""
     metric = get_metric(name)
     if metric.region != "all":
         base = name.rpartition("/")[2]
-        raise ValueError(f"metric {name!r} is that of one region: ask for {base!r} here, or use `evaluate`")
+        raise ValueError(f"metric {name!r} is for one region only: use {base!r} here, or call `evaluate`")
     return metric
 
 
@@ -244,9 +235,9 @@ def by_region(
     many: int = 100,
     few: int = 20,
 ) -> pd.DataFrame:
-    """Return a table: rows all, many, medium and few, columns n and the metrics.
+    """Return a table with rows all, many, medium and few, and columns n and the metrics.
 
-    Regions go by the training count of a label's bin. An empty region has n = 0 and NaN.
+    A label's region follows from the training count of its bin. An empty region has n = 0 and NaN.
 
     >>> from tailwise.core.distributions import Normal
     >>> bins = LabelBins.from_labels([0, 0, 0, 1])
@@ -286,7 +277,7 @@ def by_bin(
 def fairness_gap(
     distribution: Distribution, y: Labels, bins: LabelBins, *, many: int = 100, few: int = 20
 ) -> dict[str, float]:
-    """Return few minus many in coverage and NLL: 0 if rare labels are served like common ones."""
+    """Return few minus many in coverage and NLL: 0 if rare labels are served as well as common ones."""
     names = ("coverage", "nll")
     values = evaluate(distribution, y, bins, [f"gap/{name}" for name in names], many=many, few=few)
     return {name: values[f"gap/{name}"] for name in names}
@@ -294,7 +285,7 @@ def fairness_gap(
 
 @dataclass(frozen=True)
 class Scorer:
-    """A metric as scikit-learn calls it, with a fitted estimator, X and y; made by `scorer`."""
+    """A metric that scikit-learn can call with a fitted estimator, X and y; made by `scorer`."""
 
     metric: Metric
     bins: LabelBins | None = None
@@ -307,15 +298,15 @@ class Scorer:
         predictions, bins = self._predictions(regressor, X), self._bins(regressor, columns)
         if not len(columns) == len(predictions) == len(bins):
             raise ValueError(
-                f"y has {len(columns)} targets, but there are predictions of {len(predictions)} "
-                f"and label bins of {len(bins)}"
+                f"y has {len(columns)} targets, but the estimator predicts {len(predictions)} and has "
+                f"label bins for {len(bins)}"
             )
         many, few = getattr(regressor, "many", 100), getattr(regressor, "few", 20)
         values = [
             _Scores(prediction, column, edges, many, few).value(self.metric)
             for prediction, column, edges in zip(predictions, columns, bins, strict=True)
         ]
-        # A region without labels says nothing of a model: NaN, which scikit-learn warns of, not -inf.
+        # A region without labels cannot rank models: NaN, which scikit-learn warns about, not -inf.
         return float(np.mean([v if math.isnan(v) else -self.metric.loss(v) for v in values]))
 
     def _predictions(self, regressor: Any, X: Any) -> list[Distribution]:
@@ -324,8 +315,8 @@ class Scorer:
             return given if isinstance(given, list) else [given]
         if self.metric.function in OF_UNCERTAINTY:
             raise ValueError(
-                f"metric {self.metric.name!r} is one of uncertainty, which {type(regressor).__name__} does "
-                "not predict: choose one of errors, such as 'balanced_mae'"
+                f"metric {self.metric.name!r} needs predicted uncertainty, which {type(regressor).__name__} "
+                "does not give: choose an error metric such as 'balanced_mae'"
             )
         points = torch.as_tensor(np.asarray(regressor.predict(X), np.float64))
         return [Normal(column, 0.0) for column in points.reshape(len(points), -1).T]
@@ -338,14 +329,14 @@ class Scorer:
 
 
 def _innermost(estimator: Any, X: Any) -> tuple[Any, Any]:
-    """Return the regressor within fitted searches and pipelines, and X as it reaches it."""
+    """Return the regressor inside fitted searches and pipelines, and X as this regressor sees it."""
     while not hasattr(estimator, "predict_distribution"):
         if hasattr(estimator, "best_estimator_"):
             estimator = estimator.best_estimator_
         elif hasattr(estimator, "steps"):
             *before, (_, last) = estimator.steps
             for _, step in before:
-                if hasattr(step, "transform"):  # "passthrough" has none, nor have resamplers
+                if hasattr(step, "transform"):  # "passthrough" and resamplers have none
                     X = step.transform(X)
             estimator = last
         else:
@@ -354,13 +345,13 @@ def _innermost(estimator: Any, X: Any) -> tuple[Any, Any]:
 
 
 def scorer(name: str, bins: LabelBins | None = None) -> Scorer:
-    """Return a scorer for `GridSearchCV` and `cross_val_score`: `get_metric`'s names, greater is better.
+    """Return a scorer for `GridSearchCV` and `cross_val_score`, by a name that `get_metric` takes.
 
-    Losses are negated, coverage is minus its distance from 90%. Label bins, and what counts as few or
-    many, are those of the estimator, that is of its training labels, also within pipelines and
-    searches. An estimator without `bins_` is scored in bins of the y that is given, with regions by its
-    counts: pass `bins` to compare it with others, or models that differ in their bins, in the same
-    ones. Predictions are those of `predict_distribution`, else of `predict`, as points.
+    Greater is better: losses are negated, and coverage becomes minus its distance from 90%. Label bins
+    and the limits of few and many are the estimator's own, from its training labels, also inside
+    pipelines and searches. An estimator without `bins_` is scored in bins of the given y; pass `bins`
+    to compare models in the same bins. Predictions come from `predict_distribution`, or as points from
+    `predict`.
 
     >>> from sklearn.dummy import DummyRegressor
     >>> X, y = np.zeros((4, 1)), [0, 0, 0, 10]

@@ -1,8 +1,8 @@
-"""Single scores ``f(distribution, y) -> float`` of predictions (SPEC section 6).
+"""Single scores ``f(distribution, y) -> float`` of predictions.
 
-They read nothing but the predictive distribution and are computed in float64 on the CPU in
-O(n log n) or better. No labels at all, and a correlation with a constant, give NaN. Use them
-through `tailwise.core.metrics`, which adds label bins, regions and names.
+They read only the predictive distribution and are computed in float64 on the CPU, in O(n log n)
+or better. Without any label a score is NaN, and so is a correlation with a constant. The module
+`tailwise.core.metrics` adds label bins, regions and names.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
 from torch import Tensor
 
 from tailwise.core.distributions import NIG, Distribution, Mixture, Normal, log_gamma_ratio
-from tailwise.core.lookup import nearest
+from tailwise.core.lookup import check_name
 
 Labels = ArrayLike | Tensor
 By = Literal["std", "epistemic"]
@@ -31,7 +32,7 @@ _CHUNK = 2**22
 
 
 def prepared(distribution: Distribution, y: Labels) -> tuple[Distribution, Tensor]:
-    """Return predictions and labels flat, detached, in float64 on the CPU, or say what is wrong."""
+    """Return predictions and labels flat, detached, in float64 on the CPU; bad labels are an error."""
     raw = y.detach() if isinstance(y, Tensor) else torch.from_numpy(np.array(y, np.float64))
     labels, shape = raw.to("cpu", torch.float64), distribution.shape
     if [s for s in labels.shape if s != 1] != [s for s in shape if s != 1]:
@@ -71,7 +72,7 @@ def _checked_level(level: float) -> float:
 
 
 def _covered(d: Distribution, y: Tensor, level: float = 0.9) -> Tensor:
-    # Within the central interval exactly if the CDF is: one CDF is cheaper than two quantiles.
+    # A label lies in the central interval if its CDF does: one CDF is cheaper than two quantiles.
     return ((d.cdf(y) - 0.5).abs() <= _checked_level(level) / 2).double()
 
 
@@ -101,8 +102,8 @@ def _crps(d: Distribution, y: Tensor) -> Tensor:
 def _student(d: Distribution) -> tuple[Tensor, Tensor]:
     """Degrees of freedom and scale of an NIG's predictive Student-t (VIR:predict)."""
     if not isinstance(d, NIG):
-        raise TypeError(f"CRPS knows Normal, NIG and mixtures of them, not {type(d).__name__}")
-    return 2 * d.alpha, (d.beta / d.alpha * (1 + 1 / d.nu)).sqrt()
+        raise TypeError(f"CRPS supports Normal, NIG and mixtures of them, not {type(d).__name__}")
+    return 2 * d.alpha, d.scale
 
 
 def _deviation(d: Distribution, y: Tensor) -> Tensor:
@@ -120,7 +121,7 @@ def _deviation(d: Distribution, y: Tensor) -> Tensor:
         log_density = log_gamma_ratio(df / 2) - 0.5 * (math.pi * df).log() + log_kernel
         tail = 2 * log_density.exp() * (df + z**2) / (df - 1)
         tail = torch.where(df > 1, tail, math.nan)
-    # A prediction without spread is a point, whose CRPS is its absolute error.
+    # A prediction without spread is a point: its CRPS is the absolute error.
     return torch.where(scale > 0, distance * (2 * d.cdf(y) - 1) + scale * tail, distance.abs())
 
 
@@ -142,8 +143,9 @@ def _mixture_spread(d: Mixture) -> Tensor:
             gap = Normal(members.mean[k] - members.mean, members.variance[k] + members.variance)
             total += weights[k] * (weights * _deviation(gap, torch.zeros(()).double())).sum(0)
         return total / 2
-    # The spread is the integral of F (1 - F), with F a staircase that steps at quantiles of every
-    # member. Members get levels of their own, so that equal members do not share their steps.
+    # The spread is the integral of F (1 - F). F is approximated by a staircase with steps at
+    # quantiles of each member, at levels that differ between members so that equal ones do not
+    # step at the same points.
     size = len(weights)
     count = max(16, _MIXTURE_NODES // size)
     offset = (0.5 + torch.arange(size, dtype=torch.float64) * 0.6180339887498949) % 1
@@ -204,7 +206,7 @@ def rmse(distribution: Distribution, y: Labels) -> float:
 
 
 def gm(distribution: Distribution, y: Labels, *, floor: float = GM_FLOOR) -> float:
-    """Geometric mean of the absolute errors, each counted as `floor` (1e-10) at least.
+    """Geometric mean of the absolute errors; errors below `floor` (1e-10) count as the floor.
 
     >>> round(gm(Normal(torch.tensor([0.0, 0.0]), 1.0), [2.0, 8.0]), 6)
     4.0
@@ -226,8 +228,8 @@ def nll(distribution: Distribution, y: Labels) -> float:
 def crps(distribution: Distribution, y: Labels) -> float:
     """Continuous ranked probability score, in label units: the absolute error of a distribution.
 
-    ``E|Y - y| - E|Y - Y'| / 2``. Closed forms for Normal, NIG and mixtures of Normals; for mixtures
-    of NIG the second term is a quadrature, right to about 1e-3 of the standard deviation (2e-4 for
+    ``E|Y - y| - E|Y - Y'| / 2``, in closed form for Normal, NIG and mixtures of Normals. For mixtures
+    of NIG the second term is a quadrature with an error of about 1e-3 standard deviations (2e-4 for
     up to five members). NaN for an NIG without a mean (alpha of 1/2 or less).
 
     >>> round(crps(Normal(torch.tensor([0.0]), 1.0), [0.0]), 4)
@@ -255,7 +257,7 @@ def width(distribution: Distribution, y: Labels, *, level: float = 0.9) -> float
 
 
 def log10(distribution: Distribution, y: Labels) -> float:
-    """Mean absolute log10 error, for depth; predictions count as `DEPTH_FLOOR` at least.
+    """Mean absolute log10 error, for depth; predictions below `DEPTH_FLOOR` count as the floor.
 
     >>> round(log10(Normal(torch.tensor([10.0, 1.0]), 1.0), [1.0, 1.0]), 6)
     0.5
@@ -298,48 +300,42 @@ def pearson(distribution: Distribution, y: Labels) -> float:
 
 
 def spearman(distribution: Distribution, y: Labels) -> float:
-    """Rank correlation of predicted means and labels, ties sharing their mean rank.
+    """Rank correlation of predicted means and labels; ties get their mean rank.
 
     >>> round(spearman(Normal(torch.tensor([1.0, 2.0, 9.0]), 1.0), [2.0, 4.0, 5.0]), 6)
     1.0
     """
     d, labels = prepared(distribution, y)
-    return _correlation(_ranks(d.mean), _ranks(labels))
+    return _correlation(*(torch.from_numpy(rankdata(values.numpy())) for values in (d.mean, labels)))
 
 
 def _groups(ordered: Tensor) -> Tensor:
     """Number the runs of equal values in a sorted tensor: 0, 0, 1, 2, 2, ..."""
-    # Compared, not subtracted: two infinite values are equal, and differ by NaN.
+    # Two infinite values are equal, although their difference is NaN.
     same = torch.ones_like(ordered[:1], dtype=torch.bool)
     return (~torch.cat([same, ordered[1:] == ordered[:-1]])).cumsum(0)
 
 
-def _ranks(values: Tensor) -> Tensor:
-    ordered, order = values.sort()
-    group = _groups(ordered)
-    counts = torch.bincount(group)
-    return (counts.cumsum(0) - (counts - 1) / 2).double()[group][order.argsort()]
-
-
 def _correlation(a: Tensor, b: Tensor) -> float:
+    # Not SciPy's `pearsonr`, which warns about constants and spends its time on p-values.
     if a.numel() < 2 or a.min() == a.max() or b.min() == b.max():
         return math.nan
-    # Scaling by the largest deviation keeps squares of tiny or huge labels from leaving float64.
+    # Dividing by the largest deviation keeps squares of tiny or huge labels within float64.
     a, b = a - a.mean(), b - b.mean()
     a, b = a / a.abs().max(), b / b.abs().max()
     return float(((a @ b) / (a.norm() * b.norm())).clamp(-1, 1))
 
 
 class Sparsification(NamedTuple):
-    """What error remains once a share of the samples is removed, most uncertain first."""
+    """The error that remains after removing a share of the samples, most uncertain first."""
 
     removed: NDArray[np.float64]  # (n,) share removed: 0, 1/n, ..., (n-1)/n
     error: NDArray[np.float64]  # (n,) mean absolute error of the rest
-    oracle: NDArray[np.float64]  # (n,) the same had the largest errors been removed first
+    oracle: NDArray[np.float64]  # (n,) the same if the largest errors were removed first
 
 
 def _by_falling(key: Tensor, values: Tensor) -> Tensor:
-    """Values by falling key; those with equal keys get their mean, so that order cannot matter."""
+    """Values sorted by decreasing key. Values of equal keys become their mean, so order does not matter."""
     key, order = key.sort(descending=True)
     group = _groups(key)
     return (torch.bincount(group, values[order]) / torch.bincount(group))[group]
@@ -348,14 +344,13 @@ def _by_falling(key: Tensor, values: Tensor) -> Tensor:
 def sparsification(distribution: Distribution, y: Labels, *, by: By = "std") -> Sparsification:
     """Return the sparsification curves behind `ause`, in label units, for plots.
 
-    Samples of equal uncertainty are removed in random order, in expectation.
+    Samples of equal uncertainty count as removed in random order: the curves are expectations.
 
     >>> curves = sparsification(Normal(torch.zeros(3), torch.tensor([1.0, 2.0, 3.0])), [1.0, 3.0, 2.0])
     >>> curves.error, curves.oracle
     (array([2., 2., 1.]), array([2. , 1.5, 1. ]))
     """
-    if by not in ("std", "epistemic"):
-        raise ValueError(f"unknown uncertainty {by!r}{nearest(by, ('std', 'epistemic'))}")
+    check_name("uncertainty", by, ("std", "epistemic"))
     d, labels = prepared(distribution, y)
     errors = _absolute(d, labels)
     uncertainty = d.variance if by == "std" else d.epistemic
@@ -378,16 +373,15 @@ def ause(
 ) -> float:
     """Area under the sparsification error: 0 if uncertainty ranks samples as their errors do.
 
-    ``standard`` averages (error - oracle) over the share removed, in units of the mean absolute
-    error of all, ranking by the total standard deviation. ``reference`` follows the preview code:
-    ranked by epistemic variance, at least one sample removed, |error - oracle| divided by its own
-    maximum; NaN for fewer than three samples. `by` overrides the ranking of either.
+    ``standard`` ranks by the total standard deviation and averages (error - oracle) over the share
+    removed, in units of the mean absolute error. ``reference`` follows the preview code: it ranks by
+    epistemic variance, removes at least one sample, and divides |error - oracle| by its own maximum;
+    it is NaN for fewer than three samples. `by` overrides the ranking of either form.
 
     >>> round(ause(Normal(torch.zeros(3), torch.tensor([1.0, 2.0, 3.0])), [1.0, 3.0, 2.0]), 6)
     0.083333
     """
-    if form not in ("standard", "reference"):
-        raise ValueError(f"unknown form {form!r}{nearest(form, ('standard', 'reference'))}")
+    check_name("form", form, ("standard", "reference"))
     curves = sparsification(distribution, y, by=by or ("std" if form == "standard" else "epistemic"))
     gap, n = curves.error - curves.oracle, curves.error.size
     if n < (1 if form == "standard" else 3):
@@ -402,15 +396,15 @@ def ause(
 
 
 def ause_reference(distribution: Distribution, y: Labels) -> float:
-    """Area under the sparsification error as the authors' preview code has it; see `ause`."""
+    """Area under the sparsification error as in the authors' preview code; see `ause`."""
     return ause(distribution, y, form="reference")
 
 
 def ence(distribution: Distribution, y: Labels, *, groups: int = 10) -> float:
     """Expected normalised calibration error: 0 if predicted variance matches squared errors.
 
-    Samples are sorted by predicted variance into equal groups; the mean over groups of
-    ``|RMV - RMSE| / RMV`` compares root mean variance with root mean squared error.
+    Samples are sorted by predicted variance into groups of equal size. The result is the mean over
+    groups of ``|RMV - RMSE| / RMV``, with root mean variance RMV and root mean squared error RMSE.
 
     >>> ence(Normal(torch.zeros(2), torch.tensor([1.0, 4.0])), [1.0, 3.0], groups=2)
     0.25

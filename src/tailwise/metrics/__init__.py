@@ -1,6 +1,6 @@
-"""Metrics of predictions, by name, by label region and as scikit-learn scorers.
+"""Metrics of predictions: by name, by label region and as scikit-learn scorers.
 
-The public names of `tailwise.core.metrics` and `tailwise.core.scores`.
+The public names of `tailwise.core.scores` and `tailwise.core.metrics`.
 """
 
 from tailwise.core.metrics import (
@@ -8,19 +8,22 @@ from tailwise.core.metrics import (
     REGIONS,
     Metric,
     Scorer,
-    Sparsification,
-    ause,
-    ause_reference,
     balanced,
     by_bin,
     by_region,
+    evaluate,
+    fairness_gap,
+    get_metric,
+    scorer,
+)
+from tailwise.core.scores import (
+    Sparsification,
+    ause,
+    ause_reference,
     coverage,
     crps,
     delta,
     ence,
-    evaluate,
-    fairness_gap,
-    get_metric,
     gm,
     log10,
     mae,
@@ -28,39 +31,14 @@ from tailwise.core.metrics import (
     nll,
     pearson,
     rmse,
-    scorer,
     sparsification,
     spearman,
     width,
 )
 
 __all__ = [
-    "METRICS",
-    "REGIONS",
-    "Metric",
-    "Scorer",
-    "Sparsification",
-    "ause",
-    "ause_reference",
-    "balanced",
-    "by_bin",
-    "by_region",
-    "coverage",
-    "crps",
-    "delta",
-    "ence",
-    "evaluate",
-    "fairness_gap",
-    "get_metric",
-    "gm",
-    "log10",
-    "mae",
-    "mse",
-    "nll",
-    "pearson",
-    "rmse",
-    "scorer",
-    "sparsification",
-    "spearman",
-    "width",
-]
+    "METRICS", "REGIONS", "Metric", "Scorer", "Sparsification", "ause", "ause_reference",
+    "balanced", "by_bin", "by_region", "coverage", "crps", "delta", "ence", "evaluate",
+    "fairness_gap", "get_metric", "gm", "log10", "mae", "mse", "nll", "pearson", "rmse", "scorer",
+    "sparsification", "spearman", "width",
+]  # fmt: skip

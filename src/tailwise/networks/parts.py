@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from typing import Any, Literal
 
-from tailwise.core.kernels import WeightForm
 from tailwise.core.labels import LabelBins
 from tailwise.core.lookup import nearest
 from tailwise.core.theory import choose_bandwidth, kernel_reach
@@ -42,7 +41,7 @@ class WeightConfig:
     bandwidth: float = 2.0
     radius: int = 2
     power: float = 0.5
-    form: WeightForm = "paper"
+    form: str = "paper"
     clip: tuple[float, float] | None = None
 
 

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
 from tailwise.core.labels import LabelBins
-from tailwise.core.metrics import Sparsification
+from tailwise.core.scores import Sparsification
 
 # Okabe and Ito's palette: told apart by readers with any colour vision, and by line style.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

@@ -16,7 +16,8 @@ from scipy.special import stdtrit
 
 from tailwise.core.distributions import Distribution
 from tailwise.core.labels import LabelBins, checked_labels
-from tailwise.core.metrics import REGIONS, Sparsification, by_region, sparsification
+from tailwise.core.metrics import REGIONS, by_region
+from tailwise.core.scores import Sparsification, sparsification
 from tailwise.methods import get_method
 from tailwise.uncertainty.scaling import split_variance
 
@@ -223,10 +224,7 @@ def _copy_without_scaling(model: TailRegressor) -> TailRegressor | None:
 
 def _ends(calibrator: Calibrator, d: Distribution, level: float) -> tuple[Floats, Floats]:
     """Ends of the intervals that `predict_interval` gives."""
-    if calibrator.conformal is None:
-        low, high = d.interval(level)
-    else:
-        low, high = calibrator.conformal.interval(d, level, finite=True)
+    low, high = calibrator.interval(d, level)
     return low.double().numpy(), high.double().numpy()
 
 

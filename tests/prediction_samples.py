@@ -1,0 +1,43 @@
+"""Predictions and labels that tests of scores, metrics and label priors share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
+
+KINDS = ("normal", "nig", "mixture", "mixture of nig")
+
+
+def make(kind: str, n: int, seed: int = 0, scale: float = 1.0) -> tuple[Distribution, Tensor]:
+    """Predictions and labels of a kind: some right, some wrong, of unequal spread."""
+    g = torch.Generator().manual_seed(seed)
+
+    def uniform(low: float, high: float) -> Tensor:
+        return low + (high - low) * torch.rand(n, generator=g, dtype=torch.float64)
+
+    def member(of_nig: bool) -> Distribution:
+        mean, variance = uniform(-3, 3), uniform(0.2, 4)
+        if not of_nig:
+            return Normal(mean, variance)
+        return NIG(mean, uniform(0.5, 4), uniform(1.2, 6), variance)
+
+    predicted: Distribution
+    if kind.startswith("mixture"):
+        predicted = Mixture([member(kind.endswith("nig")) for _ in range(3)])
+    else:
+        predicted = member(kind == "nig")
+    y = uniform(-4, 4)
+    return predicted.rescale(0.0, scale), y * scale
+
+
+def at_zero(
+    errors: list[float], variance: float | Tensor = 1.0, epistemic: list[float] | None = None
+) -> tuple[Distribution, Tensor]:
+    """Predictions of 0, with labels at the given errors and the given uncertainty."""
+    labels = torch.tensor(errors, dtype=torch.float64)
+    if epistemic is None:
+        return Normal(torch.zeros_like(labels), variance), labels
+    nu = 1 / torch.tensor(epistemic, dtype=torch.float64)
+    return NIG(torch.zeros_like(labels), nu, 2.0, 1.0), labels
