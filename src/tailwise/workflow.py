@@ -94,9 +94,9 @@ def read_labelled(
     from tailwise.data.tables.columns import (
         check_column,
         check_infinity,
+        id_columns,
         near_copies,
         numbers_as_text,
-        row_names,
     )
 
     table = read(source, quiet)
@@ -123,7 +123,7 @@ def read_labelled(
                 quiet,
             )
     if like is None:
-        for column, how in row_names(inputs).items():
+        for column, how in id_columns(inputs).items():
             leave = f"leave it out with --drop {_as_option(column)} unless it means something"
             note(f"note: column {column!r} {how}, as ids do: {leave}", quiet)
         _note_spikes(labels, quiet)

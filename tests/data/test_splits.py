@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tailwise import LabelBins
 from tailwise.data import balanced_split, label_holdout, load_abalone, pooled_split, random_split
+from tailwise.data.splits import halves
 
 labels = st.one_of(
     st.lists(st.integers(-5, 40), min_size=1, max_size=300),
@@ -169,7 +170,7 @@ def test_every_label_has_its_share_of_chances_to_be_held_out_extremes_included(s
     y = np.concatenate([rng.uniform(0, 1, 200), [-9.0, 1.5, 1.6], np.geomspace(2, 40, 14)])
     counts = LabelBins.from_labels(y).counts
     assert (counts == 1).sum() >= 8 and counts.max() > 50  # a crowd, and labels alone in their bins
-    draws = 2000
+    draws = 1000
     held = np.zeros(y.size)
     for seed in range(draws):
         held[label_holdout(y, share=share, seed=seed, pool_small=True)] += 1
@@ -190,3 +191,16 @@ def test_small_bins_are_pooled_with_their_neighbours() -> None:
 def test_a_row_is_always_left_to_train_on(y: list[float], share: float) -> None:
     kept = [len(y) - len(label_holdout(y, share=share, seed=s, pool_small=True)) for s in range(100)]
     assert min(kept) >= 1 and (share > 0 or max(kept) == len(y))
+
+
+def test_halves_are_disjoint_random_and_cover_all_rows() -> None:
+    first, second = halves(101, seed=0, least=80)
+    assert (len(first), len(second)) == (50, 51)
+    np.testing.assert_array_equal(np.sort(np.concatenate([first, second])), np.arange(101))
+    assert (np.diff(first) > 0).all() and (np.diff(second) > 0).all()
+    assert not np.array_equal(first, halves(101, seed=1, least=80)[0])
+
+
+def test_few_rows_are_both_halves() -> None:
+    for part in halves(79, seed=0, least=80):
+        np.testing.assert_array_equal(part, np.arange(79))

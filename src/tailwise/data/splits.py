@@ -15,7 +15,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Row numbers of three parts: disjoint and sorted; together every row once, unless told otherwise."""
+    """Sorted row numbers of three disjoint parts. Together they are all rows, unless stated otherwise."""
 
     train: Rows
     valid: Rows
@@ -31,10 +31,9 @@ def balanced_split(
 ) -> Split:
     """Return a split whose validation and test parts are balanced over the label bins.
 
-    From a bin of c rows, ``min(per_bin, floor(c / 3))`` rows go to the validation part, as many to
-    the test part, and the rest to training. So every bin that holds data keeps at least a third
-    of it for training, and a bin of one or two rows is only trained on. Without `bins` they are
-    those of `LabelBins.from_labels`.
+    From a bin of c rows, ``min(per_bin, floor(c / 3))`` rows go to the validation part, the same number to
+    the test part, and the rest to training. So at least a third of each bin is trained on, and a bin of one
+    or two rows is only trained on. `bins` defaults to `LabelBins.from_labels`.
 
     >>> y = [0] * 90 + [1] * 9 + [2]
     >>> split = balanced_split(y, per_bin=5)
@@ -58,10 +57,10 @@ def pooled_split(
 ) -> Split:
     """Return a balanced split whose test rows come from a pool that all seeds share.
 
-    A third of every bin, at most ``2 * per_bin`` rows, is set aside for testing by `pool_seed` alone.
-    The test part of a `seed` is drawn from there, its validation and training parts from the other
-    rows: what was tuned with one seed has seen no test row of any other. Parts are as large as those
-    of `balanced_split`. Rows of the pool that are not drawn are in no part.
+    The pool is a third of every bin, at most ``2 * per_bin`` rows, and depends on `pool_seed` only. Test
+    rows are drawn from the pool, validation and training rows from the other rows. So a model tuned with
+    one seed has seen no test row of any other seed. Validation and test parts have the sizes of
+    `balanced_split`. Rows of the pool that are not drawn are in no part.
 
     >>> y = [0] * 90 + [1] * 9 + [2]
     >>> first, second = (pooled_split(y, per_bin=5, seed=seed) for seed in (0, 1))
@@ -73,14 +72,14 @@ def pooled_split(
     index, take = _binned(y, bins, per_bin)
     thirds = (np.bincount(index) // 3)[index]
     pool = _random_ranks(index, np.random.default_rng(pool_seed)) < np.minimum(2 * per_bin, thirds)
-    # Another stream than the pool's: with equal seeds the pool's first rows would always be drawn.
+    # Not the pool's random stream: with equal seeds the pool's first rows would always be drawn.
     rank = _random_ranks(2 * index + pool, np.random.default_rng([seed, 1]))
     drawn = rank < take
     return Split(*(np.flatnonzero(rows) for rows in (~pool & ~drawn, ~pool & drawn, pool & drawn)))
 
 
 def _binned(y: ArrayLike | Tensor, bins: LabelBins | None, per_bin: int) -> tuple[Rows, Rows]:
-    """The bin of every row, and how many rows of that bin go to a held-out part. (N,) each"""
+    """The bin of every row, and the number of that bin's rows that go to a held-out part. (N,) each"""
     _check_count("per_bin", per_bin, least=0)
     labels = checked_labels(y)
     index = (bins if bins is not None else LabelBins.from_labels(labels)).index(labels)
@@ -88,7 +87,7 @@ def _binned(y: ArrayLike | Tensor, bins: LabelBins | None, per_bin: int) -> tupl
 
 
 def _random_ranks(group: Rows, rng: np.random.Generator) -> Rows:
-    """Place of every row within its group in a random order. (N,) -> (N,)"""
+    """Rank of every row within its group, in random order. (N,) -> (N,)"""
     # Shuffle, then sort by group: a row's place within its group is then a random rank.
     shuffled = rng.permutation(group.size)
     rows = shuffled[np.argsort(group[shuffled], kind="stable")]
@@ -101,13 +100,13 @@ def _random_ranks(group: Rows, rng: np.random.Generator) -> Rows:
 def label_holdout(y: ArrayLike | Tensor, *, share: float, seed: int = 0, pool_small: bool = False) -> Rows:
     """Return row numbers to hold out: the given share of every label bin, rounded at random.
 
-    Unlike a plain random part it cannot miss the tail by chance; unlike `balanced_split` it follows the
-    labels as they are. A bin's last row is never taken, so that every bin held out is also trained on.
+    Unlike a random part, it cannot miss the tail by chance. Unlike `balanced_split`, it keeps the
+    distribution of the labels. At least one row of every bin stays for training.
 
-    With `pool_small` bins too small to give a row to both parts are pooled with their small neighbours,
-    and only the last row of all is never taken. Every row then has the same chance to be held out, the
-    only one of its bin too: what is measured on such rows holds for new ones. Larger bins give the same
-    rows as without.
+    With `pool_small`, bins too small for a row in both parts are pooled with small neighbours, and at least
+    one row of the whole table stays for training. Every row then has the same chance to be held out, even
+    if it is alone in its bin, so measurements on these rows hold for new ones. Larger bins give the same
+    rows with and without `pool_small`.
 
     >>> y = [0] * 80 + [1] * 20 + [2, 30, 50, 90]
     >>> np.unique(np.array(y)[label_holdout(y, share=0.25)], return_counts=True)
@@ -129,14 +128,14 @@ def label_holdout(y: ArrayLike | Tensor, *, share: float, seed: int = 0, pool_sm
 
 
 def _pools(counts: Rows, share: float) -> Rows:
-    """Pool of each bin, named by its first bin: small ones go together until they fill both parts. (B,)"""
+    """The first bin of each bin's pool: small bins are joined until they fill both parts. (B,)"""
     lesser = min(share, 1 - share)
     groups: list[list[int]] = [[]]
     for place in np.flatnonzero((counts > 0) & (lesser * counts < 1)):
         groups[-1].append(int(place))
         if lesser * counts[groups[-1]].sum() >= 1:
             groups.append([])
-    if len(groups) > 1:  # what is left over is too few for a pool of its own
+    if len(groups) > 1:  # the last bins are too few for their own pool
         rest = groups.pop()
         groups[-1] += rest
     pools = np.arange(counts.size)
@@ -146,7 +145,7 @@ def _pools(counts: Rows, share: float) -> Rows:
 
 
 def random_split(n: int, *, valid: float = 0.15, test: float = 0.15, seed: int = 0) -> Split:
-    """Return a split of n rows at random; `valid` and `test` are shares of n, rounded down.
+    """Return a random split of n rows; `valid` and `test` are shares of n, rounded down.
 
     >>> split = random_split(10, valid=0.2, test=0.3)
     >>> len(split.train), len(split.valid), len(split.test)
@@ -155,11 +154,11 @@ def random_split(n: int, *, valid: float = 0.15, test: float = 0.15, seed: int =
     _check_count("n", n, least=1)
     for name, share in (("valid", valid), ("test", test)):
         if not 0 <= share < 1:
-            raise ValueError(f"{name} is a share of the rows: at least 0, below 1; got {share!r}")
+            raise ValueError(f"{name} is a share of the rows, at least 0 and below 1; got {share!r}")
     if valid + test >= 1:
         raise ValueError(f"valid={valid} and test={test} leave no rows for training")
     rank = np.empty(n, np.int64)
-    # 0.3 * 10 is a little under 3 in floating point; the share that was meant is not.
+    # 0.3 * 10 may be slightly below 3 in floating point, but 3 is meant.
     first, second = (int(np.floor(share * n + 1e-9)) for share in (valid, test))
     rank[np.random.default_rng(seed).permutation(n)] = np.arange(n)
     return _split(valid=rank < first, test=(rank >= first) & (rank < first + second))

@@ -10,9 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailwise.data.tables.columns import check_column, near_copies, numbers_as_text, row_names, split_targets
 from tailwise.data.tables.files import TableError, check_output, read_table, write_table
-from tailwise.data.writing import write_atomically
 
 ROWS = "name;größe;y\nä b;1,5;2\nc;2,5;3\n"
 
@@ -49,18 +47,6 @@ def test_commas_are_decimal_only_where_they_cannot_mark_thousands(tmp_path: Path
     for text in ('a,b\n"1,250",x\n999,y\n', "a\tb\n1,250\tx\n999\ty\n"):
         assert read_table(written(tmp_path, text))["a"].tolist() == ["1,250", "999"]
     assert read_table(written(tmp_path, "a;b\n1,250;x\n999;y\n"))["a"].tolist() == [1.25, 999.0]
-
-
-def test_numbers_that_are_text_are_found() -> None:
-    text = {
-        "price": ["$1,250.00", "$3.50"], "share": ["12%", "7%"], "german": ["1.250,50 €", "3,50 €"],
-        "debt": ["(12.5)", "3"], "day": ["01.02.2020", "3.2.2020"], "id": ["A1", "A2"], "digits": ["1", "2"],
-    }  # fmt: skip
-    table = pd.DataFrame({name: cells * 10 for name, cells in text.items()}).assign(
-        number=1.5, empty=None, stray=["unknown", *map(str, range(19))], mixed=["x", 1.5] * 10
-    )
-    found = {"price": "$1,250.00", "share": "12%", "german": "1.250,50 €", "debt": "(12.5)"}
-    assert numbers_as_text(table) == {**found, "stray": "unknown"}
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", " "])
@@ -148,92 +134,6 @@ def test_a_named_index_in_parquet_is_a_column(tmp_path: Path) -> None:
     assert list(read_table(tmp_path / "t.parquet").columns) == ["b"]
 
 
-def test_columns_are_found_or_the_nearest_is_named() -> None:
-    table = pd.DataFrame({"Price": [1], "rooms": [2]})
-    with pytest.raises(TableError, match="did you mean 'Price'"):
-        check_column(table, "price", "t.csv")
-    with pytest.raises(TableError, match="did you mean 'rooms'"):
-        check_column(table, "room", "t.csv")
-    with pytest.raises(TableError, match="its columns are Price, rooms"):
-        check_column(table, "zzz", "t.csv")
-    with pytest.raises(TableError, match="column names missing"):
-        check_column(pd.DataFrame({"1.5": [1], "7": [2], "red": [3]}), "price", "t.csv")
-
-
-@pytest.mark.parametrize(
-    ("cells", "words"),
-    [
-        (["a", "b", "c"], "choose a numeric column"),
-        (["1", "2", "oops"], "line 4 holds 'oops'"),
-        (["1,000", "2,000", "3,000"], "thousands"),
-        (["$10.50", "$20.00", "$3.00"], "write plain numbers"),
-        ([None, None, None], "missing in every row"),
-        ([1.0, float("inf"), 2.0], "infinite in line 3"),
-        ([1.0, 2.0, -1e200], "is -1e+200, too large to reckon with, in line 4"),
-        (pd.to_datetime(["2020-01-01"] * 3), "dates"),
-    ],
-)
-def test_targets_that_are_no_numbers(cells: list[object], words: str) -> None:
-    with pytest.raises(TableError) as raised:
-        split_targets(pd.DataFrame({"x": [1, 2, 3], "y": cells}), ["y"], "t.csv")
-    assert words in str(raised.value)
-
-
-def test_rows_without_a_target_are_left_out() -> None:
-    table = pd.DataFrame({"x": [1, 2, 3], "z": 0, "y": [1.0, None, 3.0]})
-    inputs, labels, missing = split_targets(table, ["y"], "t.csv", ["z"])
-    assert (missing, labels["y"].tolist(), list(inputs.columns)) == (1, [1.0, 3.0], ["x"])
-    with pytest.raises(TableError, match="no column besides"):
-        split_targets(table, ["y"], "t.csv", ["x", "z"])
-    with pytest.raises(TableError, match="cannot be dropped"):
-        split_targets(table, ["y"], "t.csv", ["y"])
-
-
-def test_several_targets_keep_their_order_and_rows_that_have_all() -> None:
-    table = pd.DataFrame({"b": [1.0, None, 3.0], "x": [1, 2, 3], "a": [None, 5, 6]})
-    inputs, labels, missing = split_targets(table, ["a", "b"], "t.csv")
-    assert (missing, labels.to_dict("list"), list(inputs.columns)) == (2, {"a": [6.0], "b": [3.0]}, ["x"])
-    with pytest.raises(TableError, match="'a' is named as a target twice"):
-        split_targets(table, ["a", "a"], "t.csv")
-
-
-def test_columns_that_only_name_rows_are_found() -> None:
-    rng = np.random.default_rng(0)
-    rows = np.arange(100)
-    table = pd.DataFrame(
-        {
-            "code": [f"a-{i:x}" for i in rows],
-            "nearly": [f"a-{i % 97:x}" for i in rows],
-            "hex": [f"{i * 7919:04x}" for i in rows],
-            "gaps": [None if i % 3 == 0 else f"b{i}" for i in rows],
-            "number": rows + 5,
-            "shuffled": rng.permutation(103)[:100],
-            "town": [f"town{i % 90}" for i in rows],
-            "words": [f"a house with {i} rooms" for i in rows],
-            "day": pd.date_range("2024-01-01", periods=100).strftime("%Y-%m-%d"),
-            "time": pd.date_range("2024-01-01", periods=100, freq="min").strftime("%H:%M"),
-            "price": [f"{i},50" for i in rows],
-            "far": rows * 3,
-            "extreme": np.r_[np.iinfo(np.int64).min, np.iinfo(np.int64).max, rows[2:]],
-            "twice": np.r_[0, rows[:-1]],
-            "measured": rng.normal(size=100),
-            "whole": rows.astype(float),
-            "flag": rows % 2 == 0,
-        }
-    )
-    every, counts = "differs in every row", "counts the rows"
-    found = {"code": every, "nearly": "differs in nearly every row", "hex": every, "gaps": every}
-    assert row_names(table) == {**found, "number": counts, "shuffled": counts}
-    assert row_names(table[:19]) == {}  # a few rows of anything differ
-
-
-def test_near_copies_of_the_target_are_found() -> None:
-    y = pd.Series(np.arange(50.0))
-    noise = np.random.default_rng(0).normal(size=50)
-    table = pd.DataFrame({"copy": 2 * y + noise, "other": noise, "text": "a", "still": 1.0})
-    assert near_copies(table, y) == ["copy"]
-
-
 def test_outputs_are_guarded(tmp_path: Path) -> None:
     there = written(tmp_path, "a\n")
     with pytest.raises(FileExistsError, match="exists already: name another file"):
@@ -274,25 +174,6 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_any_work(
             check_output(tmp_path / "new" / "t.csv", force=False)
     finally:
         tmp_path.chmod(0o755)
-
-
-def test_a_link_stays_one_and_what_it_points_to_is_written(tmp_path: Path) -> None:
-    (tmp_path / "deep").mkdir()
-    real, link = written(tmp_path, "a\n1\n", "deep/real.csv"), tmp_path / "link.csv"
-    link.symlink_to("deep/real.csv")
-    write_table(pd.DataFrame({"a": [7]}), link)
-    assert link.is_symlink() and real.read_text() == "a\n7\n"
-    assert [p.name for p in real.parent.iterdir()] == ["real.csv"]
-
-
-def test_an_error_of_writing_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
-    def full(part: Path) -> None:
-        part.write_text("half")
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(OSError, match="No space left") as raised:
-        write_atomically(tmp_path / "t.csv", full)
-    assert raised.value.filename == str(tmp_path / "t.csv") and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv", "deep/er/t.csv"])

@@ -78,7 +78,7 @@ def test_numbers_whose_squares_overflow_keep_their_meaning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         encoder = NumericEncoder.fit(1e300 * x.numpy())
-    torch.testing.assert_close(encoder(1e300 * x), NumericEncoder.fit(x.numpy())(x))
+    np.testing.assert_allclose(encoder(1e300 * x), NumericEncoder.fit(x.numpy())(x), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("mistake", [1e6, -1e20, 1e200])

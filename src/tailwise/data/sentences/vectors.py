@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailwise.data.sentences.pairs import as_number, read_arrays
-from tailwise.data.tables.files import TableError, refuse_other_kinds
+from tailwise.data.tables.files import TableError, refuse_other_formats
 
 if TYPE_CHECKING:
     from tailwise.data.sentences.words import Vocabulary
@@ -121,7 +121,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
     try:
         with path.open("rb") as raw:
             head = raw.read(8)
-        refuse_other_kinds(head, str(path))
+        refuse_other_formats(head, str(path))
         with gzip.open(path) if head.startswith(_GZIP) else path.open("rb") as file:
             yield from _split(file, path)
     except (OSError, EOFError, zlib.error) as error:

@@ -1,6 +1,6 @@
-"""What the columns of a table hold: targets and weights as numbers, and what is not as it looks.
+"""The columns of a table: targets and weights as numbers, and columns that may not be what they seem.
 
-Errors name the file, the column and the line, and what to do.
+Errors name the file, the column and the line, and say what to do.
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NEAR_COPY = 0.95
-"""A column whose correlation with the target is at least this may give it away."""
+"""A column whose correlation with the target is at least this may be a copy of it."""
 NEARLY_ALL = 0.95
-"""A column with a value of its own in this share of the rows may be what rows are called by."""
+"""A column with a different value in this share of the rows may be an id."""
 MOSTLY = 0.9
-"""A column of text with this share of numbers was meant as numbers."""
+"""A column of text with this share of numbers was probably meant as numbers."""
 LARGEST_TARGET = 1e150
-"""The square of a larger number is no longer one."""
+"""Larger labels are refused: their squares overflow float64."""
 _DRESSED = re.compile(
     r"\(?[+-]?\s?[€$£¥]?\s?[+-]?(\d{1,3}([,'.\s]\d{3})+|\d+)([.,]\d+)?\s?(%|[€$£¥]|[A-Z]{3})?\)?"
 )
-"""A number as people write it: thousands apart, a decimal comma, a unit, parentheses for minus."""
-
+"""A number with separated thousands, a decimal comma, a unit or parentheses for minus."""
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}.*|\d{1,2}:\d\d.*")
-"""A date or a time of day, which may well differ in every row."""
+"""A date or a time of day: such columns may differ in every row without being ids."""
 
 
 def check_column(table: pd.DataFrame, column: str, name: str) -> None:
-    """Raise an error that names the nearest column if there is none of this name."""
+    """Raise an error that suggests the nearest name if the table has no such column."""
     titles = [str(title) for title in table.columns]
     if column in titles:
         return
@@ -47,7 +46,7 @@ def check_column(table: pd.DataFrame, column: str, name: str) -> None:
     if "did you mean" not in hint:
         shown = ", ".join(titles[:12]) + (f" and {len(titles) - 12} more" if len(titles) > 12 else "")
         hint = f"; its columns are {shown}"
-    if sum(map(_is_number, titles)) >= 0.5 * len(titles):
+    if sum(as_number(title) is not None for title in titles) >= 0.5 * len(titles):
         hint += ". Most of these are numbers: is the line of column names missing?"
     raise TableError(message + hint)
 
@@ -55,7 +54,7 @@ def check_column(table: pd.DataFrame, column: str, name: str) -> None:
 def split_targets(
     table: pd.DataFrame, targets: Sequence[str], name: str, drop: Sequence[str] = ()
 ) -> tuple[pd.DataFrame, pd.DataFrame, int]:
-    """Return inputs, the targets as numbers, and how many rows lacked a target and were left out."""
+    """Return the inputs, the targets as numbers, and the number of rows left out for lack of a target."""
     for column in (*targets, *drop):
         check_column(table, column, name)
     for place, target in enumerate(targets):
@@ -79,7 +78,7 @@ def split_targets(
 
 
 def row_weights(table: pd.DataFrame, column: str, targets: Sequence[str], name: str) -> pd.Series[float]:
-    """Return the weights of the rows with labels, or an error that shows the first cell that is none."""
+    """Return the weights of the rows that have labels; an error shows the first cell that is no weight."""
     import pandas as pd
 
     cells, known = table[column], table[list(targets)].notna().all(axis=1).to_numpy()
@@ -90,12 +89,11 @@ def row_weights(table: pd.DataFrame, column: str, targets: Sequence[str], name: 
     wrong = known & ~((values >= 0) & np.isfinite(values))
     if wrong.any():
         row = int(np.argmax(wrong))
-        cell = str(cells.iloc[row])
-        shown = "is empty" if pd.isna(cells.iloc[row]) else f"holds {cell[:40]!r}"
+        shown = "is empty" if pd.isna(cells.iloc[row]) else f"holds {shown_cell(cells.iloc[row])}"
         raise TableError(
             f"{name}: the weight {column!r} must be a number of at least 0 in every row with a label, but "
-            f"line {row + 2} {shown} ({int(wrong.sum())} such of {int(known.sum())}): mend these cells, or "
-            "write 0 to leave a row out of training"
+            f"line {row + 2} {shown} ({int(wrong.sum())} such of {int(known.sum())}): correct these "
+            "cells, or write 0 to leave a row out of training"
         )
     if not (values[known] > 0).any():
         raise TableError(f"{name}: the weight {column!r} is 0 in every row: there is nothing to train on")
@@ -125,7 +123,7 @@ def check_infinity(table: Any, source: str | None = None) -> None:
 
 
 def near_copies(inputs: pd.DataFrame, labels: pd.Series[float]) -> list[str]:
-    """Columns so close to the target that they may be known only after it, closest first."""
+    """Return the columns that correlate so strongly with the target that they may copy it, closest first."""
     found = {}
     for title in inputs.columns:
         column = inputs[title]
@@ -140,10 +138,10 @@ def near_copies(inputs: pd.DataFrame, labels: pd.Series[float]) -> list[str]:
     return sorted(close, key=lambda title: -found[title])
 
 
-def row_names(inputs: pd.DataFrame) -> dict[str, str]:
-    """Columns that tell rows apart and may say nothing else, as ids do, each with how they do so.
+def id_columns(inputs: pd.DataFrame) -> dict[str, str]:
+    """Return the columns that look like ids, each with the reason.
 
-    They are single words that differ, or whole numbers that count the rows, in whatever order.
+    An id is a single word that differs in every row, or a whole number that counts the rows in any order.
     """
     found = {}
     for title in inputs.columns:
@@ -151,54 +149,60 @@ def row_names(inputs: pd.DataFrame) -> dict[str, str]:
         if len(cells) < 20:
             continue
         if cells.dtype.kind in "iu":
-            # As Python's numbers: the range of int64 is beyond int64.
+            # As Python integers, because the range of an int64 column may exceed int64.
             reach = int(cells.max()) - int(cells.min()) + 1
             if reach * NEARLY_ALL <= len(cells) and cells.is_unique:
                 found[str(title)] = "counts the rows"
             continue
         first = cells.head(1000)
-        # Most are enough: among random digits and letters there are numbers as well.
-        if 2 * sum(map(_is_word, first)) > len(first) and _share_of_its_own(first) >= NEARLY_ALL:
-            share = _share_of_its_own(cells)
+        # More than half is enough: some random hexadecimal ids are numbers.
+        if 2 * sum(map(_is_word, first)) > len(first) and _distinct_share(first) >= NEARLY_ALL:
+            share = _distinct_share(cells)
             if share >= NEARLY_ALL:
                 found[str(title)] = f"differs in {'nearly ' if share < 1 else ''}every row"
     return found
 
 
-def _share_of_its_own(cells: pd.Series[Any]) -> float:
+def _distinct_share(cells: pd.Series[Any]) -> float:
     return float(cells.nunique() / len(cells))
 
 
 def _is_word(cell: Any) -> bool:
-    """Whether a cell is text of one word, and neither a number nor a date to a reader."""
+    """Whether a cell is a single word that a reader would not take for a number or a date."""
     if not isinstance(cell, str) or len(cell.split()) != 1:
         return False
     text = cell.strip()
-    return not (_is_number(text) or _DRESSED.fullmatch(text) or _DATE.fullmatch(text))
+    return not (as_number(text) is not None or _DRESSED.fullmatch(text) or _DATE.fullmatch(text))
 
 
 def numbers_as_text(inputs: pd.DataFrame) -> dict[str, str]:
-    """Columns of text whose cells are nearly all numbers to a reader, each with one that is not to us."""
+    """Return the text columns that a reader would take for numbers, each with a cell that does not parse."""
     found = {}
     for title in inputs.columns:
         cells = [cell.strip() for cell in inputs[title].dropna().head(1000) if isinstance(cell, str)]
-        strange = [cell for cell in cells if not _is_number(cell)]
+        strange = [cell for cell in cells if as_number(cell) is None]
         numbers = len(cells) - sum(1 for cell in strange if not _DRESSED.fullmatch(cell))
         if strange and numbers >= MOSTLY * len(cells):
             found[str(title)] = strange[0]
     return found
 
 
-def _is_number(text: str) -> bool:
+def as_number(text: str) -> float | None:
+    """Return the number that a text holds, or None if it holds none."""
     try:
-        float(text)
+        return None if "_" in text else float(text)  # 1_000 is a number in Python, but not in data files
     except ValueError:
-        return False
-    return True
+        return None
+
+
+def shown_cell(cell: Any) -> str:
+    """Return a cell in quotes for a message, at most 40 characters of it."""
+    text = str(cell)
+    return repr(text if len(text) <= 40 else f"{text[:40]}...")
 
 
 def _numbers(column: pd.Series[Any], target: str, name: str) -> pd.Series[float]:
-    """A target column as float64, or an error that shows the first cell that is no number."""
+    """A target column as float64; an error shows the first cell that is no number."""
     import pandas as pd
 
     if pd.api.types.is_datetime64_any_dtype(column):
@@ -208,20 +212,19 @@ def _numbers(column: pd.Series[Any], target: str, name: str) -> pd.Series[float]
     if wrong.any():
         row = int(np.argmax(wrong))
         cell = str(column.iloc[row])
-        shown = cell if len(cell) <= 40 else f"{cell[:40]}..."
         remedy = "choose a numeric column"
         if _DRESSED.fullmatch(cell.strip()):
             remedy = "write plain numbers, such as 1234.5, without thousands separators or units"
         elif wrong.sum() < 0.5 * len(wrong):
-            remedy = "mend these cells or leave them empty"
+            remedy = "correct these cells or leave them empty"
         raise TableError(
-            f"{name}: the target {target!r} must be numbers, but line {row + 2} holds {shown!r} "
+            f"{name}: the target {target!r} must be numbers, but line {row + 2} holds {shown_cell(cell)} "
             f"({int(wrong.sum())} such of {len(wrong)}): {remedy}"
         )
     huge = np.abs(numbers.to_numpy()) > LARGEST_TARGET
     if huge.any():
         row = int(np.argmax(huge))
-        value = float(numbers.iloc[row])
-        told = "is infinite" if np.isinf(value) else f"is {value:.3g}, too large to reckon with,"
-        raise TableError(f"{name}: the target {target!r} {told} in line {row + 2}: mend it or leave it empty")
+        found = "is infinite" if np.isinf(numbers.iloc[row]) else f"exceeds {LARGEST_TARGET:g}"
+        remedy = "rescale it or leave the cell empty"
+        raise TableError(f"{name}: the target {target!r} {found} in line {row + 2}: {remedy}")
     return numbers

@@ -1,7 +1,7 @@
-"""Tables as users have them on disk: any delimiter, encoding and compression, in and out.
+"""Read and write tables on disk.
 
-`read_table` takes what a spreadsheet, a database or another program wrote and returns a DataFrame, or
-raises a `TableError` that names the file, the line or column, and what to do.
+`read_table` takes CSV of any delimiter, encoding and compression, or Parquet, and returns a DataFrame. If
+it cannot, it raises a `TableError` that names the file and the line or column, and says what to do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STANDARD = "-"
-"""The name that stands for standard input or output."""
+"""The name of standard input and output."""
 DELIMITERS = (",", ";", "\t", "|", " ")
 _SNIFFED_LINES = 60
 _BOMS = (
@@ -35,7 +35,7 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_KINDS = (
+_OTHER_FORMATS = (
     (b"PK\x03\x04", "a ZIP archive or an Excel workbook: unpack it, or save the sheet as CSV"),
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook: save the sheet as CSV"),
     (b"%PDF", "a PDF document: give a CSV or Parquet file"),
@@ -61,8 +61,8 @@ class TableError(ValueError):
 def read_table(source: str | Path) -> pd.DataFrame:
     """Read CSV (any delimiter and encoding, gzip or not) or Parquet; ``-`` is standard input.
 
-    Columns without a name, such as the row numbers that pandas writes, are left out; their number is
-    in ``table.attrs["unnamed"]``.
+    Columns without a name, such as the row numbers that pandas writes, are left out;
+    ``table.attrs["unnamed"]`` is their number.
     """
     name = "standard input" if str(source) == STANDARD else str(source)
     content = file_content(source, name)
@@ -72,7 +72,7 @@ def read_table(source: str | Path) -> pd.DataFrame:
 
 
 def file_content(source: str | Path, name: str) -> bytes:
-    """All bytes of a file that may be a table, unpacked if they are gzip."""
+    """Return the bytes of a file that may be a table, unpacked if it is gzip."""
     if str(source) == STANDARD:
         content = sys.stdin.buffer.read()
     else:
@@ -92,13 +92,13 @@ def file_content(source: str | Path, name: str) -> bytes:
             raise TableError(f"{name} is a damaged gzip file ({error}): copy or download it again") from None
     if not content.strip():
         raise TableError(f"{name} is empty: it needs a line of column names and rows below it")
-    refuse_other_kinds(content, name)
+    refuse_other_formats(content, name)
     return content
 
 
-def refuse_other_kinds(content: bytes, name: str) -> None:
-    """Raise an error if the first bytes are those of an archive, a document, a picture or a database."""
-    for magic, kind in _KINDS:
+def refuse_other_formats(content: bytes, name: str) -> None:
+    """Raise an error if a file starts like an archive, a document, an image or a database."""
+    for magic, kind in _OTHER_FORMATS:
         if content.startswith(magic):
             raise TableError(f"{name} is {kind}")
 
@@ -122,7 +122,7 @@ def _similar_files(path: Path) -> str:
 
 
 def _decoded(content: bytes, name: str) -> str:
-    """Text in UTF-8, UTF-16 or UTF-32, or else in Windows' western encoding."""
+    """A file's text: UTF-8, UTF-16 or UTF-32, otherwise Windows-1252 or Latin-1."""
     encoding = next((e for bom, e in _BOMS if content.startswith(bom)), None)
     if encoding is None and b"\x00" in content[:4096]:
         encoding = _wide_encoding(content[:4096])
@@ -145,7 +145,7 @@ def _decoded(content: bytes, name: str) -> str:
 
 
 def _wide_encoding(sample: bytes) -> str | None:
-    """UTF-16 without a mark shows as a zero in every other byte of plain text."""
+    """The byte order of UTF-16 without a mark, where every other byte of plain text is 0; else None."""
     half = len(sample) // 2
     even, odd = sample[0 : 2 * half : 2].count(0), sample[1 : 2 * half : 2].count(0)
     if odd > 0.4 * half and even < 0.1 * half:
@@ -156,7 +156,7 @@ def _wide_encoding(sample: bytes) -> str | None:
 def _delimited(text: str, name: str) -> pd.DataFrame:
     import pandas as pd
 
-    # Blank lines, and Excel's "sep=;", before the header say nothing about the columns.
+    # Skip blank lines before the header. Excel may write the delimiter first, as in "sep=;".
     text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\n")
     marked = re.match(r"sep=(.)\n", text)
     text = text[marked.end() :].lstrip("\n") if marked else text
@@ -177,11 +177,10 @@ def _delimited(text: str, name: str) -> pd.DataFrame:
     except pd.errors.ParserWarning:
         raise TableError(
             f"{name} has rows with more cells than the {len(header)} column names of its first line: name "
-            "every "
-            "column, or remove the delimiters at the ends of lines"
+            "every column, or remove the delimiters at the ends of lines"
         ) from None
     except pd.errors.ParserError as error:
-        raise TableError(f"{name} {_parser_complaint(str(error), delimiter)}") from None
+        raise TableError(f"{name} {_parser_message(str(error), delimiter)}") from None
     except (ValueError, OverflowError, csv.Error) as error:
         raise TableError(f"{name} cannot be read as a table: {error}") from None
     if len(table) == 0:
@@ -193,7 +192,7 @@ def _delimited(text: str, name: str) -> pd.DataFrame:
 
 
 def _delimiter(text: str) -> str:
-    """The delimiter that splits the first lines into the same number of cells, at least two."""
+    """The delimiter that splits the first lines into the same number of cells, at least two; else a comma."""
     lines = [line for line in text[:200_000].split("\n", _SNIFFED_LINES)[:_SNIFFED_LINES] if line.strip()]
 
     def quality(delimiter: str) -> tuple[float, int]:
@@ -205,7 +204,7 @@ def _delimiter(text: str) -> str:
             return 0.0, 0
         return sum(width == widths[0] for width in widths) / len(widths), widths[0]
 
-    # Rounded, so that one broken line does not hand a table of commas to the spaces inside its text.
+    # Rounded, so that one broken line does not make a space the delimiter of a table with commas.
     scored = {d: quality(d) for d in DELIMITERS}
     best = max(DELIMITERS, key=lambda d: (round(scored[d][0], 1), d != " ", scored[d][1]))
     return best if scored[best][1] > 1 else ","
@@ -230,27 +229,28 @@ def _header(text: str, delimiter: str, name: str) -> list[str]:
     return header
 
 
-def _parser_complaint(message: str, delimiter: str) -> str:
+def _parser_message(message: str, delimiter: str) -> str:
     found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", message)
     if found:
         wanted, line, saw = found.groups()
         shown = {"\t": "tab", " ": "space"}.get(delimiter, delimiter)
         return (
             f"has {saw} cells in line {line}, but {wanted} columns (delimiter {shown!r}): quote text that "
-            "holds "
-            "the delimiter, or mend that line"
+            "contains the delimiter, or correct that line"
         )
     found = re.search(r"EOF inside string starting at row (\d+)", message)
     if found:
-        return f"has a quotation mark in line {int(found.group(1)) + 1} that is never closed: mend that line"
+        return (
+            f"has a quotation mark in line {int(found.group(1)) + 1} that is never closed: correct that line"
+        )
     return f"cannot be read as a table: {message.strip()}"
 
 
 def _with_decimal_commas(table: pd.DataFrame, delimiter: str) -> pd.DataFrame:
-    """Turn text columns that hold nothing but numbers with decimal commas into numbers.
+    """Turn text columns of numbers with decimal commas into numbers.
 
-    Where 1,234 may be a thousand and more, they stay text: a file with semicolons has decimal commas, and so
-    has a column in which most commas cannot mark thousands. What other columns hold proves nothing.
+    A comma is decimal in a file with semicolons, and in a column where most commas cannot separate
+    thousands. A column in which 1,234 may mean a thousand stays text. Other columns are no evidence.
     """
     for title in table.columns:
         column = table[title]
@@ -280,7 +280,7 @@ def _parquet(content: bytes, name: str) -> pd.DataFrame:
         raise TableError(f"{name} is a damaged Parquet file ({reason}): copy or write it again") from None
     if len(table) == 0:
         raise TableError(f"{name} holds columns but no rows")
-    # What pandas wrote as a named index is a column to everyone else.
+    # A named index that pandas wrote is a column to other programs.
     named = [name for name in table.index.names if name is not None and name not in table.columns]
     table = table.reset_index(level=named) if named else table
     return table.rename(columns=str).reset_index(drop=True)
@@ -307,8 +307,8 @@ def check_output(
         raise TableError(f"cannot write {out} as a table: use .csv, .csv.gz, .tsv or .parquet")
     if out.is_dir():
         raise TableError(f"{out} is a folder: name a file in it")
-    if out.exists() and not out.is_file():  # to move a file to its place would put an end to it
-        raise TableError(f"{out} is a pipe or a device: name a file; predictions can go to - as well")
+    if out.exists() and not out.is_file():  # moving a file there would replace it
+        raise TableError(f"{out} is a pipe or a device: name a file; only tables can go to -")
     for source in inputs:
         if str(source) != STANDARD and Path(source).exists() and out.exists() and out.samefile(source):
             raise TableError(f"{out} is also an input: name another file to write to")

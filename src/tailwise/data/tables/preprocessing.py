@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from tailwise.data.inputs import column_names
 from tailwise.data.tables.checks import refuse_repeated
+from tailwise.data.tables.columns import shown_cell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,7 +216,8 @@ class TablePreprocessor:
                 held = np.flatnonzero(new & ~_absent(table[name]))
                 found = "was never missing at fit, but is"
                 if len(held):
-                    found = f"holds values unknown at fit, such as {_shown(table[name].to_numpy()[held[0]])},"
+                    example = shown_cell(table[name].to_numpy()[held[0]])
+                    found = f"holds values unknown at fit, such as {example},"
                 _warn_of_column(name, f"{found} in {count} of {len(raw)} rows: encoded as no known value")
 
     def transform(self, x: Any) -> NDArray[np.float32]:
@@ -277,7 +279,7 @@ def _warn_of_cells(column: Any, name: str, unread: NDArray[np.bool_], held: str)
     lost = [row for row in rows if not _means_missing(cells[row])]
     if not lost:
         return
-    found = f"column {name!r} held {held} at fit, but row {lost[0]} holds {_shown(cells[lost[0]])}"
+    found = f"column {name!r} held {held} at fit, but row {lost[0]} holds {shown_cell(cells[lost[0]])}"
     if unread.all():
         raise ValueError(f"{found} ({len(lost)} such of {len(cells)}): correct it or make it missing")
     warnings.warn(f"{found} ({len(lost)} such of {len(cells)}): treated as missing", stacklevel=2)
@@ -299,11 +301,6 @@ def _warn_of_column(name: Any, found: str) -> None:
 def _absent(column: Any) -> NDArray[np.bool_]:
     """Which cells of a pandas or polars column are missing. (N,)"""
     return np.asarray(column.is_null() if hasattr(column, "is_null") else column.isna())
-
-
-def _shown(cell: Any) -> str:
-    text = str(cell)
-    return repr(text if len(text) <= 40 else f"{text[:40]}...")
 
 
 def _means_missing(cell: Any) -> bool:
