@@ -1,9 +1,9 @@
-"""Mathematics only, no files and no training.
+"""Mathematics of labels and predictions: no files, no training.
 
 - `labels`: label bins and the bin of a label
 - `kernels`: kernels over bins, the smoothed label density, label weights
-- `distributions`: what every head returns and everything after a head reads
-- `scores`, `metrics`: how good predictions are, overall and by label region
+- `distributions`: predictive distributions, which every head returns
+- `scores`, `metrics`: quality of predictions, overall and by label region
 - `theory`: risk estimators and the generalisation bound
 - `lookup`: finding things by name, with the nearest name for a misspelt one
 """

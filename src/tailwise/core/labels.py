@@ -1,7 +1,7 @@
-"""Label bins: which ones real labels get, and the bin of a label.
+"""Label bins: choosing them for real labels, and finding the bin of a label.
 
-Everything here is plain NumPy in float64 and runs once per data set; `LabelBins.index` also
-takes tensors, on any device, because the training step asks for the bins of a batch.
+Everything here is plain NumPy in float64 and runs once per data set. `LabelBins.index` also takes
+tensors on any device, because each training step needs the bins of a batch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def checked_labels(y: ArrayLike | Tensor, what: str = "labels") -> Array:
     raw = y.detach().double().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     try:
         if raw.dtype.kind in "cmM":
-            raise TypeError("complex numbers, dates and durations have no place on a scale of numbers")
+            raise TypeError("complex numbers, dates and durations cannot be labels")
         labels = raw.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{what} must be numbers, got {raw.dtype}: {error}") from None
@@ -43,13 +43,16 @@ def checked_labels(y: ArrayLike | Tensor, what: str = "labels") -> Array:
         row = int(np.argmax(bad))
         raise ValueError(
             f"{what} must be finite: row {row} is {labels[row]} ({int(bad.sum())} bad of "
-            f"{labels.size}); drop these rows or fill them before binning"
+            f"{labels.size}); drop or fill these rows"
         )
     return labels
 
 
 def in_label_precision(y: Tensor) -> Tensor:
-    """Return labels in float64, which tells 1e9 from 1e9 + 1, or float32 where there is no float64."""
+    """Return labels in float64, or in float32 on devices without float64.
+
+    Float32 cannot tell 1e9 from 1e9 + 1.
+    """
     return y.to(torch.float32 if y.device.type == "mps" else torch.float64)
 
 
@@ -58,7 +61,7 @@ class LabelBins:
     """Bins over the range of the training labels, with the number of labels in each (VIR:bins).
 
     ``b(y)`` clips to the first and last bin, so a label beyond the training range has a bin too.
-    A label on an inner edge belongs to the upper bin, whether it came as float32 or float64.
+    A label on an inner edge belongs to the upper bin, in float32 as in float64.
 
     >>> bins = LabelBins.from_labels([1, 2, 2, 4])
     >>> bins.centers, bins.counts
@@ -73,7 +76,7 @@ class LabelBins:
     _cuts_on: dict[torch.device, Tensor] = field(default_factory=dict, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles leave behind what is kept on devices: another machine may have none of them."""
+        """Leave tensors on devices out of copies and pickles: another machine may not have the device."""
         return {**self.__dict__, "_cuts_on": {}}
 
     @classmethod
@@ -86,19 +89,19 @@ class LabelBins:
         edges: ArrayLike | None = None,
         weight: ArrayLike | None = None,
     ) -> LabelBins:
-        """Choose bins for real labels; at most one of `width`, `count` and `edges` overrides the rule.
+        """Choose bins for labels; one of `width`, `count` and `edges` may override the rule.
 
         Whole numbers, and labels on any other regular grid, get one bin per grid point (at most
-        `MAX_LATTICE_BINS`). Other labels get equal-width bins over their range, as many as
-        Freedman and Diaconis would take, but no fewer than `MIN_BINS` and no more than `MAX_BINS`.
-        With `weight` a label counts as often as its weight says; a bin that has labels counts at least 1.
+        `MAX_LATTICE_BINS`). Other labels get equal-width bins over their range. Their number is that
+        of the Freedman-Diaconis rule, limited to `MIN_BINS` to `MAX_BINS`. With `weight`, a bin's
+        count is the total weight of its labels, rounded, and at least 1 if the bin has labels.
         """
         labels = checked_labels(y)
         chosen = [n for n, v in (("width", width), ("count", count), ("edges", edges)) if v is not None]
         if len(chosen) > 1:
             raise ValueError(f"give only one of width, count and edges, not {' and '.join(chosen)}")
         if edges is not None:
-            grid, rule = _given_edges(edges, labels), "edges as given"
+            grid, rule = _checked_edges(edges, labels), "edges as given"
         elif width is not None:
             grid, rule = _width_edges(labels, width), f"width {width:g} as given"
         elif count is not None:
@@ -123,7 +126,7 @@ class LabelBins:
 
     @cached_property
     def location(self) -> float:
-        """Mean training label, each label taken at the centre of its bin."""
+        """Mean training label, with each label at the centre of its bin."""
         return float(self.counts @ self.centers / max(self.counts.sum(), 1))
 
     @cached_property
@@ -133,15 +136,15 @@ class LabelBins:
         return float(np.sqrt(spread)) or float(self.edges[-1] - self.edges[0])
 
     def standardized(self) -> LabelBins:
-        """The same bins for labels less `location`, in units of `scale`."""
+        """The same bins for labels minus `location`, divided by `scale`."""
         return LabelBins((self.edges - self.location) / self.scale, self.counts, self.rule)
 
     @cached_property
     def _cuts(self) -> Array:
-        """Inner edges, lowered by 1% of a bin so that a label on an edge always goes up.
+        """Inner edges, lowered by 1% of a bin so that a label on an edge goes to the upper bin.
 
-        The allowance covers float32 labels, and does not depend on where the labels lie: shifting
-        and scaling them moves no label to another bin.
+        1% covers the rounding of float32 labels. It does not depend on where the labels lie, so
+        shifting and scaling them moves no label to another bin.
         """
         inner, widths = self.edges[1:-1], np.diff(self.edges)
         return np.asarray(inner - 0.01 * np.minimum(widths[:-1], widths[1:]))
@@ -153,7 +156,7 @@ class LabelBins:
     def index(self, y: ArrayLike | Tensor) -> NDArray[np.int64] | Tensor:
         """Return the bin of each label, clipped to the first and last bin. y: (...) -> (...)
 
-        A tensor stays on its device and is not checked for NaN, which would wait for the device.
+        A tensor stays on its device. It is not checked for NaN, because that would wait for the device.
         """
         if isinstance(y, Tensor):
             labels = in_label_precision(y.detach()).contiguous()
@@ -165,7 +168,7 @@ class LabelBins:
         array = np.asarray(y, np.float64)
         if np.isnan(array).any():
             row = int(np.argmax(np.isnan(array.reshape(-1))))
-            raise ValueError(f"a missing label has no bin: row {row} is NaN; drop or fill it first")
+            raise ValueError(f"a missing label has no bin: row {row} is NaN; drop or fill it")
         return np.searchsorted(self._cuts, array, side="right").astype(np.int64)
 
     def regions(self, many: int = 100, few: int = 20) -> NDArray[np.str_]:
@@ -175,7 +178,7 @@ class LabelBins:
         return np.where(self.counts > many, "many", np.where(self.counts < few, "few", "medium"))
 
     def explain(self) -> str:
-        """Say in words which bins were chosen, why, and what to watch for."""
+        """Return a text: which bins were chosen, by which rule, and what to watch for."""
         total, occupied = int(self.counts.sum()), int((self.counts > 0).sum())
         widths = np.diff(self.edges)
         size = f"width {widths[0]:.4g}"
@@ -195,37 +198,36 @@ class LabelBins:
         if len(self) > 1 and share > 0.5:
             top = int(self.counts.argmax())
             text += (
-                f" {share:.0%} of the labels share the bin around {self.centers[top]:.4g}: if they "
-                "are not one value (zeros, say), a finer `count`, or `edges` on a log scale, tells "
-                "them apart."
+                f" {share:.0%} of the labels share the bin around {self.centers[top]:.4g}. If they are not "
+                "all one value (such as zero), a larger `count` or `edges` on a log scale separates them."
             )
         return text
 
 
-def _given_edges(edges: ArrayLike, labels: Array) -> Array:
+def _checked_edges(edges: ArrayLike, labels: Array) -> Array:
     grid = np.asarray(edges, np.float64).reshape(-1)
     if grid.size < 2 or not np.isfinite(grid).all() or (np.diff(grid) <= 0).any():
         raise ValueError("edges must be at least two finite numbers in strictly increasing order")
     low, high = labels.min(), labels.max()
     outside = int(((labels < grid[0]) | (labels > grid[-1])).sum())
-    if outside > labels.size / 2:  # end bins are open for stray labels: that of most would tell none apart
+    if outside > labels.size / 2:  # end bins take in stray labels; with most of them, they separate none
         raise ValueError(
             f"edges from {grid[0]:g} to {grid[-1]:g} leave out {outside} of {labels.size} labels, which lie "
             f"between {low:g} and {high:g}: give edges that span most of them"
         )
     reach = max(high, grid[-2]) - min(low, grid[1])
-    # Labels are standardised by the bins' centres: an end bin without end would set the scale of all.
+    # Labels are standardised by the bins' centres, so a very wide end bin would set the scale.
     beyond = max(low - grid[0] if low < grid[1] else 0, grid[-1] - high if high >= grid[-2] else 0)
     if beyond > _MAX_BEYOND * reach > 0:
         raise ValueError(
-            f"edges from {grid[0]:g} to {grid[-1]:g} reach far beyond the labels, {low:g} to {high:g}: let "
-            "them end near these; labels beyond the edges count in the first and last bin all the same"
+            f"edges from {grid[0]:g} to {grid[-1]:g} reach far beyond the labels, {low:g} to {high:g}: end "
+            "them near the labels; labels beyond the edges count in the first and last bin anyway"
         )
     return grid
 
 
 def _distinct(grid: Array) -> Array:
-    """Drop edges that rounding has made equal: labels a few floats apart have no finer bins."""
+    """Drop edges that rounding has made equal, as happens to labels a few floats apart."""
     kept = np.unique(grid)
     return kept if kept.size > 1 else np.array([kept[0], np.nextafter(kept[0], np.inf)])
 
@@ -236,7 +238,7 @@ def _width_edges(labels: Array, width: float) -> Array:
     low, high = labels.min(), labels.max()
     number = max(1, int(np.ceil((high - low) / width - 1e-6)))
     if number > _MOST_BINS:
-        raise ValueError(f"width {width:g} gives {number} bins over {low:g} to {high:g}: take a wider one")
+        raise ValueError(f"width {width:g} gives {number} bins over {low:g} to {high:g}: choose a wider one")
     return np.asarray(low + width * np.arange(number + 1))
 
 
@@ -265,7 +267,7 @@ def _default_edges(labels: Array) -> tuple[Array, str]:
         return np.asarray(values[0] + step * (np.arange(number + 1) - 0.5)), name
     low, high = values[0], values[-1]
     quartiles = np.subtract(*np.percentile(labels, [75, 25]))
-    # A zero-inflated label has no interquartile range; its standard deviation still says something.
+    # A zero-inflated label may have no interquartile range: take the standard deviation instead.
     reach = high - low
     spread = quartiles / reach if quartiles > 0 else 1.349 * ((labels - low) / reach).std()
     wanted = np.ceil(1 / max(2 * spread * labels.size ** (-1 / 3), 1e-9))
@@ -280,7 +282,7 @@ def _default_edges(labels: Array) -> tuple[Array, str]:
 
 
 def _lattice_step(values: Array) -> tuple[float | None, str]:
-    """Return the step of the grid that sorted distinct labels lie on, if it is short enough."""
+    """Return the step of the grid that sorted distinct labels lie on, if the grid has few enough points."""
     reach = values[-1] - values[0]
     whole = bool((values == np.round(values)).all())
     if values.size >= _MIN_LATTICE_VALUES:
@@ -294,9 +296,9 @@ def _lattice_step(values: Array) -> tuple[float | None, str]:
 
 
 def _common_step(gaps: Array, largest: float, reach: float) -> float | None:
-    """Return the largest step that all gaps are multiples of, by Euclid's algorithm with rounding.
+    """Return the largest step that divides all gaps, by Euclid's algorithm with rounding.
 
-    None if it is too small for one bin each, or too small to be told from rounding.
+    None if the step is too small for one bin per grid point, or not larger than rounding.
     """
     step = float(gaps.min())
     while reach < MAX_LATTICE_BINS * step and step > 16 * np.spacing(largest):
@@ -304,7 +306,7 @@ def _common_step(gaps: Array, largest: float, reach: float) -> float | None:
         off = np.abs(gaps - step * np.round(gaps / step))
         wrong = off > min(rounding, 0.01 * step)
         if not wrong.any():
-            # The longest distance measures the step best: the smallest gap carries rounding.
+            # The longest distance measures the step best: rounding is largest in the smallest gap.
             return float(reach / np.round(reach / step))
         step = float(off[wrong].min())
     return None

@@ -1,9 +1,9 @@
 """Risk estimators under label imbalance and the generalisation bound (VIR:risk, VIR:bound).
 
-The setting: a balanced data set of which a sample in bin b is observed with probability P_b, its
-propensity. The balanced risk, the mean over bins of a bin's mean loss, is estimated from what was
-observed. Dividing by P is unbiased but of large variance where P is small; dividing by smoothed
-propensities P~ trades some bias for a smaller variance.
+The setting: in a balanced data set, each sample of bin b is observed with probability P_b, its
+propensity. The balanced risk is the mean over bins of a bin's mean loss. It is estimated from the
+observed samples. Dividing by P is unbiased but has a large variance where P is small. Dividing by
+smoothed propensities P~ trades some bias for a smaller variance.
 
 All functions take arrays or tensors and compute in float64. Leading dimensions of `losses` and
 `observed`, such as repeated draws, are kept.
@@ -36,9 +36,7 @@ def _positive(values: Values, what: str) -> Array:
     bad = ~(np.isfinite(array) & (array > 0))
     if array.ndim != 1 or bad.any():
         where = f": bin {int(np.argmax(bad))} has {array[bad][0]:g}" if array.ndim == 1 else ""
-        raise ValueError(
-            f"{what} must be one positive number per bin{where}; leave out bins that cannot occur"
-        )
+        raise ValueError(f"{what} must be one positive number per bin{where}; leave out bins without samples")
     return array
 
 
@@ -53,9 +51,9 @@ def _bin_index(index: Values, num_bins: int) -> NDArray[np.int64]:
 
 
 def propensities(counts: Values) -> Array:
-    """Return P_b for a training set seen as a thinned balanced one: counts over the largest. (B,)
+    """Return P_b = counts / max(counts), the training set as a thinned balanced set. (B,)
 
-    The balanced set then holds ``max(counts)`` samples in every bin.
+    The balanced set has ``max(counts)`` samples in every bin.
 
     >>> propensities([10, 40, 20])
     array([0.25, 1.  , 0.5 ])
@@ -69,8 +67,8 @@ def propensities(counts: Values) -> Array:
 def smoothed(propensity: Values, kernel: Values) -> Array:
     """Return P~, each bin's average of P over its neighbours. propensity: (B,), kernel: (B, B)
 
-    The rows of the kernel (`tailwise.core.kernels.kernel_matrix`) are normalised to 1, so that a constant
-    stays what it is.
+    The rows of the kernel (`tailwise.core.kernels.kernel_matrix`) are normalised to sum 1, so a constant
+    P does not change.
 
     >>> smoothed([1.0, 0.25], [[1.0, 1.0], [0.0, 2.0]])
     array([0.625, 0.25 ])
@@ -80,9 +78,9 @@ def smoothed(propensity: Values, kernel: Values) -> Array:
 
 
 def balanced_risk(losses: Values, index: Values) -> Array:
-    """Return the true risk, the mean over bins of the mean loss in each.
+    """Return the balanced risk, the mean over bins of each bin's mean loss.
 
-    Bins without a sample take no part. losses: (..., n), index: (n,)
+    Bins without a sample do not count. losses: (..., n), index: (n,)
 
     >>> balanced_risk([0.0, 0.0, 1.0], [0, 0, 1])
     array(0.5)
@@ -94,9 +92,9 @@ def balanced_risk(losses: Values, index: Values) -> Array:
 
 
 def naive_risk(losses: Values, observed: Values | None = None) -> Array:
-    """Return the mean loss of the observed samples: biased towards the bins seen most. (..., n)
+    """Return the mean loss of the observed samples, biased towards frequent bins (VIR:risk). (..., n)
 
-    `observed` is 1 or 0 per sample; all are observed if it is left out. NaN if none is.
+    `observed` is 1 or 0 per sample; without it all samples count as observed. NaN if none is observed.
 
     >>> naive_risk([0.0, 0.0, 1.0], [1, 0, 1])
     array(0.5)
@@ -148,7 +146,7 @@ def vir_risk(
 
 
 def bias_term(propensity: Values, smoothed_propensity: Values, max_loss: float = 1.0) -> float:
-    """Return the most by which smoothing may shift the estimate's mean (VIR:bound).
+    """Return a bound on how far smoothing shifts the estimate's mean (VIR:bound).
 
     ``D/B sum_b |1 - P_b/P~_b|`` where `max_loss` is the bound D on the loss. propensity: (B,),
     smoothed_propensity: (B,)
@@ -168,11 +166,11 @@ def variance_term(
     hypotheses: int = 1,
     sizes: Values | None = None,
 ) -> float:
-    """Return how far the estimate strays from its mean, but for a chance of eta (VIR:bound).
+    """Return a bound on the estimate's distance from its mean, with probability 1 - eta (VIR:bound).
 
     ``D/B sqrt(log(2 H / eta) / 2) sqrt(sum 1/P~^2)`` for H hypotheses; smoothed_propensity: (B,).
-    With the bin `sizes` U (B,) every sample counts as a draw of its own, as Hoeffding's inequality
-    allows, and the sum is that of ``1/(U P~^2)``: tighter than the paper, never looser.
+    With the bin `sizes` U (B,), Hoeffding's inequality is applied to samples instead of bins, and the
+    sum is over ``1/(U P~^2)``. This is never looser than the paper's term.
 
     >>> round(variance_term([0.5, 0.5], eta=0.1), 4)
     1.7308
@@ -213,7 +211,7 @@ def bound(
 
 
 def kernel_reach(bandwidth: float) -> int:
-    """Return how many bins away a Gaussian kernel of this bandwidth still matters: three bandwidths."""
+    """Return the radius, in bins, of a Gaussian kernel of this bandwidth: three bandwidths."""
     return max(1, math.ceil(3 * bandwidth))
 
 
@@ -226,13 +224,13 @@ def choose_bandwidth(
     hypotheses: int = 1,
     per_sample: bool = True,
 ) -> float:
-    """Return the bandwidth, in bins, whose bias and variance terms add up to the least (VIR:bound).
+    """Return the bandwidth, in bins, with the smallest sum of bias and variance terms (VIR:bound).
 
-    Reads nothing but the histogram of the training labels. More smoothing brings more bias, since P~
-    leaves P, and less variance, since rare bins no longer divide by next to nothing. Bins without a
-    label take no part. `per_sample` takes the tighter variance term, in which every sample is a draw;
-    without it the paper's own term asks for far more smoothing. Ties go to the smaller bandwidth.
-    The kernel option ``"auto"`` of weights and smoothing is a Gaussian of this bandwidth.
+    It depends only on the histogram of the training labels. More smoothing moves P~ away from P, which
+    adds bias, and raises P~ in rare bins, which reduces variance. Bins without a label do not count.
+    `per_sample` uses the tighter variance term; the paper's own term (False) leads to far more
+    smoothing. Ties go to the smaller bandwidth. The kernel option ``"auto"`` of weights and smoothing
+    is a Gaussian of this bandwidth.
 
     >>> choose_bandwidth(LabelBins.from_labels([0] * 500 + [1] * 500 + [2] * 500))  # nothing to gain
     0.25

@@ -1,7 +1,8 @@
-"""Tables of numbers and categories as points: distances between rows, and the nearest of them.
+"""Distances between rows of tables with numbers and categories, and the nearest rows.
 
-Numbers count by their column's range, categories by whether they match, as in HEOM (Wilson and Martinez,
-Improved heterogeneous distance functions, JAIR 1997). No matrix of all pairs is ever held.
+Numbers are divided by their column's range, and categories either match or differ, as in HEOM (Wilson
+and Martinez, Improved heterogeneous distance functions, JAIR 1997). The matrix of all pairs is never
+stored.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 TREE_DIMENSIONS = 10
-"""Up to this many columns, one for each level of a category, a k-d tree is faster than matrix products."""
+"""Up to this many columns, counting one per level of a category, a k-d tree beats matrix products."""
 FLAG_LEVELS = 100
-"""Up to this many levels of all categories in a bump get a column each; more are compared one by one."""
+"""Up to this many levels of categories get a column each; with more, categories are compared directly."""
 BLOCK_ELEMENTS = 2**22
-"""Distances held at a time (32 MiB): memory stays the same however many rows there are."""
+"""Distances in memory at a time (32 MiB), whatever the number of rows."""
 SAFE_SAMPLE = 1000
-"""Larger bumps estimate the median distance of SMOGN's safe radius from this many of their rows."""
-_MISSING_STEP = np.sqrt(0.75)  # with half a range to the middle: 1 between missing and an extreme
+"""Larger bumps estimate the median distance in SMOGN's safe radius from a sample of this many rows."""
+_MISSING_STEP = np.sqrt(0.75)  # puts a missing value at distance 1 from both ends of the range
 
 
 class MixedTable:
-    """A table as numbers (NaN if missing) and codes of categories (-1 if missing), and back again."""
+    """A table as numbers (NaN if missing) and codes of categories (-1 if missing); `build` goes back."""
 
     def __init__(self, table: Any, categorical: Sequence[Any] | None) -> None:
         self.frame = table if isinstance(table, pd.DataFrame) else None
@@ -55,18 +56,13 @@ class MixedTable:
         listed = [] if categorical is None else list(categorical)
         unknown = [name for name in listed if name not in names]
         if unknown:
-            raise ValueError(
-                f"no column {unknown[0]!r} to treat as categorical{self._hint(unknown[0], names)}"
-            )
+            hint = nearest(str(unknown[0]), map(str, names)) if names else ": there are no columns"
+            raise ValueError(f"no column {unknown[0]!r} to treat as categorical{hint}")
         self.discrete = [i for i in range(self.width) if names[i] in listed or not self._is_number(i)]
         self.continuous = [i for i in range(self.width) if i not in set(self.discrete)]
         self.numbers = self._numbers(names)  # (N, P)
         self.codes = self._codes(names)  # (N, C)
         self._measure()
-
-    @staticmethod
-    def _hint(name: Any, names: list[Any]) -> str:
-        return nearest(str(name), map(str, names)) if names else ": there are none"
 
     def _is_number(self, column: int) -> bool:
         if self.frame is None:
@@ -103,13 +99,13 @@ class MixedTable:
                 codes[:, to] = pd.factorize(values)[0]
             except TypeError:
                 raise ValueError(
-                    f"column {names[column]!r} holds values that cannot be compared (lists, say): "
+                    f"column {names[column]!r} holds values that cannot be compared, such as lists: "
                     "split it into columns or drop it"
                 ) from None
         return codes
 
     def _measure(self) -> None:
-        """Find the range and the spread of each number; halves keep huge ranges finite."""
+        """Compute the range and standard deviation of each number. Halving keeps huge ranges finite."""
         present = ~np.isnan(self.numbers)
         self.low = np.min(self.numbers, 0, initial=np.inf, where=present)
         self.high = np.max(self.numbers, 0, initial=-np.inf, where=present)
@@ -122,22 +118,23 @@ class MixedTable:
         self.std = 2 * np.sqrt(np.sum((unit - mean) ** 2, 0, where=present) / count) * self.half
 
     def _unit(self, numbers: Array) -> Array:
-        """Map the range of each column to -1/2..1/2, and a constant column to 0."""
+        """Map the range of each column to -1/2..1/2; a constant column becomes 0."""
         middle = self.high / 4 + self.low / 4
         return np.asarray((numbers / 2 - middle) / np.where(self.half > 0, self.half, 1.0))
 
     def embed(self, numbers: Array) -> Array:
-        """Return points whose Euclidean distance is the one between the numbers. (M, P) -> (M, P')
+        """Return points whose Euclidean distance is the distance between the numbers. (M, P) -> (M, P')
 
-        Each column counts by its range. A missing value sits in the middle of the range and apart
-        from it, so that it is 0 from another missing value and sqrt(3)/2 to 1 from any number.
+        Each column is divided by its range. A missing value becomes the middle of the range, shifted
+        along an extra dimension: its distance is 0 to another missing value and sqrt(3)/2 to 1 to a
+        number.
         """
         unit = self._unit(numbers)
         gaps = np.isnan(unit)
         return np.hstack([np.where(gaps, 0.0, unit), _MISSING_STEP * gaps[:, self.has_gaps]])
 
     def build(self, kept: Rows, numbers: Array, sources: Rows) -> Any:
-        """Return the kept rows, then new ones: numbers (M, P) and rows to take categories from (M, C)."""
+        """Return the kept rows, then new ones: numbers (M, P) and rows to copy categories from (M, C)."""
         if self.frame is None:
             new = np.empty((len(numbers), self.width), self.array.dtype)
             new[:, self.continuous] = numbers
@@ -162,7 +159,7 @@ class MixedTable:
 
 @dataclass(frozen=True)
 class Points:
-    """Points and categories of some rows; the squared distance is Euclidean plus one per mismatch."""
+    """Rows as points and categories. The squared distance adds one per category that differs."""
 
     points: Array  # (N, P')
     codes: NDArray[np.intp]  # (N, C)
@@ -174,12 +171,12 @@ class Points:
         return Points(self.points[rows], self.codes[rows])
 
     def distance(self, other: Points) -> Array:
-        """Return the distance of each row to the same row of the other. (N,)"""
+        """Return the distance of each row to the same row of `other`. (N,)"""
         gap = self.points - other.points
         return np.asarray(np.sqrt(np.einsum("ij,ij->i", gap, gap) + (self.codes != other.codes).sum(1)))
 
     def squared_distances(self, other: Points) -> Array:
-        """Return all pairs' squared distances by one matrix product, to rounding. (N, M)"""
+        """Return the squared distances of all pairs, up to rounding, by one matrix product. (N, M)"""
         squares = -2 * (self.points @ other.points.T)
         squares += np.einsum("ij,ij->i", self.points, self.points)[:, None]
         squares += np.einsum("ij,ij->i", other.points, other.points)
@@ -188,7 +185,7 @@ class Points:
         return np.maximum(squares, 0.0, out=squares)
 
     def blocks(self, queries: Rows, width: int) -> Iterator[tuple[slice, Rows]]:
-        """Cut queries into pieces of which `width` numbers each fit into a block."""
+        """Split queries into pieces so that `width` numbers per query fit into a block."""
         step = max(1, BLOCK_ELEMENTS // max(width, 1))
         for start in range(0, queries.size, step):
             piece = slice(start, min(start + step, queries.size))
@@ -216,7 +213,7 @@ class Points:
         return self._measured(queries, found)
 
     def _measured(self, queries: Rows, found: Rows) -> tuple[Rows, Array]:
-        """Order neighbours by distance, measured anew: matrix products lose digits between close rows."""
+        """Sort neighbours by distance, computed again: matrix products lose digits between close rows."""
         here = self.take(queries)
         exact = np.stack([here.distance(self.take(column)) for column in found.T], axis=1)
         order = np.lexsort((found, exact))
@@ -247,5 +244,5 @@ class Points:
 def _without_self(index: Rows, queries: Rows) -> Rows:
     """Drop each queried row from its own neighbours. (Q, k + 1) -> (Q, k)"""
     itself = index == queries[:, None]
-    itself[~itself.any(1), -1] = True  # of many equal rows a search may return others in its place
+    itself[~itself.any(1), -1] = True  # among many equal rows, a search may miss the row itself
     return np.asarray(index[~itself].reshape(queries.size, -1), np.intp)

@@ -1,4 +1,4 @@
-"""How much a label matters, from 0 to 1: the relevance function that SmoteR and SMOGN go by.
+"""Relevance of a label, from 0 to 1. SmoteR and SMOGN resample by it.
 
 Torgo and Ribeiro, Utility-based regression, PKDD 2007. Written from the paper.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tailwise.core.labels import checked_labels
-from tailwise.core.lookup import nearest
+from tailwise.core.lookup import check_name
 
 Array = NDArray[np.float64]
 Sides = Literal["both", "high", "low"]
@@ -39,7 +39,9 @@ class RelevanceFunction:
         try:
             points = np.asarray(self.points, np.float64)
         except (TypeError, ValueError):
-            raise ValueError("control points must all be (label, relevance) or have a slope too") from None
+            raise ValueError(
+                "control points must all be (label, relevance), or all (label, relevance, slope)"
+            ) from None
         if points.ndim != 2 or points.shape[0] < 1 or points.shape[1] not in (2, 3):
             raise ValueError(
                 "control points must be a list of (label, relevance) or (label, relevance, slope), got "
@@ -58,15 +60,15 @@ class RelevanceFunction:
 
     @classmethod
     def from_labels(cls, y: ArrayLike, *, method: Sides = "both", coef: float = 1.5) -> RelevanceFunction:
-        """Put control points where a box plot of the labels would draw them.
+        """Place control points at the median and the whiskers of a box plot of the labels.
 
         The median has relevance 0, and the adjacent values ``Q1 - coef IQR`` and ``Q3 + coef IQR``
-        have 1. `method` asks for extremes on one side only; a side with no label beyond its adjacent
-        value has no extremes and stays at 0.
+        have 1. `method` restricts extremes to one side. A side without labels beyond its adjacent
+        value has no extremes, and its relevance is 0.
 
-        A label that more than half of the rows share leaves no interquartile range (zero-inflated
-        targets). It then has relevance 0, the third quartile of the labels above it 1, and the first
-        quartile of the labels below it 1. If all labels are equal, relevance is 0 everywhere.
+        If more than half of the labels are equal, as in zero-inflated targets, there is no interquartile
+        range. That label then has relevance 0, and the third quartile of the labels above it and the
+        first quartile of the labels below it have 1. If all labels are equal, relevance is 0 everywhere.
 
         >>> RelevanceFunction.from_labels([0, 1, 2, 3, 4, 20]).points[:, :2]
         array([[2.5, 0. ],
@@ -75,8 +77,7 @@ class RelevanceFunction:
         array([[0. , 0. ],
                [2.5, 1. ]])
         """
-        if method not in ("both", "high", "low"):
-            raise ValueError(f"unknown method {method!r}{nearest(str(method), ('both', 'high', 'low'))}")
+        check_name("method", method, ("both", "high", "low"))
         if not 0 < coef < np.inf:
             raise ValueError(f"coef must be a positive number, got {coef!r}")
         labels = checked_labels(y)
@@ -112,7 +113,7 @@ class RelevanceFunction:
 
 
 def _monotone(points: Array, slopes: Array) -> Array:
-    """Limit the slopes at control points so that no piece rises and falls. (P,)"""
+    """Limit the slopes at control points so that each piece is monotone. (P,)"""
     if len(points) == 1:
         return np.zeros(1)
     secants = np.diff(points[:, 1]) / np.diff(points[:, 0])
@@ -122,7 +123,7 @@ def _monotone(points: Array, slopes: Array) -> Array:
 
 
 Relevance = RelevanceFunction | Callable[[Array], ArrayLike] | ArrayLike | None
-"""A function of the labels, control points, or None for those of a box plot."""
+"""A function of the labels, control points, or None for the control points of a box plot."""
 
 
 def relevance_of(labels: Array, relevance: Relevance) -> Array:
@@ -133,11 +134,13 @@ def relevance_of(labels: Array, relevance: Relevance) -> Array:
         relevance = RelevanceFunction(relevance)
     values = np.asarray(relevance(labels), np.float64)
     if values.shape != labels.shape:
-        raise ValueError(f"relevance gave shape {values.shape} for {labels.size} labels: one each is needed")
+        raise ValueError(
+            f"relevance returned shape {values.shape} for {labels.size} labels: one number each is needed"
+        )
     bad = ~((values >= 0) & (values <= 1))
     if bad.any():
         row = int(np.argmax(bad))
         raise ValueError(
-            f"relevance must lie between 0 and 1: it is {values[row]:g} for the label {labels[row]:g}"
+            f"relevance must lie between 0 and 1, but it is {values[row]:g} for the label {labels[row]:g}"
         )
     return values

@@ -1,8 +1,8 @@
-"""Resampling of imbalanced tables: SmoteR and SMOGN over a relevance function of the label.
+"""Resampling of imbalanced tables by a relevance function of the label: SmoteR and SMOGN.
 
-A relevance function says how much each label matters, from 0 to 1. Labels in sorted order fall into
-runs ("bumps") whose relevance is at or above a threshold (rare) or below it (normal). Rare bumps
-gain synthetic rows, normal bumps lose rows at random.
+A relevance function says how much each label matters, from 0 to 1. Sorted labels fall into runs
+("bumps") whose relevance is at or above a threshold (rare) or below it (normal). Rare bumps gain
+synthetic rows, normal bumps lose rows at random.
 
 Torgo and Ribeiro, Utility-based regression, PKDD 2007; Torgo, Ribeiro, Pfahringer and Branco, SMOTE
 for regression, EPIA 2013; Branco, Torgo and Ribeiro, SMOGN: a pre-processing approach for imbalanced
@@ -24,13 +24,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tailwise.core.labels import checked_labels
-from tailwise.core.lookup import nearest
+from tailwise.core.lookup import check_name, nearest
 from tailwise.resampling.distances import Array, MixedTable, Points, Rows
 from tailwise.resampling.relevance import Relevance, relevance_of
-from tailwise.resampling.relevance import RelevanceFunction as RelevanceFunction
 
-Floats = NDArray[np.float64]
-Sides = Literal["both", "high", "low"]
 Amount = float | Literal["balance", "extreme"]
 Table = TypeVar("Table", bound=NDArray[Any] | pd.DataFrame)
 Labels = TypeVar("Labels", bound=NDArray[Any] | pd.Series)
@@ -41,7 +38,7 @@ Labels = TypeVar("Labels", bound=NDArray[Any] | pd.Series)
 
 @dataclass(frozen=True)
 class _Bump:
-    """Rows with neighbouring labels that are all rare or all normal, and how many there should be."""
+    """A run of rows with neighbouring labels, all rare or all normal, and its size after resampling."""
 
     rows: Rows
     rare: bool
@@ -49,7 +46,7 @@ class _Bump:
 
 
 def _bumps(labels: Array, rare: NDArray[np.bool_], over: Amount, under: Amount) -> list[_Bump]:
-    """Cut the sorted labels where rare turns to normal, and size the pieces."""
+    """Split the sorted labels where rare meets normal, and set the size of each piece."""
     order = np.argsort(labels, kind="stable")
     pieces = np.split(order, np.flatnonzero(np.diff(rare[order])) + 1)
     sizes = np.array([piece.size for piece in pieces])
@@ -76,9 +73,11 @@ def _checked_amounts(over: Amount, under: Amount | None) -> tuple[Amount, Amount
             if amount not in rules:
                 raise ValueError(f"unknown {name}={amount!r}{nearest(amount, rules)}, or a number")
         elif name == "over" and not 1 <= amount < np.inf:
-            raise ValueError(f"over is what rare rows are multiplied by, at least 1, got {amount!r}")
+            raise ValueError(
+                f"over, the factor on the number of rare rows, must be at least 1, got {amount!r}"
+            )
         elif name == "under" and not 0 < amount <= 1:
-            raise ValueError(f"under is the share of normal rows to keep, above 0 up to 1, got {amount!r}")
+            raise ValueError(f"under, the share of normal rows to keep, must be in (0, 1], got {amount!r}")
     return over, under
 
 
@@ -88,19 +87,19 @@ def _checked_amounts(over: Amount, under: Amount | None) -> tuple[Amount, Amount
 @dataclass(frozen=True)
 class _Synthetic:
     numbers: Array  # (M, P)
-    sources: Rows  # (M, C): the row each category is taken from
+    sources: Rows  # (M, C): the row that each category is copied from
     labels: Array  # (M,)
 
 
 def _between(low: Array, high: Array, t: Array) -> Array:
-    """Return (1 - t) low + t high without leaving what lies between them."""
+    """Return (1 - t) low + t high, clipped to lie between low and high."""
     return np.asarray(np.clip((1 - t) * low + t * high, np.minimum(low, high), np.maximum(low, high)))
 
 
 def _interpolated(
     columns: MixedTable, space: Points, labels: Array, seeds: Rows, mates: Rows, rng: np.random.Generator
 ) -> _Synthetic:
-    """SmoteR's rows: a random point between two rows, the label averaged by nearness to each."""
+    """SmoteR's rows: random points between pairs of rows, with labels averaged by nearness."""
     t = rng.random((seeds.size, 1))
     one, two = columns.numbers[seeds], columns.numbers[mates]
     gaps = np.isnan(one) | np.isnan(two)
@@ -117,7 +116,7 @@ def _interpolated(
 def _perturbed(
     columns: MixedTable, labels: Array, seeds: Rows, noise: Array, rng: np.random.Generator
 ) -> _Synthetic:
-    """SMOGN's other rows: a row with Gaussian noise, of `noise` standard deviations, inside the range."""
+    """SMOGN's other rows: a row plus Gaussian noise of `noise` standard deviations, within the range."""
     shift = rng.standard_normal((seeds.size, columns.numbers.shape[1])) * (noise[:, None] * columns.std)
     numbers = np.clip(columns.numbers[seeds] + shift, columns.low, columns.high)
     moved = labels[seeds] + rng.standard_normal(seeds.size) * noise * labels.std()
@@ -134,14 +133,14 @@ def _synthesize(
     noise: float | None,
     rng: np.random.Generator,
 ) -> list[_Synthetic]:
-    """Make the rows that a rare bump lacks; each of its rows is a seed equally often, to within one."""
+    """Make the missing rows of a rare bump. Its rows serve as seeds equally often, to within one."""
     rows, size = bump.rows, bump.rows.size
     rounds, rest = divmod(bump.wanted - size, size)
     seeds = np.concatenate([np.repeat(np.arange(size), rounds), rng.permutation(size)[:rest]])
     if seeds.size == 0:
         return []
     if size == 1:
-        # A row without neighbours: SmoteR can only repeat it, SMOGN moves it a little.
+        # A row without neighbours: SmoteR repeats it, SMOGN adds noise to it.
         return [_perturbed(columns, labels, rows[seeds], np.full(seeds.size, noise or 0.0), rng)]
     local = space.take(rows)
     queries, at = np.unique(seeds, return_inverse=True)
@@ -160,7 +159,6 @@ def _synthesize(
 def _resampled(
     X: Any,
     y: Any,
-    *,
     relevance: Relevance,
     threshold: float,
     k: int,
@@ -188,7 +186,7 @@ def _resampled(
     if not contrast:
         warnings.warn(
             f"{'all' if rare.all() else 'no'} labels have a relevance of at least {threshold:g}, so the rows "
-            "stay as they are: pass control points such as relevance=[(usual label, 0), (rare label, 1)], "
+            "do not change: pass control points such as relevance=[(usual label, 0), (rare label, 1)], "
             "or another threshold",
             stacklevel=3,
         )
@@ -226,40 +224,30 @@ def smoter(
 
     Rows whose label has a relevance of at least `threshold` are rare. A new row lies between a rare
     row and one of its `k` nearest neighbours in the same run of labels, at a random place t:
-    ``x = (1 - t) x_1 + t x_2``; its label is ``(d_2 y_1 + d_1 y_2) / (d_1 + d_2)``, where d is its
-    distance to each (Torgo et al. 2013). A category, or a number that one of them lacks, is taken
-    from either at random. Distance is Euclidean, each number by its range, plus one for each
-    category that differs; a missing value is one more category.
+    ``x = (1 - t) x_1 + t x_2``. Its label is ``(d_2 y_1 + d_1 y_2) / (d_1 + d_2)``, where d_1 and d_2
+    are its distances to the two rows (Torgo et al. 2013). A category is copied from either row at
+    random, and so is a number that is missing in one of them. The distance is Euclidean, with each
+    number divided by its range, plus one for each category that differs. A missing value counts as
+    one more category.
 
-    `relevance` is a `RelevanceFunction`, its control points, or any function of the labels; by
-    default that of a box plot. `over` is what the number of rare rows is multiplied by and `under`
-    the share of normal rows kept (all, unless told). ``over="balance"`` gives each run of labels
-    the same number of rows, ``"extreme"`` numbers inverse to the present ones, and both keep the
-    size of the table, save that no rare row is dropped and no normal row repeated.
+    `relevance` is a `RelevanceFunction`, its control points, or any function of the labels. The default
+    is that of a box plot. `over` is the factor on the number of rare rows. `under` is the share of
+    normal rows to keep, by default all. ``over="balance"`` gives each run of labels the same number of
+    rows, and ``"extreme"`` numbers inversely proportional to the present ones. Both keep the size of
+    the table, except that they never drop a rare row or repeat a normal one.
 
-    X is a table of numbers or a DataFrame, in which every column that is not a number is a category;
-    `categorical` names more of them (positions in an array). The same kind of table comes back, kept
-    rows first and in order, numbered from 0. Whole-number columns of a DataFrame are rounded; labels
-    are always float64. If no label is rare, or all are, the rows come back as
-    they are, with a warning.
+    X is an array of numbers or a DataFrame. Columns of a DataFrame that are not numbers are categories;
+    `categorical` names further ones (positions, for an array). The result is of the same kind: first
+    the kept rows in order, then the new ones, numbered from 0. Whole-number columns of a DataFrame are
+    rounded; labels are float64. If no label is rare, or all are, the rows do not change, and a warning
+    says so.
 
     >>> X, y = np.arange(12.0).reshape(12, 1), np.array([0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 20, 21])
     >>> new_X, new_y = smoter(X, y)
     >>> (y > 9).sum(), (new_y > 9).sum(), (new_y <= 9).sum()
     (np.int64(2), np.int64(6), np.int64(6))
     """
-    return _resampled(
-        X,
-        y,
-        relevance=relevance,
-        threshold=threshold,
-        k=k,
-        over=over,
-        under=under,
-        noise=None,
-        seed=seed,
-        categorical=categorical,
-    )
+    return _resampled(X, y, relevance, threshold, k, over, under, None, seed, categorical)
 
 
 def smogn(
@@ -275,13 +263,13 @@ def smogn(
     seed: int = 0,
     categorical: Sequence[Any] | None = None,
 ) -> tuple[Table, Labels]:
-    """Return a table with more rows of rare labels and fewer of usual ones, as SmoteR but safer (SMOGN).
+    """Return a table with more rows of rare labels and fewer of usual ones (SMOGN).
 
-    A neighbour is used only if it is close: within half the median distance from the row to the
-    others in its run of labels. Otherwise the new row is the rare row itself with Gaussian noise on
-    each number and on the label, of `noise` of that column's standard deviation, or the safe
-    distance where that is less, and never beyond the column's range; its categories and missing
-    values stay (Branco et al. 2017). All else is as in `smoter`.
+    SMOGN interpolates like SmoteR, but only between close rows: within half the median distance from
+    the row to the others in its run of labels. Otherwise the new row is the rare row plus Gaussian
+    noise on each number and on the label. The noise is `noise` times that column's standard deviation,
+    or the safe distance times it if that is less, and stays within the column's range. Categories and
+    missing values are copied (Branco et al. 2017). All else is as in `smoter`.
 
     >>> X, y = np.arange(12.0).reshape(12, 1), np.array([0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 20, 21])
     >>> new_X, new_y = smogn(X, y, over=3)
@@ -290,32 +278,20 @@ def smogn(
     """
     if not 0 <= noise < np.inf:
         raise ValueError(f"noise must not be negative, got {noise!r}")
-    return _resampled(
-        X,
-        y,
-        relevance=relevance,
-        threshold=threshold,
-        k=k,
-        over=over,
-        under=under,
-        noise=noise,
-        seed=seed,
-        categorical=categorical,
-    )
+    return _resampled(X, y, relevance, threshold, k, over, under, noise, seed, categorical)
 
 
 RESAMPLERS: dict[str, Callable[..., tuple[Any, Any]]] = {"smoter": smoter, "smogn": smogn}
 
 
 def resample(name: str, X: Table, y: Labels, *, seed: int, **options: Any) -> tuple[Table, Labels]:
-    """Resample by the method of this name in `RESAMPLERS`, with that method's options.
+    """Resample by a method of `RESAMPLERS`, with that method's options.
 
     >>> resample("smotter", np.zeros((2, 1)), np.zeros(2), seed=0)
     Traceback (most recent call last):
     ValueError: unknown resampler 'smotter'; did you mean 'smoter'?
     """
-    if name not in RESAMPLERS:
-        raise ValueError(f"unknown resampler {name!r}{nearest(name, RESAMPLERS)}")
+    check_name("resampler", name, RESAMPLERS)
     method = RESAMPLERS[name]
     known = set(inspect.signature(method).parameters) - {"X", "y", "seed"}
     for option in options:
@@ -324,16 +300,16 @@ def resample(name: str, X: Table, y: Labels, *, seed: int, **options: Any) -> tu
     return method(X, y, seed=seed, **options)
 
 
-def resampled(name: str, x: Tensor, y: Floats, weight: Floats, seed: int) -> tuple[Tensor, Floats]:
-    """Return features and labels resampled by name; rows that were merged are first taken apart again.
+def resampled(name: str, x: Tensor, y: Array, weight: Array, seed: int) -> tuple[Tensor, Array]:
+    """Return features and labels resampled by name. A row of weight n counts as n equal rows.
 
-    Columns of two values, which encoded categories have, stay what they are: a synthetic row takes
-    them from a real one. x: (N, F), y, weight: (N,)
+    Columns of at most two values, such as encoded categories, are not averaged: a synthetic row copies
+    them from a real row. x: (N, F), y, weight: (N,)
     """
     counts = np.rint(weight).astype(np.int64)
     if not np.allclose(weight, counts):
         raise ValueError(
-            f"{name} resamples rows, and rows cannot be resampled by fractions: leave out weights"
+            f"{name} needs whole-number weights, since rows cannot be resampled by fractions: leave them out"
         )
     table = np.repeat(x.numpy().astype(np.float64), counts, axis=0)
     flags = [j for j in range(table.shape[1]) if np.unique(table[:, j]).size <= 2]

@@ -1,6 +1,6 @@
-"""Calibrated uncertainty from held-out rows.
+"""Uncertainty calibrated on held-out rows.
 
-- `scaling`: factors that correct the predicted spread
-- `conformal`: intervals that cover held-out labels
-- `calibrator`: both for one target
+- `scaling`: factors on the predicted spread (`fit_scaling`, `balanced_weights`, `split_variance`)
+- `conformal`: intervals that cover held-out labels (`fit_conformal`, `ConformalIntervals`)
+- `calibrator`: both for one target (`fit_calibrator`, `Calibrator`)
 """

@@ -1,4 +1,4 @@
-"""From a network's prediction of one target to calibrated uncertainty: scaling, intervals and tables."""
+"""Calibrated uncertainty for one target: scaling, intervals, and tables of predictions and scores."""
 
 from __future__ import annotations
 
@@ -26,30 +26,33 @@ ConformalMode = Literal["global", "region"]
 
 @dataclass(frozen=True)
 class Calibrator:
-    """What was learnt on held-out rows about the predictions of one target."""
+    """Scaling and conformal intervals of one target, fitted on held-out rows."""
 
     bins: LabelBins
     scaling: Scaling | None
     conformal: ConformalIntervals | None
 
     def calibrated(self, raw: Distribution) -> Distribution:
-        """Return the prediction with its uncertainty scaled. (N,) -> (N,)"""
+        """Return the prediction with calibrated uncertainty. (N,) -> (N,)"""
         return raw if self.scaling is None else self.scaling.apply(raw)
 
     def interval(self, prediction: Distribution, coverage: float) -> tuple[Tensor, Tensor]:
-        """Return lower and upper ends for calibrated predictions: conformal, or the distribution's own."""
+        """Return lower and upper ends for calibrated predictions. (N,) each
+
+        Conformal intervals if there are any, otherwise those of the distribution.
+        """
         if self.conformal is None:
             return prediction.interval(coverage)
         return self.conformal.interval(prediction, coverage, finite=True)
 
     def explain(self, coverage: float) -> str:
-        """Say which intervals are in force and what they promise."""
+        """Return a text: which intervals are in use and what they promise."""
         if self.conformal is None:
             return "Intervals of the predicted distribution itself."
         return self.conformal.explain(coverage, finite=True)
 
     def columns(self, prediction: Distribution, coverage: float, many: int, few: int) -> dict[str, Any]:
-        """Return the columns of a table of calibrated predictions, one value per row each."""
+        """Return the columns of a table of calibrated predictions. (N,) each"""
         lower, upper = self.interval(prediction, coverage)
         raw = prediction if self.scaling is None else self.scaling.inverse.apply(prediction)
         aleatoric, epistemic = split_variance(prediction, raw)
@@ -67,7 +70,7 @@ class Calibrator:
     def scores(
         self, prediction: Distribution, y: Floats, coverage: float, many: int, few: int
     ) -> pd.DataFrame:
-        """Return errors, coverage and width for all labels and each region of them. y: (N,)"""
+        """Return a table of errors, coverage and width, over all labels and by region. y: (N,)"""
         table = by_region(prediction, y, self.bins, ("mae", "rmse", "gm", "nll", "ause"), many=many, few=few)
         lower, upper = (end.numpy() for end in self.interval(prediction, coverage))
         region = self.bins.regions(many, few)[self.bins.index(y)]
@@ -91,10 +94,10 @@ def fit_calibrator(
     many: int = 100,
     few: int = 20,
 ) -> Calibrator:
-    """Learn from held-out rows: scale on `select`, then fit intervals on `confirm`.
+    """Fit the scaling on the rows `select`, then intervals on the rows `confirm`.
 
-    `select` may have chosen the network's weights; that intervals keep their promise takes rows in
-    `confirm` that nothing has looked at. Every label bin has the same say in the scaling. y: (N,)
+    `select` may be the rows that early stopping used. `confirm` must be rows that nothing else used,
+    or the intervals lose their guarantee. Every label bin has the same weight in the scaling. y: (N,)
     """
     scaling = None
     if calibrate:

@@ -1,11 +1,10 @@
-"""Split-conformal intervals: predicted spread, stretched until held-out labels are covered.
+"""Split-conformal intervals: the predicted spread, stretched until it covers held-out labels.
 
-Whatever the model, an interval asked for at 90% holds at least 90% of new labels on average over
-calibration sets and rows, if the held-out rows and the new ones are drawn alike. That is a promise
-over all rows, or over rows predicted in one region (``mode="region"``). No method can promise
-coverage given the *true* label, which is unknown when the interval is made; ``weights="balanced"``
-widens the intervals until rare labels among the held-out rows are covered as well, which helps
-them much and promises nothing.
+For any model, intervals at 90% cover at least 90% of new labels, on average over calibration sets and
+rows, if held-out rows and new rows come from the same distribution. This holds over all rows, or over
+the rows predicted in one region (``mode="region"``). No method can guarantee coverage given the *true*
+label, which is unknown at prediction time. ``weights="balanced"`` widens the intervals until they cover
+rare labels among the held-out rows too; this helps rare labels in practice, without a guarantee.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from torch import Tensor
 
 from tailwise.core.distributions import NIG, Distribution, Mixture
 from tailwise.core.labels import LabelBins, checked_labels
-from tailwise.core.lookup import nearest
+from tailwise.core.lookup import check_name, nearest
 from tailwise.core.scores import prepared
 from tailwise.uncertainty.scaling import balanced_weights
 
@@ -33,21 +32,21 @@ Limits = tuple[float, float]
 
 REGIONS = ("many", "medium", "few")
 MAX_POINTS = 1000
-"""More scores than this are stored as a grid of their quantiles, rounded so as to cover more."""
+"""More scores than this are stored as a grid of their quantiles, rounded towards more coverage."""
 MIN_ROWS = 30
-"""A region with fewer held-out rows gets intervals no narrower than the global ones."""
+"""A region with fewer held-out rows gets intervals at least as wide as the global ones."""
 _Z90 = 1.6448536269514722
 _SPREAD_FLOOR = 1e-6
 _ROUNDING = 1e-9
 
 
 def spread(distribution: Distribution) -> Tensor:
-    """Return half the width of the central 90% interval over 1.645: a Normal's standard deviation.
+    """Return half the width of the central 90% interval, divided by 1.645.
 
-    For an NIG that is the width of its Student-t (Peizer and Pratt's approximation, within 1% from
-    2 degrees of freedom on, and elementary enough to export), for a mixture the root of its
-    members' squared spreads plus the variance between their means. Unlike the standard deviation
-    it is finite for every alpha, and does not explode near ``alpha = 1``.
+    For a Normal that is the standard deviation. For an NIG it is the width of its Student-t by Peizer
+    and Pratt's approximation, which is within 1% for 2 or more degrees of freedom and simple enough for
+    ONNX. For a mixture it is the root of the mean of squared spreads plus the variance between means.
+    Unlike the standard deviation, it is finite for every alpha and does not explode near ``alpha = 1``.
 
     >>> belief = NIG(torch.tensor([0.0], dtype=torch.float64), 1.0, 3.0, 2.0)
     >>> low, high = belief.interval(0.9)
@@ -61,20 +60,19 @@ def spread(distribution: Distribution) -> Tensor:
         return (distribution.weights * counted).sum(0).sqrt()
     if not isinstance(distribution, NIG):
         return distribution.std
-    alpha, beta = distribution.alpha, distribution.beta
-    df = (2 * alpha).clamp_min(1.5)  # the approximation turns round below
+    df = (2 * distribution.alpha).clamp_min(1.5)  # the approximation is not monotone below
     moved = df - 2 / 3 + 0.1 / df
     tail = (df * torch.expm1(_Z90**2 * (df - 5 / 6) / moved / moved)).sqrt() / _Z90
-    return (beta / alpha * (1 + 1 / distribution.nu)).sqrt() * tail
+    return distribution.scale * tail
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """Sorted scores of held-out rows, and the limits that any coverage asks for.
+    """Sorted scores of held-out rows, and the limits for any coverage.
 
-    A score is (label - prediction) / spread. Of n rows with exchangeable scores the interval between
-    the i-th and the j-th smallest holds a new score with probability ``(j - i) / (n + 1)``; the
-    limits are those of ``j - i = ceil((n + 1) coverage)`` with as much left out above as below.
+    A score is (label - prediction) / spread. If n held-out rows and a new row are exchangeable, the new
+    score lies between the i-th and the j-th smallest score with probability ``(j - i) / (n + 1)``. The
+    limits take ``j - i = ceil((n + 1) coverage)`` and leave out equally many scores above and below.
 
     >>> table = ScoreTable.from_scores(np.arange(-9.0, 10.0))  # 19 scores: 20 gaps, 2 to leave out
     >>> table.limits(0.9), table.limits(0.95), table.limits(0.96)
@@ -115,7 +113,7 @@ class ScoreTable:
     def limits(self, coverage: float) -> Limits:
         """Return what to add to a prediction, below and above, in spreads; infinite if n is too small.
 
-        The prediction itself always lies within, and weights only ever widen.
+        The limits always include the prediction itself. Weights can only widen them.
         """
         lower, upper = self._promised(coverage)
         if self.at_most is not None:
@@ -127,16 +125,16 @@ class ScoreTable:
         left_out = self.n + 1 - math.ceil((self.n + 1) * coverage - _ROUNDING)
         if left_out < 1:
             return -math.inf, math.inf
-        if left_out == 1:  # too little for both sides: the absolute score, whose largest value it is
+        if left_out == 1:  # one gap cannot be split between two sides: use the largest absolute score
             return -self.widest, self.widest
-        # Labels trail off upwards more often than downwards, so an odd one is left out below.
+        # Long tails are more often above than below, so an odd score is left out below.
         above = left_out // 2
         first = np.searchsorted(self.ranks, left_out - above, side="right") - 1
         last = np.searchsorted(self.ranks, self.n + 1 - above, side="left")
         return float(self.values[first]), float(self.values[last])
 
     def _weighted(self, coverage: float) -> Limits:
-        """Limits beyond which (1 - coverage)/2 of the weight lies, or the outermost scores."""
+        """Limits with (1 - coverage)/2 of the weight beyond each, or the outermost scores."""
         assert self.at_most is not None and self.at_least is not None
         inside = (1 + coverage) / 2 * (self.effective + 1) / self.effective - _ROUNDING
         last = min(int(np.searchsorted(self.at_most, inside)), self.values.size - 1)
@@ -155,7 +153,7 @@ class ScoreTable:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> ScoreTable:
-        """Rebuild a table from `to_dict`, or say what is wrong with it."""
+        """Rebuild a table from `to_dict`; a malformed state is an error."""
         weighted = {"at_most", "at_least", "effective"}
         _check_keys(
             state, {"n", "values"} | (weighted if weighted & set(state) else set()), ("ranks", *weighted)
@@ -164,17 +162,20 @@ class ScoreTable:
         ranks = np.asarray(state.get("ranks", np.arange(1, n + 1)), np.int64).reshape(-1)
         rising = ranks.size > 0 and ranks[0] == 1 and ranks[-1] == n and (np.diff(ranks) > 0).all()
         if ranks.size != values.size or not rising or (np.diff(values) < 0).any():
-            raise ValueError("scores must ascend, each with its rank, the first 1 and the last n")
+            raise ValueError("scores must be ascending, with one rank each, from 1 to n")
         if "at_most" not in state:
             return cls(n, values, ranks)
         at_most, at_least = (checked_labels(state[key], key) for key in ("at_most", "at_least"))
         if not at_most.size == at_least.size == values.size:
-            raise ValueError(f"{values.size} scores need as many shares at_most and at_least")
+            raise ValueError(
+                f"{values.size} scores need {values.size} shares at_most and at_least, got {at_most.size} "
+                f"and {at_least.size}"
+            )
         return cls(n, values, ranks, at_most, at_least, float(state["effective"]))
 
 
 def _grid(shares: Array, points: int) -> NDArray[np.int64]:
-    """Places in sorted scores, ever denser towards both ends, where a tail has an even log-share."""
+    """Positions in sorted scores, denser towards both ends: equal steps in the log of the tail's share."""
     tails = np.geomspace(1 / shares.size, 0.5, points // 2) + _ROUNDING
     last = shares.size - 1
     below = np.minimum(np.searchsorted(np.cumsum(shares), tails), last)
@@ -189,12 +190,12 @@ def _check_keys(state: Mapping[str, Any], needed: set[str], optional: Iterable[s
             raise ValueError(f"unknown key {key!r} in a conformal state{nearest(key, known)}")
     missing = sorted(needed - set(state))
     if missing:
-        raise ValueError(f"a conformal state needs {', '.join(missing)}")
+        raise ValueError(f"a conformal state lacks {', '.join(missing)}")
 
 
 @dataclass(frozen=True, eq=False)
 class ConformalIntervals:
-    """Intervals fitted by `fit_conformal`: for any prediction and any coverage, and why to trust them.
+    """Intervals fitted by `fit_conformal`, for any prediction and any coverage.
 
     The interval is ``mean + lower * spread(distribution)`` to ``mean + upper * spread(distribution)``,
     with the `limits` in force for the predicted region.
@@ -210,23 +211,22 @@ class ConformalIntervals:
 
     @cached_property
     def _region_codes(self) -> Tensor:
-        """Place in `REGIONS` of each bin. (B,)"""
+        """Position in `REGIONS` of each bin's region. (B,)"""
         return torch.tensor([REGIONS.index(str(r)) for r in self.bins.regions(self.many, self.few)])
 
     @property
     def floor(self) -> float:
-        """Smallest spread that counts, in label units: predictions without spread get intervals too."""
+        """Smallest spread in use, in label units, so that predictions without spread get intervals too."""
         return _SPREAD_FLOOR * self.bins.scale
 
     @property
     def reach(self) -> float:
-        """Highest coverage that the number of held-out rows can promise."""
+        """Highest coverage that the number of held-out rows can guarantee."""
         return self._reach("all")
 
     def in_force(self, region: str) -> str:
-        """Say whose scores decide in a region: ``"own"``, ``"wider of own and global"``, ``"global"``."""
-        if region not in REGIONS:
-            raise ValueError(f"unknown region {region!r}{nearest(region, REGIONS)}")
+        """Return which scores are used in a region: "own", "wider of own and global" or "global"."""
+        check_name("region", region, REGIONS)
         if self.mode == "global" or region not in self.tables:
             return "global"
         return "own" if self.tables[region].n >= self.min_rows else "wider of own and global"
@@ -234,10 +234,10 @@ class ConformalIntervals:
     def limits(self, coverage: float = 0.9, *, finite: bool = False) -> dict[str, Limits]:
         """Return, for each predicted region, what to add to a prediction, in units of its spread.
 
-        In global mode they are the same for all. With n held-out rows no more than ``n / (n + 1)`` can
-        be promised; a higher coverage is infinite, or with ``finite=True`` as wide as the largest score
-        seen. A region with fewer than `min_rows` rows, or too few for the coverage, takes the wider of
-        its own limits, as far as its scores go, and the global ones.
+        In global mode all regions have the same limits. With n held-out rows at most ``n / (n + 1)`` can
+        be guaranteed. Limits for a higher coverage are infinite, or with ``finite=True`` the largest score
+        seen. A region with fewer than `min_rows` rows, or too few for the coverage, gets the wider of the
+        global limits and its own, its own being at most its largest score.
         """
         if not 0 < coverage < 1:
             raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
@@ -262,7 +262,7 @@ class ConformalIntervals:
     ) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends for predictions of any shape, in label units.
 
-        See `limits` for coverage beyond what the held-out rows can promise.
+        `limits` explains `finite`.
         """
         limits = self.limits(coverage, finite=finite)
         mean = distribution.mean.detach()
@@ -276,35 +276,34 @@ class ConformalIntervals:
         return mean + lower * width, mean + upper * width
 
     def explain(self, coverage: float = 0.9, *, finite: bool = False) -> str:
-        """Say in words which limits are in force, on how many rows they rest, and what they promise.
-
-        `finite` as for `interval`.
-        """
+        """Return a text: the limits in use, the number of rows behind them, and what they guarantee."""
         limits, rows = self.limits(coverage, finite=finite), self.tables["all"].n
         if self.mode == "global":
-            lines = [f"Split-conformal intervals at {coverage:.4g} from {_rows(rows)}, for all alike."]
+            lines = [
+                f"Split-conformal intervals at {coverage:.4g} from {_rows(rows)}, the same for all rows."
+            ]
             lines.append(f"  prediction {_in_words(limits['many'])}")
             promised = "on average over all rows" if coverage <= self.reach + _ROUNDING else ""
         else:
             lines = [f"Split-conformal intervals at {coverage:.4g} from {_rows(rows)}, by predicted region."]
             lines += [f"  {r}: prediction {_in_words(limits[r])} ({self._basis(r)})" for r in REGIONS]
             held = [r for r in REGIONS if coverage <= self._reach(r) + _ROUNDING]
-            promised = f"on average over rows predicted {' and over those predicted '.join(held)}"
-            promised = promised if held else ""
+            over = " and over those predicted ".join(held)
+            promised = f"on average over rows predicted {over}" if held else ""
         needed = math.ceil(coverage / (1 - coverage) - _ROUNDING)
         lines.append(
-            f"Promise: at least {coverage:.4g} of new labels, {promised}, if new rows are drawn like the "
-            "held-out ones."
+            f"Promise: at least {coverage:.4g} of new labels, {promised}, if new rows come from the same "
+            "distribution as the held-out rows."
             if promised
             else f"No promise: {coverage:.4g} takes {_rows(needed)}."
         )
         if limits != self.limits(coverage):
-            lines.append("Where more rows would be needed, intervals reach as far as the largest error seen.")
-        lines.append("Coverage given the true label cannot be promised by any method.")
+            lines.append("Where more rows are needed, intervals reach to the largest error seen.")
+        lines.append("No method can promise coverage given the true label.")
         if self.weighting != "none":
             how = "by the rarity of their labels" if self.weighting == "balanced" else "as given"
             worth = f"worth {self.tables['all'].effective:.0f} equal ones"
-            lines.append(f"Widened where held-out rows weighted {how} ({worth}) ask for more.")
+            lines.append(f"Widened where held-out rows weighted {how} ({worth}) require it.")
         return "\n".join(lines)
 
     def _reach(self, region: str) -> float:
@@ -362,19 +361,19 @@ def fit_conformal(
     many: int = 100,
     few: int = 20,
 ) -> ConformalIntervals:
-    """Fit intervals on held-out rows: predictions and labels that neither training nor scaling saw.
+    """Fit intervals on held-out rows that were used neither for training nor for scaling.
 
-    A row's score is (label - mean) / spread, with its sign, so that the intervals are wide where the
-    prediction is unsure and lean to the side on which labels run off. Any coverage can be asked for
-    later.
+    A row's score is (label - mean) / spread, with its sign. Intervals are therefore wide where the
+    prediction is uncertain, and longer on the side of the longer tail. Coverage is chosen later, for
+    each call of `interval`.
 
-    ``mode="region"`` keeps scores apart by the region (many, medium or few training labels) of the
-    *predicted* label's bin, known without the label: coverage then holds within each predicted region
-    too. `bins` are those of the training labels.
+    ``mode="region"`` keeps the scores of each predicted region separate: many, medium or few training
+    labels in the bin of the *predicted* label. Coverage then holds within each predicted region too.
+    `bins` are those of the training labels.
 
-    ``weights="balanced"`` gives every label bin the same say, and `weights` of one's own any other;
-    either only widens the intervals. Their finite-sample correction counts Kish's effective number
-    of rows, an approximation. distribution: (n,), y: (n,), weights: (n,)
+    ``weights="balanced"`` gives every label bin the same total weight; `weights` may also be an array.
+    Weights can only widen the intervals. Their finite-sample correction uses Kish's effective number of
+    rows, which is an approximation. distribution: (n,), y: (n,), weights: (n,)
 
     >>> from tailwise.core.distributions import Normal
     >>> bins = LabelBins.from_labels([0, 0, 1, 2])
@@ -398,7 +397,7 @@ def fit_conformal(
     bad = ~(exact.mean.isfinite() & width.isfinite())
     if bad.any():
         row = int(bad.to(torch.int8).argmax())
-        raise ValueError(f"predictions must be finite: row {row} is not ({int(bad.sum())} bad)")
+        raise ValueError(f"predictions must be finite: row {row} is not ({int(bad.sum())} bad rows)")
     scores = ((labels - exact.mean) / width.clamp_min(fitted.floor)).numpy()
     tables = {"all": ScoreTable.from_scores(scores, w)}
     if mode == "region":
@@ -412,8 +411,7 @@ def fit_conformal(
 
 
 def _checked_mode(mode: object) -> Mode:
-    if mode not in get_args(Mode):
-        raise ValueError(f"unknown mode {mode!r}{nearest(str(mode), get_args(Mode))}")
+    check_name("mode", mode, get_args(Mode))
     return cast("Mode", mode)
 
 
@@ -423,8 +421,7 @@ def _checked_weights(
     if weights is None:
         return None, "none"
     if isinstance(weights, str):
-        if weights != "balanced":
-            raise ValueError(f"unknown weights {weights!r}{nearest(weights, ['balanced'])}")
+        check_name("weights", weights, ["balanced"])
         return balanced_weights(labels, bins), "balanced"
     w = checked_labels(weights, "weights")
     if w.size != labels.numel():
@@ -435,7 +432,7 @@ def _checked_weights(
 
 
 def _within(limits: Limits, widest: float) -> Limits:
-    """Limits with infinite ones replaced by the largest score seen."""
+    """Replace infinite limits by the largest score seen."""
     return max(limits[0], -widest), min(limits[1], widest)
 
 

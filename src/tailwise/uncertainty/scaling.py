@@ -1,8 +1,8 @@
-"""Calibration of predicted spread on held-out data: a few positive factors, fitted to the NLL.
+"""Calibration of the predicted spread: a few positive factors that minimise the NLL of held-out rows.
 
-It leaves the predicted means where they are and is never worse than no calibration on the data it
-was fitted to. Fit it on data that the model has not trained on, with `balanced_weights` unless the
-labels of that data are balanced.
+The predicted means do not change. On the rows it was fitted to, calibration is never worse than
+none. Fit it on rows that the model was not trained on, with `balanced_weights` unless their labels
+are balanced.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tailwise.core.scores import prepared
 D = TypeVar("D", bound=Distribution)
 
 MAX_FACTOR = 1e6
-"""Bound on fitted factors and their inverses, so that perfect predictions stay finite."""
+"""Upper bound on fitted factors and on their inverses. It keeps perfect predictions finite."""
 _RIDGE = 1e-6
 _LIMIT = math.log(MAX_FACTOR)
 
@@ -36,7 +36,7 @@ class NIGScaling:
 
     ``nu -> w_nu nu``, ``beta -> w_beta beta`` and ``alpha -> 1 + w_alpha (alpha - 1)``, which keeps
     alpha above 1 and scales the aleatoric variance ``beta / (alpha - 1)`` by ``w_beta / w_alpha``
-    exactly. An alpha of 1 or less, whose variance is infinite, is left as it is.
+    exactly. An alpha of 1 or less, where the variance is infinite, does not change.
 
     >>> belief = NIG(torch.tensor([0.0]), 2.0, 3.0, 4.0)
     >>> scaled = NIGScaling(w_nu=1.0, w_alpha=2.0, w_beta=4.0).apply(belief)
@@ -63,10 +63,10 @@ class NIGScaling:
 
 @dataclass(frozen=True)
 class VarianceScaling:
-    """One factor on the variance of any distribution, which is stretched about its mean.
+    """One factor on the variance of any distribution, stretched about its mean.
 
-    A Normal's variance is multiplied by w. In a mixture both the members' variances and the
-    distances between their means grow, so that the total variance is multiplied by w as well.
+    In a mixture the members' variances and the distances between their means both grow, so that the
+    total variance is multiplied by w.
 
     >>> VarianceScaling(4.0).apply(Normal(torch.tensor([1.0]), 2.0)).variance.item()
     8.0
@@ -94,10 +94,10 @@ Scaling = NIGScaling | VarianceScaling
 
 
 def split_variance(calibrated: Distribution, raw: Distribution) -> tuple[Tensor, Tensor]:
-    """Aleatoric and epistemic variance of a calibrated prediction, in the proportion the network gave them.
+    """Return aleatoric and epistemic variance of a calibrated prediction, in the proportion of the raw one.
 
-    Calibration corrects the total: the NLL hardly tells a larger nu from a smaller beta, so the factors
-    that it likes best may call all of the noise a lack of data, or the reverse.
+    Calibration corrects the total only. A larger nu and a smaller beta have nearly the same NLL, so the
+    fitted factors may move all of the noise into the epistemic part, or the reverse.
 
     >>> raw = NIG(torch.tensor([0.0]), 4.0, 3.0, 2.0)
     >>> calibrated = NIGScaling(w_nu=0.01, w_beta=0.1).apply(raw)
@@ -105,7 +105,7 @@ def split_variance(calibrated: Distribution, raw: Distribution) -> tuple[Tensor,
     [2.08, 0.52, 2.6]
     """
     share = raw.epistemic / raw.variance
-    # Of an infinite variance both parts are infinite; a variance of 0 has none.
+    # 0/0 and inf/inf: both parts of an infinite variance are infinite, and both parts of 0 are 0.
     share = torch.where(share.isnan(), 0.5, share)
     return calibrated.variance * (1 - share), calibrated.variance * share
 
@@ -133,7 +133,7 @@ def _scale_nig(
 
 
 def balanced_weights(y: ArrayLike | Tensor, bins: LabelBins) -> NDArray[np.float64]:
-    """Return one weight per label that makes every occupied label bin count alike; mean 1. (n,)
+    """Return one weight per label, with mean 1, that gives every occupied label bin the same total. (n,)
 
     >>> bins = LabelBins.from_labels([0, 0, 0, 1])
     >>> balanced_weights([0, 0, 0, 1], bins).round(3)
@@ -149,9 +149,8 @@ def fit_scaling(
 ) -> Scaling:
     """Fit the factors that minimise the (weighted) mean NLL of held-out labels (VIR:calibrate).
 
-    An NIG, or a mixture of NIG, gets an `NIGScaling`; anything else a `VarianceScaling`. Where
-    the NLL cannot tell factors apart, those nearest 1 are taken. distribution: (n,), y: (n,),
-    weights: (n,)
+    An NIG, or a mixture of NIG, gets an `NIGScaling`; anything else a `VarianceScaling`. Among factors
+    of equal NLL the result is nearest to 1. distribution: (n,), y: (n,), weights: (n,)
 
     >>> predicted = Normal(torch.zeros(4), 1.0)
     >>> fit_scaling(predicted, [2.0, -2.0, 2.0, -2.0])
@@ -163,7 +162,7 @@ def fit_scaling(
     bad = ~exact.mean.isfinite() | exact.variance.isnan()
     if bad.any():
         row = int(bad.to(torch.int8).argmax())
-        raise ValueError(f"predictions must be numbers: row {row} is not ({int(bad.sum())} bad)")
+        raise ValueError(f"predictions must be numbers: row {row} is not ({int(bad.sum())} bad rows)")
     shares = _shares(weights, labels.numel())
     members = exact.components if isinstance(exact, Mixture) else exact
     if isinstance(members, NIG):
@@ -183,7 +182,7 @@ def _shares(weights: ArrayLike | Tensor | None, n: int) -> Tensor:
 
 
 def _weighted(losses: Tensor, shares: Tensor) -> Tensor:
-    """Weighted mean in which a loss of no weight counts for nothing, infinite or not."""
+    """Weighted mean that ignores losses of weight 0, even infinite ones."""
     return (torch.where(shares > 0, losses, 0.0) * shares).sum()
 
 
@@ -196,7 +195,7 @@ def _fit_nig(exact: Distribution, labels: Tensor, shares: Tensor) -> NIGScaling:
         return float(loss.detach()), gradient.numpy()
 
     none = np.zeros(3)
-    # Factors far from 1 are found sooner, and surely, from residuals of about the right size.
+    # Starting where the variance matches the residuals finds factors far from 1 reliably.
     residual = _weighted((labels - exact.mean) ** 2 / exact.variance, shares).item()
     matched = np.array([0.0, 0.0, np.clip(np.log(max(residual, 1e-300)), -_LIMIT, _LIMIT)])
     found = optimize.minimize(
@@ -215,7 +214,7 @@ def _fit_variance(exact: Distribution, labels: Tensor, shares: Tensor) -> Varian
     centered = labels - exact.mean
     if isinstance(exact, Normal):
         ratio = _weighted(centered**2 / exact.variance, shares).item()
-        if math.isnan(ratio):  # points predicted without spread, and right
+        if math.isnan(ratio):  # predictions without spread and without error: 0/0
             return VarianceScaling()
         return VarianceScaling(min(max(ratio, 1 / MAX_FACTOR), MAX_FACTOR))
 
@@ -229,8 +228,8 @@ def _fit_variance(exact: Distribution, labels: Tensor, shares: Tensor) -> Varian
 
 
 def _minimum(objective: Callable[[float], float]) -> float:
-    """Minimum of a function of one log-factor: a grid, for there may be several, then Brent."""
-    grid = np.linspace(-_LIMIT, _LIMIT, 57)  # holds 0, no change
+    """Minimum of a function of one log-factor: the best of a grid, refined by Brent's method."""
+    grid = np.linspace(-_LIMIT, _LIMIT, 57)  # contains 0, no change
     values = np.array([objective(t) for t in grid])
     best = int(np.nanargmin(values))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]

@@ -1,0 +1,84 @@
+"""Distances between rows of mixed tables and their nearest rows, against plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tailwise.resampling import distances
+from tailwise.resampling.distances import MixedTable, Points
+from tests.table_samples import heom, mixed
+
+
+@pytest.mark.parametrize("path", ["tree", "product", "blocks"])
+def test_neighbours_equal_brute_force(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distances, "TREE_DIMENSIONS", 99 if path == "tree" else 0)
+    monkeypatch.setattr(distances, "FLAG_LEVELS", 0 if path == "blocks" else 99)
+    monkeypatch.setattr(distances, "BLOCK_ELEMENTS", 100)
+    frame = mixed(45, seed=5)[0].reset_index(drop=True)
+    frame["kind"], frame["name"] = frame["kind"].astype(object), frame["name"]
+    frame.iloc[10] = frame.iloc[20]  # equal rows are neighbours at distance 0, not themselves
+    columns = MixedTable(frame, None)
+    space = Points(columns.embed(columns.numbers), columns.codes)
+    gaps = heom(frame)
+    index, distance = space.neighbours(np.arange(45), 6)
+    others = np.sort(gaps + np.diag(np.full(45, np.inf)), axis=1)
+    np.testing.assert_allclose(distance, others[:, :6], atol=1e-7)
+    for i, row in enumerate(index):
+        assert i not in row
+        assert len(set(row)) == 6
+        np.testing.assert_allclose(gaps[i, row], distance[i], atol=1e-7)
+    some = np.array([3, 17])
+    np.testing.assert_array_equal(space.neighbours(some, 6)[1], distance[some])
+
+
+@pytest.mark.parametrize("count", [2, 3, 6, 7])
+def test_safe_radius_equals_brute_force(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distances, "BLOCK_ELEMENTS", 10)
+    frame = mixed(count)[0][["size", "name"]].reset_index(drop=True)
+    columns = MixedTable(frame, None)
+    space = Points(columns.embed(columns.numbers), columns.codes)
+    radius = space.safe_radius(np.arange(count), np.random.default_rng(0))
+    for i in range(count):
+        assert radius[i] == pytest.approx(np.median(np.delete(heom(frame)[i], i)) / 2)
+
+
+def test_safe_radius_of_a_large_bump_is_close_to_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = np.random.default_rng(0).random((900, 2))
+    space = Points(points, np.empty((900, 0), np.intp))
+    exact = space.safe_radius(np.arange(900), np.random.default_rng(0))
+    monkeypatch.setattr(distances, "SAFE_SAMPLE", 300)
+    np.testing.assert_allclose(space.safe_radius(np.arange(900), np.random.default_rng(0)), exact, rtol=0.2)
+
+
+def test_missing_values_in_distances() -> None:
+    frame = pd.DataFrame({"a": [0.0, 5.0, 10.0, np.nan, np.nan], "c": ["p", "p", None, None, "p"]})
+    columns = MixedTable(frame, None)
+    space = Points(columns.embed(columns.numbers), columns.codes)
+
+    def gap(i: int, j: int) -> float:
+        return float(space.take(np.array([i])).distance(space.take(np.array([j])))[0])
+
+    assert gap(0, 4) == pytest.approx(1.0)  # missing and an end of the range
+    assert gap(1, 4) == pytest.approx(np.sqrt(0.75))  # missing and the middle
+    assert gap(3, 4) == pytest.approx(1.0)  # both missing; the categories differ
+    assert gap(2, 3) == pytest.approx(1.0)  # both categories missing
+
+
+def test_a_table_is_rebuilt_from_numbers_and_categories() -> None:
+    frame = pd.DataFrame({"a": [0.0, 1.0, 2.0], "n": [1, 2, 3], "c": ["p", "q", "p"]})
+    table = MixedTable(frame, None)
+    assert (table.continuous, table.discrete) == ([0, 1], [2])
+    built = table.build(np.array([0, 2]), np.array([[0.5, 1.6]]), np.array([[1]]))
+    assert built.to_dict("list") == {"a": [0.0, 2.0, 0.5], "n": [1, 3, 2], "c": ["p", "p", "q"]}
+    array = MixedTable(np.array([[0, 7], [4, 8]]), categorical=[1])
+    new = array.build(np.array([1]), np.array([[2.0]]), np.array([[0]]))
+    np.testing.assert_array_equal(new, [[4.0, 8.0], [2.0, 7.0]])
+
+
+def test_rows_equal_to_their_neighbours_are_not_their_own_neighbours() -> None:
+    space = Points(np.zeros((8, 1)), np.empty((8, 0), np.intp))
+    index, distance = space.neighbours(np.arange(8), 3)
+    assert all(i not in row and len(set(row)) == 3 for i, row in enumerate(index))
+    assert not distance.any()

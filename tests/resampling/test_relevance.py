@@ -1,0 +1,136 @@
+"""Relevance of labels, checked from the papers: numbers by hand, SciPy's splines and laws."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
+
+from tailwise.resampling.relevance import RelevanceFunction, relevance_of
+from tests.label_samples import law
+
+
+def test_relevance_at_points_derived_by_hand() -> None:
+    # 3 t^2 - 2 t^3 at a quarter, a half, three quarters: 10/64, 1/2, 54/64.
+    relevance = RelevanceFunction([(-4, 1), (0, 0), (8, 1)])
+    y = [-99, -4, -3, -2, -1, 0, 2, 4, 6, 8, 99]
+    expected = [1, 1, 54 / 64, 0.5, 10 / 64, 0, 10 / 64, 0.5, 54 / 64, 1, 1]
+    np.testing.assert_allclose(relevance(y), expected, atol=1e-15)
+    assert relevance(np.zeros((2, 3))).shape == (2, 3)
+
+
+def test_box_plot_points_of_normal_labels() -> None:
+    # 0..8 have quartiles 2, 4, 6: without 100 on top no label lies beyond 6 + 1.5 * 4 = 12.
+    assert RelevanceFunction.from_labels(range(9)).points.tolist() == [[4, 0, 0]]
+    # 0..8 with -50 and 100: quartiles 1.5, 4, 6.5, so the adjacent values are -6 and 14.
+    y = [*range(9), -50, 100]
+    assert RelevanceFunction.from_labels(y).points.tolist() == [[-6, 1, 0], [4, 0, 0], [14, 1, 0]]
+    assert RelevanceFunction.from_labels(y, method="high").points.tolist() == [[4, 0, 0], [14, 1, 0]]
+    assert RelevanceFunction.from_labels(y, method="low").points.tolist() == [[-6, 1, 0], [4, 0, 0]]
+    assert RelevanceFunction.from_labels(y, coef=3).points[:, 0].tolist() == [-13.5, 4, 21.5]
+
+
+def test_a_side_without_outliers_is_not_rare() -> None:
+    y = np.random.default_rng(0).exponential(size=1000)
+    relevance = RelevanceFunction.from_labels(y)
+    assert (relevance(y[y <= np.median(y)]) == 0).all()
+    assert relevance(y.max()) == 1
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_zero_inflated_labels(sign: int) -> None:
+    # 80 zeros and 1..20: the quartiles are all 0; the third quartile of 1..20 is 15.25.
+    y = sign * np.concatenate([np.zeros(80), np.arange(1, 21)])
+    relevance = RelevanceFunction.from_labels(y)
+    assert sorted(map(tuple, np.abs(relevance.points[:, :2]))) == [(0, 0), (15.25, 1)]
+    assert relevance(0) == 0
+    assert relevance(sign * 20) == 1
+
+
+def test_labels_below_and_above_the_mode() -> None:
+    y = [*[5] * 20, 1, 2, 3, 7, 8, 9]
+    assert RelevanceFunction.from_labels(y).points[:, 0].tolist() == [1.5, 5, 8.5]
+
+
+def test_a_quartile_that_equals_the_median() -> None:
+    # Quartiles 0, 1, 1 and IQR 1: the upper adjacent value is 2.5, above the median.
+    y = [0, 0, 0, 1, 1, 1, 1, 1, 10]
+    assert RelevanceFunction.from_labels(y).points.tolist() == [[1, 0, 0], [2.5, 1, 0]]
+
+
+def test_equal_labels_have_no_relevance() -> None:
+    assert RelevanceFunction.from_labels([3.0] * 5)([1, 3, 9]).tolist() == [0, 0, 0]
+
+
+def test_slopes_agree_with_scipy() -> None:
+    x, r = np.array([0.0, 1.0, 3.0, 7.0]), np.array([0.0, 0.2, 0.9, 1.0])
+    at = np.linspace(0, 7, 200)
+    pchip = PchipInterpolator(x, r)
+    slopes = pchip.derivative()(x)
+    ours = RelevanceFunction(np.column_stack([x, r, slopes]))
+    np.testing.assert_allclose(ours(at), pchip(at), atol=1e-12)
+    flat = RelevanceFunction(np.column_stack([x, r]))
+    np.testing.assert_allclose(flat(at), CubicHermiteSpline(x, r, np.zeros(4))(at), atol=1e-12)
+
+
+@law
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6, unique=True),
+    st.lists(st.tuples(st.floats(0, 1), st.floats(-100, 100)), min_size=6, max_size=6),
+)
+def test_relevance_is_monotone_between_control_points(labels: list[float], rest: list[Any]) -> None:
+    points = [(y, *other) for y, other in zip(sorted(labels), rest, strict=False)]
+    relevance = RelevanceFunction(points)
+    for (a, ra, _), (b, rb, _) in pairwise(points):
+        values = relevance(np.linspace(a, b, 50))
+        assert ((values >= 0) & (values <= 1)).all()
+        assert (np.diff(values) * np.sign(rb - ra) >= -1e-9).all()
+        np.testing.assert_allclose(relevance([a, b]), [ra, rb], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        ([(0, 0), (0, 1)], "must increase"),
+        ([(0, 0), (1, 2)], "between 0 and 1"),
+        ([(0, 0), (np.nan, 1)], "point 1 is"),
+        ([(0, 0), (1, 1, 0)], "must all be"),
+        ([0, 1], "shape"),
+        ([], "shape"),
+    ],
+)
+def test_wrong_control_points(points: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RelevanceFunction(points)
+
+
+def test_wrong_box_plots() -> None:
+    with pytest.raises(ValueError, match="did you mean 'high'"):
+        RelevanceFunction.from_labels([1, 2], method="hihg")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="coef"):
+        RelevanceFunction.from_labels([1, 2], coef=0)
+
+
+def test_relevance_of_labels_by_a_function_points_or_a_box_plot() -> None:
+    labels = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 20.0])
+    np.testing.assert_array_equal(relevance_of(labels, lambda y: y / 20), labels / 20)
+    np.testing.assert_array_equal(relevance_of(labels, [(0, 0), (4, 1)])[[0, 2, 5]], [0, 0.5, 1])
+    np.testing.assert_array_equal(relevance_of(labels, None), RelevanceFunction.from_labels(labels)(labels))
+
+
+@pytest.mark.parametrize(
+    ("relevance", "message"),
+    [
+        (lambda y: y, "between 0 and 1, but it is 2 for the label 2"),
+        (lambda y: np.where(y > 1, np.nan, 0.0), "it is nan for the label 2"),
+        (lambda y: 1.0, r"returned shape \(\) for 3 labels"),
+    ],
+)
+def test_relevance_that_is_none_is_an_error(relevance: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        relevance_of(np.array([0.0, 1.0, 2.0]), relevance)

@@ -1,0 +1,50 @@
+"""Tables that tests of resampling share, and a plain distance between their rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def two_runs(normal: int, rare: int, columns: int = 3, seed: int = 0) -> tuple[Array, Array]:
+    """Rows with labels from 0 to 10 and rows with labels from 20 to 30, in random order."""
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.concatenate([rng.uniform(0, 10, normal), rng.uniform(20, 30, rare)]))
+    return rng.normal(size=(y.size, columns)) * 10.0 ** np.arange(columns), y
+
+
+def mixed(rows: int, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
+    """A table of numbers, counts, text, categories and flags, the rarest labels above 15."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "size": rng.normal(size=rows),
+            "count": rng.integers(0, 50, rows),
+            "name": rng.choice(["a", "b", "c"], rows).astype(object),
+            "kind": pd.Categorical(rng.choice(["x", "y"], rows), categories=["x", "y", "z"]),
+            "flag": rng.random(rows) < 0.5,
+            "width": rng.normal(size=rows).astype(np.float32),
+        },
+        index=rng.permutation(rows) + 1000,
+    )
+    y = np.where(rng.random(rows) < 0.15, rng.uniform(20, 30, rows), rng.uniform(0, 10, rows))
+    return frame, pd.Series(y, index=frame.index, name="target")
+
+
+def heom(X: Any) -> Array:
+    """Distances of all pairs of rows: numbers by their range, one for two categories that differ."""
+    frame = pd.DataFrame(X)
+    total = np.zeros((len(frame), len(frame)))
+    for name in frame:
+        values = frame[name].to_numpy()
+        if values.dtype.kind in "if":
+            reach = values.max() - values.min()
+            total += (np.subtract.outer(values, values) / reach) ** 2 if reach > 0 else 0.0
+        else:
+            total += np.not_equal.outer(values, values)
+    return np.asarray(np.sqrt(total))
