@@ -111,5 +111,5 @@ def test_a_weight_counts_for_all_losses_of_its_row() -> None:
     per_row, w = torch.tensor([1.0, 2, 3, 4, 5, 6]), torch.tensor([2.0, 0.0])
     assert weighted_mean(per_row, w).item() == 2.0
     for bad in (torch.ones(4), torch.ones(12), torch.ones(0)):
-        with pytest.raises(ValueError, match="for 6 losses: give one weight per row"):
+        with pytest.raises(ValueError, match="there are 6 losses: pass one per row"):
             weighted_mean(per_row, bad)

@@ -3,6 +3,7 @@
 - `config`: how to train, as one frozen configuration
 - `batches`: training data as batches
 - `loop`: `fit` and `predict`
+- `checkpoints`: the file from which an interrupted run continues
 - `nonfinite`: the error for a loss that is not finite
-- `progress`: how training shows itself
+- `progress`: a bar or log lines during training
 """

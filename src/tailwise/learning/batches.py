@@ -1,6 +1,6 @@
-"""Training data as batches: tensors gathered by index on their device, or any loader.
+"""Training data as batches: tensors indexed on their device, or any loader.
 
-Data that is already tensors moves to the device once; no Python runs per row.
+Tensors move to the device once; no Python runs per row.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeVar, cast
 
 import torch
@@ -29,7 +28,7 @@ def apply_to(x: T, function: Callable[[Tensor], Tensor]) -> T:
 
 
 def tensors_of(x: Any) -> list[Tensor]:
-    """Every tensor of an input, in order."""
+    """Return every tensor of an input, in order."""
     found: list[Tensor] = []
 
     def note(tensor: Tensor) -> Tensor:
@@ -44,34 +43,37 @@ def tensors_of(x: Any) -> list[Tensor]:
 class TensorData:
     """Inputs and labels held as tensors, batched by index on their own device.
 
-    x is a tensor (N, ...) or a tuple or mapping of such tensors, y is (N, ...). With `lengths` (N,), on
-    the CPU, x is padded along its last dimension: batches are made of rows of like length, and
-    padding beyond a batch's longest row is cut off. Of several tensors the words (N, ..., L) come first
-    among those of whole numbers; others of their width are cut with them, and so are masks and weights
-    of words in floating point, told by their padding. Nothing else is.
-    `sample_weight` has one weight per row (N,) or per label.
+    x is a tensor (N, ...) or a tuple or mapping of such tensors, y is (N, ...). `sample_weight` has one
+    weight per row (N,) or per label. With `lengths` (N,), on the CPU, x is padded along its last
+    dimension: batches contain rows of similar length and are cut to their longest row. If x has several
+    tensors, only `padded_inputs` are cut: names in a mapping, positions in a tuple.
     """
 
     x: Any
     y: Tensor
     sample_weight: Tensor | None = None
     lengths: Tensor | None = None
+    padded_inputs: tuple[str | int, ...] = ()
 
     def __post_init__(self) -> None:
         rows = sorted({len(tensor) for tensor in tensors_of(self.x)})
         if rows != [len(self.y)] or len(self.y) == 0:
             counts = " and ".join(map(str, rows)) or "no"
-            raise ValueError(f"{counts} rows of inputs for {len(self.y)} labels")
+            raise ValueError(f"the inputs have {counts} rows, but there are {len(self.y)} labels")
         weight = self.sample_weight
         if weight is not None and weight.shape not in (self.y.shape, self.y.shape[:1]):
             raise ValueError(
-                f"sample_weight must have the shape of the labels {tuple(self.y.shape)}, or one weight for "
-                f"each of {len(self.y)} rows, not {tuple(weight.shape)}"
+                f"sample_weight must have the shape of the labels {tuple(self.y.shape)} or one weight per "
+                f"row ({len(self.y)},), not {tuple(weight.shape)}"
             )
         if weight is not None and ((weight < 0).any() or not weight.any()):
-            raise ValueError("sample_weight must not be negative, and one weight must be positive")
+            raise ValueError("sample_weight must not be negative, and must not be 0 for every row")
         if self.lengths is not None and self.lengths.shape != (len(self.y),):
-            raise ValueError(f"{tuple(self.lengths.shape)} lengths for {len(self.y)} rows")
+            raise ValueError(f"lengths have shape {tuple(self.lengths.shape)}, expected ({len(self.y)},)")
+        names = [] if isinstance(self.x, Tensor) else list(_named(self.x))
+        for name in self.padded_inputs:
+            if names and name not in names:
+                raise ValueError(f"padded_inputs has {name!r}, but the inputs are {names}")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -80,10 +82,10 @@ class TensorData:
         """Move to a device."""
         weight = None if self.sample_weight is None else self.sample_weight.to(device)
         x = apply_to(self.x, lambda t: t.to(device))
-        return TensorData(x, self.y.to(device), weight, self.lengths)
+        return TensorData(x, self.y.to(device), weight, self.lengths, self.padded_inputs)
 
     def fingerprint(self) -> str:
-        """A short digest of every number, to tell other data of the same shape from the same data."""
+        """Return a short digest of every number, which differs if any of the data differs."""
         parts = [*tensors_of(self.x), self.y, self.sample_weight, self.lengths]
         digest = hashlib.blake2b(digest_size=8)
         for tensor in parts:
@@ -93,62 +95,36 @@ class TensorData:
         return digest.hexdigest()
 
     def rows(self, index: Tensor) -> Batch:
-        """Gather a batch by row numbers. index: (n,), where there are lengths on the CPU"""
+        """Gather a batch by row numbers. index: (n,), on the CPU if there are lengths"""
         end = None if self.lengths is None else max(1, int(self.lengths[index].max()))
         index = index.to(self.y.device, non_blocking=True)
         weight = None if self.sample_weight is None else self.sample_weight[index]
-        cut = iter(self._cut)
-        x = apply_to(self.x, lambda t: t[index][..., :end] if next(cut) else t[index])
-        return Batch(x, self.y[index], weight, index)
+        x = apply_to(self.x, lambda t: t[index])
+        return Batch(x if end is None else self._cut(x, end), self.y[index], weight, index)
 
-    @cached_property
-    def _cut(self) -> list[bool]:
-        """Which tensors are cut to the longest row of a batch, in the order of `tensors_of`.
+    def _cut(self, x: Any, end: int) -> Any:
+        """Cut padded inputs to `end` along their last dimension."""
+        if isinstance(x, Tensor):
+            return x[..., :end]
+        cut = {
+            key: value[..., :end] if key in self.padded_inputs else value for key, value in _named(x).items()
+        }
+        return cut if isinstance(x, Mapping) else tuple(cut.values())
 
-        The words are the first whole numbers that end in padding: looking at the values keeps codes of
-        categories whole even where they come first. Floating point of their width is for each word if it is
-        padded where they are, and features if it is not padded at all. Where it may be either, as beside
-        a single row that lacks one word, nothing is cut: slower, but right for both.
-        """
-        tensors = tensors_of(self.x)
-        whole = [False] * len(tensors)
-        if self.lengths is None:
-            return whole
-        if isinstance(self.x, Tensor):
-            return [True]
-        found = (self._padding(t) for t in tensors if not t.is_floating_point())
-        words = next((padding for padding in found if padding is not None), None)
-        if words is None:
-            return whole
-        evident = int(self.lengths.min()) < words.shape[-1] - 1
-        cut = [t.ndim > 1 and t.shape[-1] == words.shape[-1] for t in tensors]
-        for place, t in enumerate(tensors):
-            if cut[place] and t.is_floating_point():
-                padding = self._padding(t)
-                cut[place] = padding is not None
-                if padding is not None and not (evident and torch.equal(padding, words)):
-                    return whole
-        return cut
 
-    def _padding(self, t: Tensor) -> Tensor | None:
-        """Where the value is that fills a tensor up beyond its rows' lengths, if it is one. (N, ..., L)"""
-        assert self.lengths is not None
-        if t.ndim < 2 or t.shape[-1] < self.lengths.max():
-            return None
-        beyond = torch.arange(t.shape[-1]) >= self.lengths.unsqueeze(-1)  # (N, L)
-        beyond = beyond.reshape(len(t), *(1,) * (t.ndim - 2), -1).to(t.device)
-        filled = t == t[self.lengths.argmin()].flatten()[-1]
-        return filled if (filled | ~beyond).all() else None
+def _named(x: Any) -> dict[Any, Any]:
+    """Return the inputs by name, or by position in a tuple."""
+    return dict(x.items() if isinstance(x, Mapping) else enumerate(x))
 
 
 def finite_rows(x: Any) -> Tensor:
-    """Whether every number of a row of an input is finite. (N,)"""
+    """Return for each row of an input whether all its numbers are finite. (N,)"""
     return torch.stack([t.isfinite().reshape(len(t), -1).all(1) for t in tensors_of(x)]).all(0)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch on the device; `rows` are its row numbers in the training data, where known."""
+    """A batch on the device; `rows` are its row numbers in the training data, if known."""
 
     x: Any
     y: Tensor
@@ -160,6 +136,7 @@ Data = TensorData | tuple[Any, Tensor] | tuple[Any, Tensor, Tensor] | Iterable[A
 
 
 def as_data(data: Data) -> TensorData | Iterable[Any]:
+    """Return a tuple of tensors as `TensorData`, and anything else unchanged."""
     if isinstance(data, tuple) and len(data) in (2, 3) and isinstance(data[1], Tensor):
         return TensorData(*data)
     return cast("TensorData | Iterable[Any]", data)
@@ -172,9 +149,9 @@ def batches(
     order: Tensor | None = None,
     seed: int | None = None,
 ) -> Iterator[Batch]:
-    """Batches on the device; of tensors, at most `size` rows each, in the given order of rows.
+    """Yield batches on the device. Tensors give batches of at most `size` rows, in the given row order.
 
-    Rows that have lengths are regrouped by them: at random with a `seed`, else from short to long.
+    Rows with lengths are regrouped by length: at random with a `seed`, otherwise from short to long.
     """
     if not isinstance(data, TensorData):
         for x, y, *weight in data:
@@ -183,7 +160,7 @@ def batches(
         return
     rows = torch.arange(len(data)) if order is None else order
     if data.lengths is None:
-        # Batches of almost one size: a last one of a single row would break batch normalisation.
+        # Batches of nearly equal size: a last batch of one row would break batch normalisation.
         groups = rows.to(data.y.device).tensor_split(-(-len(rows) // size))
     else:
         groups = by_length(rows, data.lengths[rows], size, seed)
@@ -192,22 +169,20 @@ def batches(
 
 
 POOL = 16
-"""Batches whose rows are sorted together: more pad less, fewer mix better."""
+"""Number of batches whose rows are sorted together: more need less padding, fewer mix rows better."""
 
 
 def by_length(rows: Tensor, lengths: Tensor, size: int, seed: int | None = None) -> tuple[Tensor, ...]:
-    """Group rows of like length into batches of almost one size. rows and lengths: (n,)
+    """Group rows of similar length into batches of nearly equal size. rows and lengths: (n,)
 
-    With a `seed`, batches are new for every seed, and in random order. Without, all rows are sorted.
+    With a `seed`, the batches depend on the seed and come in random order. Without, all rows are sorted.
 
     >>> by_length(torch.tensor([7, 8, 9]), torch.tensor([5, 1, 5]), size=2)
     (tensor([8, 7]), tensor([9]))
     """
     if seed is None:
         return rows[lengths.argsort(stable=True)].tensor_split(-(-len(rows) // size))
-    from tailwise.data.sentences.words import (
-        length_buckets,  # here, since it reads files as well: pandas comes with it
-    )
+    from tailwise.data.sentences.words import length_buckets  # here, because it imports pandas
 
     groups = length_buckets(lengths.numpy(), size, seed, pool=POOL)
     return tuple(rows[torch.from_numpy(group)] for group in groups)

@@ -1,4 +1,4 @@
-"""How to train: one frozen configuration, the same for every method of a comparison."""
+"""The training configuration, its learning rate schedules and optimisers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailwise.core.metrics import get_metric
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How to train; the same for every method of a comparison."""
+    """How to train; the same for every method in a comparison."""
 
     epochs: int = 100
     batch_size: int = 256
@@ -32,9 +32,9 @@ class TrainConfig:
     clip_norm: float | None = 5.0
     precision: Literal["fp32", "bf16"] = "fp32"
     monitor: str = "balanced_mae"
-    """Validation metric that early stopping and the best weights go by; see `tailwise.core.metrics`."""
+    """Validation metric for early stopping and the best weights; see `tailwise.core.metrics`."""
     patience: int | None = 20
-    """Epochs without improvement before training stops; None trains to the end."""
+    """Epochs without improvement after which training stops; None trains all epochs."""
     restore_best: bool = True
     seed: int = 0
     accelerator: str = "auto"
@@ -60,18 +60,18 @@ class TrainConfig:
 
 
 def check_accelerator(name: str) -> None:
-    """Raise an error if this machine cannot train on what `TrainConfig.accelerator` names."""
-    there = {
+    """Raise an error if this machine does not have the named accelerator (`TrainConfig.accelerator`)."""
+    available = {
         "auto": True,
         "cpu": True,
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
     }
-    there["gpu"] = there["cuda"] or there["mps"]
-    if name not in there:
-        raise ValueError(f"unknown device {name!r}{nearest(name, there)}")
-    if not there[name]:
-        raise ValueError(f"this machine has no {name!r} that torch {torch.__version__} can use: take 'auto'")
+    available["gpu"] = available["cuda"] or available["mps"]
+    if name not in available:
+        raise ValueError(f"unknown device {name!r}{nearest(name, available)}")
+    if not available[name]:
+        raise ValueError(f"torch {torch.__version__} finds no {name!r} on this machine: use 'auto'")
 
 
 def _constant(epoch: float, config: TrainConfig) -> float:
@@ -104,6 +104,7 @@ def learning_rate(epoch: float, config: TrainConfig) -> float:
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:
+    """Return the configured optimiser for the model's trainable parameters."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     fused = device.type == "cuda"
     if config.optimizer == "sgd":

@@ -1,8 +1,7 @@
 """One training loop for every method, on Lightning Fabric.
 
-`fit(model, train, valid)` trains any model that is a `tailwise.networks.trainable.Trainable`; the
-loop knows nothing about methods. Data that is already tensors takes a fast path: it moves to the
-device once and batches are gathered there by index.
+`fit(model, train, valid)` trains any `tailwise.networks.trainable.Trainable`; the loop knows nothing
+about methods. Tensors move to the device once and are batched there by index.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -26,14 +25,13 @@ from torch.utils.data import DataLoader
 
 from tailwise.core.distributions import Distribution, concatenate
 from tailwise.core.metrics import get_metric
-from tailwise.data.writing import write_atomically as write_atomically
 from tailwise.learning.batches import Batch, Data, apply_to, as_data, batches, finite_rows, tensors_of
 from tailwise.learning.batches import TensorData as TensorData
+from tailwise.learning.checkpoints import read_checkpoint, shortened, write_checkpoint
 from tailwise.learning.config import TrainConfig as TrainConfig
-from tailwise.learning.config import check_accelerator, make_optimizer
-from tailwise.learning.config import learning_rate as learning_rate
+from tailwise.learning.config import check_accelerator, learning_rate, make_optimizer
 from tailwise.learning.nonfinite import NonFiniteLossError as NonFiniteLossError
-from tailwise.learning.nonfinite import diagnosis_of
+from tailwise.learning.nonfinite import explain_nonfinite
 from tailwise.learning.progress import Progress, progress_display
 from tailwise.networks.trainable import Trainable
 
@@ -41,15 +39,13 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 logger = logging.getLogger(__name__)
-CHECKPOINT_VERSION = 1
 _SMALL_NETWORK = 500_000  # parameters
-_GUARD_DELAY = 4  # steps that a GPU may be behind before its flags are waited for
-T = TypeVar("T")
+_STEPS_IN_FLIGHT = 4  # steps whose flags a GPU may still compute while the next ones are queued
 
 
 @dataclass
 class FitResult:
-    """What training did: one row of figures per epoch, and which of them scored best.
+    """The history of training, one row of figures per epoch, and the epoch with the best score.
 
     The model has the weights of `best_epoch`, unless `restore_best` was off.
     """
@@ -73,12 +69,14 @@ def fit(
     """Train a model in place and return the history.
 
     `train` and `valid` are ``(x, y)`` tensors, a `TensorData`, or an iterable of ``(x, y)`` batches
-    such as a `DataLoader`. With `valid`, the weights of the epoch with the best `monitor` are
-    kept. With `checkpoint`, the state is saved there after every epoch, and a file that exists
-    is taken up where it stopped: the numbers are those of a run that was never interrupted.
-    Seeds act inside only; the caller's random state is left alone.
+    such as a `DataLoader`. With `valid`, the model ends with the weights of the epoch that has the best
+    `monitor`. With `checkpoint`, the state is saved to that file after every epoch; if the file exists,
+    training continues from it and gives the same numbers as an uninterrupted run. The caller's random
+    state does not change.
     """
-    from lightning_fabric import Fabric  # brings torch's compiler along: loading and predicting need neither
+    from lightning_fabric import (
+        Fabric,  # here, because it imports torch's compiler, which predicting does not need
+    )
 
     config = config or TrainConfig()
     check_accelerator(config.accelerator)
@@ -94,7 +92,7 @@ def fit(
 
 @contextmanager
 def _few_threads(model: Trainable, device: torch.device) -> Iterator[None]:
-    """One thread for a small network on a CPU: more gain nothing, and stall on a busy machine."""
+    """Use one thread for a small network on a CPU: more are no faster, and stall on a busy machine."""
     before = torch.get_num_threads()
     if device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_NETWORK:
         torch.set_num_threads(1)
@@ -105,7 +103,7 @@ def _few_threads(model: Trainable, device: torch.device) -> Iterator[None]:
 
 
 class _Pending(NamedTuple):
-    """A step whose flag has not been read yet: reading it at once would make a GPU wait."""
+    """A step whose flag has not been read yet: reading it at once would block the GPU."""
 
     number: int
     batch: Batch
@@ -146,11 +144,12 @@ class _Loop:
             self._load()
 
     def _placed(self, data: Data, *, shared: bool = True) -> TensorData | Iterable[Any]:
-        """Data on the device; a loader that is not shared gives all its rows to every rank."""
+        """Return data on the device; a loader that is not `shared` gives all its rows to every rank."""
         ready = as_data(data)
         if isinstance(ready, TensorData):
             if ready.lengths is None:
-                ready = replace(ready, lengths=self.model.row_lengths(ready.x))
+                lengths, padded = self.model.row_lengths(ready.x), self.model.padded_inputs
+                ready = replace(ready, lengths=lengths, padded_inputs=padded)
             return ready.to(self.fabric.device)
         if isinstance(ready, DataLoader):
             loader = self.fabric.setup_dataloaders(ready, use_distributed_sampler=shared)
@@ -166,7 +165,7 @@ class _Loop:
                 break
             began = time.perf_counter()
             shared, own = self._seeds(epoch)
-            self._seed(shared)  # what a model draws here must not differ between ranks
+            self._seed(shared)  # all ranks must draw the same numbers in `begin_epoch`
             if self.model.begin_epoch(epoch / config.epochs):
                 self.best_loss = math.inf
             self._seed(own)
@@ -181,7 +180,7 @@ class _Loop:
             progress.update(row, result.best_epoch)
         if self.model.more_to_come:
             logger.warning(
-                "training ended after %d epochs, before the second stage: lower retrain_from or raise epochs",
+                "training ended after %d epochs, before its second stage: lower retrain_from or raise epochs",
                 len(result.history),
             )
         if self.best_state is not None and config.restore_best:
@@ -192,15 +191,15 @@ class _Loop:
         return result
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        # Fabric's own plugin for bf16 would round the labels too, and only acts under `forward`.
+        # Fabric's plugin for bf16 would also round the labels, and applies to `forward` only.
         return torch.autocast(
             self.fabric.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"
         )
 
     def _seeds(self, epoch: int) -> tuple[int, int]:
-        """Seeds of an epoch: one that all ranks share, and this rank's own.
+        """Return two seeds of an epoch: one that all ranks share, and this rank's own.
 
-        As they depend on nothing else, they need no place in a checkpoint, whatever ran before.
+        They depend on the configured seed and the epoch only, so checkpoints need not store them.
         """
         source = np.random.SeedSequence((self.config.seed, epoch))
         seeds = source.generate_state(2 + self.fabric.global_rank, np.uint64)
@@ -236,7 +235,7 @@ class _Loop:
                 parts[name] = parts.get(name, torch.zeros_like(value)) + value * share
         self._raise_if_failed(epoch, waiting=0)
         if steps == 0:
-            raise ValueError("the training data gave no batch: is the loader empty, or used up?")
+            raise ValueError("the training data has no batch: the loader is empty or exhausted")
         if self.model.exact_statistics:
             whole = batches(self.train, 4 * size, self.fabric.device, self._order(None))
             with self._autocast():
@@ -246,7 +245,7 @@ class _Loop:
         return {name: float(value) / rows for name, value in figures.items()}
 
     def _order(self, seed: int | None) -> Tensor | None:
-        """Rows of this rank: an equal share of an order all ranks draw alike, or each row once."""
+        """Return this rank's rows: an equal share of a random order, or without a seed each row once."""
         if not isinstance(self.train, TensorData):
             return None
         rows, rank, ranks = len(self.train), self.fabric.global_rank, self.fabric.world_size
@@ -264,32 +263,32 @@ class _Loop:
             return None
 
     def _guarded_step(self, loss: Tensor, epoch: int, step: int, batch: Batch) -> None:
-        """Step the optimiser unless this or an earlier step of the epoch was not finite."""
+        """Step the optimiser unless the loss or gradient was not finite in this or an earlier step."""
         limit = self.config.clip_norm or math.inf
         grads = [p for p in self.model.parameters() if p.grad is not None]
         norm = torch.nn.utils.clip_grad_norm_(grads, limit, foreach=True)
         self.failed = self.failed | ~(torch.isfinite(loss) & torch.isfinite(norm))
         flag, event = self.failed, None
         if self.fabric.device.type == "cuda":
-            # Fused optimisers skip the step on the device where this flag is set, as for AMP.
+            # Fused optimisers skip the step on the device if this flag is set, as for AMP.
             cast("Any", self.raw_optimizer).found_inf = self.failed.float()
             cast("Any", self.raw_optimizer).grad_scale = None
             flag, event = flag.to("cpu", non_blocking=True), torch.cuda.Event()
             event.record()
         self.pending.append(_Pending(step, batch, flag, event))
-        self._raise_if_failed(epoch, waiting=_GUARD_DELAY if event else 0)
+        self._raise_if_failed(epoch, waiting=_STEPS_IN_FLIGHT if event else 0)
         self.optimizer.step()
 
     def _raise_if_failed(self, epoch: int, waiting: int) -> None:
-        """Read the flags of all but the last `waiting` steps, which a GPU may still work on."""
+        """Read the flags of all but the last `waiting` steps, which may still run on a GPU."""
         while len(self.pending) > waiting:
             step = self.pending.popleft()
             if step.event is not None:
                 step.event.synchronize()
             if step.failed:
                 with self._autocast():
-                    error = diagnosis_of(self.model, step.batch, epoch, step.number)
-                # Running statistics have seen the bad batch; those of the epoch's start have not.
+                    error = explain_nonfinite(self.model, step.batch, epoch, step.number)
+                # The running statistics include the bad batch: restore those from the epoch's start.
                 self.model.load_state_dict(self.buffers, strict=False)
                 raise error
 
@@ -304,10 +303,10 @@ class _Loop:
         score = self.model.score(self.metric, prediction, y)
         if math.isnan(score) and self.metric.region != "all":
             raise ValueError(
-                f"monitor {self.config.monitor!r} is not defined on the validation data: it has "
-                "too few labels of that region; choose another monitor or another split"
+                f"monitor {self.config.monitor!r} is undefined: the validation data has too few labels of "
+                "that region; choose another monitor or another split"
             )
-        # Ranks that saw other batch statistics must not differ in when to stop.
+        # Batch statistics differ between ranks, but all must stop at the same epoch.
         return float(self.fabric.broadcast(score))
 
     def _bad_predictions(self, prediction: Distribution) -> str:
@@ -315,8 +314,9 @@ class _Loop:
         message = f"predictions of {bad} of {len(prediction)} validation rows are not finite"
         if isinstance(self.valid, TensorData) and not (finite := finite_rows(self.valid.x)).all():
             row = int(finite.to(torch.int8).argmin())
-            return f"{message}: inputs of row {row} ({int((~finite).sum())} bad) are not; impute or drop them"
-        return f"{message}: impute or drop rows whose inputs are not, or lower the learning rate"
+            bad_inputs = f"inputs of row {row} are not finite ({int((~finite).sum())} such rows)"
+            return f"{message}: {bad_inputs}; impute or drop them"
+        return f"{message}: impute or drop rows with inputs that are not finite, or lower the learning rate"
 
     def _keep_best(self, epoch: int, score: float) -> None:
         loss = self.metric.loss(score)
@@ -330,9 +330,7 @@ class _Loop:
 
     def _save(self, epoch: int) -> None:
         state = {
-            "version": CHECKPOINT_VERSION,
             "epoch": epoch,
-            "settings": self._settings(),
             "model": self.model.state_dict(),
             "optimizer": self.raw_optimizer.state_dict(),
             "best": {"loss": self.best_loss, "state": self.best_state},
@@ -340,10 +338,10 @@ class _Loop:
         }
         if self.fabric.is_global_zero:
             assert self.checkpoint is not None
-            write_atomically(self.checkpoint, lambda path: torch.save(state, path))
+            write_checkpoint(self.checkpoint, self._settings(), state)
 
     def _fingerprints(self) -> dict[str, str]:
-        """What tells the data of this run from others'; a loader is taken at its word."""
+        """Return a fingerprint of the training and validation tensors; loaders are not checked."""
         parts = {"training data": self.train, "validation data": self.valid}
         return {
             name: f"{len(data)} rows with the fingerprint {data.fingerprint()}"
@@ -352,7 +350,7 @@ class _Loop:
         }
 
     def _settings(self) -> dict[str, str]:
-        """What a resumed run must share with the first one for its numbers to be the same."""
+        """Return the settings that must not change when a run is resumed."""
         free = {"epochs", "patience", "accelerator", "devices"}
         bins, method = self.model.bins, self.model.method
         if self.config.schedule == "cosine" or method.retrain_from is not None:
@@ -368,39 +366,16 @@ class _Loop:
 
     def _load(self) -> None:
         assert self.checkpoint is not None
-        try:
-            state = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
-            version, settings = state["version"], state.get("settings", {})
-        except Exception as error:
-            raise ValueError(
-                f"{self.checkpoint} is not a checkpoint of tailwise ({type(error).__name__}); "
-                "delete it or name another file"
-            ) from error
-        if version != CHECKPOINT_VERSION:
-            raise ValueError(
-                f"{self.checkpoint} has checkpoint version {version}, not {CHECKPOINT_VERSION}; "
-                "delete it or name another file"
-            )
-        for name, value in self._settings().items():
-            found = settings.get(name, "unknown")
-            if found != value:
-                raise ValueError(
-                    f"{self.checkpoint} was trained with {name} = {_short(found)}, "
-                    f"not {_short(value)}: resume with the same data and settings, or delete it to start over"
-                )
+        state = read_checkpoint(self.checkpoint, self._settings())
         try:
             self.model.load_state_dict(state["model"])
         except RuntimeError as error:
             raise ValueError(
-                f"{self.checkpoint} was trained with another network: {_short(str(error), 200)}"
+                f"{self.checkpoint} was trained with another network: {shortened(str(error), 200)}"
             ) from error
         self.raw_optimizer.load_state_dict(state["optimizer"])
         self.start, self.result = state["epoch"], FitResult(**state["result"])
         self.best_loss, self.best_state = state["best"]["loss"], state["best"]["state"]
-
-
-def _short(text: str, limit: int = 60) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 # -- prediction ----------------------------------------------------------------------------------
@@ -417,7 +392,7 @@ def _predict(
             predictions.append(model(inputs).map(lambda p: p.cpu()))
             labels.append(batch.y.cpu())
     if not predictions:
-        raise ValueError("the validation data gave no batch: is the loader empty, or used up?")
+        raise ValueError("the validation data has no batch: the loader is empty or exhausted")
     return concatenate(predictions), torch.cat(labels)
 
 
@@ -428,7 +403,8 @@ def predict(model: Trainable, x: Any, batch_size: int = 4096) -> Distribution:
     rows = len(tensors_of(x)[0])
     if rows == 0:
         raise ValueError("no rows to predict")
-    data = TensorData(x, torch.arange(rows), lengths=model.row_lengths(x))
+    lengths, padded = model.row_lengths(x), model.padded_inputs
+    data = TensorData(x, torch.arange(rows), lengths=lengths, padded_inputs=padded)
     try:
         prediction, order = _predict(model, data, batch_size, device)
     finally:

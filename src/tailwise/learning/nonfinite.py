@@ -1,4 +1,4 @@
-"""What a loss that is not finite turns into: a report of what, when and which rows."""
+"""The error for a loss that is not finite: which part, when, and which rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailwise.networks.trainable import Trainable
 
 
 class NonFiniteLossError(RuntimeError):
-    """A loss or gradient was not finite; the weights are those before that step."""
+    """A loss or gradient was not finite; the model has the weights from before that step."""
 
     def __init__(self, message: str, *, epoch: int, step: int, rows: list[int]) -> None:
         super().__init__(message)
@@ -18,8 +18,8 @@ class NonFiniteLossError(RuntimeError):
 
 
 @torch.no_grad()
-def diagnosis_of(model: Trainable, batch: Batch, epoch: int, step: int) -> NonFiniteLossError:
-    """Find out which rows of a batch spoil the loss, and say what to do about them."""
+def explain_nonfinite(model: Trainable, batch: Batch, epoch: int, step: int) -> NonFiniteLossError:
+    """Return an error that names the rows of a batch behind the failure, and what to do about them."""
     per_row = model.row_losses(batch.x, batch.y)
     names = [name for name, value in per_row.items() if not torch.isfinite(value).all()]
     bad_loss = ~torch.stack([torch.isfinite(v).reshape(-1) for v in per_row.values()]).all(0)

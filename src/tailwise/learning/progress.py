@@ -1,4 +1,4 @@
-"""How training shows itself: a bar on a terminal, plain lines in a log."""
+"""Progress of training: a bar on a terminal, lines in a log elsewhere."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ logger = logging.getLogger(__name__)
 
 
 class Progress(Protocol):
-    """Shows how training goes."""
+    """Displays the progress of training."""
 
     def update(self, row: dict[str, float], best_epoch: int) -> None:
-        """Take the figures of an epoch that ended."""
+        """Show the figures of a finished epoch."""
 
 
 class _LogProgress:
@@ -44,7 +44,7 @@ def _progress_line(row: dict[str, float], best_epoch: int, config: TrainConfig) 
 
 
 def progress_display(show: bool | None, config: TrainConfig) -> tuple[AbstractContextManager[Any], Progress]:
-    """A bar on a terminal; plain log lines elsewhere, or where rich is not installed."""
+    """Return a bar on a terminal, or log lines elsewhere and without rich; `show` forces one or the other."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

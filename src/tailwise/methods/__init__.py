@@ -1,4 +1,8 @@
-"""Every method by name: VIR, its ablations and the baselines, each a row of parts."""
+"""Every method by name: VIR, its ablations and the baselines, each a row of parts.
+
+`available_methods`, `get_method` and `build_model` read the registry; `register` adds a method, and `Range`
+and `Space` describe the options to search.
+"""
 
 from tailwise.methods import balanced_mse, pointwise, ranksim, table  # noqa: F401  (fill the registry)
 from tailwise.methods.registry import (

@@ -1,9 +1,9 @@
-"""Balanced MSE: the likelihood under balanced labels, recovered from imbalanced training.
+"""Balanced MSE: a likelihood under balanced labels, learned from imbalanced ones.
 
 Ren et al., Balanced MSE for Imbalanced Visual Regression, CVPR 2022. With a Gaussian of variance
 s^2 around the prediction m, training labels y follow N(y; m, s^2) p(y) / Z(m), so the loss is
--log N(y; m, s^2) + log Z(m), Z(m) = integral of N(y'; m, s^2) p(y') dy'. The variants differ in
-how they take Z: by a mixture fitted to the labels (GAI), the batch (BMC) or the label bins (BNI).
+-log N(y; m, s^2) + log Z(m), Z(m) = integral of N(y'; m, s^2) p(y') dy'. The variants compute Z from
+a mixture fitted to the labels (GAI), from the batch (BMC) or from the label bins (BNI).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class BatchMSE(nn.Module):
 
 
 def _label_mixture(bins: LabelBins, components: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Shares, centres and variances of the label density, standardised: its bins, or EM on them."""
+    """Return shares, centres and variances of the standardised label density: its bins, or EM on them."""
     if components is not None and components < 1:
         raise ValueError(
             f"components must be at least 1, or None for the bins themselves, got {components!r}"

@@ -1,4 +1,4 @@
-"""Methods that change only the loss of a row: Focal-R, beta-NLL and DenseLoss."""
+"""Methods that differ only in the loss or weight of a row: Focal-R, beta-NLL and DenseLoss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailwise.networks.parts import Method, WeightConfig
 
 
 class FocalR(nn.Module):
-    """sigmoid(|b e|)^g |e| for errors e: hard rows count more."""
+    """sigmoid(|b e|)^g |e| for errors e: rows with large errors count more."""
 
     def __init__(self, bins: LabelBins, *, b: float = 0.2, g: float = 1.0) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class FocalR(nn.Module):
 
 
 class BetaNLL(nn.Module):
-    """Gaussian NLL times variance^b, the factor held fixed: large variances do not mute a row."""
+    """Gaussian NLL times variance^b without its gradient, so that a large variance does not mute a row."""
 
     def __init__(self, bins: LabelBins, *, b: float = 0.5) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""RankSim: neighbours in label space should be neighbours in feature space, in the same order."""
+"""RankSim: rows are ranked by similarity of their features as they are by similarity of their labels."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def _ranks(values: Tensor) -> Tensor:
 
 
 def ranksim(z: Tensor, y: Tensor) -> Tensor:
-    """Squared difference between the ranks of similarity by label and by feature. (N, D), (N,) -> ()
+    """Return the squared difference between ranks by label and by feature similarity. (N, D), (N,) -> ()
 
-    Ranks run from 0 to 1; the mean over a row's neighbours is added up over rows. Of rows that
-    share a label one is taken, so that ranks have no ties.
+    Ranks run from 0 to 1; the mean over a row's neighbours is summed over rows. Only one row of
+    each label is used, so that ranks have no ties.
     """
     order = y.argsort(stable=True)
     z, y = torch.nn.functional.normalize(z[order], dim=-1), y[order]
-    # The others stay, ranked last and left out of the sum: shapes that depend on labels would make
-    # the host wait for the device.
+    # The other rows are ranked last and left out of the sum. Dropping them would make shapes depend on
+    # labels, and the host wait for the device.
     kept = torch.cat([torch.ones_like(y[:1], dtype=torch.bool), y[1:] != y[:-1]])
     number = kept.sum()
     by_label = _ranks((-(y.unsqueeze(1) - y).abs()).masked_fill(~kept, -torch.inf))

@@ -1,4 +1,4 @@
-"""The registry that the command line, benchmarks, docs and contract tests read."""
+"""The registry of methods, which the command line, benchmarks, docs and tests read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from torch import nn
 
 from tailwise.core.labels import LabelBins
 from tailwise.core.lookup import nearest
-from tailwise.networks.ensembles import Ensemble, MultiTarget, fresh_copy, members_of, one_target
+from tailwise.networks.ensembles import Ensemble, fresh_copy
 from tailwise.networks.parts import Method
+from tailwise.networks.shared_ensembles import members_of, one_target
+from tailwise.networks.targets import MultiTarget
 from tailwise.networks.trainable import Trainable
 
 Uncertainty = Literal["none", "aleatoric", "aleatoric and epistemic"]
@@ -21,7 +23,7 @@ Uncertainty = Literal["none", "aleatoric", "aleatoric and epistemic"]
 class Range:
     """Numbers from `low` to `high` to search, evenly on a log scale unless `log` is False.
 
-    `default` is tried first; that of a registered method is what its parts have.
+    `default` is tried first; `register` sets it to the value in the method's parts.
     """
 
     low: float
@@ -32,15 +34,15 @@ class Range:
     def __post_init__(self) -> None:
         least = self.low if self.default is None else self.default
         if not (self.low <= least <= self.high and (self.low > 0 or not self.log)):
-            raise ValueError(f"a range needs low <= default <= high, above 0 if log, got {self}")
+            raise ValueError(f"a range needs low <= default <= high, and low > 0 if log, got {self}")
 
 
 Space = Mapping[str, tuple[Any, ...] | Range]
-"""What may be searched: options, parts of parts behind a dot; a range, or values, the default first."""
+"""Options to search, such as ``weights.power``: a range, or values with the default first."""
 
 
-def _around(parts: Method, space: Space) -> Space:
-    """The space with the values that the parts have as its defaults."""
+def _with_defaults(parts: Method, space: Space) -> Space:
+    """Return the space with the values in `parts` as its defaults."""
     found: dict[str, tuple[Any, ...] | Range] = {}
     for option, of in space.items():
         part, _, key = option.partition(".")
@@ -49,7 +51,7 @@ def _around(parts: Method, space: Space) -> Space:
             if key:
                 value = value[key] if isinstance(value, Mapping) else getattr(value, key)
         except (AttributeError, KeyError):
-            raise ValueError(f"{option!r} is to be searched, but the parts have no such option") from None
+            raise ValueError(f"cannot search {option!r}: the method's parts have no such option") from None
         if isinstance(of, Range):
             found[option] = replace(of, default=value)
         else:
@@ -59,7 +61,7 @@ def _around(parts: Method, space: Space) -> Space:
 
 @dataclass(frozen=True)
 class RegisteredMethod:
-    """A method with its name, its parts, what it says about uncertainty, and where it comes from."""
+    """A method: its name, its parts, the kind of uncertainty it predicts, and its source."""
 
     name: str
     title: str
@@ -67,9 +69,9 @@ class RegisteredMethod:
     uncertainty: Uncertainty
     about: str
     search: Space = field(default_factory=dict)
-    """What is worth tuning for every data set anew."""
+    """Options to tune on every data set."""
     explore: Space = field(default_factory=dict)
-    """What else the defaults were chosen among, on data sets kept for that."""
+    """Further options whose defaults were chosen on development data."""
 
 
 _REGISTRY: dict[str, RegisteredMethod] = {}
@@ -87,12 +89,12 @@ def register(
 ) -> RegisteredMethod:
     """Add a method under a new name; `about` is one paragraph with its formula and citation.
 
-    `search` says what is worth tuning, such as ``{"weights.power": Range(0.0, 1.0, log=False)}``: options
-    that `parts` set, with ranges or values to try besides what is set there.
+    `search` lists the options to tune, such as ``{"weights.power": Range(0.0, 1.0, log=False)}``: each with
+    a range, or with values to try besides the one in `parts`.
     """
     if name in _REGISTRY:
-        raise ValueError(f"a method named {name!r} exists already")
-    spaces = (_around(parts, space or {}) for space in (search, explore))
+        raise ValueError(f"a method named {name!r} is already registered")
+    spaces = (_with_defaults(parts, space or {}) for space in (search, explore))
     _REGISTRY[name] = RegisteredMethod(name, title, parts, uncertainty, about, *spaces)
     return _REGISTRY[name]
 
@@ -122,16 +124,16 @@ def build_model(
     decoder: nn.Module | None = None,
     **options: Any,
 ) -> Trainable:
-    """Put a named method's parts on a backbone; `options` exchange fields of `Method`.
+    """Return a model with a named method's parts on a backbone; `options` override fields of `Method`.
 
-    With a sequence of bins, one for each target, labels and predictions are (N, T). Of several
-    `members` each has a copy of backbone and decoder with weights of its own.
+    With a sequence of bins, one for each target, labels and predictions are (N, T). Each of several
+    `members` has its own copy of the backbone and the decoder, with new random weights.
     """
     parts = get_method(name).parts.with_options(**options)
     if decoder is not None and not isinstance(bins, LabelBins):
         raise ValueError(
-            "several targets share a backbone, and have no decoder of the input: leave it out, or build a "
-            "model for each target"
+            "several targets share a backbone and cannot have a decoder: leave it out, or build one "
+            "model per target"
         )
     networks: list[Trainable] = []
     for member in range(parts.members):

@@ -1,4 +1,4 @@
-"""The methods that need no code of their own: rows that differ in one or two parts."""
+"""The methods without code of their own: rows that differ in one or two parts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ register(
     "vanilla",
     title="Vanilla",
     parts=Method(),
-    about="The backbone with a linear head and squared error: (y - f(x))^2, every row alike.",
+    about="The backbone with a linear head and squared error, (y - f(x))^2, without weights.",
 )
 register(
     "inv",
@@ -181,8 +181,8 @@ register(
     title="RRT",
     parts=Method(reweight="likelihood", weights=WeightConfig(power=1.0), retrain_from=0.5),
     about=(
-        "Regressor re-training: the network is trained as it is, then its encoder is frozen and a new head "
-        f"trained with inverse weights ({_DIR}, after Kang et al., ICLR 2020)."
+        "Regressor re-training: the network is trained without weights, then its encoder is frozen and a new "
+        f"head is trained with inverse weights ({_DIR}, after Kang et al., ICLR 2020)."
     ),
     search=_POWER,
     explore={"retrain_from": (0.5, 0.3, 0.7)},
@@ -197,7 +197,7 @@ for _name, _title in (("smoter", "SmoteR"), ("smogn", "SMOGN")):
         title=_title,
         parts=Method(resampling=_name),
         about=(
-            "Vanilla on training rows resampled by relevance: rare ones synthesised, common ones dropped "
+            "Vanilla on training rows resampled by relevance: rare rows are synthesised, common rows dropped "
             f"({_paper})."
         ),
     )
@@ -267,7 +267,7 @@ for _name, _title, _parts, _text, _search, _explore in (
         "vir-paper",
         "VIR (paper)",
         PAPER,
-        "as the paper's text has it",
+        "as in the paper's text",
         {**_POWER, **_PREDICTOR},
         {},
     ),
@@ -275,7 +275,7 @@ for _name, _title, _parts, _text, _search, _explore in (
         "vir-reference",
         "VIR (reference)",
         REFERENCE,
-        "as the authors' preview code has it",
+        "as in the authors' preview code",
         {**_POWER, "regularizer": Range(1e-3, 10.0)},
         {},
     ),

@@ -3,6 +3,7 @@
 - `backbones`: networks that turn inputs into features
 - `parts`: a method as a row of parts, and the presets of VIR
 - `latents`, `heads`, `losses`, `smoothing`, `perturbations`: the parts
-- `trainable`: what the training loop needs of a model
-- `model`, `ensembles`: one network, or several as one model
+- `trainable`: what the training loop needs from a model
+- `model`: one network (`TailModel`, `VIR`)
+- `ensembles`, `shared_ensembles`, `targets`: several networks as one model
 """

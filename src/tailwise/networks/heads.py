@@ -17,7 +17,7 @@ _FLOOR = 1e-6
 
 
 def positive(raw: Tensor, sharpness: float = 1.0) -> Tensor:
-    """Return a softplus that never reaches zero; a small `sharpness` (the paper: 0.1) is gentler."""
+    """Return a softplus plus 1e-6, never 0; a smaller `sharpness` (0.1 in the paper) bends it less."""
     return F.softplus(raw, beta=sharpness) + _FLOOR
 
 
@@ -30,7 +30,7 @@ def _check(sharpness: float, **least: float) -> None:
 
 
 def nig_posterior(prior: NIG, n: Tensor, psi: Tensor, phi: Tensor, w: Tensor | None = None) -> NIG:
-    """Return the belief after n observations of mean psi, each counted w times (VIR:posterior).
+    """Return the NIG after n observations of mean psi, each counted w times (VIR:posterior).
 
     n, psi, phi, w: (N,). ``nu = nu0 + w n``, ``gamma = (gamma0 nu0 + w n psi) / nu``,
     ``alpha = alpha0 + w n / 2`` and ``beta = beta0 + gamma0^2 nu0 / 2 + phi``.
@@ -52,7 +52,7 @@ def nig_posterior(prior: NIG, n: Tensor, psi: Tensor, phi: Tensor, w: Tensor | N
 
 
 class PointHead(nn.Module):
-    """One number per row. Its variance is a constant, 1 until calibration sets it."""
+    """One number per row. Its variance is a constant: 1 until calibration sets it."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -101,10 +101,10 @@ class EvidentialHead(nn.Module):
 
 
 class PseudoCountHead(nn.Module):
-    """Observations (n, psi, phi) per row, turned into a NIG belief with n counted w times (VIR:G).
+    """Pseudo-observations (n, psi, phi) per row, turned into a NIG with n counted w times (VIR:G).
 
     `prior` is (gamma0, nu0, alpha0, beta0) on standardised labels. With `phi_per_count` the
-    squares grow with the count, phi * w n, so that reweighting leaves beta / alpha in place.
+    squares grow with the count, phi * w n, so that reweighting hardly changes beta / alpha.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class PseudoCountHead(nn.Module):
 
     @property
     def prior(self) -> NIG:
-        """The belief before any observation, on standardised labels."""
+        """The prior NIG, on standardised labels."""
         return NIG(*self._prior.unbind())
 
     def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:

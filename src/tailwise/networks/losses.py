@@ -22,15 +22,15 @@ RegularizerForm = Literal["paper", "reference"]
 def weighted_mean(per_row: Tensor, w: Tensor | None = None) -> Tensor:
     """Average per-row losses, each multiplied by its weight. per_row: (N,), w: (...)
 
-    The weights average 1 over the training set; within a batch they are left as they are, so that
-    a batch without rare labels does not count its common ones twice. Where there are fewer
-    weights than losses, each is that of as many losses in turn, such as the pixels of an image.
+    The weights average 1 over the training set. They are not normalised within a batch, so that common
+    labels do not count more in a batch without rare ones. If there are fewer weights than losses, each
+    weight applies to a block of consecutive losses, such as the pixels of an image.
     """
     if w is None:
         return per_row.mean()
     if w.numel() == 0 or len(per_row) % w.numel():
         raise ValueError(
-            f"weights of shape {tuple(w.shape)} for {len(per_row)} losses: give one weight per row"
+            f"weights have shape {tuple(w.shape)}, but there are {len(per_row)} losses: pass one per row"
         )
     return (w.to(per_row.dtype).reshape(-1, 1) * per_row.reshape(w.numel(), -1)).mean()
 
@@ -67,21 +67,21 @@ OBJECTIVES: dict[str, Callable[..., nn.Module]] = {
     "squared": partial(RowLoss, squared_error),
     "absolute": partial(RowLoss, absolute_error),
 }
-"""Objectives by name: what is called with the label bins, and options, gives a module whose
-`forward(prediction, y)` returns one loss per row. Labels are standardised by the bins. One in which
-rows of a batch meet has an attribute `across_rows` that is true."""
+"""Objectives by name. Each is called with the label bins and options, and returns a module whose
+`forward(prediction, y)` gives one loss per row; y is standardised by the bins. An objective that
+compares rows of a batch has a true attribute `across_rows`."""
 
 PENALTIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
 """Penalties by name: functions of a batch's latents (N, D) and standardised labels (N,)."""
 
 
 def make_objective(name: str, bins: LabelBins, options: Mapping[str, Any] | None = None) -> nn.Module:
-    """Build an objective by name; an unknown name or option is an error that names the nearest."""
+    """Build an objective by name; an unknown name or option is an error that names the nearest one."""
     return make_by_name("objective", OBJECTIVES, name, bins, options=options)
 
 
 def evidence_regularizer(prediction: NIG, y: Tensor, form: RegularizerForm = "paper") -> Tensor:
-    """Return the evidence claimed times the error made, (nu + 2 alpha) |y - gamma| (VIR:reg). y: (N,)
+    """Return evidence times error, (nu + 2 alpha) |y - gamma| (VIR:reg). y: (N,)
 
     ``form="reference"`` is the preview code's (2 nu + alpha) |y - gamma|.
     """
@@ -101,9 +101,9 @@ def latent_kl(z_mean: Tensor, z_var: Tensor) -> Tensor:
 
 
 def gaussian_reconstruction(x: Tensor, reconstruction: Tensor) -> Tensor:
-    """Return -log N(x; reconstruction, I) less its constant (VIR:recon). (N, ...) -> (N,)"""
+    """Return -log N(x; reconstruction, I) without its constant (VIR:recon). (N, ...) -> (N,)"""
     if x.shape != reconstruction.shape:
         raise ValueError(
-            f"the decoder gave shape {tuple(reconstruction.shape)} for inputs of {tuple(x.shape)}"
+            f"the decoder returned shape {tuple(reconstruction.shape)} for inputs of shape {tuple(x.shape)}"
         )
     return 0.5 * ((x - reconstruction) ** 2).flatten(1).sum(-1)

@@ -13,7 +13,8 @@ from tailwise.core.distributions import NIG, Distribution, Mixture
 from tailwise.core.kernels import label_weights
 from tailwise.core.labels import LabelBins, in_label_precision
 from tailwise.core.lookup import nearest
-from tailwise.networks.heads import make_head, positive
+from tailwise.networks.heads import make_head
+from tailwise.networks.latents import LATENTS
 from tailwise.networks.losses import (
     PENALTIES,
     evidence_regularizer,
@@ -22,39 +23,9 @@ from tailwise.networks.losses import (
     make_objective,
 )
 from tailwise.networks.parts import INFERENCE, PRESETS, Inference, Method
+from tailwise.networks.perturbations import PERTURBATIONS
 from tailwise.networks.smoothing import LatentSmoother
 from tailwise.networks.trainable import Trainable
-
-
-class GaussianLatent(nn.Module):
-    """Features to the mean and variance of a latent row (VIR:I).
-
-    With `linear` False the features are the mean, and the variance alone has a layer of its own.
-    """
-
-    def __init__(self, feature_dim: int, latent_dim: int, *, linear: bool = True) -> None:
-        super().__init__()
-        if not linear and latent_dim != feature_dim:
-            raise ValueError(
-                f"features of size {feature_dim} cannot be the mean of a latent of size {latent_dim}: leave "
-                'latent_dim out, or take latent_mean="linear"'
-            )
-        self.mean = nn.Linear(feature_dim, latent_dim) if linear else nn.Identity()
-        self.var = nn.Linear(feature_dim, latent_dim)
-        # Start with little noise (softplus(-3) is 0.05): the head first learns from the means.
-        nn.init.constant_(self.var.bias, -3.0)
-
-    def forward(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
-        """features: (N, F) -> z_mean, z_var: (N, D)"""
-        return self.mean(features), positive(self.var(features))
-
-
-class PointLatent(nn.Module):
-    """Features as they are: a latent row without variance."""
-
-    def forward(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
-        """features: (N, F) -> z_mean: (N, F), no variance"""
-        return features, None
 
 
 def apply_backbone(backbone: nn.Module, x: Any) -> Tensor:
@@ -65,9 +36,9 @@ def apply_backbone(backbone: nn.Module, x: Any) -> Tensor:
 
 
 def redraw(module: nn.Module) -> None:
-    """Draw new random weights, in place, for layers that know how to; frozen ones are data, and stay."""
+    """Draw new random weights in place for layers that have a `reset_parameters`; frozen layers stay."""
     for layer in module.modules():
-        # Attention's has an underscore.
+        # `nn.MultiheadAttention` has an underscore.
         reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
         if reset is not None and all(p.requires_grad for p in layer.parameters()):
             reset()
@@ -80,12 +51,12 @@ class TailModel(Trainable):
     input may be a tensor, or a tuple or mapping of what the backbone takes. Features may have any
     leading shape: with features (N, H, W, D) and labels (N, H, W) each pixel is a row.
 
-    An epoch ends for the latent statistics when `end_epoch` is called. A training loop that does not
-    know about it, and never calls `begin_epoch`, ends one with every as many rows as the bins counted.
+    Latent statistics take effect when `end_epoch` is called. In a training loop that never calls
+    `begin_epoch`, an epoch ends after as many rows as the training set has.
     """
 
     members = 1
-    """Latent rows that stand for one label; more than one in `tailwise.networks.ensembles.SharedEnsemble`."""
+    """Latent rows per label; more than one in `tailwise.networks.ensembles.SharedEnsemble`."""
 
     def __init__(
         self,
@@ -99,11 +70,10 @@ class TailModel(Trainable):
         super().__init__()
         method = method.for_bins(bins)
         self.backbone, self.bins, self.method, self.decoder = backbone, bins, method, decoder
-        self.feature_dim = dim = feature_dim
-        self.latent: nn.Module = PointLatent()
-        if method.latent == "gaussian":
-            dim = method.latent_dim or feature_dim
-            self.latent = GaussianLatent(feature_dim, dim, linear=method.latent_mean == "linear")
+        self.feature_dim = feature_dim
+        latent = LATENTS[method.latent](feature_dim, method.latent_dim, method.latent_mean)
+        self.latent: nn.Module = latent
+        dim = latent.dim
         self.smoother = LatentSmoother(len(bins), dim, method.smoothing) if method.smoothing else None
         self.head = make_head(method.head, dim, method.head_options)
         self.objective = make_objective(method.objective, bins, method.objective_options)
@@ -114,31 +84,33 @@ class TailModel(Trainable):
         self.register_buffer(
             "w", torch.as_tensor(label_weights(bins, **vars(method.weights)), dtype=torch.float32)
         )
-        self.register_buffer("noise", _fixed_noise(method, dim), persistent=False)
+        self.perturbation = PERTURBATIONS[method.perturbation](method.perturbation_scale)
+        drawn = self.perturbation.draw(method.latent_samples, dim, torch.Generator().manual_seed(0))
+        self.register_buffer("noise", drawn, persistent=False)
         self.noise: Tensor
         self._rows_seen = 0
         self._retraining = False
-        self._bracketed = False  # whether a loop says itself when an epoch ends
+        self._bracketed = False  # whether the loop calls `begin_epoch`, and so `end_epoch` as well
 
     # -- rows ----------------------------------------------------------------------------------
 
     def features(self, x: Any) -> Tensor:
-        """Return what the backbone makes of an input. (..., F)"""
+        """Return the backbone's features of an input. (..., F)"""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self._retraining):
             features = apply_backbone(self.backbone, x)
-        # Where targets share a backbone, what comes in here is its features.
+        # Targets that share a backbone get its features as x, so these are detached as well.
         return features.detach() if self._retraining else features
 
     def _rows(self, x: Any) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Latent rows (N, D) of an input, and the features (..., F) that they came from."""
+        """Return latent rows (N, D) of an input, and its features (..., F)."""
         features = self.features(x)
         if features.shape[-1:] != (self.feature_dim,):
             raise ValueError(
-                f"the backbone gave features of shape {tuple(features.shape)}, the model was built for "
-                f"(..., {self.feature_dim}): feature_dim must be their last dimension"
+                f"the backbone returned features of shape {tuple(features.shape)}, but the model was built "
+                f"for (..., {self.feature_dim}): feature_dim must be their last dimension"
             )
         rows = features.reshape(-1, self.feature_dim)
-        # Statistics and likelihoods need float32 whatever precision the backbone ran in.
+        # Statistics and likelihoods need float32, even after a backbone in bf16.
         rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
         with torch.autocast(rows.device.type, enabled=False):
             z_mean, z_var = self.latent(rows)
@@ -161,7 +133,7 @@ class TailModel(Trainable):
         z_mean, z_var, features = self._rows(x)
         shape = features.shape[:-1]
         if y.shape != shape:
-            raise ValueError(f"labels have shape {tuple(y.shape)}, the features ask for {tuple(shape)}")
+            raise ValueError(f"labels have shape {tuple(y.shape)}, but the features need {tuple(shape)}")
         y = y.reshape(-1)
         index, target = self.bins.index(y), self.standardize(y)
         with torch.autocast(z_mean.device.type, enabled=False):
@@ -211,7 +183,7 @@ class TailModel(Trainable):
 
     @torch.no_grad()
     def collect_statistics(self, batches: Iterable[tuple[Any, Tensor]]) -> None:
-        """Replace this epoch's streamed sums by an exact pass over (x, y) batches, without dropout."""
+        """Replace the latent sums of this epoch by an exact pass over (x, y) batches, without dropout."""
         if self.smoother is None:
             return
         self.smoother.reset()
@@ -232,12 +204,12 @@ class TailModel(Trainable):
 
     @property
     def _weighs(self) -> bool:
-        """Weights wait for the second stage, where there is one."""
+        """Whether losses are weighted: with two stages, only in the second."""
         return self.method.retrain_from is None or self._retraining
 
     def begin_epoch(self, progress: float) -> bool:
-        """Enter the second stage when it is due: a frozen encoder and a new head, trained with weights."""
-        if self._bracketed:  # a loop that never ends its epochs, or left one early
+        """Start the second stage if it is due: freeze the encoder, train a new head with weights."""
+        if self._bracketed:  # the loop did not end its last epoch
             self.end_epoch()
         self._bracketed, begin = True, self.method.retrain_from
         if begin is None or self._retraining or progress < begin:
@@ -247,7 +219,7 @@ class TailModel(Trainable):
         return True
 
     def end_epoch(self) -> None:
-        """Let the latent statistics of the rows seen since the last call take effect."""
+        """Put the latent statistics of the rows since the last call into effect."""
         if self.smoother is not None and self._rows_seen:
             self.smoother.commit()
             self._rows_seen = 0
@@ -258,9 +230,9 @@ class TailModel(Trainable):
     def forward(self, x: Any, inference: Inference | None = None) -> Distribution:
         """Return the predictive distribution of each row's label, in label units. No label is read.
 
-        ``plain`` neither smooths nor weights. ``self`` predicts once, then takes the weight (and,
+        ``plain`` neither smooths nor weights. ``self`` predicts once, then again with the weight (and,
         with `recolor`, the statistics) of the predicted label's bin. ``marginal`` averages over
-        the bins that the first prediction finds likely.
+        the bins that are likely under the first prediction.
         """
         mode = inference or self.method.inference
         if mode not in INFERENCE:
@@ -276,26 +248,17 @@ class TailModel(Trainable):
             return self._in_label_units(first, features.shape[:-1])
 
     def _predict(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor | None) -> Distribution:
-        """Prediction for rows, as members of the given bins if any. (N, D), (N,) -> (N,)"""
+        """Predict rows, with the weights and statistics of the given bins if any. (N, D), (N,) -> (N,)"""
         w = None
         if index is not None:
             if self.method.reweight in ("pseudo-count", "both"):
                 w = self.w[index]
             if self.smoother is not None and self.method.recolor:
                 z_mean, z_var = self.smoother(z_mean, z_var, index)
-        if not len(self.noise) or (z_var is None and self.method.perturbation == "latent"):
+        if not len(self.noise) or not self.perturbation.acts_on(z_var):
             prediction: Distribution = self.head(z_mean, w)
             return prediction
-        # The same noise for every row: neither batch size nor order changes a prediction.
-        return Mixture([self.head(self._perturbed(z_mean, z_var, noise), w) for noise in self.noise])
-
-    def _perturbed(self, z_mean: Tensor, z_var: Tensor | None, noise: Tensor) -> Tensor:
-        if self.method.perturbation == "dropout":
-            return z_mean * noise
-        if self.method.perturbation == "latent" and z_var is not None:
-            return z_mean + z_var.sqrt() * noise
-        size = z_mean.pow(2).mean(-1, keepdim=True).sqrt()
-        return z_mean + self.method.perturbation_scale * size * noise
+        return Mixture([self.head(self.perturbation(z_mean, z_var, drawn), w) for drawn in self.noise])
 
     def _marginal(self, first: Distribution, z_mean: Tensor, z_var: Tensor | None) -> Distribution:
         widths = torch.as_tensor(np.diff(self.bins.edges) / self.bins.scale).to(z_mean)
@@ -316,36 +279,27 @@ class TailModel(Trainable):
     # -- state ---------------------------------------------------------------------------------
 
     def get_extra_state(self) -> Tensor:
-        """Rows seen in the epoch under way, then the standardisation and edges of the bins."""
+        """Return the rows seen in this epoch, the stage, and the standardisation and edges of the bins."""
         known = (self._rows_seen, self._retraining, self.bins.location, self.bins.scale, *self.bins.edges)
         return torch.tensor(known, dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take up an epoch under way; a state trained on other bins is refused."""
+        """Continue an epoch from a saved state; a state with other bins is an error."""
         rows_seen, retraining, location, scale, *rest = state.tolist()
         edges, own = np.array(rest), self.bins
         tolerance = 1e-6 * np.diff(own.edges).min()
         if edges.shape != own.edges.shape or np.abs(edges - own.edges).max() > tolerance:
             raise ValueError(
-                f"this state was trained with {len(edges) - 1} bins from {edges[0]:g} to {edges[-1]:g}, "
+                f"this state was trained with {len(edges) - 1} bins from {edges[0]:g} to {edges[-1]:g}, but "
                 f"the model has {len(self.bins)} from {self.bins.edges[0]:g} to "
                 f"{self.bins.edges[-1]:g}: build the model with the same bins"
             )
         if abs(location - own.location) > tolerance or abs(scale - own.scale) > tolerance:
             raise ValueError(
-                f"this state was trained on labels of mean {location:g} and spread {scale:g}, the "
+                f"this state was trained on labels of mean {location:g} and spread {scale:g}, but the "
                 f"bins of this model have {own.location:g} and {own.scale:g}: build it with the same bins"
             )
         self._rows_seen, self._retraining, self._bracketed = int(rows_seen), bool(retraining), False
-
-
-def _fixed_noise(method: Method, dim: int) -> Tensor:
-    """Noise (or dropout masks) for the perturbed latents of a prediction. (S, D)"""
-    generator = torch.Generator().manual_seed(0)
-    if method.perturbation == "dropout":
-        kept = 1 - method.perturbation_scale
-        return torch.bernoulli(torch.full((method.latent_samples, dim), kept), generator=generator) / kept
-    return torch.randn(method.latent_samples, dim, generator=generator)
 
 
 def _distributed() -> bool:
@@ -353,11 +307,11 @@ def _distributed() -> bool:
 
 
 class VIR(TailModel):
-    """Variational imbalanced regression over any backbone that yields features.
+    """Variational imbalanced regression on any backbone that returns features.
 
-    Latents are Gaussian and smoothed over neighbouring label bins, and the head's pseudo-counts are
-    weighted by label rarity; it predicts a Student-t with its variance split in two. `preset` is
-    ``default``, ``paper`` (the paper's text) or ``reference`` (the authors' preview code), and any
+    Latents are Gaussian and smoothed over neighbouring label bins. The head's pseudo-counts are
+    weighted by label rarity. Predictions are Student-t, with aleatoric and epistemic variance. `preset`
+    is ``default``, ``paper`` (the paper's text) or ``reference`` (the authors' preview code); any
     field of `Method` overrides it.
 
     >>> bins = LabelBins.from_labels([1, 2, 2, 3, 3, 3])
@@ -381,12 +335,13 @@ class VIR(TailModel):
     ) -> None:
         if not isinstance(bins, LabelBins):
             raise TypeError(
-                f"bins are the LabelBins of one target, not {type(bins).__name__}: LabelBins.from_labels(y) "
-                'makes them; for several targets tailwise.build_model("vir", ...) takes a list, one of each'
+                f"bins must be the LabelBins of one target, not {type(bins).__name__}: make them with "
+                "LabelBins.from_labels(y); for several targets pass a list of them to "
+                'tailwise.build_model("vir", ...)'
             )
         if preset not in PRESETS:
             raise ValueError(f"unknown preset {preset!r}{nearest(preset, PRESETS)}")
         method = PRESETS[preset].with_options(**options)
         if method.members > 1:
-            raise ValueError('VIR is one network: tailwise.build_model("vir", ...) builds its members')
+            raise ValueError('VIR is one network: use tailwise.build_model("vir", ...) for several members')
         super().__init__(backbone, feature_dim, bins, method, decoder=decoder)

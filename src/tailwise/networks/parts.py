@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from typing import Any, Literal
@@ -12,20 +12,24 @@ from tailwise.core.labels import LabelBins
 from tailwise.core.lookup import nearest
 from tailwise.core.theory import choose_bandwidth, kernel_reach
 from tailwise.networks.heads import HEADS
+from tailwise.networks.latents import LATENTS
 from tailwise.networks.losses import OBJECTIVES, PENALTIES, RegularizerForm
+from tailwise.networks.perturbations import PERTURBATIONS
 from tailwise.networks.smoothing import SmoothingConfig
 
 Reweight = Literal["none", "likelihood", "pseudo-count", "both"]
 Inference = Literal["plain", "self", "marginal"]
-Perturbation = Literal["latent", "noise", "dropout"]
 INFERENCE = ("plain", "self", "marginal")
-_CHOICES = {
+_CHOICES: Mapping[str, Iterable[str]] = {
     "reweight": ("none", "likelihood", "pseudo-count", "both"),
     "inference": INFERENCE,
-    "latent": ("point", "gaussian"),
+    "latent": LATENTS,
     "latent_mean": ("linear", "features"),
+    "head": HEADS,
+    "objective": OBJECTIVES,
+    "penalty": PENALTIES,
     "regularizer_form": ("paper", "reference"),
-    "perturbation": ("latent", "noise", "dropout"),
+    "perturbation": PERTURBATIONS,
 }
 
 
@@ -33,8 +37,8 @@ _CHOICES = {
 class WeightConfig:
     """How labels are weighted (VIR:weight); the arguments of `tailwise.core.kernels.label_weights`.
 
-    The kernel ``"auto"``, here and in `SmoothingConfig`, is a Gaussian whose bandwidth (and radius)
-    `tailwise.core.theory.choose_bandwidth` takes from the label histogram.
+    The kernel ``"auto"``, here and in `SmoothingConfig`, is a Gaussian. Its bandwidth and radius follow from
+    the label histogram (`tailwise.core.theory.choose_bandwidth`).
     """
 
     kernel: str | None = "gaussian"
@@ -51,13 +55,14 @@ class Method:
 
     weights: WeightConfig = field(default_factory=WeightConfig)
     reweight: Reweight = "none"
-    """What the weights act on: each row's loss, the head's pseudo-counts, or both."""
+    """What the weights multiply: each row's loss, the head's pseudo-counts, or both."""
     smoothing: SmoothingConfig | None = None
-    latent: Literal["point", "gaussian"] = "point"
+    latent: str = "point"
+    """A name in `tailwise.networks.latents.LATENTS`."""
     latent_dim: int | None = None
-    """Size of a Gaussian latent; as wide as the features unless given."""
+    """Size of a Gaussian latent; None is the size of the features."""
     latent_mean: Literal["linear", "features"] = "linear"
-    """What its mean is: a linear layer of the features, or the features as they are."""
+    """Mean of a Gaussian latent: a linear layer of the features, or the features themselves."""
     head: str = "point"
     head_options: Mapping[str, Any] = field(default_factory=dict)
     objective: str = "squared"
@@ -66,7 +71,7 @@ class Method:
     """A penalty on a batch of latents and labels, such as ``ranksim``."""
     penalty_weight: float = 1.0
     regularizer: float = 0.0
-    """lambda of VIR:objective, for heads that claim evidence."""
+    """lambda of VIR:objective, for heads that return a NIG."""
     regularizer_form: RegularizerForm = "paper"
     kl: float = 0.0
     recon: float = 1.0
@@ -75,19 +80,19 @@ class Method:
     """Without a decoder of the input, reconstruct the backbone's features."""
     inference: Inference = "plain"
     recolor: bool = False
-    """Whether `self` and `marginal` inference recolour latents, besides weighting counts."""
+    """Whether `self` and `marginal` inference also recolour latents, not only weight counts."""
     top_bins: int = 8
     """How many of the likeliest bins `marginal` inference averages over."""
     latent_samples: int = 0
-    """Perturbed latents to average over at inference; 0 takes the latent's mean."""
-    perturbation: Perturbation = "latent"
-    """What perturbs them: the latent's own variance, noise relative to its size, or dropout."""
+    """Number of perturbed latents whose predictions are mixed; 0 predicts from the latent's mean."""
+    perturbation: str = "latent"
+    """How latents are perturbed: a name in `tailwise.networks.perturbations.PERTURBATIONS`."""
     perturbation_scale: float = 0.1
-    """Relative size of the noise, or the rate of dropout."""
+    """Relative size of the noise, or rate of the dropout."""
     members: int = 1
-    """Networks trained side by side whose predictions are mixed."""
+    """Number of networks that are trained side by side; their predictions are mixed."""
     retrain_from: float | None = None
-    """Share of the epochs after which the encoder is frozen and a new head trained, with weights."""
+    """Share of the epochs after which the encoder is frozen and a new head is trained with weights."""
     resampling: str | None = None
     """How training rows are resampled before training; see `tailwise.resampling.smogn`."""
 
@@ -99,38 +104,32 @@ class Method:
                 raise ValueError(f"{part.name} must be {kind}, got {value!r}")
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
-            if value not in choices:
+            if value not in choices and not (name == "penalty" and value is None):
                 raise ValueError(f"unknown {name} {value!r}{nearest(str(value), choices)}")
-        for name, registry in (("head", HEADS), ("objective", OBJECTIVES), ("penalty", PENALTIES)):
-            value = getattr(self, name)
-            if value is not None and value not in registry:
-                raise ValueError(f"unknown {name} {value!r}{nearest(str(value), registry)}")
         for name, kinds in (("weights", WeightConfig), ("smoothing", SmoothingConfig | None)):
             if not isinstance(getattr(self, name), kinds):
                 raise ValueError(f"{name} takes a mapping of its options, not {getattr(self, name)!r}")
         for name in ("regularizer", "kl", "recon", "penalty_weight", "perturbation_scale"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
-        if self.perturbation == "dropout" and self.perturbation_scale >= 1:
-            raise ValueError(
-                f"a rate of dropout lies below 1, perturbation_scale is {self.perturbation_scale!r}"
-            )
+        PERTURBATIONS[self.perturbation](self.perturbation_scale)  # raises if it cannot have this scale
         if self.top_bins < 1 or self.latent_samples < 0 or self.members < 1:
             raise ValueError("top_bins and members must be at least 1, latent_samples at least 0")
         if self.latent_dim is not None and self.latent_dim < 1:
             raise ValueError(
-                f"latent_dim must be at least 1, or None for that of the features, got {self.latent_dim!r}"
+                "latent_dim must be at least 1, or None for the size of the features, "
+                f"got {self.latent_dim!r}"
             )
         if self.retrain_from is not None and not 0 <= self.retrain_from < 1:
             raise ValueError(
-                f"retrain_from is a share of the epochs, from 0 to below 1, got {self.retrain_from!r}"
+                f"retrain_from is a share of the epochs and must lie in [0, 1), got {self.retrain_from!r}"
             )
 
     def with_options(self, **options: Any) -> Method:
-        """Return a copy with some parts exchanged; an unknown name is an error naming the nearest.
+        """Return a copy with some fields changed; an unknown name is an error that names the nearest one.
 
-        `weights` and `smoothing` also take a mapping of the fields to change; ``{"weights.power": 1.0}`` is
-        the same as ``{"weights": {"power": 1.0}}``.
+        `weights` and `smoothing` also take a mapping of the fields to change: ``{"weights.power": 1.0}`` is
+        short for ``{"weights": {"power": 1.0}}``.
         """
         options = _nested(options)
         known = {f.name for f in fields(self)}
@@ -147,13 +146,13 @@ class Method:
         for part in ("head", "objective"):
             key = f"{part}_options"
             if options.get(part, getattr(self, part)) != getattr(self, part):
-                options = {key: {}, **options}  # those of the old one mean nothing to the new one
+                options = {key: {}, **options}  # the old part's options do not apply to the new one
             elif key in options:
                 options[key] = {**getattr(self, key), **options[key]}
         return replace(self, **options)
 
     def for_bins(self, bins: LabelBins) -> Method:
-        """Return a copy in which the kernel ``"auto"`` is what these labels ask for (VIR:bound)."""
+        """Return a copy with the kernel ``"auto"`` replaced by the one for these labels (VIR:bound)."""
         chosen: dict[str, Any] = {}
         for name in ("weights", "smoothing"):
             part = getattr(self, name)

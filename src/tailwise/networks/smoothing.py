@@ -1,8 +1,8 @@
 """Statistics of latent rows per label bin, smoothed over neighbouring bins (VIR:A, VIR:S, VIR:F).
 
-A latent row is a Gaussian with mean and variance (N, D) and a bin index (N,); it may stand for a
+A latent row is a Gaussian with mean and variance (N, D) and a bin index (N,). It may represent a
 sample, a sentence pair or a pixel. With zero variances this is feature distribution smoothing
-(FDS). No function here loops over bins or rows, and none writes into its input.
+(FDS). No function here loops over bins or rows, or changes its input.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LARGE = 1e6
 class BinStatistics:
     """Mean and variance of each bin's mean and covariance: statistics of statistics (VIR:A)."""
 
-    count: Tensor  # (B,) rows behind each bin; 0 where no row was seen
+    count: Tensor  # (B,) rows in each bin
     mu_mean: Tensor  # (B, D)
     mu_var: Tensor  # (B, D)
     cov_mean: Tensor  # (B, D)
@@ -31,22 +31,22 @@ class BinStatistics:
 
     @classmethod
     def identity(cls, num_bins: int, dim: int) -> BinStatistics:
-        """Statistics of bins that were never seen; recolouring from these to these changes nothing."""
+        """Return statistics of empty bins; recolouring from these to these changes nothing."""
         zeros, ones = torch.zeros(num_bins, dim), torch.ones(num_bins, dim)
         return cls(torch.zeros(num_bins, dtype=torch.int64), zeros, zeros.clone(), ones, zeros.clone())
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """The five tensors, in the order of the constructor."""
+        """Return the five tensors in the order of the constructor."""
         return self.count, self.mu_mean, self.mu_var, self.cov_mean, self.cov_var
 
 
 @dataclass(frozen=True)
 class BinSums:
-    """Per-bin sums of latent rows about a reference point, from which VIR:A follows exactly.
+    """Per-bin sums of latent rows about a reference point, which give VIR:A exactly.
 
-    Sums about a point near the bin's mean keep their digits where plain sums of squares would
-    cancel, and float64 neither stalls after 2^24 rows nor cancels where bins lie far apart. Adding
-    rows touches only the bins they fall into, whatever the number of bins.
+    Sums about a point near the bin's mean keep the digits that plain sums of squares would cancel.
+    float64 does not stall after 2^24 rows, and does not cancel if bins lie far apart. Adding rows
+    takes the same time for any number of bins.
     """
 
     count: Tensor  # (B,)
@@ -55,7 +55,7 @@ class BinSums:
 
     @classmethod
     def zeros(cls, num_bins: int, dim: int, *, fourth_order: bool = False) -> BinSums:
-        """Empty sums; `fourth_order` keeps what the variance of the covariance needs."""
+        """Return empty sums; `fourth_order` adds the sums for the variance of the covariance."""
         return cls(
             torch.zeros(num_bins, dtype=torch.int64),
             torch.zeros(num_bins, dim, dtype=torch.float64),
@@ -63,12 +63,12 @@ class BinSums:
         )
 
     def to(self, device: torch.device) -> BinSums:
-        """Move to a device, keeping float64 where the device has it."""
+        """Move to a device, in float64 if the device supports it."""
         kind = torch.float32 if device.type == "mps" else torch.float64
         return BinSums(self.count.to(device), self.reference.to(device, kind), self.moments.to(device, kind))
 
     def add_(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> None:
-        """Add rows in place. z_mean, z_var: (N, D), index: (N,). Autograd never sees these sums."""
+        """Add rows in place, without gradient. z_mean, z_var: (N, D), index: (N,)"""
         with torch.no_grad():
             mean = z_mean.detach().to(self.moments.dtype)
             var = torch.zeros_like(mean) if z_var is None else z_var.detach().to(self.moments.dtype)
@@ -80,13 +80,12 @@ class BinSums:
             self.count.index_add_(0, index, torch.ones_like(index))
 
     def statistics(self) -> BinStatistics:
-        """Turn the sums into the statistics of each bin's statistics (VIR:A).
+        """Return the statistics of each bin's statistics (VIR:A).
 
-        The covariance is written as the spread of the means plus (1 - 1/N) of the mean variance,
-        which equals ``mean(z_var + z_mean^2) - (mu_var + mu_mean^2)`` and cannot go negative. The
-        variance of the covariance, where kept, is that of the quadratic form z'Az/N with
-        A = I - 11'/N for independent Gaussian z:
-        ``(2 tr(AVAV) + 4 m'AVAm) / N^2``.
+        The covariance is computed as the spread of the means plus (1 - 1/N) of the mean variance,
+        which equals ``mean(z_var + z_mean^2) - (mu_var + mu_mean^2)`` and cannot be negative. The
+        variance of the covariance, if kept, is the variance of the quadratic form z'Az/N with
+        A = I - 11'/N for independent Gaussian z: ``(2 tr(AVAV) + 4 m'AVAm) / N^2``.
         """
         n = self.count.clamp_min(1).unsqueeze(-1).to(self.moments.dtype)
         offset, square, var, *fourth = self.moments.unbind(1)
@@ -118,7 +117,7 @@ def bin_statistics(
 ) -> BinStatistics:
     """Return the statistics of each bin's statistics for one set of rows (VIR:A).
 
-    z_mean, z_var: (N, D), index: (N,). ``z_var=None`` stands for zero variance (FDS).
+    z_mean, z_var: (N, D), index: (N,). ``z_var=None`` is zero variance (FDS).
 
     >>> rows, index = torch.tensor([[1.0], [3.0], [7.0]]), torch.tensor([0, 0, 2])
     >>> stats = bin_statistics(rows, None, index, num_bins=3)
@@ -134,15 +133,15 @@ def bin_statistics(
 
 
 def row_normalized(kernel: Tensor, count: Tensor) -> Tensor:
-    """Return the kernel with rows that sum to 1 over the bins that hold data. kernel: (B, B), count: (B,)"""
+    """Return the kernel with rows that sum to 1 over bins with data. kernel: (B, B), count: (B,)"""
     reach = kernel * (count > 0).to(kernel.dtype)
     return reach / reach.sum(1, keepdim=True).clamp_min(torch.finfo(kernel.dtype).tiny)
 
 
 def smooth(stats: BinStatistics, kernel: Tensor) -> BinStatistics:
-    """Return statistics averaged over neighbouring bins that hold data (VIR:S). kernel: (B, B)
+    """Return statistics averaged over neighbouring bins with data (VIR:S). kernel: (B, B)
 
-    A bin without data keeps its statistics, so that rows in it pass through unchanged.
+    A bin without data keeps its statistics, so that its rows do not change.
     """
     k = row_normalized(kernel.to(stats.mu_mean), stats.count)
     seen = (stats.count > 0).unsqueeze(-1)
@@ -156,7 +155,7 @@ def smooth(stats: BinStatistics, kernel: Tensor) -> BinStatistics:
 
 
 def _bounded(ratio: Tensor) -> Tensor:
-    """A bin of one row has no covariance to be uncertain about: 0/0 and x/0 must not spread."""
+    """Replace 0/0 by 0 and bound x/0: a bin of one row has covariance 0."""
     return ratio.nan_to_num(nan=0.0, posinf=_LARGE).clamp(max=_LARGE)
 
 
@@ -172,8 +171,8 @@ def recolor(
     """Whiten rows by their bin's statistics and recolour them by the smoothed ones (VIR:F).
 
     z_mean, z_var: (N, D), index: (N,), self_weight: (B,). The ratio of covariances is clipped.
-    `self_weight`, the normalised k(b, b), turns on what the paper leaves out: the covariances are
-    uncertain too, and to first order their ratio's variance adds
+    `self_weight`, the normalised k(b, b), adds the uncertainty of the covariances, which the paper
+    leaves out. To first order, the variance of their ratio adds
     ``(z_mean - mu_mean)^2 r^2/4 Var[log(cov~/cov)]`` to the row's variance.
     """
     cov, cov_smooth = stats.cov_mean[index], smoothed.cov_mean[index]
@@ -205,7 +204,7 @@ def _sum_over_ranks(value: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class SmoothingConfig:
-    """How latent statistics are smoothed over label bins; defaults are the paper's."""
+    """How latent statistics are smoothed over label bins; the defaults are the paper's."""
 
     kernel: str | None = "gaussian"
     bandwidth: float = 2.0
@@ -215,18 +214,18 @@ class SmoothingConfig:
     momentum: float = 0.9
     clip: tuple[float, float] = (0.1, 10.0)
     exact: bool = False
-    """Take statistics in a pass of their own at the end of an epoch, not from the training steps."""
+    """Compute statistics in an extra pass at the end of an epoch instead of during the training steps."""
     cov_variance: bool = False
-    """Carry the variance of the covariance, which the paper sets to zero."""
+    """Keep the variance of the covariance, which is 0 in the paper."""
 
 
 class LatentSmoother(nn.Module):
-    """Streams per-bin sums during an epoch, then smooths rows by what the epochs before it saw.
+    """Collects per-bin sums during an epoch, and smooths rows by the statistics of earlier epochs.
 
-    `accumulate` adds a batch, `commit` ends an epoch: it merges the sums into running statistics
-    with momentum (a bin's first epoch replaces) and smooths them. Until the first commit rows pass
-    through unchanged. All state lives in buffers. Under `torch.distributed` a commit adds up the
-    sums of all ranks, so that any number of ranks gives the statistics of one.
+    `accumulate` adds a batch. `commit` ends an epoch: it merges the sums into running statistics with
+    momentum (a bin's first epoch replaces them) and smooths these. Rows do not change before the first
+    commit. Under `torch.distributed` a commit adds the sums of all ranks, so that the statistics do not
+    depend on the number of ranks.
     """
 
     def __init__(self, num_bins: int, dim: int, config: SmoothingConfig | None = None) -> None:
@@ -251,7 +250,7 @@ class LatentSmoother(nn.Module):
         self._anchored = False
         self.register_buffer("kernel", torch.as_tensor(matrix, dtype=torch.float32), persistent=False)
         # Not buffers: DistributedDataParallel would overwrite each rank's sums with those of rank 0,
-        # and `float()` or `half()` would take their digits. They travel as extra state instead.
+        # and `float()` or `half()` would round them. They are saved as extra state instead.
         self.sums = BinSums.zeros(num_bins, dim, fourth_order=config.cov_variance)
         self.register_buffer("self_weight", torch.ones(num_bins))
         for role in ("stats", "smoothed"):
@@ -264,13 +263,13 @@ class LatentSmoother(nn.Module):
         return self
 
     def get_extra_state(self) -> Tensor:
-        """The sums of the epoch under way in one tensor: count, reference, moments. (B, 2 + M, D)"""
+        """Return the sums of the current epoch as one tensor: count, reference, moments. (B, 2 + M, D)"""
         reference = self.sums.reference.unsqueeze(1)
         count = self.sums.count.to(reference.dtype).reshape(-1, 1, 1).expand_as(reference)
         return torch.cat([count, reference, self.sums.moments], dim=1)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take up the sums of an epoch under way."""
+        """Load the sums of an unfinished epoch."""
         packed = state.to(self.sums.moments)
         self.sums.count.copy_(packed[:, 0, 0])
         self.sums.reference.copy_(packed[:, 1])
@@ -279,7 +278,7 @@ class LatentSmoother(nn.Module):
 
     @property
     def stats(self) -> BinStatistics:
-        """Running statistics of the epochs committed so far."""
+        """Running statistics of all committed epochs."""
         return self._statistics("stats")
 
     @property
@@ -299,7 +298,7 @@ class LatentSmoother(nn.Module):
         self.sums.add_(z_mean, z_var, index)
 
     def _anchor(self, z_mean: Tensor) -> None:
-        """Take the first batch's mean as the point of reference, unless a state was loaded."""
+        """Use the mean of the first batch as the reference point, unless a state was loaded."""
         self._anchored = True
         known = self.sums.count.any() | self.stats_count.any()
         rows = z_mean.detach().to(self.sums.reference.dtype)
@@ -309,7 +308,7 @@ class LatentSmoother(nn.Module):
 
     @torch.no_grad()
     def commit(self) -> None:
-        """End an epoch: merge its sums into the running statistics, smooth them, start over."""
+        """End an epoch: merge its sums into the running statistics, smooth these, clear the sums."""
         count, moments = _sum_over_ranks(self.sums.count), _sum_over_ranks(self.sums.moments)
         new, old = BinSums(count, self.sums.reference, moments).statistics(), self.stats
         momentum = self.config.momentum
@@ -323,13 +322,13 @@ class LatentSmoother(nn.Module):
             for name, tensor in vars(value).items():
                 getattr(self, f"{role}_{name}").copy_(tensor)
         self.self_weight.copy_(row_normalized(self.kernel, merged.count).diagonal())
-        # The next epoch's offsets are taken from here; a bin never seen keeps its reference.
+        # The next epoch's reference point; an empty bin keeps its own.
         seen = merged.count.unsqueeze(-1) > 0
         self.sums.reference.copy_(torch.where(seen, merged.mu_mean, self.sums.reference))
         self.reset()
 
     def reset(self) -> None:
-        """Forget the sums of the epoch under way."""
+        """Clear the sums of the current epoch."""
         self._anchored = False
         self.sums.count.zero_()
         self.sums.moments.zero_()

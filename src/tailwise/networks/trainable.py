@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,35 +13,65 @@ from tailwise.core.distributions import Distribution
 from tailwise.core.labels import LabelBins
 from tailwise.core.metrics import Metric
 from tailwise.networks.losses import weighted_mean
-from tailwise.networks.parts import Method
+from tailwise.networks.parts import Inference, Method
 
 
-class Trainable(nn.Module):
-    """What the training loop needs of a model, whether it is one network or several."""
+class Trainable(nn.Module, ABC):
+    """What the training loop needs from a model, whether it is one network or several."""
 
     bins: LabelBins
     method: Method
 
+    @abstractmethod
+    def forward(self, x: Any, inference: Inference | None = None) -> Distribution:
+        """Return the predictive distribution of each row's label, in label units."""
+
+    @abstractmethod
+    def row_losses(self, x: Any, y: Tensor) -> dict[str, Tensor]:
+        """Return each part of the objective per row, weighted. (N,) each"""
+
+    @abstractmethod
+    def collect_statistics(self, batches: Iterable[tuple[Any, Tensor]]) -> None:
+        """Replace the latent sums of this epoch by an exact pass over (x, y) batches."""
+
+    @abstractmethod
+    def begin_epoch(self, progress: float) -> bool:
+        """Prepare for an epoch; return True if earlier validation scores no longer count.
+
+        `progress` is the share of the epochs that are done, 0 at the start.
+        """
+
+    @abstractmethod
+    def end_epoch(self) -> None:
+        """Put the latent statistics of the rows since the last call into effect."""
+
     @property
     def device(self) -> torch.device:
-        """Where the model's weights are."""
+        """The device of the model's weights."""
         return next(iter(self.parameters())).device
 
-    def row_lengths(self, x: Any) -> Tensor | None:
-        """Lengths of the rows of a padded input, on the CPU, if the backbone measures any. (N,)
-
-        Layers within a backbone are not asked: only what x is given to knows which part of it is what.
-        """
+    @property
+    def _padded_backbone(self) -> nn.Module | None:
+        """The backbone that takes x, if it measures rows. Layers inside a backbone do not count."""
         for network in self.modules():
             backbone = getattr(network, "backbone", None) if isinstance(network, Trainable) else None
-            measure = getattr(backbone, "row_lengths", None)
-            if measure is not None:
-                return cast("Tensor", measure(x)).cpu()
+            if hasattr(backbone, "row_lengths"):
+                return cast("nn.Module", backbone)
         return None
+
+    def row_lengths(self, x: Any) -> Tensor | None:
+        """Return the lengths of padded rows on the CPU, or None if the backbone has no `row_lengths`. (N,)"""
+        backbone = self._padded_backbone
+        return None if backbone is None else cast("Any", backbone).row_lengths(x).cpu()
+
+    @property
+    def padded_inputs(self) -> tuple[str | int, ...]:
+        """Which of several inputs are padded, as the backbone's `padded_inputs` says: names or positions."""
+        return getattr(self._padded_backbone, "padded_inputs", ())
 
     @property
     def exact_statistics(self) -> bool:
-        """Whether latent statistics want a pass of their own at the end of an epoch."""
+        """Whether the latent statistics need their own pass over the data at the end of an epoch."""
         return self.method.smoothing is not None and self.method.smoothing.exact
 
     def loss(
@@ -61,19 +92,5 @@ class Trainable(nn.Module):
 
     @property
     def more_to_come(self) -> bool:
-        """Whether a later stage of training is due, before which it must not stop."""
+        """Whether a later stage of training is due; early stopping waits until it has begun."""
         return False
-
-    if TYPE_CHECKING:
-
-        def row_losses(self, x: Any, y: Tensor) -> dict[str, Tensor]:
-            """Return each part of the objective per row, weighted. (N,) each"""
-
-        def collect_statistics(self, batches: Iterable[tuple[Any, Tensor]]) -> None:
-            """Replace this epoch's streamed sums by an exact pass over (x, y) batches."""
-
-        def begin_epoch(self, progress: float) -> bool:
-            """Prepare for an epoch; True if what is trained changed and earlier scores are void."""
-
-        def end_epoch(self) -> None:
-            """Let the latent statistics of the rows seen since the last call take effect."""

@@ -1,4 +1,4 @@
-"""Networks that turn inputs into features. Any other `nn.Module` that does so works as well."""
+"""Networks that turn inputs into features. Any other `nn.Module` that does this works as well."""
 
 from tailwise.networks.backbones.sentence_pairs import (
     PAIR_ENCODERS,

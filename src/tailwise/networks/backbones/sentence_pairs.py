@@ -1,4 +1,4 @@
-"""Networks for pairs of sentences: over word vectors by any encoder, and on frozen sentence vectors."""
+"""Networks for pairs of sentences, from word numbers or from frozen sentence vectors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tailwise.core.lookup import make_by_name
 from tailwise.networks.backbones.tabular import MLP, Backbone
 
 PADDING = 0
-"""Word number that fills a sentence up; a padded position has no part in any feature."""
+"""Word number of padding; padded positions do not affect features."""
 
 
 def pair_features(u: Tensor, v: Tensor) -> Tensor:
-    """Return what a regressor sees of two sentences, [u; v; |u - v|; u v]. (N, D) twice -> (N, 4 D)
+    """Return the features of two sentences, [u; v; |u - v|; u v]. (N, D) twice -> (N, 4 D)
 
     >>> pair_features(torch.tensor([[1.0]]), torch.tensor([[3.0]]))
     tensor([[1., 3., 2., 3.]])
@@ -28,23 +28,23 @@ def pair_features(u: Tensor, v: Tensor) -> Tensor:
 
 
 def _lengths(x: Tensor) -> Tensor:
-    """Words of the longer sentence of each pair, by which batches are made up. (N, 2, L) -> (N,)"""
+    """Return the number of words of each pair's longer sentence. (N, 2, L) -> (N,)"""
     return (x != PADDING).sum(-1).amax(-1)
 
 
 def _sentences(x: Tensor) -> Tensor:
-    """All first sentences, then all second ones. (N, 2, L) -> (2 N, L)"""
+    """Return all first sentences, then all second ones. (N, 2, L) -> (2 N, L)"""
     if x.ndim != 3 or x.shape[1] != 2:
         raise ValueError(f"pairs of sentences must have shape (N, 2, L), got {tuple(x.shape)}")
     if x.is_floating_point():
         raise ValueError(
-            f"words are whole numbers, got {x.dtype}: cast them; vectors of sentences are for VectorPair"
+            f"word numbers must be integers, got {x.dtype}; for vectors of sentences use VectorPair"
         )
     return x.transpose(0, 1).reshape(-1, x.shape[-1])
 
 
 def _word_mean(words: Tensor, vectors: Tensor) -> Tensor:
-    """The mean vector of the words that are there; zeros where there is none. (..., L) -> (..., D)"""
+    """Return the mean word vector without padding, 0 for an empty sentence. (..., L) -> (..., D)"""
     there = (words != PADDING).unsqueeze(-1)
     return (F.embedding(words, vectors) * there).sum(-2) / there.sum(-2).clamp(min=1)
 
@@ -56,11 +56,11 @@ def _hidden_layer(width: int, projection: int, dropout: float) -> nn.Module:
 
 
 class _BiLSTMLayer(nn.Module):
-    """One layer, both directions, for sentences of unequal length that start at the left.
+    """One layer, both directions, for sentences of unequal length, padded on the right.
 
-    The way back reads every sentence from its own last word: sentences are turned round within
-    their length, so padding stays on the right, where it cannot reach a state that is used. Unlike
-    packing, this needs no lengths on the host, so nothing waits for the device.
+    The backward direction starts at each sentence's last word: sentences are reversed within their
+    length, so padding stays on the right, where it does not affect any state in use. Unlike packing,
+    this needs no lengths on the host, so nothing waits for the device.
     """
 
     def __init__(self, in_dim: int, hidden: int) -> None:
@@ -80,10 +80,10 @@ class BiLSTMPair(Backbone):
 
     Word vectors, two layers of 1500 units per direction, the maximum over time for each sentence,
     u and v, then [u; v; |u - v|; u v] and a hidden layer: the encoder of GLUE's baselines (Wang et
-    al., 2018) that DIR and VIR use on STS-B-DIR. `vectors` (words, dim) has the padding's in row 0;
-    they stay as they are unless `train_vectors`. With `projection` None the 4 * 2 * hidden features of
-    the pair are given as they are. Dropout has one mask for both sentences of a pair and all their words,
-    or with `common_masks` False the usual one for each.
+    al., 2018) that DIR and VIR use on STS-B-DIR. Row 0 of `vectors` (words, dim) is the padding. The
+    vectors are fixed unless `train_vectors`. With `projection` None the features are the 4 * 2 * hidden
+    numbers of the pair. Dropout has one mask for both sentences of a pair and all their words; with
+    `common_masks` False every word has its own.
 
     >>> net = BiLSTMPair(np.eye(5, 4), hidden=8, layers=1, projection=16)
     >>> net(torch.tensor([[[1, 2, 0], [3, 4, 1]]])).shape
@@ -108,7 +108,7 @@ class BiLSTMPair(Backbone):
         table = torch.as_tensor(np.asarray(vectors), dtype=torch.float32)
         if table.ndim != 2 or layers < 1:
             raise ValueError(f"vectors must be (words, dim) and layers at least 1, got {tuple(table.shape)}")
-        # Not an `nn.Embedding`: vectors are data, which no redrawing of weights may touch.
+        # Not an `nn.Embedding`: the vectors are data and must not be drawn again.
         if train_vectors:
             self.vectors = nn.Parameter(table)
         else:
@@ -127,7 +127,7 @@ class BiLSTMPair(Backbone):
     def encode(self, words: Tensor) -> Tensor:
         """Return sentence vectors: the maximum over time of the last layer. (2 N, L) -> (2 N, 2 hidden)
 
-        The first N rows are the first sentences of pairs, the others their second ones.
+        The first N rows are the first sentences of the pairs, the other N the second ones.
         """
         there = words != PADDING
         at, length = torch.arange(words.shape[1], device=words.device), there.sum(-1, keepdim=True)
@@ -136,14 +136,14 @@ class BiLSTMPair(Backbone):
         for layer in self.layers:
             h = layer(self._dropped(h), turned)
         lowest = torch.finfo(h.dtype).min
-        # A sentence without words has no maximum; zero stands for it.
+        # The vector of an empty sentence is 0.
         return h.masked_fill(~there.unsqueeze(-1), lowest).amax(1) * (length > 0)
 
     def _dropped(self, h: Tensor) -> Tensor:
-        """Dropout with one mask for both sentences of a pair and all their words. (2 N, L, D)
+        """Return h after dropout with one mask for both sentences of a pair and all their words. (2 N, L, D)
 
-        With masks of their own, two sentences never look as alike in training as they do at
-        prediction, where the network then reads any two as more alike than they are.
+        With separate masks, two sentences look less alike in training than at prediction, so the network
+        would overestimate their similarity.
         """
         if not self.common_masks:
             dropped: Tensor = self.dropout(h)
@@ -177,8 +177,8 @@ class EncodedPair(Backbone):
     """Compare two sentences by an encoder of your own: word numbers (N, 2, L) to features.
 
     The encoder is a module that turns the word numbers of sentences (n, L), padded on the right with 0,
-    into vectors (n, D); its `feature_dim`, or `dim`, says how many numbers these have. As in `BiLSTMPair`
-    [u; v; |u - v|; u v], dropout and a hidden layer follow, the last not with `projection` None.
+    into vectors (n, D). D is its `feature_dim`, or `dim`. As in `BiLSTMPair`, [u; v; |u - v|; u v],
+    dropout and a hidden layer follow; `projection` None leaves out the hidden layer.
 
     >>> net = EncodedPair(WordMean(np.eye(5, 4)), projection=16)
     >>> net(torch.tensor([[[1, 2, 0], [3, 4, 1]]])).shape
@@ -196,7 +196,7 @@ class EncodedPair(Backbone):
         super().__init__()
         width = getattr(encoder, "feature_dim", None) if dim is None else dim
         if width is None:
-            raise ValueError("give dim, how many numbers the encoder's vectors have, or its feature_dim")
+            raise ValueError("pass dim, the size of the encoder's vectors, or give it a feature_dim")
         self.encoder, self.width = encoder, width
         self.dropout = nn.Dropout(dropout)
         self.feature_dim = 4 * width if projection is None else projection
@@ -211,8 +211,8 @@ class EncodedPair(Backbone):
         both: Tensor = self.encoder(_sentences(x))
         if both.shape != (2 * len(x), self.width):
             raise ValueError(
-                f"the encoder gave {tuple(both.shape)} for {2 * len(x)} sentences: "
-                f"it must give one vector of {self.width} numbers each"
+                f"the encoder returned shape {tuple(both.shape)} for {2 * len(x)} sentences, "
+                f"expected ({2 * len(x)}, {self.width})"
             )
         features: Tensor = self.project(self.dropout(pair_features(*both.chunk(2))))
         return features
@@ -231,10 +231,10 @@ PAIR_ENCODERS: dict[str, Callable[..., Backbone]] = {"bilstm": BiLSTMPair, "mean
 def make_pair_backbone(
     encoder: str | nn.Module, vectors: ArrayLike | Tensor | None = None, **options: Any
 ) -> Backbone:
-    """Build a network for pairs of sentences from an encoder: by name, over word vectors, or a module.
+    """Build a network for pairs of sentences from the name of an encoder and word vectors, or from a module.
 
-    ``"bilstm"`` is `BiLSTMPair`, ``"mean"`` the mean of the word vectors; a module is as `EncodedPair`
-    takes it. Options go to these classes.
+    ``"bilstm"`` is `BiLSTMPair`, ``"mean"`` the mean of the word vectors; a module is wrapped by
+    `EncodedPair`. Options go to these classes.
 
     >>> make_pair_backbone("mean", np.eye(5, 4), projection=None).feature_dim
     16
@@ -243,7 +243,7 @@ def make_pair_backbone(
         return EncodedPair(encoder, **options)
     if vectors is None:
         raise ValueError(
-            f"the encoder {encoder!r} needs vectors of words (words, dim), as word_vectors gives"
+            f"the encoder {encoder!r} needs word vectors (words, dim): pass vectors=..., see word_vectors"
         )
     return make_by_name("encoder", PAIR_ENCODERS, encoder, vectors, options=options)
 
@@ -251,8 +251,8 @@ def make_pair_backbone(
 class VectorPair(Backbone):
     """Compare two sentences by frozen vectors of any encoder: (N, 2, D) to features.
 
-    [u + v; |u - v|; u v] and the cosine of u and v, which do not depend on which sentence comes first,
-    standardised by training rows where they are given, then a small network.
+    [u + v; |u - v|; u v] and the cosine of u and v, which do not depend on the order of the sentences,
+    standardised by training `rows` if given, then a small network.
 
     >>> VectorPair(384, hidden=(64,))(torch.rand(5, 2, 384)).shape
     torch.Size([5, 64])
@@ -299,9 +299,9 @@ class VectorPair(Backbone):
 class PairDecoder(nn.Module):
     """Reconstructs the sentence embeddings of a pair from its latent, for VIR:recon.
 
-    The embedding of a sentence is the mean of its word vectors: unlike the BiLSTM's own it stands
-    still, so that no encoder can make its task easy by making all sentences alike. With vectors
-    that stand for sentences (N, 2, D), these are reconstructed themselves.
+    The embedding of a sentence is the mean of its word vectors. Unlike the BiLSTM's own it is fixed, so
+    that the encoder cannot make the task easy by making all sentences alike. Inputs that are sentence
+    vectors (N, 2, D) are reconstructed themselves.
     """
 
     vectors: Tensor
@@ -309,24 +309,26 @@ class PairDecoder(nn.Module):
     def __init__(self, latent_dim: int, vectors: ArrayLike | Tensor | None = None, dim: int = 0) -> None:
         super().__init__()
         if vectors is None and dim < 1:
-            raise ValueError("give the vectors of words, or dim, how many numbers a sentence's vector has")
+            raise ValueError("pass the word vectors, or dim, the size of a sentence vector")
         table = torch.as_tensor(np.zeros((0, dim)) if vectors is None else np.asarray(vectors))
         self.register_buffer("vectors", table.to(torch.float32))
         self.head = nn.Linear(latent_dim, 2 * table.shape[1])
 
     def targets(self, x: Tensor) -> Tensor:
-        """Sentence embeddings of a pair. (N, 2, L) words or (N, 2, D) vectors -> (N, 2 D)"""
+        """Return the sentence embeddings of a pair. (N, 2, L) words or (N, 2, D) vectors -> (N, 2 D)"""
         words, dim = self.vectors.shape
         if x.is_floating_point():
             if words or x.shape[1:] != (2, dim):
                 wanted = "word numbers (N, 2, L)" if words else f"vectors (N, 2, {dim})"
-                raise ValueError(f"the decoder was made for {wanted}, got {x.dtype} {tuple(x.shape)}")
+                raise ValueError(f"the decoder expects {wanted}, got {x.dtype} {tuple(x.shape)}")
             return x.flatten(1)
         if not words:
-            raise ValueError(f"the decoder was made for vectors (N, 2, {dim}): give it the vectors of words")
+            raise ValueError(
+                f"the decoder expects vectors (N, 2, {dim}), got word numbers: build it with the word vectors"
+            )
         return _word_mean(x, self.vectors).flatten(1)
 
     def nll(self, z: Tensor, x: Tensor) -> Tensor:
-        """Return -log p(embeddings | z) with unit variance, less constants. z: (N, D) -> (N,)"""
+        """Return -log p(embeddings | z) with unit variance, without constants. z: (N, D) -> (N,)"""
         predicted: Tensor = self.head(z)
         return 0.5 * (self.targets(x) - predicted).pow(2).sum(-1)

@@ -1,6 +1,6 @@
 """Networks for tables, and `make_backbone`, which builds them by name.
 
-None of them normalises over a batch: the features of a row never depend on the rows beside it.
+None of them normalises over a batch: the features of a row do not depend on other rows.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Edges = Sequence[Sequence[float]]
 
 
 class Backbone(nn.Module):
-    """A network that says how wide the features are that it yields: (N, ...) -> (N, feature_dim).
+    """A network with features of a known size: (N, ...) -> (N, feature_dim).
 
-    One with `members` yields features of each of them, (N, members, feature_dim).
+    A network with `members` returns features of each member, (N, members, feature_dim).
     """
 
     feature_dim: int
@@ -56,7 +56,7 @@ class MLP(Backbone):
 
 
 class ResidualMLP(Backbone):
-    """Network for tables with skip connections: every block adds to what the last one found.
+    """Network for tables with skip connections: every block adds to the output of the last one.
 
     h <- h + W2 drop(relu(W1 norm(h))), then relu(norm(h)); the ResNet of Gorishniy et al., Revisiting
     Deep Learning Models for Tabular Data (NeurIPS 2021), with layer instead of batch normalisation.
@@ -100,9 +100,8 @@ class TabM(Backbone):
     biases, l_k(h) = s_k * W(r_k * h) + b_k (BatchEnsemble, Wen et al., ICLR 2020). Methods give
     each member its own head and loss, and only predictions are averaged or mixed: TabM
     (Gorishniy et al., TabM: Advancing Tabular Deep Learning with Parameter-Efficient Ensembling,
-    ICLR 2025). At first members differ by the first layer's r alone: random signs, or, with
-    `columns` (of each input, the column of the table that it comes from), a normal number for
-    each column.
+    ICLR 2025). At the start members differ only in the first layer's r: random signs, or, with `columns`
+    (the table column of each input), one normal number per column.
 
     >>> TabM(8, hidden=(32, 16), members=4)(torch.zeros(5, 8)).shape
     torch.Size([5, 4, 16])
@@ -135,7 +134,7 @@ class TabM(Backbone):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw what each member has of its own anew."""
+        """Draw each member's own parameters again."""
         for r, s, b in zip(self.scale_in, self.scale_out, self.bias, strict=True):
             r.fill_(1.0)
             s.fill_(1.0)
@@ -153,7 +152,7 @@ class TabM(Backbone):
         rows = x.reshape(-1, x.shape[-1])
         h = rows.expand(self.members, *rows.shape)
         for r, shared, s, b in zip(self.scale_in, self.shared, self.scale_out, self.bias, strict=True):
-            # On the weights, of which there are fewer than numbers in a batch of rows.
+            # Scaling the weights is cheaper than scaling a batch of rows.
             weight = shared.weight * r.unsqueeze(1) * s.unsqueeze(2)  # (members, out, in)
             h = F.relu(torch.baddbmm(b.unsqueeze(1), h, weight.mT))
             h = F.dropout(h, self.dropout, self.training)
@@ -161,11 +160,11 @@ class TabM(Backbone):
 
 
 class PeriodicEmbedding(nn.Module):
-    """Numbers as learnt waves, so that a network can follow what is not smooth in them.
+    """Numbers as learnt waves, so that a network can fit functions that are not smooth.
 
-    relu(W [cos(2 pi c_j x_j), sin(2 pi c_j x_j)] + b) for each column j, with frequencies c_j of its
-    own, started from a normal distribution, and W shared by all columns: PLR(lite) of Gorishniy et
-    al., On Embeddings for Numerical Features in Tabular Deep Learning (NeurIPS 2022).
+    relu(W [cos(2 pi c_j x_j), sin(2 pi c_j x_j)] + b) for each column j. Each column has its own
+    frequencies c_j, drawn from a normal distribution; W is shared by all columns: PLR(lite) of Gorishniy
+    et al., On Embeddings for Numerical Features in Tabular Deep Learning (NeurIPS 2022).
 
     >>> PeriodicEmbedding(3, dim=8)(torch.zeros(5, 3)).shape
     torch.Size([5, 24])
@@ -180,7 +179,7 @@ class PeriodicEmbedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the frequencies anew; beyond three deviations they would only add noise."""
+        """Draw the frequencies again, at most three standard deviations from 0: higher ones add noise."""
         std = self.frequency_std
         nn.init.trunc_normal_(self.frequency, 0.0, std, -3 * std, 3 * std)
 
@@ -192,10 +191,10 @@ class PeriodicEmbedding(nn.Module):
 
 
 def quantile_edges(rows: Rows, count: int = 16, max_rows: int = 100_000) -> list[list[float]]:
-    """Return edges for `PiecewiseLinearEncoding` from training rows: `count` bins or fewer per column.
+    """Return edges for `PiecewiseLinearEncoding` from training rows: at most `count` bins per column.
 
-    A column of few values has an edge at each of them, another one at its quantiles. Ties are
-    merged; a constant column gets one bin from there. rows: (N, F)
+    A column with few distinct values has an edge at each value, any other column at its quantiles. Equal
+    edges are merged; a constant column has one bin that starts at its value. rows: (N, F)
 
     >>> quantile_edges([[0, 5], [1, 5], [1, 5], [4, 5]], count=2)
     [[0.0, 1.0, 4.0], [5.0, 6.0]]
@@ -212,7 +211,7 @@ def quantile_edges(rows: Rows, count: int = 16, max_rows: int = 100_000) -> list
         if edges.size > count + 1:
             edges = np.unique(np.quantile(known, np.linspace(0, 1, count + 1)))
         if edges.size > 1:
-            # Bins far narrower than the column would turn rounding errors into large inputs.
+            # Bins much narrower than the column's range would turn rounding errors into large inputs.
             apart = np.diff(edges) > 1e-6 * (edges[-1] - edges[0]) + 1e-30
             edges = edges[np.concatenate([[True], apart])]
         if edges.size < 2:
@@ -223,12 +222,12 @@ def quantile_edges(rows: Rows, count: int = 16, max_rows: int = 100_000) -> list
 
 
 class PiecewiseLinearEncoding(nn.Module):
-    """Numbers as how far they reach into each bin of their column, so that each bin has its own slope.
+    """The position of a number in each bin of its column, from 0 to 1, so that each bin has its own slope.
 
-    (x_j - e_t) / (e_{t+1} - e_t), at least 0 and at most 1; Gorishniy et al., On Embeddings for
-    Numerical Features in Tabular Deep Learning (NeurIPS 2022). There the outer bins have no bounds,
-    so that a value that lies outside a column's narrow training range drowns all others.
-    `edges` come from training rows, see `quantile_edges`.
+    (x_j - e_t) / (e_{t+1} - e_t), clipped to [0, 1]; Gorishniy et al., On Embeddings for Numerical
+    Features in Tabular Deep Learning (NeurIPS 2022). The authors do not clip the outer bins; a value
+    outside a narrow training range then dominates all other inputs. `edges` come from training rows, see
+    `quantile_edges`.
 
     >>> PiecewiseLinearEncoding([[0, 1, 3]])(torch.tensor([[0.5], [2.0], [4.0]]))
     tensor([[0.5000, 0.0000],
@@ -248,7 +247,9 @@ class PiecewiseLinearEncoding(nn.Module):
         for j, marks in enumerate(edges):
             bins = len(marks) - 1
             if bins < 1 or not all(low < high for low, high in pairwise(marks)):
-                raise ValueError(f"edges of column {j} must be two or more rising numbers, got {list(marks)}")
+                raise ValueError(
+                    f"edges of column {j} must be two or more increasing numbers, got {list(marks)}"
+                )
             column += [j] * bins
             left += list(marks[:-1])
             width += [high - low for low, high in pairwise(marks)]
@@ -261,13 +262,13 @@ class PiecewiseLinearEncoding(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x: (N, F) -> (N, bins of all columns)"""
         if x.shape[-1] != len(self.edges):
-            raise ValueError(f"inputs have {x.shape[-1]} columns, the edges are of {len(self.edges)}")
+            raise ValueError(f"inputs have {x.shape[-1]} columns, but there are edges for {len(self.edges)}")
         share = (x[..., self.column] - self.left) / self.width
         return share.clamp(0.0, 1.0)
 
 
 class Embedded(Backbone):
-    """The numbers themselves and an embedding of them, in front of a network.
+    """A network whose inputs are the numbers and an embedding of them.
 
     >>> Embedded(PeriodicEmbedding(3, dim=8), MLP(3 + 24))(torch.zeros(5, 3)).shape
     torch.Size([5, 64])
@@ -279,7 +280,7 @@ class Embedded(Backbone):
         self.feature_dim, self.members = network.feature_dim, network.members
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (N, in_dim) -> features (N, feature_dim), of a network with members (N, members, ...)"""
+        """x: (N, in_dim) -> features (N, feature_dim), or with members (N, members, feature_dim)"""
         features: Tensor = self.network(torch.cat([x, self.embedding(x)], -1))
         return features
 
@@ -346,10 +347,10 @@ def _piecewise_tabm(
 def _encoding(in_dim: int, edges: Edges | None, rows: Rows | None, bins: int) -> PiecewiseLinearEncoding:
     if edges is None:
         if rows is None:
-            raise ValueError("this backbone places its bins by the training rows: pass rows=... or edges=...")
+            raise ValueError("this backbone needs training rows or edges: pass rows=... or edges=...")
         edges = quantile_edges(rows, bins)
     if len(edges) != in_dim:
-        raise ValueError(f"edges of {len(edges)} columns for inputs of {in_dim}")
+        raise ValueError(f"there are edges for {len(edges)} columns, but the inputs have {in_dim}")
     return PiecewiseLinearEncoding(edges)
 
 
@@ -366,10 +367,10 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {
 
 
 def make_backbone(name: str, in_dim: int, *, rows: Rows | None = None, **options: Any) -> Backbone:
-    """Build a network for standardised tables by name; its `feature_dim` says how wide features are.
+    """Build a network for standardised tables by name; its `feature_dim` is the size of its features.
 
-    `rows` are training inputs (N, in_dim), of use to those that place bins by them (``-ple``); a
-    model that is only to be loaded can take their `edges` instead. Other options go to the network.
+    `rows` are training inputs (N, in_dim), from which networks named ``-ple`` take their bins; a model
+    that is only loaded can take their `edges` instead. Other options go to the network.
 
     >>> make_backbone("mlp", 8, hidden=(32,)).feature_dim
     32
@@ -392,7 +393,7 @@ class TableDecoder(nn.Module):
     """Reconstructs a row of a table from its latent, for VIR:recon.
 
     Columns 0..numeric-1 are standardised numbers (Gaussian likelihood), the others codes of
-    categories (cross-entropy), `categories` giving how many values each can take.
+    categories (cross-entropy). `categories` has the number of values of each.
     """
 
     def __init__(
@@ -404,7 +405,7 @@ class TableDecoder(nn.Module):
         self.head = nn.Linear(hidden, numeric + sum(self.categories))
 
     def nll(self, z: Tensor, x: Tensor) -> Tensor:
-        """Return -log p(x | z) less constants. z: (N, D), x: (N, columns) -> (N,)"""
+        """Return -log p(x | z) without constants. z: (N, D), x: (N, columns) -> (N,)"""
         numbers, *logits = self.head(self.body(z)).split((self.numeric, *self.categories), dim=-1)
         total = 0.5 * ((x[:, : self.numeric] - numbers) ** 2).sum(-1)
         for column, scores in enumerate(logits, start=self.numeric):

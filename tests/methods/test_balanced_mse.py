@@ -1,0 +1,68 @@
+"""Balanced MSE against numerical integration."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+
+from tailwise.core.distributions import Normal
+from tailwise.methods.balanced_mse import _label_mixture
+from tailwise.networks.losses import make_objective
+from tests.methods.trained_methods import skewed_bins
+
+
+def test_bni_and_gai_equal_the_integral() -> None:
+    """-log N(y; m, s^2) + log of the integral of N(y'; m, s^2) p(y') dy', computed numerically."""
+    bins, noise = skewed_bins(), 0.4
+    m, y = torch.tensor([-0.9, 0.3, 2.5]), torch.tensor([-1.0, 0.5, 2.0])
+    for components in (None, 3):
+        module = make_objective("balanced-mse", bins, {"noise": noise, "components": components})
+        ours = module(Normal(m, 1.0), y) / (2 * noise**2)
+        share, center, spread = _label_mixture(bins, components)
+        for i in range(3):
+            if components is None:  # point masses at the bins
+                normal = sum(p * stats.norm.pdf(c, m[i], noise) for p, c in zip(share, center, strict=True))
+            else:
+                parts = list(zip(share, center, spread, strict=True))
+
+                def density(
+                    t: float, at: float = m[i].item(), parts: list[tuple[float, ...]] = parts
+                ) -> float:
+                    label = sum(p * stats.norm.pdf(t, c, v**0.5) for p, c, v in parts)
+                    return float(label * stats.norm.pdf(t, at, noise))
+
+                normal = integrate.quad(density, -8, 12, limit=300, points=list(center))[0]
+            expected = -stats.norm.logpdf(y[i], m[i], noise) + np.log(normal)
+            # Ours leaves log sqrt(2 pi) out of both terms, where it cancels.
+            assert ours[i].item() == pytest.approx(expected, abs=1e-4)
+
+
+def test_label_mixture_has_the_labels_moments() -> None:
+    share, center, spread = _label_mixture(skewed_bins(), 4)
+    mean = share @ center
+    assert share.sum() == pytest.approx(1) and mean == pytest.approx(0, abs=1e-6)
+    assert share @ (spread + center**2) - mean**2 == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("balanced-mse", {"noise": 0.0}, "noise must be positive, got 0.0"),
+        ("batch-mse", {"noise": -1.0}, "noise must be positive, got -1.0"),
+        ("balanced-mse", {"components": 0}, "components must be at least 1, or None for the bins"),
+    ],
+)
+def test_impossible_options_of_balanced_mse(name: str, options: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_objective(name, skewed_bins(), options)
+
+
+def test_bmc_is_a_cross_entropy_among_the_batch() -> None:
+    bins = skewed_bins()
+    m, y = torch.tensor([0.1, 1.0, -0.4]), torch.tensor([0.0, 1.5, -1.0])
+    ours = make_objective("batch-mse", bins, {"noise": 0.5})(Normal(m, 1.0), y) / (2 * 0.25)
+    for i in range(3):
+        likelihood = [stats.norm.pdf(y[j], m[i], 0.5) for j in range(3)]
+        assert ours[i].item() == pytest.approx(-np.log(likelihood[i] / sum(likelihood)), abs=1e-5)

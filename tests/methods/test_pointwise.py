@@ -1,0 +1,35 @@
+"""Focal-R, beta-NLL and DenseLoss by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from tailwise.core.distributions import Normal
+from tailwise.core.kernels import label_weights
+from tailwise.networks.losses import make_objective
+from tests.methods.trained_methods import skewed_bins
+
+
+def test_focal_r_and_beta_nll_by_hand() -> None:
+    bins = skewed_bins()
+    focal = make_objective("focal-r", bins, {"b": 0.5, "g": 2.0})
+    assert focal(Normal(torch.tensor([1.0]), 1.0), torch.tensor([3.0])).item() == pytest.approx(
+        2 / (1 + np.exp(-1.0)) ** 2
+    )
+    variance = torch.tensor([4.0], requires_grad=True)
+    loss = make_objective("beta-nll", bins)(Normal(torch.tensor([1.0]), variance), torch.tensor([3.0]))
+    assert loss.item() == pytest.approx(2 * -stats.norm.logpdf(3, 1, 2))
+    loss.backward()
+    # d/dv of (log v + 4/v)/2 at 4, times the fixed factor 2.
+    assert variance.grad.item() == pytest.approx(2 * 0.5 * (1 / 4 - 4 / 16))
+
+
+def test_dense_weights_fall_with_density() -> None:
+    bins = skewed_bins()
+    w = label_weights(bins, form="dense", power=1.0)
+    assert bins.counts @ w / bins.counts.sum() == pytest.approx(1)
+    assert w[1] == w.min() and w[-1] > w[4] > w[1]
+    np.testing.assert_allclose(label_weights(bins, form="dense", power=0.0), 1.0)

@@ -1,0 +1,40 @@
+"""Methods of the table: what sets single rows apart."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tailwise.core.labels import LabelBins
+from tailwise.learning.loop import TrainConfig, fit
+from tailwise.methods import build_model
+from tailwise.networks.backbones import MLP
+from tests.methods.trained_methods import table
+
+
+def test_rrt_freezes_the_encoder_and_restarts_the_head() -> None:
+    x, y = table()
+    model = build_model("rrt", MLP(4, (16, 8)), 8, LabelBins.from_labels(y))
+    snapshots: list[dict[str, Tensor]] = []
+    begin = model.begin_epoch
+
+    def watched(progress: float) -> bool:
+        changed = begin(progress)
+        snapshots.append({k: v.clone() for k, v in model.state_dict().items()})
+        return changed
+
+    model.begin_epoch = watched  # type: ignore[method-assign]
+    result = fit(model, (x, y), (x, y), TrainConfig(epochs=6, accelerator="cpu"), progress=False)
+    encoder = "backbone.layers.0.weight"
+    assert not torch.equal(snapshots[1][encoder], snapshots[2][encoder])
+    for later in snapshots[4:]:
+        assert torch.equal(later[encoder], snapshots[3][encoder])
+    assert not torch.equal(snapshots[5]["head.linear.weight"], snapshots[4]["head.linear.weight"])
+    assert result.best_epoch >= 4, "the weights kept must be those of the second stage"
+
+
+def test_vae_reconstructs_features() -> None:
+    x, y = table(32)
+    model = build_model("vae", nn.Linear(4, 8), 8, LabelBins.from_labels(y))
+    _, parts = model.loss(x, y)
+    assert set(parts) == {"squared", "kl", "recon"}

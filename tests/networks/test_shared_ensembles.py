@@ -1,0 +1,320 @@
+"""Members that share a backbone, against networks that are evaluated one by one."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tailwise.core.distributions import Distribution, Mixture, Normal
+from tailwise.core.labels import LabelBins
+from tailwise.learning.loop import TrainConfig, fit, predict
+from tailwise.methods import available_methods, build_model, get_method
+from tailwise.networks.backbones import TabM
+from tailwise.networks.heads import HEADS
+from tailwise.networks.model import TailModel
+from tailwise.networks.parts import INFERENCE, Method
+from tailwise.networks.shared_ensembles import MemberLinear, SharedEnsemble
+
+MEMBERS, WIDTH = 3, 6
+
+
+each_method = pytest.mark.parametrize("name", available_methods())
+
+
+def table(rows: int = 60) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(rows, 4, generator=generator)
+    return x, (x[:, 0] + 0.1 * torch.randn(rows, generator=generator)).exp().double()
+
+
+def shared(name: str, y: Tensor, **options: Any) -> SharedEnsemble:
+    """A method on a TabM with nothing random but its start."""
+    torch.manual_seed(1)
+    options.setdefault("members", 1)
+    backbone = TabM(4, hidden=(8, WIDTH), members=MEMBERS, dropout=0.0)
+    model = build_model(name, backbone, WIDTH, LabelBins.from_labels(y), **options)
+    assert isinstance(model, SharedEnsemble)
+    return model
+
+
+def alone(model: SharedEnsemble, k: int) -> TailModel:
+    """Member k as a plain model, on features that the backbone has already made."""
+    copied = TailModel(nn.Identity(), WIDTH, model.bins, model.method)
+    weights = dict(model.named_parameters())
+    for label, parameter in copied.named_parameters():
+        if label.startswith("objective."):  # the one thing that members share
+            (value,) = (own.data for name, own in weights.items() if name.endswith(label))
+        else:
+            value = weights[label].data[k]
+        parameter.data = value.clone()
+    return copied
+
+
+def mixed(predictions: list[Distribution], points: bool) -> Distribution:
+    """What an ensemble of these would predict, put together in another way than the model does."""
+    if points and isinstance(predictions[0], Normal):
+        return Normal(sum(p.mean for p in predictions) / len(predictions), predictions[0].variance)
+    if isinstance(predictions[0], Mixture):
+        parts = [p.components[s] for p in predictions for s in range(len(p.weights))]
+        return Mixture(parts, torch.cat([p.weights for p in predictions]))
+    return Mixture(predictions)
+
+
+def same(ours: Distribution, theirs: Distribution, y: Tensor) -> None:
+    for figure in ("mean", "aleatoric", "epistemic"):
+        torch.testing.assert_close(getattr(ours, figure), getattr(theirs, figure), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours.nll(y), theirs.nll(y), rtol=1e-4, atol=1e-5)
+
+
+@each_method
+def test_members_are_networks_of_their_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses, gradients, statistics and predictions equal those of a loop over plain models."""
+    monkeypatch.setattr(torch, "randn_like", torch.zeros_like)  # one order of draws would not be another
+    x, y = table()
+    model = shared(name, y).train()
+    members = [alone(model, k).train() for k in range(MEMBERS)]
+    for _ in range(2):
+        model.begin_epoch(0.0)
+        for start in (0, 30):
+            rows = slice(start, start + 30)
+            model.zero_grad()
+            loss, parts = model.loss(x[rows], y[rows])
+            loss.backward()
+            features = model.backbone(x[rows])
+            each = [member.loss(features[:, k], y[rows]) for k, member in enumerate(members)]
+            wanted = torch.stack([own for own, _ in each]).mean()
+            torch.testing.assert_close(loss, wanted, rtol=1e-5, atol=1e-6)
+            assert set(parts) == set(each[0][1])
+            ours = [p.grad.clone() for p in model.backbone.parameters()]
+            theirs = torch.autograd.grad(wanted, list(model.backbone.parameters()))
+            for found, expected in zip(ours, theirs, strict=True):
+                torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
+        model.end_epoch()
+        for member in members:
+            member.end_epoch()
+    model.eval()
+    features = model.backbone(x)
+    points = model.method.head == "point"
+    for inference in INFERENCE:
+        each = [member.eval()(features[:, k], inference) for k, member in enumerate(members)]
+        same(model(x, inference), mixed(each, points), y)
+
+
+@each_method
+def test_one_member_is_the_plain_network(name: str) -> None:
+    """Trained from the same seed, on the same features, it is the same to the last digits."""
+
+    class Single(nn.Module):
+        members = 1
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, WIDTH)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x).relu().unsqueeze(-2)
+
+    x, y = table()
+    config = TrainConfig(epochs=2, batch_size=30, accelerator="cpu", seed=3)
+    found = []
+    for backbone in (nn.Sequential(nn.Linear(4, WIDTH), nn.ReLU()), Single()):
+        torch.manual_seed(0)
+        for layer in backbone.modules():
+            if isinstance(layer, nn.Linear):
+                layer.reset_parameters()
+        model = build_model(name, backbone, WIDTH, LabelBins.from_labels(y), members=1)
+        fit(model, (x, y), None, config, progress=False)
+        found.append(predict(model, x))
+    plain, single = found
+    assert type(plain) is type(single)
+    same(single, plain, y)
+
+
+@pytest.mark.parametrize("smoothing", [{}, {"exact": True}, {"cov_variance": True}])
+def test_statistics_are_of_each_member(smoothing: dict[str, Any]) -> None:
+    x, y = table()
+    model = shared("vir", y, smoothing=smoothing, recolor=True)
+    fit(model, (x, y), None, TrainConfig(epochs=4, batch_size=60, accelerator="cpu"), progress=False)
+    assert model.smoother is not None
+    assert int(model.smoother.stats_count.sum()) == len(x), "a row counts once, however many members"
+    wide = model.smoother.stats.mu_mean.reshape(len(model.bins), MEMBERS, WIDTH)
+    assert (wide[:, 0] - wide[:, 1]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("vir", {}),
+        ("infer-noise", {}),
+        ("vanilla", {}),
+        ("bmse-bmc", {"objective_options": {"noise": 0.1}}),
+        ("ranksim", {"penalty_weight": 1.0}),
+    ],
+)
+def test_trains_and_comes_back_from_its_state(name: str, options: dict[str, Any]) -> None:
+    x, y = table(200)
+    config = TrainConfig(epochs=20, batch_size=50, lr=3e-2, accelerator="cpu")
+    model = shared(name, y, **options)
+    fit(model, (x, y), None, config, progress=False)
+    after = predict(model, x)
+    assert torch.corrcoef(torch.stack([after.mean, y]))[0, 1] > 0.75
+    twin = shared(name, y, **options)
+    twin.load_state_dict(model.state_dict())
+    assert torch.equal(predict(twin, x).mean, after.mean)
+    one_by_one = torch.cat([predict(model, row).mean for row in x[:5].split(1)])
+    torch.testing.assert_close(one_by_one, after.mean[:5], rtol=1e-4, atol=1e-4)
+
+
+def test_several_targets_and_ensembles_of_members() -> None:
+    x, y = table()
+    both = torch.stack([y, 100 - 5 * y], 1)
+    bins = [LabelBins.from_labels(both[:, t]) for t in range(2)]
+    model = build_model("vir", TabM(4, (8, WIDTH), MEMBERS), WIDTH, bins)
+    fit(model, (x, both), (x, both), TrainConfig(epochs=3, accelerator="cpu"), progress=False)
+    prediction = predict(model, x)
+    assert isinstance(prediction, Mixture) and prediction.components.shape == (MEMBERS, 60, 2)
+    many = build_model("ensemble", TabM(4, (8, WIDTH), MEMBERS), WIDTH, bins[0])
+    prediction = many.eval()(x)
+    assert isinstance(prediction, Mixture) and prediction.components.shape == (5 * MEMBERS, 60)
+    assert len(prediction.components.mean[:, 0].unique()) == 5 * MEMBERS
+
+
+def test_labels_of_any_leading_shape() -> None:
+    """Pixels: features (N, H, members, D) and labels (N, H)."""
+    x, y = torch.randn(6, 5, 4), torch.rand(6, 5).double()
+    model = shared("vir", y.flatten())
+    model.loss(x, y)[0].backward()
+    assert model.eval()(x).shape == (6, 5)
+    with pytest.raises(ValueError, match="labels have shape"):
+        model.loss(x, y[:, :4])
+
+
+def test_a_decoder_sees_every_member() -> None:
+    x, y = table()
+    decoder = nn.Linear(WIDTH, 4)
+    method = get_method("vae").parts
+    model = SharedEnsemble(
+        TabM(4, (8, WIDTH), MEMBERS),
+        WIDTH,
+        LabelBins.from_labels(y),
+        method,
+        members=MEMBERS,
+        decoder=decoder,
+    ).eval()
+    found = model.row_losses(x, y)["recon"]
+    z = model.latent(model.backbone(x).flatten(0, 1))[0].unflatten(0, (-1, MEMBERS))
+    wanted = sum(0.5 * ((x - decoder(z[:, k])) ** 2).sum(1) for k in range(MEMBERS)) / MEMBERS
+    torch.testing.assert_close(found, method.recon * wanted)
+
+
+def test_what_members_cannot_do_is_said() -> None:
+    _, y = table()
+    bins = LabelBins.from_labels(y)
+
+    class Wrong(nn.Linear):
+        members = 7
+
+    model = build_model("vanilla", Wrong(4, WIDTH), WIDTH, bins)
+    with pytest.raises(ValueError, match=r"members=7 must return features of shape \(rows, 7, D\)"):
+        model(torch.zeros(5, 4))
+    with pytest.raises(ValueError, match="members and layers must be at least 1"):
+        TabM(4, members=0)
+
+
+def test_a_head_with_other_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Scaled(nn.Module):
+        def __init__(self, dim: int) -> None:
+            super().__init__()
+            self.linear, self.factor = nn.Linear(dim, 1), nn.Parameter(torch.ones(1))
+
+    monkeypatch.setitem(HEADS, "scaled", Scaled)
+    with pytest.raises(ValueError, match="Scaled has weights outside linear layers"):
+        SharedEnsemble(TabM(4), 64, LabelBins.from_labels([0.0, 1.0]), Method(head="scaled"), members=8)
+
+
+def test_drawn_anew_members_differ() -> None:
+    layer = MemberLinear([nn.Linear(4, 2) for _ in range(MEMBERS)])
+    before = copy.deepcopy(layer)
+    layer.reset_parameters()
+    assert (layer.weight != before.weight).all() and (layer.bias != before.bias).all()
+    assert layer.weight.abs().max() <= 0.5
+    rows = torch.randn(5 * MEMBERS, 4)
+    wanted = [rows[i] @ layer.weight[i % MEMBERS].T + layer.bias[i % MEMBERS] for i in range(len(rows))]
+    torch.testing.assert_close(layer(rows), torch.stack(wanted))
+
+
+def test_tabm_is_that_of_its_authors() -> None:
+    """Same features, predictions, loss and gradients as the package `tabm`, for copied weights."""
+    import tabm as package
+
+    theirs = package.TabM.make(n_num_features=4, d_out=1, n_blocks=2, d_block=WIDTH, k=MEMBERS, dropout=0.0)
+    x, y = table()
+    model = build_model(
+        "vanilla", TabM(4, (WIDTH, WIDTH), MEMBERS, dropout=0.0), WIDTH, LabelBins.from_labels(y)
+    )
+    assert isinstance(model, SharedEnsemble)
+    ours, head = model.backbone, model.head.linear
+    with torch.no_grad():
+        for i, (layer, *_) in enumerate(theirs.backbone.blocks):
+            for scale in (layer.r, layer.s, layer.bias):
+                scale.add_(0.3 * torch.randn(scale.shape))  # they start as ones
+            ours.shared[i].weight.copy_(layer.weight)
+            ours.scale_in[i].copy_(layer.r)
+            ours.scale_out[i].copy_(layer.s)
+            ours.bias[i].copy_(layer.bias)
+        head.weight.copy_(theirs.output.weight.mT)
+        head.bias.copy_(theirs.output.bias)
+    torch.testing.assert_close(ours(x), theirs.backbone(theirs.ensemble_view(x)), rtol=1e-5, atol=1e-6)
+    each = theirs(x).squeeze(-1)  # (N, members)
+    location, scale = model.bins.location, model.bins.scale
+    torch.testing.assert_close(model(x).mean, each.mean(1).double() * scale + location, rtol=1e-5, atol=1e-5)
+    loss, _ = model.loss(x, y)
+    wanted = ((each - model.standardize(y).unsqueeze(1)) ** 2).mean()
+    torch.testing.assert_close(loss, wanted)
+    loss.backward()
+    wanted.backward()
+    for i, (layer, *_) in enumerate(theirs.backbone.blocks):
+        torch.testing.assert_close(ours.shared[i].weight.grad, layer.weight.grad, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(ours.scale_in[i].grad, layer.r.grad, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(head.weight.grad, theirs.output.weight.grad.mT, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("embedded", [False, True])
+def test_tabm_starts_like_that_of_its_authors(embedded: bool) -> None:
+    """Members start alike but for the first scaling: signs, or one normal number per column."""
+    import tabm as package
+
+    torch.manual_seed(0)
+    columns = [0, 1, 0, 0, 1] if embedded else None
+    ours = TabM(5, (512, 512), members=200, columns=columns)
+    theirs = package.MLPBackboneBatchEnsemble(
+        d_in=5,
+        n_blocks=2,
+        d_block=512,
+        dropout=0.0,
+        k=200,
+        tabm_init=True,
+        scaling_init="normal" if embedded else "random-signs",
+        start_scaling_init_chunks=None,
+    )
+    for i, (layer, *_) in enumerate(theirs.blocks):
+        pairs = [
+            (ours.shared[i].weight, layer.weight),
+            (ours.scale_in[i], layer.r),
+            (ours.scale_out[i], layer.s),
+            (ours.bias[i], layer.bias),
+        ]
+        for found, wanted in pairs:
+            assert found.shape == wanted.shape
+            assert (found == found[0]).all() == (wanted == wanted[0]).all()
+            torch.testing.assert_close(found.std(), wanted.std(), rtol=0.1, atol=1e-6)
+    first = ours.scale_in[0]
+    if embedded:
+        assert torch.equal(first[:, 0], first[:, 2]) and torch.equal(first[:, 1], first[:, 4])
+        assert not torch.equal(first[:, 0], first[:, 1])
+    else:
+        assert set(first.unique().tolist()) == {-1.0, 1.0}
