@@ -68,7 +68,7 @@ class Installed:
 SERVER = """
 import json, os, sys
 import matplotlib.figure, pandas, skops.io, skrub, torch._dynamo, lightning_fabric
-import tailwise.benchmark.run.runs, tailwise.cli.commands, tailwise.report.diagnosis
+import tailwise.benchmark.run.runs, tailwise.cli.app, tailwise.report.diagnosis
 import tailwise.estimator.regressor, tailwise.report.page
 from tailwise.cli import main
 
@@ -190,7 +190,7 @@ def tailwise() -> Iterator[Forking]:
 @pytest.fixture(scope="session")
 def run() -> Callable[..., Any]:
     """The command in this process, for what needs no process of its own."""
-    from tailwise.cli.commands import app
+    from tailwise.cli.app import app
 
     def invoke(*arguments: object, stdin: bytes | None = None) -> Any:
         return CliRunner().invoke(app, [str(a) for a in arguments], input=stdin)

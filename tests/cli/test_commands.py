@@ -1,11 +1,9 @@
 """What every command does and says, in this process: exit codes, files written, words for what went wrong."""
 
-import io
 import json
 import math
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.cli.output import print_table
 
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
@@ -124,31 +121,6 @@ def test_compare_and_report_rank_methods(run: Run, place: Path, tmp_path: Path) 
     assert out.exit_code == 1 and "'vir'" in out.stderr
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_narrow_terminal_shows_every_cell_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    header = ["method", *(f"figure {i}" for i in range(9))]
-    rows = [[name, *(f"{i}.25 ± 0.5" for i in range(9))] for name in ("Vanilla", "VIR ([red]m.tailwise)")]
-    for columns in (60, 40, 200):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        monkeypatch.setenv("NO_COLOR", "1")
-        monkeypatch.setattr("sys.stdout", Terminal())
-        print_table(header, rows, title="[b]houses")
-        shown = re.sub(r"\x1b\[[0-9;]*m", "", sys.stdout.getvalue())  # type: ignore[attr-defined]
-        assert "…" not in shown and shown.count("[b]houses") == 1
-        assert max(map(len, shown.splitlines())) <= columns
-        for cell in (cell for row in (header, *rows) for cell in row[1:]):
-            assert cell in shown
-        assert shown.count("VIR ([red]m.tailwise)") == shown.count("Vanilla") == shown.count("method")
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr("sys.stdout", Terminal())
-    print_table(header, rows[:1], names=2)
-    assert sys.stdout.getvalue().count("0.25 ± 0.5") > 1  # type: ignore[attr-defined]
-
-
 def test_methods_are_listed(run: Run) -> None:
     listed = json.loads(run("methods", "--json").stdout)
     assert {"vir", "vanilla"} <= {m["name"] for m in listed}
@@ -209,10 +181,10 @@ def test_several_targets_are_evaluated_one_by_one(run: Run, pair: Path, tmp_path
     [
         (["fit", "both.csv", "-t", "rent", "-t", "price", "-o", "n", "--report", "r"], "tailwise evaluate n"),
         (["fit", "both.csv", "-t", "rent", "-t", "rent", "-o", "n"], "'rent' is named as a target twice"),
-        (["evaluate", "m", "both.csv", "--report", "r.html"], "name it with --target"),
+        (["evaluate", "m", "both.csv", "--report", "r.html"], "choose it with --target"),
         (["evaluate", "m", "both.csv", "-t", "x"], "the model's targets are rent, price"),
-        (["diagnose", "both.csv", "-t", "rent", "-t", "price"], "one --target at a time"),
-        (["compare", "both.csv", "-t", "rent", "-t", "price"], "one --target at a time"),
+        (["diagnose", "both.csv", "-t", "rent", "-t", "price"], "takes one --target"),
+        (["compare", "both.csv", "-t", "rent", "-t", "price"], "takes one --target"),
     ],
 )
 def test_where_several_targets_are_too_many(
@@ -271,8 +243,8 @@ def test_bins_are_a_number_or_edges(run: Run, place: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("0", "--bins 0: one number is how many bins there are, a whole one of at least 1"),
-        ("2.5", "edges are at least two"),
+        ("0", "--bins 0: a single number is the number of bins, a whole number of at least 1"),
+        ("2.5", "edges are two or more comma-separated numbers"),
         ("0,1,1,2", "edges must increase, but 1 is followed by 1"),
         ("0,10,5", "edges must increase, but 10 is followed by 5"),
         ("0,1,", "'' is not a finite number"),
@@ -547,7 +519,7 @@ def test_the_target_of_a_model_without_names_is_the_other_column_or_asked_for(
     assert out.exit_code == 0 and json.loads(out.stdout)["target"] == "cost"
     table.assign(other=1).to_csv(tmp_path / "two.csv", index=False)
     out = run("evaluate", tmp_path / "m", tmp_path / "two.csv")
-    assert out.exit_code == 1 and "columns price, other could be it" in out.stderr
+    assert out.exit_code == 1 and "it may be price, other" in out.stderr
     assert run("evaluate", tmp_path / "m", tmp_path / "two.csv", "-t", "price").exit_code == 0
 
 
@@ -615,10 +587,10 @@ def test_nothing_is_overwritten_without_force(run: Run, place: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["fit", "houses.csv", "-t", "price", "-o", "-"], "only tables can be written to -"),
-        (["evaluate", "m.tailwise", "new.csv", "--report", "-"], "only tables can be written to -"),
+        (["fit", "houses.csv", "-t", "price", "-o", "-"], "only predictions can be written to -"),
+        (["evaluate", "m.tailwise", "new.csv", "--report", "-"], "only predictions can be written to -"),
         (["evaluate", "m.tailwise", "new.csv", "-t", "price", "-t", "price"], "as a target twice"),
-        (["predict", "m.tailwise", "new.csv", "-o", "-", "--json"], "both ask for standard output"),
+        (["predict", "m.tailwise", "new.csv", "-o", "-", "--json"], "both use standard output"),
         (["report", "."], ". is a folder"),
     ],
 )
@@ -637,10 +609,7 @@ def test_a_place_that_takes_no_files_is_named_before_any_training(run: Run, plac
     for where in (["-o", path], ["-o", place / "never", "--report", path]):
         out = run("fit", place / "houses.csv", "-t", "price", "--epochs", "1", *where)
         assert out.exit_code == 1 and len(out.stderr.splitlines()) == 1, out.output
-        assert out.stderr in (
-            f"error: cannot use {path}: No such file or directory\n",
-            f"error: cannot write {path}: the folder /proc is read-only for you\n",  # unless by root
-        )
+        assert out.stderr.startswith(f"error: cannot write {path}: no file can be created in /proc (")
     assert not (place / "never").exists()
 
 
@@ -671,7 +640,7 @@ def test_two_models_are_told_by_the_regions_of_the_first(
 def test_the_demonstration_overwrites_nothing_either(run: Run, tmp_path: Path) -> None:
     (tmp_path / "demo.png").write_text("mine")
     out = run("demo", "--out", tmp_path)
-    assert out.exit_code == 1 and "demo.png exists already" in out.stderr and "--force" in out.stderr
+    assert out.exit_code == 1 and "demo.png already exists" in out.stderr and "--force" in out.stderr
     assert (tmp_path / "demo.png").read_text() == "mine"
 
 
@@ -697,7 +666,7 @@ def test_what_may_be_other_than_it_looks_is_pointed_out(run: Run, sample: Sample
     table.assign(price=7, fee=["$1,250.00", "$3.50"] * 30).to_csv(tmp_path / "odd.csv", index=False)
     out = run("fit", tmp_path / "odd.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", "1")
     assert out.exit_code == 0, out.output
-    assert "column 'fee' may be taken as text because of cells such as '$1,250.00'" in out.stderr
+    assert "column 'fee' may be read as text because of cells such as '$1,250.00'" in out.stderr
     assert "the target 'price' is 7 in every row: there is nothing to learn" in out.stderr
 
 
@@ -709,7 +678,7 @@ def test_ids_are_pointed_out(run: Run, sample: Sample, tmp_path: Path) -> None:
     assert out.exit_code == 0, out.output
     for words in (
         "column 'house no' differs in every row, as ids do: leave it out with --drop 'house no'",
-        "column 'row' counts the rows, as ids do: leave it out with --drop row unless it means",
+        "column 'row' counts the rows, as ids do: leave it out with --drop row unless it has a",
     ):
         assert out.stderr.count(words) == 1, out.stderr
     out = run(*line, "--force", "--drop", "house no,row")

@@ -1,66 +1,37 @@
-"""The `tailwise` command. Heavy imports wait until a command runs, so that --help is instant.
+"""The `tailwise` command: options, messages, exit codes, and what is written where.
 
-Exit codes: 0 fine, 1 something the user can mend, 2 wrong usage, 3 the time given to `bench` is up, 130
-stopped by Ctrl-C, 143 by SIGTERM. Every output is written beside its place and moved there when it is
-whole, and nothing is overwritten without --force.
+Others may use `main`. Exit codes: 0 success, 1 an error that the user can fix, 2 wrong usage, 3 `bench` ran
+out of time, 130 stopped by Ctrl-C, 143 stopped by SIGTERM. Each output is written to a temporary file and
+moved into place when it is complete. Nothing is overwritten without --force. Heavy modules are imported
+inside the commands, so that --help is instant.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
-from types import FrameType
-
-INTERRUPTED = 128 + signal.SIGINT
-
-
-class Stopped(KeyboardInterrupt):
-    """A signal asks the command to end: what Ctrl-C would undo and keep is undone and kept."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
-
-
-def stop_code(stop: KeyboardInterrupt) -> int:
-    """The exit code that shells know a signal by."""
-    return 128 + stop.number if isinstance(stop, Stopped) else INTERRUPTED
-
-
-def _stop(number: int, _: FrameType | None) -> None:
-    raise Stopped(number)
-
-
-def discard_output() -> None:
-    """Drop what standard output could not take, or Python would complain of it once more at exit."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:
-    """Entry point of the `tailwise` command."""
+    """Run the `tailwise` command."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us
+        if getattr(sys, name) is None:  # closed by the process that started this one
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-    # Nearly all of a short command is imports, whose objects stay: looking through them for garbage as
-    # often as Python would by default costs a tenth of the time.
+    # A short command mostly imports modules, whose objects stay alive. With the default thresholds the
+    # garbage collector scans them so often that it takes a tenth of the time.
     gc.set_threshold(50_000, 20, 100)
+    from tailwise.cli.stopping import discard_output, exit_code, handle_signals
+
     try:
-        for name in ("SIGTERM", "SIGHUP"):  # Windows knows only the first
-            number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
-                signal.signal(number, _stop)
-        from tailwise.cli.commands import app
+        handle_signals()
+        from tailwise.cli.app import app
 
         app()
-    except KeyboardInterrupt as stop:  # while still importing; later ones end in the app
+    except KeyboardInterrupt as stop:  # during imports; the app handles later ones
         sys.stderr.write("stopped\n")
-        sys.exit(stop_code(stop))
-    except OSError as error:  # not even the help could be written
+        sys.exit(exit_code(stop))
+    except OSError as error:  # standard output cannot be written, not even for --help
         discard_output()
         sys.stderr.write(f"error: cannot write: {error.strerror}\n")
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""The application that commands register with: the one place where errors become words and exit codes."""
+"""The application: all commands in the order of --help, and how errors become messages and exit codes."""
 
 from __future__ import annotations
 
@@ -11,75 +11,75 @@ import typer
 from typer.core import TyperGroup
 
 from tailwise._version import __version__
-from tailwise.cli import discard_output, stop_code
+from tailwise.cli import comparing, diagnosing, models
+from tailwise.cli.stopping import discard_output, exit_code
 
 DEBUG = "TAILWISE_DEBUG"
-"""Environment variable that shows where an error came from, for those who look for its cause."""
+"""Environment variable; when set, errors show a traceback."""
 
 
 class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             with warnings.catch_warnings():
-                _warn_in_words()
+                _show_warnings_as_notes()
                 result = super().invoke(ctx)
-            sys.stdout.flush()  # a full disk is an error here, not a traceback at exit
+            sys.stdout.flush()  # report a full disk here, not as a traceback at exit
             return result
         except KeyboardInterrupt as stop:
             typer.echo(f"stopped: {stop}" if str(stop) else "stopped", err=True)
-            raise typer.Exit(stop_code(stop)) from None
-        except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
+            raise typer.Exit(exit_code(stop)) from None
+        except BrokenPipeError:  # the reader of a pipe, such as `head`, has closed it
             discard_output()
             raise typer.Exit(0) from None
         except Exception as error:
             if hasattr(error, "exit_code") or isinstance(error, typer.Abort) or os.environ.get(DEBUG):
                 raise
             discard_output()
-            typer.echo(f"error: {_in_words(error)}", err=True)
+            typer.echo(f"error: {_message(error)}", err=True)
             raise typer.Exit(1) from None
 
 
-def _warn_in_words() -> None:
-    """Show what tailwise warns of as notes; what others warn of is for developers."""
+def _show_warnings_as_notes() -> None:
+    """Print each warning of tailwise once, as a note, and hide those of other packages."""
     if os.environ.get(DEBUG):
         return
     warnings.simplefilter("ignore")
     warnings.filterwarnings("always", category=UserWarning, module=r"tailwise\.")
 
-    said = set()
+    shown = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        if str(message) not in said:  # of rows that are predicted once for each target, say
+        if str(message) not in shown:  # rows are predicted once per target, with the same warnings
             typer.echo(f"note: {message}", err=True)
-        said.add(str(message))
+        shown.add(str(message))
 
     warnings.showwarning = show
 
 
-def _in_words(error: Exception) -> str:
-    """What went wrong and what to do, from an exception."""
+def _message(error: Exception) -> str:
+    """Return one line that says what went wrong and what to do."""
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, OSError) and error.strerror:
-        where = f"use {error.filename}" if error.filename else "write"
-        return f"cannot {where}: {error.strerror}"
-    if isinstance(error, FileExistsError):
-        return f"{text} with --force"
+        return f"cannot {f'use {error.filename}' if error.filename else 'write'}: {error.strerror}"
     if isinstance(error, MemoryError):
-        return "not enough memory: give fewer rows, fewer label bins, or columns with fewer different texts"
+        return "not enough memory: use fewer rows, fewer label bins, or columns with fewer distinct texts"
     if "PytorchStreamWriter" in text or "inline_container" in text:
-        reason = text.partition("strerror: ")[2]  # torch knows no more than this
+        reason = text.partition("strerror: ")[2]  # torch gives no other reason
         return f"a file could not be written: {reason or 'is the disk full?'}"
     if isinstance(error, (ValueError, OSError, RuntimeError, ImportError)):
         return text
-    return f"unexpected {type(error).__name__}: {text} (set {DEBUG}=1 to see where, and please report it)"
+    return f"unexpected {type(error).__name__}: {text} (set {DEBUG}=1 for a traceback, and please report it)"
 
 
 app = typer.Typer(
     name="tailwise",
     cls=_Commands,
-    help="Regression where the interesting labels are rare.",
+    help="Regression with rare labels: accurate on them, with intervals that hold.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # plain help: faster, and no type names beside the options
+    context_settings={"max_content_width": 100},
     pretty_exceptions_enable=False,
 )
 
@@ -97,3 +97,21 @@ def _root(
     ] = False,
 ) -> None:
     pass
+
+
+for command in (
+    comparing.demo,
+    diagnosing.diagnose,
+    models.fit,
+    models.predict,
+    models.evaluate,
+    models.export,
+    comparing.compare,
+    comparing.report,
+    comparing.methods,
+):
+    app.command()(command)
+# The benchmark's own parser reads the arguments and answers --help.
+app.command(
+    add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)(comparing.bench)

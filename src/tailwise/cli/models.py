@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,118 +21,125 @@ from tailwise.cli.options import (
     Seed,
     Table,
     Targets,
-    bins_from,
+    parse_bins,
+    parse_levels,
+    parse_method_options,
     split_names,
 )
-from tailwise.cli.output import finding_of, print_json, tell
-from tailwise.workflow import (
-    check_folder,
-    checkpoint_of,
-    inputs_of,
-    keep_aside,
-    load_model,
-    method_options_from,
-    model_page_of,
-    name_of,
+from tailwise.cli.output import (
+    STANDARD,
+    Finding,
+    check_outputs,
+    command_line,
+    findings_json,
     note,
-    read,
-    read_labelled,
-    resumable,
-    split_labelled,
-    targets_of,
-    train,
-    write_page,
+    print_findings,
+    print_json,
+    show_progress,
+    write_outputs,
 )
+from tailwise.cli.reading import (
+    Labelled,
+    file_name,
+    hold_out,
+    load_labelled,
+    load_model,
+    load_table,
+    split_labelled,
+)
+from tailwise.cli.stopping import checkpoint_path, resumable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tailwise.estimator.regressor import TailRegressor
 
 
 def fit(
     data: Table,
     target: Targets,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Model file to write.")],
-    method: Annotated[str, typer.Option(help="See `tailwise methods`.")] = "vir",
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Model file to write.")],
+    method: Annotated[str, typer.Option(metavar="NAME", help="Method; see `tailwise methods`.")] = "vir",
     report: Report = None,
     valid: Annotated[
-        str | None, typer.Option(help="Table to stop and calibrate by, in place of a part of FILE.")
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Table for early stopping and calibration; part of FILE by default."
+        ),
     ] = None,
-    test: Annotated[str | None, typer.Option(help="Table to measure on, in place of a part of FILE.")] = None,
+    test: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Table to measure on; part of FILE by default.")
+    ] = None,
     test_share: Annotated[
-        float, typer.Option(min=0.0, max=0.9, help="Share of FILE kept aside to measure on; 0 trains on all.")
+        float,
+        typer.Option(
+            metavar="SHARE", min=0.0, max=0.9, help="Share of FILE to measure on; 0 trains on all rows."
+        ),
     ] = 0.2,
     drop: Drop = "",
     weight: Annotated[
-        str | None, typer.Option(help="Column that says how much each row counts in training; no input.")
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of row weights for training; it is not an input."),
     ] = None,
     baseline: Annotated[
-        bool, typer.Option(help="Train plain regression too, for the report to compare with.")
+        bool, typer.Option(help="With --report, also train plain regression and compare with it.")
     ] = True,
     coverage: Coverage = 0.9,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Epochs at most; by the data unless given.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Maximum number of epochs; set from the data by default."),
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Rows at a time; by the data unless given.")
+        int | None, typer.Option(metavar="N", min=1, help="Rows per batch; set from the data by default.")
     ] = None,
-    lr: Annotated[float, typer.Option(min=1e-12, help="Learning rate.")] = 1e-3,
+    lr: Annotated[float, typer.Option(metavar="RATE", min=1e-12, help="Learning rate.")] = 1e-3,
     bins: Annotated[
         str | None,
-        typer.Option(help="Number of label bins, or edges such as 0,1,10,100; by the labels unless given."),
+        typer.Option(
+            metavar="BINS",
+            help="Number of label bins, or edges such as 0,1,10,100; set from the labels by default.",
+        ),
     ] = None,
-    backbone: Annotated[str, typer.Option(help="Network for tables.")] = "auto",
+    backbone: Annotated[
+        str, typer.Option(metavar="NAME", help="Network, such as mlp, residual or tabm.")
+    ] = "auto",
     option: Annotated[
-        list[str] | None, typer.Option(help="Part of the method to change, such as regularizer=0.01.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="Setting of the method, such as regularizer=0.01; can be repeated."
+        ),
     ] = None,
     seed: Seed = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto",
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Train a model on a table, measure it on rows kept aside, and write it to one file.
+    """Train a model on a table, test it and write it to a file.
 
-    Stopped with Ctrl-C, the same command goes on where it was.
+    Part of the table, or the table given with --test, is not used for training: errors and coverage are
+    measured on its rows. After Ctrl-C the same command resumes where it stopped.
     """
     import time
 
-    from tailwise.data.tables.files import check_output
-    from tailwise.data.writing import Write, write_together
     from tailwise.methods import get_method
-    from tailwise.report.scoring import score_model
 
     began = time.perf_counter()
     sources = [data, *(s for s in (valid, test) if s is not None)]
-    if sources.count("-") > 1:
+    if sources.count(STANDARD) > 1:
         raise ValueError("only one of FILE, --valid and --test can be - (standard input)")
-    for path in (out, report):
-        if path is not None:
-            check_output(path, force=force, inputs=sources)
-            check_folder(path)
-    if report is not None and report == out:
-        raise ValueError("--out and --report name the same file")
+    check_outputs({"--out": out, "--report": report}, force=force, inputs=sources)
     if report is not None and len(target) > 1:
         raise ValueError(
-            "a report is about one target: leave out --report here, and write a page for each target with "
-            f"`tailwise evaluate {out} FILE --target {target[0]} --report PAGE` on rows kept for that"
-        )
-    get_method(method)
-    label_bins = bins_from(bins)
-    columns = split_names(drop)
-    labelled = read_labelled(data, target, columns, quiet, weight)
-    held, measured = (
-        None if name is None else read_labelled(name, target, columns, quiet, like=labelled.inputs)
-        for name in (valid, test)
-    )
-    if measured is None:
-        labelled, measured = keep_aside(labelled, test_share, seed, quiet)
-    if report is not None and measured is None:
-        raise ValueError(
-            "no row is left to measure on, so there is nothing to report: raise --test-share or give --test"
+            "a report is about one target: leave out --report, and then write a page for each target with "
+            f"`tailwise evaluate {out} FILE --target {target[0]} --report PAGE`, on rows not used here"
         )
     settings = {
-        "method": method,
-        "method_options": method_options_from(option or []),
+        "method": get_method(method).name,
+        "method_options": parse_method_options(option or []),
         "backbone": backbone,
-        "bins": label_bins,
+        "bins": parse_bins(bins),
         "epochs": epochs or "auto",
         "batch_size": batch_size or "auto",
         "lr": lr,
@@ -138,83 +147,153 @@ def fit(
         "random_state": seed,
         "verbose": int(not quiet),
     }
-    kept, kept_plain = checkpoint_of(out), checkpoint_of(out, ".vanilla")
-    findings, page = [], ""
+    dropped = split_names(drop)
+    rows = load_labelled(data, target, dropped, quiet, weight)
+    held, measured = (
+        None if source is None else load_labelled(source, target, dropped, quiet, like=rows.inputs)
+        for source in (valid, test)
+    )
+    if measured is None:
+        rows, measured = hold_out(rows, test_share, seed, quiet)
+    if report is not None and measured is None:
+        raise ValueError(
+            "there are no test rows, so there is nothing to report: raise --test-share or give --test"
+        )
+    kept, kept_plain = checkpoint_path(out), checkpoint_path(out, ".vanilla")
+    outputs: dict[Path | None, Any] = {}
     with resumable(kept):
-        model = train(settings, labelled, held, kept, quiet)
+        model = _train(settings, rows, held, kept, quiet)
         plain = None
         if report is not None and baseline and method != "vanilla":
-            note("training vanilla by the same recipe, to compare with", quiet)
-            plain_settings = {**settings, "method": "vanilla", "method_options": None}
-            plain = train(plain_settings, labelled, held, kept_plain, quiet)
-        if measured is not None:
-            for place, name in enumerate(target):
-                rows = (measured.inputs, measured.labels[name], coverage)
-                beside = None if plain is None else score_model(plain, *rows, target=place)
-                findings.append(finding_of(name, score_model(model, *rows, target=place), beside))
-        if report is not None:
-            where = (
-                f"rows of {name_of(test)}"
-                if test
-                else "kept aside at random, rare and common labels in the same share"
+            note("training vanilla with the same settings, to compare with", quiet)
+            plain = _train(
+                {**settings, "method": "vanilla", "method_options": None}, rows, held, kept_plain, quiet
             )
-            first = findings[0]
-            page = model_page_of(
-                model, first.scored, first.verdict, first.baseline, target=target[0], place=0,
-                source=data, test_source=where, weight=weight, seconds=time.perf_counter() - began,
-            )  # fmt: skip
-    outputs: dict[Path, Write] = {out: model.save}
-    if report is not None:
-        outputs[report] = lambda part: part.write_text(page, encoding="utf-8")
-    write_together(outputs)
+        findings = []
+        if measured is not None:
+            findings = [
+                _score(model, name, place, measured.inputs, measured.labels[name], coverage, plain)
+                for place, name in enumerate(target)
+            ]
+        outputs[out] = model.save
+        if report is not None:
+            outputs[report] = _page(
+                model,
+                findings[0],
+                source=file_name(data),
+                test_source=f"rows of {file_name(test)}" if test else None,
+                weight=weight,
+                seconds=time.perf_counter() - began,
+            )
+    write_outputs(outputs, quiet=quiet or as_json)
     for path in (kept, kept_plain):
         path.unlink(missing_ok=True)
-    facts = {"model": out, "report": report, "seconds": time.perf_counter() - began}
-    tell(findings, facts, as_json=as_json, quiet=quiet)
+    seconds = time.perf_counter() - began
+    if as_json:
+        print_json({"model": out, "report": report, "seconds": seconds, **findings_json(findings)})
+    else:
+        print_findings(findings)
+
+
+def _train(
+    settings: Mapping[str, Any], rows: Labelled, held: Labelled | None, checkpoint: Path, quiet: bool
+) -> TailRegressor:
+    """Fit a model; resume from `checkpoint` if a stopped command left it."""
+    from tailwise.estimator.regressor import TailRegressor
+
+    if checkpoint.exists():
+        note(f"resuming from {checkpoint}", quiet)
+    show_progress(quiet)
+    return TailRegressor(**settings).fit(
+        rows.inputs,
+        _one_or_all(rows.labels),
+        sample_weight=rows.weights,
+        eval_set=None if held is None else (held.inputs, _one_or_all(held.labels)),
+        checkpoint=checkpoint,
+    )
+
+
+def _one_or_all(labels: pd.DataFrame) -> pd.DataFrame | pd.Series[float]:
+    """Return a single target as 1-d labels, as scikit-learn expects them."""
+    return labels.iloc[:, 0] if labels.shape[1] == 1 else labels
+
+
+def _score(
+    model: TailRegressor,
+    target: str,
+    place: int,
+    inputs: pd.DataFrame,
+    labels: pd.Series[float],
+    coverage: float,
+    plain: TailRegressor | None,
+) -> Finding:
+    from tailwise.report.scoring import score_model
+    from tailwise.report.verdict import judge
+
+    scored = score_model(model, inputs, labels, coverage, target=place)
+    beside = None if plain is None else score_model(plain, inputs, labels, coverage, target=place)
+    return Finding(target, scored, beside, judge(scored, beside))
+
+
+def _page(model: TailRegressor, finding: Finding, **about: Any) -> str:
+    from tailwise.report.page import facts_of, model_page
+
+    about = {name: value for name, value in about.items() if value is not None}
+    facts = facts_of(model, finding.scored, target=finding.target, command=command_line(), **about)
+    return model_page(finding.scored, finding.verdict, facts, finding.baseline)
 
 
 def predict(
     model: Model,
     data: Table,
     out: Annotated[
-        str, typer.Option("--out", "-o", help="CSV (.csv, .csv.gz), .tsv or .parquet; - is standard output.")
+        str,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="CSV (.csv, .csv.gz), .tsv or .parquet; - is standard output."
+        ),
     ],
     coverage: Coverage = 0.9,
     keep: Annotated[
-        str, typer.Option(help="Columns of FILE to copy beside the predictions, such as an id.")
+        str,
+        typer.Option(
+            metavar="COLUMNS",
+            help="Columns of FILE to copy to the output. Comma-separated; quote names that contain a comma.",
+        ),
     ] = "",
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Predict every row of a table: label, standard deviation, interval, and how common such labels are.
+    """Predict each row of a table, with intervals.
 
-    With several targets the columns of each end in its name.
+    The output has the predicted label, its standard deviation, an interval, and how common such labels were
+    in training. With several targets, the columns of each target end with its name.
     """
     import pandas as pd
 
     from tailwise.data.tables.columns import check_column
-    from tailwise.data.tables.files import check_output, write_table
+    from tailwise.data.tables.files import write_table
+    from tailwise.estimator.matching import match_inputs
 
-    check_output(out, force=force, inputs=[model, data], table=True)
-    if as_json and out == "-":
-        raise ValueError("--json and --out - both ask for standard output: write the predictions to a file")
+    check_outputs({"--out": out}, force=force, inputs=[model, data], table=True)
+    if as_json and out == STANDARD:
+        raise ValueError("--json and --out - both use standard output: write the predictions to a file")
     fitted = load_model(model)
-    table = read(data, quiet)
+    table = load_table(data, quiet)
     for column in split_names(keep):
         check_column(table, column, data)
-    frame = fitted.predict_frame(inputs_of(fitted, table, data), coverage)
+    frame = fitted.predict_frame(match_inputs(fitted, table, data), coverage)
     regions = {name: frame[name].value_counts().to_dict() for name in frame if str(name).startswith("region")}
     frame = pd.concat([table[split_names(keep)], frame.set_axis(table.index)], axis=1)
     if frame.columns.duplicated().any():
         clash = str(frame.columns[frame.columns.duplicated()][0])
-        raise ValueError(f"a column kept is named {clash!r} like one of the predictions: rename it")
+        raise ValueError(f"the column {clash!r} of --keep has the name of a prediction: rename it")
     write_table(frame, out)
     if as_json:
-        told = {"regions": regions.pop("region")} if "region" in regions else regions
-        print_json({"rows": len(frame), "out": out, **told})
-    elif out != "-":
+        counted = {"regions": regions.pop("region")} if "region" in regions else regions
+        print_json({"rows": len(frame), "out": out, **counted})
+    elif out != STANDARD:
         note(f"wrote {len(frame)} predictions to {out}", quiet)
 
 
@@ -223,74 +302,94 @@ def evaluate(
     data: Table,
     target: Annotated[
         list[str] | None,
-        typer.Option("--target", "-t", help="Column of true labels; found if the model knows its name."),
+        typer.Option(
+            "--target", "-t", metavar="COLUMN", help="Column of true labels; the model's target by default."
+        ),
     ] = None,
     report: Report = None,
-    against: Annotated[Path | None, typer.Option(help="Another model to compare with, row by row.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(metavar="MODEL", help="Second model to compare with on the same rows.")
+    ] = None,
     coverage: Coverage = 0.9,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Measure a model on a table with labels that it has not seen: by region, with a verdict in words."""
-    from dataclasses import replace
+    """Measure a model on a table with labels.
 
-    from tailwise.data.tables.files import check_output
+    Prints errors and coverage by region, and a verdict. The rows should not have been used in training.
+    """
+    from tailwise.estimator.matching import match_inputs, match_targets
     from tailwise.report.scoring import score_model
+    from tailwise.report.verdict import judge
 
-    if report is not None:
-        check_output(report, force=force, inputs=[model, data, *([against] if against else [])])
+    sources: list[str | Path] = [model, data] if against is None else [model, data, against]
+    check_outputs({"--report": report}, force=force, inputs=sources)
     fitted = load_model(model)
     second = None if against is None else load_model(against)
-    table = read(data, quiet)
-    columns = targets_of(fitted, table, target or [], data)
+    table = load_table(data, quiet)
+    try:
+        columns = match_targets(fitted, table, target or [], data)
+    except ValueError as error:
+        raise ValueError(f"{error}{'' if target else ' with --target'}") from None
     if report is not None and len(columns) > 1:
-        raise ValueError("a report is about one target: name it with --target, and write a page for each")
+        raise ValueError("a report is about one target: choose it with --target, and write a page for each")
     inputs, labels, _ = split_labelled(table, list(columns), data, quiet)
     findings = []
     for column, place in columns.items():
         truth = labels[column]
-        scored = score_model(fitted, inputs_of(fitted, inputs, data), truth, coverage, target=place)
+        scored = score_model(fitted, match_inputs(fitted, inputs, data), truth, coverage, target=place)
         other = None
         if second is not None and against is not None:
-            own = targets_of(second, table, [column], str(against))[column]
-            other = score_model(second, inputs_of(second, inputs, data), truth, coverage, target=own)
-            # Both are told by the same regions: those of the labels that the first was trained on.
+            own = match_targets(second, table, [column], str(against))[column]
+            other = score_model(second, match_inputs(second, inputs, data), truth, coverage, target=own)
+            # Regions go by the training labels of the first model, for both.
             other = replace(other, bins=scored.bins, many=scored.many, few=scored.few)
             if other.title == scored.title:
                 other = replace(other, title=f"{other.title} ({against.name})")
-        findings.append(finding_of(column, scored, other))
+        findings.append(Finding(column, scored, other, judge(scored, other)))
     if report is not None:
-        (column, place), (found,) = next(iter(columns.items())), findings
-        page = model_page_of(
-            fitted, found.scored, found.verdict, found.baseline, target=column, place=place, source=data,
-            test_source=f"rows of {name_of(data)}", trained_here=False,
-        )  # fmt: skip
-        write_page(report, page)
-    tell(findings, {"model": None, "report": report}, as_json=as_json, quiet=quiet)
+        ((_, place),) = columns.items()
+        name = file_name(data)
+        page = _page(
+            fitted, findings[0], place=place, source=name, test_source=f"rows of {name}", trained_here=False
+        )
+        write_outputs({report: page}, quiet=quiet or as_json)
+    if as_json:
+        print_json({"model": None, "report": report, **findings_json(findings)})
+    else:
+        print_findings(findings)
 
 
 def export(
     model: Model,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="ONNX file; beside MODEL unless given.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="ONNX file; beside MODEL by default."),
     ] = None,
     coverage: Coverage = 0.9,
     quantiles: Annotated[
-        str, typer.Option(help="Levels with commas between; '' for none, as models of several networks need.")
+        str,
+        typer.Option(
+            metavar="LEVELS",
+            help="Quantiles to export, comma-separated; '' for none, as ensembles require.",
+        ),
     ] = "0.05,0.5,0.95",
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a model as ONNX: mean, std, quantiles and interval, with the calibration inside."""
-    from tailwise.data.tables.files import check_output
+    """Write a model as ONNX, calibration included.
 
+    The outputs are the mean, the standard deviation, quantiles and an interval.
+    """
     path = out or model.with_suffix(".onnx")
-    check_output(path, force=force, inputs=[model])
+    check_outputs({"--out": path}, force=force, inputs=[model])
+    levels = parse_levels(quantiles)
+    fitted = load_model(model)
     try:
-        levels = [float(level) for level in split_names(quantiles)]
-    except ValueError:
-        raise ValueError(f"--quantiles takes levels between 0 and 1, not {quantiles!r}") from None
-    load_model(model).export_onnx(path, quantiles=levels, coverage=coverage)
+        fitted.export_onnx(path, quantiles=levels, coverage=coverage)
+    except ValueError as error:
+        hint = " (on the command line: --quantiles '')" if "quantiles=()" in str(error) else ""
+        raise ValueError(f"{error}{hint}") from None
     note(f"wrote {path}", quiet)

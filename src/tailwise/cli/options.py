@@ -1,9 +1,10 @@
-"""Options that commands share, and the TOML file that may give them."""
+"""Options that commands share, the TOML file that can set them, and how their text is read."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -14,9 +15,11 @@ import typer
 
 from tailwise.core.lookup import nearest
 
+# -- options from a file -------------------------------------------------------------------------
 
-def _configured(ctx: typer.Context, path: Path | None) -> Path | None:
-    """Take defaults for the command's options from a TOML file; flags given on the line win."""
+
+def _read_config(ctx: typer.Context, path: Path | None) -> Path | None:
+    """Take defaults for the command's options from a TOML file; flags override them."""
     if path is None or ctx.resilient_parsing:
         return path
     import tomllib
@@ -27,8 +30,8 @@ def _configured(ctx: typer.Context, path: Path | None) -> Path | None:
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is not text in UTF-8") from None
-    known = {_key(p): p for p in ctx.command.params if p.name not in (None, "config", "help")}
+        raise ValueError(f"{path} is not UTF-8 text") from None
+    known = {_flag_name(p): p for p in ctx.command.params if p.name not in (None, "config", "help")}
     defaults: dict[str, Any] = {}
     for key, value in values.items():
         name = key.replace("-", "_")
@@ -36,19 +39,19 @@ def _configured(ctx: typer.Context, path: Path | None) -> Path | None:
             raise ValueError(f"{path}: unknown key {key!r}{nearest(name, known)}")
         parameter = known[name]
         repeated = bool(getattr(parameter, "multiple", False))
-        defaults[str(parameter.name)] = _as_given(value, repeated=repeated)
+        defaults[str(parameter.name)] = _as_typed(value, repeated=repeated)
     ctx.default_map = {**(ctx.default_map or {}), **defaults}
     return path
 
 
-def _key(parameter: Any) -> str:
-    """What a parameter is called on the command line: ``json`` for ``--json``."""
+def _flag_name(parameter: Any) -> str:
+    """Return the name of a parameter on the command line: ``json`` for ``--json``."""
     named = [name[2:].replace("-", "_") for name in parameter.opts if name.startswith("--")]
     return str(named[0] if named else parameter.name)
 
 
-def _as_given(value: Any, *, repeated: bool) -> Any:
-    """A TOML value as the command line would have it."""
+def _as_typed(value: Any, *, repeated: bool) -> Any:
+    """Return a TOML value in the form that a user would type."""
     if isinstance(value, Mapping):
         value = [f"{k}={v}" for k, v in value.items()]
     if repeated:
@@ -60,43 +63,86 @@ def _as_given(value: Any, *, repeated: bool) -> Any:
     return line.getvalue()
 
 
+# -- shared options ------------------------------------------------------------------------------
+
 Config = Annotated[
     Path | None,
     typer.Option(
-        "--config", is_eager=True, callback=_configured, help="TOML file with values for these options."
+        "--config",
+        metavar="FILE",
+        is_eager=True,
+        callback=_read_config,
+        help="TOML file with values for these options.",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results and errors.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exist.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing output files.")]
 Table = Annotated[
     str,
-    typer.Argument(metavar="FILE", help="CSV (any delimiter, gzip or not) or Parquet; - is standard input."),
+    typer.Argument(
+        metavar="FILE", help="CSV (any delimiter, plain or gzip) or Parquet; - is standard input."
+    ),
 ]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="File that `tailwise fit` wrote.")]
-Target = Annotated[list[str], typer.Option("--target", "-t", help="Column to predict.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file written by `tailwise fit`.")]
+Target = Annotated[list[str], typer.Option("--target", "-t", metavar="COLUMN", help="Column to predict.")]
 Targets = Annotated[
-    list[str], typer.Option("--target", "-t", help="Column to predict; give it again for several at once.")
+    list[str],
+    typer.Option("--target", "-t", metavar="COLUMN", help="Column to predict; repeat it to predict several."),
 ]
 Drop = Annotated[
     str,
-    typer.Option("--drop", help="Columns to leave out, with commas between; names that hold one in quotes."),
+    typer.Option(
+        "--drop",
+        metavar="COLUMNS",
+        help="Columns to leave out. Comma-separated; quote names that contain a comma.",
+    ),
 ]
-Report = Annotated[Path | None, typer.Option("--report", help="HTML page to write.")]
+Report = Annotated[Path | None, typer.Option("--report", metavar="PAGE", help="HTML page to write.")]
 Coverage = Annotated[
-    float, typer.Option(min=0.01, max=0.999, help="Share of labels that intervals should hold.")
+    float,
+    typer.Option(metavar="SHARE", min=0.01, max=0.999, help="Share of labels that intervals should contain."),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same numbers.")]
+Seed = Annotated[int, typer.Option(metavar="N", min=0, help="The same seed gives the same numbers.")]
+
+
+# -- reading their text --------------------------------------------------------------------------
 
 
 def split_names(text: str) -> list[str]:
-    """``'a, b, "c, d"'`` as a list of names, each once."""
+    """Split comma-separated names and drop repeated ones.
+
+    >>> split_names('a, b, "c, d", a')
+    ['a', 'b', 'c, d']
+    """
     names = next(csv.reader([text], skipinitialspace=True), [])
     return list(dict.fromkeys(name.strip() for name in names if name.strip()))
 
 
-def bins_from(text: str | None) -> int | list[float] | None:
-    """``"50"`` as a number of bins, ``"0,1,10,100"`` as their edges."""
+def quoted_name(column: str) -> str:
+    """Return a column's name as a user has to type it in a shell for an option that takes several.
+
+    >>> print(quoted_name("a, b"))
+    '"a, b"'
+    """
+    import shlex
+
+    return shlex.quote(f'"{column}"' if "," in column else column)
+
+
+def only_target(targets: Sequence[str]) -> str:
+    """Return the target of a command that takes one; click would silently use the last of several."""
+    if len(targets) > 1:
+        raise ValueError(f"this command takes one --target, not {' and '.join(map(repr, targets))}")
+    return targets[0]
+
+
+def parse_bins(text: str | None) -> int | list[float] | None:
+    """Read the number of label bins, or their edges.
+
+    >>> parse_bins("50"), parse_bins("0,1,10,100")
+    (50, [0.0, 1.0, 10.0, 100.0])
+    """
     if text is None:
         return None
     numbers = [_finite(part.strip()) for part in text.split(",")]
@@ -104,8 +150,8 @@ def bins_from(text: str | None) -> int | list[float] | None:
         count = numbers[0]
         if count < 1 or not count.is_integer():
             raise ValueError(
-                f"--bins {text}: one number is how many bins there are, a whole one of at least 1; edges are "
-                "at least two, with commas between, such as 0,1,10,100"
+                f"--bins {text}: a single number is the number of bins, a whole number of at least 1; edges "
+                "are two or more comma-separated numbers, such as 0,1,10,100"
             )
         return int(count)
     for low, high in pairwise(numbers):
@@ -121,14 +167,34 @@ def _finite(text: str) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise ValueError(
-            "--bins takes a number of bins, or edges with commas between, such as 0,1,10,100: "
+            "--bins takes a number of bins or comma-separated edges, such as 0,1,10,100: "
             f"{text!r} is not a finite number"
         )
     return number
 
 
-def only_target(targets: Sequence[str]) -> str:
-    """The target of a command that takes one; click would silently take the last of several."""
-    if len(targets) > 1:
-        raise ValueError(f"this command takes one --target at a time, not {' and '.join(map(repr, targets))}")
-    return targets[0]
+def parse_method_options(pairs: Sequence[str]) -> dict[str, Any] | None:
+    """Read options of a method, numbers as numbers.
+
+    >>> parse_method_options(["regularizer=0.01", "smoothing=none"])
+    {'regularizer': 0.01, 'smoothing': None}
+    """
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.strip():
+            raise ValueError(f"--option takes NAME=VALUE, such as regularizer=0.01, not {pair!r}")
+        try:
+            value = json.loads(text.lower() if text in ("True", "False", "None") else text)
+        except ValueError:
+            value = None if text == "none" else text
+        options[key.strip()] = value
+    return options or None
+
+
+def parse_levels(text: str) -> list[float]:
+    """Read comma-separated quantile levels."""
+    try:
+        return [float(level) for level in split_names(text)]
+    except ValueError:
+        raise ValueError(f"--quantiles takes levels between 0 and 1, not {text!r}") from None

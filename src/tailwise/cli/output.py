@@ -1,4 +1,4 @@
-"""What commands print: figures by region with a verdict, rankings of methods, JSON."""
+"""What commands print and write: notes, tables, verdicts and JSON; checked output files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,134 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tailwise.workflow import note
-
 if TYPE_CHECKING:
     from tailwise.report.scoring import Scored
     from tailwise.report.verdict import Verdict
+
+STANDARD = "-"
+"""Stands for standard input or output in place of a file's name."""
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+def check_outputs(
+    outputs: Mapping[str, str | Path | None],
+    *,
+    force: bool,
+    inputs: Sequence[str | Path] = (),
+    table: bool = False,
+) -> None:
+    """Raise an error, before any work is done, for an output that cannot or must not be written.
+
+    `outputs` has the file of each flag, None where the flag is not given. With `table`, the file may be
+    ``-``, standard output, and its name must end like a format that `write_table` can write.
+    """
+    given = {flag: path for flag, path in outputs.items() if path is not None}
+    for flag, path in given.items():
+        if str(path) == STANDARD:
+            if not table:
+                raise ValueError("only predictions can be written to - (standard output): name a file")
+        else:
+            _check_output(Path(path), force=force, inputs=inputs, table=table)
+        for other, its_path in given.items():
+            if other != flag and Path(its_path).absolute() == Path(path).absolute():
+                raise ValueError(f"{flag} and {other} name the same file")
+
+
+def _check_output(out: Path, *, force: bool, inputs: Sequence[str | Path], table: bool) -> None:
+    import tempfile
+
+    if table:
+        from tailwise.data.tables.files import check_table_name
+
+        check_table_name(out)
+    if out.is_dir():
+        raise ValueError(f"{out} is a folder: name a file in it")
+    if out.exists() and not out.is_file():  # moving a file to its place would remove it
+        raise ValueError(f"{out} is a pipe or a device: name a file; predictions can also go to -")
+    for source in inputs:
+        if str(source) != STANDARD and Path(source).exists() and out.exists() and out.samefile(source):
+            raise ValueError(f"{out} is also an input: name another file to write to")
+    if out.exists() and not force:
+        raise ValueError(f"{out} already exists: name another file, or overwrite it with --force")
+    folder = next(folder for folder in (out.parent, *out.parent.parents) if folder.exists())
+    if not folder.is_dir():
+        raise ValueError(f"cannot write {out}: {folder} is not a folder")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"cannot write {out}: no file can be created in {folder.absolute()} ({error.strerror})"
+        ) from error
+
+
+def save_picture(figure: Any, path: Path) -> None:
+    """Write a chart in the format that its file name asks for."""
+    from tailwise.data.writing import write_atomically
+
+    kind = path.suffix.lstrip(".").lower() or "png"
+    if kind not in figure.canvas.get_supported_filetypes():
+        raise ValueError(f"cannot draw {path}: use .png, .svg or .pdf")
+    write_atomically(path, lambda part: figure.savefig(part, format=kind, dpi=150))
+
+
+def write_outputs(texts: Mapping[Path | None, Any], quiet: bool) -> None:
+    """Write files, all of them or none, and print their names.
+
+    Each value is a text, or a function that writes the file whose path it is given. A key of None, a flag
+    that was not given, is skipped.
+    """
+    from tailwise.data.writing import write_together
+
+    def writer(content: Any) -> Any:
+        return content if callable(content) else lambda part: part.write_text(content, encoding="utf-8")
+
+    given = {path: writer(content) for path, content in texts.items() if path is not None}
+    write_together(given)
+    for path in given:
+        note(f"wrote {path}", quiet)
+
+
+# -- words ---------------------------------------------------------------------------------------
+
+
+def note(text: str, quiet: bool = False) -> None:
+    """Print something that is not a result to standard error."""
+    if not quiet:
+        typer.echo(text, err=True)
+
+
+def command_line() -> str:
+    """Return the command as it was typed."""
+    import shlex
+
+    return shlex.join(["tailwise", *sys.argv[1:]])
+
+
+def show_progress(quiet: bool) -> None:
+    """Print the progress of training as plain lines; on a terminal the training shows a bar instead."""
+    import logging
+
+    logger = logging.getLogger("tailwise")
+    logger.handlers.clear()
+    if not quiet:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+
+def print_words(text: str) -> None:
+    """Print sentences, wrapped at words on a terminal and as one line elsewhere."""
+    if not sys.stdout.isatty():
+        typer.echo(text)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    Console().print(Text(text))
 
 
 def print_json(data: Any) -> None:
@@ -25,7 +148,7 @@ def print_json(data: Any) -> None:
 
 
 def _plain_data(value: Any) -> Any:
-    """Numbers, strings, lists and mappings; what is not a finite number becomes null."""
+    """Return numbers, strings, lists and mappings; a number that is not finite becomes null."""
     if isinstance(value, Mapping):
         return {str(key): _plain_data(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -37,61 +160,13 @@ def _plain_data(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def print_words(text: str) -> None:
-    """Print sentences: whole words to a line on a terminal, one line in a log."""
-    if not sys.stdout.isatty():
-        typer.echo(text)
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    Console().print(Text(text))
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What was measured of one target: a model, perhaps another beside it, and what they show."""
-
-    target: str
-    scored: Scored
-    baseline: Scored | None
-    verdict: Verdict
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return figures by region and the verdict, ready for JSON."""
-        both = {"regions": self.scored, "baseline": self.baseline}
-        regions = {k: v.by_region().to_dict(orient="index") for k, v in both.items() if v is not None}
-        return {"target": self.target, "verdict": self.verdict.to_dict(), **regions}
-
-
-def finding_of(target: str, scored: Scored, baseline: Scored | None = None) -> Finding:
-    """Judge a model's scores."""
-    from tailwise.report.verdict import judge
-
-    return Finding(target, scored, baseline, judge(scored, baseline))
-
-
-def tell(findings: Sequence[Finding], facts: Mapping[str, Any], *, as_json: bool, quiet: bool) -> None:
-    """Print figures by region and a verdict for each target; `facts` say what was written."""
-    if as_json:
-        told = {"target": None, "verdict": None} if not findings else findings[0].to_dict()
-        several = {"targets": [finding.to_dict() for finding in findings]}
-        print_json({**facts, **(told if len(findings) < 2 else several)})
-        return
-    for finding in findings:
-        if len(findings) > 1:
-            typer.echo(f"{finding.target}:")
-        _print_regions([s for s in (finding.scored, finding.baseline) if s is not None])
-        print_words(finding.verdict.text)
-    for name in ("model", "report"):
-        if facts.get(name) is not None:
-            note(f"wrote {facts[name]}", quiet)
+# -- tables --------------------------------------------------------------------------------------
 
 
 def print_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1, title: str = ""
 ) -> None:
-    """Print a table; columns that a terminal has no room for follow below, beside the first `names` again."""
+    """Print a table. Columns that do not fit follow below, each time beside the first `names` columns."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -107,9 +182,41 @@ def print_table(
         shown = [*columns[:names], *columns[start:end]]
         table = Table(*(cells[0] for cells in shown), box=None, title=Text(title) if start == names else None)
         for row in list(zip(*shown, strict=True))[1:]:
-            table.add_row(*map(Text, row))  # names are what they are, even in brackets
+            table.add_row(*map(Text, row))  # Text, because a name in brackets is not markup
         console.print(table)
         start = end
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Scores of one target: a model, perhaps a second one, and the verdict on them."""
+
+    target: str
+    scored: Scored
+    baseline: Scored | None
+    verdict: Verdict
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return figures by region and the verdict, ready for JSON."""
+        both = {"regions": self.scored, "baseline": self.baseline}
+        regions = {k: v.by_region().to_dict(orient="index") for k, v in both.items() if v is not None}
+        return {"target": self.target, "verdict": self.verdict.to_dict(), **regions}
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Print figures by region and a verdict for each target."""
+    for finding in findings:
+        if len(findings) > 1:
+            typer.echo(f"{finding.target}:")
+        _print_regions([s for s in (finding.scored, finding.baseline) if s is not None])
+        print_words(finding.verdict.text)
+
+
+def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the findings for JSON: those of one target at the top level, of several in a list."""
+    if len(findings) > 1:
+        return {"targets": [finding.to_dict() for finding in findings]}
+    return findings[0].to_dict() if findings else {"target": None, "verdict": None}
 
 
 def _print_regions(models: Sequence[Scored]) -> None:

@@ -15,6 +15,7 @@ from tailwise.report.scoring import Scored, compared
 from tailwise.report.verdict import Verdict
 
 if TYPE_CHECKING:
+    from tailwise.estimator.regressor import TailRegressor
     from tailwise.networks.parts import Method
 
 
@@ -40,6 +41,24 @@ class Facts:
     seconds: float = 0.0
     seed: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def facts_of(model: TailRegressor, scored: Scored, *, target: str, place: int = 0, **about: Any) -> Facts:
+    """Return the facts about one target of a model, the `place`-th; `about` sets other fields of `Facts`."""
+    settings = ("backbone", "epochs", "batch_size", "lr", "monitor")
+    return Facts(
+        target=target,
+        method=model.method,
+        train_rows=int(scored.bins.counts.sum()),
+        features=int(model.n_features_in_),
+        parts=get_method(model.method).parts.with_options(**(model.method_options or {})),
+        intervals=model.explain_intervals(scored.coverage, target=place),
+        epochs=len(model.history_.history),
+        best_epoch=model.history_.best_epoch,
+        seed=model.random_state if isinstance(model.random_state, int) else None,
+        settings={name: getattr(model, name) for name in settings},
+        **about,
+    )
 
 
 def model_page(scored: Scored, verdict: Verdict, facts: Facts, baseline: Scored | None = None) -> str:

@@ -6,10 +6,15 @@ import math
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from tailwise.benchmark.pages.statistics import Figure, Results
+from tailwise.core.labels import LabelBins
+from tailwise.core.metrics import REGIONS
 from tailwise.report import plots
-from tailwise.report.formatting import number
+from tailwise.report.formatting import number, pair, percent
 from tailwise.report.html import Chart, chart, render
 from tailwise.report.svg import page_style
 
@@ -29,6 +34,8 @@ RANKED = {
     "Negative log-likelihood, few-shot labels, calibrated": Figure("nll", "few", calibrated=True),
 }
 """Figures that methods are ranked by, with the heading of each chart."""
+PLAIN = "vanilla"
+"""The method that the others are compared with in words, if it is among them."""
 
 
 def comparison_page(results: Results, *, title: str, command: str) -> str:
@@ -67,7 +74,69 @@ def _charts(results: Results, data: str) -> list[Chart]:
                 f"Methods by {heading.lower()} on {data}, best at the top. {best}.",
             )
         )
+    curves = errors_along_label(results, data)
+    if curves:
+        text = "Mean over seeds of the test rows in each label bin."
+        made.append(
+            chart(
+                f"{_slug(data)}-along-label",
+                plots.by_label(curves, "mae", label="label"),
+                "Mean absolute error along the label",
+                text,
+                f"Mean absolute error of each method along the label on {data}. {text}",
+            )
+        )
     return made
+
+
+def errors_along_label(results: Results, data: str) -> dict[str, pd.DataFrame]:
+    """Return for each method a table of ``center`` and ``mae`` along the label; empty for older runs.
+
+    Each seed has its own label bins. A bin is averaged with the bin of the first seed whose center is
+    nearest.
+    """
+    curves = {}
+    for method in results.methods:
+        runs = [run["along_label"] for run in results.runs(data, method).values() if "along_label" in run]
+        if runs:
+            bins = pd.concat([pd.DataFrame(run) for run in runs], ignore_index=True)
+            centers = np.asarray(runs[0]["center"])
+            nearest = np.abs(bins["center"].to_numpy()[:, None] - centers).argmin(axis=1)
+            bins["mae"] *= bins["n"]
+            sums = bins.groupby(nearest)[["mae", "n"]].sum()
+            curves[results.titles[method]] = pd.DataFrame(
+                {"center": centers[sums.index], "mae": sums["mae"] / sums["n"]}
+            )
+    return curves
+
+
+def comparison_picture(results: Results, bins: LabelBins, *, label: str) -> Picture:
+    """Draw the labels, the error along them, and error and coverage by region, for the first data set."""
+    data = results.data[0]
+    picture = Picture(figsize=(11, 6.4), layout=ConstrainedLayoutEngine(hspace=0.06))
+    (labels, along), (error, coverage) = picture.subplots(2, 2)
+    plots.label_histogram(bins, labels, label=label)
+    labels.set_title("Few training rows at the ends of the label range")
+    plots.by_label(errors_along_label(results, data), "mae", along, label=label)
+    along.set(title="Error along the label", ylabel="mean absolute error")
+    _region_bars(results, data, "mae", error)
+    error.set(title="Error by region", ylabel="mean absolute error")
+    _region_bars(results, data, "coverage", coverage, target=0.9)
+    coverage.set(title="Share of 90% intervals that hold", ylabel="coverage")
+    return picture
+
+
+def _region_bars(results: Results, data: str, metric: str, ax: Axes, target: float | None = None) -> None:
+    """Draw means over seeds by region, with standard deviations if there are several seeds."""
+    regions = list(REGIONS[1:])
+    tables, spread = {}, {}
+    for method in results.methods:
+        title, runs = results.titles[method], results.runs(data, method)
+        figures = [results.mean_std(Figure(metric, r, calibrated=True), data, method) for r in regions]
+        rows = [np.mean([run["test_rows"][r] for run in runs.values()]) for r in regions]
+        tables[title] = pd.DataFrame({metric: [mean for mean, _ in figures], "n": rows}, index=regions)
+        spread[title] = np.nan_to_num([std for _, std in figures])
+    plots.by_region_bars(tables, metric, ax, target=target, spread=spread)
 
 
 def _ranking(results: Results, figure: Figure, data: str) -> pd.DataFrame:
@@ -97,7 +166,7 @@ def method_cells(results: Results, data: str) -> dict[str, list[str]]:
 
 
 def comparison_verdict(results: Results) -> list[str]:
-    """Say for each data set who is first in the tail and whether seeds alone would explain it."""
+    """Say for each data set which method is first, and what each gains and costs against plain training."""
     lines = []
     for data in results.data:
         for region, words in (("few", "for few-shot labels"), ("all", "over all test rows")):
@@ -116,7 +185,29 @@ def comparison_verdict(results: Results) -> list[str]:
                 elif gap <= noise:
                     line += "; the gap is within the spread over seeds"
             lines.append(line + ".")
+        if PLAIN in results.methods:
+            others = [m for m in results.methods if m != PLAIN]
+            lines += [line for m in others if (line := _gains_and_costs(results, data, m))]
     return lines
+
+
+def _gains_and_costs(results: Results, data: str, method: str) -> str:
+    """Compare a method with plain training on rare and on common labels."""
+    parts = []
+    for region in ("few", "many"):
+        ours, theirs = (results.mean_std(Figure("mae", region), data, m)[0] for m in (method, PLAIN))
+        if math.isnan(ours) or math.isnan(theirs):
+            continue
+        change = f"{number(abs(ours - theirs))} {'lower' if ours < theirs else 'higher'}"
+        figures = " against ".join(pair(ours, theirs))
+        parts.append(f"{change} for {region}-shot labels ({figures})")
+    if not parts:
+        return ""
+    line = f"{data}: {results.titles[method]}'s error is {' and '.join(parts)} than {results.titles[PLAIN]}'s"
+    covered = results.mean_std(Figure("coverage", "few", calibrated=True), data, method)[0]
+    if not math.isnan(covered):
+        line += f"; {percent(covered)} of its 90% intervals hold for few-shot labels"
+    return line + "."
 
 
 def _slug(text: str) -> str:

@@ -36,7 +36,7 @@ from tailwise.benchmark.run.results import (
 from tailwise.benchmark.run.search import Study, default_options, describe_space, require_optuna
 from tailwise.benchmark.run.workers import Workers
 from tailwise.core.distributions import Distribution
-from tailwise.core.metrics import REGIONS, evaluate, get_metric
+from tailwise.core.metrics import REGIONS, by_bin, evaluate, get_metric
 from tailwise.learning.config import check_accelerator
 from tailwise.uncertainty.scaling import balanced_weights, fit_scaling
 
@@ -58,6 +58,12 @@ def _scores(prediction: Distribution, problem: Problem, metrics: Sequence[str]) 
         region, metric = name.split("/")
         table[region][metric] = float(f"{value:.6g}") if math.isfinite(value) else None
     return table
+
+
+def _along_label(prediction: Distribution, problem: Problem) -> dict[str, list[float]]:
+    """Center, number of test rows and mean absolute error of each label bin, rounded."""
+    table = by_bin(prediction, problem.y_test, problem.bins, ("mae",))
+    return {name: [float(f"{value:.5g}") for value in table[name]] for name in ("center", "n", "mae")}
 
 
 def _region_rows(problem: Problem) -> dict[str, int]:
@@ -136,6 +142,7 @@ def run_one(
             "calibrated": _scores(scaling.apply(best.test), problem, OF_THE_SPREAD),
         },
     }
+    record["along_label"] = _along_label(best.test, problem)
     if options is None:
         record |= {"search": describe_space(contender.space(recipe)), "trials": trials}
     record["seconds"] = {

@@ -10,12 +10,10 @@ import codecs
 import csv
 import gzip
 import io
-import os
 import re
 import sys
 import warnings
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -289,36 +287,11 @@ def _parquet(content: bytes, name: str) -> pd.DataFrame:
 # -- writing -------------------------------------------------------------------------------------
 
 
-def check_output(
-    path: str | Path, *, force: bool, inputs: Sequence[str | Path] = (), table: bool = False
-) -> None:
-    """Raise an error, before any work, if an output cannot or must not be written.
-
-    A file that exists is a `FileExistsError` unless `force`. A `table` may go to ``-``, standard output;
-    otherwise its name must end in a format that `write_table` knows.
-    """
-    if str(path) == STANDARD:
-        if not table:
-            raise TableError("only tables can be written to - (standard output): name a file")
-        return
-    out = Path(path)
-    ending = out.name.lower().removesuffix(".gz").rpartition(".")[2] if "." in out.name else "csv"
-    if table and ending not in _WRITTEN:
-        raise TableError(f"cannot write {out} as a table: use .csv, .csv.gz, .tsv or .parquet")
-    if out.is_dir():
-        raise TableError(f"{out} is a folder: name a file in it")
-    if out.exists() and not out.is_file():  # moving a file there would replace it
-        raise TableError(f"{out} is a pipe or a device: name a file; only tables can go to -")
-    for source in inputs:
-        if str(source) != STANDARD and Path(source).exists() and out.exists() and out.samefile(source):
-            raise TableError(f"{out} is also an input: name another file to write to")
-    if out.exists() and not force:
-        raise FileExistsError(f"{out} exists already: name another file, or overwrite it")
-    parent = next(folder for folder in (out.parent, *out.parent.parents) if folder.exists())
-    if not parent.is_dir():
-        raise TableError(f"cannot write {out}: {parent} is not a folder")
-    if not os.access(parent, os.W_OK):
-        raise TableError(f"cannot write {out}: the folder {parent.absolute()} is read-only for you")
+def check_table_name(path: Path) -> None:
+    """Raise an error if the name does not end in a format that `write_table` knows."""
+    ending = path.name.lower().removesuffix(".gz").rpartition(".")[2] if "." in path.name else "csv"
+    if ending not in _WRITTEN:
+        raise TableError(f"cannot write {path} as a table: use .csv, .csv.gz, .tsv or .parquet")
 
 
 def write_table(table: pd.DataFrame, path: str | Path) -> None:

@@ -1,0 +1,276 @@
+"""Commands about several methods: `demo`, `compare`, `report`, `bench` and `methods`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from tailwise.cli.options import (
+    Config,
+    Drop,
+    Force,
+    Json,
+    Quiet,
+    Report,
+    Table,
+    Target,
+    only_target,
+    split_names,
+)
+from tailwise.cli.output import (
+    STANDARD,
+    check_outputs,
+    command_line,
+    note,
+    print_comparison,
+    print_json,
+    write_outputs,
+)
+from tailwise.cli.reading import load_labelled
+from tailwise.cli.stopping import checkpoint_path, resumable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tailwise.benchmark.pages.statistics import Results
+    from tailwise.core.labels import LabelBins
+
+Epochs = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Maximum number of epochs; 60 by default.")
+]
+Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Number of seeds per method.")]
+Workers = Annotated[int, typer.Option(metavar="N", min=1, help="Number of processes.")]
+
+
+class Comparison(NamedTuple):
+    """Finished runs of several methods on one table."""
+
+    results: Results
+    bins: LabelBins  # of the training part of the first seed
+    title: str
+
+    @property
+    def lines(self) -> str:
+        """The runs as a results file has them: one JSON object per line."""
+        return "".join(json.dumps(record) + "\n" for record in self.results.records)
+
+    @property
+    def page(self) -> str:
+        """The HTML page that ranks the methods."""
+        from tailwise.report.ranking import comparison_page
+
+        return comparison_page(self.results, title=self.title, command=command_line())
+
+
+def compare_methods(
+    table: pd.DataFrame,
+    name: str,
+    target: str,
+    methods: Sequence[str],
+    seeds: int,
+    *,
+    epochs: int | None,
+    workers: int,
+    kept: Path | None,
+    quiet: bool,
+) -> Comparison:
+    """Run each method with each seed by the benchmark's recipe; runs that `kept` has are not repeated."""
+    import tempfile
+
+    from tailwise.benchmark.data.problems import Source
+    from tailwise.benchmark.pages.statistics import Results
+    from tailwise.benchmark.run.contenders import Recipe, choose_contenders
+    from tailwise.benchmark.run.results import finished_runs, read_results
+    from tailwise.benchmark.run.runs import run_suite
+
+    contenders = choose_contenders(methods)
+    source = Source(name, target, lambda: table)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        problems = [source.problem(seed, max_rows=len(table)) for seed in range(seeds)]
+        for problem in problems:
+            if len(problem.y_valid) == 0 or len(problem.y_test) == 0:
+                raise ValueError(
+                    f"{len(table)} rows are too few to compare methods: no label bin has three rows"
+                )
+            problem.save(folder)
+        out = folder / "results.jsonl" if kept is None else kept
+        done = read_results(out) if out.exists() else []
+        if done:
+            note(f"resuming from {kept}, which has {len(done)} finished runs", quiet)
+        digests = {problem.seed: problem.digest for problem in problems}
+        for record in done:
+            if record["digest"] != digests.get(record["seed"], record["digest"]):
+                raise ValueError(f"{kept} belongs to other rows: delete it to start over")
+        summary = run_suite(
+            folder,
+            contenders,
+            out=out,
+            seeds=range(seeds),
+            recipe=Recipe(trials=1).within(epochs=epochs),
+            workers=workers,
+            progress=False if quiet else None,
+        )
+        if summary.failed:
+            raise RuntimeError(f"a run failed: {summary.failed[0]}")
+        runs = finished_runs(read_results(out))
+    records = [runs[name, c.name, seed] for seed in range(seeds) for c in contenders]
+    title = f"{target}: {len(contenders)} methods on {name}"
+    return Comparison(Results(records), problems[0].bins, title)
+
+
+def demo(
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder for the report, the picture and the results.")
+    ] = Path("tailwise-demo"),
+    seeds: Seeds = 3,
+    epochs: Epochs = None,
+    workers: Workers = 2,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare VIR with two baselines on a bundled table.
+
+    The table has 4,177 abalones; the number of rings, which is their age, is to be predicted.
+    """
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; name a folder with --out")
+    page, picture, lines = (out / name for name in ("report.html", "demo.png", "results.jsonl"))
+    check_outputs({path.name: path for path in (page, picture, lines)}, force=force)
+    from tailwise.data import load_abalone
+    from tailwise.report.ranking import comparison_picture
+
+    methods = ("vanilla", "lds-fds-der", "vir")
+    note(f"Training {', '.join(methods)} on abalone with {seeds} seed{'s' if seeds > 1 else ''} ...", quiet)
+    found = compare_methods(
+        load_abalone(), "abalone", "Rings", methods, seeds, epochs=epochs, workers=workers, kept=None,
+        quiet=quiet,
+    )  # fmt: skip
+    figure = comparison_picture(found.results, found.bins, label="rings (age of an abalone)")
+    print_comparison(found.results)
+    write_outputs(
+        {
+            page: found.page,
+            picture: lambda part: figure.savefig(part, dpi=110, format="png"),
+            lines: found.lines,
+        },
+        quiet,
+    )
+
+
+def compare(
+    data: Table,
+    target: Target,
+    methods: Annotated[
+        str, typer.Option(metavar="NAMES", help="Comma-separated names; see `tailwise methods`.")
+    ] = "vanilla,lds,vir",
+    seeds: Seeds = 3,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="RESULTS", help="Results file to write, one JSON line per run."),
+    ] = None,
+    report: Report = None,
+    drop: Drop = "",
+    epochs: Epochs = None,
+    workers: Workers = 1,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Train several methods with several seeds and rank them.
+
+    All methods have the same recipe and the same rows. After Ctrl-C the same command resumes where it
+    stopped, if --out is given.
+    """
+    from tailwise.benchmark.run.contenders import choose_contenders
+
+    check_outputs({"--out": out, "--report": report}, force=force, inputs=[data])
+    names = split_names(methods)
+    if not names:
+        raise ValueError("--methods names no method; see `tailwise methods`")
+    choose_contenders(names)  # a misspelt name is an error before the table is read
+    column = only_target(target)
+    inputs, labels, _ = load_labelled(data, [column], split_names(drop), quiet)
+    table = inputs.assign(**{column: labels[column]})
+    name = "data" if data == STANDARD else Path(data).name.split(".")[0]
+    kept = None if out is None else checkpoint_path(out)
+    outputs: dict[Path | None, Any] = {}
+    with resumable(kept):
+        found = compare_methods(
+            table, name, column, names, seeds, epochs=epochs, workers=workers, kept=kept, quiet=quiet
+        )
+        if out is not None:
+            outputs[out] = found.lines
+        if report is not None:
+            outputs[report] = found.page
+    write_outputs(outputs, quiet)
+    if kept is not None:
+        kept.unlink(missing_ok=True)
+    if as_json:
+        from tailwise.report.ranking import comparison_verdict
+
+        print_json({"verdict": comparison_verdict(found.results), "runs": found.results.records})
+    else:
+        print_comparison(found.results)
+
+
+def report(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="Results file written by `compare` or `bench`.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="PAGE", help="HTML page; beside RESULTS by default.")
+    ] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a page that ranks the methods of a results file."""
+    from tailwise.benchmark.pages.statistics import Results
+    from tailwise.benchmark.run.results import read_results
+    from tailwise.report.ranking import comparison_page
+
+    if results.is_dir():
+        raise ValueError(f"{results} is a folder: name the results file in it")
+    path = out or results.with_suffix(".html")
+    check_outputs({"--out": path}, force=force, inputs=[results])
+    try:
+        read = Results(read_results(results))
+        title = f"{len(read.methods)} methods on {', '.join(read.data)}"
+        page = comparison_page(read, title=title, command=command_line())
+    except (KeyError, TypeError, UnicodeDecodeError, AttributeError) as error:
+        lacking = f": a line lacks {error}" if isinstance(error, KeyError) else ""
+        raise ValueError(
+            f"{results} is not a results file of `tailwise compare` or `tailwise bench`{lacking}"
+        ) from None
+    write_outputs({path: page}, quiet)
+
+
+def bench(ctx: typer.Context) -> None:
+    """Compare methods on many data sets (more commands)."""
+    from tailwise.benchmark.__main__ import main as run_benchmark
+
+    raise typer.Exit(run_benchmark(list(ctx.args)))
+
+
+def methods(as_json: Json = False) -> None:
+    """List all methods with their sources."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from tailwise.methods import available_methods, get_method
+
+    if as_json:
+        shown = ("name", "title", "uncertainty", "about")
+        print_json([{key: getattr(get_method(n), key) for key in shown} for n in available_methods()])
+        return
+    console = Console()
+    for name in available_methods():
+        method = get_method(name)
+        console.print(f"[bold]{name}[/bold]  ({method.title}; uncertainty: {method.uncertainty})")
+        console.print(Padding(Text(method.about), (0, 0, 0, 2)))

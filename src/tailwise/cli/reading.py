@@ -1,0 +1,158 @@
+"""Reading tables and models for commands, with notes about what a user may not expect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tailwise.cli.options import quoted_name
+from tailwise.cli.output import STANDARD, note
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tailwise.estimator.regressor import TailRegressor
+
+
+class Labelled(NamedTuple):
+    """Inputs and labels of the same rows, one column for each target, and their weights if there are any."""
+
+    inputs: pd.DataFrame
+    labels: pd.DataFrame
+    weights: pd.Series[float] | None = None
+
+    def take(self, rows: Any) -> Labelled:
+        """Return some of the rows, renumbered."""
+        parts: list[Any] = [None if p is None else p.iloc[rows].reset_index(drop=True) for p in self]
+        return Labelled(*parts)
+
+
+def file_name(source: str) -> str:
+    """Return what a page calls a table."""
+    return "standard input" if source == STANDARD else Path(source).name
+
+
+def load_table(source: str, quiet: bool) -> pd.DataFrame:
+    """Read a table and note how many columns without a name were left out."""
+    from tailwise.data.tables.files import read_table
+
+    table = read_table(source)
+    unnamed = table.attrs.pop("unnamed", 0)
+    if unnamed:
+        note(f"note: left out {unnamed} column{'s' if unnamed > 1 else ''} without a name", quiet)
+    return table
+
+
+def split_labelled(
+    table: pd.DataFrame,
+    targets: Sequence[str],
+    name: str,
+    quiet: bool,
+    drop: Sequence[str] = (),
+    weight: str | None = None,
+) -> Labelled:
+    """Split a table into inputs, targets and weights; note how many rows without a label are left out."""
+    from tailwise.data.tables.columns import row_weights, split_targets
+
+    if weight in targets:
+        raise ValueError(f"column {weight!r} is the target and cannot be the weight as well")
+    not_inputs = drop if weight is None else [*drop, weight]
+    inputs, labels, missing = split_targets(table, targets, name, not_inputs)
+    weights = None if weight is None else row_weights(table, weight, targets, name)
+    if missing:
+        words = " or ".join(map(repr, targets))
+        note(f"note: left out {missing} rows of {name} without a value in {words}", quiet)
+    return Labelled(inputs, labels, weights)
+
+
+def load_labelled(
+    source: str,
+    targets: Sequence[str],
+    drop: Sequence[str],
+    quiet: bool,
+    weight: str | None = None,
+    like: pd.DataFrame | None = None,
+) -> Labelled:
+    """Read a table as inputs and targets, and note what looks like a mistake.
+
+    The inputs are the columns of `like`, in its order. Without `like` they are all remaining columns.
+    """
+    from tailwise.data.tables.columns import check_column, check_infinity
+
+    table = load_table(source, quiet)
+    inputs, labels, weights = split_labelled(table, targets, source, quiet, drop, weight)
+    if like is not None:
+        for column in like.columns:
+            check_column(inputs, column, source)
+        inputs = inputs[list(like.columns)]
+    check_infinity(table[list(inputs.columns)], source)
+    if not quiet:
+        _note_suspicious_columns(inputs, labels)
+        if like is None:
+            _note_ids(inputs)
+            _note_spikes(labels)
+    return Labelled(inputs, labels, weights)
+
+
+def _note_suspicious_columns(inputs: pd.DataFrame, labels: pd.DataFrame) -> None:
+    """Note numbers that will be read as text, constant targets, and inputs that give a target away."""
+    from tailwise.data.tables.columns import near_copies, numbers_as_text
+
+    for column, cell in numbers_as_text(inputs).items():
+        note(
+            f"note: column {column!r} may be read as text because of cells such as {cell!r}: for numbers, "
+            "write 1234.5 or leave the cell empty"
+        )
+    for target in labels:
+        if labels[target].min() == labels[target].max():
+            only = f"{labels[target].iloc[0]:.6g}"
+            note(f"note: the target {target!r} is {only} in every row: there is nothing to learn")
+        for column in near_copies(inputs, labels[target]):
+            note(
+                f"note: column {column!r} is almost the same as the target {target!r}: if it is only known "
+                f"after the target, leave it out with --drop {quoted_name(column)}"
+            )
+
+
+def _note_ids(inputs: pd.DataFrame) -> None:
+    from tailwise.data.tables.columns import id_columns
+
+    for column, how in id_columns(inputs).items():
+        leave = f"leave it out with --drop {quoted_name(column)} unless it has a meaning"
+        note(f"note: column {column!r} {how}, as ids do: {leave}")
+
+
+def _note_spikes(labels: pd.DataFrame) -> None:
+    """Note a value such as zero that many labels share, in the words of `tailwise diagnose`."""
+    from tailwise.report.diagnosis import diagnose, spike_advice
+
+    for target in labels.columns:
+        found = diagnose(labels[target].to_numpy())
+        if found.spike is not None and found.verdict not in ("constant", "too few to tell"):
+            note(f"note: target {target!r}: {spike_advice(found, *found.spike)}")
+
+
+def hold_out(labelled: Labelled, share: float, seed: int, quiet: bool) -> tuple[Labelled, Labelled | None]:
+    """Split rows into training and test rows; rare and common labels have the same share of test rows."""
+    import numpy as np
+
+    from tailwise.data import label_holdout
+
+    first = labelled.labels.iloc[:, 0].to_numpy()
+    rows = label_holdout(first, share=share, seed=seed, pool_small=True)
+    if len(rows) == 0:
+        if share > 0:
+            note("note: there are too few rows for test rows; nothing is measured", quiet)
+        return labelled, None
+    return labelled.take(np.setdiff1d(np.arange(len(first)), rows)), labelled.take(rows)
+
+
+def load_model(path: Path) -> TailRegressor:
+    """Read a model, or raise an error that says what is wrong with the file."""
+    if path.is_dir() or not path.exists():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise ValueError(f"{path} {what}: name a model file written by `tailwise fit`")
+    from tailwise.estimator.regressor import TailRegressor
+
+    return TailRegressor.load(path)

@@ -1,0 +1,110 @@
+"""Output files are checked before any work; tables fit the terminal."""
+
+import io
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailwise.cli.output import check_outputs, print_json, print_table, write_outputs
+
+
+def check(path: Path | str, **options: Any) -> None:
+    check_outputs({"--out": path}, **options)
+
+
+def test_an_output_must_not_cost_a_file(tmp_path: Path) -> None:
+    there = tmp_path / "t.csv"
+    there.write_text("a\n")
+    with pytest.raises(ValueError, match=r"already exists: .* with --force"):
+        check(there, force=False)
+    with pytest.raises(ValueError, match="also an input"):
+        check(there, force=True, inputs=["-", tmp_path / "none", there])
+    check(there, force=True, inputs=[tmp_path / "none"])
+    with pytest.raises(ValueError, match="is a folder"):
+        check(tmp_path, force=True)
+    with pytest.raises(ValueError, match="not a folder"):
+        check(there / "x.csv", force=True)
+
+
+def test_only_tables_go_to_standard_output_and_by_their_ending(tmp_path: Path) -> None:
+    check("-", force=False, table=True)
+    with pytest.raises(ValueError, match="standard output"):
+        check("-", force=True)
+    check(tmp_path / "new" / "t.xlsx", force=False)
+    with pytest.raises(ValueError, match=r"use \.csv"):
+        check(tmp_path / "new" / "t.xlsx", force=False, table=True)
+
+
+def test_two_flags_need_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    both = {"--out": Path("m"), "--report": tmp_path / "m"}
+    with pytest.raises(ValueError, match="--out and --report name the same file"):
+        check_outputs(both, force=True)
+    check_outputs({"--out": Path("m"), "--report": None}, force=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", os.devnull):
+        with pytest.raises(ValueError, match="pipe or a device"):
+            check(path, force=True)
+
+
+def test_a_folder_that_takes_no_files_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*, dir: Path) -> None:
+        assert dir == tmp_path
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)  # root may write anywhere
+    with pytest.raises(ValueError, match=r"cannot write .*: no file can be created .*Permission denied"):
+        check(tmp_path / "new" / "t.csv", force=False)
+
+
+def test_outputs_are_written_together_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, made = tmp_path / "a.txt", tmp_path / "b.txt"
+    write_outputs({text: "ä", None: "skipped", made: lambda part: part.write_text("b")}, quiet=False)
+    assert (text.read_text(encoding="utf-8"), made.read_text()) == ("ä", "b")
+    assert capsys.readouterr().err == f"wrote {text}\nwrote {made}\n"
+
+    def full(part: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        write_outputs({tmp_path / "c": "c", tmp_path / "d": full}, quiet=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt", "b.txt"]
+
+
+def test_json_has_null_for_numbers_that_are_not_finite(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": [float("nan"), 1.5], "path": Path("p"), 3: float("inf")})
+    assert re.sub(r"\s", "", capsys.readouterr().out) == '{"a":[null,1.5],"path":"p","3":null}'
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_narrow_terminal_shows_every_cell_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    header = ["method", *(f"figure {i}" for i in range(9))]
+    rows = [[name, *(f"{i}.25 ± 0.5" for i in range(9))] for name in ("Vanilla", "VIR ([red]m.tailwise)")]
+    for columns in (60, 40, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("NO_COLOR", "1")
+        monkeypatch.setattr("sys.stdout", Terminal())
+        print_table(header, rows, title="[b]houses")
+        shown = re.sub(r"\x1b\[[0-9;]*m", "", sys.stdout.getvalue())  # type: ignore[attr-defined]
+        assert "…" not in shown and shown.count("[b]houses") == 1
+        assert max(map(len, shown.splitlines())) <= columns
+        for cell in (cell for row in (header, *rows) for cell in row[1:]):
+            assert cell in shown
+        assert shown.count("VIR ([red]m.tailwise)") == shown.count("Vanilla") == shown.count("method")
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout", Terminal())
+    print_table(header, rows[:1], names=2)
+    assert sys.stdout.getvalue().count("0.25 ± 0.5") > 1  # type: ignore[attr-defined]
