@@ -113,7 +113,7 @@ def test_ten_columns_under_other_names_are_taken_by_place(tmp_path):
 def test_other_columns_than_ten_are_not_taken_by_place(tmp_path):
     rows = [f"{line}\t1" for line in stsb_lines(generated(3))]
     write(tmp_path / "a.tsv", [rows[0].replace("sentence", "s"), *rows[1:]])
-    with pytest.raises(TableError, match=r"has no columns sentence1, sentence2; .*say which columns"):
+    with pytest.raises(TableError, match=r"no columns sentence1, sentence2; .*name the columns of"):
         read_pairs(tmp_path / "a.tsv")
 
 
@@ -141,7 +141,7 @@ BAD = {
     13: ("1\tx\tx\tx\tx\tx\tx\tone\tt\udce9\t1", "line 13: bytes that are not UTF-8"),
     14: ("1\tx\tx\tx\tx\tx\tx\tone\ttwo\t1_0", "line 14: the score '1_0' is not a number"),
     16: ("1\tx\tx\tx\tx\tx\tx\tone\ttwo\t1,5", "line 16: the score '1,5' is not a number: write 1.5"),
-    17: ("1\tx\tx\tx\tx\tx\tx\tone\x00\ttwo\t1", "line 17: a zero byte, which no text has"),
+    17: ("1\tx\tx\tx\tx\tx\tx\tone\x00\ttwo\t1", "line 17: a zero byte, which is no text"),
 }
 
 
@@ -175,7 +175,7 @@ def test_rows_without_names_need_the_wanted_columns_only(tmp_path):
     write(tmp_path / "a.tsv", ["1\ta\tb\tsource", "2\tc\td", "3\te"])
     read = read_pairs(tmp_path / "a.tsv", columns=(1, 2, 0), on_error="skip")
     assert (read.first, read.score.tolist()) == (["a", "c"], [1, 2])
-    assert read.skipped == ("line 3: 2 fields, but column 2 (from 0) is wanted",)
+    assert read.skipped == ("line 3: 2 fields, but column 2 (from 0) is needed",)
 
 
 def test_an_open_quotation_mark_in_csv_spoils_its_own_line_only(tmp_path):
@@ -253,7 +253,7 @@ def test_lines_are_counted_through_quoted_line_breaks(tmp_path):
         (b"PAR1\x00", "is a Parquet file: save it as CSV"),
         (HEADER.encode("utf-16-le"), "is a binary file, or UTF-16 without its mark: save it as UTF-8"),
         (b"\x07\x00\x01\n", "is a binary file"),
-        (b'"sentence1,sentence2,score\na,b,1\n', "line 1: a quotation mark is left open: mend it"),
+        (b'"sentence1,sentence2,score\na,b,1\n', "line 1: a quotation mark is left open: correct it"),
         (b"sentence1\tsentence2\tscore\na\tb\tc\n", "1 of 1 rows .* line 2: .*check the columns"),
         (b'sentence1,sentence2,score\na,"' + b"x" * 140_000, "line 2: a field of .*mark left open"),
     ],
@@ -280,13 +280,13 @@ def test_missing_files_and_folders_are_named(tmp_path):
         (("sentense1", "sentence2", "score"), "no column 'sentense1'; did you mean 'sentence1'"),
         ((7, 8, 10), "has 10 columns, counted from 0: there is no column 10"),
         ((7, 8, -1), "there is no column -1"),
-        ((7, 7, 9), "three different ones"),
-        (("sentence1", 7, "score"), "three different ones"),
-        (("sentence1", "sentence2"), "three different ones"),
-        ("abc", "three different ones, .*; got 'abc'"),
-        ((7, 8, 9.0), "a column is a name, or a place counted from 0; got 9.0"),
-        ((7, True, 9), "a column is a name, or a place counted from 0; got True"),
-        ((7, None, 9), "a column is a name, or a place counted from 0; got None"),
+        ((7, 7, 9), "three different columns"),
+        (("sentence1", 7, "score"), "three different columns"),
+        (("sentence1", "sentence2"), "three different columns"),
+        ("abc", "three different columns .*, got 'abc'"),
+        ((7, 8, 9.0), "a column must be a name or a place counted from 0, got 9.0"),
+        ((7, True, 9), "a column must be a name or a place counted from 0, got True"),
+        ((7, None, 9), "a column must be a name or a place counted from 0, got None"),
     ],
 )
 def test_wrong_columns_are_named(tmp_path, columns, message):
@@ -303,7 +303,7 @@ def test_places_may_be_numpy_numbers(tmp_path):
 def test_a_name_that_two_columns_share_is_refused(tmp_path):
     write(tmp_path / "a.tsv", ["Score\tsentence1\tsentence2\tSCORE", "1\ta\tb\t2"])
     for columns in (None, ("sentence1", "sentence2", "score")):
-        with pytest.raises(TableError, match=r"has 2 columns 'score': say which by their places, \[0, 3\]"):
+        with pytest.raises(TableError, match=r"2 columns named 'score': choose one by its place, \[0, 3\]"):
             read_pairs(tmp_path / "a.tsv", columns=columns)
     assert read_pairs(tmp_path / "a.tsv", columns=("sentence1", "sentence2", "SCORE")).score.tolist() == [2]
 
@@ -336,9 +336,9 @@ def test_a_misspelt_on_error_is_answered_with_the_nearest(tmp_path):
 
 
 def test_pairs_need_as_many_of_everything():
-    with pytest.raises(ValueError, match="2 first sentences, 1 second ones and 2 scores"):
+    with pytest.raises(ValueError, match="2 first sentences, 1 second sentences and 2 scores"):
         SentencePairs(["a", "b"], ["c"], np.zeros(2))
-    with pytest.raises(TypeError, match="lists of sentences: got one text"):
+    with pytest.raises(TypeError, match="lists of sentences, got one text"):
         SentencePairs("ab", "cd", np.zeros(2))
 
 
@@ -528,7 +528,7 @@ def test_files_that_are_no_sentence_vectors_are_named(tmp_path):
     with pytest.raises(TableError, match="does not exist"):
         load_sentence_vectors(path)
     np.savez(path, train_a=np.zeros((1, 2)))
-    with pytest.raises(TableError, match="no array 'train_b': it holds train_a, and train_a, train_b, "):
+    with pytest.raises(TableError, match="no array 'train_b': it holds train_a, but needs train_a, "):
         load_sentence_vectors(path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(TableError, match="is not an npz file"):

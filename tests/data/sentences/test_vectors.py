@@ -136,12 +136,12 @@ def test_only_wanted_words_are_kept(tmp_path):
         (b"the 1 2\n\ndog 3\n", "line 3 is not a word and 2 numbers"),
         (b"the 1 2\ndog 3 x\n", "line 2 is not a word and its numbers: number 2, 'x', is not a number"),
         (b"the 1 2\ndog 3 1_0\n", "number 2, '1_0', is not a number"),
-        (b"the 1 2\ndog 3 4 5\n", "line 2 has more than 2 numbers: mend it"),
+        (b"the 1 2\ndog 3 4 5\n", "line 2 has more than 2 numbers: correct it"),
         (b"2 3\nthe 1 2\n", "line 2 is not a word and 3 numbers"),
-        (b"2 2\nthe \x00\x01\xff\n", "line 2 is no text: .*word2vec's binary files are not read"),
+        (b"2 2\nthe \x00\x01\xff\n", "line 2 is no text: .*word2vec's binary format is not supported"),
         (b"PK\x03\x04\x14\x00", "is a ZIP archive .*: unpack it"),
         (b"the 1 2\ndog 3  4\n", "line 2 is not a word and 2 numbers with one space between"),
-        (b"the 1 nan\n", "line 1 .*: number 2, 'nan', is not finite: mend it"),
+        (b"the 1 nan\n", "line 1 .*: number 2, 'nan', is not finite: correct it"),
         (b"the 1 1e39\n", "line 1 .*: number 2, '1e39', is not finite"),
         (b"cat 1 2\n", "a vector for none of the 2 words"),
         (gzip.compress(b"the 1 2\n" * 100, mtime=0)[:-12], "cannot read .*: copy or download it again"),
@@ -187,7 +187,7 @@ def test_missing_files_are_named(tmp_path):
 def test_nothing_to_look_up_is_refused(file):
     with pytest.raises(ValueError, match="the vocabulary holds no words: build it"):
         word_vectors(file, Vocabulary(()))
-    with pytest.raises(ValueError, match="how many words to take, from 0 on; got -1"):
+    with pytest.raises(ValueError, match="most must be at least 0, got -1"):
         vector_words(file, -1)
 
 

@@ -85,8 +85,8 @@ UNITS = ("a", "1", "a.", "a-", "a'", "n't", "1,", "1a", ".", "-a", "_", "‚Ä",
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_long_texts_are_no_trouble(unit):
-    """Of 300,000 characters; an expression that goes back and forth would not come to an end."""
-    text = unit * (300_000 // len(unit))
+    """With 60,000 characters, a regular expression that backtracks would take hours."""
+    text = unit * (60_000 // len(unit))
     assert sum(map(len, tokenize(text))) == len(text)
     assert tokenize(text + "!")[-1] == "!"
 
@@ -162,7 +162,7 @@ def test_coverage_counts_words_in_their_simpler_forms(vectors):
     found = coverage(["the tech-heavy dog zorp zorp", "the blib"], vectors)
     assert (found.tokens, found.types) == pytest.approx((5 / 8, 4 / 6))
     assert found.missing == ("zorp", "blib")
-    with pytest.raises(ValueError, match="hold no words"):
+    with pytest.raises(ValueError, match="contain no words"):
         coverage(["  "], vectors)
 
 
@@ -225,19 +225,19 @@ def test_other_json_is_refused(text):
 
 
 def test_a_word_has_one_id():
-    with pytest.raises(ValueError, match="'a' is in the vocabulary twice"):
+    with pytest.raises(ValueError, match="'a' occurs twice in the vocabulary"):
         Vocabulary(("a", "b", "a"))
 
 
 @pytest.mark.parametrize("call", [Vocabulary.build, Vocabulary(("a",)).encode, Vocabulary])
 def test_one_text_is_not_taken_for_a_list_of_letters(call):
-    with pytest.raises(TypeError, match=r"one text where a list of (sentences|words) is wanted: put it in"):
+    with pytest.raises(TypeError, match=r"a list of (sentences|words), got one text: put it in"):
         call("a cat")
 
 
 @pytest.mark.parametrize("call", [Vocabulary.build, Vocabulary(("a",)).encode, Vocabulary])
 def test_what_is_no_text_is_named_by_its_place(call):
-    with pytest.raises(TypeError, match=r"(sentence|word) 1, counted from 0, is nan, no text"):
+    with pytest.raises(TypeError, match=r"(sentence|word) 1 \(from 0\) is nan, not a text"):
         call(["a", float("nan")])
 
 

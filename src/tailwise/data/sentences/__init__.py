@@ -1,6 +1,7 @@
-"""Sentence pairs: reading them, and turning them into word ids or vectors.
+"""Sentence pairs: read them and turn them into word ids or vectors.
 
-- `pairs`: pairs of sentences with a score, STS-B-DIR among them
-- `words`: tokenizer, vocabulary, batches by length
+- `pairs`: pairs of sentences with a score, such as STS-B-DIR
+- `words`: tokenizer, vocabulary and batches of similar length
 - `vectors`: word vectors from files
+- `arrays`: npz files, read without pickle
 """

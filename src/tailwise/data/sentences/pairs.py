@@ -1,7 +1,8 @@
-"""Sentence pairs with a score: STS-B-DIR and any table of two texts and a number, row by row.
+"""Sentence pairs with a score: STS-B-DIR and any file of two texts and a number.
 
-`read_pairs` says of every row it cannot use which line it is and why, and refuses or skips it as asked.
-Words and their ids are in `tailwise.data.sentences.words`, vectors in `tailwise.data.sentences.vectors`.
+`read_pairs` names the line of every row it cannot use and the reason, and raises an error or skips the row.
+Its reader is not that of tables: STS-B's quotation marks are plain characters, and one broken row must not
+spoil the others.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ import csv
 import itertools
 import math
 import re
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from tailwise.core.labels import checked_labels
 from tailwise.core.lookup import nearest
+from tailwise.data.sentences.arrays import read_arrays
+from tailwise.data.tables.columns import as_number
 from tailwise.data.tables.files import TableError, file_content
 
 T = TypeVar("T")
@@ -29,19 +31,19 @@ OnError = Literal["raise", "skip"]
 Column = str | int
 Fields = list[str]
 Row = Fields | str
-"""The fields of a row, or why it has none."""
+"""The fields of a row, or the reason why it cannot be read."""
 
 STSB_NAMES = ("sentence1", "sentence2", "score")
 """Names of the columns in GLUE's STS-B files."""
 STSB_PLACES = (7, 8, 9)
-"""Their places, where a file of the same layout names them otherwise."""
+"""Places of these columns, for files of the same layout with other names."""
 STSB_LIMITS = (0.0, 5.0)
 """The lowest and the highest score of STS-B."""
 DIR_BINS = 50
-"""Bins of DIR on the scores 0 to 5, each 0.1 wide."""
+"""Number of DIR's bins over the scores 0 to 5, each 0.1 wide."""
 DIR_MANY = (0, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 49)
 DIR_MEDIUM = (2, 4, 6, 8, 27, 35, 37)
-"""The shot lists that DIR published for STS-B-DIR; its other bins are few-shot."""
+"""DIR's published many-shot and medium-shot bins of STS-B-DIR; all other bins are few-shot."""
 PARTS = ("train", "dev", "test")
 _SHOWN_ROWS = 5
 _CSV_DELIMITERS = (",", ";", "|")
@@ -51,7 +53,7 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 @dataclass(frozen=True, eq=False)
 class SentencePairs:
-    """Pairs of sentences and how alike they are; `skipped` names the rows that were left out and why."""
+    """Pairs of sentences with a score of their similarity; `skipped` lists the rows left out and why."""
 
     first: list[str]  # N
     second: list[str]  # N
@@ -60,12 +62,12 @@ class SentencePairs:
 
     def __post_init__(self) -> None:
         if isinstance(self.first, str) or isinstance(self.second, str):
-            raise TypeError("first and second are lists of sentences: got one text, put it in a list")
+            raise TypeError("first and second must be lists of sentences, got one text: put it in a list")
         object.__setattr__(self, "score", np.asarray(self.score, np.float64))
         if not len(self.first) == len(self.second) == len(self.score):
             raise ValueError(
-                f"{len(self.first)} first sentences, {len(self.second)} second ones and {len(self.score)} "
-                "scores: every pair needs all three"
+                f"got {len(self.first)} first sentences, {len(self.second)} second sentences and "
+                f"{len(self.score)} scores: their numbers must be equal"
             )
 
     def __len__(self) -> int:
@@ -73,13 +75,13 @@ class SentencePairs:
 
     @cached_property
     def sentences(self) -> list[str]:
-        """Every sentence: all first ones, then all second ones. 2N"""
+        """All first sentences, then all second sentences. 2N"""
         return [*self.first, *self.second]
 
 
 @dataclass(frozen=True, eq=False)
 class PairVectors:
-    """Sentence pairs as two vectors each, with their scores."""
+    """Sentence pairs as pairs of vectors, with their scores."""
 
     x: NDArray[np.float32]  # (N, 2, D)
     y: NDArray[np.float64]  # (N,)
@@ -111,39 +113,42 @@ def read_pairs(
 ) -> SentencePairs:
     """Read sentence pairs and scores from a tsv or CSV file, gzip or not.
 
-    Without `columns` the file is laid out as GLUE's STS-B: a line of names, the sentences in
-    ``sentence1`` and ``sentence2``, the score in ``score``; or, of ten columns with other names or none, in
-    columns 7, 8 and 9, counted from 0. `columns` names others, or gives their places. With places, a first
-    line whose score is a number is a row, and any other one names the columns, unless `named` says.
+    Parameters
+    ----------
+    columns : names or places (from 0) of the first sentence, the second sentence and the score. The default
+        is the layout of GLUE's STS-B: columns ``sentence1``, ``sentence2`` and ``score``, or columns 7, 8
+        and 9 of a file with ten columns.
+    limits : the lowest and the highest score allowed.
+    named : whether the first line names the columns. By default it does, unless `columns` are places and
+        the score in that line is a number.
+    quoted : whether quotation marks enclose fields. By default they do in CSV (commas, semicolons or bars),
+        and in a tsv file if every name in its first line is quoted; in other tsv files, as in GLUE's, they
+        are plain characters.
+    on_error : ``"raise"`` an error that names the lines of bad rows, or ``"skip"`` these rows and list them
+        in ``skipped``.
 
-    In CSV (commas, semicolons or bars) quotation marks enclose a field. Between tabs they are characters
-    like any other, as in GLUE, unless all names of the first line stand in them. `quoted` True or
-    False says so for either: pandas and spreadsheets quote between tabs as well.
-
-    A row with a missing or surplus field, an empty sentence, a quotation mark left open, a score that is
-    not a finite number (within `limits`, the lowest and the highest, if given) or bytes that are not UTF-8
-    is an error that names its line, or is left out and listed in ``skipped`` (`on_error` ``"raise"``,
-    ``"skip"``).
+    A row is bad if it has missing or surplus fields, an empty sentence, an open quotation mark, a score that
+    is not a finite number within `limits`, or bytes that are not UTF-8.
     """
     if on_error not in ("raise", "skip"):
         raise ValueError(f"unknown on_error {on_error!r}{nearest(str(on_error), ('raise', 'skip'))}")
     if limits is not None and not limits[0] <= limits[1]:
-        raise ValueError(f"limits are the lowest and the highest score, got {limits!r}")
+        raise ValueError(f"limits must be the lowest and the highest score, got {limits!r}")
     rows = _rows(_text(Path(path)), quoted)
     line, opening = next(rows, (0, None))
     if opening is None:
         raise TableError(f"{path} is empty: it needs a line of column names and rows below it")
     if isinstance(opening, str):
-        raise TableError(f"{path}: line {line}: {opening}: mend it; the columns are told by this line")
-    places, told = _places(opening, columns, str(path))
-    named = told if named is None else named
+        raise TableError(f"{path}: line {line}: {opening}: correct it, because this line names the columns")
+    places, names_columns = _places(opening, columns, str(path))
+    named = names_columns if named is None else named
     body = rows if named else itertools.chain([(line, opening)], rows)
-    pairs, bad = _checked(body, places, len(opening) if named else 0, limits)
+    pairs, bad = _sorted_out(body, places, len(opening) if named else 0, limits)
     if not pairs and not bad:
-        raise TableError(f"{path} holds a line of column names but no rows")
+        raise TableError(f"{path} has a line of column names but no rows")
     if bad and (on_error == "raise" or not pairs):
         shown = "; ".join(bad[:_SHOWN_ROWS]) + ("; ..." if len(bad) > _SHOWN_ROWS else "")
-        remedy = "mend them, or leave them out with on_error='skip'" if pairs else "check the columns"
+        remedy = "correct them, or skip them with on_error='skip'" if pairs else "check the columns"
         raise TableError(
             f"{path}: {len(bad)} of {len(pairs) + len(bad)} rows cannot be used: {shown}: {remedy}"
         )
@@ -154,9 +159,9 @@ def read_pairs(
 def load_stsb_dir(folder: str | Path, *, on_error: OnError = "raise") -> Parts[SentencePairs]:
     """Read STS-B-DIR, the split of DIR (Yang et al., 2021) with balanced dev and test parts.
 
-    The folder holds ``train.tsv``, ``dev.tsv`` and ``test.tsv``, or ``train_new.tsv`` and so on, as
-    DIR's script writes them beside the original files; these then count. A score outside 0 to 5 is an
-    error of its row.
+    The folder holds ``train.tsv``, ``dev.tsv`` and ``test.tsv``. If it also holds ``train_new.tsv`` and so
+    on, which DIR's script writes beside the original files, these are read instead. A row with a score
+    outside 0 to 5 is bad.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -166,26 +171,26 @@ def load_stsb_dir(folder: str | Path, *, on_error: OnError = "raise") -> Parts[S
     missing = next((path.name for path in paths if not path.is_file()), None)
     if missing and any(made):
         raise TableError(
-            f"{root} holds {paths[made.index(True)].name} but no {missing}: these are of one split; with "
-            "parts of another one, test rows would be trained on"
+            f"{root} holds {paths[made.index(True)].name} but no {missing}: all three parts must be of one "
+            "split, or test rows would be trained on"
         )
     if missing:
-        raise TableError(f"{root} holds no {missing}: STS-B-DIR is train.tsv, dev.tsv and test.tsv")
+        raise TableError(f"{root} holds no {missing}: STS-B-DIR consists of train.tsv, dev.tsv and test.tsv")
     return Parts(*(read_pairs(path, limits=STSB_LIMITS, on_error=on_error) for path in paths))
 
 
 def load_sentence_vectors(path: str | Path) -> Parts[PairVectors]:
-    """Read frozen sentence vectors: ``{train,dev,test}_{a,b,y}`` of an npz file, in float32."""
+    """Read frozen sentence vectors in float32 from an npz file with arrays ``{train,dev,test}_{a,b,y}``."""
     stored = read_arrays(Path(path), [f"{part}_{what}" for part in PARTS for what in "aby"])
     parts = [_pair_vectors(stored, part, str(path)) for part in PARTS]
     sizes = [part.x.shape[2] for part in parts]
     if len(set(sizes)) > 1:
-        raise TableError(f"{path}: vectors of train, dev and test have {sizes} numbers: they must agree")
+        raise TableError(f"{path}: vectors of train, dev and test have {sizes} numbers: these must be equal")
     return Parts(*parts)
 
 
 def overlap(train: SentencePairs, test: SentencePairs) -> NDArray[np.int64]:
-    """Return the rows of `test` whose pair, in either order, is in `train` as well, ascending.
+    """Return the rows of `test` whose pair is also in `train`, in either order of its sentences.
 
     >>> train = SentencePairs(["a cat", "a dog"], ["one cat", "one dog"], np.zeros(2))
     >>> test = SentencePairs(["a bird", "one dog"], ["a cat", "a dog"], np.zeros(2))
@@ -198,12 +203,12 @@ def overlap(train: SentencePairs, test: SentencePairs) -> NDArray[np.int64]:
 
 
 def dir_shots(scores: ArrayLike) -> NDArray[np.str_]:
-    """Return ``"many"``, ``"medium"`` or ``"few"`` for each score 0 to 5, as DIR's published lists have it.
+    """Return ``"many"``, ``"medium"`` or ``"few"`` for each score from 0 to 5, by DIR's published lists.
 
-    Scores and bin edges are compared in float32, as in DIR, so that 0.3 is in the bin that starts at 0.3;
-    5 is in the last one. The published lists are those of STS-B-DIR's training part with *few* below 30,
-    not below 20 as DIR and VIR say in print: five bins of 20 to 27 rows are few-shot. For figures to
-    set beside theirs these are the regions to use; `LabelBins.regions` counts as printed.
+    Use these regions to compare with published figures. They count bins of STS-B-DIR's training part with
+    fewer than 30 rows as *few*, not fewer than 20 as the papers of DIR and VIR say: five bins of 20 to 27
+    rows are few-shot. `LabelBins.regions` follows the papers. Scores and bin edges are compared in float32,
+    as in DIR, so that 0.3 is in the bin that starts at 0.3; a score of 5 is in the last bin.
 
     >>> dir_shots([0.0, 0.1, 0.2, 2.5, 5.0])
     array(['many', 'few', 'medium', 'few', 'many'], dtype='<U6')
@@ -225,7 +230,7 @@ def dir_shots(scores: ArrayLike) -> NDArray[np.str_]:
 
 
 def _text(path: Path) -> str:
-    """A file's text; bytes that are not UTF-8 become lone surrogates, for their row to be told by."""
+    """A file's text; bytes that are not UTF-8 become lone surrogates, by which `_pair` finds their row."""
     if path.is_dir():
         raise TableError(f"{path} is a folder: name a CSV or tsv file in it")
     content = file_content(path, str(path))
@@ -239,41 +244,8 @@ def _text(path: Path) -> str:
     return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
 
 
-def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[np.generic]]:
-    """The named arrays of an npz file, read without pickle."""
-    if not path.is_file():
-        raise TableError(f"{path} does not exist or is a folder: name an npz file")
-    if not zipfile.is_zipfile(path):
-        raise TableError(f"{path} is not an npz file: write it with numpy.savez")
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            missing = [name for name in names if name not in stored]
-            if missing:
-                there = ", ".join(stored) or "nothing"
-                raise TableError(
-                    f"{path} has no array {missing[0]!r}: it holds {there}, and {', '.join(names)} are wanted"
-                )
-            return {name: _array(stored, name, path) for name in names}
-    except TableError:
-        raise
-    except Exception as error:  # a damaged archive fails in many ways
-        raise TableError(f"{path} is a damaged npz file ({error}): copy or write it again") from None
-
-
-def _array(stored: Mapping[str, NDArray[np.generic]], name: str, path: Path) -> NDArray[np.generic]:
-    try:
-        return stored[name]
-    except ValueError as error:
-        if "Object arrays" not in str(error):
-            raise
-        raise TableError(
-            f"{path}: the array {name!r} holds Python objects, which could run code and are not loaded: "
-            "store numbers, or texts by astype(str)"
-        ) from None
-
-
 def _rows(text: str, quoted: bool | None) -> Iterator[tuple[int, Row]]:
-    """Each row that is not blank, with the number of its first line; a reason in place of one without end."""
+    """Each row that is not blank and the number of its first line."""
     lines = text.split("\n")
     opening = next((line for line in lines if line.strip()), "")
     delimiter = "\t" if "\t" in opening else max(_CSV_DELIMITERS, key=opening.count)
@@ -289,10 +261,10 @@ def _rows(text: str, quoted: bool | None) -> Iterator[tuple[int, Row]]:
 
 
 def _row(lines: Sequence[str], at: int, delimiter: str) -> tuple[Row, int]:
-    """The row that starts at a line of CSV, and how many lines it takes.
+    """The row that starts at a line of CSV, and the number of lines it spans.
 
-    Stray marks within a line are passed over. Where a mark leads on to further lines the rules are strict:
-    one left open would else swallow rows up to the next mark. It spoils its own line only.
+    Stray quotation marks within a line are ignored. A field over several lines must follow CSV's rules
+    strictly: otherwise an open mark would swallow all rows up to the next mark. So it spoils only its line.
     """
     if '"' not in lines[at]:
         return lines[at].split(delimiter), 1
@@ -314,7 +286,7 @@ def _row(lines: Sequence[str], at: int, delimiter: str) -> tuple[Row, int]:
 def _places(
     opening: Fields, columns: tuple[Column, Column, Column] | None, name: str
 ) -> tuple[tuple[int, int, int], bool]:
-    """Where the two sentences and the score are, and whether the first line names the columns."""
+    """The places of the two sentences and the score, and whether the first line names the columns."""
     titles = [_NOT_UTF8.sub("\ufffd", title.strip()) for title in opening]
     folded = [title.casefold() for title in titles]
     if columns is None:
@@ -327,20 +299,20 @@ def _places(
             several = "s" if len(missing) > 1 else ""
             raise TableError(
                 f"{name} has no column{several} {', '.join(missing)}; its first line is {_shown(titles)}: "
-                "say which columns hold the sentences and the score, columns=(first, second, score)"
+                "name the columns of the sentences and the score, columns=(first, second, score)"
             )
     if isinstance(columns, str) or len(columns) != 3:
-        raise ValueError(f"columns are three different ones, (first, second, score); got {columns!r}")
+        raise ValueError(f"columns must be three different columns (first, second, score), got {columns!r}")
     first, second, score = (_place(column, titles, folded, name) for column in columns)
     if len({first, second, score}) != 3:
-        raise ValueError(f"columns are three different ones, (first, second, score); got {columns!r}")
+        raise ValueError(f"columns must be three different columns (first, second, score), got {columns!r}")
     by_place = not any(isinstance(column, str) for column in columns)
     return (first, second, score), not (by_place and as_number(titles[score]) is not None)
 
 
 def _place(column: Column, titles: Fields, folded: Fields, name: str) -> int:
     if isinstance(column, bool) or not isinstance(column, str | int | np.integer):
-        raise ValueError(f"a column is a name, or a place counted from 0; got {column!r}")
+        raise ValueError(f"a column must be a name or a place counted from 0, got {column!r}")
     if not isinstance(column, str):
         if not 0 <= column < len(titles):
             raise TableError(f"{name} has {len(titles)} columns, counted from 0: there is no column {column}")
@@ -351,18 +323,18 @@ def _place(column: Column, titles: Fields, folded: Fields, name: str) -> int:
     if among.count(sought) > 1:
         places = [place for place, title in enumerate(among) if title == sought]
         raise TableError(
-            f"{name} has {len(places)} columns {column!r}: say which by their places, {_shown(places)}"
+            f"{name} has {len(places)} columns named {column!r}: choose one by its place, {_shown(places)}"
         )
     return among.index(sought)
 
 
-def _checked(
+def _sorted_out(
     rows: Iterator[tuple[int, Row]],
     places: tuple[int, int, int],
     wanted: int,
     limits: tuple[float, float] | None,
 ) -> tuple[list[tuple[str, str, float]], list[str]]:
-    """Usable pairs, and ``line N: reason`` for each row that is not. Without names `wanted` is 0."""
+    """The usable pairs, and ``line N: reason`` for each bad row; `wanted` is 0 without column names."""
     pairs: list[tuple[str, str, float]] = []
     bad: list[str] = []
     for line, row in rows:
@@ -377,18 +349,18 @@ def _checked(
 def _pair(
     row: Fields, places: tuple[int, int, int], wanted: int, limits: tuple[float, float] | None
 ) -> tuple[str, str, float] | str:
-    """Both sentences and their score, or why the row cannot be used."""
+    """Both sentences and their score, or the reason why the row cannot be used."""
     if wanted and len(row) != wanted:
         quoted = "; is a quotation mark left open?" if any("\n" in field for field in row) else ""
         return f"{len(row)} fields where the first line has {wanted}{quoted}"
     if len(row) <= max(places):
-        return f"{len(row)} fields, but column {max(places)} (from 0) is wanted"
+        return f"{len(row)} fields, but column {max(places)} (from 0) is needed"
     first, second, written = (row[place].strip() for place in places)
     text = first + second + written
     if not text.isascii() and _NOT_UTF8.search(text):
         return "bytes that are not UTF-8"
     if "\x00" in text:
-        return "a zero byte, which no text has"
+        return "a zero byte, which is no text"
     if not first or not second:
         return f"the {'second' if first else 'first'} sentence is empty"
     score = as_number(written)
@@ -400,14 +372,6 @@ def _pair(
     if limits is not None and not limits[0] <= score <= limits[1]:
         return f"the score {_shown(written)} is not between {limits[0]:g} and {limits[1]:g}"
     return first, second, score
-
-
-def as_number(text: str) -> float | None:
-    """The number that a field holds, if it does."""
-    try:
-        return None if "_" in text else float(text)  # Python takes 1_000 for a number, other programs do not
-    except ValueError:
-        return None
 
 
 def _shown(value: object) -> str:
@@ -431,6 +395,6 @@ def _pair_vectors(stored: dict[str, NDArray[np.generic]], part: str, name: str) 
         if not finite.all():
             row = int(finite.argmin())
             raise TableError(
-                f"{name}: row {row} of {part}_{what} holds a number that is not finite: make the file again"
+                f"{name}: row {row} of {part}_{what} holds a number that is not finite: write the file again"
             )
     return PairVectors(x, scores)

@@ -1,4 +1,4 @@
-"""Word vectors from files: npz, or GloVe's text format, of which only the wanted words are kept."""
+"""Word vectors from npz files or text files such as GloVe's; only the vectors of given words are kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.data.sentences.pairs import as_number, read_arrays
+from tailwise.data.sentences.arrays import read_arrays
+from tailwise.data.tables.columns import as_number
 from tailwise.data.tables.files import TableError, refuse_other_formats
 
 if TYPE_CHECKING:
@@ -30,11 +31,10 @@ def word_vectors(path: str | Path, vocabulary: Vocabulary, *, seed: int = 0) -> 
     """Return a vector for every id of the vocabulary. (V, D)
 
     The file is npz with ``words`` (W,) and ``vectors`` (W, D), or text with a word and its D numbers on
-    each line, gzip or not, as GloVe's and word2vec's are; a text file is read line by line and may be
-    larger than memory. Of a word that is there twice the first vector counts. Padding is all zeros and
-    the unknown word the mean of the vectors found. A word of the vocabulary that the file lacks gets a
-    random vector of the same mean and spread, so that the network can tell that the same name is in both
-    sentences.
+    each line, gzip or not, as from GloVe or word2vec. A text file is read line by line and may be larger
+    than memory. If a word occurs twice, its first vector is used. Padding is all zeros; the unknown word is
+    the mean of the vectors found. A word that the file lacks gets a random vector of the same mean and
+    spread, so that the network sees whether both sentences contain the same name.
     """
     if not vocabulary.words:
         raise ValueError("the vocabulary holds no words: build it from the training sentences")
@@ -42,7 +42,7 @@ def word_vectors(path: str | Path, vocabulary: Vocabulary, *, seed: int = 0) -> 
     if not found:
         raise TableError(
             f"{path} has a vector for none of the {len(vocabulary.words)} words, such as "
-            f"{vocabulary.words[0]!r}: is it the right file, of words in lower case?"
+            f"{vocabulary.words[0]!r}: is it the right file, with words in lower case?"
         )
     rows = [found.get(word) for word in vocabulary.words]
     present = np.array([row is not None for row in rows])
@@ -57,16 +57,16 @@ def word_vectors(path: str | Path, vocabulary: Vocabulary, *, seed: int = 0) -> 
 
 
 def vector_words(path: str | Path, most: int | None = None) -> list[str]:
-    """Return the words that a file of word vectors holds, in its order; at most the first `most`."""
+    """Return the words of a file of word vectors in its order, or its first `most` words."""
     if most is not None and most < 0:
-        raise ValueError(f"most says how many words to take, from 0 on; got {most}")
+        raise ValueError(f"most must be at least 0, got {most}")
     path = Path(path)
     words = _npz(path)[0] if _is_npz(path) else (word for _, word, _ in _lines(path))
     return list(dict.fromkeys(itertools.islice(words, most)))
 
 
 def _vectors_of(path: Path, wanted: Container[str]) -> dict[str, Vector]:
-    """The vectors of the wanted words; where a word is there twice, the first counts."""
+    """The vectors of the wanted words; the first one if a word occurs twice."""
     found: dict[str, Vector] = {}
     if _is_npz(path):
         words, vectors = _npz(path)
@@ -81,7 +81,7 @@ def _vectors_of(path: Path, wanted: Container[str]) -> dict[str, Vector]:
 
 
 def _is_npz(path: Path) -> bool:
-    """Whether a file is to be read as npz: by its name, or since it holds such arrays."""
+    """Whether a file is npz, by its name or by the arrays in it."""
     if path.suffix == ".npz" or not path.is_file() or not zipfile.is_zipfile(path):
         return path.suffix == ".npz"
     try:
@@ -107,13 +107,13 @@ def _npz(path: Path) -> tuple[list[str], Vector]:
         word = str(words[bad.argmax()])
         raise TableError(
             f"{path}: the vector of {word!r}, row {bad.argmax()}, holds a number that is not finite: "
-            "mend or drop it"
+            "correct or remove it"
         )
     return words.tolist(), numbers
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Line number, word and the text of its numbers, for every line that is not blank in a text file."""
+    """Line number, word and the text of its numbers, for every line of a text file that is not blank."""
     if path.is_dir():
         raise TableError(f"{path} is a folder: name a file of word vectors in it, npz or text")
     if not path.is_file():
@@ -137,18 +137,18 @@ def _split(file: Iterable[bytes], path: Path) -> Iterator[tuple[int, str, str]]:
             text = text.removeprefix("\ufeff")
         if not text:
             continue
-        if not size and _HEADER.fullmatch(text):  # word2vec's first line: how many words and numbers each
+        if not size and _HEADER.fullmatch(text):  # word2vec: the number of words, and of numbers per word
             stated, size = map(int, text.split(" "))
             continue
         gaps = text.count(" ")
-        # Some words of GloVe hold spaces themselves: the numbers are the last fields.
+        # Some words of GloVe contain spaces: the numbers are the last fields.
         size = size or min(gaps, _numbers_at_the_end(text))
         if size < 1 or gaps < size or "  " in text:
-            raise TableError(f"{path}: {_complaint(content, line, size)}")
+            raise TableError(f"{path}: {_line_message(content, line, size)}")
         word = text.split(" ", 1)[0] if gaps == size else text.rsplit(" ", size)[0]
         if gaps > size and as_number(word.rsplit(" ", 1)[1]) is not None:
             raise TableError(
-                f"{path}: line {line} has more than {size} numbers: mend it, or download the file again"
+                f"{path}: line {line} has more than {size} numbers: correct it, or download the file again"
             )
         words += 1
         yield line, word, text[len(word) + 1 :]
@@ -165,25 +165,25 @@ def _numbers_at_the_end(text: str) -> int:
     return sum(1 for _ in itertools.takewhile(lambda field: as_number(field) is not None, fields))
 
 
-def _complaint(content: bytes, line: int, size: int) -> str:
+def _line_message(content: bytes, line: int, size: int) -> str:
     if b"\x00" in content:
-        return f"line {line} is no text: save the vectors as text; word2vec's binary files are not read"
+        return f"line {line} is no text: save the vectors as text; word2vec's binary format is not supported"
     return (
         f"line {line} is not a word and {size or 'its'} numbers with one space between: "
-        "mend it, or download the file again"
+        "correct it, or download the file again"
     )
 
 
 def _vector(numbers: str, path: Path, line: int) -> Vector:
     values = [as_number(field) for field in numbers.split(" ")]
     with np.errstate(over="ignore"):
-        vector = np.array(values, np.float64).astype(np.float32)  # what is no number becomes NaN
+        vector = np.array(values, np.float64).astype(np.float32)  # None becomes NaN
     if not np.isfinite(vector).all():
         place = int(np.isfinite(vector).argmin())
         written = numbers.split(" ")[place]
         kind = "not a number" if values[place] is None else "not finite"
         raise TableError(
             f"{path}: line {line} is not a word and its numbers: number {place + 1}, {written!r}, is {kind}: "
-            "mend it, or download the file again"
+            "correct it, or download the file again"
         )
     return vector

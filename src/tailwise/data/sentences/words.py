@@ -1,6 +1,6 @@
-"""Sentences as word ids: a tokenizer in the manner of the Penn Treebank, a vocabulary, batches by length.
+"""Sentences as word ids: a tokenizer, a vocabulary, and batches of similar length.
 
-GloVe was trained on text split this way, so its vectors fit these tokens.
+The tokenizer splits as the Penn Treebank does. GloVe was trained on such tokens, so its vectors fit.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from tailwise.data.sentences.pairs import SentencePairs
 
 PADDING, UNKNOWN = 0, 1
-"""Ids of no word, and of a word without an id of its own."""
+"""Ids of padding and of every word that is not in the vocabulary."""
 _FIRST_WORD = 2
 MAX_VECTOR_WORDS = 100_000
-"""How many words that have a vector are taken up; files of vectors start with the most frequent."""
+"""A vocabulary takes at most this many words from a file of vectors, which starts with frequent words."""
 
 _QUOTES = str.maketrans(
     {"’": "'", "‘": "'", "´": "'", "`": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"'}
 )
-# UTF-8 that was once read as Central European Macintosh text, as some sentences of STS-B were.
+# UTF-8 that was misread as Central European Macintosh text, as in some sentences of STS-B.
 _MISREAD = re.compile("‚Ä[^\\s]")
-# Combining marks, such as vowel signs and accents that no composed letter has: `re` would end words at them.
-_PLACES_OF_MARKS = (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))  # to ask of all characters takes 0.1 s
+# Combining marks, such as vowel signs and accents without a composed letter: `re` would end words at them.
+_PLACES_OF_MARKS = (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))  # searching all of Unicode takes 0.1 s
 _MARKS = "".join(c for c in map(chr, _PLACES_OF_MARKS) if unicodedata.category(c)[0] == "M")
-_MARK = rf"(?:(?![\x00-\u02ff])[{_MARKS}])"  # the first condition alone makes it fast on plain text
-# A character with marks, or with further Korean letters; at most 30, as in Unicode's Stream-Safe Text Format,
-# since the time that composing takes grows with their square.
+_MARK = rf"(?:(?![\x00-\u02ff])[{_MARKS}])"  # the lookahead makes it fast on plain text
+# A character with marks or further Korean letters. At most 30, as in Unicode's Stream-Safe Text Format,
+# because the time to compose them grows with the square of their number.
 _DECOMPOSED = re.compile(rf"\S(?:(?![\x00-\u02ff])[\u1160-\u11ff{_MARKS}]){{1,30}}")
 _LETTER = rf"[^\W\d_]{_MARK}*"
 _LETTERS = rf"[^\W\d_]+(?:{_MARK}+[^\W\d_]*)*"
@@ -48,7 +48,7 @@ _END = rf"(?![^\W_]|{_MARK})"
 _TOKEN = re.compile(
     rf"""
       {_LETTER}(?:\.{_LETTER})+\.?{_END}            # u.s., p.m.
-    | '(?:s|m|d|re|ve|ll){_END}                     # an ending that already stands alone
+    | '(?:s|m|d|re|ve|ll){_END}                     # an ending that is already separate
     | {_RUN}(?:(?:[-'&]|(?<=\d)[.,:/](?=\d)){_RUN})*   # words, o'brien, at&t, 1,000.5, 9/11
     | \.{{2,}} | -{{2,}}
     | ''                                            # the Treebank's quotation mark
@@ -59,22 +59,22 @@ _TOKEN = re.compile(
 _CONTRACTION = re.compile(r"(.+)(n't|'(?:s|m|d|re|ve|ll))")
 _STEMS = {"ca": "can", "wo": "will", "sha": "shall"}
 _PART = re.compile(rf"{_LETTERS}|\d+(?:[.,]\d+)*")
-_MAX_DIGITS = 15  # a longer one is no quantity
+_MAX_DIGITS = 15  # a longer number is not a quantity
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 def tokenize(text: str) -> list[str]:
     """Split a sentence into lower-case words, numbers and punctuation marks.
 
-    A letter and its combining marks become one character where Unicode has it, and are never parted.
+    A letter and its combining marks stay together, as one character where Unicode has one.
 
     >>> tokenize("They don't play the U.S. team's 1,000 well-known songs (yet).")
     ['they', 'do', "n't", 'play', 'the', 'u.s.', 'team', "'s", '1,000', 'well-known', 'songs',
      '(', 'yet', ')', '.']
     """
     lower = _MISREAD.sub(_reread, text).lower()
-    # In lower case, since a capital may have no composed form where its small letter has one (J̌); and only
-    # what is decomposed, since Unicode's form of a whole text changes letters that vectors are filed under.
+    # Compose after lowering the case, because some capitals have no composed form (J̌). Compose only what is
+    # decomposed, because normalising the whole text would change letters that vectors are stored under.
     plain = _DECOMPOSED.sub(_composed, lower).translate(_QUOTES)
     tokens: list[str] = []
     for token in _TOKEN.findall(plain):
@@ -102,10 +102,11 @@ def _reread(found: re.Match[str]) -> str:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words and their ids: 0 is padding, 1 a word without an id, the words follow in order.
+    """Words and their ids: 0 is padding, 1 an unknown word, and 2 the first word.
 
-    A word without an id is tried in simpler forms before it counts as unknown: ``u.s.`` as ``us``,
-    ``tech-heavy`` as ``tech`` and ``heavy``, ``café`` as ``cafe``, ``1,520.15`` as ``1,520`` or ``1500``.
+    A word that is not in the vocabulary is tried in simpler forms before it counts as unknown: ``u.s.`` as
+    ``us``, ``tech-heavy`` as ``tech`` and ``heavy``, ``café`` as ``cafe``, ``1,520.15`` as ``1,520`` or
+    ``1500``.
 
     >>> vocabulary = Vocabulary.build(["A cat sat.", "The cat ran."])
     >>> vocabulary.words
@@ -125,12 +126,11 @@ class Vocabulary:
         unseen: bool = True,
         max_vector_words: int = MAX_VECTOR_WORDS,
     ) -> Vocabulary:
-        """Collect the words of the training sentences, the most frequent first.
+        """Return the vocabulary of the training sentences, the most frequent words first.
 
-        With a file of word vectors, a word that has none is taken apart into words that do where
-        that is possible; and all words of the file (the first `max_vector_words`) are taken up, since
-        their vectors say what they mean even where no training sentence does. `unseen` = False leaves
-        those out.
+        With a file of word `vectors`, a word without a vector is split into words with one, if possible.
+        The first `max_vector_words` words of the file are added too, because their vectors carry their
+        meaning even if no training sentence contains them; ``unseen=False`` leaves these out.
         """
         known = vector_words(vectors, max_vector_words) if vectors is not None else []
         seen = _counted(sentences, frozenset(known))
@@ -141,7 +141,7 @@ class Vocabulary:
         object.__setattr__(self, "words", tuple(_texts(self.words, "word")))
         if len(self._ids) != len(self.words):
             twice = next(word for word, count in Counter(self.words).items() if count > 1)
-            raise ValueError(f"the word {twice!r} is in the vocabulary twice")
+            raise ValueError(f"the word {twice!r} occurs twice in the vocabulary: leave one out")
 
     def __len__(self) -> int:
         return _FIRST_WORD + len(self.words)
@@ -168,7 +168,7 @@ class Vocabulary:
         return rows
 
     def encode_pairs(self, pairs: SentencePairs, max_length: int = 40) -> NDArray[np.int32]:
-        """Return word ids, padded on the right to the longest sentence here. (N, 2, L)"""
+        """Return word ids, padded on the right to the longest sentence of these pairs. (N, 2, L)"""
         rows = self.encode(pairs.sentences, max_length)
         sizes = np.array([len(row) for row in rows], np.int64)
         tokens = np.full((len(rows), sizes.max(initial=1)), PADDING, np.int32)
@@ -177,7 +177,7 @@ class Vocabulary:
         return np.ascontiguousarray(tokens.reshape(2, len(pairs), tokens.shape[1]).transpose(1, 0, 2))
 
     def to_json(self) -> str:
-        """The vocabulary as text, for a saved model to carry."""
+        """Return the vocabulary as text, for example to save with a model."""
         return json.dumps({"words": self.words})
 
     @classmethod
@@ -194,13 +194,13 @@ class Vocabulary:
 
 
 def lengths(tokens: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return how many words each padded sentence has. tokens: (..., L) -> (...)"""
+    """Return the number of words of each padded sentence. tokens: (..., L) -> (...)"""
     return np.asarray((tokens != PADDING).sum(axis=-1), np.int64)
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of some sentences has a word vector; `missing` are the words that do not, frequent first."""
+    """Shares of words and of distinct words with a vector; `missing` are the others, frequent words first."""
 
     tokens: float
     types: float
@@ -208,14 +208,14 @@ class Coverage:
 
 
 def coverage(sentences: Iterable[str], vectors: str | Path) -> Coverage:
-    """Return the shares of words, and of different words, that a file of word vectors covers.
+    """Return the shares of words, and of distinct words, that have a vector in a file.
 
-    Words count in the simpler forms that a `Vocabulary` built with these vectors gives them.
+    Words count in the simpler forms that a `Vocabulary` built with these vectors uses.
     """
     known = frozenset(vector_words(vectors))
     counts = _counted(sentences, known)
     if not counts:
-        raise ValueError("the sentences hold no words: coverage needs at least one")
+        raise ValueError("the sentences contain no words: coverage needs at least one")
     missing = sorted((word for word in counts if word not in known), key=lambda word: (-counts[word], word))
     tokens = 1 - sum(counts[word] for word in missing) / counts.total()
     return Coverage(tokens, 1 - len(missing) / len(counts), tuple(missing))
@@ -224,12 +224,12 @@ def coverage(sentences: Iterable[str], vectors: str | Path) -> Coverage:
 def length_buckets(
     lengths: NDArray[np.integer], size: int, seed: int | Sequence[int], *, pool: int = 50
 ) -> list[NDArray[np.int64]]:
-    """Return the row numbers of an epoch's batches: rows of like length together, every row once.
+    """Return the row numbers of an epoch's batches: each row once, rows of similar length together.
 
-    lengths: (N,), or (N, 2) for pairs, which are padded to their longer sentence. The batches hold `size`
-    rows or, evenly, a few less; no two differ by more than one. Rows are shuffled, sorted by length
-    within each `pool` batches and cut up, and the batches are shuffled again: another seed, such as
-    ``(seed, epoch)``, puts other rows together.
+    lengths: (N,), or (N, 2) for pairs, which are padded to their longer sentence. Batches have at most
+    `size` rows, and their sizes differ by at most one. Rows are shuffled, then sorted by length within each
+    `pool` batches and cut into batches, which are shuffled again. Another seed, such as ``(seed, epoch)``,
+    puts other rows together.
 
     >>> lengths = np.array([3, 9, 4, 8, 9, 3])
     >>> [lengths[rows].tolist() for rows in length_buckets(lengths, size=2, seed=0)]
@@ -251,17 +251,17 @@ def length_buckets(
 
 
 def _texts(given: Iterable[str], what: str = "sentence") -> Iterator[str]:
-    """The texts one by one; a single text, whose letters would be taken for them, is refused."""
+    """The texts one by one; an error if `given` is a single text, which would yield its letters."""
     if isinstance(given, str):
-        raise TypeError(f"got one text where a list of {what}s is wanted: put it in a list")
+        raise TypeError(f"expected a list of {what}s, got one text: put it in a list")
     for place, text in enumerate(given):
         if not isinstance(text, str):
-            raise TypeError(f"{what} {place}, counted from 0, is {text!r}, no text: leave it out or fill it")
+            raise TypeError(f"{what} {place} (from 0) is {text!r}, not a text: leave it out or fill it")
         yield text
 
 
 def _counted(sentences: Iterable[str], known: Container[str]) -> Counter[str]:
-    """How often each word occurs, a word that is not known counting in its simpler, known forms."""
+    """How often each word occurs. A word that is not known counts in its simpler, known forms."""
     pieces: Counter[str] = Counter()
     for token, count in Counter(token for text in _texts(sentences) for token in tokenize(text)).items():
         for piece in _pieces(token, known):
@@ -270,7 +270,7 @@ def _counted(sentences: Iterable[str], known: Container[str]) -> Counter[str]:
 
 
 def _pieces(token: str, known: Container[str]) -> Sequence[str]:
-    """The token, or simpler forms of it that are known, or else the token."""
+    """The token if it is known, else simpler forms that are known, else the token."""
     if token in known:
         return [token]
     parts = _PART.findall(token)
@@ -292,7 +292,7 @@ def _without_accents(word: str) -> str:
 
 
 def _rounded(number: str) -> Iterator[str]:
-    """A number in other forms: as it is, whole, then with fewer and fewer leading digits, commas or not."""
+    """Forms of a number: as it is, whole, then with fewer leading digits, each with and without commas."""
     yield number
     whole = number.partition(".")[0]
     yield whole
