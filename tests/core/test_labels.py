@@ -572,3 +572,14 @@ def test_no_device_is_pickled_with_bins() -> None:
     found = bins.index(labels)
     assert b"torch" not in (written := pickle.dumps(bins))
     assert torch.equal(pickle.loads(written).index(labels), found)
+
+
+def test_labels_count_as_often_as_their_weights_say() -> None:
+    y = [0, 0, 0, 1, 2, 4]
+    bins = LabelBins.from_labels(y, weight=[2, 3, 0.4, 0.2, 7.6, 1])
+    np.testing.assert_array_equal(bins.counts, [5, 1, 8, 0, 1])  # rounded; 1 where the weights are below 1/2
+    plain = LabelBins.from_labels(y)
+    np.testing.assert_array_equal(bins.edges, plain.edges)
+    assert bins.rule == plain.rule
+    np.testing.assert_array_equal(LabelBins.from_labels(y, weight=np.ones(6)).counts, plain.counts)
+    assert LabelBins.from_labels(y, count=2, weight=[1, 1, 1, 1, 1, 9]).counts.tolist() == [4, 10]

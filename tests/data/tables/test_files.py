@@ -150,3 +150,51 @@ def test_tables_are_written_and_read_back(tmp_path: Path, name: str) -> None:
     write_table(table, tmp_path / name)
     pd.testing.assert_frame_equal(read_table(tmp_path / name), table)
     assert [p.name for p in (tmp_path / name).parent.iterdir()] == [Path(name).name]
+
+
+def test_a_table_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    write_table(pd.DataFrame({"a": [1, 2], "b": ["x, y", None]}), "-")
+    assert capsys.readouterr().out == 'a,b\n1,"x, y"\n2,\n'
+
+
+def test_parquet_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_table(pd.DataFrame({"a": [1]}), tmp_path / "t.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(TableError, match=r"t.parquet is a Parquet file, .* pip install 'tailwise\[big\]'"):
+        read_table(tmp_path / "t.parquet")
+    with pytest.raises(TableError, match=r"writing Parquet needs pyarrow: pip install 'tailwise\[big\]'"):
+        write_table(pd.DataFrame({"a": [1]}), tmp_path / "new.parquet")
+
+
+def test_parquet_without_rows_is_refused(tmp_path: Path) -> None:
+    write_table(pd.DataFrame({"a": [1.0]})[:0], tmp_path / "t.parquet")
+    with pytest.raises(TableError, match="has columns but no rows"):
+        read_table(tmp_path / "t.parquet")
+
+
+def test_a_file_that_the_system_does_not_give_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    path = written(tmp_path, "a,b\n1,2\n")
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(TableError, match=r"cannot read .*t.csv: Permission denied"):
+        read_table(path)
+
+
+def test_a_folder_without_tables_is_only_named(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match=r"is a folder: name a CSV or Parquet file in it$"):
+        read_table(tmp_path)
+
+
+def test_a_zero_byte_far_down_makes_a_file_binary(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="is a binary file"):
+        read_table(written(tmp_path, b"a,b\n" + b"1,2\n" * 2000 + b"3,\x00\n"))
+
+
+def test_cells_longer_than_a_csv_reader_takes_are_read(tmp_path: Path) -> None:
+    text = "x" * 140_000
+    table = read_table(written(tmp_path, f"a,b\n{text},1\n"))
+    assert table["a"].tolist() == [text] and table["b"].tolist() == [1]

@@ -1,8 +1,12 @@
-"""Tables that travel with the package."""
+"""The table that comes with the package."""
+
+from __future__ import annotations
 
 from importlib.resources import as_file, files
+from typing import TYPE_CHECKING
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def load_abalone() -> pd.DataFrame:
@@ -20,5 +24,7 @@ def load_abalone() -> pd.DataFrame:
     >>> table["Rings"].min(), table["Rings"].max()
     (np.int64(1), np.int64(29))
     """
+    import pandas as pd
+
     with as_file(files("tailwise.data.tables") / "abalone.csv.gz") as path:
         return pd.read_csv(path)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailwise.core.lookup import nearest
+from tailwise.data.writing import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,7 +183,7 @@ def _delimited(text: str, name: str) -> pd.DataFrame:
     except (ValueError, OverflowError, csv.Error) as error:
         raise TableError(f"{name} cannot be read as a table: {error}") from None
     if len(table) == 0:
-        raise TableError(f"{name} holds a line of column names but no rows")
+        raise TableError(f"{name} has a line of column names but no rows")
     kept = [place for place, title in enumerate(header) if title]
     table = table[kept].set_axis([header[place] for place in kept], axis=1)
     table.attrs["unnamed"] = len(header) - len(kept)
@@ -277,7 +278,7 @@ def _parquet(content: bytes, name: str) -> pd.DataFrame:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TableError(f"{name} is a damaged Parquet file ({reason}): copy or write it again") from None
     if len(table) == 0:
-        raise TableError(f"{name} holds columns but no rows")
+        raise TableError(f"{name} has columns but no rows")
     # A named index that pandas wrote is a column to other programs.
     named = [name for name in table.index.names if name is not None and name not in table.columns]
     table = table.reset_index(level=named) if named else table
@@ -296,8 +297,6 @@ def check_table_name(path: Path) -> None:
 
 def write_table(table: pd.DataFrame, path: str | Path) -> None:
     """Write CSV (``.csv``, ``.csv.gz``), tab-separated (``.tsv``) or Parquet; ``-`` is standard output."""
-    from tailwise.data.writing import write_atomically
-
     ending = "".join(Path(path).suffixes[-2:]).lower()
     if str(path) == STANDARD:
         sys.stdout.write(table.to_csv(index=False, lineterminator="\n"))
