@@ -1,7 +1,8 @@
 """How far a call walks: the files and functions of tailwise that it passes through.
 
 Four calls are traced on 400 rows of the abalone table: `tailwise fit` with a report, `TailRegressor.fit`,
-`TailRegressor.predict_interval`, and `tailwise bench suite`. Functions that run while a module is imported do not count.
+`TailRegressor.predict_interval`, and `tailwise bench suite`. Functions that run while a module is imported
+do not count.
 
     python benchmarks/walks.py                        # this checkout
     python benchmarks/walks.py --src ../before/src    # another one
@@ -194,7 +195,9 @@ def draw(title: str, before: dict[str, Any], after: dict[str, Any]) -> str:
         f"<style>{STYLE}</style>",
         f'<rect width="{2 * COLUMN}" height="{height}" fill="#ffffff"/>',
     ]
-    for column, (name, walk, lines) in enumerate(zip(("before", "after"), (before, after), trees, strict=True)):
+    for column, (name, walk, lines) in enumerate(
+        zip(("before", "after"), (before, after), trees, strict=True)
+    ):
         left = 14 + column * COLUMN
         counts = f"{walk['files']} files, {walk['hops']} hops, {walk['functions']} functions"
         parts.append(f'<text class="title" x="{left}" y="24">{escape(title)}, {name}</text>')
@@ -209,7 +212,9 @@ def draw(title: str, before: dict[str, Any], after: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--src", type=Path, default=ROOT / "src", help="folder that holds the package")
     parser.add_argument("--save", type=Path, help="JSON file to write")
     parser.add_argument("--draw", type=Path, nargs=2, metavar=("BEFORE", "AFTER"), help="files of --save")
