@@ -4,20 +4,20 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
-# Scripts of benchmarks/ for any machine; sentence_steps.py wants a GPU and prepared data.
+# Scripts of benchmarks/ that run on any machine; sentence_steps.py needs a GPU and prepared data.
 SPEED := ause backbones coverage estimator_speed smogn step_overhead weight_power
 MIN_PYTHON := 3, 11
 
-# The first interpreter that is new enough; asked for only when the environment is created.
+# The first interpreter that is new enough. Used only when the environment is created.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < ($(MIN_PYTHON)))' >/dev/null 2>&1; \
 	then echo $$p; break; fi; done)
 
-# Packages are compiled when they are first imported, once (`--no-compile` below leaves it to that): without
-# the compiled files, importing torch takes twice as long in every process.
+# Packages are compiled on first import, because pip is called with --no-compile. Without compiled files, importing
+# torch would take twice as long in every process.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Every install goes through the constraints, so that no other torch can slip in.
+# Every install uses the constraints, so that no other version of torch is installed.
 INSTALL := $(BIN)/python -m pip install -qq --no-input --no-compile --disable-pip-version-check \
 	--constraint constraints.txt
 
@@ -31,14 +31,14 @@ help:  ## list the targets
 demo: $(VENV)/.installed  ## train on the bundled table, print the comparison, save the picture
 	$(BIN)/tailwise demo --force
 
-pictures: demo  ## make the README's pictures from fresh runs (those of the report need Chromium)
+pictures: demo  ## make the pictures of the documentation from new runs (needs Chromium)
 	mkdir -p docs/img && cp tailwise-demo/demo.png docs/img/demo.png
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/pictures.sh docs/img
 
 test: lint  ## lint, type-check and run the tests with coverage
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" --cov --cov-report=term $(ARGS)
 
-slowtest: $(VENV)/.installed-dev  ## run the tests that take long: several processes, whole stories, exports
+slowtest: $(VENV)/.installed-dev  ## run the slow tests: several processes, whole stories, exports
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m slow $(ARGS)
 
 gputest: $(VENV)/.installed-dev  ## run the tests that need a GPU
@@ -61,7 +61,7 @@ bench: $(VENV)/.installed  ## compare the methods (docs/results/), measure speed
 	$(BIN)/tailwise bench stsb
 	set -e; for name in $(SPEED); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 
-docs: $(VENV)/.installed-dev  ## check the documentation: links, examples, equations
+docs: $(VENV)/.installed-dev  ## check the documentation: links, examples, equations, results
 	$(BIN)/python -m pytest -q tests -k docs
 
 clean:  ## remove the environment, caches and demo output
@@ -69,7 +69,7 @@ clean:  ## remove the environment, caches and demo output
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-# The stamps hold until what decides an installation changes.
+# An installation is repeated only when one of these files changes.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@if [ -z "$(PYTHON)" ] || ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < ($(MIN_PYTHON)))'; then \
 		echo "tailwise needs Python 3.11 or later; found: '$(PYTHON)'." \
