@@ -1,4 +1,4 @@
-"""A network of one's own under TailRegressor: small pictures whose brightness is the label."""
+"""A custom network in TailRegressor: the label of a small picture is its brightness."""
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ from tailwise import TailRegressor
 
 
 class Picture(nn.Module):
-    """Any module that turns inputs into (rows, feature_dim) will do."""
+    """Turns pictures into features of shape (rows, feature_dim). Any module that does so works."""
 
     feature_dim = 16
 

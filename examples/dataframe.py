@@ -1,4 +1,4 @@
-"""A DataFrame with text, numbers and gaps: fit, predict, and look at the tail."""
+"""Fit a DataFrame with text and numbers, predict, and look at the tail."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The modules without the estimator: VIR in a Lightning Fabric loop of one's own."""
+"""VIR without the estimator, in a custom loop on Lightning Fabric."""
 
 import torch
 from lightning_fabric import Fabric
@@ -29,7 +29,7 @@ for epoch in range(20):
         optimizer.zero_grad()
         fabric.backward(objective)
         optimizer.step()
-    # Latent statistics take effect by themselves once as many rows were seen as the bins counted.
+    # No end_epoch() here: an epoch ends after as many rows as the training set has.
     if epoch % 5 == 4:
         print(epoch + 1, {name: round(value.item(), 3) for name, value in parts.items()})
 

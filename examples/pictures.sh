@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Pictures of the report for the README: the abalone story's page on a desktop, and on a phone in dark mode.
+# Pictures of the report for the documentation: the page of the abalone story on a desktop, and on a phone in dark mode.
 set -euo pipefail
-out=$(cd "${1:?name the folder to write to}" && pwd)
+out=$(cd "${1:?name the output folder}" && pwd)
 chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || {
-  echo "no Chromium here: install Debian's package chromium" >&2
+  echo "Chromium not found: install it (package chromium on Debian)" >&2
   exit 1
 }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bash "$(dirname "$0")/abalone_age/run.sh" "$work"
 
-# File, size of the window, and the colour scheme: 0 is dark, 1 is light.
+# Arguments: file, window size, colour scheme (0 is dark, 1 is light).
 shoot() {
   "$chromium" --headless --no-sandbox --disable-gpu --hide-scrollbars --user-data-dir="$work/profile" \
     --window-size="$2" --blink-settings=preferredColorScheme="$3" --screenshot="$out/$1" \

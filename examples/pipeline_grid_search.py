@@ -1,4 +1,4 @@
-"""TailRegressor in a scikit-learn Pipeline, tuned by GridSearchCV on an error that sees the tail."""
+"""TailRegressor in a scikit-learn Pipeline. GridSearchCV tunes it by an error that includes the tail."""
 
 from sklearn.compose import make_column_transformer
 from sklearn.model_selection import GridSearchCV
@@ -17,7 +17,7 @@ pipeline = make_pipeline(encode, TailRegressor(epochs=15, random_state=0))
 search = GridSearchCV(
     pipeline,
     {"tailregressor__method": ["vanilla", "lds", "vir"]},
-    scoring=scorer("balanced_mae"),  # the mean over label bins: every age counts alike
+    scoring=scorer("balanced_mae"),  # the mean over label bins: every age counts the same
     cv=2,
 ).fit(table, rings)
 for setting, score in zip(search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True):

@@ -1,6 +1,6 @@
-"""Sentence pairs by frozen sentence vectors: how similar are two sentences, and how sure is that?
+"""How similar are two sentences, and how certain is the answer? Trained on frozen sentence vectors.
 
-Reads the STS-B-DIR vectors from the folder TAILWISE_DATA; without it, vectors are generated.
+Reads the STS-B-DIR vectors from the folder TAILWISE_DATA. If it is not set, vectors are generated.
 """
 
 import os
@@ -16,7 +16,7 @@ rng = np.random.default_rng(0)
 
 
 def generated(rows: int) -> PairVectors:
-    """Pairs whose vectors are the nearer, the higher their score."""
+    """Random pairs. The higher the score of a pair, the closer its two vectors."""
     a, noise = rng.normal(size=(2, rows, 24)) / 5
     score = np.minimum(rng.exponential(1.2, rows), 5.0)
     near = (score / 5)[:, None]
@@ -32,7 +32,7 @@ else:
 train, dev, test = parts.train, parts.dev, parts.test
 model = TailRegressor(
     backbone=VectorPair(train.x.shape[2], rows=train.x),
-    bins=np.linspace(0, 5, 51),  # with `few`, DIR's bins and its published lists of shots
+    bins=np.linspace(0, 5, 51),  # with few=30, the bins and regions of DIR's published figures
     few=30,
     epochs=20,
     random_state=0,

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# How old is an abalone? From a CSV to a report, without writing code. Needs nothing but tailwise.
+# How old is an abalone? From a CSV to a report, without writing code. Needs only tailwise.
 set -euo pipefail
 folder=${1:-$(mktemp -d)}
 mkdir -p "$folder"
@@ -7,13 +7,13 @@ cd "$folder"
 PYTHON=${PYTHON:-python}
 epochs=${EPOCHS:+--epochs $EPOCHS}
 
-# The table that comes with the package, as a CSV: eight measurements and the number of rings.
+# Write the bundled table as a CSV: eight measurements and the number of rings.
 "$PYTHON" -c 'from tailwise.data import load_abalone; load_abalone().to_csv("abalone.csv", index=False)'
 
-# Is there anything to do about the labels at all?
+# Are the labels imbalanced enough to act on?
 "$PYTHON" -m tailwise diagnose abalone.csv --target Rings --plot labels.png
 
-# Train, measure on rows kept aside, compare with plain regression, write the page.
+# Train, measure on test rows, compare with plain regression, write the page.
 "$PYTHON" -m tailwise fit abalone.csv --target Rings --out abalone.tailwise --report abalone.html $epochs
 
 # Predict, with an interval for every animal.

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What does a room cost? Text, dates and hundreds of categories, straight from the table.
+# What does a room cost? A table with text, dates and hundreds of categories, without preparation.
 # Reads TAILWISE_DATA/tabular/hotel_rates.csv.gz (15,402 bookings; Antonio et al. 2019).
 set -euo pipefail
-: "${TAILWISE_DATA:?set TAILWISE_DATA to the folder that holds tabular/hotel_rates.csv.gz}"
+: "${TAILWISE_DATA:?set TAILWISE_DATA to the folder that contains tabular/hotel_rates.csv.gz}"
 TAILWISE_DATA=$(cd "$TAILWISE_DATA" && pwd)
 folder=${1:-$(mktemp -d)}
 mkdir -p "$folder"
@@ -13,7 +13,7 @@ table=$TAILWISE_DATA/tabular/hotel_rates.csv.gz
 
 "$PYTHON" -m tailwise diagnose "$table" --target avg_price_per_room
 
-# Which method serves dear rooms best? Each with several seeds, so that chance can be told from skill.
+# Which method is best for expensive rooms? Several seeds show which differences exceed chance.
 "$PYTHON" -m tailwise compare "$table" --target avg_price_per_room --methods vanilla,lds,vir \
   --seeds "${SEEDS:-3}" --out results.jsonl --report methods.html $epochs
 
