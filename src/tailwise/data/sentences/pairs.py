@@ -143,7 +143,14 @@ def read_pairs(
     places, names_columns = _places(opening, columns, str(path))
     named = names_columns if named is None else named
     body = rows if named else itertools.chain([(line, opening)], rows)
-    pairs, bad = _sorted_out(body, places, len(opening) if named else 0, limits)
+    pairs: list[tuple[str, str, float]] = []
+    bad: list[str] = []
+    for line, row in body:
+        found = row if isinstance(row, str) else _pair(row, places, len(opening) if named else None, limits)
+        if isinstance(found, str):
+            bad.append(f"line {line}: {found}")
+        else:
+            pairs.append(found)
     if not pairs and not bad:
         raise TableError(f"{path} has a line of column names but no rows")
     if bad and (on_error == "raise" or not pairs):
@@ -285,7 +292,7 @@ def _row(lines: Sequence[str], at: int, delimiter: str) -> tuple[Row, int]:
 
 def _places(
     opening: Fields, columns: tuple[Column, Column, Column] | None, name: str
-) -> tuple[tuple[int, int, int], bool]:
+) -> tuple[list[int], bool]:
     """The places of the two sentences and the score, and whether the first line names the columns."""
     titles = [_NOT_UTF8.sub("\ufffd", title.strip()) for title in opening]
     folded = [title.casefold() for title in titles]
@@ -301,13 +308,11 @@ def _places(
                 f"{name} has no column{several} {', '.join(missing)}; its first line is {_shown(titles)}: "
                 "name the columns of the sentences and the score, columns=(first, second, score)"
             )
-    if isinstance(columns, str) or len(columns) != 3:
-        raise ValueError(f"columns must be three different columns (first, second, score), got {columns!r}")
-    first, second, score = (_place(column, titles, folded, name) for column in columns)
-    if len({first, second, score}) != 3:
+    places = [] if isinstance(columns, str) else [_place(c, titles, folded, name) for c in columns]
+    if len(places) != 3 or len(set(places)) != 3:
         raise ValueError(f"columns must be three different columns (first, second, score), got {columns!r}")
     by_place = not any(isinstance(column, str) for column in columns)
-    return (first, second, score), not (by_place and as_number(titles[score]) is not None)
+    return places, not (by_place and as_number(titles[places[2]]) is not None)
 
 
 def _place(column: Column, titles: Fields, folded: Fields, name: str) -> int:
@@ -328,29 +333,14 @@ def _place(column: Column, titles: Fields, folded: Fields, name: str) -> int:
     return among.index(sought)
 
 
-def _sorted_out(
-    rows: Iterator[tuple[int, Row]],
-    places: tuple[int, int, int],
-    wanted: int,
-    limits: tuple[float, float] | None,
-) -> tuple[list[tuple[str, str, float]], list[str]]:
-    """The usable pairs, and ``line N: reason`` for each bad row; `wanted` is 0 without column names."""
-    pairs: list[tuple[str, str, float]] = []
-    bad: list[str] = []
-    for line, row in rows:
-        found = row if isinstance(row, str) else _pair(row, places, wanted, limits)
-        if isinstance(found, str):
-            bad.append(f"line {line}: {found}")
-        else:
-            pairs.append(found)
-    return pairs, bad
-
-
 def _pair(
-    row: Fields, places: tuple[int, int, int], wanted: int, limits: tuple[float, float] | None
+    row: Fields, places: Sequence[int], wanted: int | None, limits: tuple[float, float] | None
 ) -> tuple[str, str, float] | str:
-    """Both sentences and their score, or the reason why the row cannot be used."""
-    if wanted and len(row) != wanted:
+    """Both sentences and their score, or the reason why the row cannot be used.
+
+    `wanted` is the number of fields, if the first line names the columns.
+    """
+    if wanted is not None and len(row) != wanted:
         quoted = "; is a quotation mark left open?" if any("\n" in field for field in row) else ""
         return f"{len(row)} fields where the first line has {wanted}{quoted}"
     if len(row) <= max(places):

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 NEAR_COPY = 0.95
 """A column whose correlation with the target is at least this may be a copy of it."""
-NEARLY_ALL = 0.95
+ID_SHARE = 0.95
 """A column with a different value in this share of the rows may be an id."""
-MOSTLY = 0.9
+NUMBER_SHARE = 0.9
 """A column of text with this share of numbers was probably meant as numbers."""
 LARGEST_TARGET = 1e150
 """Larger labels are refused: their squares overflow float64."""
-_DRESSED = re.compile(
+_FORMATTED_NUMBER = re.compile(
     r"\(?[+-]?\s?[€$£¥]?\s?[+-]?(\d{1,3}([,'.\s]\d{3})+|\d+)([.,]\d+)?\s?(%|[€$£¥]|[A-Z]{3})?\)?"
 )
 """A number with separated thousands, a decimal comma, a unit or parentheses for minus."""
@@ -64,12 +64,11 @@ def split_targets(
             raise TableError(f"column {target!r} is named as a target twice")
     labels = table[[]].assign(**{target: _numbers(table[target], target, name) for target in targets})
     known = labels.notna().all(axis=1)
+    words = " and ".join(map(repr, targets))
     if not known.any():
-        words = " and ".join(map(repr, targets))
         raise TableError(f"{name}: the target {words} is missing in every row")
     inputs = table.drop(columns=[*targets, *drop])
     if inputs.shape[1] == 0:
-        words = " and ".join(map(repr, targets))
         raise TableError(f"{name} has no column besides the target {words}: there is nothing to predict from")
     missing = int((~known).sum())
     if missing:
@@ -116,9 +115,8 @@ def check_infinity(table: Any, source: str | None = None) -> None:
         if infinite.any():
             column, row = repr(str(title)), int(infinite.argmax())
             if source is None:
-                raise TableError(
-                    f"column {column} holds an infinity in row {row}: make it missing (NaN) or drop the row"
-                )
+                remedy = "make it missing (NaN) or drop the row"
+                raise TableError(f"column {column} holds an infinity in row {row}: {remedy}")
             raise TableError(f"{source}: column {column} is infinite in line {row + 2}: leave the cell empty")
 
 
@@ -151,14 +149,14 @@ def id_columns(inputs: pd.DataFrame) -> dict[str, str]:
         if cells.dtype.kind in "iu":
             # As Python integers, because the range of an int64 column may exceed int64.
             reach = int(cells.max()) - int(cells.min()) + 1
-            if reach * NEARLY_ALL <= len(cells) and cells.is_unique:
+            if reach * ID_SHARE <= len(cells) and cells.is_unique:
                 found[str(title)] = "counts the rows"
             continue
         first = cells.head(1000)
         # More than half is enough: some random hexadecimal ids are numbers.
-        if 2 * sum(map(_is_word, first)) > len(first) and _distinct_share(first) >= NEARLY_ALL:
+        if 2 * sum(map(_is_word, first)) > len(first) and _distinct_share(first) >= ID_SHARE:
             share = _distinct_share(cells)
-            if share >= NEARLY_ALL:
+            if share >= ID_SHARE:
                 found[str(title)] = f"differs in {'nearly ' if share < 1 else ''}every row"
     return found
 
@@ -172,7 +170,7 @@ def _is_word(cell: Any) -> bool:
     if not isinstance(cell, str) or len(cell.split()) != 1:
         return False
     text = cell.strip()
-    return not (as_number(text) is not None or _DRESSED.fullmatch(text) or _DATE.fullmatch(text))
+    return not (as_number(text) is not None or _FORMATTED_NUMBER.fullmatch(text) or _DATE.fullmatch(text))
 
 
 def numbers_as_text(inputs: pd.DataFrame) -> dict[str, str]:
@@ -181,8 +179,8 @@ def numbers_as_text(inputs: pd.DataFrame) -> dict[str, str]:
     for title in inputs.columns:
         cells = [cell.strip() for cell in inputs[title].dropna().head(1000) if isinstance(cell, str)]
         strange = [cell for cell in cells if as_number(cell) is None]
-        numbers = len(cells) - sum(1 for cell in strange if not _DRESSED.fullmatch(cell))
-        if strange and numbers >= MOSTLY * len(cells):
+        numbers = len(cells) - sum(1 for cell in strange if not _FORMATTED_NUMBER.fullmatch(cell))
+        if strange and numbers >= NUMBER_SHARE * len(cells):
             found[str(title)] = strange[0]
     return found
 
@@ -213,7 +211,7 @@ def _numbers(column: pd.Series[Any], target: str, name: str) -> pd.Series[float]
         row = int(np.argmax(wrong))
         cell = str(column.iloc[row])
         remedy = "choose a numeric column"
-        if _DRESSED.fullmatch(cell.strip()):
+        if _FORMATTED_NUMBER.fullmatch(cell.strip()):
             remedy = "write plain numbers, such as 1234.5, without thousands separators or units"
         elif wrong.sum() < 0.5 * len(wrong):
             remedy = "correct these cells or leave them empty"
