@@ -5,7 +5,7 @@ are forward, backward and optimiser. Random batches are padded to 40 words, as i
 words that are there, not padding. The share of peak counts the floating-point operations of the LSTMs
 alone, of all positions that were computed, against a GPU's peak in bf16 (`--peak`, TFLOP/s).
 
-    python -m tailwise.benchmark prepare --suite stsb-paper --seeds 1 --out PREPARED
+    tailwise bench prepare --suite stsb-paper --seeds 1 --out PREPARED
     python benchmarks/sentence_steps.py PREPARED [--device cuda] [--hidden 1504]
 """
 

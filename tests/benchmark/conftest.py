@@ -1,14 +1,17 @@
 """Small problems and contenders that cost nothing, for what the runner does with them."""
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from tailwise.benchmark import Contender, Outcome, Problem, Recipe
+from tailwise.cli.app import app
 from tailwise.core.distributions import Normal
 from tailwise.learning.loop import TrainConfig
 
@@ -33,15 +36,19 @@ def problem() -> Problem:
     return make_small_problem()
 
 
-@pytest.fixture
-def prepared(tmp_path: Path) -> Path:
-    """A folder with two data sets and two seeds."""
-    folder = tmp_path / "prepared"
+def prepare_small_problems(folder: Path) -> Path:
+    """Write two data sets with two seeds to a folder."""
     folder.mkdir()
     for name in ("one", "two"):
         for seed in (0, 1):
             make_small_problem(name, seed).save(folder)
     return folder
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Path:
+    """A folder with two data sets and two seeds."""
+    return prepare_small_problems(tmp_path / "prepared")
 
 
 @pytest.fixture
@@ -76,3 +83,13 @@ class Offset:
 def offset() -> Offset:
     """A contender that remembers what it was asked."""
     return Offset()
+
+
+def run_bench(arguments: Sequence[object]) -> int:
+    """Run ``tailwise bench`` in this process and return its exit code; its output goes where ours goes."""
+    result = CliRunner().invoke(app, ["bench", *map(str, arguments)])
+    sys.stdout.write(result.stdout)
+    sys.stderr.write(result.stderr)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code

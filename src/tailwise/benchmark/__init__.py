@@ -1,8 +1,7 @@
-"""Methods x data sets x seeds under one recipe, with error bars.
+"""Compare methods on many data sets and seeds under one recipe, with error bars.
 
-`bench` does all of it: prepares the data of a suite, runs what is missing, writes the tables. Its
-steps can be called one by one: `prepare`, `run_suite` and `write_tables`, also from the command line
-as ``python -m tailwise.benchmark``.
+`bench` prepares the data of a suite, runs what is missing and writes the tables. `prepare`, `run_suite` and
+`pages.suite_page.write_tables` are its steps. On the command line all of this is ``tailwise bench``.
 """
 
 from __future__ import annotations
@@ -11,15 +10,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tailwise.benchmark.data.problems import DataSet, Problem, Source
-from tailwise.benchmark.data.suites import SUITES, Suite, get_suite, prepare, suite_name
-from tailwise.benchmark.run.contenders import Contender, Outcome, Recipe, choose_contenders, from_registry
+from tailwise.benchmark.data.recipe import Recipe
+from tailwise.benchmark.data.suites import SUITES, Suite, get_suite, prepare, suite_name, suite_of
+from tailwise.benchmark.run.contenders import Contender, Outcome, choose_contenders, from_registry
 from tailwise.benchmark.run.plugins import load_plugin
 from tailwise.benchmark.run.results import read_results
 from tailwise.benchmark.run.runs import Summary, run_missing, run_one, run_suite
 
 __all__ = [
     "SUITES", "Contender", "DataSet", "Outcome", "Problem", "Recipe", "Source", "Suite", "Summary", "bench",
-    "choose_contenders", "from_registry", "load_plugin", "prepare", "read_results", "run_one", "run_suite",
+    "choose_contenders", "from_registry", "get_suite", "load_plugin", "prepare", "read_results", "run_one",
+    "run_suite", "suite_of",
 ]  # fmt: skip
 
 
@@ -39,12 +40,12 @@ def bench(
 ) -> Summary:
     """Run what ``out/results.jsonl`` lacks of a suite and write ``out/suite.md``, ``.csv`` and ``.tex``.
 
-    `suite` is the name of one, or a TOML file. What is not given is the suite's own budget. Prepared
-    data goes to `work`, and is only needed while runs are missing. Peers that are not installed are named
-    and left out. With `times` every contender is fitted once more, after all runs, to tell what it costs
+    `suite` is a name or a TOML file; by default methods, seeds and recipe are the suite's. Prepared data goes
+    to `work` and is only needed while runs are missing. Peers that are not installed are reported and left
+    out. With `times`, every contender is fitted once more after all runs to measure its cost
     (``out/times.jsonl``).
     """
-    from tailwise.benchmark.pages.tables import write_tables
+    from tailwise.benchmark.pages.suite_page import write_tables
     from tailwise.benchmark.run.peers import missing_peers
     from tailwise.benchmark.run.times import missing_times, take_times
 
@@ -54,7 +55,7 @@ def bench(
     contenders = choose_contenders(methods, budget.options)
     if "peers" in methods.split(","):
         for name in missing_peers():
-            report(f"{name} is not installed and left out: pip install 'tailwise[peers]'")
+            report(f"{name} is left out because it is not installed: pip install 'tailwise[peers]'")
     summary = run_missing(
         suite, contenders, out=results, work=work, seeds=seeds, recipe=recipe, workers=workers,
         time_limit=time_limit, progress=progress, report=report,

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from tailwise._version import __version__
-from tailwise.cli import comparing, diagnosing, models
+from tailwise.cli import bench, comparing, diagnosing, models
 from tailwise.cli.stopping import discard_output, exit_code
 
 DEBUG = "TAILWISE_DEBUG"
@@ -111,7 +111,4 @@ for command in (
     comparing.methods,
 ):
     app.command()(command)
-# The benchmark's own parser reads the arguments and answers --help.
-app.command(
-    add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
-)(comparing.bench)
+app.add_typer(bench.app, name="bench")

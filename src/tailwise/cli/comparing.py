@@ -1,4 +1,4 @@
-"""Commands about several methods: `demo`, `compare`, `report`, `bench` and `methods`."""
+"""Commands about several methods: `demo`, `compare`, `report` and `methods`."""
 
 from __future__ import annotations
 
@@ -81,9 +81,8 @@ def compare_methods(
     """Run each method with each seed by the benchmark's recipe; runs that `kept` has are not repeated."""
     import tempfile
 
-    from tailwise.benchmark.data.problems import Source
+    from tailwise.benchmark import Recipe, Source, choose_contenders
     from tailwise.benchmark.pages.statistics import Results
-    from tailwise.benchmark.run.contenders import Recipe, choose_contenders
     from tailwise.benchmark.run.results import finished_runs, read_results
     from tailwise.benchmark.run.runs import run_suite
 
@@ -248,13 +247,6 @@ def report(
             f"{results} is not a results file of `tailwise compare` or `tailwise bench`{lacking}"
         ) from None
     write_outputs({path: page}, quiet)
-
-
-def bench(ctx: typer.Context) -> None:
-    """Compare methods on many data sets (more commands)."""
-    from tailwise.benchmark.__main__ import main as run_benchmark
-
-    raise typer.Exit(run_benchmark(list(ctx.args)))
 
 
 def methods(as_json: Json = False) -> None:

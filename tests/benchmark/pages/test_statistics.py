@@ -163,7 +163,7 @@ def test_verdicts() -> None:
 
 def test_different_data_is_an_error() -> None:
     runs = [record("a", "x", 0, 1.0), record("b", "x", 0, 1.0, digest="other")]
-    with pytest.raises(ValueError, match="a and b saw different data in x, seed 0"):
+    with pytest.raises(ValueError, match="a and b had different data in x, seed 0"):
         Results(runs)
     with pytest.raises(ValueError, match="no finished run"):
         Results([{"error": "x"}])

@@ -1,6 +1,5 @@
 """What takes part: the tuning budget, every search space, variants and peers."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,9 @@ import pytest
 import torch
 
 from tailwise.benchmark import Problem, Recipe, choose_contenders, from_registry, run_one
+from tailwise.benchmark.data.recipe import default_options
 from tailwise.benchmark.data.suites import get_suite
 from tailwise.benchmark.run.ablations import ablations
-from tailwise.benchmark.run.peers import missing_peers, peer_contenders
-from tailwise.benchmark.run.search import default_options
-from tailwise.learning.loop import TrainConfig
 from tailwise.methods import Range, available_methods, build_model, get_method
 from tailwise.networks.backbones import Backbone
 from tests.benchmark.conftest import make_small_problem
@@ -63,17 +60,6 @@ def test_what_a_suite_fixes_is_what_is_trained_and_recorded(monkeypatch: pytest.
     assert not {"lr", "weights.power"} & set(fixed.space(recipe)) and "regularizer" in fixed.space(recipe)
 
 
-def test_recipe_says_what_is_shared() -> None:
-    recipe = Recipe().within(epochs=3, trials=2)
-    assert recipe.train.epochs == 3 and recipe.trials == 2
-    assert Recipe().within() == Recipe()
-    assert recipe.describe()["monitor"] == recipe.criterion == "balanced_mae"
-    with pytest.raises(ValueError, match="trials must be at least 1"):
-        Recipe(trials=0)
-    with pytest.raises(ValueError, match=r"starts at lr = 0.001, training at 0.1"):
-        Recipe(train=TrainConfig(lr=0.1))
-
-
 def sentence_network(problem: Problem) -> Backbone:
     """Mean of the word vectors that the problem carries, of both sentences."""
     net = Backbone()
@@ -99,9 +85,11 @@ def test_problems_need_not_be_tables(problem: Problem, recipe: Recipe, tmp_path:
     own = replace(recipe, network=sentence_network, backbone="words", backbone_options={})
     record = run_one(from_registry("vir"), pairs, own)
     assert record["recipe"]["backbone"] == "words" and record["bins"] == 10
-    with pytest.raises(ValueError, match=r"inputs of shape \(160, 2, 3\), no table"):
+    with pytest.raises(
+        ValueError, match=r"small is not a table: inputs of shape \(160, 2, 3\) need `network`"
+    ):
         run_one(from_registry("vir"), pairs, recipe)
-    with pytest.raises(ValueError, match="smogn makes up rows"):
+    with pytest.raises(ValueError, match="smogn interpolates between rows of a table, but small is not"):
         run_one(from_registry("smogn"), pairs, own)
 
 
@@ -145,59 +133,4 @@ def test_resampling_keeps_flags_whole(
 # -- peers ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["catboost", "lightgbm", "ngboost"])
-@pytest.mark.filterwarnings("ignore")  # what peers warn about is theirs
-def test_peers_with_and_without_weights(name: str, recipe: Recipe) -> None:
-    pytest.importorskip(name)
-    problem = make_small_problem(rows=300)
-    plain, weighted = (c for c in peer_contenders() if c.name.partition("-")[0] == name)
-    assert weighted.title.endswith("+ LDS") and "weights.power" in weighted.search
-    records = [run_one(c, problem, recipe) for c in (plain, weighted)]
-    spread = float(np.abs(problem.y_test - problem.y_train.mean()).mean())
-    for record in records:
-        assert record["epochs"] % 10 == 0 and len(record["trials"]) == 2
-        assert record["metrics"]["raw"]["all"]["mae"] < spread
-    assert records[0]["metrics"] != records[1]["metrics"]
-    outcome = plain.fit(problem, default_options(plain.search), recipe)
-    assert outcome.test.variance.min() > 0 and len(outcome.test) == 60
-
-
-def test_missing_peers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib.util
-
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert missing_peers() == ["catboost", "lightgbm", "ngboost"]
-    assert peer_contenders() == []
-
-
 # -- prior ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.slow
-def test_prior_search_tries_the_grid_then_looks_further_and_resumes(
-    prepared: Path, tmp_path: Path, recipe: Recipe
-) -> None:
-    import optuna
-
-    from tailwise.benchmark.run.prior import GRID, search_prior
-
-    storage = tmp_path / "deep" / "prior.log"
-    found = search_prior(prepared, "one", storage=storage, trials=9, recipe=recipe)
-    backend = optuna.storages.journal.JournalFileBackend(str(storage))
-    study = optuna.load_study(study_name="one", storage=optuna.storages.JournalStorage(backend))
-    tried = [tuple(t.params[name] for name in ("nu", "alpha", "beta")) for t in study.trials]
-    assert set(tried[:8]) == {(n, a, b) for n in GRID["nu"] for a in GRID["alpha"] for b in GRID["beta"]}
-    assert tried[8] not in tried[:8]
-    assert found.score == min(t.value for t in study.trials) and found.trials == 9
-    again = search_prior(prepared, "one", storage=storage, trials=9, recipe=recipe)
-    assert again == found
-    assert search_prior(prepared, "one", storage=storage, trials=10, recipe=recipe, workers=2).trials >= 10
-
-
-def test_prior_search_needs_optuna(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tailwise.benchmark.run.prior import search_prior
-
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(ImportError, match=r"tailwise\[search\]"):
-        search_prior(prepared, "one", storage=tmp_path / "prior.log")

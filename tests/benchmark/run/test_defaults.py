@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tailwise.benchmark import Problem, Recipe
-from tailwise.benchmark.__main__ import main
+from tailwise.benchmark.data.recipe import default_options
 from tailwise.benchmark.run.defaults import (
     PRESETS,
     Decision,
@@ -18,10 +18,8 @@ from tailwise.benchmark.run.defaults import (
     decisions,
     own_space,
     questions,
-    write_defaults,
 )
 from tailwise.benchmark.run.results import ResultsFile
-from tailwise.benchmark.run.search import default_options
 from tailwise.methods import Range, available_methods
 
 SEEDS = (0, 1)
@@ -160,34 +158,3 @@ def test_test_parts_are_never_read(prepared: Path, tmp_path: Path, recipe: Recip
     assert scores[0] == scores[1]
     with pytest.raises(ValueError, match="made with other data"):
         run(prepared, tmp_path / "a.jsonl", recipe)
-
-
-def test_command_writes_lines_and_a_page(prepared: Path, tmp_path: Path) -> None:
-    (prepared / "suite.json").write_text('{"suite": "quick"}')
-    out = tmp_path / "defaults.jsonl"
-    command = [
-        "choose-defaults",
-        "--prepared",
-        str(prepared),
-        "--out",
-        str(out),
-        "--methods",
-        "lds,vanilla,focal-r",
-    ]
-    assert main([*command, "--trials", "3", "--epochs", "2"]) == 0
-    page = out.with_suffix(".md").read_text()
-    rows = {row.split(" | ")[0]: row.split(" | ") for row in page.splitlines() if row.startswith("| ")}
-    assert [rows[f"| {title}"][2] for title in ("LDS", "Vanilla", "Focal-R")] == ["3", "1", "3"]
-    assert rows["| Vanilla"][1:6] == ["+0.0 ± 0.0", "1", "-", "-", "fixed"]
-    assert "3 configurations per method, or all it has" in page
-    with pytest.raises(ValueError, match="no line of vanilla"):
-        write_defaults(tmp_path / "nothing.jsonl", tmp_path / "nothing.md")
-
-
-def test_without_prepared_data_the_page_alone_is_written(tmp_path: Path) -> None:
-    lines = Path(__file__).parents[3] / "docs" / "results" / "defaults.jsonl"
-    out = tmp_path / "defaults.jsonl"
-    out.write_bytes(lines.read_bytes())
-    assert main(["choose-defaults", "--out", str(out)]) == 0
-    assert out.with_suffix(".md").read_text(encoding="utf-8") == lines.with_suffix(".md").read_text("utf-8")
-    assert out.read_bytes() == lines.read_bytes()

@@ -7,11 +7,11 @@ from unittest import mock
 import pytest
 
 from tailwise.benchmark import load_plugin
-from tailwise.benchmark.__main__ import main
 from tailwise.benchmark.run import plugins
 from tailwise.benchmark.run.results import read_results
 from tailwise.methods import available_methods, registry
 from tailwise.networks.losses import OBJECTIVES
+from tests.benchmark.conftest import run_bench
 
 CONTRIBUTING = Path(__file__).parents[3] / "CONTRIBUTING.md"
 
@@ -42,7 +42,7 @@ def _suite(tmp_path: Path, plugin: Path, *more: str) -> list[str]:
 
 
 def test_it_runs_beside_vir(tmp_path: Path, plugin: Path) -> None:
-    assert main(_suite(tmp_path, plugin)) == 0
+    assert run_bench(_suite(tmp_path, plugin)) == 0
     runs = read_results(tmp_path / "out" / "results.jsonl")
     assert {(r["data"], r["method"]) for r in runs} == {
         (data, method) for data in ("abalone", "generated") for method in ("huber", "vir")
@@ -52,7 +52,7 @@ def test_it_runs_beside_vir(tmp_path: Path, plugin: Path) -> None:
 
 @pytest.mark.slow
 def test_workers_know_it_too(tmp_path: Path, plugin: Path) -> None:
-    assert main(_suite(tmp_path, plugin, "--workers", "2")) == 0
+    assert run_bench(_suite(tmp_path, plugin, "--workers", "2")) == 0
     assert len(read_results(tmp_path / "out" / "results.jsonl")) == 4
 
 
@@ -67,17 +67,21 @@ def test_it_is_run_once(plugin: Path) -> None:
     ("name", "text", "message"),
     [
         ("gone.py", None, "gone.py does not exist"),
-        ("notes.txt", "hello", "notes.txt is no Python file"),
+        ("notes.txt", "hello", "notes.txt is not a Python file"),
         ("broken.py", "import nothing_of_that_name", "broken.py cannot be used as a plugin: ModuleNotFound"),
     ],
 )
 def test_mistakes_are_usage_errors(
-    tmp_path: Path, name: str, text: str | None, message: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    name: str,
+    text: str | None,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = tmp_path / name
     if text is not None:
         path.write_text(text, encoding="utf-8")
-    with pytest.raises(SystemExit) as caught:
-        main(_suite(tmp_path, path))
-    assert caught.value.code == 2
-    assert message in capsys.readouterr().err
+    monkeypatch.setenv("COLUMNS", "400")
+    assert run_bench(_suite(tmp_path, path)) == 2
+    assert message in " ".join(capsys.readouterr().err.split())

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailwise.benchmark.run.search import Study, default_options, describe_space
+from tailwise.benchmark.data.recipe import default_options
+from tailwise.benchmark.run.search import Study, describe_space
 from tailwise.methods import Range, Space
 
 SPACE: Space = {

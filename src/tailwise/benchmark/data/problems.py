@@ -1,4 +1,4 @@
-"""Data sets of the benchmark: the arrays that every contender gets, and raw tables they are made of."""
+"""Problems of the benchmark: the arrays that every contender gets, made of raw tables."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 MAX_ROWS = 4000
-"""Training rows at most, the same cap for every method; drawn at random, so the imbalance stays."""
+"""Maximum number of training rows for every method; they are drawn at random, which keeps the imbalance."""
 PER_BIN = 20
-"""Validation and test rows per label bin at most."""
+"""Maximum number of validation and of test rows per label bin."""
 _PARTS = ("x_train", "y_train", "x_valid", "y_valid", "x_test", "y_test")
 _EXTRA = "extra."
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One data set, split with one seed: inputs ready for a network, labels in their own units."""
+    """One data set split with one seed: inputs ready for a network, labels in their own units."""
 
     name: str
     seed: int
@@ -40,18 +40,18 @@ class Problem:
     x_test: Array
     y_test: Array
     total: int
-    """Rows of the whole table, before the training part was capped."""
+    """Number of rows of the whole table."""
     suite: str = ""
     edges: Array | None = None
-    """Edges of the label bins where the data set has bins of its own."""
+    """Edges of the label bins; None if they follow from the training labels."""
     shots: tuple[int, int] = (100, 20)
     """Many-shot bins have more training rows than the first, few-shot bins fewer than the second."""
     extra: Mapping[str, Array] = field(default_factory=dict)
-    """Arrays that the network needs besides its inputs, such as word vectors."""
+    """Other arrays that the network needs, such as word vectors."""
 
     @cached_property
     def bins(self) -> LabelBins:
-        """Bins over the labels of the training part, by which everything is weighted and scored."""
+        """Bins of the training labels, used for weights and scores."""
         return LabelBins.from_labels(self.y_train, edges=self.edges)
 
     def _arrays(self) -> dict[str, Array]:
@@ -62,14 +62,14 @@ class Problem:
 
     @cached_property
     def digest(self) -> str:
-        """Short fingerprint of the arrays, which says whether two runs saw the same data."""
+        """Short hash of the arrays; runs on the same data have the same one."""
         whole = hashlib.sha256()
         for array in self._arrays().values():
             whole.update(np.ascontiguousarray(array).tobytes())
         return whole.hexdigest()[:12]
 
     def describe(self) -> dict[str, Any]:
-        """Sizes for a results line."""
+        """Return sizes for a results line."""
         rows = {part[2:]: len(getattr(self, part)) for part in _PARTS[1::2]}
         return {
             "rows": {**rows, "table": self.total},
@@ -80,7 +80,7 @@ class Problem:
         }
 
     def save(self, folder: Path) -> Path:
-        """Write as ``name-seed.npz``."""
+        """Write ``name-seed.npz`` and return its path."""
         path = folder / f"{self.name}-{self.seed}.npz"
         about = {name: np.asarray(getattr(self, name)) for name in ("total", "suite", "shots")}
         arrays: dict[str, Any] = self._arrays() | about
@@ -94,12 +94,10 @@ class Problem:
 
     @classmethod
     def load(cls, folder: Path, name: str, seed: int) -> Problem:
-        """Read what `save` wrote."""
+        """Read a file that `save` wrote."""
         path = folder / f"{name}-{seed}.npz"
         if not path.is_file():
-            raise FileNotFoundError(
-                f"{path} is missing: run `prepare` with more seeds, or name another folder"
-            )
+            raise FileNotFoundError(f"{path} is missing: prepare more seeds, or name another folder")
         with np.load(path, allow_pickle=False) as file:
             arrays = {part: file[part] for part in (*_PARTS, "edges") if part in file}
             extra = {key.removeprefix(_EXTRA): file[key] for key in file if key.startswith(_EXTRA)}
@@ -112,19 +110,19 @@ class Problem:
 
 
 class DataSet(Protocol):
-    """Anything a suite can hold: a name, and a problem for every seed."""
+    """What a suite consists of: a name, and a problem for every seed."""
 
     @property
     def name(self) -> str:
-        """Name in results, and of files."""
+        """Name in results and of files."""
 
     def problem(self, seed: int, *, max_rows: int, per_bin: int, suite: str) -> Problem:
-        """Split with a seed and encode; the caps are for those that split and sample themselves."""
+        """Split with a seed and encode; data sets with a split of their own ignore the two limits."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A raw table: where it comes from, its target, and columns that give the target away."""
+    """A raw table: how it is loaded, its target, and columns to drop because they reveal the target."""
 
     name: str
     target: str
@@ -134,13 +132,12 @@ class Source:
     def problem(
         self, seed: int, *, max_rows: int = MAX_ROWS, per_bin: int = PER_BIN, suite: str = ""
     ) -> Problem:
-        """Split the table, cap its training part, and encode it by what the training part alone teaches.
+        """Split the table, limit its training part, and encode all parts by the training part alone.
 
-        Rows without a label are dropped first. The bins that balance the validation and test parts are
-        those of all labels, as in DIR; whatever a method learns or is weighted by comes from the
-        training part. Test rows come from a pool that all seeds share, so that no seed ever trains,
-        tunes or calibrates on a test row of another. Texts are encoded on one thread: more of them round
-        in another order, and the same table would have another `digest` on another machine.
+        Rows without a label are dropped first. The validation and test parts are balanced over bins of all
+        labels, as in DIR; bins, weights and encodings come from the training part. Test rows come from a
+        pool that all seeds share, so no seed trains, tunes or calibrates on a test row of another. Text is
+        encoded on one thread, because more threads round differently and would change `digest`.
         """
         from threadpoolctl import threadpool_limits
 

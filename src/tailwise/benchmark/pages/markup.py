@@ -1,4 +1,8 @@
-"""Tables of text as Markdown and LaTeX, and how numbers are written in them."""
+"""Tables of text as Markdown and LaTeX, and the format of their numbers.
+
+pandas would need tabulate for Markdown and a Styler for LaTeX, each with its own escaping and bold cells; one
+small class for both formats is shorter.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of text under a head; `best` marks cells to print in bold."""
+    """Cells of text under a head; the cells of `best` (row, column) are printed in bold."""
 
     caption: str
     head: Sequence[str]
@@ -19,7 +23,7 @@ class Table:
     best: frozenset[tuple[int, int]] = frozenset()
 
     def markdown(self) -> str:
-        """A pipe table under its caption."""
+        """Return a pipe table under its caption."""
         lines = [
             f"**{self.caption}**",
             "",
@@ -31,7 +35,7 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def latex(self) -> str:
-        """A booktabs table."""
+        """Return a booktabs table."""
         lines = [
             r"\begin{table}", r"\centering", rf"\caption{{{_tex(self.caption)}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(self.head) - 1)}}}", r"\toprule",
@@ -54,7 +58,11 @@ def _tex(text: str) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Significant digits without an exponent for what tables show."""
+    """Format with significant digits, at most four decimals and no exponent; ``-`` for NaN.
+
+    >>> number(1234.5), number(0.01234), number(float("nan"))
+    ('1234', '0.0123', '-')
+    """
     if math.isnan(value):
         return "-"
     places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else digits - 1
@@ -62,7 +70,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def with_spread(mean: float, std: float) -> str:
-    """A mean with its standard deviation, both to the places that the mean deserves."""
+    """Format a mean and its standard deviation with the decimals of the mean."""
     if math.isnan(mean):
         return "-"
     places = len(number(mean).partition(".")[2])
@@ -70,12 +78,12 @@ def with_spread(mean: float, std: float) -> str:
 
 
 def p_value(p: float) -> str:
-    """Three places, or that it is below what they show."""
+    """Format with three decimals, or as below 0.001."""
     return "-" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def best_cells(columns: Iterable[Sequence[float]], first: int = 1) -> frozenset[tuple[int, int]]:
-    """Cells with the lowest number of their column; columns are numbers where less is better."""
+    """Return the cells with the lowest number of their column, where less is better."""
     found = set()
     for c, values in enumerate(columns, start=first):
         if not np.isnan(values).all():

@@ -1,4 +1,4 @@
-"""What results show and what that rests on, in words drawn from the results alone."""
+"""Sentences of the pages: what was run and what it shows, all computed from the results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tailwise.benchmark.data.suites import SUITES
 from tailwise.benchmark.pages.markup import number
 from tailwise.benchmark.pages.statistics import (
     HEADLINES,
-    OTHERS,
     RATIOS,
     Comparison,
     Figure,
@@ -22,44 +21,55 @@ from tailwise.benchmark.run.times import Times
 
 
 def verdict(results: Results, reference: str = "vir") -> str:
-    """Say where the reference wins and loses, and to whom; drawn from the tests, nothing else."""
+    """Say where the reference is better or worse than others, from ranks and tests, as points."""
+    lines = [_headline(results, figure, reference) for figure in HEADLINES]
+    places = [_few_shot_places(results, data, reference) for data in results.data]
     title = results.titles[reference]
-    lines = []
-    for figure in HEADLINES:
-        rank = results.average_ranks(figure)
-        leader = min((m for m in rank if not math.isnan(rank[m])), key=lambda m: rank[m], default=reference)
-        text = (
-            f"- **{'calibrated ' if figure.calibrated else ''}{figure.name}**: average rank "
-            f"{number(rank[reference])} of {len(rank)} (best: {results.titles[leader]}, "
-            f"{number(rank[leader])})"
-        )
-        for over in tests_of(results):
-            found = compare(results, figure, reference, over=over)
-            groups = {word: [c for c in found if c.verdict() == word] for word in ("better", "worse", "open")}
-            text += (
-                f"; to expect of {OTHERS[over]}: better than {len(groups['worse'])}, undecided with "
-                f"{len(groups['open'])}, worse than {len(groups['better'])}"
-            )
-            if groups["better"]:
-                text += f" ({_named(groups['better'], results, figure)})"
-        lines.append(text + ".")
-    best = []
-    for data in results.data:
-        for figure in (Figure("mae", "few"), Figure("nll", "few", calibrated=True)):
-            means = {m: results.mean_std(figure, data, m)[0] for m in results.methods}
-            known = {m: value for m, value in means.items() if not math.isnan(value)}
-            if reference not in known:
-                continue
-            place = sum(value < known[reference] for value in known.values()) + 1
-            first = min(known, key=lambda m: known[m])
-            who = "" if first == reference else f", first {results.titles[first]}"
-            best.append(f"{data} {figure.name} {place} of {len(known)}{who}")
-    lines.append(f"- Place of {title} in the few-shot region of each data set: {'; '.join(best)}.")
+    lines.append(f"- Rank of {title} for few-shot labels by data set: {'; '.join(filter(None, places))}.")
     return "\n".join(lines) + "\n"
 
 
-def _named(found: Sequence[Comparison], results: Results, figure: Figure) -> str:
-    """Names with by how much, the largest gain first."""
+def _headline(results: Results, figure: Figure, reference: str) -> str:
+    ranks, title = results.average_ranks(figure), results.titles[reference]
+    known = {method: rank for method, rank in ranks.items() if not math.isnan(rank)}
+    name = f"{'calibrated ' if figure.calibrated else ''}{figure.name}"
+    if reference not in known:
+        text = f"- **{name}**: {title} has no rank."
+    else:
+        best, own = min(known, key=lambda m: known[m]), known[reference]
+        place = "the best" if own == known[best] else "the worst" if own == max(known.values()) else ""
+        text = f"- **{name}**: {title} has average rank {number(own)} of {len(ranks)}"
+        text += f", {place}." if place else "."
+        if own > known[best]:
+            text += f" The best is {results.titles[best]} with {number(known[best])}."
+    for over in tests_of(results):
+        found = compare(results, figure, reference, over=over)
+        groups = {word: [c for c in found if c.verdict() == word] for word in ("better", "worse", "open")}
+        worse, better = len(groups["better"]), len(groups["worse"])
+        units = "data sets" if over == "data" else "seeds"
+        text += f" Test over {units}: better than {better} others, worse than {worse}"
+        if groups["better"]:
+            text += f" ({_with_gains(groups['better'], results, figure)})"
+        text += f", undecided against {len(groups['open'])}."
+    return text
+
+
+def _few_shot_places(results: Results, data: str, reference: str) -> str:
+    """Rank of the reference by MAE and by calibrated NLL of few-shot labels, and who is best."""
+    words = []
+    for figure in (Figure("mae", "few"), Figure("nll", "few", calibrated=True)):
+        means = {m: results.mean_std(figure, data, m)[0] for m in results.methods}
+        known = {m: value for m, value in means.items() if not math.isnan(value)}
+        if reference in known:
+            place = sum(value < known[reference] for value in known.values()) + 1
+            best = min(known, key=lambda m: known[m])
+            who = "" if best == reference else f", best {results.titles[best]}"
+            words.append(f"{figure.name.removesuffix(' few')} {place} of {len(known)}{who}")
+    return f"{data} ({', '.join(words)})" if words else ""
+
+
+def _with_gains(found: Sequence[Comparison], results: Results, figure: Figure) -> str:
+    """Name contenders with how much better they are, the largest gain first."""
 
     def gain(c: Comparison) -> str:
         return f"{100 * (1 - math.exp(c.change)):.1f}%" if figure.metric in RATIOS else f"{-c.change:.3f}"
@@ -69,7 +79,7 @@ def _named(found: Sequence[Comparison], results: Results, figure: Figure) -> str
 
 
 def describe_runs(results: Results) -> str:
-    """What was run, and what everything that is said about it rests on, as points."""
+    """Describe what was run and how it was measured, as points."""
     recipe = results.records[0]["recipe"]
     many, few = results.records[0].get("shots", (100, 20))
     seeds = sorted({r["seed"] for r in results.records})
@@ -78,29 +88,29 @@ def describe_runs(results: Results) -> str:
     expected = len(results.methods) * len(results.data) * len(seeds)
     shown = ", ".join(f"{name} {value}" for name, value in recipe.items() if name != "trials")
     return _points(
-        f"{len(results.methods)} contenders on {data_sets(results)} with {which}: {len(results.records)} "
-        f"runs of {expected}.",
-        f"One recipe for all networks: {shown}.",
-        f"{_split_words(results)} Encodings, bins and weights come from the training part, calibration from "
-        "the validation part.",
-        "A point prediction counts as a Gaussian of constant variance, calibrated like every other one.",
-        f"Regions go by the training count of a label's bin: many above {many}, few below {few}.",
-        _test_words(results),
+        f"{len(results.methods)} contenders on {data_sets(results)} with {which}: {len(results.records)} of "
+        f"{expected} runs.",
+        f"All networks have the same recipe: {shown}.",
+        f"{_describe_split(results)} Encodings, bins and weights come from the training part, calibration "
+        "from the validation part.",
+        "A point prediction counts as a Gaussian of constant variance, which is calibrated like all others.",
+        f"Many-shot labels are in bins with more than {many} training rows, few-shot labels in bins with "
+        f"fewer than {few}.",
+        _describe_tests(results),
         f"Run on: {'; '.join(machines)}.",
     )
 
 
 def data_sets(results: Results) -> str:
-    """How many there are."""
+    """Return the number of data sets in words."""
     return "1 data set" if len(results.data) == 1 else f"{len(results.data)} data sets"
 
 
-def _split_words(results: Results) -> str:
-    """How rows were divided: tables alike, others as their authors did."""
+def _describe_split(results: Results) -> str:
     suite = SUITES.get(results.records[0].get("suite", ""))
     if suite is None or not all(isinstance(source, Source) for source in suite.sources):
-        return "The parts are those of the data set itself."
-    return "Validation and test parts are balanced over label bins, training rows capped evenly."
+        return "The data set comes with its own training, validation and test parts."
+    return "Validation and test parts are balanced over label bins; the training part has a maximum size."
 
 
 def _points(*sentences: str) -> str:
@@ -108,38 +118,39 @@ def _points(*sentences: str) -> str:
 
 
 def describe_tuning(results: Results) -> str:
-    """How configurations were chosen, as a point."""
+    """Describe how configurations were chosen, as a point."""
     recipe = results.records[0]["recipe"]
     if recipe["trials"] == 1:
         criterion = recipe["criterion"].replace("_", " ")
-        return _points(f"Early stopping goes by the validation part's {criterion}. Nothing is tuned.")
+        return _points(f"Early stopping uses the {criterion} of the validation part. Nothing is tuned.")
     return _points(
         f"Early stopping and the choice among {recipe['trials']} configurations per contender and data set "
-        f"go by the validation part's {recipe['criterion'].replace('_', ' ')}. Tuning happens on the first "
-        "seed; the other seeds take what was chosen."
+        f"use the {recipe['criterion'].replace('_', ' ')} of the validation part. Only the first seed is "
+        "tuned; the other seeds use its configuration."
     )
 
 
 def describe_times(times: Times) -> str:
-    """Where times come from, as a point."""
+    """Describe how times were measured, as a point."""
     return _points(
-        f"Times: {times.machine}; every chosen configuration fitted once more with seed {times.seed}, one "
-        "after the other in one process on one thread, stopped early as in the run. Processor time, tuning "
-        "not counted."
+        f"Times were measured on {times.machine}: each chosen configuration was fitted once more with seed "
+        f"{times.seed}, one after the other in one process on one thread, with early stopping as in the run. "
+        "They are processor times without tuning."
     )
 
 
-def _test_words(results: Results) -> str:
-    """What the paired tests assume."""
+def _describe_tests(results: Results) -> str:
+    """Say what the paired tests ask and assume."""
     text = (
-        "Paired t-tests with Holm's correction. Over seeds: would other seeds show the same on these data "
-        "sets, their pools of test rows and the chosen configurations? Assumed: given those, seeds are "
-        "independent."
+        "Tests are paired t-tests with Holm's correction. The test over seeds asks whether other seeds would "
+        "show the same on these data sets, with the same pools of test rows and the same configurations. It "
+        "assumes that seeds are then independent."
     )
     if len(results.data) > 1:
         text += (
-            f" Over the {len(results.data)} data sets (a mean over seeds each): would other data sets like "
-            "these show it? Assumed: data sets are independent; nothing about seeds, which share rows. Both "
-            "take mean changes for about normal. So few data sets leave much undecided."
+            f" The test over the {len(results.data)} data sets, each a mean over seeds, asks whether other "
+            "data sets like these would show the same. It assumes that data sets are independent, and "
+            "nothing about seeds, which share rows. Both assume that mean changes are about normal. With so "
+            "few data sets much stays undecided."
         )
     return text

@@ -1,4 +1,4 @@
-"""Statistics of finished runs: means and spreads over seeds, ranks over data sets, paired tests."""
+"""Statistics of finished runs: means and spreads over seeds, ranks over data sets, paired t-tests."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tailwise.benchmark.run.runs import OF_THE_MEAN
 from tailwise.core.metrics import get_metric
 
 RATIOS = ("mae", "mse", "rmse", "gm", "balanced_mae", "crps", "width")
-"""Metrics in label units: data sets are only comparable by ratios of them."""
+"""Metrics in label units, which are compared between data sets as ratios."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of a run: a metric in a region, of raw or calibrated predictions."""
+    """A metric in a region, of raw or calibrated predictions."""
 
     metric: str
     region: str = "all"
@@ -29,25 +29,25 @@ class Figure:
 
     @property
     def name(self) -> str:
-        """Words for a table's head."""
+        """Name for the head of a table."""
         words = {"mae": "MAE", "nll": "NLL", "ause": "AUSE", "crps": "CRPS", "ence": "ENCE", "gm": "GM"}
         text = words.get(self.metric, self.metric.replace("_", " ").replace("mae", "MAE"))
         return f"{text} {self.region}"
 
     def of(self, record: Record) -> float:
-        """Read it from a results line; NaN where the region has too few rows."""
+        """Return its value in a results line; NaN where the region has too few rows."""
         kind = "calibrated" if self.calibrated and self.metric not in OF_THE_MEAN else "raw"
         value = record["metrics"][kind][self.region][self.metric]
         return math.nan if value is None else float(value)
 
     def loss(self, value: float) -> float:
-        """The same number so that less is better."""
+        """Convert a value so that less is better."""
         return math.nan if math.isnan(value) else get_metric(self.metric).loss(value)
 
     def change(self, other: float, reference: float) -> float:
-        """How much worse another contender is than the reference, on a scale all data sets share.
+        """Return how much worse another value is than the reference, on a scale that data sets share.
 
-        The logarithm of the ratio for metrics in label units, the difference of losses otherwise.
+        It is the logarithm of the ratio for metrics in label units, and else the difference of losses.
         """
         if self.metric in RATIOS:
             return math.log(max(other, 1e-300) / max(reference, 1e-300))
@@ -63,23 +63,23 @@ HEADLINES = (
     Figure("nll", "few", calibrated=True),
     Figure("crps", "all", calibrated=True),
 )
-"""What contenders are ranked and tested by; uncertainty is compared after calibration."""
+"""Figures that contenders are ranked and tested by; uncertainty is compared after calibration."""
 
 
 class Results:
-    """Finished runs by contender and data set; every contender must have seen the same arrays."""
+    """Finished runs by contender and data set, all on the same arrays."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.records = [record for record in records if "error" not in record]
         if not self.records:
-            raise ValueError("no finished run to compare")
+            raise ValueError("there is no finished run to compare")
         seen: dict[tuple[str, int], tuple[str, str]] = {}
         for record in self.records:
             place, what = (record["data"], record["seed"]), (record["digest"], record["method"])
             digest, method = seen.setdefault(place, what)
             if digest != record["digest"]:
                 raise ValueError(
-                    f"{method} and {record['method']} saw different data in {place[0]}, seed {place[1]}: "
+                    f"{method} and {record['method']} had different data in {place[0]}, seed {place[1]}: "
                     "run both on the same prepared folder"
                 )
 
@@ -92,7 +92,7 @@ class Results:
 
     @cached_property
     def methods(self) -> list[str]:
-        """Names of the contenders, as they first occur."""
+        """Names of the contenders in order of their first runs."""
         return list(dict.fromkeys(record["method"] for record in self.records))
 
     @cached_property
@@ -102,19 +102,19 @@ class Results:
 
     @cached_property
     def titles(self) -> dict[str, str]:
-        """How each contender is written in tables."""
+        """Titles of the contenders in tables."""
         return {record["method"]: record["title"] for record in self.records}
 
     def runs(self, data: str, method: str) -> Mapping[int, Record]:
-        """Runs of a contender on a data set, by seed."""
+        """Return the runs of a contender on a data set, by seed."""
         return self._runs.get((data, method), {})
 
     def values(self, figure: Figure, data: str, method: str) -> np.ndarray:
-        """The figure of every seed. (S,)"""
+        """Return the figure of every seed. (S,)"""
         return np.array([figure.of(record) for record in self.runs(data, method).values()])
 
     def mean_std(self, figure: Figure, data: str, method: str) -> tuple[float, float]:
-        """Mean and standard deviation over seeds; NaN without a run, and no spread of a single one."""
+        """Return mean and standard deviation over seeds; NaN where there are too few runs for them."""
         values = self.values(figure, data, method)
         if values.size == 0 or np.isnan(values).all():
             return math.nan, math.nan
@@ -122,9 +122,9 @@ class Results:
         return float(known.mean()), float(known.std(ddof=1)) if known.size > 1 else math.nan
 
     def average_ranks(self, figure: Figure, methods: Sequence[str] | None = None) -> dict[str, float]:
-        """Mean over data sets of each contender's rank by its mean over seeds; 1 is best.
+        """Return the mean over data sets of each contender's rank by its mean over seeds; 1 is best.
 
-        Ties share their ranks' mean. A contender without a run on some data set has no rank (NaN).
+        Ties get the mean of their ranks. A contender without a run on some data set has no rank (NaN).
         """
         chosen = list(methods or self.methods)
         ranks = []
@@ -137,7 +137,7 @@ class Results:
         return dict(zip(chosen, np.mean(ranks, axis=0).tolist(), strict=True))
 
     def relative(self, figure: Figure, method: str, reference: str) -> float:
-        """Mean over data sets of the change against a reference; ratios are averaged geometrically."""
+        """Return the mean change against a reference over data sets; for ratios, the geometric mean."""
         changes = []
         for data in self.data:
             ours, base = (self.mean_std(figure, data, m)[0] for m in (method, reference))
@@ -147,9 +147,9 @@ class Results:
         return math.exp(mean) if figure.metric in RATIOS else mean
 
     def relative_by_seed(self, figure: Figure, method: str, reference: str) -> np.ndarray:
-        """The same for every seed, against the reference's mean over its seeds; (S,) of those that have all.
+        """Return the same for every seed, against the reference's mean over its seeds. (S,)
 
-        A data set where the reference has no figure does not count.
+        Seeds that lack a data set are left out, and data sets where the reference has no figure do not count.
         """
         bases = {data: self.mean_std(figure, data, reference)[0] for data in self.data}
         known = {data: base for data, base in bases.items() if not math.isnan(base)}
@@ -165,35 +165,36 @@ class Results:
 
 Over = Literal["data", "seeds"]
 OTHERS: dict[Over, str] = {"seeds": "other seeds", "data": "other data sets"}
-"""What a test over these speaks of."""
+"""What the result of a test over these units applies to."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A contender against the reference, over data sets or over seeds."""
+    """A contender compared with the reference over data sets or over seeds."""
 
     method: str
     units: int
     better: int
-    """Units in which the contender has the better figure."""
+    """Number of units in which the contender is better."""
     change: float
-    """Mean change against the reference; above 0 the contender is worse."""
+    """Mean change against the reference; positive if the contender is worse."""
     error: float
-    """Standard error of `change` over the units; NaN with a single one."""
+    """Standard error of `change` over the units; NaN for a single unit."""
     p: float
     adjusted: float
 
     def verdict(self, level: float = 0.05) -> str:
-        """``better`` or ``worse`` than the reference, or ``open``."""
+        """Return ``better`` or ``worse`` (than the reference), or ``open`` if the test does not decide."""
         if not self.adjusted < level or self.change == 0:
             return "open"
         return "better" if self.change < 0 else "worse"
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values for many comparisons (Holm, 1979): the k-th smallest times (m - k + 1).
+    """Adjust p-values for m comparisons (Holm, 1979): the k-th smallest is multiplied by m - k + 1.
 
-    The adjusted values never fall as the p-values rise, and are at most 1. NaN stays and does not count.
+    The adjusted values are at most 1 and do not fall while the p-values rise. NaN stays NaN and is not
+    counted in m.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -208,14 +209,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def tests_of(results: Results) -> tuple[Over, ...]:
-    """What there is to test over: a single data set says nothing about others."""
+    """Return the units to test over; a single data set says nothing about others."""
     return ("seeds", "data") if len(results.data) > 1 else ("seeds",)
 
 
 def changes(results: Results, figure: Figure, method: str, reference: str, over: Over) -> np.ndarray:
-    """Change of a contender against the reference: by data set, a mean over seeds, or by seed. (U,)
+    """Return the changes of a contender against the reference by data set or by seed. (U,)
 
-    By seed it is the mean over the data sets that both have, for seeds that have all of these.
+    By data set it is the mean over seeds. By seed it is the mean over the data sets that both have, for the
+    seeds that have all of them.
     """
     found: dict[str, dict[int, float]] = {}
     for data in results.data:
@@ -233,18 +235,18 @@ def changes(results: Results, figure: Figure, method: str, reference: str, over:
 def compare(
     results: Results, figure: Figure, reference: str = "vir", *, over: Over = "data"
 ) -> list[Comparison]:
-    """Test every other contender against the reference: Student's t on `changes`, then Holm.
+    """Test every other contender against the reference: paired t-tests with Holm's correction.
 
-    Pairs of data set and seed are not independent: seeds of one data set share the rows of the tail in
-    their test parts, many training rows, and the configuration that was tuned with the first of them. How
-    much they correlate is unknown (the correction of Nadeau and Bengio, 2003, takes test rows for drawn
-    afresh, which those of rare bins are not). So there are two tests, and each averages over the other:
+    Runs of one data set with different seeds are not independent: they share rare test rows, many training
+    rows and the tuned configuration, and how strongly they correlate is unknown. (The correction of Nadeau
+    and Bengio, 2003, assumes that test rows are drawn anew, which those of rare bins are not.) So there are
+    two tests, each on means over the other unit:
 
-    - over data sets, for what to expect of others like these. Assumed: data sets are independent, and their
-      changes about normal. Nothing is assumed about seeds.
-    - over seeds, for whether other seeds would show the same on these very data sets, with the same
-      pool of test rows and the configurations that were chosen. Assumed: given those, seeds are
-      independent, and their changes about normal.
+    - over data sets: what to expect of other data sets like these. It assumes that data sets are independent
+      and that their changes are about normal. It assumes nothing about seeds.
+    - over seeds: whether other seeds would show the same on these data sets, with the same pool of test rows
+      and the same configurations. It assumes that, given these, seeds are independent and their changes are
+      about normal.
     """
     found: list[tuple[str, np.ndarray, float, float]] = []
     for method in results.methods:
@@ -267,11 +269,9 @@ def compare(
 
 
 def _t_test(values: np.ndarray) -> tuple[float, float]:
-    """Standard error of the mean, and two-sided p-value of the mean being 0; NaN of fewer than two. (U,)"""
+    """Return the standard error of the mean and the two-sided p-value of a mean of 0. (U,)"""
     if values.size < 2:
         return math.nan, math.nan
-    mean, error = float(values.mean()), float(values.std(ddof=1) / math.sqrt(values.size))
-    if mean == 0:
-        return error, 1.0
-    t = abs(mean) / error if error else math.inf
-    return error, float(2 * stats.t.sf(t, values.size - 1))
+    if np.ptp(values) == 0:  # no spread, where SciPy's p-value is NaN or imprecise
+        return 0.0, 0.0 if values[0] else 1.0
+    return float(stats.sem(values)), float(stats.ttest_1samp(values, 0.0).pvalue)

@@ -1,4 +1,4 @@
-"""Ablations of VIR: groups of variants that differ in one option, all at their defaults, untuned."""
+"""Ablations of VIR: groups of untuned variants that differ from the default in one option."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailwise.methods import get_method
 
 
 def is_ablation(name: str) -> bool:
-    """Whether a contender's name is that of a variant, as ``vir[smoothing=none]`` is."""
+    """Return whether a contender's name is that of a variant, such as ``vir[smoothing=none]``."""
     return name.endswith("]")
 
 
@@ -26,7 +26,7 @@ def _parts(*names: str) -> list[Contender]:
 
 
 def ablations() -> dict[str, list[Contender]]:
-    """Groups by name; each holds ``vir[fixed]``, VIR at its defaults, to compare with."""
+    """Return groups by name; each starts with ``vir[fixed]``, VIR at its defaults, as the reference."""
     default = get_method("vir").parts
     both = ("weights.", "smoothing.")
     kernels: dict[str, dict[str, Any]] = {

@@ -1,8 +1,8 @@
-"""Outside peers on the same splits: gradient boosting that says how sure it is (extra ``peers``).
+"""Gradient boosting of other packages on the same splits (extra ``peers``).
 
-Each gives a Gaussian per row and is calibrated like every other contender. The number of trees is
-chosen by the criterion on the validation part, as early stopping does for networks; a variant with
-LDS weights on the training rows tells what reweighting alone brings.
+Each model predicts a Gaussian per row and is calibrated like every other contender. The number of trees is
+chosen by the criterion on the validation part, as early stopping does for networks. A second variant of each
+weights its training rows by LDS, which shows the effect of weights alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from tailwise.benchmark.data.problems import Problem
-from tailwise.benchmark.run.contenders import Contender, Outcome, Recipe
+from tailwise.benchmark.data.recipe import Recipe
+from tailwise.benchmark.run.contenders import Contender, Outcome
 from tailwise.core.distributions import Normal
 from tailwise.core.kernels import label_weights
 from tailwise.core.metrics import get_metric
@@ -27,17 +28,17 @@ from tailwise.methods import Range, Space
 
 Array = NDArray[np.float64]
 STEP = 10
-"""How finely the number of trees is chosen."""
+"""The number of trees is chosen among multiples of this."""
 
 
 class Boosted(Protocol):
-    """Fitted trees that can be cut short."""
+    """Fitted trees that can predict with the first few of them."""
 
     def staged(self, x: NDArray[Any]) -> Iterator[tuple[int, Array, Array]]:
-        """Every `STEP` trees: how many, and the means and variances (N,) they give."""
+        """Yield, every `STEP` trees, their number and the means and variances (N,) that they predict."""
 
     def predict(self, x: NDArray[Any], trees: int) -> tuple[Array, Array]:
-        """Means and variances (N,) by the first trees."""
+        """Return means and variances (N,) predicted by the first `trees` trees."""
 
 
 class _CatBoost:
@@ -68,7 +69,7 @@ class _LightGBM:
         settings = {"objective": "regression", "num_threads": 1, "verbosity": -1, **options}
         rows = lightgbm.Dataset(problem.x_train, problem.y_train, weight=w)
         self.model = lightgbm.train({**settings, "seed": problem.seed}, rows, num_boost_round=400)
-        self.variance = problem.bins.scale**2  # of a point prediction; calibration sizes it
+        self.variance = problem.bins.scale**2  # of a point prediction; calibration scales it
 
     def staged(self, x: NDArray[Any]) -> Iterator[tuple[int, Array, Array]]:
         for trees in range(STEP, 401, STEP):
@@ -135,7 +136,7 @@ _PEERS: dict[str, tuple[str, Callable[..., Boosted], Space]] = {
 def fit_peer(
     problem: Problem, options: Mapping[str, Any], recipe: Recipe, *, peer: str, weighted: bool
 ) -> Outcome:
-    """Grow trees, choose how many by the criterion on the validation part, and predict."""
+    """Fit trees, choose their number by the criterion on the validation part, and predict."""
     chosen, w = dict(options), None
     if weighted:
         per_bin = label_weights(problem.bins, power=chosen.pop("weights.power"))
@@ -159,7 +160,7 @@ def fit_peer(
 
 
 def peer_contenders() -> list[Contender]:
-    """Peers whose package is installed, each with and without LDS weights."""
+    """Return the peers whose package is installed, each with and without LDS weights."""
     found = []
     for name, (title, _, search) in _PEERS.items():
         if importlib.util.find_spec(name) is None:
@@ -180,5 +181,5 @@ def peer_contenders() -> list[Contender]:
 
 
 def missing_peers() -> list[str]:
-    """Peers that are left out because their package is not installed."""
+    """Return the peers whose package is not installed."""
     return [name for name in _PEERS if importlib.util.find_spec(name) is None]

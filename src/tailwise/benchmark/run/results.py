@@ -1,4 +1,4 @@
-"""results.jsonl: a line for every finished run, and which runs may stand in one file."""
+"""Results files (JSON lines, one per finished run), and which runs may share a file."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tailwise.benchmark.run.contenders import Contender, Recipe
+from tailwise.benchmark.data.recipe import Recipe
+from tailwise.benchmark.run.contenders import Contender
 
 Record = dict[str, Any]
 
 
 class ResultsFile:
-    """results.jsonl: one JSON object per line, only ever appended to.
+    """A file with one JSON object per line, to which lines are only appended.
 
-    A last line that a kill left unfinished is dropped; a broken line elsewhere is an error.
+    An unfinished last line, as a kill leaves it, is dropped; a broken line elsewhere is an error.
     """
 
     def __init__(self, path: Path) -> None:
@@ -24,7 +25,7 @@ class ResultsFile:
             raise ValueError(f"{path} is a folder: name the results file in it")
         for parent in path.parents:
             if parent.is_file():
-                raise ValueError(f"{parent} is a file, not a folder for {path.name}: name another")
+                raise ValueError(f"{parent} is a file, so {path.name} cannot be in it: name another folder")
         self.path = path
         self.records: list[Record] = []
         self._torn_at: int | None = None
@@ -45,10 +46,10 @@ class ResultsFile:
             self._torn_at = len(whole)
 
     def append(self, record: Record) -> None:
-        """Add a line and wait until it is on the disk."""
+        """Append a line and wait until it is on the disk."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
-            if self._torn_at is not None:  # only now: reading alone changes no file
+            if self._torn_at is not None:  # only now, because reading must not change the file
                 file.truncate(self._torn_at)
                 self._torn_at = None
             file.write((json.dumps(record, allow_nan=False) + "\n").encode())
@@ -58,16 +59,16 @@ class ResultsFile:
 
 
 def finished_runs(records: Iterable[Record]) -> dict[tuple[str, str, int], Record]:
-    """The last good line of each (data, method, seed)."""
+    """Return the last line without an error of each (data, method, seed)."""
     return {(r["data"], r["method"], r["seed"]): r for r in records if "error" not in r}
 
 
 _RUN = ("data", "method", "seed", "recipe", "digest", "metrics")
-"""What a line has to hold to be a finished run."""
+"""Keys that the line of a finished run has."""
 
 
 def _runs_of(path: Path) -> list[Record]:
-    """Read a results file; lines that are something else's are an error that names the first."""
+    """Read a results file; a line that is not a run is an error with its number."""
     records = ResultsFile(path).records
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist")
@@ -82,7 +83,7 @@ def _runs_of(path: Path) -> list[Record]:
 
 
 def read_results(*paths: Path) -> list[Record]:
-    """All finished runs of some files; a run that occurs twice is taken from where it occurs last."""
+    """Return all finished runs of some files; of a run that occurs twice, the last line counts."""
     return list(finished_runs(record for path in paths for record in _runs_of(path)).values())
 
 
@@ -93,32 +94,32 @@ def check_comparable(
     contenders: Sequence[Contender] = (),
     suite: str | None = None,
 ) -> None:
-    """Refuse to mix in one file runs of different suites, recipes, or fixed options of one contender."""
+    """Raise an error if a file has runs of another suite or recipe, or of a contender with other options."""
     ours = json.loads(json.dumps(recipe.describe()))
     fixed = {contender.name: json.loads(json.dumps(dict(contender.fixed))) for contender in contenders}
     for record in records:
         there = record.get("suite")
         if suite and there and there != suite:
             raise ValueError(
-                f"{path} holds runs of the suite {there!r}, not {suite!r}: name another file or folder"
+                f"{path} has runs of the suite {there!r}, not {suite!r}: name another file or folder"
             )
         before, now = _fixed(record), fixed.get(record["method"])
         if before is not None and now is not None and before != now:
             raise ValueError(
-                f"{path} holds runs of {record['method']} with {before}, not {now}: use the same options or "
+                f"{path} has runs of {record['method']} with {before}, not {now}: use the same options or "
                 "name another file"
             )
-        # Settings that older lines do not tell are taken for ours.
+        # Older lines lack some settings; those count as equal.
         for name, value in record["recipe"].items():
             if ours.get(name) != value:
                 raise ValueError(
-                    f"{path} holds runs with {name} = {value}, not {ours.get(name)}: use the same "
+                    f"{path} has runs with {name} = {value}, not {ours.get(name)}: use the same "
                     "recipe or name another file"
                 )
 
 
 def _fixed(record: Record) -> dict[str, Any] | None:
-    """Options that a run had instead of the defaults; None where that is not known."""
-    # Variants are named after their options (``vir[lambda=1]``), and older lines do not repeat them.
+    """Return the options that a run had instead of the defaults; None if the line does not say."""
+    # Older lines of variants such as ``vir[lambda=1]`` do not list their options.
     found: dict[str, Any] | None = record.get("fixed", None if "[" in record["method"] else {})
     return found

@@ -1,8 +1,8 @@
-"""Runs contenders on problems: one line of results for each finished run, resumable at any point.
+"""Run contenders on problems: one results line per finished run, resumable at any point.
 
-Tuning happens once per contender and data set, on the first seed and its validation part; the other
-seeds use what was chosen there. The parent process alone writes, a line at a time and flushed to the
-disk, so that a kill loses nothing but the runs in flight.
+Each contender is tuned once per data set, with the first seed and its validation part; the other seeds use
+the options chosen there. Only the parent process writes, one line at a time and flushed to the disk, so that
+a kill loses only the runs in progress.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import torch
 
 from tailwise._version import __version__
 from tailwise.benchmark.data.problems import Problem
+from tailwise.benchmark.data.recipe import Recipe, default_options
 from tailwise.benchmark.data.suites import get_suite, prepare, prepared_data, suite_name
-from tailwise.benchmark.run.contenders import Contender, Outcome, Recipe
-from tailwise.benchmark.run.display import make_progress
+from tailwise.benchmark.run.contenders import Contender, Outcome
 from tailwise.benchmark.run.results import (
     Record,
     ResultsFile,
@@ -33,7 +33,8 @@ from tailwise.benchmark.run.results import (
     finished_runs,
     read_results,
 )  # fmt: skip
-from tailwise.benchmark.run.search import Study, default_options, describe_space, require_optuna
+from tailwise.benchmark.run.run_display import show_runs
+from tailwise.benchmark.run.search import Study, describe_space, require_optuna
 from tailwise.benchmark.run.workers import Workers
 from tailwise.core.distributions import Distribution
 from tailwise.core.metrics import REGIONS, by_bin, evaluate, get_metric
@@ -41,7 +42,7 @@ from tailwise.learning.config import check_accelerator
 from tailwise.uncertainty.scaling import balanced_weights, fit_scaling
 
 OF_THE_MEAN = ("mae", "mse", "rmse", "gm", "pearson", "spearman", "balanced_mae")
-"""Metrics that calibration leaves as they are; calibrated results do not repeat them."""
+"""Metrics that calibration does not change; calibrated results do not repeat them."""
 OF_THE_SPREAD = ("nll", "balanced_nll", "ause", "ause_reference", "crps", "coverage", "width", "ence")
 
 
@@ -49,7 +50,7 @@ OF_THE_SPREAD = ("nll", "balanced_nll", "ause", "ause_reference", "crps", "cover
 
 
 def _scores(prediction: Distribution, problem: Problem, metrics: Sequence[str]) -> dict[str, Any]:
-    """Metrics of test predictions by region, rounded; None where a region has too few rows."""
+    """Return rounded metrics of test predictions by region; None where a region has too few rows."""
     names = [f"{region}/{metric}" for region in REGIONS for metric in metrics]
     many, few = problem.shots
     values = evaluate(prediction, problem.y_test, problem.bins, names, many=many, few=few)
@@ -75,7 +76,7 @@ def _region_rows(problem: Problem) -> dict[str, int]:
 def _tune(
     contender: Contender, problem: Problem, recipe: Recipe
 ) -> tuple[Outcome, dict[str, Any], list[Record]]:
-    """The outcome and options with the best criterion on the validation part, and all that was tried."""
+    """Return the outcome and the options with the best validation criterion, and all trials."""
     study, criterion = Study(contender.space(recipe), recipe.trials), get_metric(recipe.criterion)
     best: tuple[float, Outcome, dict[str, Any]] | None = None
     trials: list[Record] = []
@@ -85,7 +86,7 @@ def _tune(
             score = criterion(outcome.valid, problem.y_valid, problem.bins)
             if not math.isfinite(score):
                 raise RuntimeError(f"its {recipe.criterion} on the validation part is {score}")
-        except RuntimeError as error:  # not finite, or not invertible: this configuration only
+        except RuntimeError as error:  # not finite or not invertible: only this configuration fails
             study.tell(None)
             trials.append({"options": options, "score": None, "error": str(error)[:200]})
             continue
@@ -103,11 +104,11 @@ def _tune(
 def run_one(
     contender: Contender, problem: Problem, recipe: Recipe, options: Mapping[str, Any] | None = None
 ) -> Record:
-    """Fit, calibrate on the validation part, and score the test part once.
+    """Fit, calibrate on the validation part, and score the test part once; return a results line.
 
-    Without `options` they are tuned first: of ``recipe.trials`` configurations the one with the
-    best criterion on the validation part is kept. A configuration whose training fails has lost.
-    Options that are not given are the defaults.
+    Without `options` they are tuned first: of ``recipe.trials`` configurations the one with the best
+    criterion on the validation part is kept, and one whose training fails is never kept. With `options`,
+    those that are missing have their defaults.
     """
     began = time.perf_counter()
     trials: list[Record] = []
@@ -158,7 +159,7 @@ def run_one(
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be done: `options` None means to tune."""
+    """A run to do; `options` None means that it tunes."""
 
     contender: Contender
     data: str
@@ -169,7 +170,7 @@ class Job:
 
 @dataclass
 class Summary:
-    """What `run_suite` did."""
+    """Counts of finished, remaining and failed runs, and the time they took."""
 
     done: int = 0
     left: int = 0
@@ -183,13 +184,13 @@ def _cached(folder: Path, name: str, seed: int, written: int) -> Problem:
 
 
 def _loaded(folder: Path, name: str, seed: int) -> Problem:
-    """A prepared problem; read again only where its file was written again."""
+    """Return a prepared problem; its file is read again only after it has changed."""
     path = folder / f"{name}-{seed}.npz"
     return _cached(folder, name, seed, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
 def _work(job: Job, *, folder: Path, recipe: Recipe) -> Record:
-    """In a worker: a failure becomes a record too, so that one broken method stops no other."""
+    """Do a run in a worker; a failure becomes a record, so that a broken method does not stop the others."""
     try:
         return run_one(job.contender, _loaded(folder, job.data, job.seed), recipe, job.options)
     except Exception as error:
@@ -204,18 +205,18 @@ def _work(job: Job, *, folder: Path, recipe: Recipe) -> Record:
 
 
 def _check_same_data(jobs: Iterable[Job], records: Iterable[Record], folder: Path, path: Path) -> None:
-    """Refuse, before anything is run, to continue a file that was made with other arrays."""
+    """Raise an error, before anything is run, if the file has results on other arrays."""
     before = {(record["data"], record["seed"]): record["digest"] for record in records}
     for data, seed in sorted({(job.data, job.seed) for job in jobs} & before.keys()):
         if _loaded(folder, data, seed).digest != before[data, seed]:
             raise ValueError(
-                f"{path} was made with other rows of {data}, seed {seed}, than {folder} holds: prepare the "
+                f"{path} was made with other rows of {data}, seed {seed}, than {folder} has: prepare the "
                 "same ones or name another file"
             )
 
 
 class _Plan:
-    """Which runs are left, and which of them may start: other seeds wait for the tuning."""
+    """The remaining runs, and which of them may start: other seeds wait for the tuning."""
 
     def __init__(
         self,
@@ -244,24 +245,24 @@ class _Plan:
                     else:
                         self.waiting.setdefault(key, []).append(job)
         if self.waiting or any(job.options is None for job in self.ready):
-            require_optuna()  # now, not in every worker
-        # The longest first: nothing is left to wait for at the end, and others can start.
+            require_optuna()  # fail now, not in every worker
+        # The longest first, so that no long run is left at the end.
         self.ready.sort(key=lambda job: -job.cost)
         self.queue = deque(self.ready)
 
     def jobs(self) -> list[Job]:
-        """All runs that have not started."""
+        """Return all runs that have not started."""
         return [*self.queue, *(job for jobs in self.waiting.values() for job in jobs)]
 
     def cost_left(self) -> float:
-        """Cost of all runs that have not started."""
+        """Return the cost of all runs that have not started."""
         return sum(job.cost for job in self.jobs())
 
     def count_left(self) -> int:
-        """Number of runs that have not started."""
+        """Return the number of runs that have not started."""
         return len(self.jobs())
 
-    def tuned(self, job: Job, record: Record) -> None:
+    def release(self, job: Job, record: Record) -> None:
         """Let the other seeds of a tuned contender start."""
         for other in self.waiting.pop((job.data, job.contender.name), []):
             if "options" in record:
@@ -288,17 +289,17 @@ def run_suite(
     time_limit: float | None = None,
     progress: bool | None = None,
 ) -> Summary:
-    """Run every contender on every data set and seed of a prepared folder; skip what `out` holds.
+    """Run every contender on every data set and seed of a prepared folder; skip the runs that `out` has.
 
-    After `time_limit` seconds runs in flight are given up and the rest is left for the next call.
-    Failed runs are recorded with their error and tried again next time.
+    After `time_limit` seconds running jobs are abandoned and the rest is left for the next call. Failed runs
+    are recorded with their error and tried again by the next call.
     """
     recipe = recipe or Recipe()
     seeds = list(seeds)
     there = prepared_data(prepared, seeds)
     unknown = [name for name in data or () if name not in there]
     if unknown:
-        raise ValueError(f"{prepared} holds no data set {unknown[0]!r}: it holds {', '.join(there)}")
+        raise ValueError(f"{prepared} has no data set {unknown[0]!r}; it has {', '.join(there)}")
     results = ResultsFile(out)
     done, folder = read_results(out) if out.is_file() else [], prepared.absolute()
     if done:
@@ -310,24 +311,24 @@ def run_suite(
             check_accelerator(recipe.train.accelerator)
         except ValueError as error:
             where = "`accelerator` in [recipe.train] of a copy of the suite's TOML file"
-            raise ValueError(f"{error}, as {where}") from None
+            raise ValueError(f"{error} ({where})") from None
     _check_same_data(plan.jobs(), done, folder, out)
     summary = Summary()
-    display = make_progress(progress, plan.count_left(), plan.cost_left())
+    display = show_runs(progress, plan.count_left(), plan.cost_left())
     work = partial(_work, folder=folder, recipe=recipe)
-    with Workers(work, workers, time_limit) as crew, display:
-        while (plan.queue or crew.flying) and crew.in_time:
+    with Workers(work, workers, time_limit) as crew, display as update:
+        while (plan.queue or crew.running) and crew.in_time:
             while plan.queue and crew.free:
                 crew.submit(plan.queue.popleft())
             for job, record in crew.finished():
                 results.append(record)
-                plan.tuned(job, record)
+                plan.release(job, record)
                 if "error" in record:
                     summary.failed.append(f"{job.data} {job.contender.name} {job.seed}: {record['error']}")
                 else:
                     summary.done += 1
-                display.update(job.cost, _line(job, record))
-        summary.left = len(crew.flying) + plan.count_left()
+                update(job.cost, _line(job, record))
+        summary.left = len(crew.running) + plan.count_left()
     summary.seconds = crew.elapsed
     return summary
 
@@ -345,7 +346,7 @@ def run_missing(
     progress: bool | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Summary:
-    """Run what `out` lacks of a suite; its data is prepared in a folder of `work`, if it is needed at all."""
+    """Run what `out` lacks of a suite; if anything is missing, the data is prepared in a folder of `work`."""
     done = read_results(out) if out.is_file() else []
     check_comparable(done, recipe, out, contenders, suite_name(suite))
     names = [source.name for source in get_suite(suite).sources]

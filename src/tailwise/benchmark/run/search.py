@@ -1,7 +1,7 @@
-"""Tuning on Optuna (extra ``search``): the default first, then random configurations, then TPE.
+"""Tuning with Optuna (extra ``search``): the default first, then random configurations, then TPE.
 
-One `Study` serves every contender, outside peers included, and the choice of defaults. It is
-deterministic: told the same losses it asks the same questions, which is how a search resumes.
+One `Study` serves every contender and the choice of defaults. It is deterministic: after the same losses it
+proposes the same configurations, so that a search can be resumed.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ import math
 from dataclasses import asdict
 from typing import Any
 
+from tailwise.benchmark.data.recipe import default_options
 from tailwise.methods import Range, Space
 
 SEED = 0
 DIGITS = 2
-"""Significant digits of what is tried within a range; more would only look precise."""
+"""Significant digits of values drawn from a range; more would suggest a precision that is not there."""
 ATTEMPTS = 100
-"""Proposals in a row that were tried before after which a search has nothing new to try."""
+"""A search ends after this many proposals in a row that have been tried before."""
 
 
 def require_optuna() -> Any:
-    """Return the module, quietened, or say how to get it."""
+    """Import Optuna and silence its log; the error of a missing package says how to install it."""
     try:
         import optuna
     except ImportError:
@@ -29,26 +30,17 @@ def require_optuna() -> Any:
     return optuna
 
 
-def default_options(space: Space) -> dict[str, Any]:
-    """The default of every option.
-
-    >>> default_options({"a": (1, 2), "b": Range(0.01, 1.0, default=0.1)})
-    {'a': 1, 'b': 0.1}
-    """
-    return {name: of.default if isinstance(of, Range) else of[0] for name, of in space.items()}
-
-
 def describe_space(space: Space) -> dict[str, Any]:
-    """The space as JSON can hold it: lists of values, and ranges by their fields."""
+    """Return the space for JSON: values as lists, ranges by their fields."""
     return {name: asdict(of) if isinstance(of, Range) else list(of) for name, of in space.items()}
 
 
 class Study:
-    """Asks for configurations one after the other and is told their losses; lower is better.
+    """Proposes configurations one after the other and takes their losses; lower is better.
 
-    The first is the default, the first half is otherwise random, and TPE proposes the rest. None comes
-    twice, so a space of fewer configurations ends the study early. A single trial, or an empty space,
-    is the default alone and needs no Optuna.
+    The first is the default, the others of the first half are random, and TPE proposes the second half. None
+    is proposed twice, so a small space ends the study early. One trial, or an empty space, is the default
+    alone and does not need Optuna.
     """
 
     def __init__(self, space: Space, trials: int) -> None:
@@ -66,7 +58,7 @@ class Study:
             self._study.enqueue_trial(first)
 
     def ask(self) -> dict[str, Any] | None:
-        """The next configuration; None when the trials are used up."""
+        """Return the next configuration; None when there is no other to try."""
         if len(self._told) == self.trials:
             return None
         self._options = default_options(self.space)
@@ -84,11 +76,11 @@ class Study:
         if isinstance(of, Range):
             value = self._trial.suggest_float(name, of.low, of.high, log=of.log)
             return value if value == of.default else float(f"{value:.{DIGITS}g}")
-        # By its place: values may be of any kind, and Optuna wants numbers or words.
+        # By index: values may have any type, and Optuna takes only numbers and strings.
         return of[self._trial.suggest_categorical(name, list(range(len(of))))]
 
     def tell(self, loss: float | None) -> None:
-        """Say how the last one did; None, or a loss that is not a number, means that it failed."""
+        """Take the loss of the last configuration; None, NaN or infinity means that it failed."""
         self._told[repr(self._options)] = loss
         if self._study is None:
             return

@@ -1,7 +1,7 @@
-"""What a fit costs: every chosen configuration once more, one after the other on one thread.
+"""Times of a fit: every chosen configuration is fitted once more, one after the other on one thread.
 
-Runs of a comparison may come from several machines and share their cores. Here all contenders, networks
-and trees alike, are refitted with the first seed in one process, and processor time is taken.
+Runs of a comparison may come from several machines and share their cores, so their times do not compare.
+Here all contenders are fitted with the first seed in one process, and processor time is measured.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import torch
 
 from tailwise._version import __version__
 from tailwise.benchmark.data.problems import Problem
-from tailwise.benchmark.run.contenders import Contender, Recipe
-from tailwise.benchmark.run.display import make_progress
+from tailwise.benchmark.data.recipe import Recipe
+from tailwise.benchmark.run.contenders import Contender
 from tailwise.benchmark.run.results import Record, ResultsFile, finished_runs
+from tailwise.benchmark.run.run_display import show_runs
 from tailwise.benchmark.run.runs import Summary
 from tailwise.benchmark.run.workers import Workers
 
@@ -29,14 +30,14 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def machine() -> str:
-    """The processor and the torch that times depend on."""
+    """Describe the processor and the version of torch, which times depend on."""
     lines = _CPUINFO.read_text().splitlines() if _CPUINFO.is_file() else []
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return f"{model or platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}"
 
 
-def _as_before(line: Record | None, run: Record) -> bool:
-    """Whether a time is that of the configuration a run chose, on the same rows."""
+def _belongs(line: Record | None, run: Record) -> bool:
+    """Return whether a time was measured with the configuration and the rows of a run."""
     return line is not None and all(line[key] == run[key] for key in ("options", "digest", "recipe"))
 
 
@@ -44,9 +45,9 @@ def _fit(job: tuple[Contender, Record], *, folder: Path, recipe: Recipe, warm: s
     contender, run = job
     problem = Problem.load(folder, run["data"], run["seed"])
     if problem.digest != run["digest"]:
-        raise ValueError(f"{folder} holds other rows of {run['data']} than {contender.name} was run on")
+        raise ValueError(f"{folder} has other rows of {run['data']} than the run of {contender.name} had")
     if contender.name not in warm:
-        contender.fit(problem, run["options"], recipe)  # with it come imports and caches, which are no cost
+        contender.fit(problem, run["options"], recipe)  # imports and caches are not part of the time
         warm.add(contender.name)
     outcome = contender.fit(problem, run["options"], recipe)
     kept = {key: run[key] for key in ("data", "method", "seed", "options", "digest", "recipe")}
@@ -55,10 +56,10 @@ def _fit(job: tuple[Contender, Record], *, folder: Path, recipe: Recipe, warm: s
 
 
 def missing_times(runs: Iterable[Record], contenders: Sequence[Contender], out: Path) -> list[Record]:
-    """The first seed's run of every contender and data set of which `out` holds no time yet.
+    """Return the first seed's run of every contender and data set that `out` has no time for.
 
-    A time of another configuration or of other rows does not count. Data set by data set: should
-    the machine slow down, it does so for all contenders.
+    A time of another configuration or of other rows does not count. The order is by data set, so that a
+    machine that slows down does so for all contenders.
     """
     places = {contender.name: place for place, contender in enumerate(contenders)}
     first: dict[tuple[str, str], Record] = {}
@@ -67,7 +68,7 @@ def missing_times(runs: Iterable[Record], contenders: Sequence[Contender], out: 
             first.setdefault((run["data"], run["method"]), run)
     known = finished_runs(ResultsFile(out).records)
     order = sorted(first.values(), key=lambda run: (run["data"], places[run["method"]]))
-    return [run for run in order if not _as_before(known.get((run["data"], run["method"], run["seed"])), run)]
+    return [run for run in order if not _belongs(known.get((run["data"], run["method"], run["seed"])), run)]
 
 
 def take_times(
@@ -80,21 +81,21 @@ def take_times(
     time_limit: float | None = None,
     progress: bool | None = None,
 ) -> Summary:
-    """Refit what every contender chose on every data set, with the first seed of its runs.
+    """Fit the chosen configuration of every contender on every data set with the first seed of its runs.
 
-    Training is as in the run: early stopping, not a number of epochs, ends it. A contender's first fit
-    is done twice, and the second is timed. Times that `out` holds are kept; adding to those of another
-    machine is an error, since only times of one machine compare.
+    Training ends by early stopping, as in the run. The first fit of a contender is done twice, and the second
+    is timed. Times in `out` are kept. Times of two machines do not compare, so adding to those of another
+    machine is an error.
     """
     left, by_name = missing_times(runs, contenders, out), {c.name: c for c in contenders}
     here, lines = machine(), ResultsFile(out)
     for line in lines.records if left else ():
         if line["machine"] != here:
-            raise ValueError(f"{out} holds times of {line['machine']}, this is {here}: name another file")
+            raise ValueError(f"{out} has times of {line['machine']}, but this is {here}: name another file")
     summary = Summary(left=len(left))
-    display = make_progress(progress, len(left), sum(by_name[run["method"]].cost for run in left))
+    display = show_runs(progress, len(left), sum(by_name[run["method"]].cost for run in left))
     work = partial(_fit, folder=prepared.absolute(), recipe=recipe, warm=set())
-    with Workers(work, 1, time_limit) as crew, display:
+    with Workers(work, 1, time_limit) as crew, display as update:
         for run in left:
             if not crew.in_time:
                 break
@@ -103,7 +104,7 @@ def take_times(
                 lines.append({**line, "machine": here, "version": __version__})
                 summary.done, summary.left = summary.done + 1, summary.left - 1
                 text = f"{line['data']} {contender.name}: {line['seconds']['fit']:.1f} s"
-                display.update(contender.cost, text)
+                update(contender.cost, text)
     summary.seconds = crew.elapsed
     return summary
 
@@ -118,10 +119,10 @@ class Times:
 
     @classmethod
     def read(cls, path: Path) -> Times:
-        """Read what `take_times` wrote."""
+        """Read the file that `take_times` writes."""
         lines = list(finished_runs(ResultsFile(path).records).values())
         if not lines:
-            raise ValueError(f"{path} holds no times: `python -m tailwise.benchmark time` takes them")
+            raise ValueError(f"{path} has no times: run `tailwise bench time`")
         fit = {(line["data"], line["method"]): float(line["seconds"]["fit"]) for line in lines}
         return cls(lines[0]["machine"], lines[0]["seed"], fit)
 

@@ -1,4 +1,4 @@
-"""Processes that work through jobs of one thread each, until all are done or the time is up."""
+"""Worker processes of one thread each that work through jobs until all are done or the time is up."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import torch
 
-from tailwise.benchmark.run.plugins import load_plugins, loaded_plugins
+from tailwise.benchmark.run.plugins import load_plugin, loaded_plugins
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -22,12 +23,13 @@ R = TypeVar("R")
 
 def _start(plugins: tuple[str, ...]) -> None:
     torch.set_num_threads(1)
-    load_plugins(plugins)
+    for file in plugins:
+        load_plugin(file)
 
 
 @contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Start a process that never hears Ctrl-C: at a terminal the parent does, and ends its workers."""
+def _interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C while a worker starts: only the parent receives it, and ends its workers."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -38,11 +40,11 @@ def _interrupts_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _Here(Executor):
-    """Runs in this process, one after the other, with one thread as the workers have."""
+class _SameProcess(Executor):
+    """Runs jobs in this process, one after the other, on one thread."""
 
     def submit(self, function: Any, /, *args: Any, **options: Any) -> Future[Any]:
-        """Run now; the future is done when this returns."""
+        """Run the job now; the future is done when this returns."""
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         done: Future[Any] = Future()
@@ -54,9 +56,11 @@ class _Here(Executor):
 
 
 class Workers(Generic[J, R]):
-    """Runs ``function(job)`` in processes; after `time_limit` seconds jobs in flight are given up.
+    """Runs ``function(job)`` in processes; jobs that run when `time_limit` seconds are over are abandoned.
 
-    A context manager. Submit while `free`, then take what is `finished`.
+    A context manager. Submit jobs while `free`, then take those that are `finished`. Built on
+    `ProcessPoolExecutor`: joblib can neither take jobs that depend on earlier results nor stop at a deadline
+    and keep what is finished.
     """
 
     def __init__(self, function: Callable[[J], R], count: int = 1, time_limit: float | None = None) -> None:
@@ -65,19 +69,19 @@ class Workers(Generic[J, R]):
         self.function, self.count = function, count
         self.began = time.perf_counter()
         self.deadline = math.inf if time_limit is None else self.began + time_limit
-        self.flying: dict[Future[R], J] = {}
+        self.running: dict[Future[R], J] = {}
         self._before = set(multiprocessing.active_children())
         # Spawned, not forked: a fork of a process that has used torch's threads can hang.
         context = multiprocessing.get_context("spawn")
         self._pool: Executor = (
             ProcessPoolExecutor(count, mp_context=context, initializer=_start, initargs=(loaded_plugins(),))
             if count > 1
-            else _Here()
+            else _SameProcess()
         )
 
     @property
     def in_time(self) -> bool:
-        """Whether the time is not up."""
+        """Whether the time limit is not reached yet."""
         return time.perf_counter() < self.deadline
 
     @property
@@ -88,19 +92,26 @@ class Workers(Generic[J, R]):
     @property
     def free(self) -> bool:
         """Whether a job submitted now would start at once."""
-        return len(self.flying) < self.count and self.in_time
+        return len(self.running) < self.count and self.in_time
 
     def submit(self, job: J) -> None:
         """Start a job."""
-        with _interrupts_held_back():
-            self.flying[self._pool.submit(self.function, job)] = job
+        with _interrupts_blocked():
+            self.running[self._pool.submit(self.function, job)] = job
 
     def finished(self) -> Iterator[tuple[J, R]]:
-        """Wait for a job to end and give those that have; nothing when the time is up."""
+        """Wait until a job ends and yield all that have ended; yield nothing when the time is up."""
         left = None if math.isinf(self.deadline) else max(self.deadline - time.perf_counter(), 0)
-        done, _ = wait(self.flying, left, FIRST_COMPLETED)
+        done, _ = wait(self.running, left, FIRST_COMPLETED)
         for future in done:
-            yield self.flying.pop(future), future.result()
+            try:
+                result = future.result()
+            except BrokenProcessPool:
+                raise RuntimeError(
+                    f"a worker process died while {len(self.running)} runs were in progress, perhaps for "
+                    "lack of memory: use fewer workers. Finished runs are kept."
+                ) from None
+            yield self.running.pop(future), result
 
     def __enter__(self) -> Self:
         return self
@@ -108,9 +119,9 @@ class Workers(Generic[J, R]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the processes: ours alone, other children of this process were there before."""
-        self._pool.shutdown(wait=not self.flying, cancel_futures=True)
-        if self.flying:
+        """End the processes that this object started, and no other children."""
+        self._pool.shutdown(wait=not self.running, cancel_futures=True)
+        if self.running:
             for child in set(multiprocessing.active_children()) - self._before:
                 child.terminate()
                 child.join()

@@ -1,4 +1,4 @@
-"""Benchmark configurations as TOML files: data, network, recipe and methods in one place."""
+"""Suites as TOML files: data, network, recipe and methods in one place."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from tailwise.benchmark.data.recipe import Recipe, check_options
 from tailwise.benchmark.data.stsb import DATA, NETWORKS, network_options, pair_decoder
-from tailwise.benchmark.run.contenders import Recipe, check_options
 from tailwise.core.lookup import nearest
 from tailwise.learning.loop import TrainConfig
 
 BUNDLED = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
-"""Configurations that come with the package, by name."""
+"""TOML files that come with the package, by name."""
 _KINDS: Mapping[str, Any] = {
     "data": str, "methods": tuple[str, ...], "seeds": int, "recipe": dict, "options": dict,
 }  # fmt: skip
@@ -26,7 +26,7 @@ _RECIPE_KINDS: Mapping[str, Any] = {
 
 
 def _check(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
-    """Refuse keys that are not known, and values of another kind than theirs."""
+    """Raise an error for an unknown key or a value of the wrong type."""
     for key, value in given.items():
         if key not in known:
             raise ValueError(f"{where}: unknown key {key!r}{nearest(key, known)}")
@@ -35,11 +35,11 @@ def _check(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> No
 
 
 def _is_a(value: object, kind: Any) -> bool:
-    """Whether a value of a TOML file can stand for an annotation of ours."""
+    """Return whether a value of a TOML file has the type of an annotation."""
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return any(_is_a(value, arg) for arg in args)
-    if origin is Literal:  # which strings there are is said by whoever takes them
+    if origin is Literal:  # the class that takes the value checks which strings are allowed
         return isinstance(value, str)
     if origin in (tuple, Sequence):
         return isinstance(value, list) and all(_is_a(part, args[0]) for part in value)
@@ -62,7 +62,7 @@ def _in_words(kind: Any) -> str:
 
 @contextmanager
 def _named(where: str) -> Iterator[None]:
-    """Say where in a file the values stand that an error is about."""
+    """Prefix errors with the place in the file."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -70,9 +70,9 @@ def _named(where: str) -> Iterator[None]:
 
 
 def read_configuration(path: Path) -> dict[str, Any]:
-    """Read a configuration: the arguments of a `Suite`. Unknown keys are errors that name the nearest."""
+    """Return the arguments of a `Suite` from a TOML file; an unknown key is an error."""
     if not path.is_file():
-        raise ValueError(f"{path} does not exist: name a TOML file, or one of {', '.join(BUNDLED)}")
+        raise ValueError(f"{path} does not exist: name another TOML file, or one of {', '.join(BUNDLED)}")
     try:
         with path.open("rb") as file:
             given = tomllib.load(file)
@@ -85,7 +85,7 @@ def read_configuration(path: Path) -> dict[str, Any]:
     if given["data"] not in DATA:
         raise ValueError(f"{path}: unknown data {given['data']!r}{nearest(given['data'], DATA)}")
     if not given["methods"]:
-        raise ValueError(f"{path}: methods names none")
+        raise ValueError(f"{path}: `methods` is empty: list at least one")
     seeds, options = given.get("seeds", 5), given.get("options", {})
     if seeds < 1:
         raise ValueError(f"{path}: seeds must be at least 1, got {seeds}")

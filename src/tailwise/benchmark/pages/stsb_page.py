@@ -1,4 +1,4 @@
-"""STS-B-DIR beside the paper: our figures and the published ones, cell by cell, from results lines."""
+"""The page of STS-B-DIR: our results beside the published ones, cell by cell."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ PAPER: Mapping[str, Mapping[str, Row]] = {
         "vir": (0.591, 0.575, 0.602, 0.510),
     },
 }
-"""Means of the paper's tables on STS-B-DIR: all, many, medium, few."""
+"""Means in the paper's tables on STS-B-DIR: all, many, medium, few."""
 _NAMES = {
     "mse": "MSE",
     "mae": "MAE",
@@ -88,15 +88,15 @@ _NAMES = {
     "spearman": "Spearman",
     "nll": "NLL",
     "ause": "AUSE",
-    "ause_reference": "AUSE as the preview code has it",
+    "ause_reference": "AUSE as in the preview code",
 }
 _DATA = "stsb"
 STEPS = "steps.txt"
-"""What `benchmarks/sentence_steps.py` printed, beside a configuration's results."""
+"""File with the output of `benchmarks/sentence_steps.py`, beside the results of a suite."""
 
 
 PRESETS = ("vir", "vir-paper", "vir-reference")
-"""VIR as it is by default, as the paper's text has it and as the preview code has it."""
+"""VIR by default, as in the paper's text, and as in the preview code."""
 
 
 def _figures(metrics: Iterable[str], *, calibrated: bool = False) -> list[Figure]:
@@ -104,7 +104,7 @@ def _figures(metrics: Iterable[str], *, calibrated: bool = False) -> list[Figure
 
 
 def _ordered(results: Results, *, variants: bool = False) -> list[str]:
-    """Contenders as a configuration lists them, then others; ablations apart."""
+    """Return the contenders, or only ablations, in the order of the suite; others follow."""
     suite = SUITES.get(results.records[0]["suite"])
     known = suite.methods.split(",") if suite else []
     chosen = [method for method in results.methods if is_ablation(method) == variants]
@@ -117,15 +117,15 @@ def _seeds(results: Results, method: str | None = None) -> str:
 
 
 def _title(results: Results, method: str) -> str:
-    """How a contender is written, with its seeds where some are missing."""
+    """Return the title of a contender, with its seeds if some are missing."""
     own = _seeds(results, method)
     return results.titles[method] + ("" if own == _seeds(results) else f" (seeds {own} only)")
 
 
 def metric_table(results: Results, metric: str, *, calibrated: bool = False) -> Table:
-    """One metric by region for every method, with the paper's figures in the rows below where it has any.
+    """Return one metric by region for every method; rows below show the paper's figures where it has them.
 
-    As trained, methods that predict no spread have none to be measured; calibrated, theirs is constant.
+    Metrics of the spread leave out methods that predict none, unless calibrated: then it is constant.
     """
     figures = _figures([metric], calibrated=calibrated)
     methods = _ordered(results)
@@ -148,12 +148,12 @@ def metric_table(results: Results, metric: str, *, calibrated: bool = False) -> 
         if method in published:
             shown.append(["(paper)", *(f"{value:.3f}" for value in published[method])])
     name = _NAMES[metric] + (" after calibration on the dev part" if calibrated else "")
-    arrow = "higher" if get_metric(metric).direction == "higher" else "lower"
-    return Table(f"{name}, {arrow} is better", ["method", *REGIONS], shown, frozenset(marked))
+    better = "higher" if get_metric(metric).direction == "higher" else "lower"
+    return Table(f"{name}, {better} is better", ["method", *REGIONS], shown, frozenset(marked))
 
 
 def variant_table(results: Results) -> Table:
-    """VIR and its ablations: the error by region, and what tells of the spread over all rows."""
+    """Return VIR and its ablations: error by region, and metrics of the spread over all rows."""
     spread = (Figure("nll", calibrated=True), Figure("ause", calibrated=True))
     figures = [*_figures(["mse"]), Figure("pearson"), *spread]
     rows = [
@@ -161,11 +161,11 @@ def variant_table(results: Results) -> Table:
         for method in (PRESETS[0], *_ordered(results, variants=True))
     ]
     heads = [f"{_NAMES[f.metric]} {f.region}{', calibrated' if f.calibrated else ''}" for f in figures]
-    return Table("VIR without some of its parts, or with more of them", ["variant", *heads], rows)
+    return Table("VIR with parts removed or added", ["variant", *heads], rows)
 
 
 def is_reached(results: Results, figure: Figure, method: str) -> bool:
-    """Whether a figure is at least as good as that of the paper's VIR."""
+    """Return whether a figure is at least as good as the paper's VIR."""
     mean, _ = results.mean_std(figure, _DATA, method)
     return figure.loss(mean) <= figure.loss(_target(figure))
 
@@ -175,7 +175,7 @@ def _target(figure: Figure) -> float:
 
 
 def target_table(results: Results) -> Table:
-    """The paper's VIR row cell by cell: the target, and what each preset reached."""
+    """Return the paper's VIR row cell by cell, and the figures of each preset."""
     columns = [(name, c) for name in PRESETS if name in results.methods for c in (False, True)]
     rows = []
     for figure in _figures(PAPER):
@@ -192,20 +192,20 @@ def target_table(results: Results) -> Table:
 def count_reached(
     results: Results, method: str = "vir", *, metrics: Iterable[str] = PAPER, calibrated: bool = True
 ) -> int:
-    """How many cells of the paper's VIR row are reached."""
+    """Return the number of cells of the paper's VIR row that are reached."""
     return sum(is_reached(results, figure, method) for figure in _figures(metrics, calibrated=calibrated))
 
 
 def _verdict(results: Results, method: str) -> str:
-    """What a preset is, how many cells it reaches and, for others than the default, where that is better."""
+    """Describe a preset: how many cells it reaches, and in how many the default is better."""
     parts, figures = get_method(method).parts, _figures(PAPER, calibrated=True)
     by_metric = ", ".join(f"{_NAMES[m]} {count_reached(results, method, metrics=[m])}" for m in PAPER)
-    recoloured = "latents recoloured" if parts.recolor else "latents as they are"
+    recoloured = "latents recoloured" if parts.recolor else "latents not recoloured"
     raw = count_reached(results, method, calibrated=False)
     line = (
         f"- **{_title(results, method)}** (`{method}`; inference `{parts.inference}`, {recoloured}): "
-        f"{count_reached(results, method)} of the {len(figures)} cells of the paper's row, calibrated on dev "
-        f"({by_metric}, of {len(REGIONS)} each); {raw} as trained."
+        f"calibrated on dev, it reaches {count_reached(results, method)} of the {len(figures)} cells of the "
+        f"paper's row ({by_metric}, of {len(REGIONS)} each); as trained, {raw}."
     )
     default = PRESETS[0]
     if method != default and default in results.methods:
@@ -220,25 +220,25 @@ def _verdict(results: Results, method: str) -> str:
 def _about(record: Mapping[str, Any], results: Results) -> str:
     recipe, rows, shots = record["recipe"], record["rows"], record["test_rows"]
     settings = ", ".join(f"{k} {v}" for k, v in recipe.items() if v is not None)
-    if "lr" not in recipe:  # lines of earlier versions do not tell it
+    if "lr" not in recipe:  # as in older lines
         settings += f"; the learning rate is in `configurations/{record['suite']}.toml`"
     machines = ", ".join(sorted({r["machine"] for r in results.records}))
-    # A variant's title says what it has.
+    # The title of a variant names its options.
     fixed = {r["title"]: r["fixed"] for r in results.records if "fixed" in r and not is_ablation(r["method"])}
-    own = "; ".join(f"{who} has {k} {v}" for who, of in fixed.items() for k, v in of.items())
+    own = "; ".join(f"{who}: {k} {v}" for who, of in fixed.items() for k, v in of.items())
     return (
         f"{rows['train']:,} training, {rows['valid']:,} dev and {rows['test']:,} test pairs (many "
         f"{shots['many']}, medium {shots['medium']}, few {shots['few']}, as in DIR's published lists); seeds "
-        f"{_seeds(results)}. Recipe of every method: {settings}{f'. {own}' if own else ''}. Ran on "
-        f"{machines}."
+        f"{_seeds(results)}. Recipe of every method: {settings}{f'. Exceptions: {own}' if own else ''}. Run "
+        f"on {machines}."
     )
 
 
 def section(path: Path) -> str:
-    """Everything about one configuration: what ran, the targets, and a table for each metric."""
+    """Return the section of one suite: what was run, the targets, and a table for each metric."""
     results = Results(read_results(path))
     if results.data != [_DATA]:
-        raise ValueError(f"{path} holds runs on {', '.join(results.data)}, not on {_DATA} alone")
+        raise ValueError(f"{path} has runs on {', '.join(results.data)}, not only on {_DATA}")
     record = results.records[0]
     lines = [f"## {record['suite']}", "", _about(record, results), ""]
     presets = [method for method in PRESETS if method in results.methods]
@@ -268,23 +268,24 @@ def section(path: Path) -> str:
 
 
 INTRODUCTION = """\
-# STS-B-DIR: the paper's table, and beyond
+# STS-B-DIR: our results beside the paper's
 
-Written by `python -m tailwise.benchmark stsb {files} --out {out}`; do not edit. Runs:
-`python -m tailwise.benchmark suite NAME --out docs/results/NAME`.
+Generated by `tailwise bench stsb {files} --out {out}`; do not edit. The runs were made by
+`tailwise bench suite NAME --out docs/results/NAME`.
 
-Sentence pairs with a similarity from 0 to 5; the split is DIR's. The recipe, the epoch that is kept and
-calibration go by the dev part; a test label is read once, for these tables. Means and standard deviations
-are over seeds, which draw weights and batches. The paper's baselines are copied from the papers it cites,
-without spread. Its word vectors (GloVe 840B, 300 dimensions) are not those used here (GloVe 6B, 50 and 100).
-NLL is in units of the score. AUSE is the area under the sparsification error by total deviation; the
-preview code's variant ranks by epistemic variance and divides the curve by its own maximum. Methods that
-predict no spread have NLL and AUSE after calibration only: that of a Gaussian of constant variance.
+Sentence pairs have a similarity from 0 to 5, and the split is DIR's. The recipe, the kept epoch and the
+calibration were chosen on the dev part; each test label is read once, for these tables. Means and standard
+deviations are over seeds, which affect initial weights and batches. The paper copies its baselines from the
+papers it cites, without spreads. The paper's word vectors (GloVe 840B, 300 dimensions) differ from those used
+here (GloVe 6B, 50 and 100). NLL is in units of the score. AUSE is the area under the sparsification error,
+ranked by the total standard deviation; the preview code ranks by epistemic variance and divides the curve by
+its maximum. Methods that predict no spread have NLL and AUSE only after calibration, as a Gaussian of
+constant variance.
 """
 
 
 def write_page(paths: Sequence[Path], out: Path) -> Path:
-    """Write the page of all configurations to a Markdown file."""
+    """Write a Markdown page with a section for each results file."""
     start = INTRODUCTION.format(files=" ".join(map(str, paths)), out=out)
     text = "\n".join([start, *(section(path) for path in paths)])
     write_atomically(out, lambda to: to.write_text(text, encoding="utf-8"))

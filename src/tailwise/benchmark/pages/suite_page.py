@@ -1,4 +1,4 @@
-"""Tables of a benchmark in Markdown, CSV and LaTeX, with a verdict in words, from its results lines."""
+"""The page of a suite: tables in Markdown, CSV and LaTeX and a verdict in words, from results files."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from tailwise.core.metrics import REGIONS
 from tailwise.data.writing import write_atomically
 
 CALIBRATED_ROWS = ("vir", "der", "lds-fds-der", "ensemble", "infer-noise")
-"""Methods whose uncertainty is shown before and after calibration, as in the paper."""
+"""Methods shown before and after calibration, as in the paper."""
 
 # -- the tables ----------------------------------------------------------------------------------
 
 
 def rank_table(results: Results, order: Sequence[str]) -> Table:
-    """Average ranks over data sets by every headline."""
+    """Return average ranks over data sets for every headline figure."""
     ranks = [results.average_ranks(figure) for figure in HEADLINES]
     columns = [[column[method] for method in order] for column in ranks]
     rows = [
@@ -54,7 +54,7 @@ def rank_table(results: Results, order: Sequence[str]) -> Table:
 
 
 def relative_table(results: Results, order: Sequence[str], base: str, times: Times | None = None) -> Table:
-    """Error as a share of a base method's, likelihood as a difference, coverage, and cost if it is known."""
+    """Return errors as shares of a base method's, NLL as differences, coverage, and times if known."""
     errors = [Figure("mae", region) for region in REGIONS]
     likelihoods = [Figure("nll", region, calibrated=True) for region in REGIONS]
     coverages = [Figure("coverage", region, calibrated=True) for region in ("many", "few")]
@@ -69,11 +69,11 @@ def relative_table(results: Results, order: Sequence[str], base: str, times: Tim
         if times is not None:
             cells.append(number(times.ratio(method, base, results.data), 2))
         rows.append([results.titles[method], *cells])
-    head = ["method", *(f.name for f in errors), *(f"{f.name}" for f in likelihoods)]
+    head = ["method", *(f.name for f in errors), *(f.name for f in likelihoods)]
     head += [f"90% coverage {f.region}" for f in coverages] + (["time"] if times is not None else [])
     title = results.titles[base]
     caption = (
-        f"MAE as a share of {title}'s (geometric mean over data sets), calibrated NLL less {title}'s, "
+        f"MAE as a share of {title}'s (geometric mean over data sets), calibrated NLL minus {title}'s, "
         "coverage of calibrated 90% intervals"
     )
     if times is not None:
@@ -82,16 +82,16 @@ def relative_table(results: Results, order: Sequence[str], base: str, times: Tim
 
 
 def time_table(results: Results, order: Sequence[str], times: Times) -> Table:
-    """Seconds of a fit on every data set."""
+    """Return the seconds of a fit on every data set."""
     rows = []
     for method in order:
         seconds = [times.fit.get((data, method), math.nan) for data in results.data]
         rows.append([results.titles[method], *(number(value, 2) for value in seconds)])
-    return Table("Processor seconds of one fit, tuning not counted", ["method", *results.data], rows)
+    return Table("Processor seconds of one fit, without tuning", ["method", *results.data], rows)
 
 
 def paired_table(results: Results, figure: Figure, reference: str) -> Table:
-    """Every contender against the reference by one figure, tested over seeds and over data sets."""
+    """Return every contender compared with the reference by one figure, tested over seeds and data sets."""
     tests = {
         over: {c.method: c for c in compare(results, figure, reference, over=over)}
         for over in tests_of(results)
@@ -115,7 +115,7 @@ def paired_table(results: Results, figure: Figure, reference: str) -> Table:
 
 
 def _changed(c: Comparison, figure: Figure) -> str:
-    """Change with its error: in percent for metrics in label units."""
+    """Format a change with its error, in percent for metrics in label units."""
     if figure.metric in RATIOS:
         change, error, places, unit = 100 * math.expm1(c.change), 100 * c.error, 1, "%"
     else:
@@ -124,7 +124,7 @@ def _changed(c: Comparison, figure: Figure) -> str:
 
 
 def data_table(results: Results, data: str, order: Sequence[str]) -> Table:
-    """Mean and standard deviation over seeds on one data set."""
+    """Return means and standard deviations over seeds on one data set."""
     figures = [Figure("mae", region) for region in REGIONS] + [
         Figure("nll", "all", calibrated=True),
         Figure("nll", "few", calibrated=True),
@@ -150,7 +150,7 @@ def data_table(results: Results, data: str, order: Sequence[str]) -> Table:
 
 
 def calibration_table(results: Results) -> Table:
-    """What calibration changes, averaged over data sets, for the methods of the paper's table."""
+    """Return figures before and after calibration, averaged over data sets."""
     rows = []
     for method in (m for m in CALIBRATED_ROWS if m in results.methods):
         for calibrated in (False, True):
@@ -169,7 +169,7 @@ def calibration_table(results: Results) -> Table:
 
 
 def search_table(results: Results) -> Table:
-    """What was tuned, and what was chosen most often."""
+    """Return the search space of every method and how often its default was chosen."""
     rows = []
     for method in results.methods:
         tuned = [r for r in results.records if r["method"] == method and "search" in r]
@@ -185,7 +185,7 @@ def search_table(results: Results) -> Table:
 
 
 def _searched(of: dict[str, Any] | list[Any]) -> str:
-    """Values, the default first, or the default and the range around it."""
+    """Format values with the default first, or a default with its range."""
     if isinstance(of, dict):
         scale = " (log)" if of["log"] else ""
         return f"{of['default']:g} in {of['low']:g} to {of['high']:g}{scale}"
@@ -196,7 +196,7 @@ def _searched(of: dict[str, Any] | list[Any]) -> str:
 
 
 def summary_csv(results: Results) -> str:
-    """Mean and standard deviation of every metric; a row per data set, contender, kind and region."""
+    """Return means and deviations of all metrics, one row per data set, contender, kind and region."""
     to = io.StringIO()
     writer = csv.writer(to, lineterminator="\n")
     metrics = OF_THE_MEAN + OF_THE_SPREAD
@@ -224,8 +224,8 @@ def write_tables(
 ) -> list[Path]:
     """Write ``name.md``, ``name.csv`` and ``name.tex`` from one or more results files of one recipe.
 
-    The name is the suite's unless it is given. Contenders are tested against `reference`, by default VIR.
-    What they cost is told if `times` names what `take_times` wrote.
+    By default the name is the suite's, and contenders are tested against VIR. `times` is a file that
+    `take_times` wrote; with it the page shows times.
     """
     paths = [sources] if isinstance(sources, Path) else list(sources)
     results = Results(read_results(*paths))
@@ -234,11 +234,11 @@ def write_tables(
     asked = {"--out": folder, "--name": name, "--title": title, "--times": times, "--reference": reference}
     options = [f"{option} {shlex.quote(str(of))}" for option, of in asked.items() if of is not None]
     files = [shlex.quote(str(path)) for path in paths]
-    command = " ".join(["python -m tailwise.benchmark tables", *files, *options])
+    command = " ".join(["tailwise bench tables", *files, *options])
     known = [m for m in ("vir", "vir[fixed]", results.methods[0]) if m in results.methods]
     reference = reference or known[0]
     if reference not in results.methods:
-        raise ValueError(f"no run of {reference!r} to compare with{nearest(reference, results.methods)}")
+        raise ValueError(f"there is no run of {reference!r}{nearest(reference, results.methods)}")
     ranks = results.average_ranks(HEADLINES[0])
     order = sorted(results.methods, key=lambda m: (math.isnan(ranks[m]), ranks[m]))
     base = next((m for m in ("vanilla", "vanilla[fixed]") if m in results.methods), reference)
@@ -275,7 +275,7 @@ def write_tables(
 
 
 def _check_one_recipe(results: Results) -> None:
-    """Refuse runs of several suites or recipes on one page: their figures do not compare."""
+    """Raise an error for runs of several suites or recipes, whose figures do not compare."""
     first = results.records[0]
     for record in results.records:
         settings = {name: (of, first["recipe"].get(name, of)) for name, of in record["recipe"].items()}

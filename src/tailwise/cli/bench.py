@@ -1,0 +1,357 @@
+"""The commands of `tailwise bench`: compare methods on many data sets, step by step or all at once.
+
+Exit codes: 0 when everything is done, 1 when a run failed, 2 for wrong usage, 3 when the time is up first.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tailwise.benchmark import Recipe, Suite, Summary
+
+app = typer.Typer(no_args_is_help=True, context_settings={"max_content_width": 100})
+RESULTS = Path("docs/results")
+TIME_IS_UP = 3
+
+
+# -- options -------------------------------------------------------------------------------------
+
+
+def _load_plugins(files: list[str]) -> list[str]:
+    from tailwise.benchmark import load_plugin
+
+    for file in files:
+        try:
+            load_plugin(file)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+    return files
+
+
+def _known_suite(name: str) -> str:
+    from tailwise.benchmark import get_suite
+
+    try:
+        get_suite(name)
+    except (ValueError, OSError) as error:
+        raise typer.BadParameter(str(error)) from None
+    return name
+
+
+def _seeds(text: str | None) -> list[int] | None:
+    """``5`` means 0 to 4; ``0,3`` means these two."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    least = 0 if len(parts) > 1 else 1
+    for part in parts:
+        if not part.isdecimal() or int(part) < least:
+            raise typer.BadParameter(
+                f"{part!r} is not a whole number of at least {least}", param_hint="--seeds"
+            )
+    return [int(part) for part in parts] if len(parts) > 1 else list(range(int(text)))
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+_SUITES = "tabular, development, quick, stsb-paper, stsb-modern, or a TOML file with a suite of your own."
+SuiteArgument = Annotated[
+    str, typer.Argument(callback=_known_suite, help=f"Data sets to compare on: {_SUITES}")
+]
+SuiteOption = Annotated[
+    str, typer.Option("--suite", callback=_known_suite, help=f"Data sets to prepare: {_SUITES}")
+]
+# Eager: a suite's file may name methods that a plugin registers.
+Plugin = Annotated[
+    list[str],
+    typer.Option(
+        "--plugin", metavar="FILE", is_eager=True, callback=_load_plugins,
+        help="Python file that registers your own methods; --methods can then name them. Repeatable.",
+    ),
+]  # fmt: skip
+Seeds = Annotated[
+    str,
+    typer.Option(
+        metavar="N", help="Number of seeds, or a list of them: 5 means 0 to 4; 0,3 means these two."
+    ),
+]
+Workers = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Number of worker processes, one thread each.")
+]
+Epochs = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Maximum number of epochs; by default the suite's.")
+]
+Trials = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Configurations to try per method; by default the suite's."),
+]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS", min=0, help="Stop after this many seconds; the same command continues later."
+    ),
+]
+Methods = Annotated[
+    str,
+    typer.Option(
+        help="Comma-separated names. `all`, `peers` and `ablation-lambda`, `-bins`, ... are groups."
+    ),
+]
+Prepared = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder written by `tailwise bench prepare`.")]
+Work = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for prepared data.")]
+
+
+# -- output --------------------------------------------------------------------------------------
+
+
+def _print(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _finish(summary: Summary) -> None:
+    """Print what was done and end with its exit code."""
+    failed = len(summary.failed)
+    _print(f"{summary.done} runs in {summary.seconds:.0f} s, {summary.left} left, {failed} failed")
+    if failed or summary.left:
+        raise typer.Exit(1 if failed else TIME_IS_UP)
+
+
+def _recipe(suite: Suite, epochs: int | None, trials: int | None) -> Recipe:
+    return suite.recipe.within(epochs=epochs, trials=trials)
+
+
+# -- commands ------------------------------------------------------------------------------------
+
+
+@app.callback()
+def _about() -> None:
+    """Compare methods on many data sets."""
+
+
+@app.command("suite")
+def suite_command(
+    suite: SuiteArgument = "tabular",
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated names or groups (all, peers, ablation-...); by default the suite's."
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Number of seeds, or a list: 5 or 0,3; by default the suite's."),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for results and tables.")] = RESULTS,
+    work: Work = Path(".tailwise-bench"),
+    times: Annotated[bool, typer.Option("--times", help="Also measure times, as `bench time` does.")] = False,
+    workers: Workers = 1,
+    epochs: Epochs = None,
+    trials: Trials = None,
+    time_limit: TimeLimit = None,
+    plugin: Plugin = [],  # noqa: B006
+) -> None:
+    """Do all steps for one suite.
+
+    Prepares its data, runs what is missing and writes the tables. Run it again to continue.
+    """
+    from tailwise.benchmark import bench, get_suite
+
+    summary = bench(
+        suite, out=out, work=work, methods=methods, seeds=_seeds(seeds),
+        recipe=_recipe(get_suite(suite), epochs, trials), workers=workers, time_limit=time_limit, times=times,
+        report=_print,
+    )  # fmt: skip
+    _finish(summary)
+
+
+@app.command("prepare")
+def prepare_command(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the arrays.")],
+    suite: SuiteOption = "tabular",
+    seeds: Seeds = "5",
+    max_rows: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Maximum number of training rows; by default the suite's."),
+    ] = None,
+    per_bin: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Maximum number of validation and of test rows per label bin."),
+    ] = None,
+    plugin: Plugin = [],  # noqa: B006
+) -> None:
+    """Split and encode the tables of a suite."""
+    from tailwise.benchmark import prepare
+
+    prepare(suite, out, _seeds(seeds) or (), max_rows=max_rows, per_bin=per_bin, report=_print)
+
+
+@app.command("run")
+def run_command(
+    prepared: Prepared,
+    out: Annotated[Path, typer.Option(help="Results file; lines are appended.")],
+    methods: Methods = "all",
+    data: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Comma-separated data sets; all by default.")
+    ] = None,
+    seeds: Seeds = "5",
+    workers: Workers = 1,
+    epochs: Epochs = None,
+    trials: Trials = None,
+    time_limit: TimeLimit = None,
+    plugin: Plugin = [],  # noqa: B006
+) -> None:
+    """Run methods on prepared data."""
+    from tailwise.benchmark import choose_contenders, run_suite, suite_of
+
+    suite = suite_of(prepared)
+    summary = run_suite(
+        prepared, choose_contenders(methods, suite.options), out=out, seeds=_seeds(seeds) or (),
+        data=None if data is None else _names(data), recipe=_recipe(suite, epochs, trials), workers=workers,
+        time_limit=time_limit,
+    )  # fmt: skip
+    for line in summary.failed:
+        _print(f"failed: {line}")
+    _finish(summary)
+
+
+@app.command("tables")
+def tables_command(
+    results: Annotated[list[Path], typer.Argument(metavar="RESULTS", help="Results files of one suite.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the tables.")] = RESULTS,
+    name: Annotated[str | None, typer.Option(help="Name of the files; by default the suite's.")] = None,
+    title: Annotated[str | None, typer.Option(help="Headline of the page.")] = None,
+    times: Annotated[Path | None, typer.Option(help="File written by `tailwise bench time`.")] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="Method that the others are tested against; by default VIR.")
+    ] = None,
+) -> None:
+    """Write tables of results files.
+
+    Writes a Markdown page, a CSV file and a LaTeX file.
+    """
+    from tailwise.benchmark.pages.suite_page import write_tables
+
+    for path in write_tables(results, out, name=name, reference=reference, title=title, times=times):
+        _print(f"wrote {path}")
+
+
+@app.command("time")
+def time_command(
+    results: Annotated[list[Path], typer.Argument(metavar="RESULTS", help="Results files of one suite.")],
+    prepared: Prepared,
+    out: Annotated[Path, typer.Option(help="File of times; lines are appended.")] = RESULTS / "times.jsonl",
+    time_limit: TimeLimit = None,
+    plugin: Plugin = [],  # noqa: B006
+) -> None:
+    """Measure the time of every method's fit.
+
+    Fits each chosen configuration once more on one thread.
+    """
+    from tailwise.benchmark import choose_contenders, read_results, suite_of
+    from tailwise.benchmark.run.times import take_times
+
+    suite, runs = suite_of(prepared), read_results(*results)
+    # The runs may have had fewer epochs or trials than the suite.
+    recipe = _recipe(suite, runs[0]["recipe"]["epochs"], runs[0]["recipe"]["trials"])
+    contenders = choose_contenders(dict.fromkeys(run["method"] for run in runs), suite.options)
+    _finish(take_times(prepared, runs, contenders, out=out, recipe=recipe, time_limit=time_limit))
+
+
+@app.command("ablations")
+def ablations_command(
+    suite: SuiteArgument = "tabular",
+    seeds: Seeds = "5",
+    out: Annotated[
+        Path, typer.Option(help="Results file; lines are appended, and the page is written beside it.")
+    ] = RESULTS / "ablations.jsonl",
+    work: Work = Path(".tailwise-bench"),
+    workers: Workers = 1,
+    epochs: Epochs = None,
+    trials: Trials = None,
+    time_limit: TimeLimit = None,
+    plugin: Plugin = [],  # noqa: B006
+) -> None:
+    """Run all ablations of VIR, write their page."""
+    from tailwise.benchmark import choose_contenders, get_suite
+    from tailwise.benchmark.pages.ablation_page import write_ablations
+    from tailwise.benchmark.run.ablations import ablations
+    from tailwise.benchmark.run.runs import run_missing
+
+    summary = run_missing(
+        suite, choose_contenders(ablations()), out=out, work=work, seeds=_seeds(seeds) or (),
+        recipe=_recipe(get_suite(suite), epochs, trials), workers=workers, time_limit=time_limit,
+        report=_print,
+    )  # fmt: skip
+    if not summary.left:
+        _print(f"wrote {write_ablations(out, out.with_suffix('.md'))}")
+    _finish(summary)
+
+
+@app.command("stsb")
+def stsb_command(
+    results: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RESULTS", help="Results files, one per suite; by default those of docs/results."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Markdown file.")] = RESULTS / "stsb.md",
+) -> None:
+    """Write the page on STS-B-DIR.
+
+    It shows our results beside the paper's.
+    """
+    from tailwise.benchmark.pages.stsb_page import write_page
+
+    given = results or [RESULTS / name / "results.jsonl" for name in ("stsb-paper", "stsb-modern")]
+    _print(f"wrote {write_page(given, out)}")
+
+
+@app.command("choose-defaults")
+def choose_defaults_command(
+    prepared: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder written by `tailwise bench prepare`. Without it nothing is run, and the page is "
+            "written from the lines of --out.",
+        ),
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Comma-separated names; all by default.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Results file; lines are appended, and the page is written beside it.")
+    ] = RESULTS / "defaults.jsonl",
+    workers: Workers = 1,
+    epochs: Epochs = None,
+    trials: Trials = None,
+    time_limit: TimeLimit = None,
+    plugin: Plugin = [],  # noqa: B006
+) -> None:
+    """Choose the defaults of all methods.
+
+    Uses the prepared data of the suite `development` and writes a page about the choice.
+    """
+    from tailwise.benchmark import suite_of
+    from tailwise.benchmark.pages.defaults_page import write_defaults
+    from tailwise.benchmark.run.defaults import choose_defaults
+
+    page = out.with_suffix(".md")
+    if prepared is None:
+        _print(f"wrote {write_defaults(out, page)}")
+        return
+    suite = suite_of(prepared)
+    summary = choose_defaults(
+        prepared, out=out, seeds=range(suite.seeds), recipe=_recipe(suite, epochs, trials),
+        methods=None if methods is None else _names(methods), workers=workers, time_limit=time_limit,
+    )  # fmt: skip
+    if not summary.left:
+        _print(f"wrote {write_defaults(out, page)}")
+    _finish(summary)

@@ -1,0 +1,186 @@
+"""The commands of `tailwise bench`: options, exit codes, and the files they write."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tailwise.benchmark import Recipe, Source, Suite, read_results
+from tailwise.benchmark.data.suites import SUITES, generated
+from tailwise.benchmark.run.ablations import ablations
+from tailwise.benchmark.run.results import ResultsFile
+from tailwise.benchmark.run.times import machine
+from tests.benchmark.conftest import prepare_small_problems, run_bench
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Path:
+    """Two small data sets with two seeds, prepared for the suite `quick`, whose recipe is used."""
+    folder = prepare_small_problems(tmp_path / "prepared")
+    (folder / "suite.json").write_text('{"suite": "quick"}', encoding="utf-8")
+    return folder
+
+
+# -- mistakes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["suite", "quick", "--workers", "0"], 2, "Invalid value for '--workers'"),
+        (["suite", "quick", "--epochs", "-1"], 2, "Invalid value for '--epochs'"),
+        (["suite", "quick", "--trials", "two"], 2, "Invalid value for '--trials'"),
+        (["suite", "quick", "--seeds", "0"], 2, "'0' is not a whole number of at least 1"),
+        (["suite", "quick", "--seeds", "0,x"], 2, "'x' is not a whole number of at least 0"),
+        (["suite", "quick", "--time-limit", "-5"], 2, "Invalid value for '--time-limit'"),
+        (["suite", "stsb-papr"], 2, "did you mean 'stsb-paper'"),
+        (["suite", "gone.toml"], 2, "gone.toml does not exist"),
+        (["suite", "quick", "--plugin", "gone.py"], 2, "gone.py does not exist"),
+        (["nonsense"], 2, "No such command 'nonsense'"),
+        (["tables", "nowhere.jsonl"], 1, "error: nowhere.jsonl does not exist"),
+        (["run", "--prepared", "nowhere", "--out", "lines.jsonl"], 1, "error: nowhere has no prepared data"),
+        (["prepare", "--suite", "tabular", "--out", "work"], 1, "set the environment variable TAILWISE_DATA"),
+        (["choose-defaults", "--out", "nothing.jsonl"], 1, "nothing.jsonl has no line of vanilla"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes(
+    arguments: list[str],
+    code: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TAILWISE_DATA", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run_bench(arguments) == code
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_is_shown_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_bench([]) == 2
+    shown = capsys.readouterr()
+    for command in ("suite", "prepare", "run", "tables", "time", "ablations", "stsb", "choose-defaults"):
+        assert f" {command} " in shown.out + shown.err
+
+
+# -- commands ------------------------------------------------------------------------------------
+
+
+def test_prepare_run_and_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    work, out = str(tmp_path / "work"), str(tmp_path / "r.jsonl")
+    prepare = ["prepare", "--suite", "quick", "--out", work, "--seeds", "1", "--max-rows", "150"]
+    assert run_bench([*prepare, "--per-bin", "3"]) == 0
+    run = ["run", "--prepared", work, "--out", out, "--methods", "vanilla", "--seeds", "0,0", "--epochs", "1"]
+    run = [*run, "--trials", "1", "--data", "abalone"]
+    assert run_bench([*run, "--time-limit", "0"]) == 3
+    assert run_bench(run) == 0
+    shown = capsys.readouterr().err
+    assert "0 runs in 0 s, 2 left, 0 failed" in shown and "1/2 abalone vanilla seed 0: balanced MAE" in shown
+    suite = ["suite", "quick", "--methods", "vir", "--seeds", "1", "--epochs", "1", "--trials", "1"]
+    assert run_bench([*suite, "--out", str(tmp_path / "o"), "--work", str(tmp_path / "w")]) == 0
+
+
+@pytest.mark.slow
+def test_kill_and_resume(prepared: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r.jsonl"
+    command = [sys.executable, "-m", "tailwise", "bench", "run", "--prepared", str(prepared)]
+    command += ["--methods", "vanilla,lds", "--seeds", "2", "--epochs", "30", "--trials", "2"]
+    command += ["--workers", "2", "--out", str(out)]
+    running = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+    ends = time.monotonic() + 120
+    while not (out.is_file() and out.stat().st_size) and time.monotonic() < ends:
+        time.sleep(0.02)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    before = len(ResultsFile(out).records)
+    assert 1 <= before < 8
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"{8 - before} runs in" in done.stderr and "left" in done.stderr
+    assert len(out.read_text().splitlines()) == 8
+    assert all(math.isfinite(r["metrics"]["raw"]["all"]["mae"]) for r in read_results(out))
+
+
+def test_time_and_tables(prepared: Path, tmp_path: Path) -> None:
+    results, out = tmp_path / "r.jsonl", tmp_path / "times.jsonl"
+    run = ["run", "--prepared", str(prepared), "--out", str(results), "--methods", "vanilla,vir"]
+    assert run_bench([*run, "--seeds", "1", "--epochs", "2", "--trials", "1"]) == 0
+    command = ["time", str(results), "--prepared", str(prepared), "--out", str(out)]
+    assert run_bench([*command, "--time-limit", "0"]) == 3
+    assert run_bench(command) == 0
+    lines = {(line["data"], line["method"]): line for line in ResultsFile(out).records}
+    assert len(lines) == 4 and all(line["seconds"]["fit"] > 0 for line in lines.values())
+    # Trained as in the run: the same epoch was best.
+    for run_line in read_results(results):
+        assert lines[run_line["data"], run_line["method"]]["epochs"] == run_line["epochs"]
+    tables = ["tables", str(results), "--out", str(tmp_path), "--times", str(out)]
+    assert run_bench(tables) == 0
+    page = (tmp_path / "test.md").read_text()
+    assert f"Times were measured on {machine()}: each chosen configuration" in page
+    head = next(line for line in page.splitlines() if "90% coverage many" in line)
+    assert head.split(" | ")[-1] == "time |"
+    vanilla = [line for line in page.splitlines() if line.startswith("| Vanilla |")]
+    assert vanilla[1].endswith(" 1.0 |")
+
+
+def test_stsb_reads_the_results_of_the_repository_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Path(__file__).parents[2] / "docs" / "results"
+    monkeypatch.chdir(tmp_path)
+    for name in ("stsb-paper", "stsb-modern"):
+        (tmp_path / "docs" / "results" / name).mkdir(parents=True)
+        lines = (source / name / "results.jsonl").read_text("utf-8").splitlines(keepends=True)
+        few = [line for line in lines if json.loads(line)["method"] in ("vanilla", "vir")]
+        (tmp_path / "docs" / "results" / name / "results.jsonl").write_text("".join(few), encoding="utf-8")
+    assert run_bench(["stsb"]) == 0
+    page = (tmp_path / "docs" / "results" / "stsb.md").read_text(encoding="utf-8")
+    assert page.index("## stsb-paper") < page.index("## stsb-modern")
+    assert run_bench(["stsb", "docs/results/stsb-modern/results.jsonl", "--out", "one.md"]) == 0
+    assert "## stsb-paper" not in Path("one.md").read_text(encoding="utf-8")
+
+
+def test_choose_defaults_writes_lines_and_a_page(prepared: Path, tmp_path: Path) -> None:
+    out = tmp_path / "defaults.jsonl"
+    command = ["choose-defaults", "--prepared", prepared, "--out", out, "--methods", "lds, vanilla,focal-r"]
+    assert run_bench([*command, "--trials", "3", "--epochs", "2"]) == 0
+    page = out.with_suffix(".md").read_text()
+    rows = {row.split(" | ")[0]: row.split(" | ") for row in page.splitlines() if row.startswith("| ")}
+    assert [rows[f"| {title}"][2] for title in ("LDS", "Vanilla", "Focal-R")] == ["3", "1", "3"]
+    assert rows["| Vanilla"][1:6] == ["+0.0 ± 0.0", "1", "-", "-", "fixed"]
+    assert "3 configurations per method, or all that it has" in page
+
+
+def test_ablations_writes_lines_and_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = {
+        name: group[:2] for name, group in ablations().items() if name in ("ablation-bins", "ablation-latent")
+    }
+    monkeypatch.setattr("tailwise.benchmark.run.ablations.ablations", lambda: groups)
+    monkeypatch.setattr("tailwise.benchmark.pages.ablation_page.ablations", lambda: groups)
+    source = Source("generated", "y", partial(generated, rows=200))
+    monkeypatch.setitem(SUITES, "tiny", Suite((source,), recipe=Recipe(backbone_options={"hidden": (8,)})))
+    work, out = tmp_path / "work", tmp_path / "ablations.jsonl"
+    command = ["ablations", "tiny", "--work", str(work), "--out", str(out), "--seeds", "1", "--epochs", "1"]
+    assert run_bench([*command, "--time-limit", "0"]) == 3 and not out.with_suffix(".md").exists()
+    assert run_bench(command) == 0
+    assert {r["method"] for r in ResultsFile(out).records} == {c.name for g in groups.values() for c in g}
+    page = out.with_suffix(".md").read_text()
+    assert "## Bins" in page and "## Latent" in page and "## Kernel" not in page
+    # From the lines alone, without data.
+    shutil.rmtree(work)
+    out.with_suffix(".md").unlink()
+    assert run_bench(command) == 0
+    assert out.with_suffix(".md").read_text() == page and not work.exists()
