@@ -208,7 +208,7 @@ def test_no_broken_file_gives_an_unclear_error(tmp_path, kind):
         path.write_bytes(text if kind == "txt" else gzip.compress(text))
     content = path.read_bytes()
     refused = 0
-    for seed in range(200):
+    for seed in range(80):
         draw, data = random.Random(seed), bytearray(content)
         for _ in range(draw.randint(1, 4)):
             at = draw.randrange(len(data))
@@ -221,7 +221,7 @@ def test_no_broken_file_gives_an_unclear_error(tmp_path, kind):
             refused += 1
         else:
             assert np.isfinite(table).all(), seed
-    assert refused > 20
+    assert refused > 8
 
 
 def test_real_vectors_fill_the_vocabulary(data_root):
