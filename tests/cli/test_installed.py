@@ -115,7 +115,7 @@ def test_predict_from_standard_input_to_standard_output(program: Tailwise, place
 def test_evaluate(program: Tailwise, place: Path, tmp_path: Path) -> None:
     out = program("evaluate", "m.tailwise", "new.csv", "--report", tmp_path / "e.html", cwd=place)
     assert out.returncode == 0, out.stderr
-    assert "intervals hold" in out.stdout
+    assert "intervals contain" in out.stdout
     page = (tmp_path / "e.html").read_text(encoding="utf-8")
     assert "price: VIR on new.csv" in page
     assert "measured on 150 rows of new.csv, and holds if it has not seen them." in page

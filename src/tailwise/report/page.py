@@ -1,4 +1,4 @@
-"""The page about a fitted model: can its tail be trusted, what did it gain there, and what did it cost."""
+"""The page about a fitted model: can its tail be trusted, what does it gain there, and what does it cost."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tailwise.methods import get_method
 from tailwise.report.charts import ModelCharts
 from tailwise.report.formatting import number, pair
 from tailwise.report.html import render
-from tailwise.report.scoring import Scored, compared
-from tailwise.report.verdict import Verdict
+from tailwise.report.scoring import Scored, paired_difference
 
 if TYPE_CHECKING:
     from tailwise.estimator.regressor import TailRegressor
     from tailwise.networks.parts import Method
+    from tailwise.report.verdict import Verdict
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What was trained on what, and how to do it again; everything a page says that is not a score."""
+    """How a model was trained and how to train it again: everything on its page that is not a score."""
 
     target: str
     source: str
@@ -31,11 +31,11 @@ class Facts:
     command: str
     parts: Method
     intervals: str
-    test_source: str = "kept aside at random, rare and common labels in the same share"
+    test_source: str = "held out at random, the same share of rare and common labels"
     weight: str | None = None
-    """Column of the weights by which `train_rows` were counted, if there was one."""
+    """Column with the weights of the training rows, if there is one."""
     trained_here: bool = True
-    """Whether `source` is what was trained on, and a baseline is of the same recipe and rows."""
+    """Whether the model was trained on `source`, and the baseline in the same way on the same rows."""
     epochs: int = 0
     best_epoch: int = 0
     seconds: float = 0.0
@@ -64,9 +64,10 @@ def facts_of(model: TailRegressor, scored: Scored, *, target: str, place: int = 
 def model_page(scored: Scored, verdict: Verdict, facts: Facts, baseline: Scored | None = None) -> str:
     """Return the HTML page about a fitted model, beside a baseline if one is given.
 
-    `verdict` is what `judge` returns for the same two arguments.
+    `verdict` is what `judge` returns for the same model and baseline.
     """
     charts = ModelCharts(scored, baseline, facts.target, facts.method)
+    parts = facts.parts.for_bins(scored.bins)
     return render(
         "model.html",
         facts=facts,
@@ -81,74 +82,98 @@ def model_page(scored: Scored, verdict: Verdict, facts: Facts, baseline: Scored 
         baseline=baseline,
         cost=_cost_text(scored, baseline),
         bins=scored.bins.explain(),
-        weights=charts.weights(facts.parts),
-        smoothing=_smoothing_words(facts.parts),
+        weights=charts.weights(parts),
+        smooths=parts.smoothing is not None and parts.smoothing.kernel is not None,
+        details=[text for text in (_weights_text(parts), _smoothing_text(parts)) if text],
         settings={k: v for k, v in facts.settings.items() if v is not None},
     )
 
 
-def _opening(scored: Scored, facts: Facts, baseline: Scored | None) -> list[str]:
-    """What was trained on what, in two sentences."""
+def _opening(scored: Scored, facts: Facts, baseline: Scored | None) -> str:
+    """Say what was trained on what, and on which rows it is measured."""
     table = f" of {facts.source}" if facts.trained_here else ""
     if facts.weight is not None:
-        table += f", each counted as often as {facts.weight} says,"
+        table += f", weighted by {facts.weight},"
     first = (
         f"{scored.title} was trained on {facts.train_rows:,} rows{table} to predict "
         f"{facts.target} from {facts.features} column{'s' if facts.features != 1 else ''}."
     )
     beside = "" if baseline is None else f", beside {baseline.title}"
-    if beside and facts.trained_here:
-        beside += " trained by the same recipe on the same rows"
-    measured = f"Everything below is measured on {scored.y.size:,} "
-    if not facts.trained_here:  # nothing but the word of whoever gave them says that these rows are new
-        sure = "them" if baseline is None else "them, nor the other model"
-        return [first, f"{measured}{facts.test_source}{beside}, and holds if it has not seen {sure}."]
-    return [first, f"{measured}rows it has not seen ({facts.test_source}){beside}."]
+    measured = f"All figures below are measured on {scored.y.size:,}"
+    if facts.trained_here:
+        same = " trained in the same way on the same rows" if beside else ""
+        return f"{first} {measured} rows it has not seen ({facts.test_source}){beside}{same}."
+    models = "the model was not" if baseline is None else "neither model was"
+    return (
+        f"{first} {measured} {facts.test_source}{beside}. They hold only if {models} trained on these rows."
+    )
 
 
 def _region_rows(s: Scored, base: Scored | None) -> list[dict[str, Any]]:
-    """Rows of the table by region: ours, the baseline's, and the difference that chance leaves open."""
+    """Return the rows of the table by region: our figures, the baseline's, and the difference in error."""
     ours, theirs = s.by_region(), None if base is None else base.by_region()
     rows = []
     for region in REGIONS:
-        if not s.rows(region).any():
+        if not s.mask(region).any():
             continue
         row: dict[str, Any] = {
             "region": region,
-            "n": int(s.rows(region).sum()),
+            "n": int(s.mask(region).sum()),
             "ours": ours.loc[region].to_dict(),
         }
         if base is not None and theirs is not None:
             row["theirs"] = theirs.loc[region].to_dict()
-            row["change"] = compared(s.error, base.error, s.rows(region))
+            row["difference"] = paired_difference(s.error, base.error, s.mask(region))
         rows.append(row)
     return rows
 
 
 def _cost_text(s: Scored, base: Scored | None) -> str:
+    """Say what the model costs or gains for common labels."""
     if base is None:
         return ""
-    many = compared(s.error, base.error, s.rows("many"))
+    many = paired_difference(s.error, base.error, s.mask("many"))
     if many.n == 0:
-        return "No test row has a many-shot label, so there is no cost to state there."
-    if many.difference == 0:
+        return "No test row has a many-shot label, so the cost for common labels is unknown."
+    if many.value == 0:
         return (
             f"In the many-shot region {s.title} and {base.title} have the same mean absolute error, "
             f"{number(many.ours)}."
         )
-    word = "costs" if many.difference > 0 else "gains"
-    sure = "" if many.clear else ", which chance in the test rows would explain"
+    word = "higher" if many.value > 0 else "lower"
     figures = " against ".join(pair(many.ours, many.theirs))
-    return (
-        f"In the many-shot region {s.title} {word} {number(abs(many.difference))} in mean absolute error "
-        f"against {base.title} ({figures}){sure}. The plain average over all rows is decided by common "
-        "labels; compare regions, not averages."
+    error = f", which is within its error of ±\u00a0{number(many.half)}: undecided" if many.undecided else ""
+    text = (
+        f"In the many-shot region the mean absolute error of {s.title} is {number(abs(many.value))} {word} "
+        f"than that of {base.title} ({figures}){error}."
     )
+    if 2 * many.n > s.y.size:
+        text += " Most test rows are of this region, so the average over all rows mostly reflects it."
+    return text
 
 
-def _smoothing_words(parts: Method) -> str:
+def _weights_text(parts: Method) -> str:
+    """Say by which formula rows are weighted and where the weights act."""
+    if parts.reweight == "none":
+        return ""
+    acts = {
+        "likelihood": "the loss of each row",
+        "pseudo-count": "the pseudo-counts of the head",
+        "both": "the loss of each row and the pseudo-counts of the head",
+    }[parts.reweight]
+    w = parts.weights
+    if w.form == "dense":
+        return f"A row's weight falls linearly with the label density (slope {w.power:g}) and acts on {acts}."
+    smoothed = "" if w.kernel is None else f", smoothed by a {w.kernel} kernel over {2 * w.radius + 1} bins"
+    return f"A row's weight is the label density{smoothed}, to the power -{w.power:g}. It acts on {acts}."
+
+
+def _smoothing_text(parts: Method) -> str:
+    """Say how features are smoothed over label bins."""
     s = parts.smoothing
-    if s is None:
-        return "This method smooths no features over label bins."
-    settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in vars(s).items())
-    return f"Features are smoothed over neighbouring label bins: {settings}."
+    if s is None or s.kernel is None:
+        return ""
+    return (
+        f"Features are smoothed by a {s.kernel} kernel over {2 * s.radius + 1} bins, with a bandwidth of "
+        f"{number(s.bandwidth)} bins."
+    )

@@ -1,4 +1,4 @@
-"""Plots on matplotlib Axes: each function takes Axes (or makes them) and returns them."""
+"""Charts on matplotlib Axes: each function draws on the given Axes, or on new ones, and returns them."""
 
 from __future__ import annotations
 
@@ -13,26 +13,30 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
 from tailwise.core.labels import LabelBins
+from tailwise.core.metrics import REGIONS
 from tailwise.core.scores import Sparsification
+from tailwise.report.scoring import wilson_interval
 
-# Okabe and Ito's palette: told apart by readers with any colour vision, and by line style.
+# Okabe and Ito's palette: readers with any colour vision can tell these colours apart.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 STYLES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 REGION_HATCH = {"many": "", "medium": "///", "few": "xx"}
 REGION_COLOR = {"many": "#0072B2", "medium": "#56B4E9", "few": "#E69F00"}
 POINT_COLOR = {"many": "#56B4E9", "medium": "#0072B2", "few": "#D55E00"}
-# A page turns these two into its own, so that a chart follows it from light to dark.
+# A page replaces these two by its own colours, so that a chart follows it from light to dark.
 INK, PAPER = "#1c1c1e", "#fefefe"
+MAX_POINTS = 300
+"""`predicted_vs_true` draws no more rows than this unless told otherwise."""
 
 
 def new_axes(ax: Axes | None = None, size: tuple[float, float] = (7.0, 3.2)) -> Axes:
-    """Return the given Axes, or fresh ones on a figure that needs no display."""
+    """Return the given Axes, or new ones on a figure that needs no display."""
     return ax if ax is not None else Figure(figsize=size, layout="constrained").subplots()
 
 
-def _style(place: int) -> dict[str, Any]:
-    """Colour, line and marker of the n-th thing in a chart: told apart without colour too."""
+def _line_style(place: int) -> dict[str, Any]:
+    """Return colour, line style and marker of the n-th line: lines differ without colour too."""
     return {
         "color": COLORS[place % len(COLORS)],
         "linestyle": STYLES[place % len(STYLES)],
@@ -41,13 +45,13 @@ def _style(place: int) -> dict[str, Any]:
     }
 
 
-def _words(text: str) -> str:
-    """A name as it is: between two dollar signs matplotlib would read a formula."""
+def _plain_text(text: str) -> str:
+    """Escape dollar signs: matplotlib reads the text between two of them as a formula."""
     return text.replace("$", r"\$")
 
 
 def _log_scale(ax: Axes, low: float, high: float) -> None:
-    """A log scale with numbers as people write them, not as powers of ten."""
+    """Set a log scale with plain numbers instead of powers of ten."""
     ax.set(yscale="log", ylim=(low, high))
     steps = (1.0,) if high > 100 * low else (1.0, 2.0, 5.0)
     ax.yaxis.set_major_locator(LogLocator(subs=steps))
@@ -56,7 +60,7 @@ def _log_scale(ax: Axes, low: float, high: float) -> None:
 
 
 def _from_zero(ax: Axes) -> None:
-    """Let a scale start at zero and end above the highest marker."""
+    """Start the scale at zero and end it above the highest marker."""
     top = float(ax.dataLim.ymax)
     ax.set_ylim(0, 1.08 * top if 0 < top < np.inf else 1)
 
@@ -81,8 +85,8 @@ def label_histogram(
             linewidth=0.5,
             label=f"{region}-shot",
         )
-    ax.set(xlabel=_words(label), ylabel="training rows")
-    _log_scale(ax, 0.6, 1.3 * int(bins.counts.max()))  # below 1, or a bin with one row could not be seen
+    ax.set(xlabel=_plain_text(label), ylabel="training rows")
+    _log_scale(ax, 0.6, 1.3 * int(bins.counts.max()))  # from below 1, so that a bin with one row shows
     ax.legend(frameon=False)
     return ax
 
@@ -92,12 +96,12 @@ def by_label(
 ) -> Axes:
     """Draw a metric along the label range, one line per method.
 
-    Each table is what `tailwise.core.metrics.by_bin` returns: columns ``center`` and the metric.
+    Each table has columns ``center`` and the metric, such as that of `tailwise.metrics.by_bin`.
     """
     ax = new_axes(ax)
     for place, (name, table) in enumerate(curves.items()):
-        ax.plot(table["center"], table[metric], label=_words(name), **_style(place))
-    ax.set(xlabel=_words(label), ylabel=metric.replace("_", " "))
+        ax.plot(table["center"], table[metric], label=_plain_text(name), **_line_style(place))
+    ax.set(xlabel=_plain_text(label), ylabel=metric.replace("_", " "))
     ax.legend(frameon=False)
     return ax
 
@@ -107,14 +111,14 @@ def by_region_bars(
     metric: str,
     ax: Axes | None = None,
     *,
-    regions: Sequence[str] = ("many", "medium", "few"),
+    regions: Sequence[str] = REGIONS[1:],
     target: float | None = None,
     spread: Mapping[str, Any] | None = None,
 ) -> Axes:
-    """Draw a metric per region as groups of bars, one bar per method, with an optional target line.
+    """Draw a metric by region as groups of bars, one bar per method, with an optional target line.
 
-    Each table has rows per region and columns ``n`` and the metric. `spread` has for each method the
-    half-width of the error bars of each region, (R,), or what is below and above each bar, (2, R).
+    Each table has a row for each region and columns ``n`` and the metric. `spread` holds the error bars of
+    each method: half-widths, (R,), or the lengths below and above the bar, (2, R).
     """
     ax = new_axes(ax)
     width = 0.8 / len(tables)
@@ -130,11 +134,11 @@ def by_region_bars(
             edgecolor=PAPER,
             ecolor=INK,
             error_kw={"elinewidth": 1, "capsize": 2},
-            label=_words(name),
+            label=_plain_text(name),
         )
     if target is not None:
         ax.axhline(target, color=INK, linestyle=":", linewidth=1.2)
-        ax.annotate(  # beside the bars: above the line it would be on top of those that reach it
+        ax.annotate(  # beside the bars, because above the line it would hide those that reach it
             f"{100 * target:.4g}%\npromised",
             (1.01, target),
             xycoords=("axes fraction", "data"),
@@ -153,7 +157,7 @@ def by_region_bars(
 
 
 def shade_regions(bins: LabelBins, ax: Axes, *, many: int = 100, few: int = 20) -> Axes:
-    """Shade the label ranges that have few training rows, behind whatever is drawn."""
+    """Shade the label ranges that have few training rows, behind everything else."""
     regions, start = bins.regions(many, few), None
     name: str | None = "few-shot labels"
     for place in range(len(bins) + 1):
@@ -179,8 +183,8 @@ def error_by_label(
 ) -> Axes:
     """Draw mean absolute error along the label, one line per method, few-shot ranges shaded.
 
-    Each table has columns ``center`` and ``mae``: `tailwise.core.metrics.by_bin`, or
-    `tailwise.report.scoring.Scored.along_label`, which pools bins with hardly a test row.
+    Each table has columns ``center`` and ``mae``, as that of `tailwise.metrics.by_bin` or of
+    `tailwise.report.scoring.Scored.along_label`, which pools bins with few test rows.
     """
     ax = by_label(curves, "mae", ax, label=label)
     if bins is not None:
@@ -200,25 +204,25 @@ def predicted_vs_true(
     ax: Axes | None = None,
     *,
     label: str = "label",
-    shown: int = 300,
+    shown: int = MAX_POINTS,
 ) -> Axes:
-    """Draw predicted against true labels with intervals, at most `shown` rows, rare ones first.
+    """Draw predicted against true labels with intervals, at most `shown` rows, rare labels first. (N,) each
 
-    (N,) each. Each region has an equal part of the room and what rarer ones left of theirs; of a region
-    with more rows, those shown are spread evenly over the label.
+    Each region may use an equal part of `shown`, plus what rarer regions do not use. The rows drawn of a
+    larger region are spread evenly over its labels.
     """
     ax = new_axes(ax, (7.0, 4.6))
     truth, mean = np.asarray(y, np.float64), np.asarray(prediction, np.float64)
     names = np.full(truth.size, "many") if region is None else np.asarray(region)
-    room, there = shown, [name for name in ("few", "medium", "many") if (names == name).any()]
+    room, present = shown, [name for name in REGIONS[:0:-1] if (names == name).any()]
     drawn = {}
-    for place, name in enumerate(there):
+    for place, name in enumerate(present):
         rows = np.flatnonzero(names == name)
         rows = rows[np.argsort(truth[rows], kind="stable")]
-        count = min(rows.size, room // (len(there) - place))
+        count = min(rows.size, room // (len(present) - place))
         drawn[name] = rows[np.linspace(0, rows.size - 1, count).astype(np.int64)]
         room -= count
-    for place, name in enumerate(("many", "medium", "few")):
+    for place, name in enumerate(REGIONS[1:]):
         if name not in drawn:
             continue
         rows = drawn[name]
@@ -238,9 +242,9 @@ def predicted_vs_true(
             label=f"{name}-shot" if region is not None else None,
             zorder=2 + place,
         )
-    ends_of = [float(truth.min()), float(truth.max())]
-    ax.plot(ends_of, ends_of, color=INK, linewidth=1, linestyle="--", label="perfect", zorder=1)
-    ax.set(xlabel=f"true {_words(label)}", ylabel=f"predicted {_words(label)}")
+    diagonal = [float(truth.min()), float(truth.max())]
+    ax.plot(diagonal, diagonal, color=INK, linewidth=1, linestyle="--", label="perfect", zorder=1)
+    ax.set(xlabel=f"true {_plain_text(label)}", ylabel=f"predicted {_plain_text(label)}")
     ax.legend(frameon=False)
     return ax
 
@@ -250,24 +254,24 @@ def coverage_by_region(
     ax: Axes | None = None,
     *,
     level: float = 0.9,
-    regions: Sequence[str] = ("many", "medium", "few"),
+    regions: Sequence[str] = REGIONS[1:],
 ) -> Axes:
-    """Draw the share of intervals that hold, by region, with the 95% range that chance leaves open.
+    """Draw the share of intervals that contain the label, by region, with 95% ranges of the share.
 
-    Each table has rows per region and columns ``n`` and ``coverage``.
+    Each table has a row for each region and columns ``n`` and ``coverage``.
     """
-    from tailwise.report.scoring import wilson
-
     spread = {}
     for name, table in tables.items():
         part = table.loc[list(regions)]
         n, share = part["n"].to_numpy(), part["coverage"].to_numpy(np.float64)
         hits = np.nan_to_num(share * n).round().astype(int)
-        ends = np.array([wilson(int(k), int(m)) for k, m in zip(hits, n, strict=True)])
+        ends = np.array([wilson_interval(int(k), int(m)) for k, m in zip(hits, n, strict=True)])
         spread[name] = np.abs(ends.T - share)
     ax = by_region_bars(tables, "coverage", ax, regions=regions, target=level, spread=spread)
     ax.set(
-        ylabel=f"share of {100 * level:.4g}% intervals that hold", ylim=(0, 1.25), yticks=np.linspace(0, 1, 6)
+        ylabel=f"share of {100 * level:.4g}% intervals\nthat contain the label",
+        ylim=(0, 1.25),
+        yticks=np.linspace(0, 1, 6),
     )
     return ax
 
@@ -277,19 +281,19 @@ def width_by_region(
     ax: Axes | None = None,
     *,
     level: float = 0.9,
-    regions: Sequence[str] = ("many", "medium", "few"),
+    regions: Sequence[str] = REGIONS[1:],
 ) -> Axes:
-    """Draw how wide the intervals are on average, by region. Columns ``n`` and ``width``."""
+    """Draw the mean width of the intervals by region. Each table has columns ``n`` and ``width``."""
     ax = by_region_bars(tables, "width", ax, regions=regions)
     ax.set(ylabel=f"mean width of {100 * level:.4g}% intervals")
     return ax
 
 
 def sparsification_curves(curves: Mapping[str, Sparsification], ax: Axes | None = None) -> Axes:
-    """Draw the error that remains as the least certain rows are removed, and the best possible order."""
+    """Draw the error of the remaining rows as the least certain are removed, and as the worst are."""
     ax = new_axes(ax)
     for place, (name, curve) in enumerate(curves.items()):
-        color, style, title = COLORS[place % len(COLORS)], STYLES[place % len(STYLES)], _words(name)
+        color, style, title = COLORS[place % len(COLORS)], STYLES[place % len(STYLES)], _plain_text(name)
         ax.plot(curve.removed, curve.error, style, color=color, label=f"{title}, by its std")
         ax.plot(
             curve.removed, curve.oracle, ":", color=color, linewidth=1, label=f"{title}, by its true error"
@@ -301,15 +305,20 @@ def sparsification_curves(curves: Mapping[str, Sparsification], ax: Axes | None 
 
 
 def reliability_diagram(curves: Mapping[str, ArrayLike], levels: ArrayLike, ax: Axes | None = None) -> Axes:
-    """Draw how many intervals hold against how many should: below the diagonal is overconfident.
+    """Draw the share of intervals that contain the label against the promised share.
 
-    `levels` and each curve: (L,)
+    Below the diagonal intervals are too narrow. `levels` and each curve: (L,)
     """
     ax = new_axes(ax, (7.0, 4.2))
     ax.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle=(0, (1, 2)), label="perfect")
     for place, (name, shares) in enumerate(curves.items()):
-        ax.plot(np.asarray(levels), np.asarray(shares), label=_words(name), **_style(place))
-    ax.set(xlabel="promised coverage", ylabel="share of intervals that hold", xlim=(0, 1), ylim=(0, 1.02))
+        ax.plot(np.asarray(levels), np.asarray(shares), label=_plain_text(name), **_line_style(place))
+    ax.set(
+        xlabel="promised share",
+        ylabel="share of intervals that contain the label",
+        xlim=(0, 1),
+        ylim=(0, 1.02),
+    )
     ax.legend(frameon=False)
     return ax
 
@@ -325,7 +334,7 @@ def variance_parts(
 ) -> Axes:
     """Draw the two parts of the predicted standard deviation, and the error, along the label.
 
-    Columns ``center``, ``aleatoric_std``, ``epistemic_std`` and ``mae``.
+    The table has columns ``center``, ``aleatoric_std``, ``epistemic_std`` and ``mae``.
     """
     ax = new_axes(ax)
     shown = {
@@ -334,10 +343,10 @@ def variance_parts(
         "mae": "mean absolute error",
     }
     for place, (column, name) in enumerate(shown.items()):
-        ax.plot(table["center"], table[column], label=name, **_style(place))
+        ax.plot(table["center"], table[column], label=name, **_line_style(place))
     if bins is not None:
         shade_regions(bins, ax, many=many, few=few)
-    ax.set(xlabel=_words(label), ylabel=f"in units of {_words(label)}")
+    ax.set(xlabel=_plain_text(label), ylabel=f"in units of {_plain_text(label)}")
     _from_zero(ax)
     ax.legend(frameon=False)
     return ax
@@ -349,7 +358,7 @@ def bin_weights(bins: LabelBins, weights: ArrayLike, ax: Axes | None = None, *, 
     values = np.asarray(weights, np.float64)
     ax.step(bins.centers, values, where="mid", color=COLORS[0])
     ax.axhline(1, color=INK, linestyle=":", linewidth=1)
-    ax.set(xlabel=_words(label), ylabel="weight of a row")
+    ax.set(xlabel=_plain_text(label), ylabel="weight of a row")
     _log_scale(ax, min(float(values.min()), 1.0) / 1.3, max(float(values.max()), 1.0) * 1.3)
     return ax
 
@@ -359,7 +368,7 @@ def method_ranking(
 ) -> Axes:
     """Draw methods from best to worst with error bars; lower is better.
 
-    The index names the methods; columns ``mean`` and ``half``, the half-width of the error bar.
+    The index names the methods; column ``mean`` is the figure and ``half`` the half-width of its error bar.
     """
     ordered = table.sort_values("mean", ascending=False, kind="stable")
     ax = new_axes(ax, (4.8, 1.0 + 0.3 * len(ordered)))

@@ -1,4 +1,4 @@
-"""The page that ranks methods, and what their figures show in words."""
+"""The page that ranks methods by their runs over several seeds, and its verdict in words."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from tailwise.core.labels import LabelBins
 from tailwise.core.metrics import REGIONS
 from tailwise.report import plots
 from tailwise.report.formatting import number, pair, percent
-from tailwise.report.html import Chart, chart, render
-from tailwise.report.svg import page_style
+from tailwise.report.html import render
+from tailwise.report.scoring import paired_difference
+from tailwise.report.svg import Chart, make_chart, page_style
 
 COLUMNS = tuple(
     Figure(metric, region, calibrated=True)
@@ -27,19 +28,19 @@ COLUMNS = tuple(
     )
     for region in regions
 )
-"""Figures of a table of methods."""
+"""Columns of the table of methods."""
 RANKED = {
     "Mean absolute error, few-shot labels": Figure("mae", "few"),
     "Mean absolute error, all test rows": Figure("mae", "all"),
     "Negative log-likelihood, few-shot labels, calibrated": Figure("nll", "few", calibrated=True),
 }
-"""Figures that methods are ranked by, with the heading of each chart."""
+"""Heading of each chart, and the figure that ranks the methods in it."""
 PLAIN = "vanilla"
 """The method that the others are compared with in words, if it is among them."""
 
 
 def comparison_page(results: Results, *, title: str, command: str) -> str:
-    """Return the page that ranks methods, with error bars over seeds, for each data set."""
+    """Return the HTML page that ranks methods for each data set, with error bars over seeds."""
     with page_style():
         sections = [
             {"data": data, "charts": _charts(results, data), "rows": method_cells(results, data)}
@@ -59,26 +60,26 @@ def comparison_page(results: Results, *, title: str, command: str) -> str:
 
 
 def _charts(results: Results, data: str) -> list[Chart]:
-    made = []
+    charts = []
     for heading, figure in RANKED.items():
-        table = _ranking(results, figure, data)
+        table = _ranking(results, figure, data).rename(index=results.titles)
         if table.empty:
             continue
         best = f"{table.index[0]} is first with {number(float(table['mean'].iloc[0]))}"
-        made.append(
-            chart(
+        charts.append(
+            make_chart(
                 f"{_slug(data)}-{figure.metric}-{figure.region}",
                 plots.method_ranking(table, metric=heading.split(",")[0].lower()),
                 heading,
-                best + "; bars are standard deviations over seeds.",
+                f"{best}. Bars are standard deviations over seeds.",
                 f"Methods by {heading.lower()} on {data}, best at the top. {best}.",
             )
         )
     curves = errors_along_label(results, data)
     if curves:
         text = "Mean over seeds of the test rows in each label bin."
-        made.append(
-            chart(
+        charts.append(
+            make_chart(
                 f"{_slug(data)}-along-label",
                 plots.by_label(curves, "mae", label="label"),
                 "Mean absolute error along the label",
@@ -86,7 +87,7 @@ def _charts(results: Results, data: str) -> list[Chart]:
                 f"Mean absolute error of each method along the label on {data}. {text}",
             )
         )
-    return made
+    return charts
 
 
 def errors_along_label(results: Results, data: str) -> dict[str, pd.DataFrame]:
@@ -122,7 +123,7 @@ def comparison_picture(results: Results, bins: LabelBins, *, label: str) -> Pict
     _region_bars(results, data, "mae", error)
     error.set(title="Error by region", ylabel="mean absolute error")
     _region_bars(results, data, "coverage", coverage, target=0.9)
-    coverage.set(title="Share of 90% intervals that hold", ylabel="coverage")
+    coverage.set(title="Share of 90% intervals that contain the label", ylabel="coverage")
     return picture
 
 
@@ -140,15 +141,14 @@ def _region_bars(results: Results, data: str, metric: str, ax: Axes, target: flo
 
 
 def _ranking(results: Results, figure: Figure, data: str) -> pd.DataFrame:
-    rows = {
-        results.titles[m]: results.mean_std(figure, data, m) for m in results.methods if results.runs(data, m)
-    }
+    """Return mean and standard deviation over seeds of each method that has the figure, best first."""
+    rows = {m: results.mean_std(figure, data, m) for m in results.methods if results.runs(data, m)}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "half"]).dropna(subset="mean")
     return table.sort_values("mean", kind="stable")
 
 
 def method_cells(results: Results, data: str) -> dict[str, list[str]]:
-    """Titles of the methods with a cell for each of `COLUMNS`: mean and standard deviation over seeds."""
+    """Return the cells of each method, by its title: mean and standard deviation of each of `COLUMNS`."""
 
     def cell(figure: Figure, method: str) -> str:
         mean, std = results.mean_std(figure, data, method)
@@ -170,43 +170,57 @@ def comparison_verdict(results: Results) -> list[str]:
     lines = []
     for data in results.data:
         for region, words in (("few", "for few-shot labels"), ("all", "over all test rows")):
-            table = _ranking(results, Figure("mae", region), data)
-            if table.empty:
-                lines.append(f"{data}: no test row has a {region}-shot label, so the tail cannot be judged.")
+            ranked = _ranking(results, Figure("mae", region), data)["mean"]
+            if ranked.empty:
+                lines.append(f"{data}: no test row has a few-shot label, so the tail cannot be judged.")
                 continue
-            first = number(float(table["mean"].iloc[0]))
-            line = f"{data}: {table.index[0]} has the lowest error {words} ({first})"
-            if len(table) > 1:
-                gap = float(table["mean"].iloc[1] - table["mean"].iloc[0])
-                noise = float(np.nanmax([*table["half"].iloc[:2], 0.0]))
-                line += f", {table.index[1]} is next ({number(float(table['mean'].iloc[1]))})"
-                if table["half"].isna().any():
-                    line += "; one seed cannot tell whether that is more than chance"
-                elif gap <= noise:
-                    line += "; the gap is within the spread over seeds"
-            lines.append(line + ".")
+            first, *others = ranked.index
+            line = f"{data}: {results.titles[first]} has the lowest error {words}"
+            if others:
+                shown = pair(ranked[first], ranked[others[0]])
+                line += f" ({shown[0]}), {results.titles[others[0]]} is next ({shown[1]})"
+                line += _undecided(results, Figure("mae", region), data, first, others[0])
+            else:
+                line += f" ({number(ranked[first])})"
+            lines.append(f"{line}.")
         if PLAIN in results.methods:
             others = [m for m in results.methods if m != PLAIN]
             lines += [line for m in others if (line := _gains_and_costs(results, data, m))]
     return lines
 
 
+def _undecided(results: Results, figure: Figure, data: str, method: str, other: str) -> str:
+    """Return "; undecided ..." if the difference of two methods, paired by seed, is within its error."""
+    ours, theirs = results.runs(data, method), results.runs(data, other)
+    seeds = [seed for seed in ours if seed in theirs]
+    a, b = (np.array([figure.of(runs[seed]) for seed in seeds], np.float64) for runs in (ours, theirs))
+    found = paired_difference(a, b, ~np.isnan(a - b))
+    if not found.undecided:
+        return ""
+    if found.n < 2:
+        return "; undecided, because one seed cannot tell it from chance"
+    return f"; undecided, because the difference is within its error over {found.n} seeds"
+
+
 def _gains_and_costs(results: Results, data: str, method: str) -> str:
     """Compare a method with plain training on rare and on common labels."""
     parts = []
     for region in ("few", "many"):
-        ours, theirs = (results.mean_std(Figure("mae", region), data, m)[0] for m in (method, PLAIN))
+        figure = Figure("mae", region)
+        ours, theirs = (results.mean_std(figure, data, m)[0] for m in (method, PLAIN))
         if math.isnan(ours) or math.isnan(theirs):
             continue
-        change = f"{number(abs(ours - theirs))} {'lower' if ours < theirs else 'higher'}"
         figures = " against ".join(pair(ours, theirs))
-        parts.append(f"{change} for {region}-shot labels ({figures})")
+        change = f"{number(abs(ours - theirs))} {'lower' if ours < theirs else 'higher'} ({figures})"
+        open_ = ", undecided" if _undecided(results, figure, data, method, PLAIN) else ""
+        parts.append(f"{change} for {region}-shot labels{open_}")
     if not parts:
         return ""
-    line = f"{data}: {results.titles[method]}'s error is {' and '.join(parts)} than {results.titles[PLAIN]}'s"
+    title, plain = results.titles[method], results.titles[PLAIN]
+    line = f"{data}: compared with {plain}, the error of {title} is {', and '.join(parts)}"
     covered = results.mean_std(Figure("coverage", "few", calibrated=True), data, method)[0]
     if not math.isnan(covered):
-        line += f"; {percent(covered)} of its 90% intervals hold for few-shot labels"
+        line += f". {percent(covered)} of its 90% intervals contain the label for few-shot labels"
     return line + "."
 
 

@@ -1,4 +1,4 @@
-"""Charts inside a page: SVG that takes the page's colours, scales with it and can be read aloud."""
+"""Charts for an HTML page: SVG that takes the page's colours, scales with it and can be read aloud."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -29,30 +30,41 @@ _STYLE: Any = {
     "path.simplify": True,
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
 }
+_WIDTH = 4.8  # inches: text stays legible when the chart shrinks to the width of a phone
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture on a page: its heading, what to look for, and the SVG."""
+
+    title: str
+    text: str
+    svg: str
 
 
 @contextmanager
 def page_style() -> Iterator[None]:
-    """Draw charts for a page: no background, ink and paper in colours that `inline` exchanges."""
+    """Draw in the style of a page: no background, and colours that `make_chart` replaces by the page's."""
     with rc_context(_STYLE):
         yield
 
 
-WIDTH = 4.8
-"""Inches: a chart shrinks to a phone, and its words have to stay legible."""
-
-
 def new_figure(height: float = 2.9) -> Axes:
-    """Axes on a fresh figure that needs no display."""
-    return Figure(figsize=(WIDTH, height), layout="constrained").subplots()
+    """Return Axes on a new figure that needs no display."""
+    return Figure(figsize=(_WIDTH, height), layout="constrained").subplots()
 
 
-def legend_above(ax: Axes) -> None:
-    """Put the legend above the chart, where it hides nothing, in as few lines as there is room for."""
+def make_chart(name: str, ax: Axes, title: str, text: str, alt: str) -> Chart:
+    """Return Axes as a chart of a page; `alt` says in words what they show. `name` must be unique there."""
+    assert isinstance(ax.figure, Figure)
+    if ax.get_legend() is not None:
+        _move_legend_above(ax, room=0.85 * ax.figure.bbox.width)
+    return Chart(title, text, _svg_element(ax.figure, name, alt))
+
+
+def _move_legend_above(ax: Axes, room: float) -> None:
+    """Put the legend above the chart, where it hides nothing, in as few lines as fit into `room`."""
     handles, labels = ax.get_legend_handles_labels()
-    if ax.get_legend() is None or not isinstance(ax.figure, Figure):
-        return
-    room = 0.85 * ax.figure.bbox.width
     for columns in range(len(labels), 0, -1):
         legend = ax.legend(
             handles, labels, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns,
@@ -62,8 +74,7 @@ def legend_above(ax: Axes) -> None:
             return
 
 
-def inline(figure: Figure, name: str, alt: str) -> str:
-    """Return a figure as an SVG element to be put into a page; `alt` says in words what it shows."""
+def _svg_element(figure: Figure, name: str, alt: str) -> str:
     buffer = io.BytesIO()
     with rc_context({**_STYLE, "svg.hashsalt": name}):
         figure.savefig(
@@ -72,12 +83,11 @@ def inline(figure: Figure, name: str, alt: str) -> str:
     text = buffer.getvalue().decode("utf-8")
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
-    # Names of parts are the same in every figure; on one page each needs its own.
+    # matplotlib gives the parts of every figure the same ids; on one page each needs its own.
     text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
     text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
     text = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', text)
     text = text.replace(INK, "currentColor").replace(PAPER, "var(--paper)")
     opening, rest = text.split(">", 1)
     opening = re.sub(r'\s(width|height)="[^"]*"', "", opening)
-    spoken = escape(alt, quote=True)
-    return f'{opening} role="img" aria-label="{spoken}" class="chart">{rest}'
+    return f'{opening} role="img" aria-label="{escape(alt, quote=True)}" class="chart">{rest}'

@@ -1,0 +1,124 @@
+"""Charts of a model in words: every sentence agrees with the figures."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tailwise import TailRegressor
+from tailwise.methods import get_method
+from tailwise.report.charts import ModelCharts
+from tailwise.report.formatting import number, percent
+from tailwise.report.page import Facts
+from tailwise.report.scoring import LEVELS, Scored, score_model
+from tailwise.report.svg import Chart
+
+Rows = tuple[pd.DataFrame, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def charts(vir: Scored, vanilla: Scored) -> dict[str, Chart]:
+    return {chart.title: chart for chart in ModelCharts(vir, vanilla, "rings", "vir").all()}
+
+
+def test_the_order_of_the_page(charts: dict[str, Chart]) -> None:
+    assert list(charts) == [
+        "Error along the label", "Predicted against true", "Do the intervals contain the label?",
+        "How wide are the intervals?", "Does it know when it is wrong?", "Reliability",
+        "Noise or lack of data?", "Calibration, before and after",
+    ]  # fmt: skip
+
+
+def test_the_largest_error_is_named(charts: dict[str, Chart], vir: Scored) -> None:
+    curve = vir.along_label()
+    worst = curve.loc[curve["mae"].idxmax()]
+    words = f"The error of VIR is largest near {number(worst['center'])}: {number(worst['mae'])}."
+    assert words in charts["Error along the label"].text
+    assert "at least 5 test rows" in charts["Error along the label"].text
+
+
+def test_bars_are_read_aloud_with_their_figures(
+    charts: dict[str, Chart], vir: Scored, vanilla: Scored
+) -> None:
+    spoken = charts["Do the intervals contain the label?"].svg
+    for scored in (vir, vanilla):
+        share = percent(scored.inside[scored.mask("few")].mean())
+        assert f"{scored.title}: many " in spoken and f"few {share}" in spoken
+
+
+def test_the_half_that_is_certain(charts: dict[str, Chart], vir: Scored) -> None:
+    curve = vir.sparsification()
+    half = number(float(np.interp(0.5, curve.removed, curve.error)))
+    assert f"from {number(vir.error.mean())} to {half}." in charts["Does it know when it is wrong?"].text
+
+
+def test_calibration_names_every_stage(charts: dict[str, Chart], vir: Scored) -> None:
+    at = LEVELS.index(0.9)
+    shares = [
+        f"network alone {percent(vir.distribution_reliability(calibrated=False)[at])}",
+        f"scaled on held-out rows {percent(vir.distribution_reliability(calibrated=True)[at])}",
+        f"final intervals {percent(vir.reliability()[at])}",
+    ]
+    assert ", ".join(shares) in charts["Calibration, before and after"].text
+    bare = ModelCharts(replace(vir, uncalibrated=vir.distribution), None, "rings", "vir")._calibration()
+    assert "network alone" in bare.text and "scaled" not in bare.text + bare.svg
+
+
+def test_parts_of_the_variance_only_where_the_method_predicts_both(
+    charts: dict[str, Chart], vir: Scored, vanilla: Scored
+) -> None:
+    assert ModelCharts(vanilla, None, "rings", "vanilla")._variance_parts() is None
+    curve = vir.along_label()
+    share = (curve["epistemic_std"] ** 2).mean() / (curve["std"] ** 2).mean()
+    shown = "less than 1%" if share < 0.01 else percent(share)
+    assert f"{shown} of the predicted variance is epistemic" in charts["Noise or lack of data?"].text
+
+
+def test_a_sample_of_rows_is_called_so(charts: dict[str, Chart], vir: Scored, new_rows: Rows) -> None:
+    assert "are shown" not in charts["Predicted against true"].text  # all 300 of them
+    twice = replace(
+        vir,
+        y=np.tile(vir.y, 2),
+        distribution=vir.distribution[np.tile(np.arange(300), 2)],
+        lower=np.tile(vir.lower, 2),
+        upper=np.tile(vir.upper, 2),
+    )
+    text = ModelCharts(twice, None, "rings", "vir")._predicted_vs_true().text
+    assert "300 of 600 rows are shown, rare labels first." in text
+
+
+def test_the_chart_along_the_label_says_where_it_ends(
+    models: dict[str, TailRegressor], vir: Scored, new_rows: Rows
+) -> None:
+    X, y = new_rows
+    near = score_model(models["vir"], X[y <= 5], y[y <= 5])
+    text = ModelCharts(near, None, "rings", "vir")._error_by_label().text
+    assert f"No test row is above {int(y[y <= 5].max())}; training labels reach about" in text
+    assert "No test row is above 5" not in ModelCharts(vir, None, "rings", "vir")._error_by_label().text
+
+
+def test_few_rows_are_not_called_five(vir: Scored) -> None:
+    rows = np.flatnonzero(vir.region == "many")[:3]
+    few = replace(
+        vir, y=vir.y[rows], distribution=vir.distribution[rows], uncalibrated=vir.uncalibrated[rows],
+        lower=vir.lower[rows], upper=vir.upper[rows],
+    )  # fmt: skip
+    assert (
+        "mean absolute error of the few test rows"
+        in ModelCharts(few, None, "y", "vir")._error_by_label().text
+    )
+
+
+def test_the_histogram_counts_training_rows(vir: Scored) -> None:
+    chart = ModelCharts(vir, None, "rings", "vir").histogram()
+    few = int(vir.bins.counts[vir.bins.regions() == "few"].sum())
+    assert f"{few:,} rows in few-shot bins." in chart.text
+
+
+def test_weights_are_drawn_only_for_methods_that_use_them(vir: Scored, facts: Callable[[str], Facts]) -> None:
+    charts = ModelCharts(vir, None, "rings", "vir")
+    assert charts.weights(get_method("vanilla").parts) is None
+    drawn = charts.weights(facts("vir").parts.for_bins(vir.bins))
+    assert drawn is not None and "the average training row has weight 1" in drawn.text

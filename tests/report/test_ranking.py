@@ -1,0 +1,141 @@
+"""The page that ranks methods, and its verdict."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tailwise.benchmark.pages.statistics import Results
+from tailwise.core.labels import LabelBins
+from tailwise.report.ranking import (
+    COLUMNS,
+    comparison_page,
+    comparison_picture,
+    comparison_verdict,
+    errors_along_label,
+    method_cells,
+)
+
+
+def records(
+    errors: dict[str, list[float]], few: float | None = 1.0, data: str = "shells"
+) -> list[dict[str, Any]]:
+    """Runs of methods, one for each seed; `few` scales the error of few-shot labels, None is no such row."""
+    made = []
+    for method, by_seed in errors.items():
+        for seed, error in enumerate(by_seed):
+            scores: dict[str, Any] = {
+                region: {"mae": error, "nll": 2 * error, "coverage": 0.9}
+                for region in ("all", "many", "medium")
+            }
+            scores["few"] = {
+                "mae": None if few is None else few * error,
+                "nll": None if few is None else 3 * error,
+                "coverage": None if few is None else 0.8,
+            }
+            made.append(
+                {
+                    "data": data, "method": method, "title": method.upper(), "seed": seed, "digest": data,
+                    "recipe": {"epochs": 3}, "rows": {"train": 1},
+                    "metrics": {"raw": scores, "calibrated": scores},
+                }
+            )  # fmt: skip
+    return made
+
+
+CLEAR = {"a": [0.995, 1.005], "b": [1.995, 2.005]}
+
+
+def test_the_page_has_three_charts_and_the_verdict() -> None:
+    page = comparison_page(Results(records(CLEAR)), title="two methods", command="tailwise compare")
+    assert "shells: A has the lowest error for few-shot labels (1), B is next (2)." in page
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert page.count('role="img"') == 3 and len(ids) == len(set(ids))
+    assert "A is first with 1. Bars are standard deviations over seeds." in page
+    assert "tailwise compare" in page and "epochs 3" in page
+
+
+def test_two_data_sets_have_a_section_each_whatever_their_names() -> None:
+    runs = records(CLEAR, data="a b/c") + records(CLEAR, data="'\"")
+    page = comparison_page(Results(runs), title="two", command="")
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert page.count('role="img"') == 6 and len(ids) == len(set(ids))
+
+
+def test_a_region_without_rows_has_no_chart_and_no_verdict() -> None:
+    results = Results(records(CLEAR, few=None))
+    assert comparison_verdict(results) == [
+        "shells: no test row has a few-shot label, so the tail cannot be judged.",
+        "shells: A has the lowest error over all test rows (1), B is next (2).",
+    ]
+    page = comparison_page(results, title="two", command="")
+    assert page.count('role="img"') == 1 and "few-shot labels, calibrated" not in page
+    assert method_cells(results, "shells")["A"][3] == "–"
+
+
+@pytest.mark.parametrize(
+    ("errors", "ending"),
+    [
+        ({"a": [1.0], "b": [2.0]}, "; undecided, because one seed cannot tell it from chance."),
+        (
+            {"a": [0.5, 1.5], "b": [0.9, 1.3]},
+            "; undecided, because the difference is within its error over 2 seeds.",
+        ),
+        ({"a": [1.0, 1.1], "b": [2.0, 2.1]}, "B is next (2.05)."),
+        ({"a": [1.0, 1.1]}, "A has the lowest error over all test rows (1.05)."),
+    ],
+)
+def test_a_lead_within_the_spread_is_undecided(errors: dict[str, list[float]], ending: str) -> None:
+    assert comparison_verdict(Results(records(errors)))[1].endswith(ending)
+
+
+def test_a_narrow_lead_shows_in_its_digits() -> None:
+    line = comparison_verdict(Results(records({"a": [1.0, 1.0], "b": [1.0004, 1.0004]})))[1]
+    assert "A has the lowest error over all test rows (1), B is next (1.0004)." in line
+
+
+def test_cells_have_a_spread_only_with_several_seeds() -> None:
+    cells = method_cells(Results(records({"a": [1.0, 1.1], "b": [2.0]})), "shells")
+    assert [figure.name for figure in COLUMNS][:1] == ["MAE all"]
+    assert cells["A"][0] == "1.05 ± 0.071" and cells["B"][0] == "2"
+    assert cells["A"][-1] == "80% ± 0" and cells["B"][-2] == "90%"
+
+
+def test_gains_and_costs_against_plain_training() -> None:
+    errors = {"vanilla": [2.0, 2.2], "a": [1.0, 1.2], "b": [1.9, 2.4]}
+    lines = comparison_verdict(Results(records(errors)))[2:]
+    assert lines == [
+        "shells: compared with VANILLA, the error of A is 1 lower (1.1 against 2.1) for few-shot labels, and "
+        "1 lower (1.1 against 2.1) for many-shot labels. 80% of its 90% intervals contain the label for "
+        "few-shot labels.",
+        "shells: compared with VANILLA, the error of B is 0.05 higher (2.15 against 2.1) for few-shot "
+        "labels, undecided, and 0.05 higher (2.15 against 2.1) for many-shot labels, undecided. 80% of its "
+        "90% intervals contain the label for few-shot labels.",
+    ]
+    without = comparison_verdict(Results(records({"vanilla": [2.0], "a": [1.0]}, few=None)))[2:]
+    line = "shells: compared with VANILLA, the error of A is 1 lower (1 against 2) for many-shot labels"
+    assert without == [f"{line}, undecided."]
+
+
+def test_errors_along_the_label_are_averaged_over_seeds() -> None:
+    runs = records({"a": [1.0, 1.0], "b": [2.0]})
+    assert errors_along_label(Results(runs), "shells") == {}  # older runs do not have them
+    runs[0]["along_label"] = {"center": [0.0, 10.0], "n": [1, 1], "mae": [1.0, 5.0]}
+    runs[1]["along_label"] = {"center": [1.0, 9.0], "n": [3, 1], "mae": [2.0, 7.0]}  # other bins
+    (curve,) = errors_along_label(Results(runs), "shells").values()
+    assert curve.to_numpy().tolist() == [[0, 7 / 4], [10, 6]]
+    page = comparison_page(Results(runs), title="", command="")
+    assert page.count('role="img"') == 4 and "Mean absolute error along the label" in page
+
+
+def test_the_picture_has_labels_errors_and_coverage() -> None:
+    runs = records(CLEAR)
+    for run in runs:
+        run["along_label"] = {"center": [0.0], "n": [1], "mae": [1.0]}
+        run["test_rows"] = {"many": 30, "medium": 20, "few": 10}
+    bins = LabelBins.from_labels(np.repeat([0.0, 1.0, 2.0], [200, 50, 5]))
+    labels, along, error, coverage = comparison_picture(Results(runs), bins, label="rings").axes
+    assert labels.get_xlabel() == along.get_xlabel() == "rings"
+    assert [bar.get_height() for bar in error.containers[1]] == pytest.approx([1.0] * 3)
+    assert [text.get_text() for text in coverage.get_xticklabels()][2] == "few-shot\n10 rows"
