@@ -62,7 +62,7 @@ bench: $(VENV)/.installed  ## compare the methods (docs/results/), measure speed
 	set -e; for name in $(SPEED); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 
 docs: $(VENV)/.installed-dev  ## check the documentation: links, examples, equations, results
-	$(BIN)/python -m pytest -q tests -k docs
+	$(BIN)/python -m pytest -q tests/docs -m "not slow"
 
 clean:  ## remove the environment, caches and demo output
 	rm -rf $(VENV) tailwise-demo build dist .coverage .coverage.* htmlcov

@@ -185,9 +185,9 @@ def test_what_the_readme_says_of_intervals() -> None:
     ours, *own = percent(("TailRegressor", "CatBoost, own", "NGBoost, own"))
     same = percent(("CatBoost, same calibration", "NGBoost, same calibration"))
     assert (
-        f"{ours} of `TailRegressor`'s 90% intervals hold for rare labels on the seven tables. CatBoost's and "
-        f"NGBoost's own hold {own[0]} and {own[1]}; with our calibration they hold {same[0]} and {same[1]} "
-        f"and are {wide[0]} and {wide[1]} wider than ours"
+        f"{ours} of `TailRegressor`'s 90% intervals contain a rare label. Of CatBoost's and NGBoost's own, "
+        f"{own[0]} and {own[1]} do; with our calibration {same[0]} and {same[1]} do, and they are {wide[0]} "
+        f"and {wide[1]} wider than ours"
     ) in told("README.md")
 
 
