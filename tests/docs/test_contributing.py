@@ -1,4 +1,4 @@
-"""The first example of CONTRIBUTING.md is a whole method: it runs, is short, and keeps the contract."""
+"""The first example of CONTRIBUTING.md is a complete method: it is short, runs, and passes the contract."""
 
 import importlib.util
 import re
@@ -34,7 +34,7 @@ contract = load(ROOT / "tests" / "methods" / "test_registry.py")
 
 @pytest.fixture(autouse=True)
 def example() -> Iterator[None]:
-    """Run the example, and forget afterwards that it was registered."""
+    """Run the example, and remove its method from the registry afterwards."""
     with mock.patch.dict(OBJECTIVES), mock.patch.dict(registry._REGISTRY):
         exec(compile(EXAMPLE, "CONTRIBUTING.md", "exec"), {"__name__": "tailwise.methods.huber"})
         yield

@@ -1,4 +1,4 @@
-"""docs/deviations.md tells the truth about presets, options and what the method does."""
+"""docs/deviations.md agrees with the code: presets, options, and what the method does."""
 
 import ast
 import re
@@ -50,7 +50,7 @@ def test_the_table_of_presets_is_complete_and_right():
     assert columns is not None
     order = columns[1].split(" | ")
     rows = re.findall(r"^\| `([\w.]+)` \| `(.*?)` \| `(.*?)` \| `(.*?)` \|$", TEXT, re.MULTILINE)
-    told = {name: dict(zip(order, map(ast.literal_eval, values), strict=True)) for name, *values in rows}
+    stated = {name: dict(zip(order, map(ast.literal_eval, values), strict=True)) for name, *values in rows}
     have = {preset: leaves(method) for preset, method in PRESETS.items()}
     assert set(order) == set(have)
     differ = {
@@ -58,7 +58,7 @@ def test_the_table_of_presets_is_complete_and_right():
         for name in have["default"]
         if len({repr(have[preset][name]) for preset in order}) > 1
     }
-    assert told == differ
+    assert stated == differ
 
 
 def build(_: object, **options: Any) -> VIR:

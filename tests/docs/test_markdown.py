@@ -1,4 +1,4 @@
-"""The documentation's links lead somewhere and the README's Python runs."""
+"""Links in the documentation resolve, and its Python examples run."""
 
 import re
 from pathlib import Path

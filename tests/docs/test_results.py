@@ -1,4 +1,4 @@
-"""Pages of results are what the commands on them write, and what is said of them elsewhere follows."""
+"""Pages of results match what their commands write, and figures elsewhere match these results."""
 
 import json
 import re
@@ -26,7 +26,7 @@ REGION_OF = {"rare": "few", "common": "many", "all": "all"}
 PAGES = [page for page in sorted(FOLDER.rglob("*.md")) if WRITTEN.search(page.read_text(encoding="utf-8"))]
 
 
-def told(page: str) -> str:
+def prose(page: str) -> str:
     return " ".join((ROOT / page).read_text(encoding="utf-8").split())
 
 
@@ -106,8 +106,8 @@ def test_the_table_of_results_in_the_readme() -> None:
     assert len(tables.data) == 7 and readme_rows() == expected
 
 
-def test_what_is_said_of_sentence_pairs() -> None:
-    text = told("docs/results/README.md")
+def test_figures_of_sentence_pairs() -> None:
+    text = prose("docs/results/README.md")
     paper = stsb("paper")
     figure, few = Figure("mse"), Figure("mse", "few")
 
@@ -135,8 +135,8 @@ def test_what_is_said_of_sentence_pairs() -> None:
     assert seeds == {3} and "the worst of our thirteen (3 seeds)" in text
 
 
-def test_what_is_said_of_the_parts_of_vir() -> None:
-    text = told("docs/results/README.md")
+def test_figures_of_the_parts_of_vir() -> None:
+    text = prose("docs/results/README.md")
     files = (FOLDER / f"stsb-{name}" / "results.jsonl" for name in ("paper", "modern"))
     paper, modern = (Results(read_results(file)) for file in files)
 
@@ -169,7 +169,7 @@ def test_what_is_said_of_the_parts_of_vir() -> None:
     assert tested[decoded].verdict() == "open"
 
 
-def test_what_the_readme_says_of_intervals() -> None:
+def test_figures_of_intervals_in_the_readme() -> None:
     rows = [json.loads(line) for line in (FOLDER / "coverage.jsonl").read_text("utf-8").splitlines()]
 
     def mean(method: str, figure: str) -> float:
@@ -188,15 +188,15 @@ def test_what_the_readme_says_of_intervals() -> None:
         f"{ours} of `TailRegressor`'s 90% intervals contain a rare label. Of CatBoost's and NGBoost's own, "
         f"{own[0]} and {own[1]} do; with our calibration {same[0]} and {same[1]} do, and they are {wide[0]} "
         f"and {wide[1]} wider than ours"
-    ) in told("README.md")
+    ) in prose("README.md")
 
 
-def test_what_the_readme_says_of_the_tables() -> None:
+def test_figures_of_the_tables_in_the_readme() -> None:
     results = Results(read_results(FOLDER / "results.jsonl"))
     registered = {contender.name for contender in choose_contenders("all")}
     assert registered <= set(results.methods)
-    assert f"VIR, NeurIPS 2023) and {len(registered) - 1} other methods" in told("README.md")
-    assert f"Which of {len(results.methods)} contenders wins where" in told("docs/index.md")
+    assert f"VIR, NeurIPS 2023) and {len(registered) - 1} other methods" in prose("README.md")
+    assert f"Which of {len(results.methods)} contenders wins where" in prose("docs/index.md")
     ranks = results.average_ranks(Figure("nll", "few", calibrated=True))
     assert min(ranks, key=ranks.__getitem__) == "vir"
     better = [c for c in compare(results, Figure("mae"), over="seeds") if c.verdict() == "better"]
@@ -204,11 +204,11 @@ def test_what_the_readme_says_of_the_tables() -> None:
     assert (
         f"On tables, VIR's calibrated NLL for rare labels has the best average rank of all {total}. Over all "
         f"labels, {len(better)} of the {total - 1} others have a lower error beyond chance in the seeds"
-    ) in told("README.md")
+    ) in prose("README.md")
 
 
-def test_what_is_said_of_the_defaults() -> None:
-    text = told("docs/results/README.md")
+def test_figures_of_the_defaults() -> None:
+    text = prose("docs/results/README.md")
     found = {d.method: d for d in decisions(ResultsFile(FOLDER / "defaults.jsonl").records)}
     changed = [name for name, d in found.items() if d.adopted and name != "vir"]
     assert len(changed) == 11 and "Eleven other methods changed too" in text
