@@ -52,11 +52,13 @@ def vir(*, dropout: float = 0.2, bins: LabelBins = BINS, hidden: int = 8, **opti
         return VIR(MLP(INPUTS, (16, hidden), dropout), hidden, bins, **options)
 
 
-def point(backbone: Callable[[], nn.Module] = lambda: MLP(INPUTS, (16, 8), 0.0)) -> TailModel:
+def point(
+    backbone: Callable[[], nn.Module] = lambda: MLP(INPUTS, (16, 8), 0.0), offset: bool = False
+) -> TailModel:
     """The same network with a point head and nothing random in it."""
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        return TailModel(backbone(), 8, BINS, Method())
+        return TailModel(backbone(), 8, BINS, Method(), offset=offset)
 
 
 def normalised() -> nn.Module:

@@ -178,6 +178,7 @@ def test_rows_that_are_finite_in_every_tensor() -> None:
         (lambda: TensorData(X, Y, Y[:3]), ValueError, "sample_weight must have the shape of the labels"),
         (lambda: TensorData(X, Y, Y - 1), ValueError, "sample_weight must not be negative"),
         (lambda: TensorData(X, Y, 0 * Y), ValueError, "must not be 0 for every row"),
+        (lambda: TensorData(X, Y, offset=Y[:3]), ValueError, "offset has 3 rows, but there are 90 labels"),
         (lambda: TensorData(X, Y, lengths=Y[:3]), ValueError, r"lengths have shape \(3,\), expected \(90,\)"),
         (lambda: TensorData((X,), Y, padded_inputs=(1,)), ValueError, r"has 1, but the inputs are \[0\]"),
         (

@@ -15,14 +15,12 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from tailwise.learning import loop as training
-from tailwise.learning.loop import (
-    fit,
-    predict,
-)
+from tailwise.learning.loop import TensorData, fit, predict
 from tailwise.networks.model import TailModel
 from tailwise.networks.parts import PRESETS
 from tests.learning.small_models import (
     VALID,
+    Y_VALID,
     X,
     Y,
     assert_same,
@@ -211,23 +209,27 @@ def test_a_checkpoint_of_another_model_is_refused(
     assert len(str(error.value)) < 500
 
 
-@pytest.mark.parametrize("part", ["an input", "a label", "a weight", "a validation label"])
+@pytest.mark.parametrize("part", ["an input", "a label", "a weight", "an offset", "a validation label"])
 def test_a_checkpoint_of_other_data_of_the_same_size_is_refused(part: str, tmp_path: Path) -> None:
-    file, weight = tmp_path / "run.pt", torch.ones(len(Y))
-    fit(vir(), (X, Y, weight), VALID, settings(epochs=1), checkpoint=file)
-    x, y, valid = X.clone(), Y.clone(), (VALID[0], VALID[1].clone())
+    file, weight, offset = tmp_path / "run.pt", torch.ones(len(Y)), Y + 1
+    whole = TensorData(*VALID, offset=Y_VALID)
+    fit(vir(offset=True), (X, Y, weight, offset), whole, settings(epochs=1), checkpoint=file)
+    x, y, valid = X.clone(), Y.clone(), TensorData(VALID[0], VALID[1].clone(), offset=Y_VALID)
     if part == "an input":
         x[3, 0] += 1e-6
     elif part == "a label":
         y[3] += 1e-4  # stays in its bin
     elif part == "a weight":
         weight[3] = 2.0
+    elif part == "an offset":
+        offset = offset + 1e-3
     else:
-        valid[1][0] += 0.5
+        valid.y[0] += 0.5
     with pytest.raises(ValueError, match=r"run\.pt was trained with (training|validation) data = ") as error:
-        fit(vir(), (x, y, weight), valid, settings(epochs=2), checkpoint=file)
+        fit(vir(offset=True), (x, y, weight, offset), valid, settings(epochs=2), checkpoint=file)
     assert "delete it to start over" in str(error.value)
-    again = fit(vir(), (X, Y, torch.ones(len(Y))), VALID, settings(epochs=2), checkpoint=file)
+    same = (X, Y, torch.ones(len(Y)), Y + 1)
+    again = fit(vir(offset=True), same, whole, settings(epochs=2), checkpoint=file)
     assert len(again.history) == 2
 
 

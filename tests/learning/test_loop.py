@@ -283,9 +283,9 @@ class Recorder:
         self.batches: list[tuple[Any, Tensor]] = []
         original, recorder = TailModel.loss, self
 
-        def loss(self: TailModel, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Any:
+        def loss(self: TailModel, x: Any, y: Tensor, *others: Tensor | None) -> Any:
             recorder.batches.append((x, y))
-            return original(self, x, y, sample_weight)
+            return original(self, x, y, *others)
 
         monkeypatch.setattr(TailModel, "loss", loss)
 
@@ -341,6 +341,27 @@ def test_data_that_is_a_tensor_data_or_a_tuple() -> None:
     fit(models[0], (X, Y), VALID, settings())
     fit(models[1], TensorData(X, Y), TensorData(*VALID), settings())
     assert_same(*map(weights, models))
+
+
+def test_an_offset_reaches_training_validation_and_prediction() -> None:
+    """As tensors or in the batches of a loader: the weights and the validation scores are the same."""
+    f0, f0_valid = Y + X[:, 1], Y_VALID + X_VALID[:, 1]
+    fast, slow = point(offset=True), point(offset=True)
+    first = fit(fast, (X, Y, None, f0), TensorData(*VALID, offset=f0_valid), settings(batch_size=ROWS))
+    loader = [(X, Y, None, f0)]
+    second = fit(slow, loader, [(X_VALID, Y_VALID, None, f0_valid)], settings(batch_size=ROWS))
+    for a, b in zip(figures(first)["history"], figures(second)["history"], strict=True):
+        assert a == pytest.approx(b, rel=1e-5)
+    assert differ(weights(fast), weights(point(offset=True)))
+    again = predict(fast, X_VALID, batch_size=7, offset=f0_valid)
+    metric = get_metric("balanced_mae")
+    assert metric(again, Y_VALID, BINS) == pytest.approx(first.best_score, rel=1e-6)
+    with pytest.raises(ValueError, match=r"a batch has 5 parts: expected \(x, y\)"):
+        fit(fast, [(X, Y, None, f0, f0)], None, settings())
+    bad = f0_valid.clone()
+    bad[[3, 5]] = math.nan
+    with pytest.raises(ValueError, match="validation rows are not finite: the offset of row 3 is not"):
+        fit(fast, (X, Y, None, f0), (X_VALID, Y_VALID, None, bad), settings())
 
 
 class TwoInputs(nn.Module):

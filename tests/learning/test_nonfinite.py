@@ -56,6 +56,13 @@ def test_a_bad_value_is_named(kind: str, build: Callable[[], TailModel]) -> None
     assert f"epoch 1, step {error.value.step}" in str(error.value)
 
 
+def test_a_bad_offset_is_named() -> None:
+    offset = Y.clone()
+    offset[17] = math.inf
+    with pytest.raises(NonFiniteLossError, match="training rows 17: their offset, the base prediction"):
+        fit(vir(offset=True), TensorData(X, Y, offset=offset), None, settings())
+
+
 def test_many_bad_rows_are_summed_up() -> None:
     labels = Y.clone()
     labels[:40] = math.nan

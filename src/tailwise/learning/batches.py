@@ -44,7 +44,8 @@ class TensorData:
     """Inputs and labels held as tensors, batched by index on their own device.
 
     x is a tensor (N, ...) or a tuple or mapping of such tensors, y is (N, ...). `sample_weight` has one
-    weight per row (N,) or per label. With `lengths` (N,), on the CPU, x is padded along its last
+    weight per row (N,) or per label; `offset` has the base prediction of each label, in the shape of y, for a
+    model that predicts around one. With `lengths` (N,), on the CPU, x is padded along its last
     dimension: batches contain rows of similar length and are cut to their longest row. If x has several
     tensors, only `padded_inputs` are cut: names in a mapping, positions in a tuple.
     """
@@ -52,6 +53,7 @@ class TensorData:
     x: Any
     y: Tensor
     sample_weight: Tensor | None = None
+    offset: Tensor | None = None
     lengths: Tensor | None = None
     padded_inputs: tuple[str | int, ...] = ()
 
@@ -68,6 +70,8 @@ class TensorData:
             )
         if weight is not None and ((weight < 0).any() or not weight.any()):
             raise ValueError("sample_weight must not be negative, and must not be 0 for every row")
+        if self.offset is not None and len(self.offset) != len(self.y):
+            raise ValueError(f"offset has {len(self.offset)} rows, but there are {len(self.y)} labels")
         if self.lengths is not None and self.lengths.shape != (len(self.y),):
             raise ValueError(f"lengths have shape {tuple(self.lengths.shape)}, expected ({len(self.y)},)")
         names = [] if isinstance(self.x, Tensor) else list(_named(self.x))
@@ -81,12 +85,13 @@ class TensorData:
     def to(self, device: torch.device) -> TensorData:
         """Move to a device."""
         weight = None if self.sample_weight is None else self.sample_weight.to(device)
+        offset = None if self.offset is None else self.offset.to(device)
         x = apply_to(self.x, lambda t: t.to(device))
-        return TensorData(x, self.y.to(device), weight, self.lengths, self.padded_inputs)
+        return TensorData(x, self.y.to(device), weight, offset, self.lengths, self.padded_inputs)
 
     def fingerprint(self) -> str:
         """Return a short digest of every number, which differs if any of the data differs."""
-        parts = [*tensors_of(self.x), self.y, self.sample_weight, self.lengths]
+        parts = [*tensors_of(self.x), self.y, self.sample_weight, self.lengths, self.offset]
         digest = hashlib.blake2b(digest_size=8)
         for tensor in parts:
             if tensor is not None:
@@ -99,8 +104,9 @@ class TensorData:
         end = None if self.lengths is None else max(1, int(self.lengths[index].max()))
         index = index.to(self.y.device, non_blocking=True)
         weight = None if self.sample_weight is None else self.sample_weight[index]
+        offset = None if self.offset is None else self.offset[index]
         x = apply_to(self.x, lambda t: t[index])
-        return Batch(x if end is None else self._cut(x, end), self.y[index], weight, index)
+        return Batch(x if end is None else self._cut(x, end), self.y[index], weight, offset, index)
 
     def _cut(self, x: Any, end: int) -> Any:
         """Cut padded inputs to `end` along their last dimension."""
@@ -129,15 +135,16 @@ class Batch:
     x: Any
     y: Tensor
     sample_weight: Tensor | None = None
+    offset: Tensor | None = None
     rows: Tensor | None = None
 
 
-Data = TensorData | tuple[Any, Tensor] | tuple[Any, Tensor, Tensor] | Iterable[Any]
+Data = TensorData | tuple[Any, Tensor] | tuple[Any, Tensor, Tensor | None] | Iterable[Any]
 
 
 def as_data(data: Data) -> TensorData | Iterable[Any]:
     """Return a tuple of tensors as `TensorData`, and anything else unchanged."""
-    if isinstance(data, tuple) and len(data) in (2, 3) and isinstance(data[1], Tensor):
+    if isinstance(data, tuple) and 2 <= len(data) <= 4 and isinstance(data[1], Tensor):
         return TensorData(*data)
     return cast("TensorData | Iterable[Any]", data)
 
@@ -154,9 +161,14 @@ def batches(
     Rows with lengths are regrouped by length: at random with a `seed`, otherwise from short to long.
     """
     if not isinstance(data, TensorData):
-        for x, y, *weight in data:
+        for x, y, *others in data:
+            if len(others) > 2:
+                raise ValueError(
+                    f"a batch has {2 + len(others)} parts: expected (x, y), (x, y, weight) or "
+                    "(x, y, weight, offset)"
+                )
             x = apply_to(x, lambda t: t.to(device))
-            yield Batch(x, y.to(device), weight[0].to(device) if weight else None)
+            yield Batch(x, y.to(device), *(None if t is None else t.to(device) for t in others))
         return
     rows = torch.arange(len(data)) if order is None else order
     if data.lengths is None:

@@ -69,10 +69,11 @@ def fit(
     """Train a model in place and return the history.
 
     `train` and `valid` are ``(x, y)`` tensors, a `TensorData`, or an iterable of ``(x, y)`` batches
-    such as a `DataLoader`. With `valid`, the model ends with the weights of the epoch that has the best
-    `monitor`. With `checkpoint`, the state is saved to that file after every epoch; if the file exists,
-    training continues from it and gives the same numbers as an uninterrupted run. The caller's random
-    state does not change.
+    such as a `DataLoader`. Both forms may continue with a weight and an offset, ``(x, y, weight, offset)``,
+    either of which may be None; the offset is for a model built with ``offset=True``. With `valid`, the
+    model ends with the weights of the epoch that has the best `monitor`. With `checkpoint`, the state is
+    saved to that file after every epoch; if the file exists, training continues from it and gives the same
+    numbers as an uninterrupted run. The caller's random state does not change.
     """
     from lightning_fabric import (
         Fabric,  # here, because it imports torch's compiler, which predicting does not need
@@ -224,7 +225,7 @@ class _Loop:
             for group in self.optimizer.param_groups:
                 group["lr"] = lr
             with self._autocast():
-                loss, now = self.wrapped.loss(batch.x, batch.y, batch.sample_weight)
+                loss, now = self.wrapped.loss(batch.x, batch.y, batch.sample_weight, batch.offset)
             self.optimizer.zero_grad()
             self.fabric.backward(loss)
             self._guarded_step(loss.detach(), epoch, steps, batch)
@@ -316,6 +317,10 @@ class _Loop:
             row = int(finite.to(torch.int8).argmin())
             bad_inputs = f"inputs of row {row} are not finite ({int((~finite).sum())} such rows)"
             return f"{message}: {bad_inputs}; impute or drop them"
+        if isinstance(self.valid, TensorData) and self.valid.offset is not None:
+            finite = finite_rows(self.valid.offset)
+            if not finite.all():
+                return f"{message}: the offset of row {int(finite.to(torch.int8).argmin())} is not finite"
         return f"{message}: impute or drop rows with inputs that are not finite, or lower the learning rate"
 
     def _keep_best(self, epoch: int, score: float) -> None:
@@ -389,7 +394,8 @@ def _predict(
     with torch.no_grad():
         for batch in batches(data, batch_size, device):
             inputs = apply_to(batch.x, lambda t: t.to(device))
-            predictions.append(model(inputs).map(lambda p: p.cpu()))
+            offset = None if batch.offset is None else batch.offset.to(device)
+            predictions.append(model(inputs, offset=offset).map(lambda p: p.cpu()))
             labels.append(batch.y.cpu())
     if not predictions:
         raise ValueError("the validation data has no batch: the loader is empty or exhausted")
@@ -397,14 +403,17 @@ def _predict(
 
 
 @torch.no_grad()
-def predict(model: Trainable, x: Any, batch_size: int = 4096) -> Distribution:
-    """Predict all rows of an input in batches on the model's device; the result is on the CPU."""
+def predict(model: Trainable, x: Any, batch_size: int = 4096, offset: Tensor | None = None) -> Distribution:
+    """Predict all rows of an input in batches on the model's device; the result is on the CPU.
+
+    offset: base predictions (N,), or (N, T) for several targets, for a model built with ``offset=True``.
+    """
     training, device = model.training, model.device
     rows = len(tensors_of(x)[0])
     if rows == 0:
         raise ValueError("no rows to predict")
     lengths, padded = model.row_lengths(x), model.padded_inputs
-    data = TensorData(x, torch.arange(rows), lengths=lengths, padded_inputs=padded)
+    data = TensorData(x, torch.arange(rows), offset=offset, lengths=lengths, padded_inputs=padded)
     try:
         prediction, order = _predict(model, data, batch_size, device)
     finally:

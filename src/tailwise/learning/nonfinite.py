@@ -20,14 +20,15 @@ class NonFiniteLossError(RuntimeError):
 @torch.no_grad()
 def explain_nonfinite(model: Trainable, batch: Batch, epoch: int, step: int) -> NonFiniteLossError:
     """Return an error that names the rows of a batch behind the failure, and what to do about them."""
-    per_row = model.row_losses(batch.x, batch.y)
+    per_row = model.row_losses(batch.x, batch.y, batch.offset)
     names = [name for name, value in per_row.items() if not torch.isfinite(value).all()]
     bad_loss = ~torch.stack([torch.isfinite(v).reshape(-1) for v in per_row.values()]).all(0)
     bad_label = ~torch.isfinite(batch.y.reshape(-1))
     bad_input = ~finite_rows(batch.x)
-    bad_weight = torch.zeros_like(bad_label)
-    if batch.sample_weight is not None:
-        bad_weight = ~torch.isfinite(batch.sample_weight.reshape(-1))
+    bad_weight, bad_offset = (
+        torch.zeros_like(bad_label) if given is None else ~torch.isfinite(given.reshape(-1))
+        for given in (batch.sample_weight, batch.offset)
+    )
     numbers = torch.arange(len(batch.y)) if batch.rows is None else batch.rows.cpu()
     where = "rows of the batch" if batch.rows is None else "training rows"
 
@@ -45,6 +46,8 @@ def explain_nonfinite(model: Trainable, batch: Batch, epoch: int, step: int) -> 
         rows, cause = listed(bad_input), "their inputs are not finite; impute or drop them"
     elif bad_weight.any():
         rows, cause = listed(bad_weight), "their sample_weight is not finite"
+    elif bad_offset.any():
+        rows, cause = listed(bad_offset), "their offset, the base prediction, is not finite"
     elif rows:
         cause = "inputs and labels are finite; lower the learning rate, or set clip_norm"
     else:

@@ -122,12 +122,16 @@ def build_model(
     bins: LabelBins | Sequence[LabelBins],
     *,
     decoder: nn.Module | None = None,
+    offset: bool = False,
     **options: Any,
 ) -> Trainable:
     """Return a model with a named method's parts on a backbone; `options` override fields of `Method`.
 
     With a sequence of bins, one for each target, labels and predictions are (N, T). Each of several
-    `members` has its own copy of the backbone and the decoder, with new random weights.
+    `members` has its own copy of the backbone and the decoder, with new random weights. With
+    ``offset=True`` the model predicts around a base prediction (VIR:offset): `loss`, `forward`,
+    `tailwise.learning.loop.fit` and `predict` then take it as `offset`, in label units, and before training
+    the predicted mean is the base.
     """
     parts = get_method(name).parts.with_options(**options)
     if decoder is not None and not isinstance(bins, LabelBins):
@@ -142,7 +146,9 @@ def build_model(
         if isinstance(bins, LabelBins):
             decode = decoder if first or decoder is None else fresh_copy(decoder)
             members = members_of(own)
-            networks.append(one_target(own, feature_dim, bins, parts, members=members, decoder=decode))
+            networks.append(
+                one_target(own, feature_dim, bins, parts, members=members, decoder=decode, offset=offset)
+            )
         else:
-            networks.append(MultiTarget(own, feature_dim, bins, parts))
+            networks.append(MultiTarget(own, feature_dim, bins, parts, offset=offset))
     return networks[0] if parts.members == 1 else Ensemble(networks)

@@ -25,6 +25,11 @@ class NetworkGroup(Trainable):
         return [cast("Trainable", network) for network in self.networks]
 
     @property
+    def takes_offset(self) -> bool:
+        """Whether the networks predict around a base prediction."""
+        return self._each()[0].takes_offset
+
+    @property
     def more_to_come(self) -> bool:
         """Whether a later stage of training is due in any network."""
         return any(network.more_to_come for network in self._each())
@@ -53,9 +58,9 @@ class Ensemble(NetworkGroup):
         self.bins, self.method = members[0].bins, members[0].method
         self.networks = nn.ModuleList(members)
 
-    def row_losses(self, x: Any, y: Tensor) -> dict[str, Tensor]:
+    def row_losses(self, x: Any, y: Tensor, offset: Tensor | None = None) -> dict[str, Tensor]:
         """Return each part of the objective per row, summed over the members. (N,) each"""
-        each = [network.row_losses(x, y) for network in self._each()]
+        each = [network.row_losses(x, y, offset) for network in self._each()]
         return {name: torch.stack([parts[name] for parts in each]).sum(0) for name in each[0]}
 
     def collect_statistics(self, batches: Iterable[tuple[Any, Tensor]]) -> None:
@@ -68,9 +73,11 @@ class Ensemble(NetworkGroup):
         """Return a validation metric of predictions, computed as for one member."""
         return self._each()[0].score(metric, prediction, y)
 
-    def forward(self, x: Any, inference: Inference | None = None) -> Distribution:
+    def forward(
+        self, x: Any, inference: Inference | None = None, offset: Tensor | None = None
+    ) -> Distribution:
         """Return the mixture of the members' predictions, in label units."""
-        predictions = [network(x, inference) for network in self._each()]
+        predictions = [network(x, inference, offset) for network in self._each()]
         if not isinstance(predictions[0], Mixture):
             return Mixture(predictions)
         components = stack([p.components for p in predictions])  # (members, K, ...)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +52,25 @@ def nig_posterior(prior: NIG, n: Tensor, psi: Tensor, phi: Tensor, w: Tensor | N
     )
 
 
-class PointHead(nn.Module):
+class Head(nn.Module, ABC):
+    """Turns latent rows into a distribution on standardised labels, by one `linear` layer."""
+
+    linear: nn.Module
+    location_row: ClassVar[int] = 0
+    """Row of the linear layer that gives the location."""
+
+    @abstractmethod
+    def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:
+        """Return one distribution per row; w are the rows' weights. z: (N, D), w: (N,) -> (N,)"""
+
+    @torch.no_grad()
+    def start_at_zero(self) -> None:
+        """Set the location to 0 for every input, so that training starts at the base (VIR:offset)."""
+        for parameter, dims in ((self.linear.weight, 2), (self.linear.bias, 1)):
+            cast("Tensor", parameter).select(-dims, self.location_row).zero_()
+
+
+class PointHead(Head):
     """One number per row. Its variance is a constant: 1 until calibration sets it."""
 
     def __init__(self, dim: int) -> None:
@@ -64,7 +83,7 @@ class PointHead(nn.Module):
         return Normal(mean, torch.ones_like(mean))
 
 
-class GaussianHead(nn.Module):
+class GaussianHead(Head):
     """Mean and variance per row, for Gaussian likelihoods and the members of a deep ensemble."""
 
     def __init__(self, dim: int) -> None:
@@ -77,7 +96,7 @@ class GaussianHead(nn.Module):
         return Normal(mean, positive(raw))
 
 
-class EvidentialHead(nn.Module):
+class EvidentialHead(Head):
     """The four parameters of a NIG per row, as in deep evidential regression (DER).
 
     `min_alpha` is 1.5 in the paper's experiments and 1 in DER itself.
@@ -100,12 +119,15 @@ class EvidentialHead(nn.Module):
         )
 
 
-class PseudoCountHead(nn.Module):
+class PseudoCountHead(Head):
     """Pseudo-observations (n, psi, phi) per row, turned into a NIG with n counted w times (VIR:G).
 
     `prior` is (gamma0, nu0, alpha0, beta0) on standardised labels. With `phi_per_count` the
-    squares grow with the count, phi * w n, so that reweighting hardly changes beta / alpha.
+    squares grow with the count, phi * w n, so that reweighting hardly changes beta / alpha. The location
+    starts at exactly 0 (`start_at_zero`) only if gamma0 is 0.
     """
+
+    location_row = 1
 
     def __init__(
         self,
@@ -141,7 +163,7 @@ class PseudoCountHead(nn.Module):
         return nig_posterior(self.prior, n, psi, phi, w)
 
 
-HEADS: dict[str, type[nn.Module]] = {
+HEADS: dict[str, type[Head]] = {
     "point": PointHead,
     "gaussian": GaussianHead,
     "evidential": EvidentialHead,
@@ -149,6 +171,6 @@ HEADS: dict[str, type[nn.Module]] = {
 }
 
 
-def make_head(name: str, dim: int, options: Mapping[str, Any] | None = None) -> nn.Module:
+def make_head(name: str, dim: int, options: Mapping[str, Any] | None = None) -> Head:
     """Build a head by name; an unknown name or option is an error that names the nearest one."""
     return make_by_name("head", HEADS, name, dim, options=options)

@@ -22,6 +22,7 @@ from tailwise.networks.losses import (
     latent_kl,
     make_objective,
 )
+from tailwise.networks.offset import Offset
 from tailwise.networks.parts import INFERENCE, PRESETS, Inference, Method
 from tailwise.networks.perturbations import PERTURBATIONS
 from tailwise.networks.smoothing import LatentSmoother
@@ -49,7 +50,8 @@ class TailModel(Trainable):
 
     Labels are in their own units on both sides; inside they are standardised by the bins. The
     input may be a tensor, or a tuple or mapping of what the backbone takes. Features may have any
-    leading shape: with features (N, H, W, D) and labels (N, H, W) each pixel is a row.
+    leading shape: with features (N, H, W, D) and labels (N, H, W) each pixel is a row. With ``offset=True``
+    the model predicts around a base prediction (VIR:offset), the argument `offset` of `loss` and `forward`.
 
     Latent statistics take effect when `end_epoch` is called. In a training loop that never calls
     `begin_epoch`, an epoch ends after as many rows as the training set has.
@@ -66,6 +68,7 @@ class TailModel(Trainable):
         method: Method,
         *,
         decoder: nn.Module | None = None,
+        offset: bool = False,
     ) -> None:
         super().__init__()
         method = method.for_bins(bins)
@@ -76,6 +79,10 @@ class TailModel(Trainable):
         dim = latent.dim
         self.smoother = LatentSmoother(len(bins), dim, method.smoothing) if method.smoothing else None
         self.head = make_head(method.head, dim, method.head_options)
+        self.offset: Offset | None = None
+        if offset:
+            self.offset = Offset()
+            self.head.start_at_zero()
         self.objective = make_objective(method.objective, bins, method.objective_options)
         self.feature_decoder = None
         if decoder is None and method.decode_features:
@@ -121,20 +128,47 @@ class TailModel(Trainable):
         exact = (in_label_precision(y) - self.bins.location) / self.bins.scale
         return exact.to(torch.float32 if self.w.dtype != torch.float64 else torch.float64)
 
+    @property
+    def takes_offset(self) -> bool:
+        """Whether the model was built with ``offset=True``."""
+        return self.offset is not None
+
+    def _base(self, offset: Tensor | None, shape: torch.Size) -> Tensor | None:
+        """Return where the head's distribution is centred, a f0 + b, if there is an offset. (...) -> (N,)"""
+        if self.offset is None and offset is None:
+            return None
+        if self.offset is None:
+            raise ValueError(
+                "the model was built without an offset: pass offset=True to build_model, or leave offset out"
+            )
+        if offset is None:
+            raise ValueError(
+                "the model was built with offset=True: pass offset=..., a base prediction for every label"
+            )
+        if offset.shape != shape:
+            raise ValueError(f"offset has shape {tuple(offset.shape)}, but the features need {tuple(shape)}")
+        based: Tensor = self.offset(self.standardize(offset).reshape(-1))
+        return based
+
+    def _distribution(self, z: Tensor, w: Tensor | None, base: Tensor | None) -> Distribution:
+        """Return the head's distribution, shifted to the base if there is one (VIR:offset). (N, D) -> (N,)"""
+        prediction: Distribution = self.head(z, w)
+        return prediction if base is None else prediction.rescale(base, 1.0)
+
     def _in_label_units(self, prediction: Distribution, shape: torch.Size) -> Distribution:
         exact = prediction.map(lambda p: in_label_precision(p).reshape(shape))
         return exact.rescale(self.bins.location, self.bins.scale)
 
     # -- training ------------------------------------------------------------------------------
 
-    def row_losses(self, x: Any, y: Tensor) -> dict[str, Tensor]:
+    def row_losses(self, x: Any, y: Tensor, offset: Tensor | None = None) -> dict[str, Tensor]:
         """Return each part of the objective per row, weighted and ready to be added up. (N,) each"""
         method = self.method
         z_mean, z_var, features = self._rows(x)
         shape = features.shape[:-1]
         if y.shape != shape:
             raise ValueError(f"labels have shape {tuple(y.shape)}, but the features need {tuple(shape)}")
-        y = y.reshape(-1)
+        y, base = y.reshape(-1), self._base(offset, shape)
         index, target = self.bins.index(y), self.standardize(y)
         with torch.autocast(z_mean.device.type, enabled=False):
             if self.smoother is not None:
@@ -145,7 +179,8 @@ class TailModel(Trainable):
             if z_var is not None and self.training:
                 z = z_mean + z_var.sqrt() * torch.randn_like(z_mean)
             w = self.w[index]
-            prediction = self.head(z, w if method.reweight in ("pseudo-count", "both") else None)
+            counted = w if method.reweight in ("pseudo-count", "both") else None
+            prediction = self._distribution(z, counted, base)
             parts = {method.objective: self.objective(prediction, target)}
             if method.regularizer and isinstance(prediction, NIG):
                 penalty = evidence_regularizer(prediction, target, method.regularizer_form)
@@ -216,6 +251,8 @@ class TailModel(Trainable):
             return False
         self._retraining = True
         redraw(self.head)
+        if self.offset is not None:
+            self.head.start_at_zero()
         return True
 
     def end_epoch(self) -> None:
@@ -227,27 +264,33 @@ class TailModel(Trainable):
 
     # -- prediction ----------------------------------------------------------------------------
 
-    def forward(self, x: Any, inference: Inference | None = None) -> Distribution:
+    def forward(
+        self, x: Any, inference: Inference | None = None, offset: Tensor | None = None
+    ) -> Distribution:
         """Return the predictive distribution of each row's label, in label units. No label is read.
 
         ``plain`` neither smooths nor weights. ``self`` predicts once, then again with the weight (and,
         with `recolor`, the statistics) of the predicted label's bin. ``marginal`` averages over
-        the bins that are likely under the first prediction.
+        the bins that are likely under the first prediction. `offset` is the base prediction of each
+        label, in label units, for a model built with ``offset=True``.
         """
         mode = inference or self.method.inference
         if mode not in INFERENCE:
             raise ValueError(f"unknown inference {mode!r}{nearest(mode, INFERENCE)}")
         z_mean, z_var, features = self._rows(x)
+        base = self._base(offset, features.shape[:-1])
         with torch.autocast(z_mean.device.type, enabled=False):
-            first = self._predict(z_mean, z_var, None)
+            first = self._predict(z_mean, z_var, None, base)
             if mode == "self":
                 index = self.bins.index(self._in_label_units(first, first.shape).mean)
-                first = self._predict(z_mean, z_var, index)
+                first = self._predict(z_mean, z_var, index, base)
             elif mode == "marginal":
-                first = self._marginal(first, z_mean, z_var)
+                first = self._marginal(first, z_mean, z_var, base)
             return self._in_label_units(first, features.shape[:-1])
 
-    def _predict(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor | None) -> Distribution:
+    def _predict(
+        self, z_mean: Tensor, z_var: Tensor | None, index: Tensor | None, base: Tensor | None
+    ) -> Distribution:
         """Predict rows, with the weights and statistics of the given bins if any. (N, D), (N,) -> (N,)"""
         w = None
         if index is not None:
@@ -256,11 +299,13 @@ class TailModel(Trainable):
             if self.smoother is not None and self.method.recolor:
                 z_mean, z_var = self.smoother(z_mean, z_var, index)
         if not len(self.noise) or not self.perturbation.acts_on(z_var):
-            prediction: Distribution = self.head(z_mean, w)
-            return prediction
-        return Mixture([self.head(self.perturbation(z_mean, z_var, drawn), w) for drawn in self.noise])
+            return self._distribution(z_mean, w, base)
+        perturbed = (self.perturbation(z_mean, z_var, drawn) for drawn in self.noise)
+        return Mixture([self._distribution(z, w, base) for z in perturbed])
 
-    def _marginal(self, first: Distribution, z_mean: Tensor, z_var: Tensor | None) -> Distribution:
+    def _marginal(
+        self, first: Distribution, z_mean: Tensor, z_var: Tensor | None, base: Tensor | None
+    ) -> Distribution:
         widths = torch.as_tensor(np.diff(self.bins.edges) / self.bins.scale).to(z_mean)
         centers = self.standardize(torch.as_tensor(self.bins.centers, device=z_mean.device))
         log_mass = widths.log().unsqueeze(-1) - first.nll(centers.to(z_mean).unsqueeze(-1))  # (B, N)
@@ -268,7 +313,8 @@ class TailModel(Trainable):
         members = index.shape[0]
         repeated = z_mean.repeat(members, 1)
         var = None if z_var is None else z_var.repeat(members, 1)
-        prediction = self._predict(repeated, var, index.reshape(-1))  # (K N,)
+        bases = None if base is None else base.repeat(members)
+        prediction = self._predict(repeated, var, index.reshape(-1), bases)  # (K N,)
         shares = top.softmax(0)
         if isinstance(prediction, Mixture):  # (S, K N) -> (S K, N)
             samples = prediction.components.shape[0]
@@ -331,6 +377,7 @@ class VIR(TailModel):
         *,
         preset: str = "default",
         decoder: nn.Module | None = None,
+        offset: bool = False,
         **options: Any,
     ) -> None:
         if not isinstance(bins, LabelBins):
@@ -344,4 +391,4 @@ class VIR(TailModel):
         method = PRESETS[preset].with_options(**options)
         if method.members > 1:
             raise ValueError('VIR is one network: use tailwise.build_model("vir", ...) for several members')
-        super().__init__(backbone, feature_dim, bins, method, decoder=decoder)
+        super().__init__(backbone, feature_dim, bins, method, decoder=decoder, offset=offset)

@@ -12,6 +12,7 @@ from tailwise.core.distributions import Distribution, Mixture
 from tailwise.core.labels import LabelBins
 from tailwise.networks.heads import PointHead
 from tailwise.networks.model import TailModel
+from tailwise.networks.offset import Offset
 from tailwise.networks.parts import Inference, Method
 from tailwise.networks.smoothing import BinStatistics, LatentSmoother, SmoothingConfig, recolor
 
@@ -30,11 +31,14 @@ def one_target(
     *,
     members: int | None = None,
     decoder: nn.Module | None = None,
+    offset: bool = False,
 ) -> TailModel:
     """Return the model of one target: a `SharedEnsemble` if there are members."""
     if members is None:
-        return TailModel(backbone, feature_dim, bins, method, decoder=decoder)
-    return SharedEnsemble(backbone, feature_dim, bins, method, members=members, decoder=decoder)
+        return TailModel(backbone, feature_dim, bins, method, decoder=decoder, offset=offset)
+    return SharedEnsemble(
+        backbone, feature_dim, bins, method, members=members, decoder=decoder, offset=offset
+    )
 
 
 class SharedEnsemble(TailModel):
@@ -55,15 +59,19 @@ class SharedEnsemble(TailModel):
         *,
         members: int,
         decoder: nn.Module | None = None,
+        offset: bool = False,
     ) -> None:
-        super().__init__(backbone, feature_dim, bins, method, decoder=decoder)
+        super().__init__(backbone, feature_dim, bins, method, decoder=decoder, offset=offset)
         self.members = members
         alone = [
-            TailModel(nn.Identity(), feature_dim, bins, method, decoder=decoder) for _ in range(members - 1)
+            TailModel(nn.Identity(), feature_dim, bins, method, decoder=decoder, offset=offset)
+            for _ in range(members - 1)
         ]
         for part in ("latent", "head", "feature_decoder"):
             if getattr(self, part) is not None:
                 setattr(self, part, _side_by_side([getattr(model, part) for model in (self, *alone)]))
+        if self.offset is not None:
+            self.offset = Offset(members)
         if self.smoother is not None:
             dim = self.smoother.stats.mu_mean.shape[1]
             self.smoother = MemberSmoother(len(bins), dim, members, self.smoother.config)
@@ -81,11 +89,13 @@ class SharedEnsemble(TailModel):
         return features
 
     def _for_members(self, y: Tensor) -> Tensor:
+        """Repeat each label, or offset, for every member. (...) -> (..., members)"""
         return y.unsqueeze(-1).expand(*y.shape, self.members)
 
-    def row_losses(self, x: Any, y: Tensor) -> dict[str, Tensor]:
+    def row_losses(self, x: Any, y: Tensor, offset: Tensor | None = None) -> dict[str, Tensor]:
         """Return each part of the objective per row, averaged over the members. (N,) each"""
-        parts = super().row_losses(x, self._for_members(y))
+        offset = None if offset is None else self._for_members(offset)
+        parts = super().row_losses(x, self._for_members(y), offset)
         return {name: value.reshape(-1, self.members).mean(1) for name, value in parts.items()}
 
     def _penalty(self, z_mean: Tensor, target: Tensor) -> Tensor:
@@ -103,9 +113,12 @@ class SharedEnsemble(TailModel):
         """Replace every member's latent sums by an exact pass over (x, y) batches."""
         super().collect_statistics((x, self._for_members(y)) for x, y in batches)
 
-    def forward(self, x: Any, inference: Inference | None = None) -> Distribution:
+    def forward(
+        self, x: Any, inference: Inference | None = None, offset: Tensor | None = None
+    ) -> Distribution:
         """Return the mixture of the members' predictions (their mean for points), in label units."""
-        each = super().forward(x, inference)  # (N, members)
+        offset = None if offset is None else self._for_members(offset)
+        each = super().forward(x, inference, offset)  # (N, members)
         if isinstance(each, Mixture):  # (S, N, members) -> (members S, N)
             components = each.components.map(_members_first)
             return Mixture(

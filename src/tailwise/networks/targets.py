@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,13 @@ class MultiTarget(NetworkGroup):
     """
 
     def __init__(
-        self, backbone: nn.Module, feature_dim: int, bins: Sequence[LabelBins], method: Method
+        self,
+        backbone: nn.Module,
+        feature_dim: int,
+        bins: Sequence[LabelBins],
+        method: Method,
+        *,
+        offset: bool = False,
     ) -> None:
         super().__init__()
         self.backbone, self.method = backbone, method
@@ -32,15 +38,25 @@ class MultiTarget(NetworkGroup):
         self.bins = self.all_bins[0]
         members = members_of(backbone)
         self.networks = nn.ModuleList(
-            one_target(nn.Identity(), feature_dim, b, method, members=members) for b in bins
+            one_target(nn.Identity(), feature_dim, b, method, members=members, offset=offset) for b in bins
         )
 
-    def row_losses(self, x: Any, y: Tensor) -> dict[str, Tensor]:
+    def _by_target(self, name: str, values: Tensor | None) -> Sequence[Tensor | None]:
+        """Return the column of each target, or None for each. (N, T) -> T of (N,)"""
+        if values is None:
+            return [None] * len(self.networks)
+        if values.dim() != 2 or values.shape[1] != len(self.networks):
+            raise ValueError(f"{name} has shape {tuple(values.shape)}, expected (rows, {len(self.networks)})")
+        return values.unbind(1)
+
+    def row_losses(self, x: Any, y: Tensor, offset: Tensor | None = None) -> dict[str, Tensor]:
         """Return each part of the objective per row, averaged over the targets. y: (N, T) -> (N,)"""
-        if y.dim() != 2 or y.shape[1] != len(self.networks):
-            raise ValueError(f"labels have shape {tuple(y.shape)}, expected (rows, {len(self.networks)})")
+        labels, offsets = self._by_target("y", y), self._by_target("offset", offset)
         features = apply_backbone(self.backbone, x)
-        each = [network.row_losses(features, y[:, t]) for t, network in enumerate(self._each())]
+        each = [
+            network.row_losses(features, cast("Tensor", label), own)
+            for network, label, own in zip(self._each(), labels, offsets, strict=True)
+        ]
         return {name: torch.stack([parts[name] for parts in each]).mean(0) for name in each[0]}
 
     def collect_statistics(self, batches: Iterable[tuple[Any, Tensor]]) -> None:
@@ -64,10 +80,14 @@ class MultiTarget(NetworkGroup):
         ]
         return sum(scores) / len(scores)
 
-    def forward(self, x: Any, inference: Inference | None = None) -> Distribution:
+    def forward(
+        self, x: Any, inference: Inference | None = None, offset: Tensor | None = None
+    ) -> Distribution:
         """Return predictions of all targets, in each one's units. (N, T)"""
+        offsets = self._by_target("offset", offset)
         features = apply_backbone(self.backbone, x)
-        predictions = [network(features, inference) for network in self._each()]
+        each = zip(self._each(), offsets, strict=True)
+        predictions = [network(features, inference, own) for network, own in each]
         if isinstance(predictions[0], Mixture):
             components = _stacked_last([p.components for p in predictions])
             return Mixture(components, torch.stack([p.weights for p in predictions], -1))

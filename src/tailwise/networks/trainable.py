@@ -23,12 +23,22 @@ class Trainable(nn.Module, ABC):
     method: Method
 
     @abstractmethod
-    def forward(self, x: Any, inference: Inference | None = None) -> Distribution:
-        """Return the predictive distribution of each row's label, in label units."""
+    def forward(
+        self, x: Any, inference: Inference | None = None, offset: Tensor | None = None
+    ) -> Distribution:
+        """Return the predictive distribution of each row's label, in label units.
+
+        offset: base predictions in label units, with the shape of the labels (VIR:offset).
+        """
 
     @abstractmethod
-    def row_losses(self, x: Any, y: Tensor) -> dict[str, Tensor]:
-        """Return each part of the objective per row, weighted. (N,) each"""
+    def row_losses(self, x: Any, y: Tensor, offset: Tensor | None = None) -> dict[str, Tensor]:
+        """Return each part of the objective per row, weighted. y, offset: (...) -> (N,) each"""
+
+    @property
+    @abstractmethod
+    def takes_offset(self) -> bool:
+        """Whether the model predicts around a base prediction, which it then needs with every input."""
 
     @abstractmethod
     def collect_statistics(self, batches: Iterable[tuple[Any, Tensor]]) -> None:
@@ -75,13 +85,18 @@ class Trainable(nn.Module, ABC):
         return self.method.smoothing is not None and self.method.smoothing.exact
 
     def loss(
-        self, x: Any, y: Tensor, sample_weight: Tensor | None = None
+        self,
+        x: Any,
+        y: Tensor,
+        sample_weight: Tensor | None = None,
+        offset: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the objective of a batch (VIR:objective) and its parts, detached.
 
-        y: (...), the leading shape of the features; sample_weight: (...), or (N,) for all labels of a row.
+        y, offset: (...), the leading shape of the features; sample_weight: (...), or (N,) for all labels of
+        a row. Only a model built with ``offset=True`` takes an offset, and then it needs one.
         """
-        per_row = self.row_losses(x, y)
+        per_row = self.row_losses(x, y, offset)
         total = sum(per_row.values(), start=torch.zeros((), device=y.device))
         parts = {k: weighted_mean(v.detach(), sample_weight) for k, v in per_row.items()}
         return weighted_mean(total, sample_weight), parts

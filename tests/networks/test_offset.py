@@ -1,0 +1,250 @@
+"""A base prediction around which every method predicts (VIR:offset)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from tailwise.core.distributions import Mixture
+from tailwise.core.labels import LabelBins
+from tailwise.learning.loop import TensorData, TrainConfig, fit, predict
+from tailwise.methods import available_methods, build_model
+from tailwise.networks.backbones import MLP, TabM
+from tailwise.networks.heads import HEADS, make_head
+from tailwise.networks.model import VIR, TailModel
+from tailwise.networks.offset import Offset
+from tailwise.networks.parts import INFERENCE, Method
+from tailwise.networks.trainable import Trainable
+from tests.methods.trained_methods import table
+
+CONFIG = TrainConfig(epochs=2, batch_size=60, accelerator="cpu", lr=1e-2)
+
+
+def base(y: Tensor) -> Tensor:
+    """A rough prediction of the labels."""
+    return 1 + 0.7 * y + torch.sin(torch.arange(len(y))).double()
+
+
+def build(name: str = "vir", *, y: Tensor, tabm: bool = False, targets: bool = False) -> Trainable:
+    torch.manual_seed(0)
+    backbone = TabM(4, (16, 8), members=3) if tabm else MLP(4, (16, 8))
+    bins = LabelBins.from_labels(y)
+    return build_model(name, backbone, 8, [bins, bins] if targets else bins, offset=True)
+
+
+# -- the start ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", available_methods())
+def test_an_untrained_model_predicts_the_base(name: str) -> None:
+    """In every mode of inference, and then it trains a step and predicts finite numbers."""
+    x, y = table(120)
+    model, f0 = build(name, y=y), base(y)
+    assert model.takes_offset
+    for mode in INFERENCE:
+        torch.testing.assert_close(model.eval()(x, mode, f0).mean, f0, rtol=0, atol=1e-5)
+    fit(model, TensorData(x, y, offset=f0), None, CONFIG, progress=False)
+    prediction = predict(model, x, offset=f0)
+    assert torch.isfinite(prediction.mean).all() and (prediction.variance > 0).all()
+    assert not torch.equal(prediction.mean, f0)
+    slopes = {k: v for k, v in model.state_dict().items() if k.endswith("offset.slope")}
+    assert slopes and all((v != 1).all() for v in slopes.values())
+
+
+@pytest.mark.parametrize("tabm", [False, True])
+@pytest.mark.parametrize("name", ["vir", "ensemble", "infer-noise", "rrt"])
+def test_several_targets_start_at_theirs_and_learn(name: str, tabm: bool) -> None:
+    x, y = table(120)
+    both = torch.stack([y, 100 - 3 * y], 1)
+    bins = [LabelBins.from_labels(both[:, t]) for t in range(2)]
+    backbone = TabM(4, (16, 8), members=3) if tabm else MLP(4, (16, 8))
+    model = build_model(name, backbone, 8, bins, offset=True)
+    f0 = torch.stack([base(y), 90 - 2 * y], 1)
+    torch.testing.assert_close(model.eval()(x, offset=f0).mean, f0, rtol=0, atol=1e-4)
+    data = TensorData(x, both, offset=f0)
+    result = fit(model, data, data, CONFIG, progress=False)
+    after = predict(model, x, offset=f0)
+    assert after.shape == (120, 2) and np.isfinite(result.best_score)
+    torch.testing.assert_close(predict(model, x, 50, f0).mean, after.mean, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("objective", ["nll", "squared"])
+def test_at_a_perfect_base_the_location_is_at_its_minimum(objective: str) -> None:
+    x, y = table(120)
+    bins = LabelBins.from_labels(y)
+    method = Method(head="gaussian", objective=objective)
+    model = TailModel(MLP(4, (16, 8), 0.0), 8, bins, method, offset=True)
+    model.loss(x, y, offset=y)[0].backward()
+    assert model.offset is not None
+    start = model.loss(x, y, offset=y)[0].item()
+    for parameter in (*model.offset.parameters(), model.head.linear.weight, model.head.linear.bias):
+        grad = parameter.grad[:1]  # the location is the first row
+        torch.testing.assert_close(grad, torch.zeros_like(grad), rtol=0, atol=1e-6)
+    for parameter in (model.offset.slope, model.offset.intercept, model.head.linear.bias):
+        for step in (-0.1, 0.1):
+            with torch.no_grad():
+                parameter[0] += step
+                assert model.loss(x, y, offset=y)[0].item() > start
+                parameter[0] -= step
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_every_head_can_start_at_zero(name: str) -> None:
+    torch.manual_seed(0)
+    head, z = make_head(name, 5), torch.randn(7, 5)
+    before = head(z)
+    assert before.mean.abs().min() > 0
+    head.start_at_zero()
+    after = head(z, torch.full((7,), 2.0))
+    assert torch.equal(after.mean, torch.zeros(7))
+    assert name == "point" or after.variance.std() > 0  # nothing else is zero
+
+
+# -- by hand --------------------------------------------------------------------------------------
+
+
+def moved_apart(model: Trainable) -> tuple[Tensor, Tensor]:
+    """Give the model's head and offset weights as after training; return the slopes and intercepts."""
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.startswith(("head", "offset")):
+                parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator))
+    return model.offset.slope.detach().double(), model.offset.intercept.detach().double()
+
+
+@pytest.mark.parametrize("mode", INFERENCE)
+def test_the_distribution_is_shifted_by_a_f0_plus_b(mode: str) -> None:
+    x, y = table(60)
+    model, f0 = build("vir", y=y).eval(), base(y)
+    model.method = model.method.with_options(top_bins=len(model.bins))
+    a, b = moved_apart(model)
+    bins = model.bins
+    around = (a * (f0 - bins.location) / bins.scale + b).numpy()
+    z = model.latent(model.backbone(x))[0]
+
+    def student(w: Tensor | None) -> Any:
+        """The head's Student-t in label units, around the base."""
+        belief = model.head(z, w).map(lambda p: p.detach().double())
+        gamma, nu, alpha, beta = (p.numpy() for p in belief.parameters)
+        spread = bins.scale * np.sqrt(beta * (1 + nu) / (nu * alpha))
+        return stats.t(2 * alpha, bins.location + bins.scale * (gamma + around), spread)
+
+    first = student(None)
+    got = model(x, mode, f0)
+    if mode == "marginal":
+        mass = np.array([first.pdf(c) for c in bins.centers]) * np.diff(bins.edges)[:, None]  # (B, N)
+        mass /= mass.sum(0)
+        each = [student(torch.full((60,), w.item())) for w in model.w]
+        mean = sum(m * t.mean() for m, t in zip(mass, each, strict=True))
+        second = sum(m * (t.var() + t.mean() ** 2) for m, t in zip(mass, each, strict=True))
+        variance = second - mean**2
+    else:
+        w = None if mode == "plain" else model.w[torch.as_tensor(bins.index(first.mean()))]
+        mean, variance = student(w).mean(), student(w).var()
+    np.testing.assert_allclose(got.mean.detach().numpy(), mean, rtol=1e-4)
+    np.testing.assert_allclose(got.variance.detach().numpy(), variance, rtol=1e-3)
+
+
+def test_members_of_a_shared_backbone_have_their_own_slope_and_intercept() -> None:
+    x, y = table(60)
+    model, f0 = build("gaussian", y=y, tabm=True).eval(), base(y)
+    a, b = moved_apart(model)
+    assert len(a) == len(b.unique()) == 3
+    bins = model.bins
+    rows = model.head(model.backbone(x).flatten(0, 1)).mean.unflatten(0, (60, 3)).double()
+    around = ((f0 - bins.location) / bins.scale).unsqueeze(1) * a + b
+    expected = bins.location + bins.scale * (rows + around)  # (N, members)
+    got = model(x, offset=f0)
+    assert isinstance(got, Mixture)
+    torch.testing.assert_close(got.components.mean, expected.mT, rtol=0, atol=1e-5)
+    shift = Offset(members=2)
+    with torch.no_grad():
+        shift.slope.copy_(torch.tensor([1.0, 2.0]))
+        shift.intercept.copy_(torch.tensor([0.0, 5.0]))
+    assert shift(torch.tensor([3.0, 3.0, 4.0, 4.0])).tolist() == [3.0, 11.0, 4.0, 13.0]
+
+
+def test_an_offset_at_the_mean_label_changes_nothing() -> None:
+    """There a f0 + b is 0: losses and predictions are those of a model without an offset, bit for bit."""
+    x, y = table(120)
+    model = build("vir", y=y)
+    plain = build_model("vir", MLP(4, (16, 8)), 8, model.bins)
+    kept = {k: v for k, v in model.state_dict().items() if not k.startswith("offset")}
+    plain.load_state_dict(kept)
+    f0 = torch.full_like(y, model.bins.location)
+    losses = []
+    for each, given in ((model.train(), f0), (plain.train(), None)):
+        torch.manual_seed(1)
+        losses.append(each.loss(x, y, offset=given)[0])
+    assert torch.equal(*losses)
+    assert torch.equal(model.eval()(x, offset=f0).mean, plain.eval()(x).mean)
+
+
+def test_pixels_have_an_offset_each() -> None:
+    x, y = table(64)
+    model = build_model("vir", nn.Linear(4, 8), 8, LabelBins.from_labels(y), offset=True).eval()
+    f0 = base(y).reshape(4, 16)
+    torch.testing.assert_close(model(x.reshape(4, 16, 4), offset=f0).mean, f0, rtol=0, atol=1e-5)
+    model.loss(x.reshape(4, 16, 4), y.reshape(4, 16), offset=f0)[0].backward()
+
+
+@pytest.mark.parametrize(("shift", "scale"), [(5.0, 10.0), (-1e6, 1e-3)])
+def test_training_follows_shifted_and_scaled_labels_and_offsets(shift: float, scale: float) -> None:
+    x, y = table(120)
+    found = []
+    for m, s in ((0.0, 1.0), (shift, scale)):
+        labels, f0 = s * y + m, s * base(y) + m
+        model = build("vir", y=labels)
+        fit(model, TensorData(x, labels, offset=f0), None, CONFIG, progress=False)
+        prediction = predict(model, x, offset=f0)
+        found.append(((prediction.mean - m) / s, prediction.std / s))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-3)
+
+
+def test_a_second_stage_starts_at_the_base_again() -> None:
+    x, y = table(120)
+    model, f0 = build("rrt", y=y), base(y)
+    fit(model, TensorData(x, y, offset=f0), None, TrainConfig(epochs=1, accelerator="cpu"), progress=False)
+    nn.init.ones_(model.head.linear.weight)
+    assert model.begin_epoch(0.9)
+    with torch.no_grad():
+        model.offset.slope.fill_(1.0)
+        model.offset.intercept.fill_(0.0)
+    torch.testing.assert_close(model.eval()(x, offset=f0).mean, f0, rtol=0, atol=1e-5)
+
+
+# -- errors and state -----------------------------------------------------------------------------
+
+
+def test_without_offset_nothing_is_added_to_the_state() -> None:
+    _, y = table(120)
+    bins = LabelBins.from_labels(y)
+    plain, around = (VIR(MLP(4, (16, 8)), 8, bins, offset=offset) for offset in (False, True))
+    assert set(around.state_dict()) - set(plain.state_dict()) == {"offset.slope", "offset.intercept"}
+    assert not plain.takes_offset
+
+
+def test_an_offset_is_given_where_it_is_needed_and_only_there() -> None:
+    x, y = table(120)
+    bins = LabelBins.from_labels(y)
+    around, plain = (build_model("vir", MLP(4, (16, 8)), 8, bins, offset=o) for o in (True, False))
+    two = build_model("vir", MLP(4, (16, 8)), 8, [bins, bins], offset=True)
+    with pytest.raises(ValueError, match="built with offset=True: pass offset="):
+        around.loss(x, y)
+    with pytest.raises(ValueError, match="built with offset=True: pass offset="):
+        predict(around, x)
+    with pytest.raises(ValueError, match="built without an offset: pass offset=True to build_model"):
+        plain.loss(x, y, offset=y)
+    with pytest.raises(ValueError, match="built without an offset: pass offset=True to build_model"):
+        fit(plain, TensorData(x, y, offset=y), None, CONFIG, progress=False)
+    with pytest.raises(ValueError, match=r"offset has shape \(120, 1\), but the features need \(120,\)"):
+        around.loss(x, y, offset=y.unsqueeze(1))
+    with pytest.raises(ValueError, match=r"offset has shape \(120,\), expected \(rows, 2\)"):
+        two(x, offset=y)
