@@ -180,6 +180,7 @@ def test_weights_and_smoothing_in_words() -> None:
     plain = vir.with_options(**{"weights.kernel": None, "weights.power": 1.0})
     assert _weights_text(plain).startswith("A row's weight is the label density, to the power -1.")
     assert "falls linearly" in _weights_text(vir.with_options(**{"weights.form": "dense"}))
+    assert "the form 'reference' with" in _weights_text(vir.with_options(**{"weights.form": "reference"}))
     wide = vir.with_options(**{"smoothing.radius": 3, "smoothing.bandwidth": 1.5})
     assert "over 7 bins, with a bandwidth of 1.5 bins." in _smoothing_text(wide)
     assert _smoothing_text(vir.with_options(**{"smoothing.kernel": None})) == ""

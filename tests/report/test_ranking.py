@@ -114,6 +114,8 @@ def test_gains_and_costs_against_plain_training() -> None:
         "90% intervals contain the label for few-shot labels.",
     ]
     without = comparison_verdict(Results(records({"vanilla": [2.0], "a": [1.0]}, few=None)))[2:]
+    missing = records({"vanilla": [2.0], "a": [1.0]}) + records({"a": [1.0]}, data="sponges")
+    assert sum("compared with" in line for line in comparison_verdict(Results(missing))) == 1
     line = "shells: compared with VANILLA, the error of A is 1 lower (1 against 2) for many-shot labels"
     assert without == [f"{line}, undecided."]
 

@@ -164,6 +164,8 @@ def _weights_text(parts: Method) -> str:
     w = parts.weights
     if w.form == "dense":
         return f"A row's weight falls linearly with the label density (slope {w.power:g}) and acts on {acts}."
+    if w.form != "paper":
+        return f"Rows are weighted by the form {w.form!r} with power {w.power:g}. The weights act on {acts}."
     smoothed = "" if w.kernel is None else f", smoothed by a {w.kernel} kernel over {2 * w.radius + 1} bins"
     return f"A row's weight is the label density{smoothed}, to the power -{w.power:g}. It acts on {acts}."
 
