@@ -191,7 +191,10 @@ def test_a_high_coverage_is_not_rounded_to_certainty() -> None:
 
 def test_wide_intervals_and_pulled_predictions_are_mentioned() -> None:
     verdict = judge(scored(0.5, 1.5, tail_half=4.0))
-    assert "too wide to be of much use" in verdict.text
+    wide = (
+        "8 wide on average, 133% of the whole label range, too wide to be of much use; elsewhere they are 2"
+    )
+    assert f"Intervals in the tail are {wide} wide." in verdict.text
     assert "pulled towards common ones" in verdict.text
     assert set(verdict.to_dict()) == {"status", "headline", "sentences", "advice"}
 

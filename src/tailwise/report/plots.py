@@ -91,21 +91,6 @@ def label_histogram(
     return ax
 
 
-def by_label(
-    curves: Mapping[str, pd.DataFrame], metric: str = "mae", ax: Axes | None = None, *, label: str = "label"
-) -> Axes:
-    """Draw a metric along the label range, one line per method.
-
-    Each table has columns ``center`` and the metric, such as that of `tailwise.metrics.by_bin`.
-    """
-    ax = new_axes(ax)
-    for place, (name, table) in enumerate(curves.items()):
-        ax.plot(table["center"], table[metric], label=_plain_text(name), **_line_style(place))
-    ax.set(xlabel=_plain_text(label), ylabel=metric.replace("_", " "))
-    ax.legend(frameon=False)
-    return ax
-
-
 def by_region_bars(
     tables: Mapping[str, pd.DataFrame],
     metric: str,
@@ -186,10 +171,12 @@ def error_by_label(
     Each table has columns ``center`` and ``mae``, as that of `tailwise.metrics.by_bin` or of
     `tailwise.report.scoring.Scored.along_label`, which pools bins with few test rows.
     """
-    ax = by_label(curves, "mae", ax, label=label)
+    ax = new_axes(ax)
+    for place, (name, table) in enumerate(curves.items()):
+        ax.plot(table["center"], table["mae"], label=_plain_text(name), **_line_style(place))
     if bins is not None:
         shade_regions(bins, ax, many=many, few=few)
-    ax.set(ylabel="mean absolute error")
+    ax.set(xlabel=_plain_text(label), ylabel="mean absolute error")
     _from_zero(ax)
     ax.legend(frameon=False)
     return ax

@@ -17,7 +17,7 @@ from tailwise.report import plots
 from tailwise.report.formatting import number, pair, percent
 from tailwise.report.html import render
 from tailwise.report.scoring import paired_difference
-from tailwise.report.svg import Chart, make_chart, page_style
+from tailwise.report.svg import Chart, make_chart, new_figure, page_style
 
 COLUMNS = tuple(
     Figure(metric, region, calibrated=True)
@@ -81,7 +81,7 @@ def _charts(results: Results, data: str) -> list[Chart]:
         charts.append(
             make_chart(
                 f"{_slug(data)}-along-label",
-                plots.by_label(curves, "mae", label="label"),
+                plots.error_by_label(curves, new_figure()),
                 "Mean absolute error along the label",
                 text,
                 f"Mean absolute error of each method along the label on {data}. {text}",
@@ -118,8 +118,8 @@ def comparison_picture(results: Results, bins: LabelBins, *, label: str) -> Pict
     (labels, along), (error, coverage) = picture.subplots(2, 2)
     plots.label_histogram(bins, labels, label=label)
     labels.set_title("Few training rows at the ends of the label range")
-    plots.by_label(errors_along_label(results, data), "mae", along, label=label)
-    along.set(title="Error along the label", ylabel="mean absolute error")
+    plots.error_by_label(errors_along_label(results, data), along, label=label)
+    along.set_title("Error along the label")
     _region_bars(results, data, "mae", error)
     error.set(title="Error by region", ylabel="mean absolute error")
     _region_bars(results, data, "coverage", coverage, target=0.9)
@@ -155,7 +155,7 @@ def method_cells(results: Results, data: str) -> dict[str, list[str]]:
         if math.isnan(mean):
             return "–"
         if figure.metric == "coverage":
-            return f"{100 * mean:.0f}%" + ("" if math.isnan(std) else f" ± {100 * std:.1g}")
+            return f"{100 * mean:.0f}%" + ("" if math.isnan(std) else f" ± {round(100 * std, 1):g}")
         return number(mean) + ("" if math.isnan(std) else f" ± {std:.2g}")
 
     return {

@@ -145,14 +145,13 @@ def _under_covered(hits: int, n: int, promised: float) -> bool:
 
 def _width_sentence(scored: Scored, tail: Tail) -> str:
     in_tail = float(scored.width[tail.rows].mean())
-    reach = float(scored.bins.edges[-1] - scored.bins.edges[0])
-    text = f"Intervals in the tail are {number(in_tail)} wide on average"
+    here, elsewhere = number(in_tail), ""
     if (~tail.rows).any():
         here, there = pair(in_tail, float(scored.width[~tail.rows].mean()))
-        text = f"Intervals in the tail are {here} wide on average, against {there} elsewhere"
-    if in_tail > WIDE_SHARE * reach:
-        text += f": {percent(in_tail / reach)} of the whole label range, too wide to be of much use"
-    return text + "."
+        elsewhere = f"; elsewhere they are {there} wide"
+    share = in_tail / float(scored.bins.edges[-1] - scored.bins.edges[0])
+    wide = f", {percent(share)} of the whole label range, too wide to be of much use"
+    return f"Intervals in the tail are {here} wide on average{wide if share > WIDE_SHARE else ''}{elsewhere}."
 
 
 def _pull_sentence(scored: Scored, tail: Tail) -> str:
