@@ -30,6 +30,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 ROWS = 400
+FIGURES = ("files", "hops", "depth", "functions", "lines")
 WALKS = ("tailwise fit", "TailRegressor.fit", "TailRegressor.predict_interval", "tailwise bench suite")
 
 
@@ -41,6 +42,8 @@ class Walk:
         self.functions: set[tuple[str, str]] = set()
         self.parents: dict[str, str | None] = {}  # file: the file that called it first
         self.hops: set[tuple[str, str]] = set()  # calling file, called file
+        self.lines: set[tuple[str, int]] = set()  # lines of code of the functions
+        self.depth = 0  # most files that wait for one another
 
     def _file(self, frame: FrameType) -> str | None:
         name = frame.f_code.co_filename
@@ -50,14 +53,27 @@ class Walk:
     def _profile(self, frame: FrameType, event: str, _: Any) -> None:
         if event != "call" or (file := self._file(frame)) is None or frame.f_code.co_name == "<module>":
             return
-        self.functions.add((file, frame.f_code.co_qualname))
-        back = frame.f_back
-        while back is not None and self._file(back) is None:
-            back = back.f_back
-        caller = None if back is None else self._file(back)
+        function = (file, frame.f_code.co_qualname)
+        if function not in self.functions:
+            self.functions.add(function)
+            self.lines |= {(file, line) for *_, line in frame.f_code.co_lines() if line is not None}
+        stack = self._stack(frame)
+        self.depth = max(self.depth, len(stack))
+        caller = stack[1] if len(stack) > 1 else None
         self.parents.setdefault(file, caller)
-        if caller is not None and caller != file:
+        if caller is not None:
             self.hops.add((caller, file))
+
+    def _stack(self, frame: FrameType) -> list[str]:
+        """Files from the innermost call outwards; calls within a file count once."""
+        files: list[str] = []
+        back: FrameType | None = frame
+        while back is not None:
+            file = self._file(back)
+            if file is not None and file not in files[-1:]:
+                files.append(file)
+            back = back.f_back
+        return files
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
@@ -72,7 +88,9 @@ class Walk:
         return {
             "files": len(self.parents),
             "hops": len(self.hops),
+            "depth": self.depth,
             "functions": len(self.functions),
+            "lines": len(self.lines),
             "first_called_by": self.parents,
         }
 
@@ -151,9 +169,9 @@ def show(found: dict[str, Any]) -> None:
     print(f"lines of src: {found['lines']:,}")
     print(f"modules (without __init__): {sum(found['modules'].values())}: {rooms}")
     print(f"lines of the import contract: {found['contract_lines']}")
-    print(f"{'walk':34}{'files':>8}{'hops':>8}{'functions':>12}")
+    print(f"{'walk':32}" + "".join(f"{name:>11}" for name in FIGURES))
     for title, walk in found["walks"].items():
-        print(f"{title:34}{walk['files']:>8}{walk['hops']:>8}{walk['functions']:>12}")
+        print(f"{title:32}" + "".join(f"{walk[name]:>11,}" for name in FIGURES))
 
 
 # -- pictures ------------------------------------------------------------------------------------
@@ -199,7 +217,7 @@ def draw(title: str, before: dict[str, Any], after: dict[str, Any]) -> str:
         zip(("before", "after"), (before, after), trees, strict=True)
     ):
         left = 14 + column * COLUMN
-        counts = f"{walk['files']} files, {walk['hops']} hops, {walk['functions']} functions"
+        counts = ", ".join(f"{walk[name]} {name}" for name in ("files", "hops", "functions"))
         parts.append(f'<text class="title" x="{left}" y="24">{escape(title)}, {name}</text>')
         parts.append(f'<text class="note" x="{left}" y="42">{counts}</text>')
         for place, (file, depth, above) in enumerate(lines):
