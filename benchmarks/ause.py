@@ -1,9 +1,9 @@
-"""How long AUSE of a million predictions takes, and how it compares with a brute-force loop.
+"""Time of AUSE for a million predictions, and of a brute-force loop for comparison.
 
-The loop removes the most uncertain prediction and averages what is left, n times: O(n^2), as the
-authors' preview code does. Both are timed on a small case in the same run, and must agree. Times are
-processor seconds of one thread, which other work on the machine does not lengthen. Exits with 1 if a
-million points take a second or more, or the two disagree.
+The loop removes the most uncertain prediction and averages the remaining errors, n times: O(n^2), as in the
+authors' preview code. Both are timed on a small case in the same run, and must agree. Times are processor
+seconds of one thread, which other work on the machine does not lengthen. Exits with 1 if a million points
+take a second or more, or if the two disagree.
 
     python benchmarks/ause.py [--points 1000000] [--small 20000]
 """
@@ -25,7 +25,7 @@ LIMIT = 1.0
 
 
 def predictions(points: int, seed: int = 0) -> tuple[Normal, torch.Tensor]:
-    """Errors whose size the predicted variance knows something about."""
+    """Generate predictions whose variance is related to the size of their errors."""
     generator = torch.Generator().manual_seed(seed)
     variance = torch.rand(points, generator=generator, dtype=torch.float64) + 0.1
     y = torch.randn(points, generator=generator, dtype=torch.float64) * variance.sqrt()
@@ -33,7 +33,7 @@ def predictions(points: int, seed: int = 0) -> tuple[Normal, torch.Tensor]:
 
 
 def brute_force(prediction: Normal, y: torch.Tensor) -> float:
-    """AUSE by its definition: remove one prediction at a time, average the errors that are left."""
+    """Return AUSE by its definition: remove one prediction at a time, average the remaining errors."""
     error = (y - prediction.mean).abs().numpy()
     spread = prediction.std.numpy()
 
@@ -49,7 +49,7 @@ def brute_force(prediction: Normal, y: torch.Tensor) -> float:
 def timed(
     function: Callable[[Normal, torch.Tensor], float], case: tuple[Normal, torch.Tensor], repeats: int = 5
 ) -> tuple[float, float]:
-    """What a function gives, and the best of its times."""
+    """Return the result of a function and the shortest of its times."""
     times, result = [], 0.0
     for _ in range(repeats):
         began = time.process_time()

@@ -1,14 +1,14 @@
-"""Which network should tables get by default? Networks compared by validation error and time.
+"""Networks for tables compared by validation error and time, to choose the default.
 
 Every network of `tailwise.networks.backbones`, and the embeddings of the package `rtdl_num_embeddings` in
-front of an MLP, trained by `vir` and by `vanilla` on the seven tables of TAILWISE_DATA/tabular with three
-seeds. Preprocessing is fitted on the training part. No test row is read: they come from a pool that all seeds
-share, so that what is chosen here can be judged on them later.
+front of an MLP, are trained by `vir` and by `vanilla` on the seven tables of TAILWISE_DATA/tabular with three
+seeds. Preprocessing is fitted on the training part. Test rows are not read; they come from a pool that all
+seeds share, so that the choice can be judged on them later.
 
     TAILWISE_DATA=... python benchmarks/backbones.py --write
 
-It takes about 40 minutes of one core. Finished runs are kept in docs/results/backbones.jsonl and not
-repeated: stop it and start it again as you like, and delete that file to start over.
+It takes about 40 minutes on one core. Finished runs are kept in docs/results/backbones.jsonl and not
+repeated: the script can be stopped and started again. Delete that file to start over.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ BINS = 16
 
 
 class PackageEmbedded(Backbone):
-    """The package's embeddings of some columns, beside the other ones as they are."""
+    """The package's embeddings of some columns, together with the other columns unchanged."""
 
     def __init__(self, embedding: nn.Module, columns: Tensor, in_dim: int) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ def package_periodic(rows: Tensor) -> Backbone:
 
 
 def package_encoding(rows: Tensor) -> Backbone:
-    """The piecewise-linear encoding alone, 16 quantile bins: what `mlp-ple` has beside the numbers."""
+    """The piecewise-linear encoding alone, with 16 quantile bins; `mlp-ple` also keeps the numbers."""
     from rtdl_num_embeddings import PiecewiseLinearEncoding, compute_bins
 
     columns = numbers(rows)
@@ -97,7 +97,7 @@ def package_piecewise(rows: Tensor) -> Backbone:
 
 
 def numbers(rows: Tensor) -> Tensor:
-    """Columns that have more than one quantile bin, which the package asks for."""
+    """Return the columns with more than one quantile bin, which the package requires."""
     edges = torch.quantile(rows, torch.linspace(0, 1, BINS + 1), dim=0)
     return torch.tensor([j for j in range(rows.shape[1]) if len(edges[:, j].unique()) > 2])
 
@@ -110,7 +110,7 @@ PACKAGE: dict[str, Callable[[Tensor], Backbone]] = {
 
 
 def networks() -> list[str]:
-    """Names of all networks; without the package, which is then named, those of our own."""
+    """Return the names of all networks; without the package, only ours."""
     try:
         import rtdl_num_embeddings  # noqa: F401
     except ImportError:
@@ -124,21 +124,21 @@ def networks() -> list[str]:
 
 @dataclass(frozen=True)
 class Run:
-    """One network trained once: its error on validation rows, and what it took."""
+    """One training of a network: its error on validation rows and its cost."""
 
     table: str
     seed: int
     network: str
     method: str
     error: float
-    """Balanced mean absolute error of the judging half, by the training labels' deviation."""
+    """Balanced mean absolute error of the judging half, divided by the labels' standard deviation."""
     seconds: float
     epochs: int
     parameters: int
 
 
 def train(problem: Problem, network: str, method: str) -> Run:
-    """Train a network once, by a method: one half of the validation rows stops it, the other judges."""
+    """Train a network; half of the validation rows stop training early, the other half judge it."""
     torch.manual_seed(problem.seed)
     x, y = torch.from_numpy(problem.x_train), torch.from_numpy(problem.y_train)
     judged = label_holdout(problem.y_valid, share=0.5, seed=problem.seed)
@@ -166,12 +166,12 @@ def train(problem: Problem, network: str, method: str) -> Run:
 
 
 def count(network: nn.Module) -> int:
-    """Return how many numbers a network learns."""
+    """Return the number of trained parameters."""
     return sum(p.numel() for p in network.parameters())
 
 
 def complete(runs: list[Run], names: Sequence[str], seeds: Sequence[int], keep: Path) -> None:
-    """Add to `runs`, and to the file, what is missing of all tables, seeds, networks and methods."""
+    """Do the missing runs; add them to `runs` and to the file."""
     done = {(run.table, run.seed, run.network, run.method) for run in runs}
     for seed in seeds:
         for source in get_suite("tabular").sources:
@@ -199,7 +199,7 @@ def mean(runs: Iterable[Run], figure: Callable[[Run], float]) -> float:
 
 
 def relative(runs: Sequence[Run], network: str, seed: int, tables: Iterable[str] = TABLES) -> float:
-    """Geometric mean over tables and methods of a network's error by the plain MLP's."""
+    """Return the geometric mean over tables and methods of a network's error divided by the MLP's."""
     errors = {(r.network, r.table, r.method): r.error for r in runs if r.seed == seed}
     return statistics.geometric_mean(
         errors[network, table, method] / errors[BASE, table, method] for table in tables for method in METHODS
@@ -260,7 +260,7 @@ def per_table(runs: Sequence[Run], networks: Sequence[str], seeds: Sequence[int]
 
 
 def page(runs: Sequence[Run], names: Sequence[str], seeds: Sequence[int], choice: str) -> str:
-    """Write the results up."""
+    """Return the page."""
     ranked = sorted(names, key=lambda n: statistics.fmean(relative(runs, n, seed) for seed in seeds))
     listed = ", ".join(map(str, seeds))
     parts = [
@@ -270,34 +270,33 @@ def page(runs: Sequence[Run], names: Sequence[str], seeds: Sequence[int], choice
         f" --seeds {listed.replace(', ', ' ')}` from the runs in `backbones.jsonl`; do not edit.",
         "",
         "Each network of `tailwise.networks.backbones.BACKBONES` with its default options, trained by `vir` "
-        f"and by `vanilla` on seven tables with seeds {listed}. The same caps for all, so that it takes a "
-        f"core less than an hour: at most {ROWS:,} training rows, {RECIPE.epochs} epochs, patience "
-        f"{RECIPE.patience}, "
-        f"learning rate {RECIPE.lr:g}, batches of {RECIPE.batch_size}; validation parts balanced over the "
-        f"label bins, {PER_BIN} rows per bin at most.",
+        f"and by `vanilla` on seven tables with seeds {listed}. All have the same limits, so that one core "
+        f"needs less than an hour: at most {ROWS:,} training rows, {RECIPE.epochs} epochs, patience "
+        f"{RECIPE.patience}, learning rate {RECIPE.lr:g} and batches of {RECIPE.batch_size}. Validation "
+        f"parts are balanced over the label bins, with at most {PER_BIN} rows per bin.",
         "",
-        "One half of the validation rows of every label bin decides which epoch is kept; *error* is the "
+        "Half of the validation rows of every label bin decide which epoch is kept. *error* is the "
         "balanced mean absolute error on the other half, divided by the standard deviation of the training "
-        "labels, averaged over tables and methods. "
-        "*against `mlp`* is the geometric mean over tables and methods of the error by that of the plain MLP "
-        "on the same split: below 1 is better. *seconds* is processor time of one fit on one core, "
-        "preprocessing left out; *parameters* are those of the network without latent and head. ± is the "
-        "standard deviation over seeds, each with a split of its own.",
+        "labels and averaged over tables and methods. "
+        "*against `mlp`* is the geometric mean over tables and methods of the error divided by the plain "
+        "MLP's on the same split; below 1 is better. *seconds* is the processor time of one fit on one core "
+        "without preprocessing. *parameters* counts the network without latent and head. ± is the standard "
+        "deviation over seeds; each seed has its own split.",
         "",
-        "**The choice is made on the validation parts of these seven tables**, and the tables of "
-        "[tabular.md](tabular.md) and [coverage.md](coverage.md) are the same seven. Test rows were not "
-        "looked at: they come from a pool that all seeds share. The defaults of the `-ple` networks (16 "
-        "bins, and the numbers themselves beside their encoding) were found earlier on validation parts of "
-        "these tables; those of `tabm` (8 members) were set beforehand and not tuned.",
+        "**The choice is made on the validation parts of these seven tables**, which are also the tables of "
+        "[tabular.md](tabular.md) and [coverage.md](coverage.md). Test rows were not read; they come from a "
+        "pool that all seeds share. The defaults of the `-ple` networks (16 bins, and the numbers together "
+        "with their encoding) were found earlier on validation parts of these tables. Those of `tabm` (8 "
+        "members) were set in advance and not tuned.",
         "",
-        "`tabm` is TabM (Gorishniy et al., ICLR 2025), tested to equal its authors' package for the same "
-        "weights: each member has its own head and loss. `rtdl-...` are the embeddings of the package "
-        "[rtdl_num_embeddings](https://pypi.org/project/rtdl-num-embeddings/) in front of the same MLP, for "
-        f"the columns that have more than one quantile bin of {BINS}, the others going in as they are: "
-        f"`rtdl-plr` PLR(lite) with its defaults, `rtdl-encoding` the piecewise-linear encoding with {BINS} "
-        "quantile bins, `rtdl-ple` its learnt embeddings (version B, 12 numbers a column). Ours differ on "
-        "purpose: frequencies start ten times larger, the numbers stay beside their embedding, and the outer "
-        "bins are bounded.",
+        "`tabm` is TabM (Gorishniy et al., ICLR 2025); a test shows that it equals its authors' package for "
+        "the same weights. Each member has its own head and loss. `rtdl-...` are the embeddings of the "
+        "package [rtdl_num_embeddings](https://pypi.org/project/rtdl-num-embeddings/) in front of the same "
+        f"MLP, for the columns with more than one of {BINS} quantile bins; the other columns enter "
+        "unchanged. `rtdl-plr` is PLR(lite) with its defaults, `rtdl-encoding` the piecewise-linear "
+        f"encoding with {BINS} quantile bins, and `rtdl-ple` its learnt embeddings (version B, 12 numbers "
+        "per column). Ours differ on purpose: frequencies start ten times larger, the numbers are kept with "
+        "their embedding, and the outer bins are bounded.",
         "",
         *summary(runs, ranked, seeds),
         "",
@@ -312,13 +311,13 @@ def page(runs: Sequence[Run], names: Sequence[str], seeds: Sequence[int], choice
 
 
 def verdict(runs: Sequence[Run], names: Sequence[str], seeds: Sequence[int]) -> str:
-    """Say in words which network is chosen, from the figures alone."""
+    """Return sentences that say which network is chosen and why, computed from the runs."""
     ratios = {n: [relative(runs, n, seed) for seed in seeds] for n in names}
     seconds = {n: mean((r for r in runs if r.network == n), lambda r: r.seconds) for n in names}
     best = min(names, key=lambda n: statistics.fmean(ratios[n]))
     lowest = statistics.fmean(ratios[best])
-    # Seeds share splits, so networks are compared seed by seed: a difference below its own deviation
-    # over seeds is a tie, and of those that tie with the best one the fastest is taken.
+    # Networks are compared on the same splits, seed by seed. A mean difference below its standard deviation
+    # over seeds is a tie, and the fastest of those that tie with the best is chosen.
     behind = {n: [own - top for own, top in zip(ratios[n], ratios[best], strict=True)] for n in names}
     close = [n for n in names if statistics.fmean(behind[n]) <= spread(behind[n])]
     chosen = min(close, key=seconds.__getitem__)
@@ -336,8 +335,8 @@ def verdict(runs: Sequence[Run], names: Sequence[str], seeds: Sequence[int]) -> 
             wins += errors[chosen] < errors[BASE]
     text = (
         f"`{chosen}`: its error is {gain:.1%} below that of `{BASE}` (geometric mean over tables and "
-        f"methods, {len(seeds)} seeds), lower on {wins} of {len(TABLES) * len(METHODS)} pairs of table and "
-        f"method, for {seconds[chosen]:.1f} instead of {seconds[BASE]:.1f} seconds a fit."
+        f"methods, {len(seeds)} seeds) and lower for {wins} of {len(TABLES) * len(METHODS)} pairs of table "
+        f"and method. A fit takes {seconds[chosen]:.1f} instead of {seconds[BASE]:.1f} seconds."
     )
     alone = {t: statistics.fmean(relative(runs, chosen, seed, [t]) for seed in seeds) for t in TABLES}
     most = min(alone, key=alone.__getitem__)
@@ -346,10 +345,10 @@ def verdict(runs: Sequence[Run], names: Sequence[str], seeds: Sequence[int]) -> 
     text += f" {most} gains most ({1 - alone[most]:.1%}); the other tables gain {without:.1%} together."
     if chosen != best:
         text += (
-            f" `{best}` has the lowest ratio ({lowest:.3f}), but seed by seed it is ahead of `{chosen}` by "
-            f"only {statistics.fmean(behind[chosen]):.3f} ± {spread(behind[chosen]):.3f} and takes "
-            f"{seconds[best]:.1f} seconds: a tie, in which the faster network is taken. This rule for ties "
-            "was settled before `tabm` and the package's embeddings were added."
+            f" `{best}` has the lowest ratio ({lowest:.3f}), but its lead over `{chosen}` is only "
+            f"{statistics.fmean(behind[chosen]):.3f} ± {spread(behind[chosen]):.3f} over seeds, and it takes "
+            f"{seconds[best]:.1f} seconds. This is a tie, and the faster network is chosen. The rule for "
+            "ties was set before `tabm` and the package's embeddings were added."
         )
     return text
 
@@ -358,7 +357,9 @@ def main() -> int:
     """Run what is missing, print the page and write it if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--results", type=Path, default=DOCS / "backbones.jsonl", help="resumed if it exists")
+    parser.add_argument(
+        "--results", type=Path, default=DOCS / "backbones.jsonl", help="continued if it exists"
+    )
     parser.add_argument("--write", action="store_true", help="write docs/results/backbones.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -369,7 +370,7 @@ def main() -> int:
     done = {(run.table, run.seed, run.network, run.method) for run in runs}
     wanted = set(itertools.product(TABLES, options.seeds, names, METHODS))
     if not wanted <= done and "TAILWISE_DATA" not in os.environ:
-        print("set TAILWISE_DATA to the folder that holds tabular/*.csv.gz", file=sys.stderr)
+        print("set TAILWISE_DATA to the folder with tabular/*.csv.gz", file=sys.stderr)
         return 2
     complete(runs, names, options.seeds, options.results)
     text = page(runs, names, options.seeds, verdict(runs, names, options.seeds))

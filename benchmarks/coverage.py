@@ -1,18 +1,18 @@
-"""How many 90% intervals hold per region: TailRegressor beside CatBoost and NGBoost, on seven tables.
+"""Coverage of 90% intervals by region: TailRegressor, CatBoost and NGBoost on seven tables.
 
     TAILWISE_DATA=... python benchmarks/coverage.py --seeds 5 --write
 
-Every table is split at random, three quarters to train on (at most 4,000 rows) and the rest to test.
-The peers get the same rows, the same held-out part and the same scaling and conformal step as
-TailRegressor; `own` is what they say themselves, with TailRegressor's scaled on the held-out part.
-Regions go by the training count of the true label's bin. Needs the extra `peers`; a peer that is not
-installed is left out and named.
+Every table is split at random: three quarters for training (at most 4,000 rows), the rest for testing.
+`same calibration`: the peers get the same rows, the same held-out part and the same scaling and conformal
+step as TailRegressor. `own`: intervals of the predicted distribution itself; TailRegressor's is scaled on the
+held-out part. Regions are defined by the number of training rows in the true label's bin. The peers need the
+extra `peers`; a peer that is not installed is left out.
 
-This is no test on unseen tables. The conformal score and its weighting were chosen earlier among 26
+This is not a test on unseen tables. The conformal score and its weighting were chosen earlier among 26
 variants on models of six of these tables, and the network on the validation parts of all seven
-([backbones.md](backbones.md)); VIR's defaults come from a search on them and a later one on other tables
-([defaults.md](defaults.md)). Splits of different seeds share rows. The peers with the same calibration
-profit from the choice of intervals as much as TailRegressor does.
+([backbones.md](backbones.md)). VIR's defaults come from a search on these tables and a later one on other
+tables ([defaults.md](defaults.md)). Splits of different seeds share rows. The peers with the same calibration
+benefit from the choice of intervals as much as TailRegressor does.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ REGIONS = ("all", "many", "medium", "few")
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 
 
-def scored(lower: np.ndarray, upper: np.ndarray, y: np.ndarray, bins: LabelBins) -> dict[str, float]:
-    """Coverage and width, in label standard deviations, per region."""
+def coverage_by_region(
+    lower: np.ndarray, upper: np.ndarray, y: np.ndarray, bins: LabelBins
+) -> dict[str, float]:
+    """Return coverage and width, in label standard deviations, by region."""
     region = bins.regions()[bins.index(y)]
     out: dict[str, float] = {}
     for name in REGIONS:
@@ -77,7 +79,7 @@ def ngboost(x: np.ndarray, y: np.ndarray, seed: int) -> Any:
     return predict
 
 
-def one(job: tuple[str, int], cap: int) -> list[dict[str, Any]]:
+def fit_all(job: tuple[str, int], cap: int) -> list[dict[str, Any]]:
     """Fit everything on one table with one seed."""
     torch.set_num_threads(1)
     name, seed = job
@@ -98,7 +100,7 @@ def one(job: tuple[str, int], cap: int) -> list[dict[str, Any]]:
     out = []
 
     def record(method: str, ends: tuple[Any, Any], seconds: float, bins: LabelBins) -> None:
-        scores = scored(np.asarray(ends[0]), np.asarray(ends[1]), y_test, bins)
+        scores = coverage_by_region(np.asarray(ends[0]), np.asarray(ends[1]), y_test, bins)
         out.append({"data": name, "seed": seed, "method": method, "seconds": round(seconds, 2), **scores})
 
     began = time.process_time()
@@ -127,7 +129,7 @@ def one(job: tuple[str, int], cap: int) -> list[dict[str, Any]]:
 
 
 def table_of(results: pd.DataFrame) -> str:
-    """Markdown: coverage per region, mean and standard deviation over seeds, and width."""
+    """Return a Markdown table: mean and standard deviation of coverage over seeds, and widths."""
     lines = [
         "| table | method | all | many | medium | few | width all | width few | rows few | fit s |",
         "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
@@ -152,9 +154,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--cap", type=int, default=4000)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--data", default="", help="names with commas between; all by default")
+    parser.add_argument("--data", default="", help="comma-separated names; all by default")
     parser.add_argument(
-        "--results", type=Path, default=DOCS / "coverage.jsonl", help="resumed where it exists"
+        "--results", type=Path, default=DOCS / "coverage.jsonl", help="continued if it exists"
     )
     parser.add_argument("--write", action="store_true", help="write docs/results/coverage.md")
     options = parser.parse_args()
@@ -166,7 +168,7 @@ def main() -> int:
     jobs = [(n, s) for s in range(options.seeds) for n in names if (n, s) not in have]
     options.results.parent.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(options.workers) as pool, options.results.open("a") as out:
-        for rows in pool.map(partial(one, cap=options.cap), jobs):
+        for rows in pool.map(partial(fit_all, cap=options.cap), jobs):
             done += rows
             out.writelines(json.dumps(row) + "\n" for row in rows)
             out.flush()
@@ -178,9 +180,9 @@ def main() -> int:
         about = __doc__.strip().splitlines()
         body = "\n".join(about[4:])
         (DOCS / "coverage.md").write_text(
-            f"# {about[0]}\n\nWritten by `python benchmarks/coverage.py --seeds {options.seeds} --write`; "
-            f"do not edit. Mean ± standard deviation over {options.seeds} seeds; widths in standard "
-            "deviations of the training labels, seconds of processor time to fit.\n\n"
+            f"# {about[0].rstrip('.')}\n\nWritten by `python benchmarks/coverage.py --seeds {options.seeds} "
+            f"--write`; do not edit. Mean ± standard deviation over {options.seeds} seeds. Widths are in "
+            "standard deviations of the training labels; `fit s` is processor seconds.\n\n"
             f"{body}\n\n{text}\n",
             encoding="utf-8",
         )

@@ -1,11 +1,11 @@
-"""Fit and predict time of VIR against vanilla, CatBoost and NGBoost in one run, and how fit grows with rows.
+"""Fit and predict times of VIR, vanilla, CatBoost and NGBoost in one run, and fit time by number of rows.
 
     TAILWISE_DATA=... python benchmarks/estimator_speed.py --growth 1000 10000 100000 1000000 --write
 
-Seconds of processor time, all threads together, so that a busy machine does not count; of one run on one
-machine, so that they compare only with one another. The last column, fit time by that of vanilla, is what
-to read. Networks stop early where the validation error does, trees have a fixed number of rounds. Without
-TAILWISE_DATA the bundled abalone is timed alone.
+Times are processor seconds of all threads together, which other work on the machine does not lengthen. They
+come from one run on one machine, so compare them only with one another. The last column is the fit time
+divided by vanilla's. Networks stop early by the validation error; trees have a fixed number of rounds.
+Without TAILWISE_DATA only the bundled abalone is timed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "results" / "estimator_speed.md"
 
 
 def tables(cap: int) -> list[tuple[str, pd.DataFrame, np.ndarray]]:
-    """The tables at hand, at most `cap` rows of each."""
+    """Return the tables that are there, with at most `cap` rows of each."""
     found = []
     for source in get_suite("tabular").sources:
         try:
@@ -48,14 +48,14 @@ def tables(cap: int) -> list[tuple[str, pd.DataFrame, np.ndarray]]:
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
-    """Processor seconds that a call takes, and what it returns."""
+    """Return the processor seconds of a call and its result."""
     began = time.process_time()
     result = function()
     return time.process_time() - began, result
 
 
 def peers() -> dict[str, Callable[[], Any]]:
-    """Peers that are installed, by name."""
+    """Return the peers that are installed, by name."""
     found: dict[str, Callable[[], Any]] = {}
     try:
         from catboost import CatBoostRegressor
@@ -75,8 +75,8 @@ def peers() -> dict[str, Callable[[], Any]]:
 
 
 def compare(cap: int) -> Iterator[str]:
-    """Rows of a table of times; every contender fits and predicts the same rows."""
-    # What is imported with the first fit is no one contender's time.
+    """Yield a table of times; every contender fits and predicts the same rows."""
+    # The first fit imports modules, which must not count.
     TailRegressor(epochs=1).fit(np.arange(50.0).reshape(-1, 1), np.arange(50.0))
     yield "| table | contender | rows | fit s | predict s | fit / vanilla |"
     yield "|---|---|--:|--:|--:|--:|"
@@ -97,7 +97,7 @@ def compare(cap: int) -> Iterator[str]:
 
 
 def growth(sizes: list[int]) -> Iterator[str]:
-    """Rows of a table of VIR's times on generated rows of 20 numbers and a category, with the peak memory."""
+    """Yield a table of VIR's times and peak memory on generated rows of 20 numbers and a category."""
     yield "| rows | fit s | microseconds a row | epochs | predict s | peak GB so far |"
     yield "|--:|--:|--:|--:|--:|--:|"
     for rows in sizes:
@@ -114,7 +114,7 @@ def growth(sizes: list[int]) -> Iterator[str]:
         )
 
 
-def shown(lines: Iterable[str]) -> str:
+def print_all(lines: Iterable[str]) -> str:
     """Print lines as they come and return them as one text."""
     kept = []
     for line in lines:
@@ -129,14 +129,14 @@ def main() -> None:
     parser.add_argument("--growth", type=int, nargs="*", default=[1000, 10_000])
     parser.add_argument("--write", action="store_true", help="write docs/results/estimator_speed.md")
     options = parser.parse_args()
-    compared, grown = shown(compare(options.cap)), shown(growth(options.growth))
+    compared, grown = print_all(compare(options.cap)), print_all(growth(options.growth))
     if options.write:
         title, *about = (__doc__ or "").strip().splitlines()
         body = "\n".join(about[3:]).strip()
         sizes = " ".join(map(str, options.growth))
         PAGE.write_text(
-            f"# {title}\n\nWritten by `TAILWISE_DATA=... python benchmarks/estimator_speed.py --cap "
-            f"{options.cap} --growth {sizes} --write`; do not edit.\n\n{body}\n\n"
+            f"# {title.rstrip('.')}\n\nWritten by `TAILWISE_DATA=... python benchmarks/estimator_speed.py "
+            f"--cap {options.cap} --growth {sizes} --write`; do not edit.\n\n{body}\n\n"
             f"## Tables\n\n{compared}\n\n## Growth\n\n{grown}\n",
             encoding="utf-8",
         )

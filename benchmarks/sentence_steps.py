@@ -1,9 +1,9 @@
-"""What batches by length, bf16 and an even width bring to a training step of the BiLSTM on STS-B-DIR.
+"""Effect of batches by length, bf16 and an even width on a training step of the BiLSTM on STS-B-DIR.
 
-Every variant trains VIR (or vanilla) for one pass over the training pairs after a short warm-up; steps
-are forward, backward and optimiser. Random batches are padded to 40 words, as is usual. Tokens are
-words that are there, not padding. The share of peak counts the floating-point operations of the LSTMs
-alone, of all positions that were computed, against a GPU's peak in bf16 (`--peak`, TFLOP/s).
+Every variant trains VIR (or vanilla) for one pass over the training pairs after a short warm-up. A step is
+forward, backward and optimiser. Random batches are padded to 40 words, as is usual. Tokens are words without
+padding. The share of peak counts the floating-point operations of the LSTMs only, for all computed positions,
+relative to the GPU's peak in bf16 (`--peak`, TFLOP/s).
 
     tailwise bench prepare --suite stsb-paper --seeds 1 --out PREPARED
     python benchmarks/sentence_steps.py PREPARED [--device cuda] [--hidden 1504]
@@ -30,7 +30,7 @@ PADDED = 40
 def measure(
     problem: Problem, *, method: str, hidden: int, bf16: bool, bucketed: bool, size: int, device: torch.device
 ) -> tuple[float, float, float, float, float]:
-    """One pass: seconds per step, positions per row, tokens per second, TFLOP/s and GiB at the peak."""
+    """Return seconds per step, positions per row, tokens per second, TFLOP/s and peak GiB of one pass."""
     torch.manual_seed(0)
     net = BiLSTMPair(problem.extra["vectors"], hidden=hidden)
     model = build_model(method, net, net.feature_dim, problem.bins).to(device).train()
@@ -70,7 +70,7 @@ def measure(
 
 
 def main() -> int:
-    """Print one line per variant, and how much faster the last is than the first."""
+    """Print one line per variant, and the speed-up from the first to the last of vanilla."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("prepared", type=Path)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -1,8 +1,8 @@
-"""How fast SMOGN is: on abalone against the PyPI package `smogn`, and on 100,000 rows of 20 columns.
+"""Time of SMOGN on abalone, compared with the PyPI package `smogn`, and on 100,000 rows of 20 columns.
 
-The peer runs in the same run of this script, but in an interpreter of its own, because it needs a
-NumPy older than 1.24 and a pandas older than 2; without one it is left out, with a note. It is given
-the same control points, threshold, k and noise. Exits with 1 if a limit is missed.
+The package needs NumPy below 1.24 and pandas below 2, so it runs in a separate interpreter; without one it is
+left out with a note. It gets the same control points, threshold, k and noise. Exits with 1 if a limit is
+missed.
 
     python3.9 -m venv /tmp/peer && /tmp/peer/bin/pip install smogn 'numpy<1.24' 'pandas<2'
     python benchmarks/smogn.py --peer-python /tmp/peer/bin/python
@@ -43,7 +43,7 @@ print("\\nPEER", time.perf_counter() - began, len(new), float(new["Rings"].mean(
 
 
 def ours(table: pd.DataFrame, repeats: int) -> tuple[float, int, float]:
-    """Return the median seconds, the rows that came out and their mean label."""
+    """Return the median seconds, the number of resulting rows and their mean label."""
     X, y = table.drop(columns="Rings"), table["Rings"]
     seconds = []
     for seed in range(repeats):
@@ -54,7 +54,7 @@ def ours(table: pd.DataFrame, repeats: int) -> tuple[float, int, float]:
 
 
 def peer(table: pd.DataFrame, python: str) -> tuple[float, int, float] | str:
-    """Return the peer's seconds, rows and mean label, or why there are none."""
+    """Return the seconds, rows and mean label of the package, or the reason why it did not run."""
     points = ";".join(
         ",".join(map(repr, map(float, p))) for p in RelevanceFunction.from_labels(table["Rings"]).points
     )
@@ -75,7 +75,7 @@ def peer(table: pd.DataFrame, python: str) -> tuple[float, int, float] | str:
 
 
 def large(results: multiprocessing.Queue[tuple[float, int, int, float]]) -> None:
-    """Resample a large table; this runs in a process of its own, whose peak memory is then its own."""
+    """Resample a large table in a process of its own, to measure its peak memory."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((ROWS, COLUMNS))
     y = np.exp(X[:, 0] + 0.5 * rng.standard_normal(ROWS))
@@ -89,7 +89,7 @@ def large(results: multiprocessing.Queue[tuple[float, int, int, float]]) -> None
 
 
 def verdict(passed: bool) -> str:
-    """Say whether a limit held."""
+    """Return PASS or FAIL."""
     return "PASS" if passed else "FAIL"
 
 
@@ -97,12 +97,12 @@ def main() -> int:
     """Measure, print and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--peer-python", help="an interpreter that has `smogn` installed")
-    parser.add_argument("--repeats", type=int, default=11, help="runs on abalone to take the median of")
+    parser.add_argument("--repeats", type=int, default=11, help="number of runs on abalone")
     options = parser.parse_args()
     passed = True
 
     table = load_abalone()
-    ours(table, 1)  # the first call loads what is loaded once
+    ours(table, 1)  # the first call imports modules
     seconds, rows, mean = ours(table, options.repeats)
     print(f"abalone, {len(table)} rows: {seconds:.4f} s (median of {options.repeats}), ", end="")
     print(f"{rows} rows out, mean label {mean:.2f}")

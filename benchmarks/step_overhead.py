@@ -1,8 +1,8 @@
-"""What VIR adds to the training step of a network, and whether more label bins cost more.
+"""Time of a training step with VIR and without, for different numbers of label bins.
 
-A step is forward, backward and optimiser. All models are timed in turn within each round, in an
-order that rotates, and compared round by round, so that a busy machine slows both sides of a ratio
-alike. Exits with 1 if VIR's step grows by more than 10% from 10 to 1000 bins.
+A step is forward, backward and optimiser. In each round all models are timed in turn, in a rotating order,
+and ratios are taken within rounds, so that a busy machine slows both sides equally. Exits with 1 if VIR's
+step takes more than 10% longer with 1000 bins than with 10.
 
     python benchmarks/step_overhead.py [--device cuda] [--steps 200]
 """
@@ -47,7 +47,7 @@ class Trainee:
         self.optimizer = torch.optim.AdamW(parameters, 1e-3, fused=device.type == "cuda")
 
     def wait(self) -> None:
-        """Let the device finish what it was given."""
+        """Wait until the device is idle."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -65,7 +65,7 @@ class Trainee:
         return time.perf_counter() - began
 
     def end_epoch(self) -> float:
-        """Let the latent statistics take effect and return the seconds it took."""
+        """End the epoch, which updates the latent statistics, and return its seconds."""
         self.wait()
         began = time.perf_counter()
         self.model.end_epoch()
@@ -74,7 +74,7 @@ class Trainee:
 
 
 def measure(steps: int, device: torch.device) -> tuple[dict[Key, list[float]], dict[Key, float]]:
-    """Seconds of every step, and of an epoch's end, of each model."""
+    """Return the seconds of every step and of the end of an epoch, for each model."""
     models = {(kind, count): Trainee(kind, count, device) for count in BINS for kind in ("vanilla", "VIR")}
     for model in models.values():
         for number in range(10):
@@ -90,7 +90,7 @@ def measure(steps: int, device: torch.device) -> tuple[dict[Key, list[float]], d
 
 
 def median_ratio(above: list[float], below: list[float]) -> float:
-    """Median over the rounds of one model's time by another's in the same round."""
+    """Return the median over rounds of the ratio of two models' times."""
     return statistics.median(a / b for a, b in zip(above, below, strict=True))
 
 
@@ -98,7 +98,7 @@ def main() -> int:
     """Measure, print the table and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--steps", type=int, default=200, help="rounds to take the median over")
+    parser.add_argument("--steps", type=int, default=200, help="number of rounds")
     options = parser.parse_args()
     seconds, ends = measure(options.steps, torch.device(options.device))
 

@@ -1,7 +1,7 @@
-"""What the power of the importance weights buys and costs: the table of docs/metrics.md.
+"""Errors of VIR by the power of the importance weights: the table of docs/metrics.md.
 
-VIR on abalone with each power, errors on a random quarter of the rows, mean and standard deviation over
-seeds, which draw the split and the network.
+VIR is trained on abalone with each power and tested on a random quarter of the rows. Mean and standard
+deviation are over seeds, which affect the split and the network.
 
     python benchmarks/weight_power.py [--seeds 5] [--epochs 20]
 """
@@ -23,7 +23,7 @@ FIGURES = ("mse", "many/mae", "medium/mae", "few/mae", "balanced_mae")
 
 
 def figures(power: float, seed: int, epochs: int) -> list[float]:
-    """The errors of one model on rows it has not seen."""
+    """Return the test errors of one model."""
     table = load_abalone()
     rings = table.pop("Rings")
     x, x_test, y, y_test = train_test_split(table, rings, random_state=seed)

@@ -1,27 +1,33 @@
 """A whole suite from Python: prepare, run, write tables."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tailwise.benchmark import Recipe, bench
+from tailwise.benchmark import SUITES, Recipe, Source, Suite, bench
+from tailwise.benchmark.data.suites import generated
 from tailwise.benchmark.run.results import ResultsFile
 
 
-def test_quick_suite_end_to_end(tmp_path: Path) -> None:
+def test_a_suite_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = tuple(
+        Source(name, "y", partial(generated, rows=200, seed=seed)) for seed, name in enumerate("ab")
+    )
+    recipe = Recipe(backbone_options={"hidden": (8,)}).within(epochs=2, trials=1)
+    monkeypatch.setitem(SUITES, "tiny", Suite(sources, recipe=recipe, methods="vanilla,vir,peers", seeds=1))
+    monkeypatch.setattr("tailwise.benchmark.run.peers.peer_contenders", list)
+    monkeypatch.setattr("tailwise.benchmark.run.peers.missing_peers", lambda: ["ngboost"])
     lines: list[str] = []
-    recipe = Recipe().within(epochs=2, trials=1)
-    options = {"out": tmp_path / "out", "work": tmp_path / "work", "recipe": recipe, "progress": False}
-    methods = {"methods": "vanilla,vir", "seeds": (0,)}
-    summary = bench("quick", **options, **methods, report=lines.append)  # type: ignore[arg-type]
+    run = partial(bench, "tiny", out=tmp_path / "out", work=tmp_path / "work", progress=False)
+    summary = run(report=lines.append)
     assert summary.done == 4 and not summary.failed
-    assert "## What it shows" in (tmp_path / "out" / "quick.md").read_text()
-    page = (tmp_path / "out" / "quick.md").read_text()
-    assert "## Times" not in page
-    again = bench("quick", **options, **methods, times=True)  # type: ignore[arg-type]
-    assert again.done == 0
-    page = (tmp_path / "out" / "quick.md").read_text()
+    assert lines[0] == "ngboost is left out because it is not installed: pip install 'tailwise[peers]'"
+    page = (tmp_path / "out" / "tiny.md").read_text()
+    assert "## What it shows" in page and "## Times" not in page
+    assert run(times=True).done == 0
+    page = (tmp_path / "out" / "tiny.md").read_text()
     assert "## Times" in page and "multiple of Vanilla's (geometric mean)" in page
     assert len(ResultsFile(tmp_path / "out" / "times.jsonl").records) == 4
     with pytest.raises(ValueError, match="unknown suite"):
-        bench("quack", **options)  # type: ignore[arg-type]
+        bench("quack", out=tmp_path)

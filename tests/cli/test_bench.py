@@ -80,7 +80,7 @@ def test_help_is_shown_without_a_command(capsys: pytest.CaptureFixture[str]) -> 
 # -- commands ------------------------------------------------------------------------------------
 
 
-def test_prepare_run_and_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prepare_and_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     work, out = str(tmp_path / "work"), str(tmp_path / "r.jsonl")
     prepare = ["prepare", "--suite", "quick", "--out", work, "--seeds", "1", "--max-rows", "150"]
     assert run_bench([*prepare, "--per-bin", "3"]) == 0
@@ -90,8 +90,18 @@ def test_prepare_run_and_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert run_bench(run) == 0
     shown = capsys.readouterr().err
     assert "0 runs in 0 s, 2 left, 0 failed" in shown and "1/2 abalone vanilla seed 0: balanced MAE" in shown
-    suite = ["suite", "quick", "--methods", "vir", "--seeds", "1", "--epochs", "1", "--trials", "1"]
-    assert run_bench([*suite, "--out", str(tmp_path / "o"), "--work", str(tmp_path / "w")]) == 0
+
+
+def test_suite_does_all_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source("generated", "y", partial(generated, rows=200))
+    monkeypatch.setitem(SUITES, "tiny", Suite((source,), recipe=Recipe(backbone_options={"hidden": (8,)})))
+    suite = ["suite", "tiny", "--methods", "vanilla,vir", "--seeds", "0,2", "--epochs", "1", "--trials", "1"]
+    assert run_bench([*suite, "--times", "--out", tmp_path / "out", "--work", tmp_path / "work"]) == 0
+    runs = read_results(tmp_path / "out" / "results.jsonl")
+    assert sorted((r["method"], r["seed"]) for r in runs) == [
+        (m, s) for m in ("vanilla", "vir") for s in (0, 2)
+    ]
+    assert "## Times" in (tmp_path / "out" / "tiny.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

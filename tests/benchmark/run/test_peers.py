@@ -9,7 +9,14 @@ from tailwise.benchmark.run.peers import missing_peers, peer_contenders
 from tests.benchmark.conftest import make_small_problem
 
 
-@pytest.mark.parametrize("name", ["catboost", "lightgbm", "ngboost"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("catboost", marks=pytest.mark.slow),
+        "lightgbm",
+        pytest.param("ngboost", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.filterwarnings("ignore")  # what peers warn about is theirs
 def test_peers_with_and_without_weights(name: str, recipe: Recipe) -> None:
     pytest.importorskip(name)

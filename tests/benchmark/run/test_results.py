@@ -89,6 +89,6 @@ def test_a_file_of_an_earlier_version_is_continued(tmp_path: Path) -> None:
     assert run(choose_contenders("vanilla,vir,lds"), recipe=recipe).done == 1  # lds alone is missing
     assert out.read_bytes().startswith(BEFORE.read_bytes())
     before, _, added = read_results(out)
-    assert added["method"] == "lds" and before["recipe"] == added["recipe"] and before.keys() == added.keys()
+    assert added["method"] == "lds" and before["recipe"] == added["recipe"] and before.keys() <= added.keys()
     with pytest.raises(ValueError, match="has runs with epochs = 4, not 5"):
         run(choose_contenders("inv"), recipe=recipe.within(epochs=5))
