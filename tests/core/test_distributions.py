@@ -240,7 +240,7 @@ def test_nig_approaches_the_normal_with_much_evidence() -> None:
     torch.testing.assert_close(dist.nll(y), Normal(double(0.0), double(4.0)).nll(y), rtol=1e-7, atol=1e-7)
 
 
-# ---------------------------------------------------------------- SPEC section 4: float32
+# ---------------------------------------------------------------- float32
 
 ALPHAS = (0.1, 0.5, 1.0, 1.0 + 1e-6, 1.5, 2.0, 5.0, 10.0, 30.0, 100.0, 1e3, 1e4, 1e5, 1e6)
 NUS = (1e-6, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6)

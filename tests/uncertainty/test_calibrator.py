@@ -10,6 +10,7 @@ import torch
 from scipy import stats
 
 from tailwise.core.distributions import NIG, Normal
+from tailwise.core.label_prior import LabelDensity, Tilted, emphasis
 from tailwise.core.labels import LabelBins
 from tailwise.uncertainty.calibrator import Calibrator, fit_calibrator
 from tailwise.uncertainty.conformal import fit_conformal
@@ -110,3 +111,41 @@ def test_options_of_the_fit() -> None:
     lower, upper = replace(unscaled, scaling=None).interval(raw[confirm], 0.9)
     inside = (y[confirm] >= lower.numpy()) & (y[confirm] <= upper.numpy())
     assert inside.mean() >= 0.9  # the rows that it was fitted on are covered
+
+
+def test_predictions_under_another_prior_are_calibrated_before_the_tilt() -> None:
+    raw = NIG(torch.tensor([0.0, 1.5], dtype=torch.float64), 4.0, 3.0, 2.0)
+    calibrator = Calibrator(BINS, NIGScaling(w_nu=0.5, w_alpha=2.0, w_beta=2.0), None)
+    tilt = emphasis(LabelDensity.from_bins(BINS), 1.0)
+    tilted = tilt.apply(calibrator.calibrated(raw))
+    early = calibrator.calibrated(tilt.apply(raw))
+    assert isinstance(early, Tilted)
+    np.testing.assert_allclose(early.mean, tilted.mean)
+    np.testing.assert_allclose(early.variance, tilted.variance)
+    columns = calibrator.columns(tilted, 0.9, many=100, few=20)
+    np.testing.assert_allclose(columns["prediction"], tilted.mean)
+    # The parts of the variance keep the proportion that the network gave them, 4 to 1.
+    np.testing.assert_allclose(columns["aleatoric_std"] ** 2 / columns["std"] ** 2, 0.8)
+    for name, end in zip(("lower", "upper"), tilted.interval(0.9), strict=True):
+        np.testing.assert_allclose(columns[name], end)
+    table = calibrator.scores(tilted, np.array([0.0, 2.0]), 0.9, many=100, few=20).set_index("region")
+    assert table.loc["all", "coverage"] == 1.0 and np.isfinite(table.loc["all", "nll"])
+
+
+@pytest.mark.parametrize("kind", ["normal", "nig"])
+def test_everything_is_fitted_for_predictions_under_another_prior(kind: str) -> None:
+    plain, y = held_out()
+    raw = plain if kind == "normal" else NIG(plain.mean, 4.0, 3.0, 1.6)  # variance 1
+    tilted = emphasis(LabelDensity.from_bins(BINS), 0.5).apply(raw)
+    select, confirm = np.arange(100), np.arange(100, 200)
+    fitted = fit_calibrator(tilted, y, BINS, select, confirm)
+    assert isinstance(fitted.scaling, VarianceScaling) and fitted.scaling.w > 1.5
+    calibrated = fitted.calibrated(tilted)
+    np.testing.assert_allclose(calibrated.mean, tilted.mean)
+    weights = balanced_weights(y[select], BINS)
+    after, before = (
+        d[select].nll(torch.from_numpy(y[select])).numpy() @ weights for d in (calibrated, tilted)
+    )
+    assert after < before
+    lower, upper = (end.numpy() for end in fitted.interval(calibrated, 0.9))
+    assert ((y >= lower) & (y <= upper))[confirm].mean() >= 0.9

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tailwise.core.distributions import NIG, Mixture, Normal
+from tailwise.core.label_prior import LabelDensity, emphasis
 from tailwise.core.labels import LabelBins
 from tailwise.uncertainty.conformal import (
     MAX_POINTS,
@@ -76,6 +77,14 @@ def test_spread_of_a_normal_is_its_standard_deviation():
 def test_spread_of_a_mixture_counts_the_distance_between_its_members():
     pair = Mixture([Normal(torch.tensor([0.0]), 3.0), Normal(torch.tensor([2.0]), 3.0)])
     assert spread(pair).item() == 2.0
+
+
+def test_spread_under_another_prior_is_that_of_the_interval():
+    tilt = emphasis(LabelDensity.from_bins(BINS), 1.0)
+    for kind in ("normal", "nig", "mixture"):
+        tilted = tilt.apply(predicted(kind, 5, np.random.default_rng(0)))
+        low, high = tilted.interval(0.9)
+        np.testing.assert_allclose(spread(tilted), (high - low) / 2 / stats.norm.ppf(0.95))
 
 
 def test_a_member_without_weight_does_not_count():

@@ -112,15 +112,18 @@ class Distribution(ABC):
         return self.variance.sqrt()
 
     @property
+    def median(self) -> Tensor:
+        """Label that is exceeded with probability 1/2."""
+        return self.quantile(0.5)
+
+    @property
     def shape(self) -> torch.Size:
         """Shape of the predictions."""
         return self.mean.shape
 
     def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
         """Return both ends of the central interval that covers the label with the given probability."""
-        if not 0 < coverage < 1:
-            raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
-        tail = (1 - coverage) / 2
+        tail = (1 - checked_coverage(coverage)) / 2
         return self.quantile(tail), self.quantile(1 - tail)
 
     def __len__(self) -> int:
@@ -128,6 +131,10 @@ class Distribution(ABC):
 
     def __getitem__(self, item: Any) -> Self:
         return self.map(lambda parameter: parameter[item])
+
+    @classmethod
+    @abstractmethod
+    def _concatenated(cls, parts: Sequence[Self]) -> Self: ...
 
 
 class _Parametric(Distribution):
@@ -165,6 +172,10 @@ class _Parametric(Distribution):
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         return type(self)(*(function(p) for p in self.parameters))
 
+    @classmethod
+    def _concatenated(cls, parts: Sequence[Self]) -> Self:
+        return cls(*(torch.cat(column) for column in zip(*(d.parameters for d in parts), strict=True)))
+
     def _like(self, value: Number) -> Tensor:
         return torch.as_tensor(value, dtype=self.mean.dtype, device=self.mean.device)
 
@@ -175,7 +186,15 @@ def _checked_scale(scale: Number) -> Number:
     return scale
 
 
-def _checked_probability(q: Number) -> Number:
+def checked_coverage(coverage: float) -> float:
+    """Return the coverage of an interval; 0, 1 and anything beyond is an error."""
+    if not 0 < coverage < 1:
+        raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
+    return coverage
+
+
+def checked_probability(q: Number) -> Number:
+    """Return the level of a quantile; a number outside 0..1 is an error."""
     if not isinstance(q, Tensor) and not 0 <= q <= 1:
         raise ValueError(f"a quantile's level must lie between 0 and 1, got {q!r}")
     return q
@@ -219,7 +238,7 @@ class Normal(_Parametric):
         return _with_scipy(special.ndtr, self.mean, standardized)
 
     def quantile(self, q: Number) -> Tensor:
-        levels = torch.as_tensor(_checked_probability(q), dtype=torch.float64)
+        levels = torch.as_tensor(checked_probability(q), dtype=torch.float64)
         return self.mean.detach() + self.variance.detach().sqrt() * _with_scipy(
             special.ndtri, self.mean, levels
         )
@@ -296,7 +315,7 @@ class NIG(_Parametric):
         return _with_scipy(special.stdtr, self.gamma, 2 * self.alpha, standardized)
 
     def quantile(self, q: Number) -> Tensor:
-        levels = torch.as_tensor(_checked_probability(q), dtype=torch.float64)
+        levels = torch.as_tensor(checked_probability(q), dtype=torch.float64)
         standardized = _with_scipy(_student_quantile, self.gamma, 2 * self.alpha, levels)
         return self.gamma.detach() + self.scale.detach() * standardized
 
@@ -388,7 +407,7 @@ class Mixture(Distribution):
 
     def quantile(self, q: Number) -> Tensor:
         """Quantile by Newton's method, kept between the components' own quantiles."""
-        q = torch.as_tensor(_checked_probability(q), dtype=torch.float64, device=self.mean.device)
+        q = torch.as_tensor(checked_probability(q), dtype=torch.float64, device=self.mean.device)
         exact = self.map(lambda parameter: parameter.detach().double())
         components, weights = exact._against(q)
         ends = components.quantile(q)
@@ -422,31 +441,36 @@ class Mixture(Distribution):
         components = self.components.map(lambda p: torch.stack([function(p[k]) for k in members]))
         return type(self)(components, torch.stack([function(self.weights[k]) for k in members]))
 
+    @classmethod
+    def _concatenated(cls, parts: Sequence[Self]) -> Self:
+        columns = zip(*(d.components.parameters for d in parts), strict=True)
+        components = type(parts[0].components)(*(torch.cat(column, dim=1) for column in columns))
+        return cls(components, torch.cat([d.weights for d in parts], dim=1))
+
 
 def stack(distributions: Sequence[Distribution]) -> Distribution:
-    """Stack distributions of one type and shape along a new first dimension."""
-    return _merge(distributions, torch.stack)
+    """Stack parametric distributions of one type and shape along a new first dimension."""
+    _check_alike(distributions)
+    parametric = [d for d in distributions if isinstance(d, _Parametric)]
+    if not parametric:
+        raise TypeError(f"only Normal and NIG can be stacked, not {type(distributions[0]).__name__}")
+    if len(shapes := {tuple(d.shape) for d in parametric}) > 1:
+        raise ValueError(f"distributions of one shape are needed, got shapes {sorted(shapes)}")
+    columns = zip(*(d.parameters for d in parametric), strict=True)
+    return type(parametric[0])(*(torch.stack(column) for column in columns))
 
 
 def concatenate(distributions: Sequence[Distribution]) -> Distribution:
     """Join distributions of one type along their first dimension."""
-    mixtures = [d for d in distributions if isinstance(d, Mixture)]
-    if mixtures and len(mixtures) == len(distributions):
-        components = [d.components for d in mixtures]
-        joined = _merge(components, lambda parts: torch.cat(parts, dim=1))
-        return Mixture(joined, torch.cat([d.weights for d in mixtures], dim=1))
-    return _merge(distributions, torch.cat)
+    _check_alike(distributions)
+    return type(distributions[0])._concatenated(distributions)
 
 
-def _merge(distributions: Sequence[Distribution], join: Callable[[list[Tensor]], Tensor]) -> Distribution:
+def _check_alike(distributions: Sequence[Distribution]) -> None:
     if not distributions:
         raise ValueError("no distributions given")
-    kinds = {type(d).__name__ for d in distributions}
-    parametric = [d for d in distributions if isinstance(d, _Parametric)]
-    if len(kinds) > 1 or len(parametric) < len(distributions):
-        raise TypeError(f"distributions of one parametric type are needed, got {', '.join(sorted(kinds))}")
-    if join is torch.stack and any(d.shape != parametric[0].shape for d in parametric):
-        shapes = sorted({tuple(d.shape) for d in parametric})
-        raise ValueError(f"distributions of one shape are needed, got shapes {shapes}")
-    columns = zip(*(d.parameters for d in parametric), strict=True)
-    return type(parametric[0])(*(join(list(column)) for column in columns))
+    inner = [d.components if isinstance(d, Mixture) else d for d in distributions]
+    kinds = {(type(d).__name__, type(i).__name__) for d, i in zip(distributions, inner, strict=True)}
+    if len(kinds) > 1:
+        names = sorted({" of ".join(dict.fromkeys(kind)) for kind in kinds})
+        raise TypeError(f"distributions of one type are needed, got {', '.join(names)}")

@@ -18,6 +18,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from tailwise.core.distributions import NIG, Distribution, Mixture, Normal, log_gamma_ratio
+from tailwise.core.label_prior import Tilted
 from tailwise.core.lookup import check_name
 
 Labels = ArrayLike | Tensor
@@ -93,6 +94,8 @@ def _within(d: Distribution, y: Tensor, k: int = 1) -> Tensor:
 
 def _crps(d: Distribution, y: Tensor) -> Tensor:
     """CRPS = E|Y - y| - E|Y - Y'| / 2 for Y, Y' drawn from the prediction."""
+    if isinstance(d, Tilted):
+        return d.deviation(y) - _staircase_spread(*d.members)
     if isinstance(d, Mixture):
         deviation = (d.weights * _deviation(d.components, y)).sum(0)
         return deviation - _mixture_spread(d)
@@ -137,15 +140,22 @@ def _spread(d: Distribution) -> Tensor:
 def _mixture_spread(d: Mixture) -> Tensor:
     """E|Y - Y'| / 2 of a mixture: exact for Normals, on a grid of quantiles for Student-t."""
     members, weights = d.components, d.weights
-    if isinstance(members, Normal):
-        total = torch.zeros_like(d.mean)
-        for k in range(len(weights)):
-            gap = Normal(members.mean[k] - members.mean, members.variance[k] + members.variance)
-            total += weights[k] * (weights * _deviation(gap, torch.zeros(()).double())).sum(0)
-        return total / 2
-    # The spread is the integral of F (1 - F). F is approximated by a staircase with steps at
-    # quantiles of each member, at levels that differ between members so that equal ones do not
-    # step at the same points.
+    if not isinstance(members, Normal):
+        return _staircase_spread(members, weights)
+    total = torch.zeros_like(d.mean)
+    for k in range(len(weights)):
+        gap = Normal(members.mean[k] - members.mean, members.variance[k] + members.variance)
+        total += weights[k] * (weights * _deviation(gap, torch.zeros(()).double())).sum(0)
+    return total / 2
+
+
+def _staircase_spread(members: Distribution, weights: Tensor) -> Tensor:
+    """E|Y - Y'| / 2 of a mixture by quadrature. (K, N) each -> (N,)
+
+    The spread is the integral of F (1 - F). F is approximated by a staircase with steps at quantiles
+    of each member, at levels that differ between members so that equal ones do not step at the same
+    points.
+    """
     size = len(weights)
     count = max(16, _MIXTURE_NODES // size)
     offset = (0.5 + torch.arange(size, dtype=torch.float64) * 0.6180339887498949) % 1
@@ -155,11 +165,11 @@ def _mixture_spread(d: Mixture) -> Tensor:
     steps = (steps / steps.sum(0)).unsqueeze(-1)
     rows = max(1, _CHUNK // levels.numel())
     parts = []
-    for start in range(0, max(1, d.mean.numel()), rows):
-        part = d[start : start + rows]
-        points = part.components.quantile(levels)  # (nodes, K, rows)
+    for start in range(0, max(1, weights.shape[1]), rows):
+        part = slice(start, start + rows)
+        points = members[:, part].quantile(levels)  # (nodes, K, rows)
         points, order = points.flatten(0, 1).sort(0)
-        below = (steps * part.weights).flatten(0, 1).gather(0, order).cumsum(0)[:-1]
+        below = (steps * weights[:, part]).flatten(0, 1).gather(0, order).cumsum(0)[:-1]
         parts.append((below * (1 - below) * points.diff(dim=0)).sum(0))
     return torch.cat(parts)
 
@@ -229,8 +239,9 @@ def crps(distribution: Distribution, y: Labels) -> float:
     """Continuous ranked probability score, in label units: the absolute error of a distribution.
 
     ``E|Y - y| - E|Y - Y'| / 2``, in closed form for Normal, NIG and mixtures of Normals. For mixtures
-    of NIG the second term is a quadrature with an error of about 1e-3 standard deviations (2e-4 for
-    up to five members). NaN for an NIG without a mean (alpha of 1/2 or less).
+    of NIG, and under another label prior, the second term is a quadrature with an error of about 1e-3
+    standard deviations (2e-4 for up to five members). NaN for an NIG without a mean (alpha of 1/2 or
+    less).
 
     >>> round(crps(Normal(torch.tensor([0.0]), 1.0), [0.0]), 4)
     0.2337

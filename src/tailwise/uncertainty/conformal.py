@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from tailwise.core.distributions import NIG, Distribution, Mixture
+from tailwise.core.label_prior import Tilted
 from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.core.lookup import check_name, nearest
 from tailwise.core.scores import prepared
@@ -46,6 +47,7 @@ def spread(distribution: Distribution) -> Tensor:
     For a Normal that is the standard deviation. For an NIG it is the width of its Student-t by Peizer
     and Pratt's approximation, which is within 1% for 2 or more degrees of freedom and simple enough for
     ONNX. For a mixture it is the root of the mean of squared spreads plus the variance between means.
+    Under another label prior it is exact.
     Unlike the standard deviation, it is finite for every alpha and does not explode near ``alpha = 1``.
 
     >>> belief = NIG(torch.tensor([0.0], dtype=torch.float64), 1.0, 3.0, 2.0)
@@ -53,6 +55,9 @@ def spread(distribution: Distribution) -> Tensor:
     >>> round(spread(belief).item(), 2), round((high - low).item() / 2 / 1.645, 2)
     (1.36, 1.36)
     """
+    if isinstance(distribution, Tilted):
+        lower, upper = distribution.interval(0.9)
+        return (upper - lower) / (2 * _Z90)
     if isinstance(distribution, Mixture):
         members = distribution.components
         squares = spread(members) ** 2 + (members.mean - distribution.mean) ** 2

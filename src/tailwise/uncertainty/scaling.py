@@ -19,6 +19,7 @@ from scipy import optimize
 from torch import Tensor
 
 from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
+from tailwise.core.label_prior import Tilted
 from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.core.scores import prepared
 
@@ -33,6 +34,8 @@ _LIMIT = math.log(MAX_FACTOR)
 @dataclass(frozen=True)
 class NIGScaling:
     """Factors on the parameters of an NIG, or of every member of a mixture of NIG (VIR:calibrate).
+
+    Under another label prior they act on the distribution before the tilt.
 
     ``nu -> w_nu nu``, ``beta -> w_beta beta`` and ``alpha -> 1 + w_alpha (alpha - 1)``, which keeps
     alpha above 1 and scales the aleatoric variance ``beta / (alpha - 1)`` by ``w_beta / w_alpha``
@@ -118,7 +121,9 @@ def _check_factors(**factors: float) -> None:
 
 def _scale_nig(
     distribution: Distribution, nu: float | Tensor, alpha: float | Tensor, beta: float | Tensor
-) -> NIG | Mixture:
+) -> NIG | Mixture | Tilted:
+    if isinstance(distribution, Tilted):
+        return Tilted(_scale_nig(distribution.base, nu, alpha, beta), distribution.tilt)
     if isinstance(distribution, Mixture):
         members = _scale_nig(distribution.components, nu, alpha, beta)
         return Mixture(members, distribution.weights)
