@@ -95,8 +95,15 @@ def check(page: Path, profile: Path, width: int, dark: bool, charts: int) -> Non
     assert found["contrast"] >= 4.5
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [
+        pytest.param(1200, False, id="desktop-light"),
+        pytest.param(390, True, id="phone-dark"),
+        pytest.param(1200, True, id="desktop-dark", marks=pytest.mark.slow),
+        pytest.param(390, False, id="phone-light", marks=pytest.mark.slow),
+    ],
+)
 def test_the_page_fits_shows_every_chart_and_can_be_read(
     page_file: Path, tmp_path: Path, width: int, dark: bool
 ) -> None:
