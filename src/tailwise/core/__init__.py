@@ -3,7 +3,8 @@
 - `labels`: label bins and the bin of a label
 - `kernels`: kernels over bins, the smoothed label density, label weights
 - `distributions`: predictive distributions, which every head returns
-- `label_prior`: predictions under another label prior, towards rare labels or labels in use
+- `label_prior`: densities of labels, and tilts towards rare labels or other priors
+- `tilt`: predictions under such a tilt
 - `scores`, `metrics`: quality of predictions, overall and by label region
 - `theory`: risk estimators and the generalisation bound
 - `lookup`: finding things by name, with the nearest name for a misspelt one

@@ -1,38 +1,33 @@
-"""Predictions under another label prior (VIR:dial).
+"""Label priors, and what turns predictions under one into predictions under another (VIR:dial).
 
 A `LabelDensity` says how likely each label is. `emphasis` and `change_of_prior` turn densities into
-a `Tilt`, log weights over cells of labels. `Tilt.apply` multiplies a predictive density by these
-weights, without training again: ``p_t(y|x) = p(y|x) w(y) / Z(x)``. Everything about the result is
-exact, from the CDF, the quantiles and the partial moments of the Normal and the Student-t.
+a `Tilt`, weights over cells of labels, and `Tilt.apply` changes a prediction without training again.
+
+>>> import torch
+>>> from tailwise.core.distributions import Normal
+>>> training = LabelDensity.from_bins(LabelBins.from_labels([0, 0, 0, 1]), kernel=None)
+>>> prediction = Normal(torch.tensor([0.5]), 1.0)
+>>> balanced = emphasis(training, 1.0).apply(prediction)
+>>> prediction.cdf(0.5).item(), round(balanced.cdf(0.5).item(), 4)
+(0.5, 0.25)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
-from scipy import special
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from tailwise.core.distributions import (
-    NIG,
-    Distribution,
-    Mixture,
-    Normal,
-    Number,
-    checked_coverage,
-    checked_probability,
-    concatenate,
-    log_gamma_ratio,
-)
 from tailwise.core.kernels import smoothed_density
 from tailwise.core.labels import Array, LabelBins, checked_labels
+from tailwise.core.tilt import Tilt, Tilted
+
+__all__ = ["FLOOR", "MAX_CELLS", "LabelDensity", "Tilt", "Tilted", "change_of_prior", "emphasis"]
 
 FLOOR = 0.01
 """Smallest density of a label, relative to the mean density over the range of the labels.
@@ -42,8 +37,6 @@ weight. With it, emphasis 1 multiplies no label by more than 100 times the weigh
 """
 MAX_CELLS = 100
 """Most cells of a density; more bins are merged, so that the cost per row is bounded."""
-_CHUNK = 2**21
-Index = NDArray[np.intp]
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
@@ -144,7 +137,7 @@ class LabelDensity:
             return prior
         if callable(prior):
             return cls.from_function(prior, like, floor=floor)
-        if isinstance(prior, tuple) and len(prior) == 2:
+        if isinstance(prior, tuple | list) and len(prior) == 2 and all(np.ndim(part) == 1 for part in prior):
             edges, counts = sorted((np.asarray(part) for part in prior), key=len, reverse=True)
             return cls.from_histogram(edges, counts, like, floor=floor)
         return cls.from_labels(prior, like, floor=floor)
@@ -176,73 +169,16 @@ class LabelDensity:
         return LabelDensity(edges, density) if scale > 0 else LabelDensity(edges[::-1], density[::-1])
 
 
-@dataclass(frozen=True, eq=False)
-class Tilt:
-    """Log weights of labels, constant on cells between cuts; neighbouring cells of equal weight are merged.
-
-    Tilts add up on the union of their cuts. A tilt without cuts changes nothing.
-
-    >>> training = LabelDensity.from_bins(LabelBins.from_labels([0, 0, 0, 1]), kernel=None)
-    >>> tilt = emphasis(training, 1.0)
-    >>> tilt.cuts, np.exp(tilt.log_weights).round(3)
-    (array([0.5]), array([1.333, 4.   ]))
-    >>> (tilt + emphasis(training, -1.0)).is_identity
-    True
-    """
-
-    cuts: Array  # (C - 1,) ascending, or (C - 1, *shape) with cuts of its own for each prediction
-    log_weights: Array  # (C,)
-
-    def __post_init__(self) -> None:
-        differs = np.diff(self.log_weights) != 0
-        object.__setattr__(self, "cuts", self.cuts[differs])
-        object.__setattr__(self, "log_weights", self.log_weights[np.append(True, differs)])
-
-    def equals(self, other: Tilt) -> bool:
-        """Whether both have the same cells and weights, shared by all predictions."""
-        same = np.array_equal(self.log_weights, other.log_weights) and np.array_equal(self.cuts, other.cuts)
-        return same and self.cuts.ndim == 1
-
-    @property
-    def is_identity(self) -> bool:
-        """Whether all labels have the same weight."""
-        return self.log_weights.size == 1
-
-    def __add__(self, other: Tilt) -> Tilt:
-        if self.cuts.ndim > 1 or other.cuts.ndim > 1:
-            raise ValueError(
-                "tilts cannot be added after predictions were rescaled row by row: add them first"
-            )
-        cuts = np.union1d(self.cuts, other.cuts)
-        lower = np.append(-np.inf, cuts)
-        parts = (t.log_weights[np.searchsorted(t.cuts, lower, side="right")] for t in (self, other))
-        return Tilt(cuts, sum(parts, np.zeros(lower.size)))
-
-    def rescale(self, shift: Number, scale: Number) -> Tilt:
-        """Tilt of ``scale * y + shift``, where both may differ between predictions."""
-        moved, factor = (
-            torch.as_tensor(v, dtype=torch.float64).detach().cpu().numpy() for v in (shift, scale)
-        )
-        if not ((factor > 0).all() or (factor < 0).all()):
-            raise ValueError("scale must be positive for all predictions, or negative for all")
-        extra = max(moved.ndim, factor.ndim, self.cuts.ndim - 1) + 1 - self.cuts.ndim
-        cuts = self.cuts.reshape(self.cuts.shape + (1,) * extra) * factor + moved
-        if factor.min() > 0:
-            return Tilt(cuts, self.log_weights)
-        return Tilt(cuts[::-1], self.log_weights[::-1])
-
-    def apply(self, distribution: Distribution) -> Distribution:
-        """Return the distribution under these weights; the identity returns the distribution itself."""
-        if isinstance(distribution, Tilted):
-            return (distribution.tilt + self).apply(distribution.base)
-        return distribution if self.is_identity else Tilted(distribution, self)
-
-
 def emphasis(density: LabelDensity, t: float) -> Tilt:
     """Return the tilt from training labels towards rare ones, -t log rho (VIR:dial).
 
     0 leaves labels as in training, 1 makes every label equally likely, and a negative t favours
     common labels.
+
+    >>> training = LabelDensity.from_bins(LabelBins.from_labels([0, 0, 0, 1]), kernel=None)
+    >>> tilt = emphasis(training, 1.0)
+    >>> tilt.cuts, np.exp(tilt.log_weights).round(3)
+    (array([0.5]), array([1.333, 4.   ]))
     """
     if not math.isfinite(t):
         raise ValueError(f"emphasis must be a finite number, got {t!r}")
@@ -252,361 +188,3 @@ def emphasis(density: LabelDensity, t: float) -> Tilt:
 def change_of_prior(old: LabelDensity, new: LabelDensity) -> Tilt:
     """Return the tilt from labels as likely as in `old` to labels as likely as in `new` (VIR:dial)."""
     return emphasis(old, 1.0) + emphasis(new, -1.0)
-
-
-class _Member(NamedTuple):
-    """One Normal, or one Student-t if it has degrees of freedom, for each of N predictions."""
-
-    weight: Array  # (N,)
-    location: Array  # (N,)
-    scale: Array  # (N,)
-    df: Array | None  # (N,)
-
-    def standardized(self, y: Array) -> Array:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            z = (y - self.location) / self.scale
-        return np.where(np.isnan(z) & (self.scale == 0), 0.0, z)
-
-    def tails(self, z: Array) -> tuple[Array, Array]:
-        """Probabilities below and above z, each without cancellation."""
-        tail = special.ndtr(-np.abs(z)) if self.df is None else special.stdtr(self.df, -np.abs(z))
-        return np.where(z < 0, tail, 1 - tail), np.where(z < 0, 1 - tail, tail)
-
-    def log_moment(self, z: Array) -> Array:
-        """Log of the integral of t p(t) from z to infinity, for the standardised member."""
-        if self.df is None:
-            return np.asarray(-(z**2) / 2 - math.log(2 * math.pi) / 2)
-        v = self.df
-        log_constant = log_gamma_ratio(torch.from_numpy(v / 2)).numpy() - np.log(np.pi * v) / 2
-        with np.errstate(divide="ignore", invalid="ignore"):  # no mean with v <= 1
-            return np.asarray(log_constant + np.log(v / (v - 1)) - (v - 1) / 2 * np.log1p(z**2 / v))
-
-
-class _Cell(NamedTuple):
-    """The cell of each of some labels or levels. (L, N) each"""
-
-    below: Array  # probability below the cell before the tilt
-    from_here: Array  # probability from its lower cut on
-    above: Array  # probability above the cell
-    mass: Array  # probability of the cell
-    before: Array  # probability below the cell after the tilt
-    share: Array  # probability of the cell after the tilt
-
-
-class _Table(NamedTuple):
-    """Probabilities by cell, before and after the tilt."""
-
-    below: Array  # (C - 1, N) below each cut before the tilt
-    above: Array  # (C - 1, N) above each cut before the tilt
-    mass: Array  # (C, N) of each cell before the tilt
-    share: Array  # (C, N) of each cell after the tilt
-
-    def at(self, index: Index) -> _Cell:
-        """Look cells up by number. (L, N)"""
-        edge = np.zeros((1, self.mass.shape[1]))
-        below, from_here = np.concatenate([edge, self.below]), np.concatenate([edge + 1, self.above])
-        above, before = np.concatenate([self.above, edge]), np.concatenate([edge, self.share.cumsum(0)[:-1]])
-        columns = (below, from_here, above, self.mass, before, self.share)
-        return _Cell(*(np.take_along_axis(column, index, 0) for column in columns))
-
-    def cdf(self, index: Index, below: Array, above: Array) -> Array:
-        """Probability below labels in the given cells, from those below and above them before the tilt."""
-        cell = self.at(index)
-        # The smaller tail does not cancel.
-        part = np.where(cell.below > 0.5, cell.from_here - above, below - cell.below)
-        return np.clip(cell.before + cell.share * _ratio(part, cell.mass), 0.0, 1.0)
-
-
-def _ratio(part: Array, whole: Array) -> Array:
-    """part / whole between 0 and 1, and 0 where the whole is 0."""
-    return np.clip(np.divide(part, whole, out=np.zeros_like(part), where=whole != 0), 0.0, 1.0)
-
-
-def _log_sum(logs: Array) -> Array:
-    """Log of the sum of exponentials over the first dimension."""
-    top = logs.max(0)
-    return np.asarray(top + np.log(np.exp(logs - top).sum(0)))
-
-
-class _TiltedMember(NamedTuple):
-    """One member under the tilt; its moments are those of the standardised label."""
-
-    table: _Table
-    log_z: Array  # (N,) log of the mean weight
-    steps: Array  # (C - 1, N) what each cut adds to the mean
-    mean: Array  # (N,)
-    variance: Array  # (N,)
-
-
-def _tilted(member: _Member, cuts: Array, log_w: Array) -> _TiltedMember:
-    """Tilt one member by the weights (C, 1) of the cells between cuts (C - 1, 1 or N).
-
-    With h(z) the integral of t p(t) from z to infinity, the mean over a cell (a, b) is h(a) - h(b).
-    Summed over cells, each cut c adds h(c) times the difference of the weights above and below it. The
-    second moment has c h(c) in place of h(c), plus a constant.
-    """
-    z = member.standardized(cuts)
-    below, above = member.tails(z)
-    edge = np.zeros((1, below.shape[1]))
-    low, high = np.concatenate([edge, below]), np.concatenate([below, edge + 1])
-    over, beyond = np.concatenate([edge + 1, above]), np.concatenate([above, edge])
-    # The tail that is small does not cancel.
-    mass = np.maximum(np.where(low > 0.5, over - beyond, high - low), 0.0)
-    with np.errstate(divide="ignore"):
-        logs = log_w + np.log(mass)
-    log_z = _log_sum(logs)
-    log_h = member.log_moment(z) - log_z
-    steps = np.exp(log_w[1:] + log_h) - np.exp(log_w[:-1] + log_h)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean, second = steps.sum(0), np.where(steps == 0, 0.0, steps * z).sum(0)
-        if member.df is None:
-            square = 1 + second
-        else:
-            v = member.df
-            mean = np.where(v > 1, mean, np.nan)
-            square = np.where(v > 2, (v + (v - 1) * second) / (v - 2), np.inf)
-    table = _Table(below, above, mass, np.exp(logs - log_z))
-    return _TiltedMember(table, log_z, steps, mean, np.maximum(square - mean**2, 0.0))
-
-
-class _Summary(NamedTuple):
-    log_z: Array  # (N,) log of the mean weight
-    members: Array  # (K, N) weights of the members after the tilt
-    mean: Array  # (N,)
-    variance: Array  # (N,)
-
-
-class Tilted(Distribution):
-    """A Normal, an NIG or a mixture of them under another label prior: ``p(y|x) w(y) / Z(x)`` (VIR:dial).
-
-    The weights w are constant on cells (a, b), so ``Z = sum w (F(b) - F(a))`` with F the CDF before the
-    tilt. Mean and variance follow from the partial moments of the Normal and the Student-t over cells;
-    an NIG with ``alpha <= 1`` has an infinite variance. Aleatoric and epistemic variance keep the
-    proportion that they have before the tilt. Everything is evaluated by SciPy in float64, without
-    gradient. Made by `Tilt.apply`.
-
-    >>> training = LabelDensity.from_bins(LabelBins.from_labels([0, 0, 0, 1]), kernel=None)
-    >>> plain = Normal(torch.tensor([0.5]), 1.0)
-    >>> balanced = emphasis(training, 1.0).apply(plain)
-    >>> plain.cdf(0.5).item(), round(balanced.cdf(0.5).item(), 4)
-    (0.5, 0.25)
-    """
-
-    def __init__(self, base: Distribution, tilt: Tilt) -> None:
-        members = base.components if isinstance(base, Mixture) else base
-        if not isinstance(members, Normal | NIG):
-            kind = type(members).__name__
-            raise TypeError(f"a tilt applies to Normal, NIG and mixtures of them, not to {kind}")
-        self.base, self.tilt = base, tilt
-
-    def __repr__(self) -> str:
-        return f"Tilted({self.base!r}, {self.tilt.log_weights.size} cells)"
-
-    @property
-    def shape(self) -> torch.Size:
-        return self.base.shape
-
-    def __len__(self) -> int:
-        return len(self.base)
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
-        tilt = self.tilt
-        if tilt.cuts.ndim > 1:
-            rows = [function(torch.from_numpy(cut).expand(self.shape)) for cut in tilt.cuts]
-            tilt = Tilt(torch.stack(rows).double().cpu().numpy(), tilt.log_weights)
-        return type(self)(self.base.map(function), tilt)
-
-    def rescale(self, shift: Number, scale: Number) -> Self:
-        return type(self)(self.base.rescale(shift, scale), self.tilt.rescale(shift, scale))
-
-    @property
-    def mean(self) -> Tensor:
-        return self._tensor(self._summary.mean)
-
-    @property
-    def variance(self) -> Tensor:
-        return self._tensor(self._summary.variance)
-
-    @property
-    def aleatoric(self) -> Tensor:
-        return self.variance - self.epistemic
-
-    @property
-    def epistemic(self) -> Tensor:
-        share = self.base.epistemic.detach() / self.base.variance.detach()
-        return self.variance * torch.where(share.isnan(), 0.5, share)
-
-    @property
-    def log_normalizer(self) -> Tensor:
-        """Log of the mean weight Z of each prediction."""
-        return self._tensor(self._summary.log_z)
-
-    @property
-    def members(self) -> tuple[Tilted, Tensor]:
-        """Members of a mixture under the tilt, with their weights under it. (K, *shape) each"""
-        if not isinstance(self.base, Mixture):
-            return self[None], torch.ones_like(self.base.mean)[None]
-        size = self.base.weights.shape[0]
-        return Tilted(self.base.components, self.tilt), self._tensor(
-            self._summary.members, (size, *self.shape)
-        )
-
-    def nll(self, y: Number) -> Tensor:
-        return self.base.nll(y).detach() - self._by_rows(Tilted._log_ratio, y)
-
-    def cdf(self, y: Number) -> Tensor:
-        return self._by_rows(Tilted._cdf, y)
-
-    def quantile(self, q: Number) -> Tensor:
-        return self._by_rows(Tilted._quantile, checked_probability(q))
-
-    def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
-        tail = (1 - checked_coverage(coverage)) / 2
-        levels = torch.tensor([tail, 1 - tail], dtype=torch.float64)
-        lower, upper = self.quantile(levels.reshape(2, *(1 for _ in self.shape)))
-        return lower, upper
-
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        return self.quantile(torch.rand((n, *self.shape), generator=generator, dtype=torch.float64))
-
-    def deviation(self, y: Number) -> Tensor:
-        """E|Y - y|, the first part of the CRPS."""
-        return self._by_rows(Tilted._deviation, y)
-
-    # ---------------------------------------------------------------- values for some rows, (L, n) each
-
-    def _log_ratio(self, rows: slice, y: Array) -> Array:
-        return self.tilt.log_weights[self._index(rows, y)] - self._summary.log_z[rows]
-
-    def _cdf(self, rows: slice, y: Array) -> Array:
-        parts = [(m.weight, *m.tails(m.standardized(y))) for m in self._members(rows)]
-        below, above = (np.asarray(sum(part[0] * part[i] for part in parts)) for i in (1, 2))
-        return self._table(rows).cdf(self._index(rows, y), below, above)
-
-    def _quantile(self, rows: slice, q: Array) -> Array:
-        table, cuts = self._table(rows), self._cuts_of(rows)
-        index = np.zeros(q.shape, np.intp)
-        for cumulated in table.share.cumsum(0)[:-1]:
-            index += cumulated < q
-        cell = table.at(index)
-        part = _ratio(q - cell.before, cell.share)
-        below, above = cell.below + part * cell.mass, cell.above + (1 - part) * cell.mass
-        # From the nearer end: a level close to 1 has lost the digits of the tail above it.
-        lower, number = below <= 0.5, np.broadcast_to(np.arange(q.shape[1]) + rows.start, q.shape)
-        found, turned = np.empty(q.shape), self._flat.rescale(0.0, -1.0)
-        found[lower] = self._flat[number[lower]].quantile(torch.from_numpy(below[lower])).numpy()
-        found[~lower] = -turned[number[~lower]].quantile(torch.from_numpy(above[~lower])).numpy()
-        end = np.full((1, q.shape[1]), np.inf)
-        bounds = np.concatenate([-end, np.broadcast_to(cuts, (len(cuts), q.shape[1])), end])
-        first, last = (np.take_along_axis(bounds, index + i, 0) for i in (0, 1))
-        return np.where(q <= 0, -np.inf, np.where(q >= 1, np.inf, np.clip(found, first, last)))
-
-    def _deviation(self, rows: slice, y: Array) -> Array:
-        log_w, index, total = self.tilt.log_weights, self._index(rows, y), np.zeros(y.shape)
-        for weight, m in zip(self._summary.members[:, rows], self._members(rows), strict=True):
-            tilted, z = _tilted(m, self._cuts_of(rows), log_w[:, None]), m.standardized(y)
-            # The mean of the labels below y, times their probability, in standardised units.
-            steps = np.concatenate([np.zeros((1, m.scale.size)), tilted.steps.cumsum(0)])
-            lower = np.take_along_axis(steps, index, 0)
-            lower -= np.exp(log_w[index] - tilted.log_z + m.log_moment(z))
-            with np.errstate(invalid="ignore"):
-                own = m.scale * (z * (2 * tilted.table.cdf(index, *m.tails(z)) - 1) + tilted.mean - 2 * lower)
-                own = np.where(m.scale == 0, np.abs(y - m.location), own)
-                total += np.where(weight == 0, 0.0, weight * own)
-        return total
-
-    # ---------------------------------------------------------------- cells, some rows at a time
-
-    @cached_property
-    def _flat(self) -> Distribution:
-        """The distribution before the tilt, in float64 on the CPU, in one dimension."""
-        return self.base.map(lambda p: p.detach().to("cpu", torch.float64).reshape(-1))
-
-    def _members(self, rows: slice) -> list[_Member]:
-        base = self._flat[rows]
-        inner = base.components if isinstance(base, Mixture) else base[None]
-        weights = base.weights if isinstance(base, Mixture) else torch.ones_like(inner.mean)
-        scale = inner.scale if isinstance(inner, NIG) else inner.std
-        df = (2 * inner.alpha).numpy() if isinstance(inner, NIG) else [None] * len(weights)
-        parts = (weights.numpy(), inner.mean.numpy(), scale.numpy(), df)
-        return [_Member(*member) for member in zip(*parts, strict=True)]
-
-    @cached_property
-    def _cuts(self) -> Array:
-        """Cuts between the cells, the same for all predictions (C - 1, 1) or not (C - 1, N)."""
-        cuts = self.tilt.cuts
-        if cuts.ndim > 1:
-            cuts = np.broadcast_to(cuts, (len(cuts), *self.shape))
-        return cuts.reshape(len(cuts), -1)
-
-    def _cuts_of(self, rows: slice) -> Array:
-        return self._cuts[:, rows] if self._cuts.shape[1] > 1 else self._cuts
-
-    def _index(self, rows: slice, y: Array) -> Index:
-        """Cell of each label. (L, N)"""
-        cuts = self._cuts_of(rows)
-        if cuts.shape[1] == 1:
-            return np.searchsorted(cuts[:, 0], y, side="right")
-        index = np.zeros(y.shape, np.intp)
-        for cut in cuts:
-            index += cut <= y
-        return index
-
-    def _chunks(self, width: int) -> list[slice]:
-        step = max(1, _CHUNK // width)
-        return [slice(start, start + step) for start in range(0, max(math.prod(self.shape), 1), step)]
-
-    def _tabulated(self, rows: slice) -> tuple[_Table, _Summary]:
-        members, log_w = self._members(rows), self.tilt.log_weights[:, None]
-        tilted = [_tilted(m, self._cuts_of(rows), log_w) for m in members]
-        below, above, mass = (
-            np.asarray(sum(m.weight * t.table[i] for m, t in zip(members, tilted, strict=True)))
-            for i in range(3)
-        )
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.stack([np.log(m.weight) + t.log_z for m, t in zip(members, tilted, strict=True)])
-            log_z = _log_sum(logs)
-            share, weights = np.exp(log_w + np.log(mass) - log_z), np.exp(logs - log_z)
-            means = np.stack([m.location + m.scale * t.mean for m, t in zip(members, tilted, strict=True)])
-            mean = np.where(weights > 0, weights * means, 0.0).sum(0)
-            squares = np.stack([m.scale**2 * t.variance for m, t in zip(members, tilted, strict=True)])
-            squares += (means - mean) ** 2
-            variance = np.where(weights > 0, weights * squares, 0.0).sum(0)
-        return _Table(below, above, mass, share), _Summary(log_z, weights, mean, variance)
-
-    @cached_property
-    def _whole(self) -> tuple[_Table | None, _Summary]:
-        """What all rows have; the table only if it is small."""
-        found = [self._tabulated(rows) for rows in self._chunks(self.tilt.log_weights.size)]
-        parts = zip(*(summary for _, summary in found), strict=True)
-        return found[0][0] if len(found) == 1 else None, _Summary(*(np.concatenate(p, -1) for p in parts))
-
-    @property
-    def _summary(self) -> _Summary:
-        return self._whole[1]
-
-    def _table(self, rows: slice) -> _Table:
-        whole = self._whole[0]
-        return self._tabulated(rows)[0] if whole is None else _Table(*(part[:, rows] for part in whole))
-
-    def _tensor(self, values: Array, shape: tuple[int, ...] | None = None) -> Tensor:
-        return torch.from_numpy(values.reshape(self.shape if shape is None else shape)).to(self.base.mean)
-
-    def _by_rows(self, function: Callable[[Tilted, slice, Array], Array], value: Number) -> Tensor:
-        """Evaluate one of the methods above for all rows and for values that broadcast against them."""
-        given = torch.as_tensor(value, dtype=torch.float64).detach().cpu()
-        full = torch.broadcast_shapes(given.shape, self.shape)
-        shape = full[len(full) - len(self.shape) :]
-        wide = self if shape == self.shape else self.map(lambda p: p.expand(shape))
-        values = (
-            given.expand(full).reshape(math.prod(full[: len(full) - len(shape)]), math.prod(shape)).numpy()
-        )
-        chunks = wide._chunks(max(self.tilt.log_weights.size, len(values)))
-        return self._tensor(np.concatenate([function(wide, r, values[:, r]) for r in chunks], -1), full)
-
-    @classmethod
-    def _concatenated(cls, parts: Sequence[Self]) -> Self:
-        tilt = parts[0].tilt
-        if not all(p.tilt.equals(tilt) for p in parts):
-            raise ValueError("only distributions under the same tilt can be joined")
-        return cls(concatenate([p.base for p in parts]), tilt)

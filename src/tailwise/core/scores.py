@@ -18,8 +18,8 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from tailwise.core.distributions import NIG, Distribution, Mixture, Normal, log_gamma_ratio
-from tailwise.core.label_prior import Tilted
 from tailwise.core.lookup import check_name
+from tailwise.core.tilt import Tilted
 
 Labels = ArrayLike | Tensor
 By = Literal["std", "epistemic"]

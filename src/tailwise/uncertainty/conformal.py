@@ -21,10 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from tailwise.core.distributions import NIG, Distribution, Mixture
-from tailwise.core.label_prior import Tilted
 from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.core.lookup import check_name, nearest
 from tailwise.core.scores import prepared
+from tailwise.core.tilt import Tilted
 from tailwise.uncertainty.scaling import balanced_weights
 
 Array = NDArray[np.float64]

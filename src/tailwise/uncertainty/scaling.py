@@ -19,9 +19,9 @@ from scipy import optimize
 from torch import Tensor
 
 from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
-from tailwise.core.label_prior import Tilted
 from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.core.scores import prepared
+from tailwise.core.tilt import Tilted
 
 D = TypeVar("D", bound=Distribution)
 
