@@ -1,4 +1,4 @@
-"""The command as users start it, a table, and a model that it trained."""
+"""The command as users start it, tables, and models that it trained."""
 
 import json
 import os
@@ -9,16 +9,19 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from tailwise import TailRegressor
+
+Run = Callable[..., Any]
 SRC = Path(__file__).parents[2] / "src"
 SCRIPT = Path(sysconfig.get_path("scripts")) / ("tailwise.exe" if os.name == "nt" else "tailwise")
-FAST = ["--epochs", "2", "--quiet"]
+FAST = ["--epochs", "1", "--quiet"]
 
 
 class Installed:
@@ -188,8 +191,8 @@ def tailwise() -> Iterator[Forking]:
 
 
 @pytest.fixture(scope="session")
-def run() -> Callable[..., Any]:
-    """The command in this process, for what needs no process of its own."""
+def run() -> Run:
+    """The command in this process, where none of its own is needed."""
     from tailwise.cli.app import app
 
     def invoke(*arguments: object, stdin: bytes | None = None) -> Any:
@@ -200,31 +203,80 @@ def run() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def sample() -> Callable[..., pd.DataFrame]:
-    """Makes tables of houses whose dear ones are rare; ``price`` is the target."""
+    """Makes tables of houses in which high prices are rare; ``price`` is the target.
 
-    def made(rows: int = 400, seed: int = 0) -> pd.DataFrame:
+    Without the column of text, ``kind``, a model is fitted and saved three times as fast.
+    """
+
+    def made(rows: int = 200, seed: int = 0, *, text: bool = False) -> pd.DataFrame:
         rng = np.random.default_rng(seed)
         x = rng.normal(size=(rows, 2))
         kind = rng.choice(["red", "blue"], rows)
         y = np.exp(x[:, 0]) + (kind == "red") + 0.1 * rng.normal(size=rows)
-        return pd.DataFrame({"x": x[:, 0], "z": x[:, 1], "kind": kind, "price": y.round(3)})
+        table = pd.DataFrame({"x": x[:, 0], "z": x[:, 1], "kind": kind, "price": y.round(3)})
+        return table if text else table.drop(columns="kind")
 
     return made
 
 
 @pytest.fixture(scope="session")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, program: Installed, sample: Callable[..., pd.DataFrame]
-) -> Path:
-    """A folder with tables, and a model and its report that the installed command made of them."""
+def place(tmp_path_factory: pytest.TempPathFactory, run: Run, sample: Callable[..., pd.DataFrame]) -> Path:
+    """A folder with tables, and a model and its report made from houses.csv."""
     folder = tmp_path_factory.mktemp("cli")
-    sample().to_csv(folder / "houses.csv", index=False)
-    sample(150, seed=1).to_csv(folder / "new.csv", index=False)
-    out = program("fit", "houses.csv", "-t", "price", "-o", "m.tailwise", "--report", "m.html", "--seed", 3,
-                  *FAST, cwd=folder)  # fmt: skip
-    assert out.returncode == 0, out.stderr
+    sample(text=True).to_csv(folder / "houses.csv", index=False)
+    sample().to_csv(folder / "numbers.csv", index=False)
+    sample(150, seed=1, text=True).to_csv(folder / "new.csv", index=False)
+    out = run("fit", folder / "houses.csv", "-t", "price", "-o", folder / "m.tailwise", "--report",
+              folder / "m.html", "--seed", 3, *FAST)  # fmt: skip
+    assert out.exit_code == 0, out.output
     assert "mean absolute error" in out.stdout
     return folder
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory, run: Run, sample: Callable[..., pd.DataFrame]) -> Path:
+    """A folder with a table of two targets and a model of both."""
+    folder = tmp_path_factory.mktemp("pair")
+    table = sample(text=True).assign(rent=lambda t: 10 * t["price"] + t["z"])
+    table.to_csv(folder / "both.csv", index=False)
+    out = run("fit", folder / "both.csv", "--target", "rent", "--target", "price", "-o", folder / "m", *FAST)
+    assert out.exit_code == 0, out.output
+    assert out.stdout.count("90% intervals") == 2
+    assert out.stdout.index("rent:") < out.stdout.index("price:")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory: pytest.TempPathFactory, run: Run, place: Path) -> Path:
+    """A results file and, beside it, the page that ranks its methods."""
+    folder = tmp_path_factory.mktemp("results")
+    out = run("compare", place / "numbers.csv", "-t", "price", "--methods", "vanilla,vir", "--seeds", 2, "-o",
+              folder / "r.jsonl", "--report", folder / "r.html", *FAST)  # fmt: skip
+    assert out.exit_code == 0, out.output
+    assert "lowest error" in out.stdout
+    return folder / "r.jsonl"
+
+
+class Fit(NamedTuple):
+    """The arguments of a call of `TailRegressor.fit`."""
+
+    model: TailRegressor
+    X: pd.DataFrame
+    y: Any
+    options: dict[str, Any]
+
+
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[Fit]:
+    """Calls of `TailRegressor.fit`. Nothing is trained; each call ends its command with an error."""
+    calls = []
+
+    def caught(model: TailRegressor, X: Any, y: Any, **options: Any) -> None:
+        calls.append(Fit(model, X, y, options))
+        raise ValueError("not trained")
+
+    monkeypatch.setattr(TailRegressor, "fit", caught)
+    return calls
 
 
 @pytest.fixture

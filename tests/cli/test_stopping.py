@@ -109,7 +109,7 @@ def test_compare_keeps_the_runs_that_were_done(
 
 def test_what_cannot_be_kept_is_said(tailwise: Tailwise, sample: Sample, tmp_path: Path) -> None:
     sample(100).to_csv(tmp_path / "some.csv", index=False)
-    line = ["compare", "some.csv", "-t", "price", "--seeds", 500, "--epochs", 2]
+    line = ["compare", "some.csv", "-t", "price", "--seeds", 20, "--epochs", 50]
     process = tailwise.launch(*line, cwd=tmp_path)
     deadline = time.monotonic() + 1200
     while "seed 0" not in process.stderr and process.running and time.monotonic() < deadline:

@@ -90,20 +90,23 @@ def compare_methods(
     source = Source(name, target, lambda: table)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        problems = [source.problem(seed, max_rows=len(table)) for seed in range(seeds)]
-        for problem in problems:
+        digests: list[str] = []
+        bins: list[LabelBins] = []
+        for seed in range(seeds):
+            problem = source.problem(seed, max_rows=len(table))
             if len(problem.y_valid) == 0 or len(problem.y_test) == 0:
                 raise ValueError(
                     f"{len(table)} rows are too few to compare methods: no label bin has three rows"
                 )
             problem.save(folder)
+            digests.append(problem.digest)
+            bins.append(problem.bins)
         out = folder / "results.jsonl" if kept is None else kept
         done = read_results(out) if out.exists() else []
         if done:
             note(f"resuming from {kept}, which has {len(done)} finished runs", quiet)
-        digests = {problem.seed: problem.digest for problem in problems}
         for record in done:
-            if record["digest"] != digests.get(record["seed"], record["digest"]):
+            if record["seed"] < seeds and record["digest"] != digests[record["seed"]]:
                 raise ValueError(f"{kept} belongs to other rows: delete it to start over")
         summary = run_suite(
             folder,
@@ -119,7 +122,7 @@ def compare_methods(
         runs = finished_runs(read_results(out))
     records = [runs[name, c.name, seed] for seed in range(seeds) for c in contenders]
     title = f"{target}: {len(contenders)} methods on {name}"
-    return Comparison(Results(records), problems[0].bins, title)
+    return Comparison(Results(records), bins[0], title)
 
 
 def demo(

@@ -45,4 +45,4 @@ def diagnose(
     if as_json:
         print_json(found.to_dict())
     else:
-        typer.echo(found.summary())
+        typer.echo(found.summary().replace("set bins to ", "--bins "))  # to paste into `tailwise fit`

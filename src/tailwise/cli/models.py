@@ -193,6 +193,8 @@ def fit(
         print_json({"model": out, "report": report, "seconds": seconds, **findings_json(findings)})
     else:
         print_findings(findings)
+    if any(finding.verdict.status == "unknown" for finding in findings):
+        note("note: a larger --test-share, or a table given with --test, has more rows to judge by", quiet)
 
 
 def _train(

@@ -1,0 +1,226 @@
+"""The program in a process of its own, and how errors become messages and exit codes."""
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailwise.cli.app import _message
+
+Run = Callable[..., Any]
+Tailwise = Any
+COMMANDS = (
+    "demo",
+    "diagnose",
+    "fit",
+    "predict",
+    "evaluate",
+    "export",
+    "compare",
+    "report",
+    "methods",
+    "bench",
+)
+
+
+def test_pip_installs_this_program() -> None:
+    try:
+        installed = importlib.metadata.distribution("tailwise")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("tailwise is not installed here, only on the path")
+    (script,) = [e for e in installed.entry_points if e.group == "console_scripts"]
+    from tailwise.cli import main
+
+    assert (script.name, script.load()) == ("tailwise", main)
+
+
+def test_every_command_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)", page, re.M)) == set(COMMANDS)
+
+
+# -- help ----------------------------------------------------------------------------------------
+
+
+def test_help_names_every_command_and_imports_nothing_heavy(program: Tailwise) -> None:
+    out = program("--help")
+    assert out.returncode == 0
+    listed = out.stdout.split("Commands:")[1].splitlines()
+    assert [line.split()[0] for line in listed if line.strip()] == list(COMMANDS)
+    assert not any(line.endswith("...") for line in listed)  # no description is cut off
+    heavy = {"torch", "pandas", "numpy", "matplotlib"}
+    code = f"import sys, tailwise.cli.app; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=program.environment
+    )
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS[:-1])
+def test_the_help_of_every_command_describes_all_of_its_options(run: Run, command: str) -> None:
+    shown = run(command, "--help").stdout
+    assert "<" not in shown.replace("<=", "").replace("FILE <str>", "").replace("MODEL <path>", "").replace(
+        "RESULTS <path>", ""
+    )  # names of values, not of types
+    shown = shown.split("Options:")[1]
+    options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.M)
+    for option in options:
+        line = shown[shown.index(option) :]
+        assert re.match(r"--[\w-]+(?: / --[\w-]+)?(?: [A-Z=]+)?\s+[A-Za-z]", line), option
+    assert "--help" in options
+
+
+def test_help_costs_little_more_than_python_itself(program: Tailwise, record_property: Any) -> None:
+    import resource
+
+    def work(*line: str) -> float:
+        """Processor time, which other programs on the machine hardly change, at best of three."""
+        spent = []
+        for _ in range(3):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([*line], capture_output=True, check=True, env=program.environment)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+        return min(spent)
+
+    bare, heavy = work(sys.executable, "-c", "pass"), work(sys.executable, "-c", "import numpy, pandas")
+    shown = work(*program.line, "--help")
+    record_property("help, in starts of python", round(shown / bare, 1))
+    record_property("help, in imports of pandas", round(shown / heavy, 2))
+    assert shown < heavy  # any heavy import would make it slower than pandas alone
+
+
+# -- exit codes ----------------------------------------------------------------------------------
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").stdout.startswith("tailwise ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fit", "houses.csv"],
+        ["fit", "houses.csv", "-t", "price", "-o", "never", "--epochs", "many"],
+        ["fit", "houses.csv", "-t", "price", "-o", "never", "--nonsense"],
+        ["nonsense"],
+        ["bench", "nonsense"],
+    ],
+)
+def test_wrong_usage_is_code_2(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(place)
+    assert run(*arguments).exit_code == 2
+    assert not (place / "never").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["demo", "--out", "houses.csv"], "houses.csv is a file"),
+        (["diagnose", "houses.csv", "-t", "prise"], "did you mean 'price'?"),
+        (["fit", "houses.csv", "-t", "prise", "-o", "never"], "did you mean 'price'?"),
+        (["predict", "houses.csv", "new.csv", "-o", "never"], "is not a saved tailwise model"),
+        (["evaluate", "m.tailwise", "new.csv", "-t", "kind"], "must be numbers, but line 2 holds"),
+        (["export", "nothing.tailwise"], "nothing.tailwise does not exist"),
+        (["compare", "houses.csv", "-t", "price", "--methods", "virr"], "did you mean 'vir'?"),
+        (["report", "houses.csv", "-o", "never"], "houses.csv, line 1 is not JSON"),
+        (["bench", "tables", "nothing.jsonl", "--out", "never"], "nothing.jsonl does not exist"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_mistake_in_any_command_is_one_line(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
+) -> None:
+    monkeypatch.chdir(place)
+    before = {p.name: p.read_bytes() for p in place.iterdir()}
+    out = run(*arguments)
+    assert (out.exit_code, out.stdout) == (1, "")
+    lines = [line for line in out.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1 and words in lines[0] and "unexpected" not in lines[0], out.stderr
+    assert {p.name: p.read_bytes() for p in place.iterdir()} == before
+
+
+def test_the_program_itself_ends_with_the_code_and_no_traceback(program: Tailwise, tmp_path: Path) -> None:
+    assert program("fit").returncode == 2
+    (tmp_path / "empty.csv").touch()
+    line = program.refused("diagnose", "empty.csv", "--target", "price", cwd=tmp_path)
+    assert "empty.csv is empty" in line
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ValueError("two\n lines"), "two lines"),
+        (ValueError(), "ValueError"),
+        (OSError(13, "Permission denied", "m"), "cannot use m: Permission denied"),
+        (OSError(28, "No space left on device"), "cannot write: No space left on device"),
+        (MemoryError(), "not enough memory: use fewer rows"),
+        (RuntimeError("[enforce fail at inline_container.cc:603]"), "is the disk full?"),
+        (RuntimeError("PytorchStreamWriter failed, strerror: No space left"), "written: No space left"),
+        (KeyError("key"), "unexpected KeyError: 'key' (set TAILWISE_DEBUG=1 for a traceback"),
+    ],
+)
+def test_errors_as_messages(error: Exception, message: str) -> None:
+    assert message in _message(error)
+
+
+# -- standard output -----------------------------------------------------------------------------
+
+
+def test_a_reader_that_stops_early_is_no_error(program: Tailwise, place: Path) -> None:
+    with program.start("diagnose", "new.csv", "-t", "price", cwd=place) as process:
+        process.stdout.close()  # as `head` does
+        said = process.stderr.read()
+    assert process.returncode == 0
+    assert "Traceback" not in said and "BrokenPipe" not in said and "Exception ignored" not in said
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize("arguments", [["methods"], ["--version"], ["--help"]])
+def test_output_that_cannot_be_written_is_an_error(program: Tailwise, arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*program.line, *arguments], stdout=full, stderr=subprocess.PIPE, text=True,
+            env=program.environment, timeout=1200,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+def test_a_terminal_shows_a_bar_and_whole_words(tailwise: Tailwise, place: Path, tmp_path: Path) -> None:
+    import pty
+    import threading
+
+    ours, theirs = pty.openpty()
+    shown = bytearray()
+
+    def watch() -> None:
+        try:
+            while part := os.read(ours, 4096):
+                shown.extend(part)
+        except OSError:  # the terminal is closed
+            pass
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", 2]
+    process = tailwise.launch(*line, screen=os.ttyname(theirs))
+    assert process.wait() == 0, shown
+    os.close(theirs)
+    watching.join()
+    os.close(ours)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert "━" in text and re.search(r"epoch 2/2 .*best", text)  # a bar
+    assert len(re.findall(r"^epoch", text, re.M)) <= 2  # and no line for each epoch besides
+    verdict = text[text.index("The tail") :].splitlines()
+    assert len(verdict) > 2 and all(len(row) <= 120 for row in verdict)
+    assert all(row.endswith((" ", ".", ",", ":")) or row.rstrip()[-1:].isalnum() for row in verdict[:2])

@@ -1,0 +1,143 @@
+"""`tailwise compare`, `report`, `demo` and `methods`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+Run = Callable[..., Any]
+Sample = Callable[..., pd.DataFrame]
+FAST = ["--epochs", "1", "--quiet"]
+
+
+def test_compare_writes_a_line_for_each_run_and_a_page(results: Path) -> None:
+    runs = [json.loads(line) for line in results.read_text().splitlines()]
+    order = [(run["seed"], run["method"]) for run in runs]
+    assert order == [(0, "vanilla"), (0, "vir"), (1, "vanilla"), (1, "vir")]
+    assert {run["data"] for run in runs} == {"numbers"}
+    page = results.with_suffix(".html").read_text(encoding="utf-8")
+    assert "VIR" in page and "price: 2 methods on numbers" in page
+    assert sorted(p.name for p in results.parent.iterdir()) == ["r.html", "r.jsonl"]
+
+
+def test_several_processes_give_the_same_figures(
+    run: Run, place: Path, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def run_suite(folder: Path, contenders: Any, *, out: Path, workers: int, **_: Any) -> Any:
+        asked.append(workers)
+        out.write_bytes(results.read_bytes())
+        return type("Summary", (), {"failed": []})
+
+    monkeypatch.setattr("tailwise.benchmark.run.runs.run_suite", run_suite)
+    line = ["compare", place / "numbers.csv", "-t", "price", "--methods", "vanilla,vir", "--seeds", 2]
+    out = run(*line, "--workers", 2, "--json", *FAST)
+    assert out.exit_code == 0, out.output
+    assert asked == [2]
+    assert json.loads(out.stdout)["runs"] == [json.loads(line) for line in results.read_text().splitlines()]
+
+
+def test_a_run_that_fails_is_an_error(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("loss is not finite")
+
+    monkeypatch.setattr("tailwise.benchmark.run.runs.run_one", broken)
+    line = ["compare", place / "numbers.csv", "-t", "price", "--methods", "vanilla", "--seeds", 1]
+    out = run(*line, "-o", tmp_path / "r.jsonl", *FAST)
+    assert out.exit_code == 1
+    assert "error: a run failed: numbers vanilla 0: RuntimeError: loss is not finite" in out.stderr
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+def test_mistakes_are_refused_before_any_run(run: Run, sample: Sample, place: Path, tmp_path: Path) -> None:
+    out = run("compare", place / "numbers.csv", "-t", "price", "--methods", "virr")
+    assert out.exit_code == 1 and "'vir'" in out.stderr
+    out = run("compare", place / "numbers.csv", "-t", "price", "--methods", ",")
+    assert out.exit_code == 1 and "--methods names no method" in out.stderr
+    sample(4).to_csv(tmp_path / "tiny.csv", index=False)
+    out = run("compare", tmp_path / "tiny.csv", "-t", "price", *FAST)
+    assert out.exit_code == 1 and "4 rows are too few to compare methods" in out.stderr
+
+
+def test_a_checkpoint_of_other_rows_is_refused(
+    run: Run, sample: Sample, results: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "r.jsonl.checkpoint"
+    kept.write_bytes(results.read_bytes())
+    sample(seed=9).to_csv(tmp_path / "numbers.csv", index=False)
+    line = ["compare", tmp_path / "numbers.csv", "-t", "price", "--methods", "vanilla,vir", "--seeds", 2]
+    out = run(*line, "-o", tmp_path / "r.jsonl", *FAST)
+    assert out.exit_code == 1 and "belongs to other rows: delete it to start over" in out.stderr
+    assert kept.read_bytes() == results.read_bytes()
+
+
+# -- report --------------------------------------------------------------------------------------
+
+
+def test_report_ranks_the_methods_of_a_results_file(run: Run, results: Path, tmp_path: Path) -> None:
+    out = run("report", results, "-o", tmp_path / "again.html")
+    assert out.exit_code == 0, out.output
+    text = (tmp_path / "again.html").read_text(encoding="utf-8")
+    assert "VIR" in text and 'role="img"' in text and "2 methods on numbers" in text
+
+
+def test_bench_reads_what_compare_wrote(run: Run, results: Path, tmp_path: Path) -> None:
+    out = run("bench", "tables", results, "--out", tmp_path, "--name", "houses")
+    assert out.exit_code == 0, out.output
+    assert "VIR" in (tmp_path / "houses.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [('{"a": 1}\n', "a line lacks 'data'"), ("[1]\n", "is not a results file"), ("3\n", "is not a results"),
+     ("", "no finished run"), ("x,y\n", "line 1 is not JSON")],
+)  # fmt: skip
+def test_a_foreign_results_file(run: Run, tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "f.jsonl").write_text(text)
+    out = run("report", tmp_path / "f.jsonl")
+    assert out.exit_code == 1 and words in out.stderr and "not str" not in out.stderr
+    assert not (tmp_path / "f.html").exists()
+
+
+def test_a_folder_is_not_a_results_file(run: Run, tmp_path: Path) -> None:
+    out = run("report", tmp_path)
+    assert out.exit_code == 1 and "is a folder: name the results file in it" in out.stderr
+
+
+# -- demo and methods ----------------------------------------------------------------------------
+
+
+def test_demo_compares_three_methods_on_abalone(run: Run, tmp_path: Path) -> None:
+    out = run("demo", "--seeds", 1, "--epochs", 1, "--workers", 1, "--out", tmp_path / "d")
+    assert out.exit_code == 0, out.output
+    for title in ("Vanilla", "LDS + FDS + DER", "VIR"):
+        assert f" {title} " in out.stdout
+    assert "for few-shot labels" in out.stdout and "for many-shot labels" in out.stdout
+    page, picture, runs = (tmp_path / "d" / name for name in ("report.html", "demo.png", "results.jsonl"))
+    assert sorted((tmp_path / "d").iterdir()) == sorted([page, picture, runs])
+    assert "Rings: 3 methods on abalone" in page.read_text(encoding="utf-8")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert [json.loads(line)["method"] for line in runs.read_text().splitlines()] == [
+        "vanilla", "lds-fds-der", "vir",
+    ]  # fmt: skip
+
+
+def test_demo_overwrites_nothing_either(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "demo.png").write_text("mine")
+    out = run("demo", "--out", tmp_path)
+    assert out.exit_code == 1 and "demo.png already exists" in out.stderr and "--force" in out.stderr
+    assert (tmp_path / "demo.png").read_text() == "mine"
+    out = run("demo", "--out", tmp_path / "demo.png")
+    assert out.exit_code == 1 and "is a file; name a folder with --out" in out.stderr
+
+
+def test_methods_are_listed(run: Run) -> None:
+    listed = json.loads(run("methods", "--json").stdout)
+    assert {"vir", "vanilla"} <= {method["name"] for method in listed}
+    assert "vir" in run("methods").stdout

@@ -1,0 +1,417 @@
+"""`tailwise fit`, `predict`, `evaluate` and `export`: files written, figures printed, mistakes refused."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pandas as pd
+import pytest
+
+import tailwise.report.page
+from tailwise import TailRegressor
+
+Run = Callable[..., Any]
+Sample = Callable[..., pd.DataFrame]
+FAST = ["--epochs", "1", "--quiet"]
+
+
+def predicted(run: Run, model: Path, table: Path) -> pd.DataFrame:
+    """Predictions of a table."""
+    out = model.with_name(f"{model.name}.csv")
+    done = run("predict", model, table, "-o", out)
+    assert done.exit_code == 0, done.output
+    return pd.read_csv(out)
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The facts of each page that a command writes. The page itself, slow to draw, is only a word."""
+    facts = []
+
+    def page(scored: Any, verdict: Any, about: Any, baseline: Any = None) -> str:
+        facts.append(about)
+        return "page"
+
+    monkeypatch.setattr(tailwise.report.page, "model_page", page)
+    return facts
+
+
+# -- fit -----------------------------------------------------------------------------------------
+
+
+def test_fit_writes_a_model_and_a_report_and_nothing_else(place: Path) -> None:
+    left = sorted(p.name for p in place.iterdir() if p.name.startswith("m."))
+    assert left == ["m.html", "m.tailwise"]
+    page = (place / "m.html").read_text(encoding="utf-8")
+    assert "Verdict" in page and "Vanilla" in page
+    assert len(page) < 2_000_000
+
+
+def test_the_same_seed_gives_the_same_model(run: Run, place: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        out = run("fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / name, "--seed", "3", *FAST)
+        assert out.exit_code == 0, out.output
+    first, second = (predicted(run, tmp_path / name, place / "new.csv") for name in ("a", "b"))
+    pd.testing.assert_frame_equal(first, second)
+
+
+def test_own_validation_and_test_tables(run: Run, place: Path, tmp_path: Path) -> None:
+    out = run("fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--valid", place / "new.csv",
+              "--test", place / "new.csv", "--json", *FAST)  # fmt: skip
+    assert out.exit_code == 0, out.output
+    assert json.loads(out.stdout)["regions"]["all"]["n"] == 150
+    line = ["fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "n", "--test"]
+    out = run(*line, place / "numbers.csv")
+    assert out.exit_code == 1 and "no column 'kind'" in out.stderr
+    out = run(*line, "-", "--valid", "-")
+    assert out.exit_code == 1 and "only one of FILE, --valid and --test can be -" in out.stderr
+
+
+def test_test_rows_come_from_sparse_labels_too(run: Run, tmp_path: Path, fits: list[Any]) -> None:
+    alone = list(range(20, 61, 10))
+    prices = pd.DataFrame({"price": [1] * 60 + [2] * 60 + alone}).assign(x=lambda t: t["price"] % 7)
+    prices.to_csv(tmp_path / "t.csv", index=False)
+    run("fit", tmp_path / "t.csv", "-t", "price", "-o", tmp_path / "m", *FAST)
+    trained = list(fits[0].y)
+    assert [trained.count(price) for price in (1, 2)] == [48, 48]  # all but a fifth
+    assert sum(price in trained for price in alone) == 4  # of these five too
+
+
+def test_without_test_rows_there_is_no_report(run: Run, place: Path, tmp_path: Path) -> None:
+    line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--test-share", "0"]
+    out = run(*line, "--report", tmp_path / "m.html", *FAST)
+    assert out.exit_code == 1 and "raise --test-share or give --test" in out.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tail_that_cannot_be_judged_needs_more_test_rows(run: Run, sample: Sample, tmp_path: Path) -> None:
+    sample(40).to_csv(tmp_path / "t.csv", index=False)
+    out = run("fit", tmp_path / "t.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", "1")
+    assert out.exit_code == 0, out.output
+    assert "The tail cannot be judged" in out.stdout
+    assert "note: a larger --test-share, or a table given with --test" in out.stderr
+
+
+def test_weights_reach_the_baseline_and_are_not_an_input(
+    run: Run, sample: Sample, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: list[Any]
+) -> None:
+    table = sample().assign(w=lambda t: 1.5 + (t["x"] > 0))
+    table.loc[3, ["price", "w"]] = None  # a row without a label needs no weight
+    table.to_csv(tmp_path / "weighed.csv", index=False)
+    given = []
+    fit = TailRegressor.fit
+
+    def seen(self: TailRegressor, X: Any, y: Any, **options: Any) -> TailRegressor:
+        given.append((self.method, X, options["sample_weight"]))
+        return fit(self, X, y, **options)
+
+    monkeypatch.setattr(TailRegressor, "fit", seen)
+    line = ["fit", tmp_path / "weighed.csv", "-t", "price", "--seed", "3", *FAST]
+    out = run(*line, "-o", tmp_path / "m", "--weight", "w", "--report", tmp_path / "m.html")
+    assert out.exit_code == 0, out.output
+    assert (tmp_path / "m.html").read_text() == "page"
+    facts = pages[0]
+    assert (facts.weight, facts.source, facts.target, facts.features) == ("w", "weighed.csv", "price", 2)
+    assert facts.trained_here and facts.seed == 3 and facts.seconds > 0
+    (tmp_path / "c.toml").write_text('weight = "w"\n')
+    out = run(*line, "-o", tmp_path / "n", "--config", tmp_path / "c.toml", "--test", place / "new.csv",
+              "--valid", place / "new.csv")  # fmt: skip
+    assert out.exit_code == 0, out.output
+    assert [method for method, *_ in given] == ["vir", "vanilla", "vir"]
+    for _, X, weights in given:
+        assert list(X.columns) == ["x", "z"]
+        assert list(weights) == list(1.5 + (X["x"] > 0))  # each row its own, whichever were held out
+    assert len(predicted(run, tmp_path / "m", place / "new.csv")) == 150  # a table without w
+
+
+def test_rows_of_weight_0_are_not_trained_on(run: Run, sample: Sample, place: Path, tmp_path: Path) -> None:
+    wrong = sample(100, seed=5).assign(price=50.0, w=0)
+    sample().to_csv(tmp_path / "a-rows.csv", index=False)
+    pd.concat([sample().assign(w=1), wrong]).to_csv(tmp_path / "b-rows.csv", index=False)
+    for name, weight in (("a", []), ("b", ["--weight", "w"])):
+        line = ["fit", tmp_path / f"{name}-rows.csv", "-t", "price", "-o", tmp_path / name, *weight]
+        out = run(*line, "--test", place / "new.csv", *FAST)
+        assert out.exit_code == 0, out.output
+    first, second = (predicted(run, tmp_path / name, place / "new.csv") for name in ("a", "b"))
+    pd.testing.assert_frame_equal(first, second)
+
+
+def test_unknown_names_are_refused_before_any_training(run: Run, place: Path, tmp_path: Path) -> None:
+    line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", *FAST]
+    for extra, words in (
+        (["--method", "vri"], "'vir'"),
+        (["--option", "regularizr=1"], "'regularizer'"),
+        (["--option", "what"], "NAME=VALUE"),
+        (["--option", "regularizer=abc"], "error: regularizer must be a number, got 'abc'"),
+        (["--option", "recolor=yes"], "error: recolor must be true or false, got 'yes'"),
+        (["--backbone", "mpl"], "'mlp'"),
+        (["--bins", "1000,2000,3000"], "edges from 1000 to 3000 leave out"),
+    ):
+        out = run(*line, *extra)
+        assert out.exit_code == 1 and words in out.stderr, out.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- predict -------------------------------------------------------------------------------------
+
+
+def test_predictions_beside_kept_columns(run: Run, place: Path, tmp_path: Path) -> None:
+    out = run("predict", place / "m.tailwise", place / "new.csv", "-o", tmp_path / "p.csv", "--keep", "kind")
+    assert out.exit_code == 0, out.output
+    table = pd.read_csv(tmp_path / "p.csv")
+    assert list(table.columns)[:5] == ["kind", "prediction", "std", "lower", "upper"]
+    assert len(table) == 150 and bool((table["lower"] <= table["upper"]).all())
+    clash = pd.read_csv(place / "new.csv").assign(std=1)
+    clash.to_csv(tmp_path / "clash.csv", index=False)
+    line = ["predict", place / "m.tailwise", tmp_path / "clash.csv", "-o", tmp_path / "q.csv"]
+    out = run(*line, "--keep", "std")
+    assert out.exit_code == 1 and "'std' of --keep has the name of a prediction" in out.stderr
+
+
+def test_predict_from_standard_input_to_standard_output(run: Run, place: Path) -> None:
+    out = run("predict", place / "m.tailwise", "-", "-o", "-", stdin=(place / "new.csv").read_bytes())
+    assert out.exit_code == 0, out.stderr
+    assert out.stdout.startswith("prediction,std,lower,upper") and len(out.stdout.splitlines()) == 151
+
+
+def test_columns_of_another_type_than_in_training(
+    run: Run, sample: Sample, place: Path, tmp_path: Path
+) -> None:
+    sample(20).assign(kind=7).to_csv(tmp_path / "odd.csv", index=False)
+    line = ["predict", place / "m.tailwise"]
+    out = run(*line, tmp_path / "odd.csv", "-o", tmp_path / "p.csv")
+    assert out.exit_code == 0, out.stderr
+    sample(20, text=True).assign(x="far").to_csv(tmp_path / "odder.csv", index=False)
+    out = run(*line, tmp_path / "odder.csv", "-o", tmp_path / "q.csv")
+    assert out.exit_code == 1 and "column 'x'" in out.stderr and "'far'" in out.stderr
+    assert not (tmp_path / "q.csv").exists()
+    stray = sample(20, text=True).astype({"x": object})
+    stray.loc[4, "x"] = "far"
+    stray.to_csv(tmp_path / "stray.csv", index=False)
+    out = run(*line, tmp_path / "stray.csv", "-o", tmp_path / "q.csv")
+    assert out.exit_code == 0
+    assert out.stderr.count("note: column 'x'") == 1 and "row 4" in out.stderr
+
+
+def test_values_that_training_never_had_are_noted_once(
+    run: Run, sample: Sample, place: Path, pair: Path, tmp_path: Path
+) -> None:
+    new, out = tmp_path / "new.csv", tmp_path / "p.csv"
+    sample(40).assign(x=None, kind="green", rent=1.0).to_csv(new, index=False)
+    for command in (["evaluate", pair / "m", new], ["predict", place / "m.tailwise", new, "-o", out]):
+        done = run(*command)
+        assert done.exit_code == 0, done.output
+        assert done.stderr.count("note: column 'x'") == 1 and "40 of 40 rows" in done.stderr
+        assert done.stderr.count("note: column 'kind'") == 1 and "'green'" in done.stderr
+    done = run("predict", place / "m.tailwise", place / "new.csv", "-o", out, "--force")
+    assert done.exit_code == 0 and "note:" not in done.stderr
+
+
+# -- evaluate ------------------------------------------------------------------------------------
+
+
+def test_evaluate_prints_figures_and_writes_a_page(run: Run, place: Path, tmp_path: Path) -> None:
+    out = run("evaluate", place / "m.tailwise", place / "new.csv", "--report", tmp_path / "e.html")
+    assert out.exit_code == 0, out.output
+    assert "90% intervals" in out.stdout and f"wrote {tmp_path / 'e.html'}" in out.stderr
+    page = (tmp_path / "e.html").read_text(encoding="utf-8")
+    assert "price: VIR on new.csv" in page and "measured on 150 rows of new.csv" in page
+    out = run("evaluate", place / "m.tailwise", place / "new.csv", "--json")
+    printed = json.loads(out.stdout)
+    assert printed["target"] == "price" and printed["regions"]["all"]["n"] == 150
+
+
+def test_two_models_are_compared_by_the_regions_of_the_first(
+    run: Run, sample: Sample, place: Path, tmp_path: Path
+) -> None:
+    sample(60, seed=4).to_csv(tmp_path / "few.csv", index=False)
+    out = run("fit", tmp_path / "few.csv", "-t", "price", "-o", tmp_path / "m", *FAST)
+    assert out.exit_code == 0, out.output
+    line = ["evaluate", place / "m.tailwise", place / "new.csv", "--against", tmp_path / "m"]
+    printed = json.loads(run(*line, "--json").stdout)
+    rows = {k: [printed[k][r]["n"] for r in ("many", "medium", "few")] for k in ("regions", "baseline")}
+    assert rows["baseline"] == rows["regions"]
+    assert "VIR (m)" in run(*line).stdout
+
+
+def test_no_other_column_is_taken_for_the_target(
+    run: Run, sample: Sample, place: Path, tmp_path: Path
+) -> None:
+    new = tmp_path / "new.csv"
+    sample(40, text=True).rename(columns={"price": "cost"}).to_csv(new, index=False)
+    out = run("evaluate", place / "m.tailwise", new)
+    assert out.exit_code == 1 and out.stdout == ""
+    assert f"{new} has no column 'price', the model's target" in out.stderr
+    assert out.stderr.endswith("name the column of true labels with --target\n")
+    out = run("evaluate", place / "m.tailwise", new, "-t", "cost", "--json")
+    assert out.exit_code == 0 and json.loads(out.stdout)["target"] == "cost"
+
+
+# -- several targets -----------------------------------------------------------------------------
+
+
+def test_predictions_of_several_targets_are_named_after_them(run: Run, pair: Path, tmp_path: Path) -> None:
+    out = run("predict", pair / "m", pair / "both.csv", "-o", tmp_path / "p.csv", "--json")
+    assert out.exit_code == 0, out.output
+    assert set(json.loads(out.stdout)) == {"rows", "out", "region_rent", "region_price"}
+    table = pd.read_csv(tmp_path / "p.csv")
+    truth = pd.read_csv(pair / "both.csv")
+    assert list(table.columns[:4]) == ["prediction_rent", "std_rent", "lower_rent", "upper_rent"]
+    assert len(table.columns) == 14
+    for target in ("rent", "price"):  # each is on its own scale, so they are not mixed up
+        assert abs(table[f"prediction_{target}"].mean() / truth[target].mean() - 1) < 0.5
+
+
+def test_several_targets_are_evaluated_one_by_one(
+    run: Run, pair: Path, tmp_path: Path, pages: list[Any]
+) -> None:
+    both = run("evaluate", pair / "m", pair / "both.csv", "--json")
+    assert both.exit_code == 0, both.output
+    printed = {finding["target"]: finding for finding in json.loads(both.stdout)["targets"]}
+    assert list(printed) == ["rent", "price"]
+    assert printed["rent"]["regions"]["all"]["mae"] > 3 * printed["price"]["regions"]["all"]["mae"]
+    line = ["evaluate", pair / "m", pair / "both.csv", "-t", "price", "--report", tmp_path / "price.html"]
+    out = run(*line, "--json")
+    assert out.exit_code == 0, out.output
+    assert json.loads(out.stdout)["regions"] == printed["price"]["regions"]
+    assert pages[0].target == "price" and not pages[0].trained_here
+    renamed = pd.read_csv(pair / "both.csv").rename(columns={"rent": "a", "price": "b"})
+    renamed.to_csv(tmp_path / "renamed.csv", index=False)
+    out = run("evaluate", pair / "m", tmp_path / "renamed.csv", "-t", "a", "-t", "b", "--json")
+    found = json.loads(out.stdout)["targets"]
+    assert [finding["regions"] for finding in found] == [f["regions"] for f in printed.values()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fit", "both.csv", "-t", "rent", "-t", "price", "-o", "n", "--report", "r"], "tailwise evaluate n"),
+        (["fit", "both.csv", "-t", "rent", "-t", "rent", "-o", "n"], "'rent' is named as a target twice"),
+        (["evaluate", "m", "both.csv", "--report", "r.html"], "choose it with --target"),
+        (["evaluate", "m", "both.csv", "-t", "x"], "the model's targets are rent, price"),
+        (["compare", "both.csv", "-t", "rent", "-t", "price"], "takes one --target"),
+    ],
+)
+def test_where_several_targets_are_too_many(
+    run: Run, pair: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
+) -> None:
+    monkeypatch.chdir(pair)
+    out = run(*arguments)
+    assert out.exit_code == 1 and words in out.stderr, out.output
+    assert sorted(p.name for p in pair.iterdir()) == ["both.csv", "m"]
+
+
+# -- export --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_export(run: Run, place: Path, tmp_path: Path) -> None:
+    out = run("export", place / "m.tailwise", "-o", tmp_path / "m.onnx")
+    assert out.exit_code == 0, out.stderr
+    assert (tmp_path / "m.onnx").stat().st_size > 0
+
+
+@pytest.mark.slow
+def test_models_of_several_networks_are_exported_without_quantiles(
+    run: Run, place: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "m.tailwise"
+    out = run("fit", place / "numbers.csv", "-t", "price", "-o", model, "--method", "ensemble", *FAST)
+    assert out.exit_code == 0, out.output
+    out = run("export", model)
+    assert out.exit_code == 1 and "--quantiles ''" in out.stderr
+    out = run("export", model, "--quantiles", "")
+    assert out.exit_code == 0, out.stderr
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    assert [output.name for output in session.get_outputs()] == ["mean", "std", "lower", "upper"]
+
+
+# -- outputs -------------------------------------------------------------------------------------
+
+
+def test_nothing_is_overwritten_without_force(run: Run, place: Path, tmp_path: Path) -> None:
+    for name in ("m", "r.html", "p.csv"):
+        (tmp_path / name).write_text("mine")
+    fit = ["fit", place / "numbers.csv", "-t", "price", *FAST]
+    for arguments in (
+        [*fit, "-o", tmp_path / "m"],
+        [*fit, "-o", tmp_path / "m2", "--report", tmp_path / "r.html"],
+        ["predict", place / "m.tailwise", place / "new.csv", "-o", tmp_path / "p.csv"],
+    ):
+        out = run(*arguments)
+        assert out.exit_code == 1 and "--force" in out.stderr
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == dict.fromkeys(
+        ("m", "r.html", "p.csv"), "mine"
+    )
+    out = run("predict", place / "m.tailwise", place / "new.csv", "-o", tmp_path / "p.csv", "--force")
+    assert out.exit_code == 0 and (tmp_path / "p.csv").read_text() != "mine"
+    copy = shutil.copy(place / "new.csv", tmp_path / "in.csv")
+    out = run("predict", place / "m.tailwise", copy, "-o", copy, "--force")
+    assert out.exit_code == 1 and "also an input" in out.stderr
+    assert Path(copy).read_bytes() == (place / "new.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fit", "houses.csv", "-t", "price", "-o", "-"], "only predictions can be written to -"),
+        (["evaluate", "m.tailwise", "new.csv", "--report", "-"], "only predictions can be written to -"),
+        (["evaluate", "m.tailwise", "new.csv", "-t", "price", "-t", "price"], "as a target twice"),
+        (["predict", "m.tailwise", "new.csv", "-o", "-", "--json"], "both use standard output"),
+        (["fit", "houses.csv", "-t", "price", "-o", "n", "--report", "n"], "--report name the same file"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
+) -> None:
+    monkeypatch.chdir(place)
+    out = run(*arguments)
+    assert out.exit_code == 1 and words in out.stderr and out.stdout == ""
+    assert not (place / "-").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
+@pytest.mark.parametrize("path", ["/proc/m", "/proc/folder/m"])
+def test_a_folder_that_takes_no_files_is_refused_before_any_training(
+    run: Run, place: Path, path: str
+) -> None:
+    for where in (["-o", path], ["-o", place / "never", "--report", path]):
+        out = run("fit", place / "houses.csv", "-t", "price", "--epochs", "1", *where)
+        assert out.exit_code == 1 and len(out.stderr.splitlines()) == 1, out.output
+        assert out.stderr.startswith(f"error: cannot write {path}: no file can be created in /proc (")
+    assert not (place / "never").exists()
+
+
+def test_a_full_disk_is_an_error_and_leaves_no_part(
+    run: Run, place: Path, sample: Sample, small_disk: Path
+) -> None:
+    kept = small_disk / "kept.csv"
+    kept.write_text("mine")
+    long = small_disk.parent / "long.csv"
+    pd.concat([sample(400, text=True)] * 10).to_csv(long, index=False)
+    for arguments in (
+        ["fit", place / "houses.csv", "-t", "price", "-o", small_disk / "m", *FAST],
+        ["predict", place / "m.tailwise", long, "-o", kept, "--force"],
+    ):
+        out = run(*arguments)
+        assert out.exit_code == 1 and ("No space left" in out.stderr or "disk full" in out.stderr)
+        assert [p.name for p in small_disk.iterdir()] == ["kept.csv"]
+    assert kept.read_text() == "mine"
+
+
+def test_a_model_and_its_page_are_written_both_or_not_at_all(
+    run: Run, place: Path, small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tailwise.report.page, "model_page", lambda *_: "x" * 100_000)
+    model, page = tmp_path / "m", small_disk / "r.html"  # the page does not fit
+    line = ["fit", place / "numbers.csv", "-t", "price", "-o", model, "--no-baseline", "--epochs", "1"]
+    out = run(*line, "--report", page)
+    assert out.exit_code == 1 and "No space left" in out.stderr
+    assert list(small_disk.iterdir()) == [] and not model.exists()
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["m.checkpoint"]
+    out = run(*line, "--report", tmp_path / "r.html")
+    assert out.exit_code == 0 and "resuming from" in out.stderr and "epoch 1" not in out.stderr
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["m", "r.html"]

@@ -1,0 +1,126 @@
+"""Options as text and as TOML: what they mean, and what is wrong with them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailwise import TailRegressor
+from tailwise.cli.options import only_target, parse_bins, parse_levels, parse_method_options, split_names
+
+Run = Callable[..., Any]
+
+
+def test_names_are_split_at_commas_outside_quotes() -> None:
+    assert split_names('a, "b, c",,a') == ["a", "b, c"]
+    assert split_names("") == []
+
+
+def test_bins_are_a_number_or_edges() -> None:
+    assert parse_bins(None) is None
+    assert parse_bins("7") == 7
+    assert parse_bins("-1, 0.5,2,20") == [-1, 0.5, 2, 20]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("0", "--bins 0: a single number is the number of bins, a whole number of at least 1"),
+        ("2.5", "edges are two or more comma-separated numbers"),
+        ("0,1,1,2", "edges must increase, but 1 is followed by 1"),
+        ("0,10,5", "edges must increase, but 10 is followed by 5"),
+        ("0,1,", "'' is not a finite number"),
+        ("0,ten", "'ten' is not a finite number"),
+        ("0,inf", "'inf' is not a finite number"),
+        ("", "'' is not a finite number"),
+    ],
+)
+def test_wrong_bins(given: str, words: str) -> None:
+    with pytest.raises(ValueError) as raised:
+        parse_bins(given)
+    assert words in str(raised.value)
+
+
+def test_wrong_bins_are_an_error_before_the_table_is_read(run: Run, tmp_path: Path) -> None:
+    out = run("fit", tmp_path / "unread.csv", "-t", "price", "-o", tmp_path / "m", "--bins", "0,10,5")
+    assert out.exit_code == 1 and "edges must increase" in out.stderr, out.output
+
+
+def test_options_of_methods_have_values_of_their_own_type() -> None:
+    pairs = ["a=0.5", "b=True", "c=none", "d=word", "e.f=[1, 2]"]
+    assert parse_method_options(pairs) == {"a": 0.5, "b": True, "c": None, "d": "word", "e.f": [1, 2]}
+    assert parse_method_options([]) is None
+    for wrong in ("what", "=1"):
+        with pytest.raises(ValueError, match="NAME=VALUE"):
+            parse_method_options([wrong])
+
+
+def test_levels_of_quantiles_are_numbers() -> None:
+    assert parse_levels("0.05, 0.5") == [0.05, 0.5]
+    assert parse_levels("") == []
+    with pytest.raises(ValueError, match="levels between 0 and 1, not 'most'"):
+        parse_levels("most")
+
+
+def test_one_target_means_one() -> None:
+    assert only_target(["a"]) == "a"
+    with pytest.raises(ValueError, match="takes one --target, not 'a' and 'b'"):
+        only_target(["a", "b"])
+
+
+# -- TOML ----------------------------------------------------------------------------------------
+
+
+def test_a_configuration_file_gives_defaults_that_flags_override(
+    run: Run, place: Path, tmp_path: Path, fits: list[Any]
+) -> None:
+    config = tmp_path / "fit.toml"
+    config.write_text(
+        'target = "price"\nmethod = "lds"\nepochs = 1\ndrop = ["z"]\nquiet = true\nbins = [-1, 0.5, 2, 20]\n'
+        '[option]\n"weights.power" = 0.7\n'
+    )
+    line = ["fit", place / "houses.csv", "--config", config, "-o", tmp_path / "m"]
+    run(*line)
+    model = fits[0].model
+    assert (model.method, model.epochs, model.method_options) == ("lds", 1, {"weights.power": 0.7})
+    assert (model.bins, model.verbose) == ([-1, 0.5, 2, 20], 0)
+    assert list(fits[0].X.columns) == ["x", "kind"] and fits[0].y.name == "price"
+    config.write_text('target = ["price", "x"]\nbins = 7\n')
+    run(*line)
+    assert list(fits[1].y.columns) == ["price", "x"] and fits[1].model.bins == 7
+    config.write_text('target = "price"\nmethod = "lds"\n[option]\n"weights.power" = 0.7\n')
+    run(*line, "--method", "vanilla", "--option", "regularizer=0")
+    assert (fits[2].model.method, fits[2].model.method_options) == ("vanilla", {"regularizer": 0})
+
+
+def test_json_and_no_test_rows_from_a_configuration_file(run: Run, place: Path, tmp_path: Path) -> None:
+    config = tmp_path / "fit.toml"
+    config.write_text(
+        'target = "price"\nmethod = "vanilla"\nepochs = 1\nquiet = true\njson = true\ntest-share = 0\n'
+    )
+    out = run("fit", place / "numbers.csv", "--config", config, "-o", tmp_path / "m")
+    assert out.exit_code == 0, out.output
+    printed = json.loads(out.stdout)
+    assert printed["model"] == str(tmp_path / "m") and printed["verdict"] is None
+    assert int(TailRegressor.load(tmp_path / "m").bins_.counts.sum()) <= 200
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'methd = "vir"\n', "unknown key 'methd'; did you mean 'method'?"),
+        (b"epochs = [\n", "not valid TOML"),
+        (b"method = '\xff'\n", "not UTF-8 text"),
+        (None, "c.toml"),
+    ],
+)
+def test_a_wrong_configuration_file(
+    run: Run, place: Path, tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    config = tmp_path / "c.toml"
+    if content is not None:
+        config.write_bytes(content)
+    out = run("fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--config", config)
+    assert out.exit_code == 1 and words in out.stderr

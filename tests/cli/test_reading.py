@@ -1,0 +1,218 @@
+"""Tables and models as commands read them: errors in one line, and notes about likely mistakes."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tailwise.cli.reading import hold_out, split_labelled
+
+Run = Callable[..., Any]
+Sample = Callable[..., pd.DataFrame]
+
+# -- what cannot be read -------------------------------------------------------------------------
+
+TABLES = {
+    "empty.csv": (b"", "is empty"),
+    "header.csv": (b"x,price\n", "no rows"),
+    "text.csv": (b"x,price\n1,cheap\n2,dear\n3,cheap\n", "must be numbers, but line 2 holds 'cheap'"),
+    "binary.csv": (bytes(range(256)) * 30, "binary"),
+    "zip.csv": (b"PK\x03\x04" + b"a" * 50, "Excel"),
+    "twice.csv": (b"x,x,price\n1,2,3\n", "both named 'x'"),
+    "ragged.csv": (b"x,price\n1,2\n1,2,3\n", "line 3"),
+    "folder": (None, "is a folder"),
+    "missing.csv": (None, "does not exist"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_unusable_tables_are_one_line_and_code_1(run: Run, place: Path, tmp_path: Path, name: str) -> None:
+    content, words = TABLES[name]
+    (tmp_path / "folder").mkdir()
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    commands = [["diagnose"], ["fit", "-o", tmp_path / "m"], ["compare"]]
+    if name == "text.csv":  # the model is read first; once is enough
+        commands.append(["evaluate", place / "m.tailwise"])
+    for command in commands:
+        out = run(*command, tmp_path / name, "-t", "price")
+        assert out.exit_code == 1, command
+        assert out.stderr.count("error:") == 1 and words in out.stderr, out.stderr
+    assert not (tmp_path / "m").exists()
+    assert content is None or (tmp_path / name).read_bytes() == content
+
+
+def test_wrong_columns_name_the_nearest(run: Run, sample: Sample, place: Path, tmp_path: Path) -> None:
+    out = run("fit", place / "houses.csv", "--target", "prise", "--out", tmp_path / "m")
+    assert out.exit_code == 1
+    assert out.stderr.strip().endswith("did you mean 'price'?")
+    sample(20).to_csv(tmp_path / "short.csv", index=False)
+    out = run("predict", place / "m.tailwise", tmp_path / "short.csv", "-o", tmp_path / "p.csv")
+    assert out.exit_code == 1 and "no column 'kind'" in out.stderr
+    assert "its columns are x, z, price. The model was trained with it." in out.stderr
+    out = run("predict", place / "m.tailwise", place / "new.csv", "-o", tmp_path / "p.csv", "--keep", "kin")
+    assert out.exit_code == 1 and "'kind'" in out.stderr
+
+
+def test_infinite_numbers_are_an_error_before_any_training(
+    run: Run, sample: Sample, place: Path, tmp_path: Path
+) -> None:
+    table = sample(60)
+    for row in range(5):  # whichever rows are held out
+        endless = table.assign(x=table["x"].where(table.index != row, float("inf")))
+        endless.to_csv(tmp_path / "t.csv", index=False)
+        out = run("fit", tmp_path / "t.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", "1")
+        assert out.exit_code == 1 and f"column 'x' is infinite in line {row + 2}" in out.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
+    endless.assign(kind="red").to_csv(tmp_path / "t.csv", index=False)
+    out = run("predict", place / "m.tailwise", tmp_path / "t.csv", "-o", tmp_path / "p.csv")
+    assert out.exit_code == 1 and "column 'x' is infinite in line 6" in out.stderr
+
+
+def test_files_that_are_not_models(run: Run, place: Path, tmp_path: Path) -> None:
+    (tmp_path / "junk").write_bytes(b"junk" * 100)
+    for path in (tmp_path / "junk", tmp_path / "none", tmp_path, place / "houses.csv"):
+        out = run("predict", path, place / "new.csv", "-o", tmp_path / "p.csv")
+        assert out.exit_code == 1 and out.stderr.startswith("error:"), out.stderr
+
+
+# -- weights -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (None, "line 6 is empty (1 such of 40)"),
+        (-0.5, "line 6 holds '-0.5'"),
+        ("much", "line 6 holds 'much'"),
+        (float("inf"), "line 6 holds 'inf'"),
+    ],
+)
+def test_wrong_weights_name_the_column_and_the_line(
+    run: Run, sample: Sample, tmp_path: Path, cell: object, words: str
+) -> None:
+    table = sample(40).assign(w=1.0).astype({"w": object})
+    table.loc[4, "w"] = cell
+    table.to_csv(tmp_path / "some.csv", index=False)
+    out = run("fit", tmp_path / "some.csv", "-t", "price", "-o", tmp_path / "m", "--weight", "w")
+    assert out.exit_code == 1 and words in out.stderr, out.output
+    assert out.stderr.startswith("error: ") and "the weight 'w' must be a number of at least 0" in out.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--weight", "W"], "has no column 'W'; did you mean 'w'?"),
+        (["--weight", "price"], "column 'price' is the target and cannot be the weight as well"),
+        (["--weight", "none"], "the weight 'none' is 0 in every row"),
+        (["--weight", "day"], "line 2 holds '2024-01-0"),
+        (["--weight", "w", "--method", "smogn"], "smogn"),
+    ],
+)
+def test_weights_that_cannot_be_meant_are_one_line(
+    run: Run, sample: Sample, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    rows = range(40)
+    table = sample(40).assign(
+        w=[1 + i / 7 for i in rows], none=0, day=[f"2024-01-0{1 + i % 9}" for i in rows]
+    )
+    table.to_csv(tmp_path / "some.csv", index=False)
+    out = run("fit", tmp_path / "some.csv", "-t", "price", "-o", tmp_path / "m", *arguments, "--quiet")
+    assert out.exit_code == 1 and words in out.stderr, out.output
+    assert out.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["some.csv"]
+
+
+# -- notes ---------------------------------------------------------------------------------------
+
+
+def noted(run: Run, path: Path, *arguments: object) -> str:
+    """What `fit` notes about a table before it trains, which the fixture `fits` prevents."""
+    out = run("fit", path, "-t", "price", "-o", path.with_name("m"), *arguments)
+    assert out.exit_code == 1 and "error: not trained" in out.stderr, out.output
+    return str(out.stderr)
+
+
+def test_columns_without_a_name_and_rows_without_a_label(
+    run: Run, sample: Sample, tmp_path: Path, fits: list[Any]
+) -> None:
+    table = sample(60)
+    table.loc[3, "price"] = None
+    table.to_csv(tmp_path / "t.csv")  # with row numbers
+    text = noted(run, tmp_path / "t.csv")
+    assert "note: left out 1 column without a name\n" in text
+    assert f"note: left out 1 rows of {tmp_path / 't.csv'} without a value in 'price'\n" in text
+    assert noted(run, tmp_path / "t.csv", "--quiet") == "error: not trained\n"
+
+
+def test_columns_that_give_the_target_away(run: Run, sample: Sample, tmp_path: Path, fits: list[Any]) -> None:
+    table, path = sample(60), tmp_path / "leak.csv"
+    table.assign(copy=table["price"] * 2).to_csv(path, index=False)
+    assert "--drop copy" in noted(run, path)
+    table.assign(**{"a copy, too": table["price"] * 2}).to_csv(path, index=False)
+    assert """--drop '"a copy, too"'""" in noted(run, path)
+    assert "--drop" not in noted(run, path, "--drop", '"a copy, too"')
+    (tmp_path / "c.toml").write_text('drop = ["a copy, too", "z"]')
+    assert "--drop" not in noted(run, path, "--config", tmp_path / "c.toml")
+    assert list(fits[-1].X.columns) == ["x"]
+
+
+def test_numbers_as_text_and_a_constant_target(
+    run: Run, sample: Sample, tmp_path: Path, fits: list[Any]
+) -> None:
+    sample(60).assign(price=7, fee=["$1,250.00", "$3.50"] * 30).to_csv(tmp_path / "odd.csv", index=False)
+    text = noted(run, tmp_path / "odd.csv")
+    assert "column 'fee' may be read as text because of cells such as '$1,250.00'" in text
+    assert "the target 'price' is 7 in every row: there is nothing to learn" in text
+
+
+def test_ids(run: Run, sample: Sample, tmp_path: Path, fits: list[Any]) -> None:
+    path = tmp_path / "t.csv"
+    sample(60).assign(**{"house no": [f"h{i}" for i in range(60)]}).to_csv(path, index_label="row")
+    text = noted(run, path, "--test", path)
+    for words in (
+        "column 'house no' differs in every row, as ids do: leave it out with --drop 'house no'",
+        "column 'row' counts the rows, as ids do: leave it out with --drop row unless it has a",
+    ):
+        assert text.count(words) == 1, text
+    assert "--drop" not in noted(run, path, "--test", path, "--drop", "house no,row")
+
+
+def test_many_zeros_are_noted_in_the_words_of_diagnose(
+    run: Run, sample: Sample, tmp_path: Path, fits: list[Any]
+) -> None:
+    path = tmp_path / "claims.csv"
+    sample().assign(price=lambda t: t["price"].where(t["z"] > 0, 0)).to_csv(path, index=False)
+    printed = run("diagnose", path, "-t", "price").stdout
+    (advice,) = re.findall(r"\d+% of the labels are exactly 0[^\n]*", printed)
+    assert f"note: target 'price': {advice}\n" in noted(run, path)
+
+
+# -- splitting -----------------------------------------------------------------------------------
+
+
+def test_held_out_rows_keep_their_weights_and_labels(sample: Sample) -> None:
+    table = sample(100).assign(w=lambda t: 1 + t["x"].abs())
+    rows = split_labelled(table, ["price"], "t.csv", quiet=True, weight="w")
+    train, test = hold_out(rows, 0.2, seed=1, quiet=True)
+    assert test is not None and len(train.labels) + len(test.labels) == 100
+    assert 15 <= len(test.labels) <= 25
+    for part in (train, test):
+        assert part.weights is not None
+        assert list(part.weights) == list(1 + part.inputs["x"].abs())
+        assert list(part.inputs.index) == list(range(len(part.inputs)))
+    together = pd.concat([train.labels, test.labels])["price"]
+    assert sorted(together) == sorted(table["price"])
+
+
+def test_nothing_is_held_out_of_too_few_rows(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = split_labelled(sample(1), ["price"], "t.csv", quiet=True)
+    train, test = hold_out(rows, 0.2, seed=0, quiet=False)
+    assert train is rows and test is None
+    assert "too few rows" in capsys.readouterr().err
+    train, test = hold_out(rows, 0.0, seed=0, quiet=False)
+    assert train is rows and test is None
+    assert capsys.readouterr().err == ""
