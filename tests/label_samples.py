@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-law = settings(deadline=None, derandomize=True, max_examples=80)
+law = settings(deadline=None, derandomize=True, max_examples=50)
 
 
 def labels_with_counts(counts: list[int], start: int = 0) -> NDArray[np.float64]:

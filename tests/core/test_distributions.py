@@ -20,7 +20,7 @@ from torch import Tensor
 
 from tailwise.core.distributions import NIG, Mixture, Normal, concatenate, stack
 
-law = settings(deadline=None, derandomize=True, max_examples=100)
+law = settings(deadline=None, derandomize=True, max_examples=40)
 
 
 def double(values: Any) -> Tensor:
@@ -856,3 +856,11 @@ def test_joining_different_kinds_is_an_error() -> None:
         Mixture([mixture, mixture])
     with pytest.raises((TypeError, ValueError), match="Mixture"):
         Mixture(mixture)
+
+
+def test_distributions_cannot_be_changed() -> None:
+    dist = Normal(double([0.0]), 1.0)
+    with pytest.raises(AttributeError, match="a distribution cannot be changed"):
+        dist.mean = double([1.0])  # type: ignore[misc]
+    with pytest.raises(AttributeError, match="a distribution cannot be changed"):
+        NIG(double([0.0]), 1.0, 2.0, 1.0).beta = double([1.0])

@@ -49,7 +49,7 @@ def same(one: Distribution, two: Distribution, **tolerance: float) -> None:
 
 
 dials = st.floats(-1.5, 1.5)
-laws = settings(max_examples=15)
+laws = settings(max_examples=10)
 
 
 @laws

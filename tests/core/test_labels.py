@@ -583,3 +583,11 @@ def test_labels_count_as_often_as_their_weights_say() -> None:
     assert bins.rule == plain.rule
     np.testing.assert_array_equal(LabelBins.from_labels(y, weight=np.ones(6)).counts, plain.counts)
     assert LabelBins.from_labels(y, count=2, weight=[1, 1, 1, 1, 1, 9]).counts.tolist() == [4, 10]
+
+
+def test_standardized_bins_have_mean_0_and_standard_deviation_1() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([5, 3, 1, 1], start=10))
+    unit = bins.standardized()
+    assert unit.counts @ unit.centers == pytest.approx(0.0, abs=1e-12)
+    assert unit.counts @ unit.centers**2 / 10 == pytest.approx(1.0)
+    np.testing.assert_allclose(unit.edges * bins.scale + bins.location, bins.edges)
