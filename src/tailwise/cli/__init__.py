@@ -10,7 +10,44 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
+from types import FrameType
+
+INTERRUPTED = 128 + signal.SIGINT
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked the command to end. Everything that handles Ctrl-C handles this too."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def exit_code(stop: KeyboardInterrupt) -> int:
+    """Return the exit code that shells use for the signal."""
+    return 128 + stop.number if isinstance(stop, Stopped) else INTERRUPTED
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    raise Stopped(number)
+
+
+def _handle_signals() -> None:
+    """Turn SIGTERM and SIGHUP into `Stopped`."""
+    for name in ("SIGTERM", "SIGHUP"):  # Windows has only the first
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
+            signal.signal(number, _stop)
+
+
+def discard_output() -> None:
+    """Drop what standard output could not take; otherwise Python reports the error again at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:
@@ -21,10 +58,8 @@ def main() -> None:
     # A short command mostly imports modules, whose objects stay alive. With the default thresholds the
     # garbage collector scans them so often that it takes a tenth of the time.
     gc.set_threshold(50_000, 20, 100)
-    from tailwise.cli.stopping import discard_output, exit_code, handle_signals
-
     try:
-        handle_signals()
+        _handle_signals()
         from tailwise.cli.app import app
 
         app()

@@ -11,8 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from tailwise._version import __version__
-from tailwise.cli import bench, comparing, diagnosing, models
-from tailwise.cli.stopping import discard_output, exit_code
+from tailwise.cli import bench, comparing, diagnosing, discard_output, exit_code, models
 
 DEBUG = "TAILWISE_DEBUG"
 """Environment variable; when set, errors show a traceback."""

@@ -24,14 +24,15 @@ from tailwise.cli.options import (
 from tailwise.cli.output import (
     STANDARD,
     check_outputs,
+    checkpoint_path,
     command_line,
     note,
     print_comparison,
     print_json,
+    resumable,
     write_outputs,
 )
 from tailwise.cli.reading import load_labelled
-from tailwise.cli.stopping import checkpoint_path, resumable
 
 if TYPE_CHECKING:
     import pandas as pd

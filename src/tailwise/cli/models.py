@@ -30,11 +30,13 @@ from tailwise.cli.output import (
     STANDARD,
     Finding,
     check_outputs,
+    checkpoint_path,
     command_line,
     findings_json,
     note,
     print_findings,
     print_json,
+    resumable,
     show_progress,
     write_outputs,
 )
@@ -47,7 +49,6 @@ from tailwise.cli.reading import (
     load_table,
     split_labelled,
 )
-from tailwise.cli.stopping import checkpoint_path, resumable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,9 +1,10 @@
-"""What commands print and write: notes, tables, verdicts and JSON; checked output files."""
+"""What commands print and write: checked output files, checkpoints, notes, tables, verdicts and JSON."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 STANDARD = "-"
 """Stands for standard input or output in place of a file's name."""
+CHECKPOINT = ".checkpoint"
+"""Ending of the file that a stopped command leaves beside its output."""
 
 # -- files ---------------------------------------------------------------------------------------
 
@@ -97,6 +100,26 @@ def write_outputs(texts: Mapping[Path | None, Any], quiet: bool) -> None:
     write_together(given)
     for path in given:
         note(f"wrote {path}", quiet)
+
+
+def checkpoint_path(out: Path, suffix: str = "") -> Path:
+    """Return the file that keeps unfinished work for the output `out`."""
+    return out.with_name(out.name + suffix + CHECKPOINT)
+
+
+@contextmanager
+def resumable(kept: Path | None) -> Iterator[None]:
+    """Add to an interruption whether the same command can resume, and from which file."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if kept is None:
+            stop.args = ("nothing was kept; with --out the same command could resume",)
+        elif kept.exists():
+            stop.args = (f"no output was written; the same command resumes from {kept}",)
+        else:
+            stop.args = ("nothing was written",)
+        raise
 
 
 # -- words ---------------------------------------------------------------------------------------
