@@ -107,7 +107,7 @@ def growth(sizes: list[int]) -> Iterator[str]:
         fit_time, model = timed(lambda x=x, y=y: TailRegressor(random_state=0).fit(x, y))
         predict_time, _ = timed(lambda x=x, m=model: m.predict(x, return_std=True))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        epochs = len(model.history_.history)
+        epochs = max(len(history.history) for history in model.histories_)
         yield (
             f"| {rows:,} | {fit_time:.1f} | {1e6 * fit_time / rows:.0f} | {epochs} | {predict_time:.2f} "
             f"| {peak:.2f} |"

@@ -158,6 +158,10 @@ class LabelDensity:
                 return cls(edges, raised)
             low |= raised < least
 
+    def at(self, y: Array) -> Array:
+        """Return the density at labels; beyond the edges it is that of the end cell. (n,) -> (n,)"""
+        return np.asarray(self.density[np.searchsorted(self.edges[1:-1], y, side="right")])
+
     @property
     def _no_mass(self) -> str:
         low, high = self.edges[[0, -1]]

@@ -65,6 +65,11 @@ class Tilt:
         """Whether all labels have the same weight."""
         return self.log_weights.size == 1
 
+    def weights(self, y: Array) -> Array:
+        """Return the weight of each label, relative to the largest weight. (n,) -> (n,)"""
+        own = self.log_weights[np.searchsorted(self.cuts, y, side="right")]
+        return np.asarray(np.exp(own - self.log_weights.max()))
+
     def __add__(self, other: Tilt) -> Tilt:
         if self.cuts.ndim > 1 or other.cuts.ndim > 1:
             raise ValueError(

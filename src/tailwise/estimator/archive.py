@@ -23,10 +23,11 @@ from tailwise._version import __version__
 from tailwise.data.writing import write_atomically
 
 FORMAT = "tailwise model"
-VERSION = 1
-"""Rises when a file of before could not be read, or a reader of before would misread a file of now."""
-MANIFEST, WEIGHTS, PREPROCESSING = "manifest.json", "weights.safetensors", "preprocessing.skops"
-LIMITS = {MANIFEST: 1 << 28, WEIGHTS: 1 << 33, PREPROCESSING: 1 << 30}
+VERSION = 2
+"""Increase when old readers would misread new files, or when old files become unreadable."""
+MANIFEST, WEIGHTS = "manifest.json", "weights.safetensors"
+PREPROCESSING, BASE = "preprocessing.skops", "base.json"
+LIMITS = {MANIFEST: 1 << 28, WEIGHTS: 1 << 33, PREPROCESSING: 1 << 30, BASE: 1 << 31}
 """Largest size of each member in bytes; for the skops member, after unpacking."""
 
 _MAGIC = b"PK\x03\x04"
@@ -137,7 +138,7 @@ def _read_manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
 
 def _read_members(archive: zipfile.ZipFile, manifest: Mapping[str, Any], path: Path) -> dict[str, bytes]:
     sums = section(manifest, "members", path)
-    known = {MANIFEST, WEIGHTS, PREPROCESSING}
+    known = set(LIMITS)
     names = archive.namelist()
     strange = sorted(set(names) - known)
     if strange:

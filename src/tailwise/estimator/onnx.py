@@ -25,7 +25,7 @@ from scipy import special
 from torch import Tensor, nn
 
 from tailwise._version import __version__
-from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
+from tailwise.core.distributions import NIG, Distribution, Mixture, Normal, pooled
 from tailwise.core.labels import LabelBins
 from tailwise.data.writing import write_atomically
 from tailwise.uncertainty.calibrator import Calibrator
@@ -75,7 +75,7 @@ def export_onnx(
     if estimator.preprocessor_ is None:
         raise ValueError(
             "export_onnx is for tables, and a backbone of your own may take anything: "
-            "export `model_` with torch.onnx and an input of yours"
+            "export `networks_` with torch.onnx and an input of yours"
         )
     graph = _Graph(estimator, levels, coverage).eval()
     columns = len(graph.encoder.center)
@@ -202,8 +202,8 @@ class _Graph(nn.Module):
         super().__init__()
         assert estimator.preprocessor_ is not None
         self.encoder = copy.deepcopy(estimator.preprocessor_.numeric).cpu()
-        self.model = copy.deepcopy(estimator.model_).cpu()
-        for part in self.model.modules():
+        self.networks = nn.ModuleList(copy.deepcopy(network).cpu() for network in estimator.networks_)
+        for part in self.networks.modules():
             bins = getattr(part, "bins", None)
             if isinstance(bins, LabelBins):
                 vars(part)["bins"] = bins.standardized()
@@ -228,7 +228,7 @@ class _Graph(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """x: (N, F)"""
-        raw: Distribution = self.model(self.encoder(x))
+        raw = pooled([network(self.encoder(x)) for network in self.networks])
         each = [self._target(raw[:, t] if self.several else raw, t) for t in range(len(self.calibrators))]
         if not self.several:
             return each[0]

@@ -10,6 +10,7 @@ import copy
 import importlib
 import inspect
 import io
+import json
 import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -19,25 +20,34 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load as read_tensors
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor, nn
 
+from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
+from tailwise.core.label_prior import LabelDensity
+from tailwise.core.label_prior import emphasis as tilt_to_rare
 from tailwise.core.labels import LabelBins
 from tailwise.data.tables.preprocessing import NumericEncoder, TablePreprocessor
-from tailwise.estimator.archive import LIMITS as LIMITS
-from tailwise.estimator.archive import MANIFEST as MANIFEST
-from tailwise.estimator.archive import PREPROCESSING as PREPROCESSING
-from tailwise.estimator.archive import VERSION as VERSION
-from tailwise.estimator.archive import WEIGHTS as WEIGHTS
-from tailwise.estimator.archive import one_line, pack, section, unpack
+from tailwise.estimator.archive import (
+    BASE,
+    LIMITS,
+    PREPROCESSING,
+    WEIGHTS,
+    one_line,
+    pack,
+    section,
+    unpack,
+)
+from tailwise.estimator.bases import CrossFitted, base_from_json, base_to_json
 from tailwise.learning.loop import FitResult
 from tailwise.methods import build_model
 from tailwise.networks.backbones import BACKBONES, PiecewiseLinearEncoding, make_backbone
 from tailwise.networks.ensembles import Ensemble
 from tailwise.networks.parts import Method
 from tailwise.networks.trainable import Trainable
-from tailwise.uncertainty.calibrator import Calibrator
+from tailwise.uncertainty.calibrator import Calibrator, HeldOut
 from tailwise.uncertainty.conformal import ConformalIntervals
 from tailwise.uncertainty.scaling import NIGScaling, Scaling, VarianceScaling
 
@@ -45,6 +55,8 @@ if TYPE_CHECKING:
     from tailwise.estimator.regressor import TailRegressor
 
 R = TypeVar("R")
+MAX_NETWORKS = 1000
+"""More networks than this in a file are refused."""
 OwnBackbone = nn.Module | Callable[[], nn.Module]
 
 _SCALINGS: dict[str, type[Scaling]] = {"NIGScaling": NIGScaling, "VarianceScaling": VarianceScaling}
@@ -91,6 +103,8 @@ def save(
     preprocessor = estimator.preprocessor_
     if preprocessor is not None and preprocessor.vectorizer is not None:
         members[PREPROCESSING] = _vectorizer_to_bytes(preprocessor.vectorizer)
+    if estimator.base_ is not None:
+        members[BASE] = json.dumps([base_to_json(base) for base in estimator.base_]).encode()
     pack(path, _description(estimator, default_backbone), members)
     return path
 
@@ -100,15 +114,20 @@ def _description(estimator: TailRegressor, default_backbone: str) -> dict[str, A
     params = estimator.get_params(deep=False)
     if isinstance(params["random_state"], np.random.RandomState):
         params["random_state"] = None
+    if not isinstance(params["base"], (str, type(None))):
+        params["base"] = None  # a regressor of the user's own is of use to fit again only
     own = not isinstance(params["backbone"], str)
-    network = _backbone(estimator.model_)
+    first = estimator.networks_[0]
+    network = _backbone(first)
     if own:
         params["backbone"] = None
     preprocessor = estimator.preprocessor_
     names = getattr(estimator, "feature_names_in_", None)
     return {
         "params": params,
-        "parts": estimator.model_.method,
+        "parts": first.method,
+        "networks": len(estimator.networks_),
+        "base_given": estimator.base_given_,
         "backbone": {
             **(
                 {"own": type(network).__name__}
@@ -123,23 +142,24 @@ def _description(estimator: TailRegressor, default_backbone: str) -> dict[str, A
         "column_kinds": _column_kinds(preprocessor),
         "several_targets": isinstance(estimator.bins_, list),
         "target_names": estimator.target_names_,
-        "targets": [
-            {
-                "bins": {
-                    "edges": calibrator.bins.edges,
-                    "counts": calibrator.bins.counts,
-                    "rule": calibrator.bins.rule,
-                },
-                "scaling": None
-                if calibrator.scaling is None
-                else {"kind": type(calibrator.scaling).__name__, **asdict(calibrator.scaling)},
-                "conformal": None if calibrator.conformal is None else calibrator.conformal.to_dict(),
-            }
-            for calibrator in estimator.calibrators_
-        ],
+        "targets": [_target_to_dict(calibrator) for calibrator in estimator.calibrators_],
         "held_out": estimator.held_out_,
         "unseen": estimator.unseen_,
-        "history": asdict(estimator.history_),
+        "histories": [asdict(history) for history in estimator.histories_],
+    }
+
+
+def _target_to_dict(calibrator: Calibrator) -> dict[str, Any]:
+    bins, density, held = calibrator.bins, calibrator.density, calibrator.held
+    return {
+        "bins": {"edges": bins.edges, "counts": bins.counts, "rule": bins.rule},
+        "scaling": None
+        if calibrator.scaling is None
+        else {"kind": type(calibrator.scaling).__name__, **asdict(calibrator.scaling)},
+        "conformal": None if calibrator.conformal is None else calibrator.conformal.to_dict(),
+        "density": None if density is None else asdict(density),
+        "emphasis": calibrator.emphasis,
+        "held": None if held is None else type(held.prediction).__name__,
     }
 
 
@@ -173,20 +193,35 @@ def _column_kinds(preprocessor: TablePreprocessor | None) -> dict[str, str] | No
 
 def _tensors(estimator: TailRegressor) -> dict[str, Tensor]:
     """Every tensor of a fitted model by name; buffers that its state leaves out as well."""
-    model, preprocessor = estimator.model_, estimator.preprocessor_
-    state = model.state_dict()
-    for name, value in state.items():
-        if not isinstance(value, Tensor):
-            raise ValueError(
-                f"{name} of the backbone is a {type(value).__name__}, and only tensors are written: "
-                "return a tensor from get_extra_state"
-            )
-    found = {f"model.{name}": value for name, value in state.items()}
-    found |= {f"buffer.{name}": value for name, value in model.named_buffers() if name not in state}
-    if preprocessor is not None:
-        found |= {f"numeric.{name}": value for name, value in preprocessor.numeric.named_buffers()}
+    found: dict[str, Tensor] = {}
+    for k, network in enumerate(estimator.networks_):
+        state = network.state_dict()
+        for name, value in state.items():
+            if not isinstance(value, Tensor):
+                raise ValueError(
+                    f"{name} of the backbone is a {type(value).__name__}, and only tensors are written: "
+                    "return a tensor from get_extra_state"
+                )
+        found |= {f"network.{k}.{name}": value for name, value in state.items()}
+        hidden = {name: value for name, value in network.named_buffers() if name not in state}
+        found |= {f"buffer.{k}.{name}": value for name, value in hidden.items()}
+    if estimator.preprocessor_ is not None:
+        found |= {f"numeric.{name}": value for name, value in estimator.preprocessor_.numeric.named_buffers()}
+    for t, calibrator in enumerate(estimator.calibrators_):
+        if calibrator.held is not None:
+            found |= {f"held.{t}.{k}": value for k, value in _held_to_tensors(calibrator.held).items()}
     # Copies, as safetensors refuses tensors that share memory.
     return {name: value.detach().cpu().contiguous().clone() for name, value in found.items()}
+
+
+def _held_to_tensors(held: HeldOut) -> dict[str, Tensor]:
+    """Labels and parameters of held-out predictions; a mixture has those of its components as well."""
+    prediction, found = held.prediction, {"labels": torch.from_numpy(held.labels)}
+    if isinstance(prediction, Mixture):
+        found["weights"] = prediction.weights
+        prediction = prediction.components
+    assert isinstance(prediction, (Normal, NIG))
+    return found | dict(zip(prediction.names, prediction.parameters, strict=True))
 
 
 # -- load ------------------------------------------------------------------------------------------
@@ -230,15 +265,27 @@ def _rebuild(
     preprocessor = None
     if manifest["backbone"].get("own") is None:
         preprocessor = _preprocessor(manifest, tensors, members.get(PREPROCESSING))
-    targets = [_target(target) for target in manifest["targets"]]
+    targets = [_target(target, _below(tensors, f"held.{t}.")) for t, target in enumerate(manifest["targets"])]
     all_bins = [calibrator.bins for calibrator in targets]
     several = bool(manifest["several_targets"])
     if not all_bins or (len(all_bins) > 1 and not several):
         raise ValueError(f"{len(all_bins)} targets do not fit the model")
     bins = all_bins if several else all_bins[0]
-    in_dim = None if preprocessor is None else preprocessor.out_dim
-    model = _model(manifest, bins, in_dim, backbone)
-    _fill(model, tensors)
+    base = _base(members.get(BASE), len(all_bins))
+    base_given = bool(manifest.get("base_given", False))
+    in_dim = None
+    if preprocessor is not None:
+        in_dim = preprocessor.out_dim + (len(all_bins) if base is not None or base_given else 0)
+    networks = []
+    for k in range(_network_count(manifest)):
+        network = _network(manifest, bins, in_dim, backbone, offset=base is not None or base_given)
+        old = "networks" not in manifest  # files of version 1 hold one network
+        _fill(
+            network,
+            _below(tensors, "model." if old else f"network.{k}."),
+            _below(tensors, "buffer." if old else f"buffer.{k}."),
+        )
+        networks.append(network)
     params = dict(manifest["params"])
     if backbone is not None:
         params["backbone"] = backbone
@@ -251,8 +298,12 @@ def _rebuild(
         "target_names_": names,
         "n_targets_": len(all_bins),
         "preprocessor_": preprocessor,
-        "model_": model,
-        "history_": FitResult(**manifest["history"]),
+        "base_": base,
+        "base_given_": base_given,
+        "networks_": networks,
+        "histories_": [
+            FitResult(**history) for history in manifest.get("histories", [manifest.get("history")])
+        ],
         "held_out_": bool(manifest["held_out"]),
         "unseen_": bool(manifest.get("unseen", manifest["held_out"])),  # older files do not say
         "calibrators_": targets,
@@ -265,11 +316,30 @@ def _rebuild(
     return estimator
 
 
-def _target(state: Mapping[str, Any]) -> Calibrator:
+def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _network_count(manifest: Mapping[str, Any]) -> int:
+    count = manifest.get("networks", 1)
+    if type(count) is not int or not 1 <= count <= MAX_NETWORKS:
+        raise ValueError(f"{count!r} networks, not 1 to {MAX_NETWORKS}")
+    return count
+
+
+def _base(data: bytes | None, targets: int) -> list[CrossFitted] | None:
+    if data is None:
+        return None
+    bases = [base_from_json(state) for state in json.loads(data)]
+    if len(bases) != targets:
+        raise ValueError(f"{len(bases)} bases for {targets} targets")
+    return bases
+
+
+def _target(state: Mapping[str, Any], held: Mapping[str, Tensor]) -> Calibrator:
     edges = np.asarray(state["bins"]["edges"], np.float64)
     counts = np.asarray(state["bins"]["counts"], np.int64)
-    rising = edges.ndim == 1 and edges.size > 1 and np.isfinite(edges).all() and (np.diff(edges) > 0).all()
-    if not rising or counts.shape != (edges.size - 1,) or (counts < 0).any():
+    if not _rising(edges) or counts.shape != (edges.size - 1,) or (counts < 0).any():
         raise ValueError("bins need edges in ascending order and one count between each two")
     bins = LabelBins(edges, counts, str(state["bins"]["rule"]))
     scaling: Scaling | None = None
@@ -279,14 +349,53 @@ def _target(state: Mapping[str, Any]) -> Calibrator:
     conformal = None
     if state["conformal"] is not None:
         conformal = replace(ConformalIntervals.from_dict(state["conformal"]), bins=bins)
-    return Calibrator(bins, scaling, conformal)
+    if state.get("density") is None:  # files of version 1 have no label prior
+        return Calibrator(bins, scaling, conformal)
+    edges, density = (np.asarray(state["density"][key], np.float64) for key in ("edges", "density"))
+    if not _rising(edges) or density.shape != (edges.size - 1,) or not (density > 0).all():
+        raise ValueError("the label density needs ascending edges and a positive value between each two")
+    labels = LabelDensity(edges, density)
+    emphasis = float(state["emphasis"])
+    if not 0 <= emphasis <= 1:
+        raise ValueError(f"the emphasis is {emphasis}, not between 0 and 1")
+    tilt = tilt_to_rare(labels, emphasis)
+    return Calibrator(
+        bins,
+        scaling,
+        conformal,
+        labels,
+        emphasis,
+        None if tilt.is_identity else tilt,
+        _held(state["held"], held),
+    )
 
 
-def _model(
+def _rising(edges: NDArray[np.float64]) -> bool:
+    return bool(
+        edges.ndim == 1 and edges.size > 1 and np.isfinite(edges).all() and (np.diff(edges) > 0).all()
+    )
+
+
+def _held(kind: str | None, tensors: Mapping[str, Tensor]) -> HeldOut | None:
+    if kind is None:
+        return None
+    form: type[Normal | NIG] = NIG if "gamma" in tensors else Normal
+    prediction: Distribution = form(*(tensors[name] for name in form.names))
+    if kind == Mixture.__name__:
+        prediction = Mixture(prediction, tensors["weights"])
+    labels = tensors["labels"].double().numpy()
+    if labels.ndim != 1 or prediction.shape != labels.shape:
+        raise ValueError("the held-out predictions do not fit their labels")
+    return HeldOut(prediction, labels)
+
+
+def _network(
     manifest: Mapping[str, Any],
     bins: LabelBins | Sequence[LabelBins],
     in_dim: int | None,
     backbone: OwnBackbone | None,
+    *,
+    offset: bool,
 ) -> Trainable:
     """The network with weights still to be filled in; the caller's random state is left alone."""
     recipe, parts = manifest["backbone"], Method().with_options(**manifest["parts"])
@@ -298,27 +407,25 @@ def _model(
             network = copy.deepcopy(backbone if isinstance(backbone, nn.Module) else backbone())
         # Vanilla is the row without parts of its own: what is built are the saved parts, whatever
         # the method of that name consists of by now.
-        model = build_model("vanilla", network, int(recipe["feature_dim"]), bins, **manifest["parts"])
+        model = build_model(
+            "vanilla", network, int(recipe["feature_dim"]), bins, offset=offset, **manifest["parts"]
+        )
     if model.method != parts:
         raise ValueError("the parts of the method are not those that were saved")
     return model.eval()
 
 
-def _fill(model: Trainable, tensors: Mapping[str, Tensor]) -> None:
-    def below(prefix: str) -> dict[str, Tensor]:
-        return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-
+def _fill(model: Trainable, weights: dict[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
     try:
-        model.load_state_dict(below("model."))
+        model.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"the weights are those of another network: {one_line(error)}") from error
     state = model.state_dict()
     hidden = {name: value for name, value in model.named_buffers() if name not in state}
-    saved = below("buffer.")
-    if hidden.keys() != saved.keys() or any(hidden[k].shape != saved[k].shape for k in saved):
+    if hidden.keys() != buffers.keys() or any(hidden[k].shape != buffers[k].shape for k in buffers):
         raise ValueError("the buffers are those of another network")
     for name, value in hidden.items():
-        value.copy_(saved[name])
+        value.copy_(buffers[name])
 
 
 def _preprocessor(

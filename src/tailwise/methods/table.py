@@ -234,6 +234,18 @@ register(
     explore={**_REWEIGHT, **_PRIOR},
 )
 register(
+    "vir-dial",
+    title="VIR with a dial",
+    parts=get_method("vir-predictor").parts.with_options(reweight="none", regularizer=0.1, inference="plain"),
+    uncertainty="aleatoric and epistemic",
+    about=(
+        "The predictor of VIR fitted to labels as they occur. Rare labels are emphasised at prediction "
+        f"time, by changing the label prior (VIR:dial), not by weights in training ({_VIR})."
+    ),
+    search=_PREDICTOR,
+    explore=_PRIOR,
+)
+register(
     "lds-vir-encoder",
     title="LDS + VIR encoder",
     parts=get_method("vir-encoder").parts.with_options(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tailwise.core.distributions import Distribution
+from tailwise.core.label_prior import LabelDensity, Tilt, Tilted, change_of_prior
+from tailwise.core.label_prior import emphasis as tilt_to_rare
 from tailwise.core.labels import LabelBins
 from tailwise.core.metrics import by_region
 from tailwise.uncertainty.conformal import ConformalIntervals, fit_conformal
@@ -23,18 +25,81 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 ConformalMode = Literal["global", "region"]
 
+EMPHASES = tuple(k / 10 for k in range(11))
+RARE_SHARE = 0.15
+"""Share of the held-out labels that count as rare when the emphasis is chosen."""
+ALLOWANCE = 1.01
+"""How much larger the error over all rows may get for the sake of rare labels."""
+MIN_EMPHASIS_ROWS = 50
+MAX_HELD = 4000
+"""Held-out rows that are kept to fit intervals for another label prior."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Calibrated predictions of held-out rows at emphasis 0, and their labels: (n,) each."""
+
+    prediction: Distribution
+    labels: Floats
+
+
+@dataclass(frozen=True, eq=False)
 class Calibrator:
-    """Scaling and conformal intervals of one target, fitted on held-out rows."""
+    """Scaling, label prior and conformal intervals of one target, fitted on held-out rows."""
 
     bins: LabelBins
     scaling: Scaling | None
     conformal: ConformalIntervals | None
+    density: LabelDensity | None = None
+    """Density of the training labels; models saved before there was a dial have none."""
+    emphasis: float = 0.0
+    """Emphasis on rare labels of `calibrated`; NaN under a label prior of the user's own."""
+    tilt: Tilt | None = None
+    held: HeldOut | None = None
+
+    def at(self, emphasis: float | None = None, label_prior: Any = None) -> Calibrator:
+        """Return a calibrator for another emphasis or label prior (VIR:dial), with intervals that fit it.
+
+        The intervals are fitted anew to the stored predictions of held-out rows. Without arguments it is
+        this one.
+        """
+        if emphasis is not None and label_prior is not None:
+            raise ValueError("give emphasis or label_prior, not both")
+        if label_prior is None and (emphasis is None or emphasis == self.emphasis):
+            return self
+        if emphasis is not None and not 0 <= emphasis <= 1:
+            raise ValueError(f"emphasis must lie between 0 and 1, got {emphasis!r}")
+        if self.density is None or self.held is None:
+            raise ValueError(
+                "this model was saved by a version without emphasis and label_prior: fit it again"
+            )
+        if label_prior is None:
+            assert emphasis is not None
+            return self._tilted(tilt_to_rare(self.density, emphasis), emphasis)
+        new = LabelDensity.from_prior(label_prior, self.density)
+        return self._tilted(change_of_prior(self.density, new), math.nan)
+
+    def _tilted(self, tilt: Tilt, emphasis: float) -> Calibrator:
+        assert self.held is not None
+        moved = replace(self, tilt=None if tilt.is_identity else tilt, emphasis=emphasis)
+        if self.conformal is None:
+            return moved
+        labels = self.held.labels
+        intervals = fit_conformal(
+            tilt.apply(self.held.prediction),
+            labels,
+            self.bins,
+            mode=self.conformal.mode,
+            weights="balanced" if not math.isnan(emphasis) else tilt.weights(labels),
+            many=self.conformal.many,
+            few=self.conformal.few,
+        )
+        return replace(moved, conformal=intervals)
 
     def calibrated(self, raw: Distribution) -> Distribution:
-        """Return the prediction with calibrated uncertainty. (N,) -> (N,)"""
-        return raw if self.scaling is None else self.scaling.apply(raw)
+        """Return the prediction with calibrated uncertainty, under the label prior in use. (N,) -> (N,)"""
+        scaled = raw if self.scaling is None else self.scaling.apply(raw)
+        return scaled if self.tilt is None else self.tilt.apply(scaled)
 
     def interval(self, prediction: Distribution, coverage: float) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends for calibrated predictions. (N,) each
@@ -54,7 +119,8 @@ class Calibrator:
     def columns(self, prediction: Distribution, coverage: float, many: int, few: int) -> dict[str, Any]:
         """Return the columns of a table of calibrated predictions. (N,) each"""
         lower, upper = self.interval(prediction, coverage)
-        raw = prediction if self.scaling is None else self.scaling.inverse.apply(prediction)
+        scaled = prediction.base if isinstance(prediction, Tilted) else prediction
+        raw = scaled if self.scaling is None else self.scaling.inverse.apply(scaled)
         aleatoric, epistemic = split_variance(prediction, raw)
         numbers = {
             "prediction": prediction.mean,
@@ -89,29 +155,67 @@ def fit_calibrator(
     select: Rows,
     confirm: Rows,
     *,
-    calibrate: bool = True,
+    base: Floats | None = None,
+    calibrate: bool | Literal["balanced"] = True,
     conformal: ConformalMode | None = "region",
+    emphasis: float | Literal["auto"] = 0.0,
     many: int = 100,
     few: int = 20,
 ) -> Calibrator:
-    """Fit the scaling on the rows `select`, then intervals on the rows `confirm`.
+    """Fit the scaling and the emphasis on the rows `select`, then intervals on the rows `confirm`.
 
     `select` may be the rows that early stopping used. `confirm` must be rows that nothing else used,
-    or the intervals lose their guarantee. Every label bin has the same weight in the scaling. y: (N,)
+    or the intervals lose their guarantee. ``calibrate="balanced"`` gives every label bin the same weight in
+    the scaling. `base` has the base's prediction of each row, for `choose_emphasis`. y, base: (N,)
     """
     scaling = None
     if calibrate:
-        scaling = fit_scaling(raw[select], y[select], weights=balanced_weights(y[select], bins))
-    scaled = Calibrator(bins, scaling, None)
-    if conformal is None:
-        return scaled
-    intervals = fit_conformal(
-        scaled.calibrated(raw)[confirm],
-        y[confirm],
-        bins,
-        mode=conformal,
-        weights="balanced",
-        many=many,
-        few=few,
-    )
-    return Calibrator(bins, scaling, intervals)
+        weights = balanced_weights(y[select], bins) if calibrate == "balanced" else None
+        scaling = fit_scaling(raw[select], y[select], weights=weights)
+    density = LabelDensity.from_bins(bins)
+    scaled = Calibrator(bins, scaling, None).calibrated(raw)
+    if emphasis == "auto":
+        chosen = choose_emphasis(scaled[select], y[select], density, None if base is None else base[select])
+    else:
+        chosen = float(emphasis)
+    tilt = tilt_to_rare(density, chosen)
+    intervals = None
+    if conformal is not None:
+        intervals = fit_conformal(
+            tilt.apply(scaled)[confirm],
+            y[confirm],
+            bins,
+            mode=conformal,
+            weights="balanced",
+            many=many,
+            few=few,
+        )
+    kept = confirm if len(confirm) <= MAX_HELD else _sample(confirm)
+    held = HeldOut(scaled[kept].map(lambda p: p.detach().clone()), y[kept])
+    return Calibrator(bins, scaling, intervals, density, chosen, None if tilt.is_identity else tilt, held)
+
+
+def _sample(rows: Rows) -> Rows:
+    return np.sort(np.random.default_rng(0).choice(rows, MAX_HELD, replace=False))
+
+
+def choose_emphasis(
+    prediction: Distribution, y: Floats, density: LabelDensity, base: Floats | None = None
+) -> float:
+    """Return the emphasis to use: as much for rare labels as common ones can afford (VIR:dial).
+
+    Among 0, 0.1, ..., 1 it is the one with the smallest mean absolute error for the 15% of the labels
+    that are rarest in training, whose error over all rows is at most 1% above that of the base, or of
+    emphasis 0 if there is no base. If there is none, or with fewer than 50 rows, it is 0.
+    prediction, y, base: (n,)
+    """
+    if len(y) < MIN_EMPHASIS_ROWS:
+        return 0.0
+    if len(y) > MAX_HELD:
+        rows = _sample(np.arange(len(y)))
+        prediction, y, base = prediction[rows], y[rows], None if base is None else base[rows]
+    rare = np.argsort(density.at(y), kind="stable")[: math.ceil(RARE_SHARE * len(y))]
+    errors = [np.abs(tilt_to_rare(density, t).apply(prediction).mean.numpy() - y) for t in EMPHASES]
+    allowed = ALLOWANCE * float(errors[0].mean() if base is None else np.abs(base - y).mean())
+    able = [k for k, error in enumerate(errors) if error.mean() <= allowed]
+    return EMPHASES[min(able, key=lambda k: errors[k][rare].mean())] if able else 0.0

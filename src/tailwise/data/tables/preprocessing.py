@@ -222,7 +222,10 @@ class TablePreprocessor:
 
     def transform(self, x: Any) -> NDArray[np.float32]:
         """Return the features of each row, with the warnings of `matrix`. (N, out_dim)"""
-        raw = self.matrix(x)
+        return self.scaled(self.matrix(x))
+
+    def scaled(self, raw: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Return the features of rows of `matrix`. (N, F) -> (N, out_dim)"""
         out = np.empty((len(raw), self.out_dim), np.float32)
         with torch.no_grad():
             for start in range(0, len(raw), _CHUNK):

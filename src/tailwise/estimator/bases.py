@@ -1,0 +1,304 @@
+"""Base regressors: the model whose prediction the network starts from (VIR:offset).
+
+A base is cross-fitted. Each of five folds is predicted by a model that was fitted on the other
+four, so the network trains on predictions that are as good as those for new rows. New rows get
+the mean of the five models. A base sees the matrix of `TablePreprocessor.matrix`: numbers, encoded
+categories, dates and text, NaN where a value is missing. It sees standardised labels, so that
+predictions are equivariant to shifting and scaling y.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils.validation import has_fit_parameter
+
+from tailwise.core.labels import LabelBins
+from tailwise.core.lookup import nearest
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+MakeBase = Callable[[int], Any]
+
+FOLDS = 5
+MIN_ROWS = 100
+"""With fewer rows, ``base="auto"`` means no base: each fold would be too small to learn from."""
+AUTO = "catboost"
+"""The base of ``base="auto"``. docs/results/bases.md has the comparison behind this choice."""
+TREES = 1000
+
+
+def _catboost(seed: int) -> Any:
+    from catboost import CatBoostRegressor
+
+    return CatBoostRegressor(
+        iterations=TREES,
+        random_seed=seed % 2**31,
+        thread_count=torch.get_num_threads(),
+        allow_writing_files=False,
+        verbose=False,
+    )
+
+
+def _lightgbm(seed: int) -> Any:
+    from lightgbm import LGBMRegressor
+
+    return LGBMRegressor(
+        n_estimators=TREES,
+        learning_rate=0.03,
+        num_leaves=15,
+        subsample=0.8,
+        subsample_freq=1,
+        colsample_bytree=0.8,
+        random_state=seed % 2**31,
+        deterministic=True,
+        force_row_wise=True,
+        n_jobs=torch.get_num_threads(),
+        verbosity=-1,
+    )
+
+
+def _hist_gradient_boosting(seed: int) -> Any:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    return HistGradientBoostingRegressor(
+        max_iter=400, learning_rate=0.05, early_stopping=False, random_state=seed % 2**31
+    )
+
+
+BASES: dict[str, MakeBase] = {
+    "catboost": _catboost,
+    "lightgbm": _lightgbm,
+    "hist-gradient-boosting": _hist_gradient_boosting,
+}
+"""Bases by name: a function of a seed that makes an unfitted regressor."""
+_PACKAGES = {"catboost": "catboost", "lightgbm": "lightgbm"}
+
+
+def resolve_base(base: Any, rows: int) -> MakeBase | None:
+    """Return a function that makes the base regressor, or None for no base.
+
+    `base` is ``"auto"``, a name in `BASES`, a scikit-learn regressor, or None. An unknown name, a package
+    that is not installed and an object that is not a regressor are errors.
+    """
+    if base is None or (isinstance(base, str) and base == "auto" and rows < MIN_ROWS):
+        return None
+    if isinstance(base, str):
+        name = AUTO if base == "auto" else base
+        if name not in BASES:
+            raise ValueError(f"unknown base {base!r}{nearest(base, ['auto', *BASES])}, or None")
+        _require(name)
+        return BASES[name]
+    if isinstance(base, type) or not (hasattr(base, "fit") and hasattr(base, "predict")):
+        raise TypeError(
+            f"base must be a name, a scikit-learn regressor with fit and predict, or None, not {base!r}"
+        )
+    return lambda seed: _seeded(clone(base), seed)
+
+
+def _require(name: str) -> None:
+    package = _PACKAGES.get(name)
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise ImportError(
+            f"base={name!r} needs the package {package}: pip install {package}, or choose "
+            "base='hist-gradient-boosting' or base=None",
+            name=package,
+        )
+
+
+def _seeded(regressor: Any, seed: int) -> Any:
+    """Give a seed to a regressor that has none, so that the same `random_state` gives the same model."""
+    parameters = regressor.get_params() if hasattr(regressor, "get_params") else {}
+    free = {name: seed % 2**31 for name, value in parameters.items() if _is_seed(name) and value is None}
+    return regressor.set_params(**free) if free else regressor
+
+
+def _is_seed(name: str) -> bool:
+    return name == "random_state" or name.endswith("__random_state")
+
+
+def deal_folds(labels: Floats, seed: int, folds: int = FOLDS) -> Rows:
+    """Return the fold of each row. Every label bin is spread over all folds. labels: (N,) -> (N,)
+
+    >>> np.bincount(deal_folds(np.array([0.0] * 10 + [1.0] * 5), seed=0))
+    array([3, 3, 3, 3, 3])
+    """
+    order = np.random.default_rng(seed).permutation(len(labels))
+    # Rows in random order within each bin, dealt out in turn.
+    order = order[np.argsort(LabelBins.from_labels(labels).index(labels)[order], kind="stable")]
+    fold = np.empty(len(labels), np.int64)
+    fold[order] = np.arange(len(labels)) % folds
+    return fold
+
+
+@dataclass(frozen=True)
+class CrossFitted:
+    """The fitted models of one target, one per fold."""
+
+    models: tuple[Any, ...]
+    location: float
+    scale: float
+
+    def predict(self, matrix: Floats) -> Floats:
+        """Return the mean of the models' predictions, in label units. (N, F) -> (N,)"""
+        each = [checked_prediction(model.predict(matrix), len(matrix)) for model in self.models]
+        return np.asarray(self.location + self.scale * np.mean(each, axis=0))
+
+
+def cross_fit(
+    make: MakeBase, matrix: Floats, labels: Floats, weight: Floats, fold: Rows, seed: int
+) -> tuple[CrossFitted, Floats]:
+    """Fit a base for each fold on the rows of the others; return it with the out-of-fold predictions.
+
+    matrix: (N, F); labels, weight and fold: (N,) -> predictions (N,)
+    """
+    location, scale = float(np.mean(labels)), float(np.std(labels)) or 1.0
+    standardized = (labels - location) / scale
+    held_out = np.empty(len(labels))
+    models = []
+    for k in range(int(fold.max()) + 1):
+        train, rest = fold != k, fold == k
+        model = make(seed + k)
+        weights = {}
+        if has_fit_parameter(model, "sample_weight") and not (weight == weight[0]).all():
+            weights = {"sample_weight": weight[train]}
+        model.fit(matrix[train], standardized[train], **weights)
+        held_out[rest] = checked_prediction(model.predict(matrix[rest]), int(rest.sum()))
+        models.append(model)
+    return CrossFitted(tuple(models), location, scale), location + scale * held_out
+
+
+def checked_prediction(found: Any, rows: int) -> Floats:
+    """Return the predictions of a base as one finite number per row; anything else is an error."""
+    prediction = np.asarray(found, np.float64)
+    if prediction.shape != (rows,):
+        raise ValueError(f"the base predicted an array of shape {prediction.shape} for {rows} rows")
+    check_finite_prediction(prediction, "the base predicted")
+    return prediction
+
+
+def given_predictions(base_prediction: Any, shape: Sequence[int]) -> Floats:
+    """Return base predictions that a user made, checked against the shape of the labels."""
+    given = np.asarray(base_prediction, np.float64)
+    if given.shape == (*shape, 1):
+        given = given[..., 0]
+    if given.shape != tuple(shape):
+        raise ValueError(f"base_prediction has shape {given.shape}, not {tuple(shape)}: one value per label")
+    check_finite_prediction(given, "base_prediction holds")
+    return given
+
+
+def check_finite_prediction(values: Floats, what: str) -> None:
+    """Raise an error that names the first row whose prediction is not finite."""
+    bad = ~np.isfinite(values)
+    if bad.any():
+        row = int(np.argwhere(bad)[0][0])
+        raise ValueError(f"{what} {values[row]} for row {row} ({int(bad.sum())} such values)")
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def base_to_json(base: CrossFitted) -> dict[str, Any]:
+    """Return a fitted base as JSON has it, without pickle; a base that has no such form is an error."""
+    kind = next((name for name, form in _FORMS.items() if form.holds(base.models[0])), "scikit-learn")
+    models = [_FORMS[kind].write(model) for model in base.models]
+    return {"kind": kind, "location": base.location, "scale": base.scale, "models": models}
+
+
+def base_from_json(state: Mapping[str, Any]) -> CrossFitted:
+    """Rebuild a base from `base_to_json`. No code is named or run by the state."""
+    if state["kind"] not in _FORMS:
+        raise ValueError(f"unknown kind of base {state['kind']!r}")
+    models = tuple(_FORMS[state["kind"]].read(model) for model in state["models"])
+    if not models:
+        raise ValueError("the base has no models")
+    return CrossFitted(models, float(state["location"]), float(state["scale"]))
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How models of one library become JSON and come back."""
+
+    holds: Callable[[Any], bool]
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+
+def _made_by(package: str) -> Callable[[Any], bool]:
+    return lambda model: type(model).__module__.partition(".")[0] == package
+
+
+def _catboost_to_json(model: Any) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.json")
+        model.save_model(str(path), format="json")
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _catboost_from_json(state: Any) -> Any:
+    _require("catboost")
+    from catboost import CatBoostRegressor
+
+    with tempfile.TemporaryDirectory() as folder:  # CatBoost reads JSON from a file only
+        path = Path(folder, "model.json")
+        path.write_text(json.dumps(state), encoding="utf-8")
+        return CatBoostRegressor().load_model(str(path), format="json")
+
+
+def _lightgbm_from_text(text: str) -> Any:
+    _require("lightgbm")
+    from lightgbm import Booster
+
+    return Booster(model_str=text)
+
+
+def _lightgbm_to_text(model: Any) -> str:
+    return str(getattr(model, "booster_", model).model_to_string())
+
+
+def _to_skops(model: Any) -> str:
+    from skops.io import dumps
+
+    data: bytes = dumps(model)
+    _checked_types(data, type(model).__name__)
+    return base64.b64encode(data).decode()
+
+
+def _from_skops(text: str) -> Any:
+    from skops.io import loads
+
+    data = base64.b64decode(text, validate=True)
+    return loads(data, trusted=_checked_types(data, "the base"))
+
+
+def _checked_types(data: bytes, what: str) -> list[str]:
+    """The types of a skops file beyond those that skops trusts; others than scikit-learn's are an error."""
+    from skops.io import get_untrusted_types
+
+    types = get_untrusted_types(data=data)
+    for name in types:
+        if not name.startswith("sklearn."):
+            raise ValueError(
+                f"{what} holds {name:.80}, which cannot be saved without pickle: choose a base of "
+                "scikit-learn, CatBoost or LightGBM"
+            )
+    return list(types)
+
+
+_FORMS = {
+    "catboost": _Form(_made_by("catboost"), _catboost_to_json, _catboost_from_json),
+    "lightgbm": _Form(_made_by("lightgbm"), _lightgbm_to_text, _lightgbm_from_text),
+    "scikit-learn": _Form(_made_by("sklearn"), _to_skops, _from_skops),
+}
