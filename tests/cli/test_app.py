@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tailwise.cli import Stopped, exit_code
 from tailwise.cli.app import _message
 
 Run = Callable[..., Any]
@@ -170,6 +172,11 @@ def test_the_program_itself_ends_with_the_code_and_no_traceback(program: Tailwis
 )
 def test_errors_as_messages(error: Exception, message: str) -> None:
     assert message in _message(error)
+
+
+def test_the_exit_code_is_that_of_the_signal() -> None:
+    assert exit_code(KeyboardInterrupt()) == 130
+    assert exit_code(Stopped(signal.SIGTERM)) == 143
 
 
 # -- standard output -----------------------------------------------------------------------------

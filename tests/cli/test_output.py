@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from tailwise.cli.output import check_outputs, print_json, print_table, write_outputs
+from tailwise.cli.output import (
+    check_outputs,
+    checkpoint_path,
+    print_json,
+    print_table,
+    resumable,
+    write_outputs,
+)
 
 
 def check(path: Path | str, **options: Any) -> None:
@@ -78,6 +85,16 @@ def test_outputs_are_written_together_and_named(tmp_path: Path, capsys: pytest.C
     with pytest.raises(OSError, match="No space"):
         write_outputs({tmp_path / "c": "c", tmp_path / "d": full}, quiet=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt", "b.txt"]
+
+
+def test_an_interruption_says_whether_the_command_can_resume(tmp_path: Path) -> None:
+    kept = checkpoint_path(tmp_path / "m", ".vanilla")
+    assert kept.name == "m.vanilla.checkpoint"
+    for path, words in ((None, "with --out"), (kept, "nothing was written"), (kept, "resumes from")):
+        if words == "resumes from":
+            kept.touch()
+        with pytest.raises(KeyboardInterrupt, match=words), resumable(path):
+            raise KeyboardInterrupt
 
 
 def test_json_has_null_for_numbers_that_are_not_finite(capsys: pytest.CaptureFixture[str]) -> None:

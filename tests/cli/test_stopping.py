@@ -1,4 +1,4 @@
-"""Commands that are stopped: nothing is half-written, nothing that was done is lost, and they go on."""
+"""Commands that are stopped write no half files, lose no finished work, and resume."""
 
 import json
 import os
