@@ -454,8 +454,9 @@ def stack(distributions: Sequence[Distribution]) -> Distribution:
     parametric = [d for d in distributions if isinstance(d, _Parametric)]
     if not parametric:
         raise TypeError(f"only Normal and NIG can be stacked, not {type(distributions[0]).__name__}")
-    if len(shapes := {tuple(d.shape) for d in parametric}) > 1:
-        raise ValueError(f"distributions of one shape are needed, got shapes {sorted(shapes)}")
+    if any(d.shape != parametric[0].shape for d in parametric):  # an exporter's sizes cannot be hashed
+        shapes = sorted({tuple(d.shape) for d in parametric})
+        raise ValueError(f"distributions of one shape are needed, got shapes {shapes}")
     columns = zip(*(d.parameters for d in parametric), strict=True)
     return type(parametric[0])(*(torch.stack(column) for column in columns))
 
