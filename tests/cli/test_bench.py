@@ -194,3 +194,29 @@ def test_ablations_writes_lines_and_a_page(tmp_path: Path, monkeypatch: pytest.M
     out.with_suffix(".md").unlink()
     assert run_bench(command) == 0
     assert out.with_suffix(".md").read_text() == page and not work.exists()
+
+
+def test_estimator_runs_writes_and_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for package in ("catboost", "crepes", "lightgbm"):
+        pytest.importorskip(package)
+    monkeypatch.setattr("tailwise.benchmark.run.estimators.LIGHTGBM_TREES", 5)
+    monkeypatch.setattr(
+        "tailwise.benchmark.run.estimators.fit_catboost.__kwdefaults__", {"weighted": False, "trees": 5}
+    )
+    sources = tuple(Source(name, "y", partial(generated, rows=200)) for name in ("one", "two"))
+    monkeypatch.setitem(SUITES, "tiny", Suite(sources))
+    out = tmp_path / "estimator.jsonl"
+    command = ["estimator", "--suite", "tiny", "--out", out, "--estimators", "catboost,lightgbm+conformal"]
+    assert run_bench([*command, "--seeds", "1", "--data", "one"]) == 0
+    assert run_bench([*command, "--seeds", "2", "--time-limit", "0"]) == 3
+    assert run_bench([*command, "--seeds", "1"]) == 0
+    assert "2 runs in" in capsys.readouterr().err.splitlines()[-1]
+    page = out.with_suffix(".md").read_text(encoding="utf-8")
+    assert "2 estimators on 2 tables with 1 seeds: 4 of 4 runs" in page
+    assert run_bench(["estimator-page", out, "--out", tmp_path / "again.md"]) == 0
+    body = page.split("do not edit.")[1]
+    assert (tmp_path / "again.md").read_text(encoding="utf-8").split("do not edit.")[1] == body
+    assert run_bench([*command, "--data", "three"]) == 2
+    assert "tiny has no table" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from tailwise.benchmark.run.runs import Summary, run_missing, run_one, run_suite
 __all__ = [
     "SUITES", "Contender", "DataSet", "Outcome", "Problem", "Recipe", "Source", "Suite", "Summary", "bench",
     "choose_contenders", "from_registry", "get_suite", "load_plugin", "prepare", "read_results", "run_one",
-    "run_suite", "suite_of",
+    "run_suite", "suite_name", "suite_of",
 ]  # fmt: skip
 
 

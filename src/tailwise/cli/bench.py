@@ -355,3 +355,67 @@ def choose_defaults_command(
     if not summary.left:
         _print(f"wrote {write_defaults(out, page)}")
     _finish(summary)
+
+
+@app.command("estimator")
+def estimator_command(
+    suite: SuiteOption = "tabular",
+    out: Annotated[
+        Path, typer.Option(help="Results file; lines are appended, and the page is written beside it.")
+    ] = RESULTS / "estimator.jsonl",
+    estimators: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Comma-separated names; all by default.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Comma-separated tables; all of the suite by default.")
+    ] = None,
+    seeds: Seeds = "5",
+    max_rows: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum number of training rows.")
+    ] = 20_000,
+    workers: Workers = 1,
+    time_limit: TimeLimit = None,
+) -> None:
+    """Compare TailRegressor with boosted trees.
+
+    Fits each estimator on random splits of raw tables without tuning, and scores all and the rarest test
+    labels. Run it again to continue.
+    """
+    from tailwise.benchmark import Source, get_suite, suite_name
+    from tailwise.benchmark.pages.estimator_page import write_estimator_page
+    from tailwise.benchmark.run.estimator_runs import run_estimators
+    from tailwise.benchmark.run.estimators import choose_estimators
+
+    tables = {s.name: s for s in get_suite(suite).sources if isinstance(s, Source)}
+    names = list(tables) if data is None else _names(data)
+    for name in names:
+        if name not in tables:
+            raise typer.BadParameter(
+                f"{suite} has no table {name!r}; it has {', '.join(tables) or 'none'}", param_hint="--data"
+            )
+    chosen = choose_estimators(None if estimators is None else _names(estimators), report=_print)
+    summary = run_estimators(
+        [tables[name] for name in names], chosen, out=out, suite=suite_name(suite), seeds=_seeds(seeds) or (),
+        max_rows=max_rows, workers=workers, time_limit=time_limit,
+    )  # fmt: skip
+    for line in summary.failed:
+        _print(f"failed: {line}")
+    if not summary.left and not summary.failed:
+        _print(f"wrote {write_estimator_page(out, out.with_suffix('.md'))}")
+    _finish(summary)
+
+
+@app.command("estimator-page")
+def estimator_page_command(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="Results file of `tailwise bench estimator`.")
+    ] = RESULTS / "estimator.jsonl",
+    out: Annotated[Path, typer.Option(help="Markdown file.")] = RESULTS / "estimator.md",
+) -> None:
+    """Write the page of `bench estimator`.
+
+    Needs no data and also works while runs are missing.
+    """
+    from tailwise.benchmark.pages.estimator_page import write_estimator_page
+
+    _print(f"wrote {write_estimator_page(results, out)}")

@@ -129,6 +129,12 @@ class Source:
     load: Callable[[], pd.DataFrame] = field(repr=False)
     leaks: tuple[str, ...] = ()
 
+    def inputs_and_labels(self) -> tuple[pd.DataFrame, NDArray[np.float64]]:
+        """Load the rows that have a label: inputs without the columns to drop, and labels (N,)."""
+        table = self.load()
+        table = table[table[self.target].notna()].reset_index(drop=True)
+        return table.drop(columns=[self.target, *self.leaks]), table[self.target].to_numpy(np.float64)
+
     def problem(
         self, seed: int, *, max_rows: int = MAX_ROWS, per_bin: int = PER_BIN, suite: str = ""
     ) -> Problem:
@@ -144,10 +150,7 @@ class Source:
         from tailwise.data import pooled_split
         from tailwise.data.tables.preprocessing import TablePreprocessor
 
-        table = self.load()
-        table = table[table[self.target].notna()].reset_index(drop=True)
-        labels = table[self.target].to_numpy(np.float64)
-        inputs = table.drop(columns=[self.target, *self.leaks])
+        inputs, labels = self.inputs_and_labels()
         split = pooled_split(labels, per_bin=per_bin, seed=seed)
         train = split.train
         if len(train) > max_rows:

@@ -194,14 +194,19 @@ def _work(job: Job, *, folder: Path, recipe: Recipe) -> Record:
     try:
         return run_one(job.contender, _loaded(folder, job.data, job.seed), recipe, job.options)
     except Exception as error:
-        return {
-            "data": job.data,
-            "method": job.contender.name,
-            "seed": job.seed,
-            "version": __version__,
-            "error": f"{type(error).__name__}: {error}",
-            "traceback": traceback.format_exc()[-2000:],
-        }
+        return error_record(job.data, job.contender.name, job.seed, error)
+
+
+def error_record(data: str, method: str, seed: int, error: Exception) -> Record:
+    """Return the results line of a failed run, inside the handler of its error."""
+    return {
+        "data": data,
+        "method": method,
+        "seed": seed,
+        "version": __version__,
+        "error": f"{type(error).__name__}: {error}",
+        "traceback": traceback.format_exc()[-2000:],
+    }
 
 
 def _check_same_data(jobs: Iterable[Job], records: Iterable[Record], folder: Path, path: Path) -> None:
