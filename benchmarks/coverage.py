@@ -31,7 +31,7 @@ import pandas as pd
 import torch
 
 from tailwise import TailRegressor
-from tailwise.benchmark.data.suites import get_suite
+from tailwise.benchmark import Source, get_suite
 from tailwise.core.distributions import Normal
 from tailwise.core.labels import LabelBins
 from tailwise.data import label_holdout, random_split
@@ -84,10 +84,8 @@ def fit_all(job: tuple[str, int], cap: int) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     name, seed = job
     source = next(s for s in get_suite("tabular").sources if s.name == name)
-    table = source.load()
-    table = table[table[source.target].notna()].reset_index(drop=True)
-    labels = table[source.target].to_numpy(np.float64)
-    inputs = table.drop(columns=[source.target, *source.leaks])
+    assert isinstance(source, Source)
+    inputs, labels = source.inputs_and_labels()
     split = random_split(len(labels), valid=0.0, test=0.25, seed=seed)
     rng = np.random.default_rng(seed)
     rows = split.train if len(split.train) <= cap else np.sort(rng.choice(split.train, cap, replace=False))

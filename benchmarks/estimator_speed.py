@@ -22,7 +22,8 @@ import numpy as np
 import pandas as pd
 
 from tailwise import TailRegressor
-from tailwise.benchmark.data.suites import generated, get_suite
+from tailwise.benchmark import Source, get_suite
+from tailwise.benchmark.data.suites import generated
 from tailwise.data import load_abalone
 from tailwise.data.tables.preprocessing import TablePreprocessor
 
@@ -33,14 +34,13 @@ def tables(cap: int) -> list[tuple[str, pd.DataFrame, np.ndarray]]:
     """Return the tables that are there, with at most `cap` rows of each."""
     found = []
     for source in get_suite("tabular").sources:
+        assert isinstance(source, Source)
         try:
-            table = source.load()
+            x, y = source.inputs_and_labels()
         except (OSError, ValueError):
             continue
-        table = table[table[source.target].notna()]
-        table = table.sample(min(cap, len(table)), random_state=0)
-        x = table.drop(columns=[source.target, *source.leaks])
-        found.append((source.name, x, table[source.target].to_numpy(float)))
+        rows = np.random.default_rng(0).permutation(len(y))[:cap]
+        found.append((source.name, x.iloc[rows], y[rows]))
     if not found:
         table = load_abalone().sample(cap, random_state=0)
         found = [("abalone", table.drop(columns="Rings"), table["Rings"].to_numpy(float))]
