@@ -1,6 +1,6 @@
-"""Regression where the interesting labels are rare: accurate in the tail, and honest about it.
+"""Regression with rare labels: models that are accurate on them and say how sure they are.
 
-The public names load on first use, so that the command line answers before torch is imported.
+The public names, listed in `__all__`, load on first use, so that `tailwise --help` does not import torch.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def test_a_folder_that_takes_no_files_is_an_error(tmp_path: Path, monkeypatch: p
 
 def test_outputs_are_written_together_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, made = tmp_path / "a.txt", tmp_path / "b.txt"
-    write_outputs({text: "ä", None: "skipped", made: lambda part: part.write_text("b")}, quiet=False)
+    write_outputs({text: "ä", made: lambda part: part.write_text("b")}, quiet=False)
     assert (text.read_text(encoding="utf-8"), made.read_text()) == ("ä", "b")
     assert capsys.readouterr().err == f"wrote {text}\nwrote {made}\n"
 

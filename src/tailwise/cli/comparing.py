@@ -202,7 +202,7 @@ def compare(
     table = inputs.assign(**{column: labels[column]})
     name = "data" if data == STANDARD else Path(data).name.split(".")[0]
     kept = None if out is None else checkpoint_path(out)
-    outputs: dict[Path | None, Any] = {}
+    outputs: dict[Path, Any] = {}
     with resumable(kept):
         found = compare_methods(
             table, name, column, names, seeds, epochs=epochs, workers=workers, kept=kept, quiet=quiet

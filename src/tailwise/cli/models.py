@@ -161,7 +161,7 @@ def fit(
             "there are no test rows, so there is nothing to report: raise --test-share or give --test"
         )
     kept, kept_plain = checkpoint_path(out), checkpoint_path(out, ".vanilla")
-    outputs: dict[Path | None, Any] = {}
+    outputs: dict[Path, Any] = {}
     with resumable(kept):
         model = _train(settings, rows, held, kept, quiet)
         plain = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,20 +85,18 @@ def save_picture(figure: Any, path: Path) -> None:
     write_atomically(path, lambda part: figure.savefig(part, format=kind, dpi=150))
 
 
-def write_outputs(texts: Mapping[Path | None, Any], quiet: bool) -> None:
+def write_outputs(contents: Mapping[Path, str | Callable[[Path], object]], quiet: bool) -> None:
     """Write files, all of them or none, and print their names.
 
-    Each value is a text, or a function that writes the file whose path it is given. A key of None, a flag
-    that was not given, is skipped.
+    The content of a file is its text, or a function that writes to the path it is given.
     """
     from tailwise.data.writing import write_together
 
-    def writer(content: Any) -> Any:
+    def writer(content: str | Callable[[Path], object]) -> Callable[[Path], object]:
         return content if callable(content) else lambda part: part.write_text(content, encoding="utf-8")
 
-    given = {path: writer(content) for path, content in texts.items() if path is not None}
-    write_together(given)
-    for path in given:
+    write_together({path: writer(content) for path, content in contents.items()})
+    for path in contents:
         note(f"wrote {path}", quiet)
 
 

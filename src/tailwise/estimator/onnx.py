@@ -276,7 +276,7 @@ class Quantiles(nn.Module):
         what = "a mixture" if isinstance(distribution, Mixture) else f"a {type(distribution).__name__}"
         raise ValueError(
             f"this model predicts {what}, whose quantiles cannot be exported: pass quantiles=() "
-            "(--quantiles ''), and coverage=None unless the model has conformal intervals"
+            "and, unless the model has conformal intervals, coverage=None"
         )
 
 
