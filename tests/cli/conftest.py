@@ -21,7 +21,8 @@ from tailwise import TailRegressor
 Run = Callable[..., Any]
 SRC = Path(__file__).parents[2] / "src"
 SCRIPT = Path(sysconfig.get_path("scripts")) / ("tailwise.exe" if os.name == "nt" else "tailwise")
-FAST = ["--epochs", "1", "--quiet"]
+QUICK = ["--epochs", "1", "--quiet"]
+FAST = [*QUICK, "--folds", "1", "--base", "none"]
 
 
 class Installed:
@@ -227,7 +228,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, run: Run, sample: Callable[.
     sample().to_csv(folder / "numbers.csv", index=False)
     sample(150, seed=1, text=True).to_csv(folder / "new.csv", index=False)
     out = run("fit", folder / "houses.csv", "-t", "price", "-o", folder / "m.tailwise", "--report",
-              folder / "m.html", "--seed", 3, *FAST)  # fmt: skip
+              folder / "m.html", "--seed", 3, "--folds", 2, *QUICK)  # fmt: skip
     assert out.exit_code == 0, out.output
     assert "mean absolute error" in out.stdout
     return folder
@@ -251,7 +252,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, run: Run, place: Path) -> 
     """A results file and, beside it, the page that ranks its methods."""
     folder = tmp_path_factory.mktemp("results")
     out = run("compare", place / "numbers.csv", "-t", "price", "--methods", "vanilla,vir", "--seeds", 2, "-o",
-              folder / "r.jsonl", "--report", folder / "r.html", *FAST)  # fmt: skip
+              folder / "r.jsonl", "--report", folder / "r.html", *QUICK)  # fmt: skip
     assert out.exit_code == 0, out.output
     assert "lowest error" in out.stdout
     return folder / "r.jsonl"

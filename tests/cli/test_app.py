@@ -219,7 +219,7 @@ def test_a_terminal_shows_a_bar_and_whole_words(tailwise: Tailwise, place: Path,
 
     watching = threading.Thread(target=watch)
     watching.start()
-    line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", 2]
+    line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", 2, "--folds", 1]
     process = tailwise.launch(*line, screen=os.ttyname(theirs))
     assert process.wait() == 0, shown
     os.close(theirs)

@@ -14,6 +14,7 @@ from tailwise import TailRegressor
 
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
+ONE = ["--folds", "1", "--base", "none"]
 
 
 def test_words_and_a_picture(run: Run, place: Path, tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_fit_takes_the_edges_that_diagnose_prints(run: Run, sample: Sample, tmp_
     out = run("diagnose", tmp_path / "skewed.csv", "-t", "price")
     advised = re.search(r"--bins ([\d.e+-]+(?:,[\d.e+-]+)+)", out.stdout)
     assert advised is not None, out.stdout
-    line = ["fit", tmp_path / "skewed.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", 1, "--quiet"]
+    line = ["fit", tmp_path / "skewed.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", 1, *ONE]
     out = run(*line, "--bins", advised[1])
     assert out.exit_code == 0, out.output
     bins = TailRegressor.load(tmp_path / "m").bins_

@@ -15,7 +15,7 @@ from tailwise import TailRegressor
 
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
-FAST = ["--epochs", "1", "--quiet"]
+FAST = ["--epochs", "1", "--folds", "1", "--base", "none", "--quiet"]
 
 
 def predicted(run: Run, model: Path, table: Path) -> pd.DataFrame:
@@ -407,7 +407,7 @@ def test_a_model_and_its_page_are_written_both_or_not_at_all(
 ) -> None:
     monkeypatch.setattr(tailwise.report.page, "model_page", lambda *_: "x" * 100_000)
     model, page = tmp_path / "m", small_disk / "r.html"  # the page does not fit
-    line = ["fit", place / "numbers.csv", "-t", "price", "-o", model, "--no-baseline", "--epochs", "1"]
+    line = ["fit", place / "numbers.csv", "-t", "price", "-o", model, "--no-baseline", *FAST[:-1]]
     out = run(*line, "--report", page)
     assert out.exit_code == 1 and "No space left" in out.stderr
     assert list(small_disk.iterdir()) == [] and not model.exists()

@@ -99,6 +99,7 @@ def test_json_and_no_test_rows_from_a_configuration_file(run: Run, place: Path, 
     config = tmp_path / "fit.toml"
     config.write_text(
         'target = "price"\nmethod = "vanilla"\nepochs = 1\nquiet = true\njson = true\ntest-share = 0\n'
+        'folds = 1\nbase = "none"\n'
     )
     out = run("fit", place / "numbers.csv", "--config", config, "-o", tmp_path / "m")
     assert out.exit_code == 0, out.output

@@ -15,6 +15,7 @@ from tailwise.cli.output import (
     checkpoint_path,
     print_json,
     print_table,
+    remove_checkpoint,
     resumable,
     write_outputs,
 )
@@ -95,6 +96,16 @@ def test_an_interruption_says_whether_the_command_can_resume(tmp_path: Path) -> 
             kept.touch()
         with pytest.raises(KeyboardInterrupt, match=words), resumable(path):
             raise KeyboardInterrupt
+
+
+def test_checkpoints_of_all_networks_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    kept = tmp_path / "[m].checkpoint"
+    others = ["[m]", "[m].checkpoint.old", "[m].checkpoint.1.html", "m.checkpoint"]
+    for name in (kept.name, f"{kept.name}.1", f"{kept.name}.12", *others):
+        (tmp_path / name).touch()
+    remove_checkpoint(kept)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(others)
+    remove_checkpoint(kept)
 
 
 def test_json_has_null_for_numbers_that_are_not_finite(capsys: pytest.CaptureFixture[str]) -> None:

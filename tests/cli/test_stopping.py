@@ -15,6 +15,7 @@ import torch
 
 Tailwise = Any
 Sample = Callable[..., pd.DataFrame]
+ONE = ["--folds", "1", "--base", "none"]
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
@@ -41,7 +42,8 @@ def test_fit_goes_on_from_its_checkpoint(
     tailwise: Tailwise, sample: Sample, tmp_path: Path, by: signal.Signals
 ) -> None:
     sample(300).to_csv(tmp_path / "some.csv", index=False)
-    line = ["fit", "some.csv", "-t", "price", "-o", "m", "--no-baseline", "--report", "m.html", "--epochs"]
+    line = ["fit", "some.csv", "-t", "price", "-o", "m", *ONE, "--report", "m.html", "--no-baseline"]
+    line.append("--epochs")
     kept = tmp_path / "m.checkpoint"
     said = stopped(tailwise, tmp_path, [*line, 5000], by, kept.exists)
     assert "the same command resumes from m.checkpoint" in said
@@ -72,7 +74,7 @@ def test_other_weights_or_bins_do_not_go_on(tailwise: Tailwise, sample: Sample, 
     table = sample(300).assign(w=lambda t: 1.0 + (t["x"] > 0), v=lambda t: 1.0 + (t["z"] > 0))
     table.to_csv(tmp_path / "some.csv", index=False)
     top = float(table["price"].max())
-    line = ["fit", "some.csv", "-t", "price", "-o", "m", "--drop", "w,v", "--epochs", 5000]
+    line = ["fit", "some.csv", "-t", "price", "-o", "m", "--drop", "w,v", *ONE, "--epochs", 5000]
     chosen = ["--weight", "w", "--bins", f"-1,1,{top + 2},{top + 4}"]
     kept = tmp_path / "m.checkpoint"
     stopped(tailwise, tmp_path, [*line, *chosen], signal.SIGINT, kept.exists)

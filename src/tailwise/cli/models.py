@@ -36,6 +36,7 @@ from tailwise.cli.output import (
     note,
     print_findings,
     print_json,
+    remove_checkpoint,
     resumable,
     show_progress,
     write_outputs,
@@ -104,6 +105,19 @@ def fit(
     backbone: Annotated[
         str, typer.Option(metavar="NAME", help="Network, such as mlp, residual or tabm.")
     ] = "auto",
+    base: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Model that the network starts from, such as lightgbm; none for no such model.",
+        ),
+    ] = "auto",
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Number of networks, each with its own held-out rows; 5 for most tables."
+        ),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -139,6 +153,8 @@ def fit(
     settings = {
         "method": get_method(method).name,
         "method_options": parse_method_options(option or []),
+        "base": None if base == "none" else base,
+        "folds": folds or "auto",
         "backbone": backbone,
         "bins": parse_bins(bins),
         "epochs": epochs or "auto",
@@ -188,7 +204,7 @@ def fit(
             )
     write_outputs(outputs, quiet=quiet or as_json)
     for path in (kept, kept_plain):
-        path.unlink(missing_ok=True)
+        remove_checkpoint(path)
     seconds = time.perf_counter() - began
     if as_json:
         print_json({"model": out, "report": report, "seconds": seconds, **findings_json(findings)})

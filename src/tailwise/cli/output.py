@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -103,6 +104,13 @@ def write_outputs(contents: Mapping[Path, str | Callable[[Path], object]], quiet
 def checkpoint_path(out: Path, suffix: str = "") -> Path:
     """Return the file that keeps unfinished work for the output `out`."""
     return out.with_name(out.name + suffix + CHECKPOINT)
+
+
+def remove_checkpoint(kept: Path) -> None:
+    """Remove a checkpoint of finished work, and those of further networks (``.1``, ``.2`` and so on)."""
+    for path in kept.parent.glob(f"{glob.escape(kept.name)}*"):
+        if path.name == kept.name or path.name.removeprefix(f"{kept.name}.").isdigit():
+            path.unlink(missing_ok=True)
 
 
 @contextmanager
