@@ -214,7 +214,7 @@ def test_estimator_runs_writes_and_continues(
     assert run_bench([*command, "--seeds", "1"]) == 0
     assert "2 runs in" in capsys.readouterr().err.splitlines()[-1]
     page = out.with_suffix(".md").read_text(encoding="utf-8")
-    assert "2 estimators on 2 tables with 1 seeds: 4 of 4 runs" in page
+    assert "4 of 4 runs" in page
     assert run_bench(["estimator-page", out, "--out", tmp_path / "again.md"]) == 0
     body = page.split("do not edit.")[1]
     assert (tmp_path / "again.md").read_text(encoding="utf-8").split("do not edit.")[1] == body

@@ -33,7 +33,7 @@ NO_CHOICE = (
     "splits of these tables: TailRegressor's network ([backbones.md](backbones.md)) and the score of its "
     "intervals ([coverage.md](coverage.md))."
 )
-DEVELOPMENT = "**Choices may be made on these tables**, so the results do not show how well the choices are."
+DEVELOPMENT = "**Choices may be made on these tables**, so these results cannot judge such choices."
 
 
 def ordered_methods(results: Results) -> list[str]:
@@ -156,7 +156,7 @@ def describe_estimators(results: Results) -> str:
     machines = sorted({record["machine"] for record in results.records})
     points = (
         NO_CHOICE if results.records[0]["suite"] == "tabular" else DEVELOPMENT,
-        f"{len(results.methods)} estimators on {len(results.data)} tables with {len(seeds)} seeds: "
+        f"{len(results.methods)} estimators on {len(results.data)} tables, {len(seeds)} seeds each: "
         f"{len(results.records)} of {expected} runs. Each seed draws a random split, without stratification: "
         f"{recipe['test']:.0%} of the rows test, the others train, at most {recipe['max_rows']:,} of them. "
         "Every estimator gets the raw table.",
