@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from tailwise.core.kernels import smoothed_density
@@ -35,6 +35,8 @@ FLOOR = 0.01
 Without a floor, a stretch of labels with one training row, or none, would get an almost infinite
 weight. With it, emphasis 1 multiplies no label by more than 100 times the weight of an even density.
 """
+RARE_SHARE = 0.15
+"""Share of the labels that count as rare."""
 MAX_CELLS = 100
 """Most cells of a density; more bins are merged, so that the cost per row is bounded."""
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(8)
@@ -171,6 +173,13 @@ class LabelDensity:
         """Density of ``scale * y + shift``; scale must not be 0."""
         edges, density = self.edges * scale + shift, self.density / abs(scale)
         return LabelDensity(edges, density) if scale > 0 else LabelDensity(edges[::-1], density[::-1])
+
+
+def rarest(y: Array, density: LabelDensity, share: float = RARE_SHARE) -> NDArray[np.bool_]:
+    """Return which labels are the rarest `share` of them, by the density of training labels. (n,) -> (n,)"""
+    chosen = np.zeros(len(y), bool)
+    chosen[np.argsort(density.at(y), kind="stable")[: math.ceil(share * len(y))]] = True
+    return chosen
 
 
 def emphasis(density: LabelDensity, t: float) -> Tilt:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tailwise.core.distributions import Distribution
-from tailwise.core.label_prior import LabelDensity, Tilt, Tilted, change_of_prior
+from tailwise.core.label_prior import LabelDensity, Tilt, Tilted, change_of_prior, rarest
 from tailwise.core.label_prior import emphasis as tilt_to_rare
 from tailwise.core.labels import LabelBins
 from tailwise.core.metrics import by_region
@@ -26,8 +26,6 @@ Rows = NDArray[np.int64]
 ConformalMode = Literal["global", "region"]
 
 EMPHASES = tuple(k / 10 for k in range(11))
-RARE_SHARE = 0.15
-"""Share of the held-out labels that count as rare when the emphasis is chosen."""
 ALLOWANCE = 1.01
 """How much larger the error over all rows may get for the sake of rare labels."""
 MIN_EMPHASIS_ROWS = 50
@@ -90,7 +88,7 @@ class Calibrator:
             labels,
             self.bins,
             mode=self.conformal.mode,
-            weights="balanced" if not math.isnan(emphasis) else tilt.weights(labels),
+            weights="rare" if not math.isnan(emphasis) else tilt.weights(labels),
             many=self.conformal.many,
             few=self.conformal.few,
         )
@@ -186,7 +184,7 @@ def fit_calibrator(
             y[confirm],
             bins,
             mode=conformal,
-            weights="balanced",
+            weights="rare",
             many=many,
             few=few,
         )
@@ -214,7 +212,7 @@ def choose_emphasis(
     if len(y) > MAX_HELD:
         rows = _sample(np.arange(len(y)))
         prediction, y, base = prediction[rows], y[rows], None if base is None else base[rows]
-    rare = np.argsort(density.at(y), kind="stable")[: math.ceil(RARE_SHARE * len(y))]
+    rare = rarest(y, density)
     errors = [np.abs(tilt_to_rare(density, t).apply(prediction).mean.numpy() - y) for t in EMPHASES]
     allowed = ALLOWANCE * float(errors[0].mean() if base is None else np.abs(base - y).mean())
     able = [k for k, error in enumerate(errors) if error.mean() <= allowed]

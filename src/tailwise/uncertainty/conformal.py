@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from tailwise.core.distributions import NIG, Distribution, Mixture
+from tailwise.core.label_prior import LabelDensity, rarest
 from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.core.lookup import check_name, nearest
 from tailwise.core.scores import prepared
@@ -115,14 +116,16 @@ class ScoreTable:
         """Largest distance of a label from its prediction, in spreads."""
         return float(max(-self.values[0], self.values[-1], 0.0))
 
-    def limits(self, coverage: float) -> Limits:
+    def limits(self, coverage: float, *, equal_tails: bool = True) -> Limits:
         """Return what to add to a prediction, below and above, in spreads; infinite if n is too small.
 
-        The limits always include the prediction itself. Weights can only widen them.
+        The limits always include the prediction itself. Weights can only widen them: on each side until
+        half of 1 - coverage of the weight lies beyond, or without `equal_tails` until 1 - coverage of the
+        weight lies beyond both sides together.
         """
         lower, upper = self._promised(coverage)
         if self.at_most is not None:
-            weighted = self._weighted(coverage)
+            weighted = self._weighted(coverage) if equal_tails else self._widened(coverage, lower, upper)
             lower, upper = min(lower, weighted[0]), max(upper, weighted[1])
         return min(lower, 0.0), max(upper, 0.0)
 
@@ -144,6 +147,25 @@ class ScoreTable:
         inside = (1 + coverage) / 2 * (self.effective + 1) / self.effective - _ROUNDING
         last = min(int(np.searchsorted(self.at_most, inside)), self.values.size - 1)
         first = max(int(np.searchsorted(-self.at_least, -inside, side="right")) - 1, 0)
+        return float(self.values[first]), float(self.values[last])
+
+    def _widened(self, coverage: float, lower: float, upper: float) -> Limits:
+        """Limits with 1 - coverage of the weight beyond both together.
+
+        A side that leaves out less than half of that keeps its limit, and the other side may leave out the
+        rest. The labels of a tail lie on one side, which then need not be as wide as for half of it.
+        """
+        assert self.at_most is not None and self.at_least is not None
+        spare = 1 - coverage * (self.effective + 1) / self.effective + _ROUNDING
+        first = min(int(np.searchsorted(self.values, lower)), self.values.size - 1)
+        below = 1 - float(self.at_least[first])
+        beyond = int(np.searchsorted(self.values, upper, side="right")) - 1
+        above = 1 - float(self.at_most[beyond]) if beyond >= 0 else 1.0
+        half = max(spare, 0.0) / 2
+        leave_below = min(below, max(half, spare - above))
+        leave_above = min(above, max(half, spare - below))
+        last = min(int(np.searchsorted(self.at_most, 1 - leave_above - _ROUNDING)), self.values.size - 1)
+        first = max(int(np.searchsorted(-self.at_least, -(1 - leave_below - _ROUNDING), side="right")) - 1, 0)
         return float(self.values[first]), float(self.values[last])
 
     def to_dict(self) -> dict[str, Any]:
@@ -209,7 +231,7 @@ class ConformalIntervals:
     mode: Mode
     bins: LabelBins
     tables: Mapping[str, ScoreTable] = field(repr=False)  # "all", and the regions that have rows
-    weighting: str = "none"  # "none", "balanced" or "given"
+    weighting: str = "none"  # "none", "balanced", "rare" or "given"
     min_rows: int = MIN_ROWS
     many: int = 100
     few: int = 20
@@ -246,7 +268,8 @@ class ConformalIntervals:
         """
         if not 0 < coverage < 1:
             raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
-        overall = self.tables["all"].limits(coverage)
+        equal = self.weighting != "rare"
+        overall = self.tables["all"].limits(coverage, equal_tails=equal)
         if finite:
             overall = _within(overall, self.tables["all"].widest)
         chosen = {}
@@ -254,7 +277,8 @@ class ConformalIntervals:
             chosen[region] = overall
             if self.in_force(region) == "global":
                 continue
-            own, widest = self.tables[region].limits(coverage), self.tables[region].widest
+            own = self.tables[region].limits(coverage, equal_tails=equal)
+            widest = self.tables[region].widest
             if self.in_force(region) == "own" and all(math.isfinite(limit) for limit in own):
                 chosen[region] = own
             else:
@@ -306,9 +330,17 @@ class ConformalIntervals:
             lines.append("Where more rows are needed, intervals reach to the largest error seen.")
         lines.append("No method can promise coverage given the true label.")
         if self.weighting != "none":
-            how = "by the rarity of their labels" if self.weighting == "balanced" else "as given"
-            worth = f"worth {self.tables['all'].effective:.0f} equal ones"
-            lines.append(f"Widened where held-out rows weighted {how} ({worth}) require it.")
+            worth = self.tables["all"].effective
+            lines.append(
+                {
+                    "balanced": "Widened where held-out rows weighted by the rarity of their labels (worth "
+                    f"{worth:.0f} equal ones) require it.",
+                    "rare": f"Widened until the {worth:.0f} held-out rows with the rarest labels are covered "
+                    "as well.",
+                    "given": f"Widened where held-out rows weighted as given (worth {worth:.0f} equal ones) "
+                    "require it.",
+                }[self.weighting]
+            )
         return "\n".join(lines)
 
     def _reach(self, region: str) -> float:
@@ -361,7 +393,7 @@ def fit_conformal(
     bins: LabelBins,
     *,
     mode: Mode = "global",
-    weights: Literal["balanced"] | ArrayLike | Tensor | None = None,
+    weights: Literal["balanced", "rare"] | ArrayLike | Tensor | None = None,
     min_rows: int = MIN_ROWS,
     many: int = 100,
     few: int = 20,
@@ -426,8 +458,10 @@ def _checked_weights(
     if weights is None:
         return None, "none"
     if isinstance(weights, str):
-        check_name("weights", weights, ["balanced"])
-        return balanced_weights(labels, bins), "balanced"
+        check_name("weights", weights, ["balanced", "rare"])
+        if weights == "balanced":
+            return balanced_weights(labels, bins), "balanced"
+        return rarest(labels.numpy(), LabelDensity.from_bins(bins)).astype(np.float64), "rare"
     w = checked_labels(weights, "weights")
     if w.size != labels.numel():
         raise ValueError(f"{w.size} weights for {labels.numel()} labels")

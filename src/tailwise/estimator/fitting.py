@@ -1,0 +1,425 @@
+"""How `TailRegressor` is fitted, step by step, and what its networks predict for new rows."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from torch import Tensor, nn
+
+from tailwise.core.distributions import Distribution, concatenate, pooled
+from tailwise.core.labels import LabelBins
+from tailwise.core.lookup import nearest
+from tailwise.data.inputs import as_tensors, row_count, take_rows
+from tailwise.data.splits import halves, label_holdout
+from tailwise.data.tables.checks import checked_eval_set, checked_table, checked_targets
+from tailwise.data.tables.preprocessing import TablePreprocessor
+from tailwise.estimator.bases import (
+    FOLDS,
+    CrossFitted,
+    MakeBase,
+    cross_fit,
+    deal_folds,
+    given_predictions,
+    resolve_base,
+)
+from tailwise.estimator.parameters import DEFAULT_BACKBONE
+from tailwise.learning.config import TrainConfig
+from tailwise.learning.loop import FitResult, TensorData, fit, predict
+from tailwise.methods import build_model, get_method
+from tailwise.networks.backbones import make_backbone
+from tailwise.networks.trainable import Trainable
+from tailwise.resampling.smogn import resampled
+from tailwise.uncertainty.calibrator import Calibrator, fit_calibrator
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+BackboneChoice = str | nn.Module | Callable[[], nn.Module]
+
+BATCH = 8192
+"""Rows that are predicted at a time, which bounds the memory."""
+MIN_HOLDOUT = 20
+"""With fewer rows than this to hold out, the training rows themselves stop and calibrate."""
+MIN_FOLD_ROWS = 8
+"""With fewer rows per fold than this, ``folds="auto"`` trains one network."""
+MAX_FOLDED_ROWS = 20_000
+"""With more rows than this, ``folds="auto"`` trains one network: a fifth of them calibrates well enough."""
+
+
+class FitRows(NamedTuple):
+    """Rows on their way to a network."""
+
+    features: Any
+    labels: Floats  # (N,) or (N, T)
+    weight: Floats  # (N,)
+    offset: Floats | None  # base predictions, in the shape of the labels
+
+    def rows(self, rows: Rows) -> FitRows:
+        offset = None if self.offset is None else self.offset[rows]
+        return FitRows(take_rows(self.features, rows), self.labels[rows], self.weight[rows], offset)
+
+    def tensors(self, *, weighted: bool = True) -> TensorData:
+        """As the training loop takes them; weights have a mean of 1."""
+        weight = None
+        if weighted and not (self.weight == self.weight[0]).all():
+            weight = torch.from_numpy(self.weight / self.weight.mean()).float()
+        offset = None if self.offset is None else torch.tensor(self.offset)
+        # A copy: the labels may be read-only.
+        return TensorData(self.features, torch.tensor(self.labels), weight, offset=offset)
+
+
+def _numbered(path: Path, k: int) -> Path:
+    return path if k == 0 else path.with_name(f"{path.name}.{k}")
+
+
+class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
+    """The steps of `TailRegressor.fit` and of its predictions, in their order."""
+
+    method: str
+    method_options: Mapping[str, Any] | None
+    base: Any
+    folds: int | Literal["auto"]
+    emphasis: float | Literal["auto"]
+    backbone: BackboneChoice
+    feature_dim: int | None
+    bins: int | ArrayLike | None
+    epochs: int | Literal["auto"]
+    batch_size: int | Literal["auto"]
+    lr: float
+    weight_decay: float
+    patience: int | None
+    monitor: str
+    validation_fraction: float
+    calibrate: bool | Literal["balanced"]
+    conformal: Literal["global", "region"] | None
+    many: int
+    few: int
+    device: str
+    verbose: int
+
+    n_targets_: int
+    bins_: LabelBins | list[LabelBins]
+    preprocessor_: TablePreprocessor | None
+    base_: list[CrossFitted] | None
+    base_given_: bool
+    networks_: list[Trainable]
+    histories_: list[FitResult]
+    calibrators_: list[Calibrator]
+    held_out_: bool
+    unseen_: bool
+
+    @property
+    def _raw_inputs(self) -> bool:
+        """Whether X goes to a backbone of the user's own, as tensors."""
+        return not isinstance(self.backbone, str)
+
+    def _check_parameters(self) -> None:
+        """Raise an error for parameters that name nothing or contradict one another."""
+        get_method(self.method).parts.with_options(**(self.method_options or {}))
+        if self.conformal not in ("global", "region", None):
+            hint = nearest(str(self.conformal), ("global", "region"))
+            raise ValueError(f"unknown conformal {self.conformal!r}{hint}, or None")
+        if self.few > self.many:
+            raise ValueError(f"few={self.few} must not exceed many={self.many}")
+        if self.feature_dim is not None and isinstance(self.backbone, str):
+            raise ValueError(
+                f"feature_dim is for a backbone of your own; {self.backbone!r} has its own: leave it out"
+            )
+
+    def _resolved_base(self, rows: int, base_prediction: ArrayLike | None) -> MakeBase | None:
+        """The base to fit, if any. Methods that make new rows and own backbones have none by default."""
+        unasked = isinstance(self.base, str) and self.base == "auto"
+        if base_prediction is not None:
+            if not unasked and self.base is not None:
+                raise ValueError(f"give base_prediction or base={self.base!r}, not both")
+            return None
+        resampling = get_method(self.method).parts.with_options(**(self.method_options or {})).resampling
+        if unasked and (self._raw_inputs or resampling is not None):
+            return None
+        make = resolve_base(self.base, rows)
+        if make is not None and self._raw_inputs:
+            raise ValueError(
+                "a base takes tables, and a backbone of your own may take anything: leave out base, or pass "
+                "its predictions as base_prediction"
+            )
+        if make is not None and resampling is not None:
+            raise ValueError(f"method {self.method!r} makes new rows, which have no base: pass base=None")
+        return make
+
+    def _validated(self, X: Any, *, reset: bool) -> Any:
+        return X if self._raw_inputs else checked_table(self, X, reset=reset)
+
+    def _labels(self, X: Any, y: Any, *, reset: bool = False) -> Floats:
+        """Labels as numbers, one for each row; without `reset`, as many targets as at fit."""
+        if y is None:
+            raise ValueError(
+                "This TailRegressor estimator requires y to be passed, but the target y is None."
+            )
+        labels = checked_targets(y)
+        check_consistent_length(range(row_count(X)), labels)
+        targets = labels.shape[1] if labels.ndim == 2 else 1
+        if not reset and targets != self.n_targets_:
+            raise ValueError(f"y has {targets} targets, but there were {self.n_targets_} at fit")
+        return labels
+
+    def _parts(self, labels: Floats, seed: int, *, alone: bool) -> list[tuple[Rows, Rows]]:
+        """Training rows and held-out rows of each network.
+
+        With `alone` there is one network and nothing is held out. Without enough rows the training rows
+        themselves stop and calibrate.
+        """
+        rows = np.arange(len(labels))
+        first = labels if labels.ndim == 1 else labels[:, 0]
+        folds = self.folds
+        if folds == "auto":
+            folds = FOLDS if MIN_FOLD_ROWS * FOLDS <= len(rows) <= MAX_FOLDED_ROWS else 1
+        if alone:
+            return [(rows, rows[:0])]
+        if folds > 1:
+            if len(rows) < folds:
+                raise ValueError(f"folds={folds} needs at least {folds} rows, got {len(rows)}")
+            fold = deal_folds(first, seed, folds)
+            return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(folds)]
+        if len(rows) * self.validation_fraction < MIN_HOLDOUT:
+            return [(rows, rows)]
+        held = label_holdout(first, share=self.validation_fraction, seed=seed)
+        train = np.setdiff1d(rows, held)
+        return [(train, held)] if len(train) and len(held) else [(rows, rows)]
+
+    def _label_bins(self, labels: Floats, weight: Floats) -> LabelBins | list[LabelBins]:
+        given: dict[str, Any] = {}
+        if self.bins is not None:
+            given = {"count" if np.ndim(self.bins) == 0 else "edges": self.bins}
+        if labels.ndim == 1:
+            return LabelBins.from_labels(labels, weight=weight, **given)
+        return [LabelBins.from_labels(column, weight=weight, **given) for column in labels.T]
+
+    def _all_bins(self) -> list[LabelBins]:
+        return self.bins_ if isinstance(self.bins_, list) else [self.bins_]
+
+    def _fit_preprocessing(self, X: Any) -> None:
+        self.preprocessor_ = None if self._raw_inputs else TablePreprocessor().fit(X)
+
+    def _features(self, X: Any) -> tuple[Any, Floats | None]:
+        """Features for the network, and the matrix of numbers that they come from, for a base."""
+        if self.preprocessor_ is None:
+            return as_tensors(X), None
+        matrix = self.preprocessor_.matrix(X)
+        return torch.from_numpy(self.preprocessor_.scaled(matrix)), matrix
+
+    def _fitted_base(
+        self, make: MakeBase | None, matrix: Floats | None, labels: Floats, weight: Floats, seed: int
+    ) -> tuple[list[CrossFitted] | None, Floats | None]:
+        """The base of each target, and out-of-fold predictions in the shape of the labels."""
+        if make is None or matrix is None:
+            return None, None
+        columns = labels.reshape(len(labels), -1).T
+        fold = deal_folds(columns[0], seed)
+        fitted = [cross_fit(make, matrix, column, weight, fold, seed) for column in columns]
+        offset = np.stack([held for _, held in fitted], axis=1).reshape(labels.shape)
+        return [base for base, _ in fitted], offset
+
+    def _offset(self, matrix: Floats | None, rows: int, base_prediction: ArrayLike | None) -> Floats | None:
+        """Base predictions for new rows, if the model has a base. (N,) or (N, T)"""
+        shape = (rows,) if self.n_targets_ == 1 else (rows, self.n_targets_)
+        if self.base_given_:
+            if base_prediction is None:
+                raise ValueError("this model was fitted with base_prediction: pass it for these rows as well")
+            return given_predictions(base_prediction, shape)
+        if base_prediction is not None:
+            raise ValueError("this model was fitted without base_prediction: leave it out")
+        if self.base_ is None:
+            return None
+        assert matrix is not None
+        return np.stack([base.predict(matrix) for base in self.base_], axis=1).reshape(shape)
+
+    def _inputs(self, features: Any, offset: Floats | None) -> Any:
+        """What the network takes: features, and for tables the standardised base prediction beside them."""
+        if offset is None or self.preprocessor_ is None:
+            return features
+        columns = offset.reshape(len(offset), -1)
+        standardized = [(columns[:, t] - b.location) / b.scale for t, b in enumerate(self._all_bins())]
+        beside = torch.from_numpy(np.stack(standardized, axis=1)).to(features.dtype)
+        return torch.cat([features, beside], dim=1)
+
+    def _watched(self, eval_set: Any) -> FitRows:
+        """Rows of an `eval_set`, checked."""
+        given, truth = checked_eval_set(eval_set)
+        if self.base_given_:
+            raise ValueError("eval_set cannot be used with base_prediction: leave one of them out")
+        labels = self._labels(given, truth)
+        features, matrix = self._features(self._validated(given, reset=False))
+        return FitRows(features, labels, np.ones(len(labels)), self._offset(matrix, len(labels), None))
+
+    def _build(self, x: Any) -> Trainable:
+        if isinstance(self.backbone, str):
+            name = DEFAULT_BACKBONE if self.backbone == "auto" else self.backbone
+            network: nn.Module = make_backbone(name, x.shape[1], rows=x)
+        else:
+            made = self.backbone if isinstance(self.backbone, nn.Module) else self.backbone()
+            if not isinstance(made, nn.Module):
+                raise TypeError(f"backbone gives {type(made).__name__}: it must be or make a torch module")
+            # A module given as a parameter is never trained itself, so that fitting twice gives the same.
+            network = copy.deepcopy(made)
+        dim = self.feature_dim or getattr(network, "feature_dim", None)
+        if dim is None:
+            raise ValueError("give feature_dim, the number of features that the backbone yields")
+        options = self.method_options or {}
+        return build_model(self.method, network, int(dim), self.bins_, offset=self._has_offset, **options)
+
+    @property
+    def _has_offset(self) -> bool:
+        return self.base_ is not None or self.base_given_
+
+    def _train(
+        self,
+        data: FitRows,
+        parts: Sequence[tuple[Rows, Rows]],
+        watched: FitRows | None,
+        trained: Rows,
+        seed: int,
+        checkpoint: str | Path | None,
+    ) -> tuple[Distribution, FitRows, Rows, Rows]:
+        """Train a network for each part; return predictions for held-out rows, those rows, and which of
+        them may choose (`select`) and which nothing has used so far (`confirm`)."""
+        inputs = self._inputs(data.features, data.offset)
+        data = data._replace(features=inputs)
+        if watched is not None:
+            watched = watched._replace(features=self._inputs(watched.features, watched.offset))
+        self.networks_, self.histories_ = [], []
+        held, predictions = [], []
+        with torch.random.fork_rng(devices=[]):
+            for k, (train, rest) in enumerate(parts):
+                valid = watched if watched is not None else data.rows(rest)
+                select, confirm = np.arange(len(valid.labels)), np.arange(len(valid.labels))
+                if len(parts) == 1:
+                    select, confirm = halves(len(valid.labels), seed, 4 * MIN_HOLDOUT)
+                torch.manual_seed(seed + k)
+                network = self._build(take_rows(inputs, trained))
+                path = None if checkpoint is None else _numbered(Path(checkpoint), k)
+                self.histories_.append(
+                    fit(
+                        network,
+                        self._resampled(network, data.rows(train), seed).tensors(),
+                        valid.rows(select).tensors(weighted=False),
+                        self._train_config(len(train), seed + k),
+                        checkpoint=path,
+                        progress=None if self.verbose else False,
+                    )
+                )
+                self.networks_.append(network)
+                held.append(valid)
+                predictions.append(self._network_prediction(network, valid.features, valid.offset))
+        self.held_out_ = watched is not None or parts[0][0] is not parts[0][1]
+        self.unseen_ = self.held_out_ and len(parts) == 1 and len(confirm) < len(held[0].labels)
+        if len(parts) > 1:
+            rows = np.concatenate([rest for _, rest in parts])
+            select = confirm = np.arange(len(rows))
+            return concatenate(predictions), data.rows(rows), select, confirm
+        return predictions[0], held[0], select, confirm
+
+    def _resampled(self, network: Trainable, data: FitRows, seed: int) -> FitRows:
+        """Training rows, resampled if the method asks for it."""
+        name = network.method.resampling
+        if name is None:
+            return data
+        if self._raw_inputs or data.labels.ndim == 2:
+            raise ValueError(
+                f"method {self.method!r} makes new rows between those of a table, for one target: "
+                "choose another one for a backbone of your own or several targets"
+            )
+        x, y = resampled(name, data.features, data.labels, data.weight, seed)
+        return FitRows(x, y, np.ones(len(y)), None)
+
+    def _train_config(self, rows: int, seed: int) -> TrainConfig:
+        """How to train on that many rows: fewer epochs and larger batches for larger tables."""
+        size, epochs = self.batch_size, self.epochs
+        if size == "auto":
+            size = int(np.clip(2 ** np.round(np.log2(max(rows, 1) / 24)), 32, 2048))
+        if epochs == "auto":
+            epochs = int(np.clip(3_000_000 / max(rows, 1), 12, 300))
+        cpu = self.device == "auto" and not torch.cuda.is_available()
+        return TrainConfig(
+            epochs=epochs,
+            batch_size=size,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            patience=self.patience,
+            monitor=self.monitor,
+            seed=seed % 2**31,
+            accelerator="cpu" if cpu else self.device,
+        )
+
+    def _calibrate(self, raw: Distribution, held: FitRows, select: Rows, confirm: Rows) -> None:
+        """Fit scaling, emphasis and intervals of each target on held-out rows."""
+        self.calibrators_ = []
+        for t, bins in enumerate(self._all_bins()):
+            several = held.labels.ndim == 2
+            self.calibrators_.append(
+                fit_calibrator(
+                    raw[:, t] if several else raw,
+                    held.labels[:, t] if several else held.labels,
+                    bins,
+                    select,
+                    confirm,
+                    base=None if held.offset is None else held.offset.reshape(len(held.labels), -1)[:, t],
+                    calibrate=self.calibrate,
+                    conformal=self.conformal,
+                    emphasis=self.emphasis,
+                    many=self.many,
+                    few=self.few,
+                )
+            )
+
+    # -- predict -------------------------------------------------------------------------------
+
+    def _network_prediction(self, network: Trainable, x: Any, offset: Floats | None) -> Distribution:
+        """One network's predictions before calibration, in batches of bounded memory.
+
+        A model predicts in the same place wherever it was trained, so that its numbers are the same.
+        """
+        around = None if offset is None else torch.from_numpy(offset)
+        if self._raw_inputs:
+            return predict(network.to(self._predicting_device()), x, BATCH, offset=around)
+        # In float64 a row's prediction does not depend on the rows beside it; float32 products round
+        # differently for each batch size.
+        exact = copy.deepcopy(network.to("cpu")).double()
+        return predict(exact, x.double(), BATCH, offset=around)
+
+    def _predicting_device(self) -> torch.device:
+        """Where a backbone of the user's own predicts: where it trains, or the CPU without that device."""
+        there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+        wanted = {"auto": ("cuda",), "gpu": ("cuda", "mps")}.get(self.device, (self.device,))
+        return torch.device(next((name for name in wanted if there.get(name)), "cpu"))
+
+    def _predictions(
+        self,
+        X: Any,
+        emphasis: float | None,
+        label_prior: Any,
+        base_prediction: ArrayLike | None,
+    ) -> list[tuple[Distribution, Calibrator]]:
+        """Calibrated predictions of each target under the label prior asked for, with its calibrator."""
+        check_is_fitted(self, "networks_")
+        X = self._validated(X, reset=False)
+        features, matrix = self._features(X)
+        offset = self._offset(matrix, row_count(X), base_prediction)
+        x = self._inputs(features, offset)
+        raw = pooled([self._network_prediction(network, x, offset) for network in self.networks_])
+        found = []
+        for t, calibrator in enumerate(self.calibrators_):
+            prior = label_prior[t] if self.n_targets_ > 1 and label_prior is not None else label_prior
+            chosen = calibrator.at(emphasis, prior)
+            found.append((chosen.calibrated(raw if self.n_targets_ == 1 else raw[:, t]), chosen))
+        return found
+
+    def _joined(self, columns: Sequence[Tensor]) -> Floats:
+        arrays = [np.asarray(column.numpy(), np.float64) for column in columns]
+        return arrays[0] if self.n_targets_ == 1 else np.stack(arrays, axis=1)
