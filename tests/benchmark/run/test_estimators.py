@@ -55,7 +55,7 @@ FITS: dict[str, Callable[..., estimators.Predict]] = {
     "catboost": partial(fit_catboost, trees=200),
     "lightgbm": fit_lightgbm,
     "ngboost": fit_ngboost,
-    "tailwise": partial(fit_tail, epochs=8),
+    "tailwise": partial(fit_tail, base=None, epochs=8),
 }
 
 
