@@ -15,9 +15,9 @@ SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 
 def shortened(text: str) -> str:
-    """The same script with one epoch of training."""
+    """The same script with one epoch of one network."""
     text = re.sub(r"epochs=\d+,\s*", "", text).replace("for epoch in range(20)", "for epoch in range(1)")
-    return text.replace("TailRegressor(", "TailRegressor(epochs=1, ")
+    return text.replace("TailRegressor(", "TailRegressor(base=None, folds=1, epochs=1, ")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
