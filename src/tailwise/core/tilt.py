@@ -95,9 +95,11 @@ class Tilt:
 
     def apply(self, distribution: Distribution) -> Distribution:
         """Return the distribution under these weights; the identity returns the distribution itself."""
+        if self.is_identity:
+            return distribution
         if isinstance(distribution, Tilted):
             return (distribution.tilt + self).apply(distribution.base)
-        return distribution if self.is_identity else Tilted(distribution, self)
+        return Tilted(distribution, self)
 
 
 class _Member(NamedTuple):

@@ -2,7 +2,7 @@
 
 `manifest.json` says what the model is and holds the checksum of every other member;
 `weights.safetensors` holds its numbers; `preprocessing.skops` is there only for tables with text,
-categories or dates.
+categories or dates; `base.json` holds the base regressors, if there are any.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ LIMITS = {MANIFEST: 1 << 28, WEIGHTS: 1 << 33, PREPROCESSING: 1 << 30, BASE: 1 <
 """Largest size of each member in bytes; for the skops member, after unpacking."""
 
 _MAGIC = b"PK\x03\x04"
-_EPOCH = (1980, 1, 1, 0, 0, 0)
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""A fixed date for all members: the same model gives the same file."""
 
 
 # -- write -----------------------------------------------------------------------------------------
@@ -55,8 +56,7 @@ def _write(path: Path, members: Mapping[str, bytes]) -> None:
         for name, data in members.items():
             if len(data) > LIMITS[name]:
                 raise ValueError(f"{name} would take {len(data)} bytes, more than can be loaded again")
-            # A fixed date: the same model gives the same file.
-            archive.writestr(zipfile.ZipInfo(name, _EPOCH), data)
+            archive.writestr(zipfile.ZipInfo(name, EPOCH), data)
 
 
 def _plain(value: Any, where: str) -> Any:

@@ -21,11 +21,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import clone
+from sklearn.base import clone, is_regressor
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
 from tailwise.core.labels import LabelBins
 from tailwise.core.lookup import nearest
+from tailwise.estimator.archive import BASE, one_line
+from tailwise.estimator.skops_files import from_skops, is_own, to_skops, unknown_types
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -46,6 +49,7 @@ def _catboost(seed: int) -> Any:
         iterations=TREES,
         random_seed=seed % 2**31,
         thread_count=torch.get_num_threads(),
+        allow_const_label=True,  # the rows of a fold may have one label only
         allow_writing_files=False,
         verbose=False,
     )
@@ -104,6 +108,7 @@ def resolve_base(base: Any, rows: int) -> MakeBase | None:
         raise TypeError(
             f"base must be a name, a scikit-learn regressor with fit and predict, or None, not {base!r}"
         )
+    clone(base)  # raises an error if it is not scikit-learn's
     return lambda seed: _seeded(clone(base), seed)
 
 
@@ -152,7 +157,7 @@ class CrossFitted:
 
     def predict(self, matrix: Floats) -> Floats:
         """Return the mean of the models' predictions, in label units. (N, F) -> (N,)"""
-        each = [checked_prediction(model.predict(matrix), len(matrix)) for model in self.models]
+        each = [predicted(model, matrix) for model in self.models]
         return np.asarray(self.location + self.scale * np.mean(each, axis=0))
 
 
@@ -170,21 +175,42 @@ def cross_fit(
     for k in range(int(fold.max()) + 1):
         train, rest = fold != k, fold == k
         model = make(seed + k)
-        weights = {}
-        if has_fit_parameter(model, "sample_weight") and not (weight == weight[0]).all():
-            weights = {"sample_weight": weight[train]}
-        model.fit(matrix[train], standardized[train], **weights)
-        held_out[rest] = checked_prediction(model.predict(matrix[rest]), int(rest.sum()))
+        if (weight == weight[0]).all():
+            model.fit(matrix[train], standardized[train])
+        else:
+            _fit_weighted(model, matrix[train], standardized[train], weight[train])
+        held_out[rest] = predicted(model, matrix[rest])
         models.append(model)
     return CrossFitted(tuple(models), location, scale), location + scale * held_out
 
 
-def checked_prediction(found: Any, rows: int) -> Floats:
-    """Return the predictions of a base as one finite number per row; anything else is an error."""
-    prediction = np.asarray(found, np.float64)
+def _fit_weighted(model: Any, matrix: Floats, labels: Floats, weight: Floats) -> None:
+    """Fit with weights. A base that takes none is fitted on repeated rows if weights are whole numbers."""
+    last = model.steps[-1] if isinstance(model, Pipeline) else ("", model)
+    if has_fit_parameter(last[1], "sample_weight"):
+        prefix = f"{last[0]}__" if last[0] else ""
+        model.fit(matrix, labels, **{f"{prefix}sample_weight": weight})
+        return
+    if (weight % 1 != 0).any():
+        raise ValueError(
+            f"the base {type(model).__name__} takes no sample_weight: leave the weights out, give whole "
+            "numbers, or choose another base"
+        )
+    rows = np.repeat(np.arange(len(labels)), weight.astype(np.int64))
+    model.fit(matrix[rows], labels[rows])
+
+
+def predicted(model: Any, matrix: Floats) -> Floats:
+    """Return a base's prediction as one finite number per row; anything else is an error. (N, F) -> (N,)"""
+    prediction, rows = np.asarray(model.predict(matrix), np.float64), len(matrix)
+    if prediction.shape == (rows, 1):
+        prediction = prediction[:, 0]
+    name = f"the base {type(model).__name__}"
     if prediction.shape != (rows,):
-        raise ValueError(f"the base predicted an array of shape {prediction.shape} for {rows} rows")
-    check_finite_prediction(prediction, "the base predicted")
+        raise ValueError(f"{name} predicted an array of shape {prediction.shape} for {rows} rows")
+    bad = ~np.isfinite(prediction)
+    if bad.any():
+        raise ValueError(f"{name} predicted {prediction[bad][0]} for {int(bad.sum())} of {rows} rows")
     return prediction
 
 
@@ -195,16 +221,11 @@ def given_predictions(base_prediction: Any, shape: Sequence[int]) -> Floats:
         given = given[..., 0]
     if given.shape != tuple(shape):
         raise ValueError(f"base_prediction has shape {given.shape}, not {tuple(shape)}: one value per label")
-    check_finite_prediction(given, "base_prediction holds")
-    return given
-
-
-def check_finite_prediction(values: Floats, what: str) -> None:
-    """Raise an error that names the first row whose prediction is not finite."""
-    bad = ~np.isfinite(values)
+    bad = ~np.isfinite(given)
     if bad.any():
         row = int(np.argwhere(bad)[0][0])
-        raise ValueError(f"{what} {values[row]} for row {row} ({int(bad.sum())} such values)")
+        raise ValueError(f"base_prediction is {given[bad][0]} in row {row} ({int(bad.sum())} such values)")
+    return given
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -244,17 +265,31 @@ def _catboost_to_json(model: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.json")
         model.save_model(str(path), format="json")
-        return json.loads(path.read_text(encoding="utf-8"))
+        state = json.loads(path.read_text(encoding="utf-8"))
+    del state["model_info"]  # the time of training and a random id
+    return state
 
 
 def _catboost_from_json(state: Any) -> Any:
     _require("catboost")
     from catboost import CatBoostRegressor
 
+    borders = sum(len(feature["borders"] or ()) for feature in state["features_info"]["float_features"])
+    for tree in state["oblivious_trees"]:  # CatBoost would read beyond the end of these lists
+        splits = [split["split_index"] for split in tree["splits"] or ()]
+        if not all(0 <= split < borders for split in splits) or len(tree["leaf_values"]) != 2 ** len(splits):
+            raise ValueError("a tree of the base does not fit its splits")
     with tempfile.TemporaryDirectory() as folder:  # CatBoost reads JSON from a file only
         path = Path(folder, "model.json")
-        path.write_text(json.dumps(state), encoding="utf-8")
-        return CatBoostRegressor().load_model(str(path), format="json")
+        path.write_text(
+            json.dumps({**state, "model_info": {"params": {"flat_params": {}}}}), encoding="utf-8"
+        )
+        model = CatBoostRegressor().load_model(str(path), format="json")
+    # CatBoost rounds some of the numbers that it reads.
+    model.set_leaf_values(np.concatenate([tree["leaf_values"] for tree in state["oblivious_trees"]]))
+    scale, (bias,) = state["scale_and_bias"]
+    model.set_scale_and_bias(scale, bias)
+    return model
 
 
 def _lightgbm_from_text(text: str) -> Any:
@@ -269,32 +304,30 @@ def _lightgbm_to_text(model: Any) -> str:
 
 
 def _to_skops(model: Any) -> str:
-    from skops.io import dumps
-
-    data: bytes = dumps(model)
-    _checked_types(data, type(model).__name__)
+    name = type(model).__name__
+    try:
+        data = to_skops(model)
+        unknown = unknown_types(data, _is_known_type)
+    except Exception as error:  # skops has several for objects that it cannot write
+        raise ValueError(f"the base {name} cannot be saved without pickle: {one_line(error)}") from error
+    if unknown:
+        raise ValueError(
+            f"the base {name} holds {unknown[0]:.80}, which cannot be saved without pickle: choose a base of "
+            "scikit-learn, CatBoost or LightGBM"
+        )
     return base64.b64encode(data).decode()
 
 
 def _from_skops(text: str) -> Any:
-    from skops.io import loads
-
     data = base64.b64decode(text, validate=True)
-    return loads(data, trusted=_checked_types(data, "the base"))
+    model = from_skops(data, BASE, _is_known_type)
+    if not is_regressor(model):
+        raise ValueError(f"the base is a {type(model).__name__}, not a regressor")
+    return model
 
 
-def _checked_types(data: bytes, what: str) -> list[str]:
-    """The types of a skops file beyond those that skops trusts; others than scikit-learn's are an error."""
-    from skops.io import get_untrusted_types
-
-    types = get_untrusted_types(data=data)
-    for name in types:
-        if not name.startswith("sklearn."):
-            raise ValueError(
-                f"{what} holds {name:.80}, which cannot be saved without pickle: choose a base of "
-                "scikit-learn, CatBoost or LightGBM"
-            )
-    return list(types)
+def _is_known_type(name: str) -> bool:
+    return name == "numpy.dtype" or (name.startswith("sklearn.") and is_own(name, "sklearn"))
 
 
 _FORMS = {

@@ -7,12 +7,9 @@ the skops member come from a list of skrub's, pandas' and polars' own.
 from __future__ import annotations
 
 import copy
-import importlib
 import inspect
-import io
 import json
 import re
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -32,7 +29,6 @@ from tailwise.core.labels import LabelBins
 from tailwise.data.tables.preprocessing import NumericEncoder, TablePreprocessor
 from tailwise.estimator.archive import (
     BASE,
-    LIMITS,
     PREPROCESSING,
     WEIGHTS,
     one_line,
@@ -41,6 +37,7 @@ from tailwise.estimator.archive import (
     unpack,
 )
 from tailwise.estimator.bases import CrossFitted, base_from_json, base_to_json
+from tailwise.estimator.skops_files import from_skops, is_own, to_skops, unknown_types
 from tailwise.learning.loop import FitResult
 from tailwise.methods import build_model
 from tailwise.networks.backbones import BACKBONES, PiecewiseLinearEncoding, make_backbone
@@ -448,48 +445,24 @@ def _preprocessor(
 
 
 def _vectorizer_to_bytes(vectorizer: Any) -> bytes:
-    from skops.io import dumps
-
-    data: bytes = dumps(vectorizer, compression=zipfile.ZIP_DEFLATED)
-    _checked_types(data)
+    data = to_skops(vectorizer)
+    for name in unknown_types(data, _is_known_type):
+        raise ValueError(f"the preprocessing holds {name:.80}, which cannot be saved without pickle")
     return data
 
 
 def _vectorizer_from_bytes(data: bytes) -> Any:
-    from skops.io import loads
     from skrub import TableVectorizer
 
-    vectorizer = loads(data, trusted=_checked_types(data))
+    vectorizer = from_skops(data, PREPROCESSING, _is_known_type)
     if type(vectorizer) is not TableVectorizer:
         raise ValueError(f"{PREPROCESSING} holds a {type(vectorizer).__name__}, not a TableVectorizer")
     return vectorizer
 
 
-def _checked_types(data: bytes) -> list[str]:
-    """The types that a skops file names beyond scikit-learn's and NumPy's; refused unless all are known."""
-    from skops.io import get_untrusted_types
-
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        size = sum(info.file_size for info in archive.infolist())
-    if size > LIMITS[PREPROCESSING]:
-        raise ValueError(f"{PREPROCESSING} unpacks to {size} bytes, more than {LIMITS[PREPROCESSING]}")
-    types = get_untrusted_types(data=data)
-    for name in types:
-        if not _is_known_type(name):
-            raise ValueError(f"{PREPROCESSING} names {name!r:.80}, which is refused")
-    return list(types)
-
-
 def _is_known_type(name: str) -> bool:
     if name in _PLAIN_TYPES or _PLAIN_PATTERN.fullmatch(name):
         return True
-    home = "skrub" if _SKRUB_PATTERN.fullmatch(name) else "polars" if _POLARS_PATTERN.fullmatch(name) else ""
-    if not home:
-        return False
-    module, _, attribute = name.rpartition(".")
-    try:
-        # What skrub itself imports from elsewhere must not come in by its name.
-        found = getattr(importlib.import_module(module), attribute, None)
-    except ImportError:  # polars is not installed, or the module is no part of it
-        return False
-    return str(getattr(found, "__module__", "")).split(".")[0] == home
+    if _SKRUB_PATTERN.fullmatch(name):
+        return is_own(name, "skrub")
+    return bool(_POLARS_PATTERN.fullmatch(name)) and is_own(name, "polars")
