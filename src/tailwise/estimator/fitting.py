@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tailwise.core.distributions import Distribution, concatenate, pooled
 from tailwise.core.labels import LabelBins
-from tailwise.core.lookup import nearest
+from tailwise.core.lookup import check_name, nearest
 from tailwise.data.inputs import as_tensors, row_count, take_rows
 from tailwise.data.splits import halves, label_holdout
 from tailwise.data.tables.checks import checked_eval_set, checked_table, checked_targets
@@ -34,7 +34,7 @@ from tailwise.estimator.parameters import DEFAULT_BACKBONE
 from tailwise.learning.config import TrainConfig
 from tailwise.learning.loop import FitResult, TensorData, fit, predict
 from tailwise.methods import build_model, get_method
-from tailwise.networks.backbones import make_backbone
+from tailwise.networks.backbones import BACKBONES, make_backbone
 from tailwise.networks.trainable import Trainable
 from tailwise.resampling.smogn import resampled
 from tailwise.uncertainty.calibrator import Calibrator, fit_calibrator
@@ -128,6 +128,9 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
             raise ValueError(f"unknown conformal {self.conformal!r}{hint}, or None")
         if self.few > self.many:
             raise ValueError(f"few={self.few} must not exceed many={self.many}")
+        self._train_config(1, 0)  # raises an error for an unknown monitor
+        if isinstance(self.backbone, str) and self.backbone != "auto":
+            check_name("backbone", self.backbone, BACKBONES)
         if self.feature_dim is not None and isinstance(self.backbone, str):
             raise ValueError(
                 f"feature_dim is for a backbone of your own; {self.backbone!r} has its own: leave it out"
@@ -136,11 +139,13 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
     def _resolved_base(self, rows: int, base_prediction: ArrayLike | None) -> MakeBase | None:
         """The base to fit, if any. Methods that make new rows and own backbones have none by default."""
         unasked = isinstance(self.base, str) and self.base == "auto"
+        resampling = get_method(self.method).parts.with_options(**(self.method_options or {})).resampling
         if base_prediction is not None:
             if not unasked and self.base is not None:
                 raise ValueError(f"give base_prediction or base={self.base!r}, not both")
+            if resampling is not None:
+                raise ValueError(f"method {self.method!r} makes new rows, which have no base_prediction")
             return None
-        resampling = get_method(self.method).parts.with_options(**(self.method_options or {})).resampling
         if unasked and (self._raw_inputs or resampling is not None):
             return None
         make = resolve_base(self.base, rows)
@@ -220,6 +225,10 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         """The base of each target, and out-of-fold predictions in the shape of the labels."""
         if make is None or matrix is None:
             return None, None
+        if len(labels) < 2:
+            raise ValueError("a base needs at least 2 different rows: pass base=None")
+        if ((matrix == matrix[0]) | (np.isnan(matrix) & np.isnan(matrix[0]))).all():
+            return None, None  # CatBoost refuses a table without a column that varies
         columns = labels.reshape(len(labels), -1).T
         fold = deal_folds(columns[0], seed)
         fitted = [cross_fit(make, matrix, column, weight, fold, seed) for column in columns]
@@ -249,13 +258,17 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         beside = torch.from_numpy(np.stack(standardized, axis=1)).to(features.dtype)
         return torch.cat([features, beside], dim=1)
 
-    def _watched(self, eval_set: Any) -> FitRows:
-        """Rows of an `eval_set`, checked."""
-        given, truth = checked_eval_set(eval_set)
-        if self.base_given_:
+    def _checked_eval_set(self, eval_set: Any, base_given: bool) -> tuple[Any, Floats]:
+        """X and labels of an `eval_set`."""
+        X, y = checked_eval_set(eval_set)
+        if base_given:
             raise ValueError("eval_set cannot be used with base_prediction: leave one of them out")
-        labels = self._labels(given, truth)
-        features, matrix = self._features(self._validated(given, reset=False))
+        labels = self._labels(X, y)
+        return self._validated(X, reset=False), labels
+
+    def _watched(self, X: Any, labels: Floats) -> FitRows:
+        """Rows to stop and calibrate by."""
+        features, matrix = self._features(X)
         return FitRows(features, labels, np.ones(len(labels)), self._offset(matrix, len(labels), None))
 
     def _build(self, x: Any) -> Trainable:
@@ -408,17 +421,23 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
     ) -> list[tuple[Distribution, Calibrator]]:
         """Calibrated predictions of each target under the label prior asked for, with its calibrator."""
         check_is_fitted(self, "networks_")
+        calibrators = self._calibrators_at(emphasis, label_prior)
         X = self._validated(X, reset=False)
         features, matrix = self._features(X)
         offset = self._offset(matrix, row_count(X), base_prediction)
         x = self._inputs(features, offset)
         raw = pooled([self._network_prediction(network, x, offset) for network in self.networks_])
-        found = []
-        for t, calibrator in enumerate(self.calibrators_):
-            prior = label_prior[t] if self.n_targets_ > 1 and label_prior is not None else label_prior
-            chosen = calibrator.at(emphasis, prior)
-            found.append((chosen.calibrated(raw if self.n_targets_ == 1 else raw[:, t]), chosen))
-        return found
+        each = [raw] if self.n_targets_ == 1 else [raw[:, t] for t in range(self.n_targets_)]
+        return [(c.calibrated(d), c) for d, c in zip(each, calibrators, strict=True)]
+
+    def _calibrators_at(self, emphasis: float | None, label_prior: Any) -> list[Calibrator]:
+        """The calibrator of each target under the label prior asked for."""
+        priors = [label_prior] if self.n_targets_ == 1 else label_prior
+        if priors is None:
+            priors = [None] * self.n_targets_
+        if not isinstance(priors, list | tuple) or len(priors) != self.n_targets_:
+            raise ValueError(f"label_prior must be a list with one for each of the {self.n_targets_} targets")
+        return [c.at(emphasis, prior) for c, prior in zip(self.calibrators_, priors, strict=True)]
 
     def _joined(self, columns: Sequence[Tensor]) -> Floats:
         arrays = [np.asarray(column.numpy(), np.float64) for column in columns]

@@ -171,6 +171,7 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
         self.n_targets_ = labels.shape[1] if labels.ndim == 2 else 1
         make_base = self._resolved_base(len(labels), base_prediction)
         given = None if base_prediction is None else given_predictions(base_prediction, labels.shape)
+        watched = None if eval_set is None else self._checked_eval_set(eval_set, given is not None)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         keys = labels if given is None else np.column_stack([labels, given])
         rows, weight = merge_equal_rows(X, keys, sample_weight)
@@ -184,8 +185,9 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
         self.base_, offset = self._fitted_base(make_base, matrix, labels, weight, seed)
         self.base_given_ = given is not None
         data = FitRows(features, labels, weight, given if given is not None else offset)
-        watched = None if eval_set is None else self._watched(eval_set)
-        held = self._train(data, parts, watched, trained, seed, checkpoint)
+        held = self._train(
+            data, parts, None if watched is None else self._watched(*watched), trained, seed, checkpoint
+        )
         self._calibrate(*held)
         return self
 
@@ -351,9 +353,9 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
                 "The held-out rows also decided when to stop training, so any guarantee below is "
                 "approximate.\n"
             )
-        chosen = self.calibrators_ if target is None else [self.calibrators_[target]]
-        texts = [calibrator.at(emphasis, label_prior).explain(coverage) for calibrator in chosen]
-        return source + "\n".join(texts)
+        found = self._calibrators_at(emphasis, label_prior)
+        chosen = found if target is None else [found[target]]
+        return source + "\n".join(calibrator.explain(coverage) for calibrator in chosen)
 
     # -- files ---------------------------------------------------------------------------------
 
