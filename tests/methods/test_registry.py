@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,6 +16,7 @@ from tailwise.methods.registry import _with_defaults
 from tailwise.networks.backbones import MLP
 from tailwise.networks.parts import Method, WeightConfig
 from tests.methods.trained_methods import NAMES, skewed_bins, table, train, trained
+from tests.networks.waiting import NothingWaits
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -31,6 +34,28 @@ def test_contract(name: str) -> None:
     twin.load_state_dict(model.state_dict())
     torch.testing.assert_close(predict(twin, x).variance, prediction.variance, rtol=0, atol=0)
     torch.testing.assert_close(predict(model, x[:7]).mean, prediction.mean[:7])
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [lambda x: x.sum().item(), lambda x: x[x > 0], lambda x: bool(x.any()), lambda x: x.nonzero()],
+    ids=["item", "mask", "bool", "nonzero"],
+)
+def test_what_waits_is_noticed(waits: Callable[[torch.Tensor], object]) -> None:
+    with pytest.raises(AssertionError, match="would wait"), NothingWaits():
+        waits(torch.ones(3))
+
+
+@pytest.mark.parametrize("offset", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_step_waits_for_a_gpu(name: str, offset: bool) -> None:
+    x, y = table(48)
+    model = build_model(name, MLP(4, (16, 8)), 8, LabelBins.from_labels(y), offset=offset).train()
+    given = y + 1 if offset else None
+    model.loss(x, y, offset=given)
+    model.end_epoch()
+    with NothingWaits():
+        model.loss(x, y, offset=given)[0].backward()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -78,6 +103,14 @@ def test_unknown_names_and_double_registration() -> None:
         register("vir", title="again", parts=Method(), about="")
     with pytest.raises(ValueError, match="did you mean 'batch-mse'"):
         Method(objective="batch-mes")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if get_method(name).parts.reweight != "none"])
+def test_the_exponent_of_the_weights_is_searched_down_to_none(name: str) -> None:
+    """Small exponents too: 0.25 was better than no weights everywhere on faces."""
+    power = get_method(name).search["weights.power"]
+    assert isinstance(power, Range) and not power.log
+    assert power.low == 0 and power.high >= 1
 
 
 def test_what_is_searched_starts_at_what_the_parts_have() -> None:

@@ -70,7 +70,7 @@ def test_posterior_equals_a_loop(prior: tuple[float, ...], weighted: bool) -> No
         assert belief.beta[i].item() == pytest.approx(beta0 + gamma0**2 * nu0 / 2 + phi[i])
 
 
-@law
+@settings(deadline=None, derandomize=True, max_examples=15)
 @given(
     st.lists(st.floats(-3, 3), min_size=1, max_size=8),
     st.tuples(st.floats(-2, 2), st.floats(0.1, 4), st.floats(0.5, 4), st.floats(0.1, 3)),

@@ -88,6 +88,8 @@ class ByHand:
         for i, b in enumerate(index):
             if b in self.stats:
                 (mu, mu_var, cov), (mu_s, mu_var_s, cov_s) = self.stats[b], self.smooth[b]
+                if self.counts[b] == 1:
+                    continue
                 r = np.sqrt(np.clip(cov_s / cov, 0.1, 10))
                 mean[i], var[i] = (mean[i] - mu) * r + mu_s, (var[i] + mu_var) * r + mu_var_s
         return mean, var
@@ -240,7 +242,7 @@ def test_methods_without_latent_variance_or_evidence() -> None:
         k /= k.sum()
         mu_s, cov_s = (sum(s * stat[c] for s, c in zip(k, held, strict=True)) for stat in (mu, cov))
         ratio = np.clip(np.maximum(cov_s, 1e-8) / np.maximum(cov[b[i]], 1e-8), 0.1, 10)
-        z = (features[i] - mu[b[i]]) * np.sqrt(ratio) + mu_s
+        z = (features[i] - mu[b[i]]) * np.sqrt(ratio) + mu_s if (b == b[i]).sum() > 1 else features[i]
         out = (npy(model.head.linear.weight) @ z + npy(model.head.linear.bias)).item()
         errors.append(abs((y[i].item() - hand.location) / hand.scale - out))
     assert loss.item() == pytest.approx(np.mean(errors), rel=1e-5)
@@ -288,7 +290,7 @@ def test_gradients_of_the_loss_equal_finite_differences(preset: str) -> None:
         return torch.func.functional_call(step, dict(zip(names, values, strict=True)), (inputs, y))
 
     x.requires_grad_()
-    assert torch.autograd.gradcheck(function, (x, *step.parameters()), atol=1e-5)
+    assert torch.autograd.gradcheck(function, (x, *step.parameters()), atol=1e-5, fast_mode=True)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -741,12 +743,12 @@ def test_a_state_brings_the_scale_of_its_labels_or_is_refused() -> None:
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_it_trains_in_a_plain_loop(preset: str) -> None:
-    x, y = data(200)
+    x, y = data(100)
     torch.manual_seed(0)
     net = MLP(3, (16,), dropout=0.0)
     model = VIR(net, 16, LabelBins.from_labels(y), preset=preset).double()
     error = (model.eval()(x, "plain").mean - y).abs().mean().item()
-    losses = train(model, x, y, epochs=25)
+    losses = train(model, x, y, epochs=25, batch=50, lr=2e-2)
     assert losses[-1] < losses[0]
     assert (model.eval()(x, "plain").mean - y).abs().mean().item() < 0.6 * error
     assert torch.isfinite(model(x).mean).all() and (model(x).variance > 0).all()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tailwise.networks.shared_ensembles import MemberSmoother
 from tailwise.networks.smoothing import (
     BinStatistics,
     BinSums,
@@ -77,18 +78,20 @@ def loop_recolor(
     stats: Stats,
     smoothed: Stats,
     clip: tuple[float, float],
+    k: float = 0.0,
 ) -> tuple[Array, Array]:
-    """VIR:F; a row of a bin without statistics stays as it is.
-
-    A bin of one row has no covariance, which is therefore floored.
-    """
+    """VIR:F after VIR:shrink; a row of a bin without statistics, or without covariance, stays as it is."""
     mean, var = z_mean.copy(), z_var.copy()
     for i in range(len(index)):
         b = index[i]
-        if stats["count"][b] == 0:
+        n = stats["count"][b]
+        if n == 0:
+            continue
+        cov = (n * stats["cov_mean"][b] + k * smoothed["cov_mean"][b]) / (n + k)
+        if not cov.any():
             continue
         for d in range(z_mean.shape[1]):
-            ratio = max(smoothed["cov_mean"][b, d], 1e-8) / max(stats["cov_mean"][b, d], 1e-8)
+            ratio = max(smoothed["cov_mean"][b, d], 1e-8) / max(cov[d], 1e-8)
             r = math.sqrt(min(max(ratio, clip[0]), clip[1]))
             mean[i, d] = (z_mean[i, d] - stats["mu_mean"][b, d]) * r + smoothed["mu_mean"][b, d]
             var[i, d] = (z_var[i, d] + stats["mu_var"][b, d]) * r + smoothed["mu_var"][b, d]
@@ -440,6 +443,72 @@ def test_momentum_must_be_a_share() -> None:
             LatentSmoother(2, 1, SmoothingConfig(momentum=bad))
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_bin_of_one_row_leaves_its_rows_alone(momentum: float) -> None:
+    """Also after epochs with running means, when the row has moved away from its bin's mean."""
+    rng = np.random.default_rng(4)
+    index = torch.tensor([0, 0, 0, 0, 1, 2, 2, 2])  # bin 1 has one row
+    smoother = LatentSmoother(3, 2, SmoothingConfig(momentum=momentum)).double()
+    for _ in range(3):
+        z_mean, z_var = tensors(rng.normal(size=(8, 2)), rng.gamma(2.0, size=(8, 2)))
+        smoother.accumulate(z_mean, z_var, index)
+        smoother.commit()
+    assert not smoother.stats.cov_mean[1].any() and smoother.smoothed.cov_mean[1].all()
+    z_mean, z_var = tensors(rng.normal(size=(8, 2)), rng.gamma(2.0, size=(8, 2)))
+    mean, var = smoother(z_mean, z_var, index)
+    assert var is not None
+    assert torch.equal(mean[4], z_mean[4]) and torch.equal(var[4], z_var[4])
+    assert (mean[:4] != z_mean[:4]).all() and (var[5:] != z_var[5:]).all()
+    # One that had more rows in an earlier epoch has a covariance, and is recoloured.
+    smoother.accumulate(z_mean[:2], z_var[:2], torch.tensor([1, 1]))
+    smoother.commit()
+    smoother.accumulate(z_mean[:1], z_var[:1], torch.tensor([1]))
+    smoother.commit()
+    assert bool(smoother.stats.cov_mean[1].all()) is (momentum > 0)
+    mean, _ = smoother(z_mean, z_var, index)
+    assert torch.equal(mean[4], z_mean[4]) is (momentum == 0)
+
+
+@pytest.mark.parametrize("k", [0.5, 5.0])
+@pytest.mark.parametrize("members", [1, 2])
+def test_shrinking_moves_a_covariance_towards_the_smoothed_one_by_its_count(k: float, members: int) -> None:
+    z_mean, z_var, index = rows(3)
+    if members == 1:
+        smoother = LatentSmoother(7, 3, SmoothingConfig(shrink=k)).double()
+    else:
+        smoother = MemberSmoother(7, 3, members, SmoothingConfig(shrink=k)).double()
+    m, v, i = (np.repeat(value, members, 0) for value in (z_mean, z_var, index))
+    m[::members] *= 1.5  # members differ
+    smoother.accumulate(*tensors(m, v, i))
+    smoother.commit()
+    mean, var = smoother(*tensors(m, v, i))
+    assert var is not None
+    for member in range(members):
+        own = slice(member, None, members)
+        stats = loop_statistics(m[own], v[own], i[own], 7)
+        smoothed = loop_smooth(stats, gaussian_kernel(2.0, 2))
+        want_mean, want_var = loop_recolor(m[own], v[own], i[own], stats, smoothed, (0.1, 10.0), k)
+        np.testing.assert_allclose(mean[own], want_mean, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(var[own], want_var, rtol=1e-5)
+    plain = LatentSmoother(7, 3).double()
+    plain.accumulate(*tensors(z_mean, z_var, index))
+    plain.commit()
+    if members == 1:  # a bin of one row (5) is recoloured now, where it was left alone
+        assert not torch.equal(mean[index == 5], plain(*tensors(z_mean, z_var, index))[0][index == 5])
+
+
+def test_shrinking_without_limit_keeps_the_spread() -> None:
+    z_mean, z_var, index = tensors(*rows(3))
+    smoother = LatentSmoother(7, 3, SmoothingConfig(shrink=1e12)).double()
+    smoother.accumulate(z_mean, z_var, index)
+    smoother.commit()
+    mean, _ = smoother(z_mean, z_var, index)
+    moved = smoother.smoothed.mu_mean[index] - smoother.stats.mu_mean[index]
+    torch.testing.assert_close(mean, z_mean + moved)
+    with pytest.raises(ValueError, match=r"shrink must not be negative, got -1\.0"):
+        LatentSmoother(7, 3, SmoothingConfig(shrink=-1.0))
+
+
 def test_the_clip_is_two_ratios_in_order() -> None:
     for bad in ((10.0, 0.1), (-1.0, 2.0), (0.0, 0.0), (float("nan"), 2.0)):
         with pytest.raises(ValueError, match="clip must be two ratios of covariances, low and high"):
@@ -467,7 +536,8 @@ def test_variance_of_the_covariance_equals_monte_carlo() -> None:
         assert stats.cov_var.item() == pytest.approx(spread.var(), rel=0.03, abs=1e-12)
 
 
-def test_recolouring_carries_the_uncertain_ratio() -> None:
+@pytest.mark.parametrize("shrink", [0.0, 3.0])
+def test_recolouring_carries_the_uncertain_ratio(shrink: float) -> None:
     """The extra variance is that of offset * sqrt(cov~ / cov), simulated for small uncertainty."""
     rng = np.random.default_rng(12)
     cov, cov_var = np.array([4.0, 1.0, 2.0]), np.array([4e-3, 1e-4, 9e-4])
@@ -484,12 +554,13 @@ def test_recolouring_carries_the_uncertain_ratio() -> None:
     smoothed = smooth(stats, kernel)
     z_mean, z_var = torch.tensor([[3.0], [-2.0], [1.5]]).double(), torch.ones(3, 1).double()
     index = torch.arange(3)
-    _, plain = recolor(z_mean, z_var, index, stats, smoothed)
-    _, full = recolor(z_mean, z_var, index, stats, smoothed, self_weight=kernel.diagonal())
+    _, plain = recolor(z_mean, z_var, index, stats, smoothed, shrink=shrink)
+    _, full = recolor(z_mean, z_var, index, stats, smoothed, self_weight=kernel.diagonal(), shrink=shrink)
     assert plain is not None and full is not None
     draws = cov + np.sqrt(cov_var) * rng.normal(size=(400_000, 3))
     for b in range(3):
-        recoloured = z_mean[b, 0].item() * np.sqrt(draws @ share[b] / draws[:, b])
+        over = (5 * draws[:, b] + shrink * draws @ share[b]) / (5 + shrink)
+        recoloured = z_mean[b, 0].item() * np.sqrt(draws @ share[b] / over)
         assert (full - plain)[b, 0].item() == pytest.approx(recoloured.var(), rel=0.03)
 
 
@@ -511,7 +582,8 @@ def test_the_variance_of_the_covariance_is_smoothed_and_used_when_asked_for() ->
     alone.accumulate(z_mean, z_var, index)
     alone.commit()
     _, var = alone(z_mean, z_var, index)
-    torch.testing.assert_close(var, z_var + 2 * alone.stats.mu_var[index])
+    several = (alone.stats.count[index] > 1).unsqueeze(1)
+    torch.testing.assert_close(var, z_var + 2 * alone.stats.mu_var[index] * several)
 
 
 # -- laws -----------------------------------------------------------------------------------------
@@ -527,9 +599,8 @@ def loop_fds(z: Array, index: Array, num_bins: int, kernel: Callable[[int, int],
         total = sum(kernel(b, c) for c in held)
         mean_s = sum(kernel(b, c) / total * mean[c] for c in held)
         var_s = sum(kernel(b, c) / total * var[c] for c in held)
-        # The floor only matters in a bin of one row, whose offset is zero.
-        ratio = np.clip(np.maximum(var_s, 1e-8) / np.maximum(var[b], 1e-8), 0.1, 10)
-        out[i] = (z[i] - mean[b]) * np.sqrt(ratio) + mean_s
+        ratio = np.clip(var_s / np.maximum(var[b], 1e-30), 0.1, 10)
+        out[i] = (z[i] - mean[b]) * np.sqrt(ratio) + mean_s if (index == b).sum() > 1 else z[i]
     return out
 
 
@@ -553,14 +624,16 @@ def test_zero_variance_is_feature_distribution_smoothing(seed: int, num_bins: in
 @law
 @given(st.integers(0, 2**16), st.integers(1, 9))
 def test_an_identity_kernel_does_not_smooth(seed: int, num_bins: int) -> None:
-    """Means stay; VIR:F as printed adds the variance of the bin's mean twice."""
+    """Means stay; VIR:F as printed adds the variance of the bin's mean twice, if the bin has several rows."""
     m, v, b = tensors(*rows(seed, n=30, num_bins=num_bins))
     smoother = LatentSmoother(num_bins, 3, SmoothingConfig(kernel=None)).double()
     smoother.accumulate(m, v, b)
     smoother.commit()
     mean, var = smoother(m, v, b)
     torch.testing.assert_close(mean, m)
-    torch.testing.assert_close(var, v + 2 * bin_statistics(m, v, b, num_bins).mu_var[b])
+    stats = bin_statistics(m, v, b, num_bins)
+    several = (stats.count[b] > 1).unsqueeze(1)
+    torch.testing.assert_close(var, v + 2 * stats.mu_var[b] * several)
 
 
 @law

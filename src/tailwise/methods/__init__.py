@@ -4,7 +4,7 @@
 and `Space` describe the options to search.
 """
 
-from tailwise.methods import balanced_mse, pointwise, ranksim, table  # noqa: F401  (fill the registry)
+from tailwise.methods import balanced_mse, balanced_nll, pointwise, ranksim, table  # noqa: F401  (fill the registry)
 from tailwise.methods.registry import (
     Range,
     RegisteredMethod,

@@ -3,6 +3,7 @@
 - `backbones`: networks that turn inputs into features
 - `parts`: a method as a row of parts, and the presets of VIR
 - `latents`, `heads`, `losses`, `smoothing`, `perturbations`: the parts
+- `offset`: the base prediction around which a model may predict
 - `trainable`: what the training loop needs from a model
 - `model`: one network (`TailModel`, `VIR`)
 - `ensembles`, `shared_ensembles`, `targets`: several networks as one model

@@ -211,7 +211,8 @@ class MemberSmoother(LatentSmoother):
         own = (index.reshape(-1, self.members) * self.members + member).flatten()
         weight = self.self_weight.repeat_interleave(self.members) if self.config.cov_variance else None
         stats, smoothed = self._by_member(self.stats), self._by_member(self.smoothed)
-        return recolor(z_mean, z_var, own, stats, smoothed, self.config.clip, weight)
+        clip, shrink = self.config.clip, self.config.shrink
+        return recolor(z_mean, z_var, own, stats, smoothed, clip, weight, shrink)
 
     def _by_member(self, stats: BinStatistics) -> BinStatistics:
         """Statistics (B, K D) as (B K, D)."""

@@ -7,6 +7,7 @@ sample, a sentence pair or a pixel. With zero variances this is feature distribu
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -155,7 +156,7 @@ def smooth(stats: BinStatistics, kernel: Tensor) -> BinStatistics:
 
 
 def _bounded(ratio: Tensor) -> Tensor:
-    """Replace 0/0 by 0 and bound x/0: a bin of one row has covariance 0."""
+    """Replace 0/0 by 0 and bound x/0: a covariance may be 0."""
     return ratio.nan_to_num(nan=0.0, posinf=_LARGE).clamp(max=_LARGE)
 
 
@@ -167,31 +168,45 @@ def recolor(
     smoothed: BinStatistics,
     clip: tuple[float, float] = (0.1, 10.0),
     self_weight: Tensor | None = None,
+    shrink: float = 0.0,
 ) -> tuple[Tensor, Tensor | None]:
     """Whiten rows by their bin's statistics and recolour them by the smoothed ones (VIR:F).
 
     z_mean, z_var: (N, D), index: (N,), self_weight: (B,). The ratio of covariances is clipped.
+
+    `shrink`, k, first moves a bin's covariance towards the smoothed one by its count,
+    (N cov + k cov~) / (N + k) (VIR:shrink).
+
+    A bin whose covariance is 0 in every dimension, such as a bin of one row, leaves its rows alone, as in
+    published code: the ratio is not defined.
+
     `self_weight`, the normalised k(b, b), adds the uncertainty of the covariances, which the paper
     leaves out. To first order, the variance of their ratio adds
     ``(z_mean - mu_mean)^2 r^2/4 Var[log(cov~/cov)]`` to the row's variance.
     """
     cov, cov_smooth = stats.cov_mean[index], smoothed.cov_mean[index]
+    share: Tensor | float = 1.0  # of the bin's own covariance
+    if shrink:
+        count = stats.count[index].unsqueeze(-1).to(cov.dtype)
+        share = count / (count + shrink)
+        cov = share * cov + (1 - share) * cov_smooth
+    single = (cov == 0).all(-1, keepdim=True)
     ratio = (cov_smooth.clamp_min(_FLOOR) / cov.clamp_min(_FLOOR)).clamp(*clip).sqrt()
     offset = z_mean - stats.mu_mean[index]
-    mean = offset * ratio + smoothed.mu_mean[index]
+    mean = torch.where(single, z_mean, offset * ratio + smoothed.mu_mean[index])
     if z_var is None:
         return mean, None
     var = (z_var + stats.mu_var[index]) * ratio + smoothed.mu_var[index]
     if self_weight is not None:
         low, high = cov.clamp_min(_FLOOR), cov_smooth.clamp_min(_FLOOR)
-        own = stats.cov_var[index]
+        own, rest = share * stats.cov_var[index], 1 - (1 - share) * _bounded(high / low)
         relative = (
-            _bounded(own / low / low)
-            + _bounded(smoothed.cov_var[index] / high / high)
-            - _bounded(2 * self_weight[index].unsqueeze(-1) * own / low / high)
+            share * _bounded(own / low / low)
+            + rest**2 * _bounded(smoothed.cov_var[index] / high / high)
+            - rest * _bounded(2 * self_weight[index].unsqueeze(-1) * own / low / high)
         ).clamp(0, 1)
         var = var + offset**2 * ratio**2 / 4 * relative
-    return mean, var
+    return mean, torch.where(single, z_var, var)
 
 
 def _sum_over_ranks(value: Tensor) -> Tensor:
@@ -213,6 +228,8 @@ class SmoothingConfig:
     boundary: Boundary = "truncate"
     momentum: float = 0.9
     clip: tuple[float, float] = (0.1, 10.0)
+    shrink: float = 0.0
+    """k of VIR:shrink: a bin's covariance counts as N rows, the smoothed one as k; 0 does not shrink."""
     exact: bool = False
     """Compute statistics in an extra pass at the end of an epoch instead of during the training steps."""
     cov_variance: bool = False
@@ -233,6 +250,8 @@ class LatentSmoother(nn.Module):
         self.config = config = config or SmoothingConfig()
         if not 0 <= config.momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {config.momentum!r}")
+        if not 0 <= config.shrink < math.inf:
+            raise ValueError(f"shrink must not be negative, got {config.shrink!r}")
         low, high = config.clip
         if not 0 <= low <= high or high == 0:
             raise ValueError(f"clip must be two ratios of covariances, low and high, got {config.clip!r}")
@@ -336,4 +355,5 @@ class LatentSmoother(nn.Module):
     def forward(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return rows recoloured by their bin's smoothed statistics (VIR:F). (N, D) each"""
         own = self.self_weight if self.config.cov_variance else None
-        return recolor(z_mean, z_var, index, self.stats, self.smoothed, self.config.clip, own)
+        clip, shrink = self.config.clip, self.config.shrink
+        return recolor(z_mean, z_var, index, self.stats, self.smoothed, clip, own, shrink)

@@ -40,7 +40,11 @@ SCORE = "balanced_crps"
 point prediction counts as a Gaussian of constant variance."""
 PRESETS = ("vir-paper", "vir-reference")
 """Methods whose settings stay as published."""
-DEFINING = {"inv": ("weights.power",), "sqinv": ("weights.power",)}
+DEFINING = {
+    "inv": ("weights.power",),
+    "sqinv": ("weights.power",),
+    "balanced-nll": ("objective_options.t",),
+}
 """Options that define a method; they may be tuned, but their defaults are given."""
 LEAST = 0.005
 """A new default must lower the score by at least this share."""

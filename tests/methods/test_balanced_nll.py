@@ -1,0 +1,142 @@
+"""The balanced likelihood against numerical integration, and Balanced MSE as its special case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from tailwise.core.distributions import NIG, Distribution, Normal
+from tailwise.core.kernels import smoothed_density
+from tailwise.core.labels import LabelBins
+from tailwise.learning.loop import TrainConfig, fit, predict
+from tailwise.methods import build_model
+from tailwise.methods.balanced_nll import BalancedNLL
+from tailwise.networks.backbones import MLP
+from tailwise.networks.losses import make_objective
+from tests.methods.trained_methods import skewed_bins, table
+
+LOCATION = np.array([-1.0, 0.3, 2.5, 4.0, 0.2, 0.0])
+SPREAD = np.array([0.01, 0.3, 0.5, 1.0, 0.001, 3.0])
+ALPHA = np.array([1.6, 2.0, 3.0, 5.0, 1.6, 10.0])
+
+
+def predicted(kind: str) -> tuple[Distribution, list[Any]]:
+    """Predictions narrower and wider than bins, within the labels and beyond, and SciPy's for them."""
+    location, spread, alpha = (torch.as_tensor(v) for v in (LOCATION, SPREAD, ALPHA))
+    if kind == "normal":
+        return Normal(location, spread**2), [stats.norm(m, s) for m, s in zip(LOCATION, SPREAD, strict=True)]
+    belief = NIG(location, 1.0, alpha, alpha * spread**2 / 2)
+    return belief, [stats.t(2 * a, m, s) for a, m, s in zip(ALPHA, LOCATION, SPREAD, strict=True)]
+
+
+def rho_by_hand(bins: LabelBins, floor: float, y: np.ndarray) -> np.ndarray:
+    """The smoothed density with its floor, interpolated, and the floor outside the bins."""
+    edges, centers = ((e - bins.location) / bins.scale for e in (bins.edges, bins.centers))
+    density = smoothed_density(bins, boundary="reflect") / np.diff(edges)
+    least = floor * (bins.counts / bins.counts.sum()) @ density
+    inside = np.exp(np.interp(y, centers, np.log(np.maximum(density, least))))
+    return np.where((y >= edges[0]) & (y <= edges[-1]), inside, least)
+
+
+@pytest.mark.parametrize("kind", ["normal", "nig"])
+@pytest.mark.parametrize(("t", "floor"), [(1.0, 0.05), (0.5, 0.2)])
+def test_the_loss_equals_numerical_integration(kind: str, t: float, floor: float) -> None:
+    bins = skewed_bins()
+    objective = make_objective("balanced-nll", bins, {"t": t, "floor": floor}).double()
+    prediction, exact = predicted(kind)
+    y = LOCATION + 0.7 * SPREAD
+    got = objective(prediction, torch.as_tensor(y)).numpy()
+    for i, density in enumerate(exact):
+        grid = [np.linspace(-60, 60, 60_001), LOCATION[i] + SPREAD[i] * np.linspace(-100, 100, 40_001)]
+        labels = np.unique(np.concatenate(grid))
+        normalizer = np.trapezoid(density.pdf(labels) * rho_by_hand(bins, floor, labels) ** t, labels)
+        want = (
+            -density.logpdf(y[i]) - t * np.log(rho_by_hand(bins, floor, y[i : i + 1])[0]) + np.log(normalizer)
+        )
+        assert got[i] == pytest.approx(want, abs=5e-3), i
+
+
+def test_without_t_it_is_the_likelihood() -> None:
+    prediction, _ = predicted("nig")
+    y = torch.as_tensor(LOCATION + 0.1)
+    objective = make_objective("balanced-nll", skewed_bins(), {"t": 0.0}).double()
+    torch.testing.assert_close(objective(prediction, y), prediction.nll(y))
+
+
+def test_balanced_labels_need_no_change_inside_their_range() -> None:
+    """A flat density cancels: the loss is the likelihood of a label that lies within the range."""
+    bins = LabelBins.from_labels(np.repeat(np.arange(40.0), 5))
+    objective = make_objective("balanced-nll", bins, {"floor": 1.0}).double()
+    prediction, y = Normal(torch.tensor([-0.5, 0.8]).double(), 0.1), torch.tensor([-0.4, 1.5]).double()
+    torch.testing.assert_close(objective(prediction, y), prediction.nll(y), rtol=1e-6, atol=1e-6)
+
+
+def test_balanced_mse_is_the_case_of_one_constant_variance() -> None:
+    """Up to the discretisation: BNI sums point masses at the bins, this one integrates between them."""
+    labels = np.clip(np.round(stats.norm(60, 12).rvs(20_000, random_state=0)), 10, 110)
+    bins, noise = LabelBins.from_labels(labels), 0.3
+    m = torch.tensor([-1.5, -0.2, 0.4, 2.0], dtype=torch.float64, requires_grad=True)
+    y = torch.tensor([-1.2, 0.0, 0.9, 1.7], dtype=torch.float64)
+    ours = make_objective("balanced-nll", bins, {"floor": 0.0, "kernel": None}).double()
+    theirs = make_objective("balanced-mse", bins, {"noise": noise}).double()
+    found = ours(Normal(m, noise**2), y) + ours.log_rho(y)  # Balanced MSE leaves out this constant
+    wanted = theirs(Normal(m, 1.0), y) / (2 * noise**2)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0.01)
+    gradients = [torch.autograd.grad(loss.sum(), m)[0] for loss in (found, wanted)]
+    torch.testing.assert_close(*gradients, rtol=0.02, atol=0.02)
+
+
+def test_gradients_equal_finite_differences() -> None:
+    """Of the loss with the exact integral, up to the error of the rule."""
+    objective = make_objective("balanced-nll", skewed_bins()).double()
+    y = torch.tensor([0.5, 2.0, -0.3], dtype=torch.float64)
+    parameters = [torch.tensor(v, dtype=torch.float64) for v in ([0.2, 1.5, -0.4], [0.3, 0.6, 0.05])]
+
+    def loss(mean: Tensor, variance: Tensor) -> Tensor:
+        return objective(Normal(mean, variance), y)
+
+    for place in range(2):
+        given = [p.clone().requires_grad_() for p in parameters]
+        (got,) = torch.autograd.grad(loss(*given).sum(), given[place])
+        for i in range(3):
+            high, low = ([p.clone() for p in parameters] for _ in range(2))
+            step = 1e-3 * max(1.0, parameters[place][i].item())
+            high[place][i] += step
+            low[place][i] -= step
+            slope = (loss(*high) - loss(*low))[i] / (2 * step)
+            assert got[i].item() == pytest.approx(slope.item(), abs=0.05), (place, i)
+
+
+@pytest.mark.parametrize("head", ["gaussian", "pseudo-count"])
+@pytest.mark.parametrize("labels", ["few rows", "orders of magnitude"])
+def test_it_trains_where_a_density_without_a_floor_fails(head: str, labels: str) -> None:
+    x, y = table(200)
+    if labels == "orders of magnitude":
+        y = torch.exp(2.5 * x[:, 0].double() + 0.1 * x[:, 1].double())
+    bins = LabelBins.from_labels(y)
+    torch.manual_seed(0)
+    model = build_model("balanced-nll", MLP(4, (32, 16), 0.0), 16, bins, head=head)
+    config = TrainConfig(epochs=15, batch_size=50, lr=1e-2, accelerator="cpu")
+    result = fit(model, (x, y), None, config, progress=False)
+    prediction = predict(model, x)
+    assert result.history[-1]["loss"] < result.history[0]["loss"]
+    assert torch.isfinite(prediction.variance).all()
+    assert np.corrcoef(prediction.mean.numpy(), y.numpy())[0, 1] > 0.5
+    assert prediction.mean.max() < 2 * y.max() and prediction.mean.min() > y.min() - (y.max() - y.min())
+
+
+def test_one_bin_and_impossible_options() -> None:
+    bins = LabelBins.from_labels([3.0, 3.0, 3.0])
+    loss = BalancedNLL(bins)(Normal(torch.tensor([0.1]), 0.5), torch.tensor([0.0]))
+    assert torch.isfinite(loss).all()
+    for options, message in (
+        ({"t": -1.0}, "t must not be negative"),
+        ({"floor": 2.0}, "floor must lie between"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_objective("balanced-nll", bins, options)
