@@ -40,8 +40,8 @@ def write_defaults(path: Path, to: Path) -> Path:
         "logarithm over data sets. A point prediction counts as a Gaussian of constant variance.",
         "Rule, set before the search: the best configuration replaces the default only if, with the seeds of "
         f"the check, it is better by more than one standard error over the data sets and by {LEAST:.1%}.",
-        f"The settings of {' and '.join(PRESETS)} stay as published, and the exponents that define INV and "
-        "SQINV stay too.",
+        f"The settings of {', '.join(PRESETS[:-1])} and {PRESETS[-1]} are given and only scored. The "
+        "exponents that define INV and SQINV are given too, and the full balance (t = 1) of Balanced NLL.",
     )
     rows = []
     for d in decisions(records):

@@ -38,8 +38,8 @@ from tailwise.uncertainty.scaling import balanced_weights, fit_scaling
 SCORE = "balanced_crps"
 """Metric of calibrated predictions. It measures accuracy and uncertainty of every method in the same way; a
 point prediction counts as a Gaussian of constant variance."""
-PRESETS = ("vir-paper", "vir-reference")
-"""Methods whose settings stay as published."""
+PRESETS = ("vir-dial", "vir-paper", "vir-reference")
+"""Methods whose settings are given: as published, or as the estimator has them."""
 DEFINING = {
     "inv": ("weights.power",),
     "sqinv": ("weights.power",),
