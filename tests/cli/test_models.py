@@ -120,7 +120,7 @@ def test_weights_reach_the_baseline_and_are_not_an_input(
     out = run(*line, "-o", tmp_path / "n", "--config", tmp_path / "c.toml", "--test", place / "new.csv",
               "--valid", place / "new.csv")  # fmt: skip
     assert out.exit_code == 0, out.output
-    assert [method for method, *_ in given] == ["vir", "vanilla", "vir"]
+    assert [method for method, *_ in given] == ["vir-dial", "vanilla", "vir-dial"]
     for _, X, weights in given:
         assert list(X.columns) == ["x", "z"]
         assert list(weights) == list(1.5 + (X["x"] > 0))  # each row its own, whichever were held out
@@ -218,7 +218,7 @@ def test_evaluate_prints_figures_and_writes_a_page(run: Run, place: Path, tmp_pa
     assert out.exit_code == 0, out.output
     assert "90% intervals" in out.stdout and f"wrote {tmp_path / 'e.html'}" in out.stderr
     page = (tmp_path / "e.html").read_text(encoding="utf-8")
-    assert "price: VIR on new.csv" in page and "measured on 150 rows of new.csv" in page
+    assert "price: VIR with a dial on new.csv" in page and "measured on 150 rows of new.csv" in page
     out = run("evaluate", place / "m.tailwise", place / "new.csv", "--json")
     printed = json.loads(out.stdout)
     assert printed["target"] == "price" and printed["regions"]["all"]["n"] == 150
@@ -234,7 +234,7 @@ def test_two_models_are_compared_by_the_regions_of_the_first(
     printed = json.loads(run(*line, "--json").stdout)
     rows = {k: [printed[k][r]["n"] for r in ("many", "medium", "few")] for k in ("regions", "baseline")}
     assert rows["baseline"] == rows["regions"]
-    assert "VIR (m)" in run(*line).stdout
+    assert "VIR with a dial (m)" in run(*line).stdout
 
 
 def test_no_other_column_is_taken_for_the_target(
@@ -250,13 +250,128 @@ def test_no_other_column_is_taken_for_the_target(
     assert out.exit_code == 0 and json.loads(out.stdout)["target"] == "cost"
 
 
+# -- the dial ------------------------------------------------------------------------------------
+
+
+def test_emphasis_moves_predictions_towards_rare_labels(run: Run, place: Path, tmp_path: Path) -> None:
+    line = ["predict", place / "m.tailwise", place / "new.csv", "--json"]
+    means = {}
+    for emphasis in ("auto", "0", "1"):
+        out = run(*line, "-o", tmp_path / f"{emphasis}.csv", "--emphasis", emphasis)
+        assert out.exit_code == 0, out.output
+        means[json.loads(out.stdout)["emphasis"]] = pd.read_csv(tmp_path / f"{emphasis}.csv")[
+            "prediction"
+        ].mean()
+    model, new = TailRegressor.load(place / "m.tailwise"), pd.read_csv(place / "new.csv")
+    assert set(means) == {model.emphasis_, 0.0, 1.0}
+    assert means[1.0] > means[0.0]  # high prices are rare
+    assert means[1.0] == pytest.approx(model.predict(new.drop(columns="price"), emphasis=1.0).mean())
+
+
+def test_evaluate_measures_at_an_emphasis(run: Run, place: Path, tmp_path: Path, pages: list[Any]) -> None:
+    line = ["evaluate", place / "m.tailwise", place / "new.csv", "--json"]
+    own, rare = (
+        json.loads(run(*line, *extra).stdout)
+        for extra in ([], ["--emphasis", "1", "--report", tmp_path / "e.html"])
+    )
+    assert rare["emphasis"] == 1 != own["emphasis"]
+    assert rare["regions"]["all"]["bias"] > own["regions"]["all"]["bias"]
+    new = pd.read_csv(place / "new.csv")
+    model = TailRegressor.load(place / "m.tailwise")
+    lower, upper = model.predict_interval(new.drop(columns="price"), emphasis=1.0).T
+    assert rare["regions"]["all"]["coverage"] == ((new["price"] >= lower) & (new["price"] <= upper)).mean()
+    assert pages[0].intervals == model.explain_intervals(target=0, emphasis=1.0)
+
+
+def test_fit_takes_an_emphasis_and_reports_it(run: Run, place: Path, tmp_path: Path) -> None:
+    out = run(
+        "fit",
+        place / "numbers.csv",
+        "-t",
+        "price",
+        "-o",
+        tmp_path / "m",
+        "--emphasis",
+        "0.7",
+        "--json",
+        *FAST,
+    )
+    assert out.exit_code == 0, out.output
+    assert json.loads(out.stdout)["emphasis"] == 0.7 == TailRegressor.load(tmp_path / "m").emphasis_
+
+
+def test_a_label_prior_is_a_sample_or_a_histogram(run: Run, place: Path, pair: Path, tmp_path: Path) -> None:
+    pd.DataFrame({"any": [5.0, 6.0, 7.0, None]}).to_csv(tmp_path / "sample.csv", index=False)
+    pd.DataFrame({"x": 0, "price": [5.0, 6.0, 7.0]}).to_csv(tmp_path / "rows.csv", index=False)
+    cells = {"lower": [6, -1, 4], "upper": [9, 4, 6], "count": [1, 0, 2]}  # in any order
+    pd.DataFrame(cells).to_csv(tmp_path / "histogram.csv", index=False)
+    line = ["predict", place / "m.tailwise", place / "new.csv", "--force"]
+    found = {}
+    for name in ("sample", "rows", "histogram"):
+        out = run(*line, "-o", tmp_path / "p.csv", "--label-prior", tmp_path / f"{name}.csv", "--json")
+        assert out.exit_code == 0, out.output
+        assert json.loads(out.stdout)["emphasis"] is None
+        found[name] = pd.read_csv(tmp_path / "p.csv")["prediction"]
+    pd.testing.assert_series_equal(found["sample"], found["rows"])
+    model = TailRegressor.load(place / "m.tailwise")
+    new = pd.read_csv(place / "new.csv").drop(columns="price")
+    expected = model.predict(new, label_prior=([-1, 4, 6, 9], [0, 2, 1]))
+    assert found["histogram"].to_numpy() == pytest.approx(expected)
+    assert found["sample"].mean() > model.predict(new, emphasis=0.0).mean() + 1
+    both = run("evaluate", pair / "m", pair / "both.csv", "--label-prior", pair / "both.csv", "--json")
+    assert both.exit_code == 0, both.output
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("price\n1000\n2000\n", "prior.csv: the label prior has no mass between"),
+        ("lower,upper,count\n500,600,1\n", "prior.csv: the label prior has no mass between"),
+        ("price\nhigh\n2\n", "prior.csv: the column 'price' must be numbers, but line 2 holds 'high'"),
+        ("cost,x\n1,2\n", "prior.csv has no column 'price'"),
+        ("price,x\n,2\n", "prior.csv: the column 'price' is empty"),
+        ("lower,upper,count\n0,1,2\n1,2,\n", "the column 'count' has 1 empty cells"),
+        ("lower,upper,count\n0,1,2\n2,3,1\n", "'upper' 1 the next has 'lower' 2"),
+        ("lower,upper,count\n1,1,2\n", "'lower' must be below 'upper', but a row has 1 and 1"),
+        ("lower,upper,count\n0,1,-2\n", "column 'count' has a negative number, -2"),
+    ],
+)
+def test_a_bad_label_prior_is_refused_before_predicting(
+    run: Run, place: Path, tmp_path: Path, table: str, words: str
+) -> None:
+    (tmp_path / "prior.csv").write_text(table)
+    out = run("predict", place / "m.tailwise", tmp_path / "no.csv", "-o", tmp_path / "p.csv", "--label-prior",
+              tmp_path / "prior.csv")  # fmt: skip
+    assert out.exit_code == 1 and words in out.stderr, out.stderr
+
+
+def test_a_dial_that_cannot_be_meant(run: Run, place: Path, pair: Path, tmp_path: Path) -> None:
+    (tmp_path / "h.csv").write_text("lower,upper,count\n0,9,1\n")
+    prior = ["--label-prior", tmp_path / "h.csv"]
+    predict = ["predict", place / "m.tailwise", place / "new.csv", "-o", tmp_path / "p.csv"]
+    for line, words in (
+        ([*predict, "--emphasis", "2"], "--emphasis takes a number from 0 to 1, or auto, not '2'"),
+        ([*predict, "--emphasis", "lots"], "not 'lots'"),
+        ([*predict, "--emphasis", "1", *prior], "give --emphasis or --label-prior, not both"),
+        (["evaluate", place / "m.tailwise", "-", "--label-prior", "-"], "only one of FILE and --label-prior"),
+        (
+            ["evaluate", pair / "m", pair / "both.csv", *prior],
+            "a histogram of one target, but the model has 2",
+        ),
+        (["fit", place / "new.csv", "-t", "price", "-o", tmp_path / "m", "--emphasis", "-1"], "not '-1'"),
+    ):
+        out = run(*line)
+        assert out.exit_code == 1 and words in out.stderr, out.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["h.csv"]
+
+
 # -- several targets -----------------------------------------------------------------------------
 
 
 def test_predictions_of_several_targets_are_named_after_them(run: Run, pair: Path, tmp_path: Path) -> None:
     out = run("predict", pair / "m", pair / "both.csv", "-o", tmp_path / "p.csv", "--json")
     assert out.exit_code == 0, out.output
-    assert set(json.loads(out.stdout)) == {"rows", "out", "region_rent", "region_price"}
+    assert set(json.loads(out.stdout)) == {"rows", "out", "emphasis", "region_rent", "region_price"}
     table = pd.read_csv(tmp_path / "p.csv")
     truth = pd.read_csv(pair / "both.csv")
     assert list(table.columns[:4]) == ["prediction_rent", "std_rent", "lower_rent", "upper_rent"]

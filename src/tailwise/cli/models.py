@@ -13,8 +13,10 @@ from tailwise.cli.options import (
     Config,
     Coverage,
     Drop,
+    Emphasis,
     Force,
     Json,
+    LabelPrior,
     Model,
     Quiet,
     Report,
@@ -22,6 +24,7 @@ from tailwise.cli.options import (
     Table,
     Targets,
     parse_bins,
+    parse_emphasis,
     parse_levels,
     parse_method_options,
     split_names,
@@ -45,6 +48,7 @@ from tailwise.cli.reading import (
     Labelled,
     file_name,
     hold_out,
+    load_label_prior,
     load_labelled,
     load_model,
     load_table,
@@ -61,7 +65,7 @@ def fit(
     data: Table,
     target: Targets,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Model file to write.")],
-    method: Annotated[str, typer.Option(metavar="NAME", help="Method; see `tailwise methods`.")] = "vir",
+    method: Annotated[str, typer.Option(metavar="NAME", help="Method; see `tailwise methods`.")] = "vir-dial",
     report: Report = None,
     valid: Annotated[
         str | None,
@@ -118,6 +122,7 @@ def fit(
             metavar="N", min=1, help="Number of networks, each with its own held-out rows; 5 for most tables."
         ),
     ] = None,
+    emphasis: Emphasis = "auto",
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -155,6 +160,7 @@ def fit(
         "method_options": parse_method_options(option or []),
         "base": None if base == "none" else base,
         "folds": folds or "auto",
+        "emphasis": parse_emphasis(emphasis),
         "backbone": backbone,
         "bins": parse_bins(bins),
         "epochs": epochs or "auto",
@@ -207,7 +213,8 @@ def fit(
         remove_checkpoint(path)
     seconds = time.perf_counter() - began
     if as_json:
-        print_json({"model": out, "report": report, "seconds": seconds, **findings_json(findings)})
+        shown = {"model": out, "report": report, "seconds": seconds, "emphasis": _emphasis_of(model)}
+        print_json({**shown, **findings_json(findings)})
     else:
         print_findings(findings)
     if any(finding.verdict.status == "unknown" for finding in findings):
@@ -262,6 +269,30 @@ def _page(model: TailRegressor, finding: Finding, **about: Any) -> str:
     return model_page(finding.scored, finding.verdict, facts, finding.baseline)
 
 
+def _dial(
+    model: TailRegressor, emphasis: str, label_prior: str | None, data: str, quiet: bool
+) -> dict[str, Any]:
+    """Return the arguments of a prediction that set the dial; none for the model's own emphasis."""
+    chosen = parse_emphasis(emphasis)
+    if label_prior is None:
+        return {} if chosen == "auto" else {"emphasis": chosen}
+    if chosen != "auto":
+        raise ValueError("give --emphasis or --label-prior, not both")
+    if label_prior == STANDARD == data:
+        raise ValueError("only one of FILE and --label-prior can be - (standard input)")
+    return {"label_prior": load_label_prior(label_prior, model, quiet)}
+
+
+def _emphasis_of(model: TailRegressor, dial: Mapping[str, Any] | None = None) -> Any:
+    """Return the emphasis in use for JSON, by target if there are several; None under a label prior."""
+    if dial:
+        return dial.get("emphasis")
+    chosen = model.emphasis_
+    if not isinstance(chosen, list):
+        return chosen
+    return dict(zip(model.target_names_ or range(len(chosen)), chosen, strict=True))
+
+
 def predict(
     model: Model,
     data: Table,
@@ -279,6 +310,8 @@ def predict(
             help="Columns of FILE to copy to the output. Comma-separated; quote names that contain a comma.",
         ),
     ] = "",
+    emphasis: Emphasis = "auto",
+    label_prior: LabelPrior = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -295,14 +328,16 @@ def predict(
     from tailwise.data.tables.files import write_table
     from tailwise.estimator.matching import match_inputs
 
-    check_outputs({"--out": out}, force=force, inputs=[model, data], table=True)
+    inputs: list[str | Path] = [model, data, *([label_prior] if label_prior else [])]
+    check_outputs({"--out": out}, force=force, inputs=inputs, table=True)
     if as_json and out == STANDARD:
         raise ValueError("--json and --out - both use standard output: write the predictions to a file")
     fitted = load_model(model)
+    dial = _dial(fitted, emphasis, label_prior, data, quiet)
     table = load_table(data, quiet)
     for column in split_names(keep):
         check_column(table, column, data)
-    frame = fitted.predict_frame(match_inputs(fitted, table, data), coverage)
+    frame = fitted.predict_frame(match_inputs(fitted, table, data), coverage, **dial)
     regions = {name: frame[name].value_counts().to_dict() for name in frame if str(name).startswith("region")}
     frame = pd.concat([table[split_names(keep)], frame.set_axis(table.index)], axis=1)
     if frame.columns.duplicated().any():
@@ -311,7 +346,7 @@ def predict(
     write_table(frame, out)
     if as_json:
         counted = {"regions": regions.pop("region")} if "region" in regions else regions
-        print_json({"rows": len(frame), "out": out, **counted})
+        print_json({"rows": len(frame), "out": out, "emphasis": _emphasis_of(fitted, dial), **counted})
     elif out != STANDARD:
         note(f"wrote {len(frame)} predictions to {out}", quiet)
 
@@ -329,6 +364,8 @@ def evaluate(
     against: Annotated[
         Path | None, typer.Option(metavar="MODEL", help="Second model to compare with on the same rows.")
     ] = None,
+    emphasis: Emphasis = "auto",
+    label_prior: LabelPrior = None,
     coverage: Coverage = 0.9,
     force: Force = False,
     quiet: Quiet = False,
@@ -343,10 +380,11 @@ def evaluate(
     from tailwise.report.scoring import score_model
     from tailwise.report.verdict import judge
 
-    sources: list[str | Path] = [model, data] if against is None else [model, data, against]
+    sources = [source for source in (model, data, against, label_prior) if source is not None]
     check_outputs({"--report": report}, force=force, inputs=sources)
     fitted = load_model(model)
     second = None if against is None else load_model(against)
+    dial = _dial(fitted, emphasis, label_prior, data, quiet)
     table = load_table(data, quiet)
     try:
         columns = match_targets(fitted, table, target or [], data)
@@ -358,7 +396,9 @@ def evaluate(
     findings = []
     for column, place in columns.items():
         truth = labels[column]
-        scored = score_model(fitted, match_inputs(fitted, inputs, data), truth, coverage, target=place)
+        scored = score_model(
+            fitted, match_inputs(fitted, inputs, data), truth, coverage, target=place, **dial
+        )
         other = None
         if second is not None and against is not None:
             own = match_targets(second, table, [column], str(against))[column]
@@ -372,11 +412,18 @@ def evaluate(
         ((_, place),) = columns.items()
         name = file_name(data)
         page = _page(
-            fitted, findings[0], place=place, source=name, test_source=f"rows of {name}", trained_here=False
+            fitted,
+            findings[0],
+            place=place,
+            source=name,
+            test_source=f"rows of {name}",
+            trained_here=False,
+            dial=dial,
         )
         write_outputs({report: page}, quiet=quiet or as_json)
     if as_json:
-        print_json({"model": None, "report": report, **findings_json(findings)})
+        shown = {"model": None, "report": report, "emphasis": _emphasis_of(fitted, dial)}
+        print_json({**shown, **findings_json(findings)})
     else:
         print_findings(findings)
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -103,6 +103,21 @@ Coverage = Annotated[
     float,
     typer.Option(metavar="SHARE", min=0.01, max=0.999, help="Share of labels that intervals should contain."),
 ]
+Emphasis = Annotated[
+    str,
+    typer.Option(
+        metavar="NUMBER",
+        help="Attention to rare labels, from 0 (labels occur as in training) to 1 (every label is equally "
+        "likely); auto is the model's own.",
+    ),
+]
+LabelPrior = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Labels expected in use: a table with a column of them, or with columns lower, upper and count.",
+    ),
+]
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="The same seed gives the same numbers.")]
 
 
@@ -171,6 +186,23 @@ def _finite(text: str) -> float:
             f"{text!r} is not a finite number"
         )
     return number
+
+
+def parse_emphasis(text: str) -> float | Literal["auto"]:
+    """Read an emphasis on rare labels.
+
+    >>> parse_emphasis("0.3"), parse_emphasis("auto")
+    (0.3, 'auto')
+    """
+    if text == "auto":
+        return "auto"
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        raise ValueError(f"--emphasis takes a number from 0 to 1, or auto, not {text!r}")
+    return value
 
 
 def parse_method_options(pairs: Sequence[str]) -> dict[str, Any] | None:

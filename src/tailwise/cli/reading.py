@@ -148,6 +148,75 @@ def hold_out(labelled: Labelled, share: float, seed: int, quiet: bool) -> tuple[
     return labelled.take(np.setdiff1d(np.arange(len(first)), rows)), labelled.take(rows)
 
 
+HISTOGRAM = ("lower", "upper", "count")
+"""Columns of a label prior that is a histogram."""
+
+
+def load_label_prior(source: str, model: TailRegressor, quiet: bool) -> Any:
+    """Read the labels expected in use, in the form that the model's predictions take.
+
+    The table has a column of labels for each target, named after it; if it has one column only, any name
+    will do. Or it is a histogram with the columns of `HISTOGRAM`. A prior without a label in the range of
+    the training labels is an error.
+    """
+    from tailwise.core.label_prior import LabelDensity
+
+    table = load_table(source, quiet)
+    names = model.target_names_ or []
+    if set(HISTOGRAM) <= set(table.columns) and not set(names) & set(HISTOGRAM):
+        if model.n_targets_ > 1:
+            raise ValueError(f"{source} is a histogram of one target, but the model has {model.n_targets_}")
+        priors: list[Any] = [_histogram(table, source)]
+    elif table.shape[1] == 1 == model.n_targets_:
+        priors = [_label_column(table, str(table.columns[0]), source)]
+    elif names:
+        priors = [_label_column(table, name, source) for name in names]
+    else:
+        raise ValueError(f"{source} has {table.shape[1]} columns: keep only the column of labels")
+    for prior, calibrator in zip(priors, model.calibrators_, strict=True):
+        if calibrator.density is not None:  # a model without a dial has an error of its own
+            try:
+                LabelDensity.from_prior(prior, calibrator.density)
+            except ValueError as error:
+                raise ValueError(f"{source}: {error}") from None
+    return priors[0] if model.n_targets_ == 1 else priors
+
+
+def _label_column(table: pd.DataFrame, name: str, source: str) -> Any:
+    """Return a column as labels, without empty cells."""
+    from tailwise.data.tables.columns import number_column
+
+    labels = number_column(table, name, source).dropna()
+    if labels.empty:
+        raise ValueError(f"{source}: the column {name!r} is empty")
+    return labels.to_numpy()
+
+
+def _histogram(table: pd.DataFrame, source: str) -> tuple[Any, Any]:
+    """Return edges and counts; rows may be in any order, but must leave no gap."""
+    import numpy as np
+
+    columns = [_label_column(table, name, source) for name in HISTOGRAM]
+    for name, column in zip(HISTOGRAM, columns, strict=True):
+        if len(column) < len(table):
+            raise ValueError(f"{source}: the column {name!r} has {len(table) - len(column)} empty cells")
+    lower, upper, count = np.stack(columns)[:, np.argsort(columns[0], kind="stable")]
+    if (count < 0).any():
+        raise ValueError(f"{source}: column 'count' has a negative number, {count.min():g}")
+    if not (lower < upper).all():
+        at = int(np.argmin(lower < upper))
+        raise ValueError(
+            f"{source}: 'lower' must be below 'upper', but a row has {lower[at]:g} and {upper[at]:g}"
+        )
+    if not (upper[:-1] == lower[1:]).all():
+        at = int(np.argmin(upper[:-1] == lower[1:]))
+        raise ValueError(
+            f"{source}: after a row with 'upper' {upper[at]:g} the next has 'lower' {lower[at + 1]:g}: both "
+            "must be the same"
+        )
+    return np.append(lower, upper[-1]), count
+
+
 def load_model(path: Path) -> TailRegressor:
     """Read a model, or raise an error that says what is wrong with the file."""
     if path.is_dir() or not path.exists():

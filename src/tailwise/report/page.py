@@ -43,16 +43,27 @@ class Facts:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def facts_of(model: TailRegressor, scored: Scored, *, target: str, place: int = 0, **about: Any) -> Facts:
-    """Return the facts about one target of a model, the `place`-th; `about` sets other fields of `Facts`."""
-    settings = ("backbone", "epochs", "batch_size", "lr", "monitor")
+def facts_of(
+    model: TailRegressor,
+    scored: Scored,
+    *,
+    target: str,
+    place: int = 0,
+    dial: Mapping[str, Any] | None = None,
+    **about: Any,
+) -> Facts:
+    """Return the facts about one target of a model, the `place`-th; `about` sets other fields of `Facts`.
+
+    `dial` has the emphasis or the label prior of `scored`, unless it is the model's own.
+    """
+    settings = ("base", "folds", "backbone", "epochs", "batch_size", "lr", "monitor")
     return Facts(
         target=target,
         method=model.method,
         train_rows=int(scored.bins.counts.sum()),
         features=int(model.n_features_in_),
         parts=get_method(model.method).parts.with_options(**(model.method_options or {})),
-        intervals=model.explain_intervals(scored.coverage, target=place),
+        intervals=model.explain_intervals(scored.coverage, target=place, **(dial or {})),
         epochs=max(len(history.history) for history in model.histories_),
         best_epoch=max(history.best_epoch for history in model.histories_),
         seed=model.random_state if isinstance(model.random_state, int) else None,

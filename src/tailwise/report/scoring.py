@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tailwise.core.distributions import Distribution
+from tailwise.core.label_prior import LabelDensity, Tilted
 from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.core.metrics import REGIONS, by_region
 from tailwise.core.scores import Sparsification, sparsification
@@ -38,7 +39,7 @@ class Scored:
     title: str
     y: Floats  # (N,)
     distribution: Distribution  # (N,) calibrated
-    uncalibrated: Distribution  # (N,) as the network predicts it
+    uncalibrated: Distribution  # (N,) as the network predicts it, at emphasis 0
     bins: LabelBins
     lower: Floats  # (N,) ends of the intervals that `predict_interval` returns
     upper: Floats  # (N,)
@@ -46,6 +47,10 @@ class Scored:
     coverage: float = 0.9
     many: int = 100
     few: int = 20
+    density: LabelDensity | None = None
+    """Density of the training labels; models saved before there was a dial have none."""
+    emphasis: float = 0.0
+    """Emphasis on rare labels; NaN under a label prior."""
 
     @cached_property
     def mean(self) -> Floats:
@@ -155,19 +160,29 @@ def _pool_starts(index: NDArray[np.int64], min_rows: int) -> list[int]:
 
 
 def score_model(
-    model: TailRegressor, X: Any, y: Any, coverage: float = 0.9, *, target: int | None = None
+    model: TailRegressor,
+    X: Any,
+    y: Any,
+    coverage: float = 0.9,
+    *,
+    target: int | None = None,
+    emphasis: float | None = None,
+    label_prior: Any = None,
 ) -> Scored:
     """Predict rows that the model has not seen and return the predictions with the labels.
 
-    y are the labels of one target: number `target` of a model with several.
+    y are the labels of one target: number `target` of a model with several. `emphasis` and `label_prior`
+    are those of `TailRegressor.predict`.
     """
     if target is None and model.n_targets_ != 1:
         raise ValueError(f"the model has {model.n_targets_} targets: choose one of them by target=")
     place = target or 0
     labels = checked_labels(y)
-    predicted = model.predict_distribution(X)
+    predicted = model.predict_distribution(X, emphasis=emphasis, label_prior=label_prior)
     distribution = predicted[place] if isinstance(predicted, list) else predicted
-    calibrator = model.calibrators_[place]
+    prior = label_prior[place] if label_prior is not None and model.n_targets_ > 1 else label_prior
+    calibrator = model.calibrators_[place].at(emphasis, prior)
+    plain = distribution.base if isinstance(distribution, Tilted) else distribution
     scaling = calibrator.scaling
     ends = {
         level: [end.double().numpy() for end in calibrator.interval(distribution, level)]
@@ -178,7 +193,7 @@ def score_model(
         title=get_method(model.method).title,
         y=labels,
         distribution=distribution,
-        uncalibrated=distribution if scaling is None else scaling.inverse.apply(distribution),
+        uncalibrated=plain if scaling is None else scaling.inverse.apply(plain),
         bins=calibrator.bins,
         lower=lower,
         upper=upper,
@@ -186,6 +201,8 @@ def score_model(
         coverage=coverage,
         many=model.many,
         few=model.few,
+        density=calibrator.density,
+        emphasis=calibrator.emphasis,
     )
 
 

@@ -62,7 +62,9 @@ def split_targets(
             raise TableError(f"column {target!r} is the target and cannot be dropped as well")
         if target in targets[:place]:
             raise TableError(f"column {target!r} is named as a target twice")
-    labels = table[[]].assign(**{target: _numbers(table[target], target, name) for target in targets})
+    labels = table[[]].assign(
+        **{target: _numbers(table[target], f"target {target!r}", name) for target in targets}
+    )
     known = labels.notna().all(axis=1)
     words = " and ".join(map(repr, targets))
     if not known.any():
@@ -199,12 +201,17 @@ def shown_cell(cell: Any) -> str:
     return repr(text if len(text) <= 40 else f"{text[:40]}...")
 
 
-def _numbers(column: pd.Series[Any], target: str, name: str) -> pd.Series[float]:
-    """A target column as float64; an error shows the first cell that is no number."""
+def number_column(table: pd.DataFrame, column: str, name: str) -> pd.Series[float]:
+    """Return a column as float64, NaN where it is empty; an error shows the first cell that is no number."""
+    check_column(table, column, name)
+    return _numbers(table[column], f"column {column!r}", name)
+
+
+def _numbers(column: pd.Series[Any], what: str, name: str) -> pd.Series[float]:
     import pandas as pd
 
     if pd.api.types.is_datetime64_any_dtype(column):
-        raise TableError(f"{name}: the target {target!r} holds dates: turn them into numbers first")
+        raise TableError(f"{name}: the {what} holds dates: turn them into numbers first")
     numbers = pd.to_numeric(column, errors="coerce").astype(float)
     wrong = (numbers.isna() & column.notna()).to_numpy()
     if wrong.any():
@@ -216,7 +223,7 @@ def _numbers(column: pd.Series[Any], target: str, name: str) -> pd.Series[float]
         elif wrong.sum() < 0.5 * len(wrong):
             remedy = "correct these cells or leave them empty"
         raise TableError(
-            f"{name}: the target {target!r} must be numbers, but line {row + 2} holds {shown_cell(cell)} "
+            f"{name}: the {what} must be numbers, but line {row + 2} holds {shown_cell(cell)} "
             f"({int(wrong.sum())} such of {len(wrong)}): {remedy}"
         )
     huge = np.abs(numbers.to_numpy()) > LARGEST_TARGET
@@ -224,5 +231,5 @@ def _numbers(column: pd.Series[Any], target: str, name: str) -> pd.Series[float]
         row = int(np.argmax(huge))
         found = "is infinite" if np.isinf(numbers.iloc[row]) else f"exceeds {LARGEST_TARGET:g}"
         remedy = "rescale it or leave the cell empty"
-        raise TableError(f"{name}: the target {target!r} {found} in line {row + 2}: {remedy}")
+        raise TableError(f"{name}: the {what} {found} in line {row + 2}: {remedy}")
     return numbers
