@@ -9,26 +9,20 @@ predictions are equivariant to shifting and scaling y.
 
 from __future__ import annotations
 
-import base64
 import importlib.util
-import json
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import clone, is_regressor
+from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
 from tailwise.core.labels import LabelBins
 from tailwise.core.lookup import nearest
-from tailwise.estimator.archive import BASE, one_line
-from tailwise.estimator.skops_files import from_skops, is_own, to_skops, unknown_types
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -102,7 +96,7 @@ def resolve_base(base: Any, rows: int) -> MakeBase | None:
         name = AUTO if base == "auto" else base
         if name not in BASES:
             raise ValueError(f"unknown base {base!r}{nearest(base, ['auto', *BASES])}, or None")
-        _require(name)
+        require_package(name)
         return BASES[name]
     if isinstance(base, type) or not (hasattr(base, "fit") and hasattr(base, "predict")):
         raise TypeError(
@@ -112,7 +106,8 @@ def resolve_base(base: Any, rows: int) -> MakeBase | None:
     return lambda seed: _seeded(clone(base), seed)
 
 
-def _require(name: str) -> None:
+def require_package(name: str) -> None:
+    """Raise an error that says what to install if the package of a base is missing."""
     package = _PACKAGES.get(name)
     if package is not None and importlib.util.find_spec(package) is None:
         raise ImportError(
@@ -226,112 +221,3 @@ def given_predictions(base_prediction: Any, shape: Sequence[int]) -> Floats:
         row = int(np.argwhere(bad)[0][0])
         raise ValueError(f"base_prediction is {given[bad][0]} in row {row} ({int(bad.sum())} such values)")
     return given
-
-
-# -- files -----------------------------------------------------------------------------------------
-
-
-def base_to_json(base: CrossFitted) -> dict[str, Any]:
-    """Return a fitted base as JSON has it, without pickle; a base that has no such form is an error."""
-    kind = next((name for name, form in _FORMS.items() if form.holds(base.models[0])), "scikit-learn")
-    models = [_FORMS[kind].write(model) for model in base.models]
-    return {"kind": kind, "location": base.location, "scale": base.scale, "models": models}
-
-
-def base_from_json(state: Mapping[str, Any]) -> CrossFitted:
-    """Rebuild a base from `base_to_json`. No code is named or run by the state."""
-    if state["kind"] not in _FORMS:
-        raise ValueError(f"unknown kind of base {state['kind']!r}")
-    models = tuple(_FORMS[state["kind"]].read(model) for model in state["models"])
-    if not models:
-        raise ValueError("the base has no models")
-    return CrossFitted(models, float(state["location"]), float(state["scale"]))
-
-
-@dataclass(frozen=True)
-class _Form:
-    """How models of one library become JSON and come back."""
-
-    holds: Callable[[Any], bool]
-    write: Callable[[Any], Any]
-    read: Callable[[Any], Any]
-
-
-def _made_by(package: str) -> Callable[[Any], bool]:
-    return lambda model: type(model).__module__.partition(".")[0] == package
-
-
-def _catboost_to_json(model: Any) -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model.json")
-        model.save_model(str(path), format="json")
-        state = json.loads(path.read_text(encoding="utf-8"))
-    del state["model_info"]  # the time of training and a random id
-    return state
-
-
-def _catboost_from_json(state: Any) -> Any:
-    _require("catboost")
-    from catboost import CatBoostRegressor
-
-    borders = sum(len(feature["borders"] or ()) for feature in state["features_info"]["float_features"])
-    for tree in state["oblivious_trees"]:  # CatBoost would read beyond the end of these lists
-        splits = [split["split_index"] for split in tree["splits"] or ()]
-        if not all(0 <= split < borders for split in splits) or len(tree["leaf_values"]) != 2 ** len(splits):
-            raise ValueError("a tree of the base does not fit its splits")
-    with tempfile.TemporaryDirectory() as folder:  # CatBoost reads JSON from a file only
-        path = Path(folder, "model.json")
-        path.write_text(
-            json.dumps({**state, "model_info": {"params": {"flat_params": {}}}}), encoding="utf-8"
-        )
-        model = CatBoostRegressor().load_model(str(path), format="json")
-    # CatBoost rounds some of the numbers that it reads.
-    model.set_leaf_values(np.concatenate([tree["leaf_values"] for tree in state["oblivious_trees"]]))
-    scale, (bias,) = state["scale_and_bias"]
-    model.set_scale_and_bias(scale, bias)
-    return model
-
-
-def _lightgbm_from_text(text: str) -> Any:
-    _require("lightgbm")
-    from lightgbm import Booster
-
-    return Booster(model_str=text)
-
-
-def _lightgbm_to_text(model: Any) -> str:
-    return str(getattr(model, "booster_", model).model_to_string())
-
-
-def _to_skops(model: Any) -> str:
-    name = type(model).__name__
-    try:
-        data = to_skops(model)
-        unknown = unknown_types(data, _is_known_type)
-    except Exception as error:  # skops has several for objects that it cannot write
-        raise ValueError(f"the base {name} cannot be saved without pickle: {one_line(error)}") from error
-    if unknown:
-        raise ValueError(
-            f"the base {name} holds {unknown[0]:.80}, which cannot be saved without pickle: choose a base of "
-            "scikit-learn, CatBoost or LightGBM"
-        )
-    return base64.b64encode(data).decode()
-
-
-def _from_skops(text: str) -> Any:
-    data = base64.b64decode(text, validate=True)
-    model = from_skops(data, BASE, _is_known_type)
-    if not is_regressor(model):
-        raise ValueError(f"the base is a {type(model).__name__}, not a regressor")
-    return model
-
-
-def _is_known_type(name: str) -> bool:
-    return name == "numpy.dtype" or (name.startswith("sklearn.") and is_own(name, "sklearn"))
-
-
-_FORMS = {
-    "catboost": _Form(_made_by("catboost"), _catboost_to_json, _catboost_from_json),
-    "lightgbm": _Form(_made_by("lightgbm"), _lightgbm_to_text, _lightgbm_from_text),
-    "scikit-learn": _Form(_made_by("sklearn"), _to_skops, _from_skops),
-}

@@ -36,7 +36,8 @@ from tailwise.estimator.archive import (
     section,
     unpack,
 )
-from tailwise.estimator.bases import CrossFitted, base_from_json, base_to_json
+from tailwise.estimator.base_files import base_from_json, base_to_json
+from tailwise.estimator.bases import CrossFitted
 from tailwise.estimator.skops_files import from_skops, is_own, to_skops, unknown_types
 from tailwise.learning.loop import FitResult
 from tailwise.methods import build_model

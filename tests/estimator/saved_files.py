@@ -1,0 +1,104 @@
+"""Tables for saved models, and files that were damaged or forged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tailwise import TailRegressor
+from tailwise.estimator.archive import MANIFEST
+
+
+def numbers(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 4))
+    y = np.exp(x[:, 0]) + 0.1 * rng.normal(size=n)
+    x[rng.random(x.shape) < 0.05] = np.nan
+    return x, y
+
+
+def mixed(n: int = 240) -> tuple[pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(1)
+    x = pd.DataFrame(
+        {
+            "number": rng.normal(size=n),
+            "whole": pd.array(rng.integers(0, 9, n), dtype="Int64"),
+            "flag": rng.random(n) > 0.5,
+            "kind": pd.Categorical(rng.choice(["a", "b", "c"], n)),
+            "word": rng.choice(["red", "green", None], n),
+            "text": [f"item {i} of shelf {i % 7}" for i in rng.integers(0, 500, n)],
+            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 400, n), "D"),
+            "hour": pd.Timestamp("2024-01-01", tz="Europe/Paris")
+            + pd.to_timedelta(rng.integers(0, 4000, n), "h"),
+        },
+        index=np.arange(n) + 7,
+    )
+    return x, np.exp(x["number"].to_numpy()) + (x["kind"] == "a")
+
+
+def assert_same_predictions(one: TailRegressor, two: TailRegressor, x: Any) -> None:
+    for a, b in zip(one.predict(x, return_std=True), two.predict(x, return_std=True), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for coverage in (0.5, 0.9, 0.999):
+        np.testing.assert_array_equal(one.predict_interval(x, coverage), two.predict_interval(x, coverage))
+        assert one.explain_intervals(coverage) == two.explain_intervals(coverage)
+    np.testing.assert_array_equal(one.predict_quantiles(x, [0.1, 0.8]), two.predict_quantiles(x, [0.1, 0.8]))
+    pd.testing.assert_frame_equal(one.predict_frame(x), two.predict_frame(x), check_exact=True)
+
+
+def members_of(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def written(path: Path, members: dict[str, bytes], *, sums: bool = False, **options: Any) -> Path:
+    """A zip of members, with checksums that match if asked for, as a forger would."""
+    if sums:
+        manifest = json.loads(members[MANIFEST])
+        manifest["members"] = {
+            name: hashlib.sha256(data).hexdigest() for name, data in members.items() if name != MANIFEST
+        }
+        members = {**members, MANIFEST: json.dumps(manifest).encode()}
+    with zipfile.ZipFile(path, "w", **options) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+def changed(members: dict[str, bytes], /, **fields: Any) -> dict[str, bytes]:
+    return {**members, MANIFEST: json.dumps({**json.loads(members[MANIFEST]), **fields}).encode()}
+
+
+def damaged(data: bytes, rng: np.random.Generator, tries: int) -> Iterator[bytes]:
+    """Copies with bytes flipped, cut off, put in or overwritten; as often in the zip's own records."""
+    for _ in range(tries):
+        at = int(rng.integers(len(data)))
+        if rng.random() < 0.4:
+            at = (at % 600) if rng.random() < 0.3 else len(data) - 1 - at % 300
+        kind = rng.integers(5)
+        noise = rng.bytes(int(rng.integers(1, 9)))
+        if kind == 0:
+            yield data[:at]
+        elif kind == 1:
+            yield data[:at] + noise + data[at:]
+        elif kind == 2:
+            yield data[:at] + noise + data[at + len(noise) :]
+        elif kind == 3:
+            yield data[:at] + data[at + len(noise) :]
+        else:
+            yield data[:at] + bytes([data[at] ^ (1 << int(rng.integers(8)))]) + data[at + 1 :]
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        if not (isinstance(key, int) and key > 1):  # the first two of a list stand for all
+            yield from leaves(item, (*path, key))

@@ -1,0 +1,332 @@
+"""Base regressors: what is accepted, how they are cross-fitted, and what a network makes of them."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.dummy import DummyRegressor
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+
+from tailwise import TailRegressor
+from tailwise.estimator import bases, fitting
+from tailwise.estimator.bases import (
+    AUTO,
+    BASES,
+    MIN_ROWS,
+    cross_fit,
+    deal_folds,
+    given_predictions,
+    resolve_base,
+)
+from tests.estimator.small_tables import frame, quick, table
+
+Array = np.ndarray
+
+
+class Recorded(RegressorMixin, BaseEstimator):
+    """A regressor that predicts what it is told to, and remembers how it was fitted."""
+
+    fits: ClassVar[list[tuple[Array, Array, Array | None]]] = []
+
+    def __init__(self, answer: Any = 0.0) -> None:
+        self.answer = answer
+
+    def fit(self, X: Array, y: Array, sample_weight: Array | None = None) -> Recorded:
+        self.fits.append((X, y, sample_weight))
+        self.fitted_ = True
+        return self
+
+    def predict(self, X: Array) -> Any:
+        return self.answer(X) if callable(self.answer) else np.full(len(X), self.answer)
+
+
+@pytest.fixture(autouse=True)
+def forget_fits() -> None:
+    Recorded.fits.clear()
+
+
+@pytest.fixture
+def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a network was trained")
+
+    monkeypatch.setattr(fitting, "fit", train)
+
+
+# -- which base ------------------------------------------------------------------------------------
+
+
+def test_auto_is_a_base_of_its_own_only_with_enough_rows() -> None:
+    assert resolve_base(None, 10**6) is None
+    assert resolve_base("auto", MIN_ROWS - 1) is None
+    assert resolve_base("auto", MIN_ROWS) is BASES[AUTO]
+    assert resolve_base("lightgbm", 3) is BASES["lightgbm"]
+
+
+@pytest.mark.parametrize("name", sorted(BASES))
+def test_bases_by_name_learn_and_do_not_depend_on_luck(name: str, few_trees: None) -> None:
+    x, y = table()
+    make = BASES[name]
+    one, two, other = (make(seed).fit(x, y).predict(x) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one, two)
+    assert np.corrcoef(one, y)[0, 1] > 0.6
+    if name == "lightgbm":  # it draws rows and columns
+        assert not np.array_equal(one, other)
+
+
+def test_a_regressor_is_cloned_and_seeded() -> None:
+    own = RandomForestRegressor(3)
+    make = resolve_base(own, 10)
+    assert make is not None
+    first, second = make(5), make(6)
+    assert first is not own and own.random_state is None
+    assert (first.random_state, second.random_state) == (5, 6)
+    piped = resolve_base(make_pipeline(SimpleImputer(), RandomForestRegressor()), 10)
+    assert piped is not None and piped(7)[-1].random_state == 7
+    fixed = resolve_base(RandomForestRegressor(random_state=3), 10)
+    assert fixed is not None and fixed(7).random_state == 3
+
+
+class NoFit:
+    def predict(self, X: Array) -> Array:
+        return X[:, 0]
+
+
+class NoParameters(NoFit):
+    def fit(self, X: Array, y: Array) -> NoParameters:
+        return self
+
+
+@pytest.mark.parametrize(
+    ("base", "error", "message"),
+    [
+        ("catbost", ValueError, r"unknown base 'catbost'; did you mean 'catboost'\?, or None"),
+        ("xyz", ValueError, "choose one of auto, catboost, hist-gradient-boosting, lightgbm, or None"),
+        (Ridge, TypeError, r"base must be .* regressor with fit and predict, or None, not <class .*Ridge"),
+        (NoFit(), TypeError, "base must be a name, a scikit-learn regressor with fit and predict"),
+        (NoParameters(), TypeError, "does not implement a 'get_params' method"),
+        (3, TypeError, "base must be a name"),
+    ],
+    ids=str,
+)
+def test_what_is_no_base_is_said(
+    base: Any, error: type[Exception], message: str, untrained: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fitting, "cross_fit", None)
+    with pytest.raises(error, match=message):
+        quick(base=base).fit(*table(60))
+
+
+@pytest.mark.parametrize("name", ["catboost", "lightgbm"])
+def test_a_package_that_is_not_installed(name: str, untrained: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n, *a: None if n == name else find(n, *a))
+    with pytest.raises(ImportError, match=f"base='{name}' needs the package {name}: pip install {name}, or"):
+        quick(base=name).fit(*table(60))
+
+
+# -- cross-fitting ---------------------------------------------------------------------------------
+
+
+def test_cross_fitting_by_hand() -> None:
+    """The mean of the other folds, for rows of a fold; the mean over folds, for new rows."""
+    labels, fold = np.array([1.0, 2.0, 4.0, 9.0]), np.array([0, 1, 0, 1])
+    base, held_out = cross_fit(lambda seed: DummyRegressor(), np.zeros((4, 1)), labels, np.ones(4), fold, 0)
+    np.testing.assert_allclose(held_out, [5.5, 2.5, 5.5, 2.5])
+    np.testing.assert_allclose(base.predict(np.zeros((2, 1))), [4.0, 4.0])
+
+
+def test_a_base_sees_standardized_labels_of_the_other_folds_only() -> None:
+    x, y = table(50)
+    fold = deal_folds(y, 0)
+    base, _ = cross_fit(lambda seed: Recorded(), x, 100 * y + 7, np.ones(50), fold, 0)
+    assert len(base.models) == len(Recorded.fits) == 5
+    for k, (matrix, labels, weight) in enumerate(Recorded.fits):
+        np.testing.assert_array_equal(matrix, x[fold != k])
+        np.testing.assert_allclose(labels, ((y - y.mean()) / y.std())[fold != k])
+        assert weight is None
+
+
+def test_weights_reach_the_base() -> None:
+    x, y = table(50)
+    weight, fold = np.linspace(0.5, 2, 50), deal_folds(y, 0)
+    cross_fit(lambda seed: Recorded(), x, y, weight, fold, 0)
+    for k, (_, _, given) in enumerate(Recorded.fits):
+        np.testing.assert_array_equal(given, weight[fold != k])
+    Recorded.fits.clear()
+    cross_fit(lambda seed: make_pipeline(SimpleImputer(), Recorded()), x, y, weight, fold, 0)
+    np.testing.assert_array_equal(Recorded.fits[0][2], weight[fold != 0])
+
+
+def test_a_base_that_takes_no_weights_gets_repeated_rows() -> None:
+    x, y = table(50)
+    weight, fold = np.where(y > 1, 3.0, 1.0), deal_folds(y, 0)
+
+    def make(seed: int) -> Any:
+        return TransformedTargetRegressor(LinearRegression())
+
+    _, found = cross_fit(make, x, y, weight, fold, 0)
+    _, expected = cross_fit(lambda seed: LinearRegression(), x, y, weight, fold, 0)
+    np.testing.assert_allclose(found, expected)
+    with pytest.raises(ValueError, match="the base TransformedTargetRegressor takes no sample_weight"):
+        cross_fit(make, x, y, weight + 0.5, fold, 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (np.nan, "the base Recorded predicted nan for 12 of 12 rows"),
+        (np.inf, "the base Recorded predicted inf for 12 of 12 rows"),
+        (
+            lambda X: np.zeros(len(X) + 1),
+            r"Recorded predicted an array of shape \(13,\) for 12 rows",
+        ),
+        (lambda X: np.zeros((len(X), 2)), r"the base Recorded predicted an array of shape \(12, 2\)"),
+    ],
+    ids=["nan", "inf", "length", "columns"],
+)
+def test_predictions_that_are_no_numbers_per_row(answer: Any, message: str, untrained: None) -> None:
+    with pytest.raises(ValueError, match=message):
+        quick(base=Recorded(answer)).fit(*table(60))
+
+
+def test_a_base_may_predict_a_column() -> None:
+    column, _ = cross_fit(
+        lambda seed: Recorded(lambda X: X[:, :1]), *table(20), np.ones(20), np.arange(20) % 5, 0
+    )
+    assert column.predict(table(20)[0]).shape == (20,)
+
+
+def test_rows_that_all_are_the_same(few_trees: None) -> None:
+    with pytest.raises(ValueError, match="a base needs at least 2 different rows"):
+        quick(base="lightgbm").fit(np.ones((9, 2)), np.ones(9))
+    _, y = table(120)
+    constant = quick(base="catboost").fit(np.ones((120, 2)), y)  # no column varies
+    assert constant.base_ is None and np.ptp(constant.predict(np.ones((5, 2)))) < 1e-9
+    missing = np.full((120, 1), np.nan)
+    missing[1:3] = 1.0
+    assert quick(base="lightgbm").fit(missing, y).base_ is not None
+
+
+def test_a_single_label_that_differs(few_trees: None) -> None:
+    """The fold without it has labels of one value, which CatBoost refuses by default."""
+    x, _ = table(120)
+    model = quick(base="catboost").fit(x, np.eye(1, 120)[0])
+    assert np.isfinite(model.predict_interval(x)).all()
+
+
+# -- in a fit --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(BASES))
+def test_tables_as_users_have_them(name: str, few_trees: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    few = {**BASES, "hist-gradient-boosting": lambda seed: HistGradientBoostingRegressor(max_iter=10)}
+    monkeypatch.setattr(bases, "BASES", few)
+    data, y = frame()
+    model = quick(base=name).fit(data, y)
+    assert model.base_ is not None
+    assert np.corrcoef(model.predict(data), y)[0, 1] > 0.6
+    matrix = model.preprocessor_.matrix(data)
+    assert np.isnan(matrix).any() and (matrix.shape[1] > 5)  # a base sees what is missing
+    np.testing.assert_allclose(model._offset(matrix, len(data), None), model.base_[0].predict(matrix))
+
+
+def test_an_untrained_network_predicts_the_base() -> None:
+    x, y = table(120)
+    model = quick(base=Ridge(), epochs=1, lr=1e-12, emphasis=0.0).fit(x, y)
+    np.testing.assert_allclose(model.predict(x), model.base_[0].predict(x), atol=1e-6 * y.std())
+
+
+def test_a_perfect_base_stays_perfect() -> None:
+    x, y = table(120)
+    for params in ({"folds": 1}, {"folds": 3}):
+        model = quick(base="auto", epochs=20, **params).fit(x, y, base_prediction=y)
+        fresh, truth = table(300, seed=3)
+        assert np.abs(model.predict(fresh, base_prediction=truth) - truth).max() < 0.1 * y.std()
+        assert np.abs(model.predict(x, base_prediction=y) - y).mean() < 0.03 * y.std()
+        widths = np.diff(model.predict_interval(fresh, base_prediction=truth))
+        assert np.median(widths) < 0.1 * y.std()
+
+
+def test_a_good_base_helps() -> None:
+    x, y = table(300)
+    alone, helped = quick(emphasis=0.0).fit(x, y), quick(emphasis=0.0).fit(x, y, base_prediction=y + 0.1)
+    off = [np.abs(alone.predict(x) - y).mean(), np.abs(helped.predict(x, base_prediction=y + 0.1) - y).mean()]
+    assert off[1] < 0.5 * off[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (np.zeros(59), r"base_prediction has shape \(59,\), not \(60,\): one value per label"),
+        (np.zeros((60, 2)), r"base_prediction has shape \(60, 2\), not \(60,\)"),
+        (np.where(np.arange(60) == 7, np.nan, 0), r"base_prediction is nan in row 7 \(1 such values\)"),
+        (np.where(np.arange(60) > 7, np.inf, 0), r"base_prediction is inf in row 8 \(52 such values\)"),
+    ],
+    ids=["short", "columns", "nan", "inf"],
+)
+def test_wrong_base_predictions(given: Array, message: str, untrained: None) -> None:
+    with pytest.raises(ValueError, match=message):
+        quick().fit(*table(60), base_prediction=given)
+
+
+def test_base_predictions_at_predict() -> None:
+    x, y = table(60)
+    model = quick().fit(x, y, base_prediction=y[:, None])  # a column will do
+    np.testing.assert_array_equal(given_predictions(y[:, None], (60,)), y)
+    with pytest.raises(ValueError, match="was fitted with base_prediction: pass it for these rows as well"):
+        model.predict(x)
+    with pytest.raises(ValueError, match=r"base_prediction has shape \(60,\), not \(5,\)"):
+        model.predict(x[:5], base_prediction=y)
+    without = quick().fit(x, y)
+    with pytest.raises(ValueError, match="was fitted without base_prediction: leave it out"):
+        without.predict(x, base_prediction=y)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"base": "catboost"}, "give base_prediction or base='catboost', not both"),
+        ({"base": Ridge()}, r"give base_prediction or base=Ridge\(\), not both"),
+        ({"method": "smogn"}, "method 'smogn' makes new rows, which have no base_prediction"),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_with_base_predictions(
+    params: dict[str, Any], message: str, untrained: None
+) -> None:
+    x, y = table(60)
+    with pytest.raises(ValueError, match=message):
+        quick(**params).fit(x, y, base_prediction=y)
+
+
+def test_equal_rows_with_other_base_predictions_are_not_merged() -> None:
+    x, y = table(60)
+    twice = np.r_[y, y + 1]
+    model = quick().fit(np.r_[x, x], np.r_[y, y], base_prediction=twice)
+    held = model.calibrators_[0].held
+    assert held is not None and model.bins_.counts.sum() + len(held.labels) == 120
+
+
+def test_methods_that_resample_have_no_base_unless_asked() -> None:
+    assert quick(base="auto", method="smogn", epochs=1).fit(*table(120)).base_ is None
+
+
+def test_a_base_is_of_use_to_neighbours_too() -> None:
+    """Any scikit-learn regressor does, in a pipeline that fills missing values."""
+    x, y = table(120)
+    x[::7, 1] = np.nan
+    base = make_pipeline(SimpleImputer(), KNeighborsRegressor())
+    model = TailRegressor(base=base, folds=2, epochs=1, random_state=0).fit(x, y)
+    assert np.corrcoef(model.predict(x), y)[0, 1] > 0.7

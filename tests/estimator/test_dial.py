@@ -1,0 +1,124 @@
+"""The dial between common and rare labels, and label priors, in every prediction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tailwise import TailRegressor
+from tailwise.core.distributions import pooled
+from tailwise.core.label_prior import LabelDensity, change_of_prior
+from tests.estimator.small_tables import quick, table
+
+
+@pytest.fixture(params=["plain", "boosted"])
+def model(request: pytest.FixtureRequest) -> TailRegressor:
+    fitted: TailRegressor = request.getfixturevalue(request.param)
+    return fitted
+
+
+def outputs(model: TailRegressor, x: Any, **asked: Any) -> np.ndarray:
+    mean, std = model.predict(x, return_std=True, **asked)
+    return np.c_[
+        mean, std, model.predict_quantiles(x, [0.1, 0.9], **asked), model.predict_interval(x, 0.8, **asked)
+    ]
+
+
+def test_emphasis_0_is_the_identity(model: TailRegressor) -> None:
+    x, _ = table(50)
+    features, matrix = model._features(x)
+    offset = model._offset(matrix, len(x), None)
+    raw = pooled(
+        [model._network_prediction(n, model._inputs(features, offset), offset) for n in model.networks_]
+    )
+    (calibrator,) = model.calibrators_
+    expected = calibrator.scaling.apply(raw) if calibrator.scaling else raw
+    found = model.predict_distribution(x, emphasis=0.0)
+    for name in ("mean", "variance"):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=0, atol=0)
+    np.testing.assert_array_equal(
+        model.predict_interval(x, emphasis=0.0), np.stack(calibrator.at(0.0).interval(expected, 0.9), 1)
+    )
+
+
+def test_the_default_is_the_emphasis_chosen(model: TailRegressor) -> None:
+    x, _ = table(50)
+    np.testing.assert_array_equal(outputs(model, x), outputs(model, x, emphasis=model.emphasis_))
+
+
+def test_a_prior_equal_to_the_training_density_is_emphasis_0(model: TailRegressor) -> None:
+    x, _ = table(50)
+    training = model.calibrators_[0].density
+    assert training is not None
+    histogram = (training.edges, training.density * np.diff(training.edges))
+    for prior in (training, training.at, histogram, histogram[::-1]):
+        for q in (0.1, 0.5, 0.9):
+            np.testing.assert_allclose(
+                model.predict_quantiles(x, q, label_prior=prior),
+                model.predict_quantiles(x, q, emphasis=0.0),
+                rtol=1e-6,
+            )
+
+
+def test_an_even_prior_is_emphasis_1(model: TailRegressor) -> None:
+    x, _ = table(50)
+    even = model.predict(x, label_prior=lambda label: np.ones_like(label))
+    np.testing.assert_allclose(even, model.predict(x, emphasis=1.0), rtol=1e-6)
+
+
+def test_two_changes_of_prior_compose(model: TailRegressor) -> None:
+    x, y = table()
+    training = model.calibrators_[0].density
+    assert training is not None
+    middle, last = (LabelDensity.from_prior(sample, training) for sample in (y[y > 1], y[y > 2]))
+    once = model.predict_distribution(x[:50], label_prior=last)
+    twice = change_of_prior(middle, last).apply(model.predict_distribution(x[:50], label_prior=middle))
+    torch.testing.assert_close(twice.mean, once.mean)
+    torch.testing.assert_close(twice.variance, once.variance)
+
+
+def test_emphasis_moves_predictions_towards_rare_labels(model: TailRegressor) -> None:
+    x, y = table()
+    rare = y > np.quantile(y, 0.9)
+    means = [model.predict(x, emphasis=t)[rare].mean() for t in (0.0, 0.5, 1.0)]
+    assert means[0] < means[1] < means[2]
+
+
+def test_every_output_takes_the_dial(model: TailRegressor) -> None:
+    x, y = table()
+    for asked in ({"emphasis": 1.0}, {"label_prior": y[y > 2]}):
+        mean, std = model.predict(x, return_std=True, **asked)
+        frame = model.predict_frame(x, **asked)
+        np.testing.assert_allclose(frame["prediction"], mean)
+        np.testing.assert_allclose(frame["std"], std)
+        np.testing.assert_allclose(frame[["lower", "upper"]], model.predict_interval(x, **asked))
+        scores = model.score_by_region(x, y, **asked).set_index("region")
+        assert scores.loc["all", "mae"] == pytest.approx(np.abs(mean - y).mean())
+        assert model.explain_intervals(**asked) != model.explain_intervals()
+
+
+def test_the_emphasis_asked_for_at_fit() -> None:
+    x, y = table(100)
+    given = quick(emphasis=0.3).fit(x, y)
+    assert given.emphasis_ == 0.3
+    auto = quick().fit(x, y)
+    np.testing.assert_allclose(given.predict(x), auto.predict(x, emphasis=0.3))
+    np.testing.assert_allclose(given.predict_interval(x), auto.predict_interval(x, emphasis=0.3))
+
+
+def test_what_is_wrong_with_a_dial_is_said(model: TailRegressor) -> None:
+    x, y = table(20)
+    for emphasis in (-0.1, 1.1, np.nan):
+        with pytest.raises(ValueError, match="emphasis must lie between 0 and 1, got"):
+            model.predict(x, emphasis=emphasis)
+    with pytest.raises(ValueError, match="give emphasis or label_prior, not both"):
+        model.predict(x, emphasis=0.5, label_prior=y)
+    low, high = model.calibrators_[0].density.edges[[0, -1]]
+    for prior in (y + 1e6, ([1e6, 2e6], [1.0]), lambda label: 0 * label):
+        with pytest.raises(ValueError, match=f"the label prior has no mass between {low:g} and {high:g}"):
+            model.predict_interval(x, label_prior=prior)
+    with pytest.raises(ValueError, match="must be finite and not negative"):
+        model.predict(x, label_prior=lambda label: -label)

@@ -1,0 +1,241 @@
+"""Which rows train, stop and calibrate; weights, seeds, checkpoints; the numbers of earlier versions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from torch import nn
+
+from tailwise import LabelBins, TailRegressor
+from tailwise.data import load_abalone
+from tailwise.estimator import fitting
+from tailwise.resampling import smogn
+from tailwise.uncertainty.conformal import fit_conformal
+from tests.estimator.small_tables import quick, table
+
+DATA = Path(__file__).parent / "data"
+"""A model and its predictions for five rows, from tailwise before there were bases, folds and a dial."""
+
+
+# -- earlier versions ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def abalone() -> tuple[pd.DataFrame, pd.Series]:
+    rows = load_abalone().sample(500, random_state=0).reset_index(drop=True)
+    return rows, rows.pop("Rings")
+
+
+def assert_as_before(found: pd.DataFrame) -> None:
+    expected = pd.read_csv(DATA / "abalone-version-1.csv")
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-6, check_dtype=False)
+
+
+def test_a_file_of_version_1_predicts_as_it_did(abalone: tuple[pd.DataFrame, pd.Series]) -> None:
+    model = TailRegressor.load(DATA / "abalone-version-1.tailwise")
+    x, _ = abalone
+    assert_as_before(model.predict_frame(x[:5]))
+    assert_as_before(model.predict_frame(x[:5], emphasis=0.0))
+    assert len(model.networks_) == len(model.histories_) == 1 and model.base_ is None
+    for asked in ({"emphasis": 0.5}, {"label_prior": [3.0, 4.0]}):
+        with pytest.raises(ValueError, match="saved by a version without emphasis and label_prior"):
+            model.predict(x[:5], **asked)
+
+
+def test_without_base_folds_and_dial_the_numbers_are_those_of_version_1(
+    abalone: tuple[pd.DataFrame, pd.Series],
+) -> None:
+    """If the parts of "vir" change, pin those of this file's manifest by method_options."""
+    model = TailRegressor(
+        method="vir",
+        base=None,
+        folds=1,
+        emphasis=0.0,
+        monitor="balanced_mae",
+        calibrate="balanced",
+        epochs=8,
+        random_state=0,
+    ).fit(*abalone)
+    # Intervals weighted every label bin alike then.
+    (calibrator,) = model.calibrators_
+    held = calibrator.held
+    old = fit_conformal(held.prediction, held.labels, model.bins_, mode="region", weights="balanced")
+    model.calibrators_ = [replace(calibrator, conformal=old)]
+    assert_as_before(model.predict_frame(abalone[0][:5]))
+
+
+# -- which rows are used for what ------------------------------------------------------------------
+
+
+def test_eval_set_is_held_out_and_all_of_x_trained_on() -> None:
+    x, y = table(300)
+    fresh, truth = table(200, seed=5)
+    model = quick().fit(x, y, eval_set=(fresh, truth))
+    assert model.bins_.counts.sum() == 300 and model.held_out_
+    assert "200" not in model.explain_intervals() and "100 held-out rows" in model.explain_intervals()
+    assert len(quick(folds=5).fit(x, y, eval_set=(fresh, truth)).networks_) == 1
+    listed = quick().fit(x, y, eval_set=[(fresh, truth)])
+    np.testing.assert_array_equal(listed.predict_interval(x), model.predict_interval(x))
+    for wrong in ([(fresh, truth), (x, y)], x, fresh[0], (fresh, truth, truth)):
+        with pytest.raises(ValueError, match=r"eval_set must be one pair \(X, y\)"):
+            quick(epochs=1).fit(x, y, eval_set=wrong)
+
+
+def test_an_eval_set_of_other_labels_or_too_few_rows() -> None:
+    x, y = table(100)
+    constant = quick().fit(x, y, eval_set=(x[:50], np.full(50, 1.0)))
+    beyond = quick().fit(x, y, eval_set=(x[:50], y[:50] + 1e6))
+    for model in (constant, beyond):
+        assert np.isfinite(model.predict_frame(x).drop(columns="region").to_numpy()).all()
+    lower, upper = beyond.predict_interval(x).T
+    assert ((y + 1e6 >= lower) & (y + 1e6 <= upper)).mean() > 0.8
+    single = quick().fit(x, y, eval_set=(x[:1], y[:1]))
+    text = single.explain_intervals()
+    assert np.isfinite(single.predict_interval(x)).all() and "inf" not in text
+    assert "No promise: 0.9 takes 9 held-out rows" in text and "the largest error seen" in text
+
+
+def test_sample_weight_moves_the_model_and_equals_repetition() -> None:
+    x, y = table(200)
+    weight = np.where(y > np.median(y), 3.0, 1.0)
+    weighted = quick().fit(x, y, sample_weight=weight).predict(x)
+    repeated = np.repeat(np.arange(200), weight.astype(int))
+    again = quick().fit(x[repeated], y[repeated]).predict(x)
+    np.testing.assert_allclose(weighted, again)
+    assert not np.allclose(weighted, quick().fit(x, y).predict(x), rtol=1e-3)
+    with pytest.raises(ValueError, match="at least one non-zero"):
+        quick().fit(x, y, sample_weight=np.zeros(200))
+    with pytest.raises(ValueError, match="too large to count rows by"):
+        quick().fit(x, y, sample_weight=1e300 * weight)
+
+
+def test_weights_that_sum_to_one_leave_the_imbalance_as_it_is() -> None:
+    x, y = table(200)
+    plain = quick().fit(x, y)
+    shares = quick().fit(x, y, sample_weight=np.full(200, 1 / 200))
+    np.testing.assert_array_equal(shares.bins_.counts, plain.bins_.counts)
+    np.testing.assert_array_equal(shares.predict(x), plain.predict(x))
+    rare = np.where(y > 2, 2.0, 1.0)
+    uneven = quick().fit(x, y, sample_weight=rare / rare.sum())
+    np.testing.assert_array_equal(
+        uneven.predict(x), quick().fit(x, y, sample_weight=rare / rare.mean()).predict(x)
+    )
+
+
+def test_random_state() -> None:
+    x, y = table(200)
+    same = [quick().fit(x, y).predict(x) for _ in range(2)]
+    np.testing.assert_array_equal(*same)
+    other = quick(random_state=1).fit(x, y).predict(x)
+    assert not np.array_equal(same[0], other)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 10, 30])
+def test_very_few_rows(rows: int) -> None:
+    x, y = table(rows)
+    model = quick().fit(x, y)
+    assert np.isfinite(model.predict_frame(x).drop(columns="region").to_numpy()).all()
+    assert "too small" in model.explain_intervals()
+
+
+@pytest.mark.parametrize("base", [None, "catboost", "lightgbm"])
+def test_constant_labels_and_columns(base: str | None, few_trees: None) -> None:
+    x, _ = table(100)
+    model = quick(base=base).fit(np.c_[x, np.ones(100), np.full(100, np.nan)], np.full(100, 3.0))
+    np.testing.assert_allclose(model.predict(np.c_[x, np.ones(100), np.full(100, np.nan)]), 3.0, atol=1.0)
+
+
+def test_bins_given() -> None:
+    x, y = table(200)
+    assert len(quick(bins=7).fit(x, y).bins_) == 7
+    bins = quick(bins=[0.0, 1.0, 5.0, 50.0]).fit(x, y).bins_
+    assert isinstance(bins, LabelBins) and bins.edges.tolist() == [0.0, 1.0, 5.0, 50.0]
+
+
+@pytest.mark.parametrize("method", ["smoter", "smogn"])
+def test_methods_that_resample_do_so(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They train on other rows than vanilla, made of training rows that were merged taken apart again."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    X[:, 2] = X[:, 2] > 0
+    y = np.exp(X[:, 0]) + 0.01 * rng.normal(size=300)
+    X, y = np.r_[X, X[:50]], np.r_[y, y[:50]]
+    seen = []
+    resample = smogn.resample
+
+    def watched(name: str, table: Any, labels: Any, **options: Any) -> Any:
+        seen.append((name, table, labels, options["categorical"]))
+        return resample(name, table, labels, **options)
+
+    monkeypatch.setattr(smogn, "resample", watched)
+    model = quick(method=method, epochs=3).fit(X, y, eval_set=(X[:100], y[:100]))
+    ((name, table, labels, flags),) = seen
+    assert name == method and flags == [2]
+    assert table.shape == (350, 3) and sorted(labels) == sorted(y)
+    plain = quick(method="vanilla", epochs=3).fit(X, y, eval_set=(X[:100], y[:100]))
+    assert not np.allclose(model.predict(X), plain.predict(X))
+    assert model.bins_.counts.sum() == len(y), "regions are those of the rows that were there"
+
+
+def test_what_cannot_be_resampled_is_said() -> None:
+    X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60.0)
+    with pytest.raises(ValueError, match="makes new rows between those of a table, for one target"):
+        quick(method="smogn", epochs=1).fit(X, np.c_[y, y])
+    with pytest.raises(ValueError, match="makes new rows between those of a table"):
+        quick(method="smogn", epochs=1, backbone=nn.Linear(2, 4), feature_dim=4).fit(X, y)
+    with pytest.raises(ValueError, match="cannot be resampled by fractions"):
+        quick(method="smoter", epochs=1).fit(X, y, sample_weight=np.linspace(0.5, 1.3, 60))
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+
+def test_training_of_folds_goes_on_where_it_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = table(90)
+    model = quick(base="lightgbm", folds=3)
+    monkeypatch.setattr("tailwise.estimator.bases.TREES", 5)
+    expected = model.fit(x, y).predict_frame(x)
+    trained, train = [], fitting.fit
+
+    def stopped(*args: Any, **kwargs: Any) -> Any:
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        trained.append(kwargs["checkpoint"].name)
+        return train(*args, **kwargs)
+
+    monkeypatch.setattr(fitting, "fit", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(x, y, checkpoint=tmp_path / "c")
+    assert sorted(p.name for p in tmp_path.iterdir()) == trained == ["c", "c.1"]
+    before = (tmp_path / "c").read_bytes()
+    monkeypatch.setattr(fitting, "fit", train)
+    pd.testing.assert_frame_equal(model.fit(x, y, checkpoint=tmp_path / "c").predict_frame(x), expected)
+    assert (tmp_path / "c").read_bytes() == before, "the first network was trained again"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["c", "c.1", "c.2"]
+
+
+def test_an_eval_set_beside_a_base(few_trees: None) -> None:
+    x, y = table()
+    fresh, truth = table(100, seed=5)
+    model = quick(base="catboost", folds="auto").fit(x, y, eval_set=(fresh, truth))
+    assert len(model.networks_) == 1 and model.bins_.counts.sum() == 200
+    held = model.calibrators_[0].held
+    assert held is not None and set(held.labels) <= set(truth)
+    with pytest.raises(ValueError, match="eval_set cannot be used with base_prediction"):
+        quick().fit(x, y, eval_set=(fresh, truth), base_prediction=y)
+
+
+def test_a_wrong_eval_set_is_found_before_the_base_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "cross_fit", None)
+    x, y = table()
+    with pytest.raises(ValueError, match="X has 2 features"):
+        quick(base="catboost").fit(x, y, eval_set=(x[:, :2], y))
+    with pytest.raises(ValueError, match="inconsistent"):
+        quick(base="catboost").fit(x, y, eval_set=(x, y[:5]))

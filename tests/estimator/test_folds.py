@@ -1,0 +1,103 @@
+"""Networks by folds: every row is held out once, and no model is judged by rows that it saw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.neighbors import KNeighborsRegressor
+
+from tailwise import TailRegressor
+from tailwise.core.labels import LabelBins
+from tailwise.estimator import fitting
+from tailwise.estimator.bases import deal_folds
+from tests.estimator.small_tables import quick, table
+
+
+@pytest.mark.parametrize("folds", [2, 5])
+def test_folds_are_dealt_evenly_over_label_bins(folds: int) -> None:
+    _, y = table(230)
+    fold = deal_folds(y, 3, folds)
+    np.testing.assert_array_equal(fold, deal_folds(y, 3, folds))
+    assert not np.array_equal(fold, deal_folds(y, 4, folds))
+    bins = LabelBins.from_labels(y).index(y)
+    for chosen in [np.ones(len(y), bool), *(bins == b for b in np.unique(bins))]:
+        counts = np.bincount(fold[chosen], minlength=folds)
+        assert counts.max() - counts.min() <= 1
+
+
+def test_folds_do_not_depend_on_units() -> None:
+    _, y = table()
+    np.testing.assert_array_equal(deal_folds(y, 0), deal_folds(1e3 * y - 7, 0))
+
+
+def test_there_is_a_network_and_a_history_for_each_fold(boosted: TailRegressor) -> None:
+    assert len(boosted.networks_) == len(boosted.histories_) == 3
+    _, y = table()
+    held = boosted.calibrators_[0].held
+    assert held is not None
+    np.testing.assert_array_equal(np.sort(held.labels), np.sort(y))  # each row is held out once
+    assert boosted.bins_.counts.sum() == len(y) and boosted.held_out_ and not boosted.unseen_
+    assert "approximate" in boosted.explain_intervals()
+
+
+@pytest.mark.parametrize(("rows", "networks"), [(39, 1), (40, 5), (61, 1)])
+def test_folds_by_the_number_of_rows(rows: int, networks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "MAX_FOLDED_ROWS", 60)
+    assert len(quick(folds="auto", epochs=1).fit(*table(rows)).networks_) == networks
+
+
+def test_a_network_trains_on_all_rows_but_its_own_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = table(60)
+    parts = []
+    train = fitting.fit
+
+    def watched(network: Any, training: Any, valid: Any, *args: Any, **kwargs: Any) -> Any:
+        parts.append((set(training.y.tolist()), set(valid.y.tolist())))
+        return train(network, training, valid, *args, **kwargs)
+
+    monkeypatch.setattr(fitting, "fit", watched)
+    quick(folds=3, epochs=1).fit(x, y)
+    assert all(training | held == set(y) and not training & held for training, held in parts)
+    assert set.union(*(held for _, held in parts)) == set(y) and len(parts) == 3
+
+
+def test_predictions_are_the_mean_of_the_networks() -> None:
+    x, y = table(100)
+    model = quick(folds=2, emphasis=0.0, calibrate=False).fit(x, y)
+    alone = [
+        model._network_prediction(network, model._features(x)[0], None).mean for network in model.networks_
+    ]
+    assert not np.allclose(*alone)
+    np.testing.assert_allclose(model.predict(x), np.mean([each.numpy() for each in alone], axis=0))
+
+
+def test_a_base_that_memorises_is_predicted_out_of_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nearest neighbour of a training row is itself; out of fold it must be another row."""
+    x, y = table(150)
+    seen = {}
+    train = fitting.Fitting._train
+
+    def watched(self: Any, data: Any, *args: Any) -> Any:
+        seen["offset"], seen["labels"] = data.offset, data.labels
+        return train(self, data, *args)
+
+    monkeypatch.setattr(fitting.Fitting, "_train", watched)
+    model = quick(base=KNeighborsRegressor(1), folds=5).fit(x, y)
+    assert not np.isclose(seen["offset"], seen["labels"]).any()
+    # For new rows the mean of five models; four of them saw the row.
+    (base,) = model.base_ or ()
+    off = np.abs(base.predict(x) - y)
+    np.testing.assert_allclose(np.sort(off), np.sort(np.abs(seen["offset"] - seen["labels"]) / 5))
+
+
+def test_whole_weights_equal_repeated_rows_around_a_base() -> None:
+    x, y = table(120)
+    weight = np.where(y > np.median(y), 3.0, 1.0)
+    repeated = np.repeat(np.arange(120), weight.astype(int))
+    for base in (Ridge(), KNeighborsRegressor(3)):  # one takes weights, the other does not
+        weighted = quick(base=base, folds=2).fit(x, y, sample_weight=weight).predict(x)
+        again = quick(base=base, folds=2).fit(x[repeated], y[repeated]).predict(x)
+        np.testing.assert_allclose(weighted, again)

@@ -1,0 +1,198 @@
+"""Tables and tensors of every kind, and errors that name what is wrong with them."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from tailwise import TailRegressor
+from tests.estimator.small_tables import frame, quick, table
+
+
+def test_a_table_as_users_have_it() -> None:
+    data, y = frame()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = quick().fit(data, y)
+        out = model.predict_frame(new := data.iloc[:5])
+    assert list(out.index) == list(new.index)
+    assert np.isfinite(out["prediction"]).all()
+    assert list(model.feature_names_in_) == list(data.columns)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(data.rename(columns={"number": "numbre"}))
+
+
+@pytest.mark.slow
+def test_containers_give_the_same_model() -> None:
+    x, y = table(120)
+    expected = quick().fit(x, y).predict(x)
+    others = [
+        x.tolist(),
+        torch.as_tensor(x),
+        sparse.csr_matrix(x),
+        np.asfortranarray(x),
+        x.astype(np.longdouble),
+    ]
+    others += [torch.tensor(x, requires_grad=True), torch.as_tensor(x).to_sparse()]
+    for other in others:
+        np.testing.assert_allclose(quick().fit(other, y).predict(other), expected, rtol=1e-6)
+    for labels in (y.tolist(), torch.as_tensor(y), pd.Series(y)):
+        np.testing.assert_allclose(quick().fit(x, labels).predict(x), expected, rtol=1e-6)
+
+
+def test_tensors_of_half_precision() -> None:
+    x, y = table(60)
+    rounded = torch.as_tensor(x).bfloat16(), torch.as_tensor(y).bfloat16()
+    expected = quick().fit(*(t.double() for t in rounded)).predict(rounded[0].double())
+    np.testing.assert_array_equal(quick().fit(*rounded).predict(rounded[0]), expected)
+
+
+def test_tables_of_other_kinds_are_told_what_to_become() -> None:
+    import polars as pl
+    import pyarrow as pa
+
+    x, y = table(60)
+    columns = {name: x[:, i] for i, name in enumerate("abc")}
+    with (
+        pytest.raises(TypeError, match="polars's LazyFrame: turn it into a DataFrame"),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        quick().fit(pl.LazyFrame(columns), y)
+    with pytest.raises(TypeError, match="pyarrow's Table: turn it into a DataFrame"):
+        quick().fit(pa.table(columns), y)
+    with pytest.raises(ValueError, match="give text as columns of a DataFrame"):
+        quick().fit(np.array([[1.0, "a"]] * 60, dtype=object), y)
+    infinite = pl.DataFrame({**columns, "text": ["a", "b", "c"] * 20}).with_columns(
+        pl.when(pl.int_range(60) == 41).then(float("inf")).otherwise(pl.col("b")).alias("b")
+    )
+    with pytest.raises(ValueError, match="column 'b' holds an infinity in row 41"):
+        quick().fit(infinite, y)
+
+
+def test_polars() -> None:
+    import polars as pl
+
+    data, y = frame(200)
+    text = [None if t is None else str(t) for t in data["text"]]
+    kind = data["kind"].astype(str).tolist()
+    table = pl.DataFrame(
+        {
+            "number": data["number"].to_numpy(),
+            "missing": [None if i % 3 == 0 else float(i) for i in range(200)],
+            "empty": pl.Series([None] * 200, dtype=pl.Float64),
+            "text": text,
+            "kind": pl.Series(kind, dtype=pl.Categorical),
+            "enum": pl.Series(kind, dtype=pl.Enum(["a", "b", "c"])),
+            "flag": data["flag"].to_numpy(),
+            "day": data["day"].dt.to_pydatetime().tolist(),
+        }
+    )
+    model = quick().fit(table, pl.Series("price", y.to_numpy()))
+    assert list(model.feature_names_in_) == table.columns and model.target_names_ == ["price"]
+    out = model.predict_frame(table[:4])
+    assert out.shape == (4, 7) and np.isfinite(out.drop(columns="region").to_numpy()).all()
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(table.rename({"number": "numbre"}))
+    twice = pl.concat([table, table[:50]])
+    weight = np.r_[np.full(50, 2.0), np.ones(150)]
+    labels = y.to_numpy()
+    weighted = quick().fit(table, labels, sample_weight=weight).predict(table)
+    repeated = quick().fit(twice, np.r_[labels, labels[:50]]).predict(table)
+    np.testing.assert_allclose(weighted, repeated)
+
+
+def test_models_of_pandas_take_polars_and_the_other_way_round(tmp_path: Path) -> None:
+    import polars as pl
+
+    data, y = frame(200)
+    table = pl.from_pandas(data)
+    for own, other in ((data, table), (table, data)):
+        model = quick(epochs=1).fit(own, y.to_numpy())
+        model.save(tmp_path / "m", overwrite=True)
+        expected = model.predict(own)
+        for fitted in (model, TailRegressor.load(tmp_path / "m")):
+            np.testing.assert_array_equal(fitted.predict(other), expected)
+
+
+def test_labels_that_cannot_be_regressed_on() -> None:
+    x, y = table(60)
+    y = y.copy()
+    y[17] = np.nan
+    with pytest.raises(ValueError, match=r"row 17 is nan.*drop these rows"):
+        quick().fit(x, y)
+    with pytest.raises(ValueError, match="dates or times: subtract a start and divide by a unit"):
+        quick().fit(x, pd.Series(pd.date_range("2024", periods=60)))
+    with pytest.raises(ValueError, match="must be numbers"):
+        quick().fit(x, ["cheap"] * 60)
+    with pytest.raises(ValueError, match="inconsistent"):
+        quick().fit(x, np.zeros(50))
+    with pytest.raises(ValueError, match=r"\(rows, targets\)"):
+        quick().fit(x, np.zeros((60, 2, 2)))
+    with pytest.raises(ValueError, match=r"y exceeds 1e\+150 in row 5: rescale it"):
+        quick().fit(x, np.where(np.arange(60) == 5, 1e200, 1.0))
+
+
+def test_tables_that_cannot_be_used() -> None:
+    x, y = table(60)
+    x[3, 1] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        quick().fit(x, y)
+    data = pd.DataFrame(x[:, :2], columns=["a", "a"])
+    with pytest.raises(ValueError, match="'a' occurs twice"):
+        quick().fit(data, y)
+    named = pd.DataFrame(x, columns=["a", "b", "c"])
+    with pytest.raises(ValueError, match="column 'b' holds an infinity in row 3"):
+        quick().fit(named, y)
+    with pytest.raises(ValueError, match="column 'd' holds complex numbers"):
+        quick().fit(named.assign(d=1j), y)
+    with pytest.raises(ValueError, match="0 feature"):
+        quick().fit(named[[]], y)
+    with pytest.raises(ValueError, match="0 sample"):
+        quick().fit(named[:0], y[:0])
+    empty = pd.DataFrame({"a": [None] * 60, "b": [None] * 60}, dtype=object)
+    with pytest.raises(ValueError, match=r"no column of X holds a value \(a, b\)"):
+        quick().fit(empty, y)
+    with pytest.raises(ValueError, match="column 'a' holds an infinity or a number too large"):
+        quick().fit(empty.assign(a=pd.Series([np.inf] + [1.0] * 59, dtype=object)), y)
+
+
+def test_warnings_about_new_rows_survive_saving(tmp_path: Path) -> None:
+    x, y = frame(200)
+    towns = np.where(np.arange(200) % 4 > 0, "capital", [f"c{i}" for i in range(200)])  # 50 occur once
+    x = x.assign(town=towns)
+    model = quick(epochs=1).fit(x, y)  # the rows held out give no warning
+    model.save(tmp_path / "m")
+    new = x.assign(flag=None, kind="never seen", town=np.where(towns == "capital", towns, "abroad"))
+    for fitted in (model, TailRegressor.load(tmp_path / "m")):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert np.isfinite(fitted.predict(new)).all()
+        assert [str(warning.message).partition(":")[0] for warning in caught] == [
+            "column 'flag' was never missing at fit, but is in 200 of 200 rows",
+            "column 'kind' holds values unknown at fit, such as 'never seen', in 200 of 200 rows",
+        ]
+
+
+@pytest.mark.parametrize("own", [{}, {"backbone": nn.Linear(3, 4), "feature_dim": 4}], ids=["table", "own"])
+@pytest.mark.parametrize("wrap", [lambda d: d, DataLoader], ids=["Dataset", "DataLoader"])
+def test_a_torch_data_set_is_told_where_to_go(own: dict[str, Any], wrap: Any) -> None:
+    X, y = table(60)
+    inputs = torch.tensor(X, dtype=torch.float32)
+    given = wrap(TensorDataset(inputs, torch.tensor(y)))
+    model = quick(epochs=1, **own)
+    says = rf"X is a {type(given).__name__}: .*arrays, tensors .* goes to tailwise.learning.loop.fit"
+    with pytest.raises(TypeError, match=says):
+        model.fit(given, y)
+    model.fit(inputs, y)
+    with pytest.raises(TypeError, match=says):
+        model.predict(given)

@@ -1,0 +1,119 @@
+"""Backbones of the user's own: inputs of any kind, and where they predict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tailwise import TailRegressor
+from tests.estimator.small_tables import quick, table
+
+
+def test_a_backbone_of_ones_own() -> None:
+    class Picture(nn.Module):
+        feature_dim = 6
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(1, 6, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.conv(x)).mean((2, 3))
+
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(150, 1, 8, 8)).astype(np.float32) + rng.normal(size=(150, 1, 1, 1))
+    y = images.mean((1, 2, 3))
+    for backbone in (Picture(), Picture):
+        model = quick(backbone=backbone).fit(images, y)
+        assert model.predict(images[:5]).shape == (5,)
+    untouched = Picture()
+    before = untouched.conv.weight.clone()
+    quick(backbone=untouched).fit(torch.as_tensor(images), y)
+    assert torch.equal(before, untouched.conv.weight), "a parameter must not be trained"
+    with pytest.raises(ValueError, match="feature_dim"):
+        quick(backbone=nn.Linear(3, 4)).fit(rng.normal(size=(50, 3)), np.arange(50.0))
+
+
+def test_a_backbone_with_two_inputs() -> None:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 5)
+
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.linear(a) - self.linear(b))
+
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 120, 4)).astype(np.float32)
+    pair = Pair()
+    model = quick(backbone=pair, feature_dim=5).fit((a, b), a[:, 0] - b[:, 0])
+    assert model.predict((a[:3], b[:3])).shape == (3,)
+    named = quick(backbone=pair, feature_dim=5).fit({"a": a, "b": b}, a[:, 0] - b[:, 0])
+    np.testing.assert_allclose(named.predict({"a": a, "b": b}), model.predict((a, b)), rtol=1e-5)
+    fresh = quick(backbone=pair, feature_dim=5)
+    with pytest.raises(ValueError, match=r"different numbers of rows: \[120, 50\]"):
+        fresh.fit((a, b[:50]), a[:, 0])
+    with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[120, 50\]"):
+        fresh.fit((a, b), a[:50, 0])
+    with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[120, 50\]"):
+        fresh.fit((a, b), a[:, 0], eval_set=((a, b), a[:50, 0]))
+
+
+def test_rows_for_a_backbone_as_a_list() -> None:
+    """Token ids as lists are rows, whatever their number, and so are tensors in a list."""
+
+    class Bag(nn.Module):
+        feature_dim = 4
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(20, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.embedding(x).mean(1)
+
+    tokens = np.random.default_rng(0).integers(0, 20, size=(150, 6))
+    y = tokens.mean(1)
+    expected = quick(backbone=Bag).fit(torch.as_tensor(tokens), y).predict(tokens)
+    for rows in (tokens.tolist(), list(torch.as_tensor(tokens))):
+        np.testing.assert_allclose(quick(backbone=Bag).fit(rows, y).predict(rows), expected)
+    with pytest.raises(ValueError, match="takes numbers, and X holds object: encode it first"):
+        quick(backbone=Bag).fit(np.array([["a", None]] * 150, dtype=object), y)
+
+
+def test_inputs_of_a_backbone_that_someone_optimizes() -> None:
+    x, y = table(100)
+    traced = (2 * torch.tensor(x, requires_grad=True)).float()
+    model = quick(backbone=nn.Linear(3, 4), feature_dim=4, epochs=2)
+    assert model.fit(traced, y).predict(traced).shape == y.shape
+
+
+@pytest.mark.parametrize(
+    ("device", "cuda", "expected"),
+    [
+        ("auto", True, "cuda"),
+        ("auto", False, "cpu"),
+        ("cuda", False, "cpu"),
+        ("gpu", True, "cuda"),
+        ("cpu", True, "cpu"),
+    ],
+)
+def test_an_own_backbone_predicts_where_it_would_train(
+    device: str, cuda: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert TailRegressor(device=device)._predicting_device() == torch.device(expected)
+
+
+def test_a_base_prediction_beside_any_input() -> None:
+    x, y = table(120)
+    own = quick(backbone=nn.Linear(3, 4), feature_dim=4)
+    model = own.fit(x, y, base_prediction=y + 1)
+    moved = model.predict(x, base_prediction=y + 11) - model.predict(x, base_prediction=y + 1)
+    np.testing.assert_allclose(moved, 10, rtol=0.2)
+    with pytest.raises(ValueError, match=r"a base takes tables.* pass its predictions as base_prediction"):
+        quick(base="catboost", backbone=nn.Linear(3, 4), feature_dim=4).fit(x, y)
+    assert quick(base="auto", backbone=nn.Linear(3, 4), feature_dim=4).fit(x, y).base_ is None

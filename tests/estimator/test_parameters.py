@@ -1,0 +1,69 @@
+"""Every parameter is checked before anything is trained, and the error names it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tailwise import TailRegressor
+from tailwise.estimator import fitting
+from tailwise.estimator.parameters import CONSTRAINTS
+from tests.estimator.small_tables import quick, table
+
+
+def test_there_is_a_constraint_for_each_parameter() -> None:
+    assert set(CONSTRAINTS) == set(inspect.signature(TailRegressor).parameters)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "vri"}, "did you mean 'vir'"),
+        ({"method_options": {"regulariser": 1}}, "did you mean 'regularizer'"),
+        ({"conformal": "regions"}, "did you mean 'region'"),
+        ({"validation_fraction": 0.0}, "validation_fraction"),
+        ({"monitor": "balanced_maee"}, "did you mean 'balanced_mae'"),
+        ({"backbone": "mpl"}, "did you mean 'mlp'"),
+        ({"backbone": None}, "'backbone' parameter of TailRegressor must be"),
+        ({"epochs": 1.5}, "'epochs' parameter of TailRegressor must be an int"),
+        ({"batch_size": "big"}, "'batch_size' parameter"),
+        ({"bins": 1.5}, "'bins' parameter"),
+        ({"patience": 0}, "'patience' parameter"),
+        ({"calibrate": "yes"}, "'calibrate' parameter"),
+        ({"feature_dim": 3}, "'auto' has its own: leave it out"),
+        ({"few": 200}, "few=200 must not exceed many=100"),
+        ({"folds": 0}, "'folds' parameter"),
+        ({"folds": "all"}, "'folds' parameter"),
+        ({"folds": 61}, "folds=61 needs at least 61 rows, got 60"),
+        ({"emphasis": -0.1}, "'emphasis' parameter"),
+        ({"emphasis": 1.1}, "'emphasis' parameter"),
+        ({"emphasis": np.nan}, "'emphasis' parameter"),
+        ({"base": "catbost"}, "unknown base 'catbost'; did you mean 'catboost'?, or None"),
+        ({"base": "catboost", "method": "smogn"}, "method 'smogn' makes new rows.*pass base=None"),
+    ],
+    ids=str,
+)
+def test_wrong_values_are_named_before_any_training(
+    options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("something was trained")
+
+    monkeypatch.setattr(fitting, "cross_fit", train)
+    monkeypatch.setattr(fitting, "fit", train)
+    with pytest.raises(ValueError, match=message.replace("?,", r"\?,")):
+        quick(**options).fit(*table(60))
+
+
+def test_a_backbone_that_is_no_module() -> None:
+    with pytest.raises(TypeError, match="backbone gives int"):
+        quick(backbone=lambda: 5, feature_dim=2).fit(*table(60))
+
+
+@pytest.mark.parametrize("levels", [[0.5, 1.0], [], [np.nan]], ids=str)
+def test_levels_of_quantiles(levels: list[float], plain: TailRegressor) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        plain.predict_quantiles(table(5)[0], levels)
