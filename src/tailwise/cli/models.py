@@ -98,7 +98,7 @@ def fit(
     batch_size: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Rows per batch; set from the data by default.")
     ] = None,
-    lr: Annotated[float, typer.Option(metavar="RATE", min=1e-12, help="Learning rate.")] = 1e-3,
+    lr: Annotated[float, typer.Option(metavar="RATE", min=1e-12, help="Learning rate.")] = 3e-3,
     bins: Annotated[
         str | None,
         typer.Option(

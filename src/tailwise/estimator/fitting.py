@@ -355,7 +355,7 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         """How to train on that many rows: fewer epochs and larger batches for larger tables."""
         size, epochs = self.batch_size, self.epochs
         if size == "auto":
-            size = int(np.clip(2 ** np.round(np.log2(max(rows, 1) / 24)), 32, 2048))
+            size = int(np.clip(2 ** np.round(np.log2(max(rows, 1) / 3)), 32, 2048))
         if epochs == "auto":
             epochs = int(np.clip(3_000_000 / max(rows, 1), 12, 300))
         cpu = self.device == "auto" and not torch.cuda.is_available()
