@@ -23,8 +23,8 @@ def test_compare_writes_a_line_for_each_run_and_a_page(results: Path) -> None:
     assert sorted(p.name for p in results.parent.iterdir()) == ["r.html", "r.jsonl"]
 
 
-def test_several_processes_give_the_same_figures(
-    run: Run, place: Path, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_compare_passes_on_the_number_of_processes(
+    run: Run, place: Path, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
 
@@ -47,7 +47,7 @@ def test_a_run_that_fails_is_an_error(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("loss is not finite")
 
-    monkeypatch.setattr("tailwise.benchmark.run.runs.run_one", broken)
+    monkeypatch.setattr("tailwise.benchmark.run.runs.run_variants", broken)
     line = ["compare", place / "numbers.csv", "-t", "price", "--methods", "vanilla", "--seeds", 1]
     out = run(*line, "-o", tmp_path / "r.jsonl", *FAST)
     assert out.exit_code == 1
@@ -113,19 +113,42 @@ def test_a_folder_is_not_a_results_file(run: Run, tmp_path: Path) -> None:
 # -- demo and methods ----------------------------------------------------------------------------
 
 
-def test_demo_compares_three_methods_on_abalone(run: Run, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_demo_shows_the_dial_on_abalone(run: Run, tmp_path: Path) -> None:
     out = run("demo", "--seeds", 1, "--epochs", 1, "--workers", 1, "--out", tmp_path / "d")
     assert out.exit_code == 0, out.output
-    for title in ("Vanilla", "LDS + FDS + DER", "VIR"):
+    for title in ("Vanilla", "LDS + FDS + DER", "CatBoost", "TailRegressor", "TailRegressor, emphasis 1"):
         assert f" {title} " in out.stdout
     assert "for few-shot labels" in out.stdout and "for many-shot labels" in out.stdout
     page, picture, runs = (tmp_path / "d" / name for name in ("report.html", "demo.png", "results.jsonl"))
     assert sorted((tmp_path / "d").iterdir()) == sorted([page, picture, runs])
-    assert "Rings: 3 methods on abalone" in page.read_text(encoding="utf-8")
+    assert "Rings: 5 methods on abalone" in page.read_text(encoding="utf-8")
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert [json.loads(line)["method"] for line in runs.read_text().splitlines()] == [
-        "vanilla", "lds-fds-der", "vir",
-    ]  # fmt: skip
+    assert [json.loads(line)["method"] for line in runs.read_text().splitlines()] == DEMO
+
+
+DEMO = ["vanilla", "lds-fds-der", "catboost", "tail", "tail-balanced"]
+
+
+def test_demo_writes_a_page_a_picture_and_the_runs(
+    run: Run, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same without training: the runs are those of another table."""
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+
+    def run_suite(folder: Path, contenders: Any, *, out: Path, **_: Any) -> Any:
+        assert [name for contender in contenders for name in contender.names] == DEMO
+        records = [{**lines[0], "data": "abalone", "method": name, "title": name, "seed": 0} for name in DEMO]
+        out.write_text("".join(json.dumps(record) + "\n" for record in records))
+        return type("Summary", (), {"failed": []})
+
+    monkeypatch.setattr("tailwise.benchmark.run.runs.run_suite", run_suite)
+    out = run("demo", "--seeds", 1, "--out", tmp_path / "d")
+    assert out.exit_code == 0, out.output
+    page, picture, runs = (tmp_path / "d" / name for name in ("report.html", "demo.png", "results.jsonl"))
+    assert "Rings: 5 methods on abalone" in page.read_text(encoding="utf-8")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert [json.loads(line)["method"] for line in runs.read_text().splitlines()] == DEMO
 
 
 def test_demo_overwrites_nothing_either(run: Run, tmp_path: Path) -> None:

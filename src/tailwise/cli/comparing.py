@@ -121,8 +121,9 @@ def compare_methods(
         if summary.failed:
             raise RuntimeError(f"a run failed: {summary.failed[0]}")
         runs = finished_runs(read_results(out))
-    records = [runs[name, c.name, seed] for seed in range(seeds) for c in contenders]
-    title = f"{target}: {len(contenders)} methods on {name}"
+    rows = [row for contender in contenders for row in contender.names]
+    records = [runs[name, row, seed] for seed in range(seeds) for row in rows]
+    title = f"{target}: {len(rows)} methods on {name}"
     return Comparison(Results(records), bins[0], title)
 
 
@@ -136,7 +137,7 @@ def demo(
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare VIR with two baselines on a bundled table.
+    """Compare TailRegressor with a plain network, LDS + FDS + DER and CatBoost on a bundled table.
 
     The table has 4,177 abalones; the number of rings, which is their age, is to be predicted.
     """
@@ -147,7 +148,7 @@ def demo(
     from tailwise.data import load_abalone
     from tailwise.report.ranking import comparison_picture
 
-    methods = ("vanilla", "lds-fds-der", "vir")
+    methods = ("vanilla", "lds-fds-der", "catboost", "tail")
     note(f"Training {', '.join(methods)} on abalone with {seeds} seed{'s' if seeds > 1 else ''} ...", quiet)
     found = compare_methods(
         load_abalone(), "abalone", "Rings", methods, seeds, epochs=epochs, workers=workers, kept=None,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tailwise.benchmark.data.problems import Problem
+from tailwise.benchmark.data.problems import Array, Problem
 from tailwise.benchmark.data.recipe import Recipe, SortedOptions
 from tailwise.core.distributions import Distribution
 from tailwise.core.labels import LabelBins
@@ -36,6 +36,10 @@ class Outcome:
     epochs: int
     """Epoch, or number of trees, of the model that was kept."""
     parameters: int = 0
+    limits: tuple[Array, Array] | None = None
+    """Ends of 90% intervals of the test rows, (N,) each, of a contender that calibrates itself."""
+    variants: Mapping[str, Outcome] = field(default_factory=dict)
+    """Further predictions of the same fit, by the name of their row in results."""
 
 
 Fit = Callable[[Problem, Mapping[str, Any], Recipe], Outcome]
@@ -56,6 +60,13 @@ class Contender:
     uncertainty: str = "none"
     cost: float = 1.0
     """Rough cost of a fit, where one network is 1: the longest runs start first."""
+    variants: Mapping[str, str] = field(default_factory=dict)
+    """Titles of the further rows that each fit gives, by name; see `Outcome.variants`."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all rows that a fit gives."""
+        return [self.name, *self.variants]
 
     def space(self, recipe: Recipe) -> Space:
         """Return all options that are tuned under a recipe, without those that are fixed."""
@@ -136,16 +147,18 @@ def choose_contenders(
 ) -> list[Contender]:
     """Return contenders by comma-separated names; ``all``, ``peers`` and ``ablation-...`` are groups.
 
-    `options` by name replace defaults of methods.
+    ``tail`` is TailRegressor. `options` by name replace defaults of methods.
 
     >>> [c.name for c in choose_contenders("lds,ablation-encoder")]
     ['lds', 'vir[fixed]', 'vir-encoder[fixed]', 'lds-vir-encoder[fixed]', 'vanilla[fixed]', 'lds[fixed]']
     """
     from tailwise.benchmark.run.ablations import ablations
     from tailwise.benchmark.run.peers import peer_contenders
+    from tailwise.benchmark.run.tail_contender import tail_contender
 
     groups = {"all": registry_contenders(options), "peers": peer_contenders(), **ablations()}
-    known = {c.name: c for group in groups.values() for c in group}
+    every = [*(c for group in groups.values() for c in group), tail_contender()]
+    known = {name: c for c in every for name in c.names}
     chosen: dict[str, Contender] = {}
     for name in map(str.strip, names.split(",")) if isinstance(names, str) else names:
         if name not in groups and name not in known:

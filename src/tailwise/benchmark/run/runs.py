@@ -19,10 +19,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from tailwise._version import __version__
-from tailwise.benchmark.data.problems import Problem
+from tailwise.benchmark.data.problems import Array, Problem
 from tailwise.benchmark.data.recipe import Recipe, default_options
 from tailwise.benchmark.data.suites import get_suite, prepare, prepared_data, suite_name
 from tailwise.benchmark.run.contenders import Contender, Outcome
@@ -106,10 +107,17 @@ def run_one(
 ) -> Record:
     """Fit, calibrate on the validation part, and score the test part once; return a results line.
 
-    Without `options` they are tuned first: of ``recipe.trials`` configurations the one with the best
-    criterion on the validation part is kept, and one whose training fails is never kept. With `options`,
-    those that are missing have their defaults.
+    A contender that gives intervals of its own is not calibrated again. Without `options` they are tuned
+    first: of ``recipe.trials`` configurations the one with the best criterion on the validation part is kept,
+    and one whose training fails is never kept. With `options`, those that are missing have their defaults.
     """
+    return run_variants(contender, problem, recipe, options)[-1]
+
+
+def run_variants(
+    contender: Contender, problem: Problem, recipe: Recipe, options: Mapping[str, Any] | None = None
+) -> list[Record]:
+    """Do what `run_one` does; return a line for each variant of the contender, and its own as the last."""
     began = time.perf_counter()
     trials: list[Record] = []
     if options is None:
@@ -117,41 +125,75 @@ def run_one(
     else:
         chosen = {**default_options(contender.space(recipe)), **options}
         best = contender.fit(problem, chosen, recipe)
-    weights = balanced_weights(problem.y_valid, problem.bins)
-    scaling = fit_scaling(best.valid, problem.y_valid, weights=weights)
+    records = [
+        _record(contender, name, title, best.variants[name], problem, recipe, chosen)
+        for name, title in contender.variants.items()
+    ]
+    records.append(_record(contender, contender.name, contender.title, best, problem, recipe, chosen))
+    if options is None:
+        records[-1] |= {"search": describe_space(contender.space(recipe)), "trials": trials}
+    seconds = round(time.perf_counter() - began, 3)
+    for record in records:
+        record["seconds"] = {**record["seconds"], "all": seconds}
+    return records
+
+
+def _record(
+    contender: Contender,
+    name: str,
+    title: str,
+    best: Outcome,
+    problem: Problem,
+    recipe: Recipe,
+    chosen: Mapping[str, Any],
+) -> Record:
+    """Calibrate an outcome on the validation part, unless it has its own intervals, and score it."""
+    scaling, calibrated = {}, best.test
+    if best.limits is None:
+        weights = balanced_weights(problem.y_valid, problem.bins)
+        fitted = fit_scaling(best.valid, problem.y_valid, weights=weights)
+        scaling, calibrated = asdict(fitted), fitted.apply(best.test)
     valid = get_metric(recipe.criterion)(best.valid, problem.y_valid, problem.bins)
     record: Record = {
         "suite": problem.suite,
         "data": problem.name,
-        "method": contender.name,
-        "title": contender.title,
+        "method": name,
+        "title": title,
         "uncertainty": contender.uncertainty,
         "seed": problem.seed,
         "version": __version__,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
         "recipe": recipe.describe(),
-        "options": chosen,
+        "options": dict(chosen),
         **({"fixed": dict(contender.fixed)} if contender.fixed else {}),
         **problem.describe(),
         "test_rows": _region_rows(problem),
         "valid": {recipe.criterion: float(f"{valid:.6g}") if math.isfinite(valid) else None},
         "epochs": best.epochs,
         "parameters": best.parameters,
-        "scaling": {name: float(f"{w:.6g}") for name, w in asdict(scaling).items()},
+        "scaling": {name: float(f"{w:.6g}") for name, w in scaling.items()},
         "metrics": {
             "raw": _scores(best.test, problem, OF_THE_MEAN + OF_THE_SPREAD),
-            "calibrated": _scores(scaling.apply(best.test), problem, OF_THE_SPREAD),
+            "calibrated": _scores(calibrated, problem, OF_THE_SPREAD),
         },
     }
+    if best.limits is not None:
+        _score_limits(record["metrics"]["calibrated"], best.limits, problem)
     record["along_label"] = _along_label(best.test, problem)
-    if options is None:
-        record |= {"search": describe_space(contender.space(recipe)), "trials": trials}
-    record["seconds"] = {
-        "fit": round(best.fit_seconds, 3),
-        "predict": round(best.predict_seconds, 3),
-        "all": round(time.perf_counter() - began, 3),
-    }
+    record["seconds"] = {"fit": round(best.fit_seconds, 3), "predict": round(best.predict_seconds, 3)}
     return record
+
+
+def _score_limits(table: dict[str, Any], limits: tuple[Array, Array], problem: Problem) -> None:
+    """Replace coverage and width by region by those of a contender's own intervals."""
+    lower, upper = limits
+    many, few = problem.shots
+    region = problem.bins.regions(many, few)[problem.bins.index(problem.y_test)]
+    inside, wide = (lower <= problem.y_test) & (problem.y_test <= upper), upper - lower
+    for name in REGIONS:
+        rows = np.ones(len(region), bool) if name == "all" else region == name
+        for metric, values in (("coverage", inside), ("width", wide)):
+            table[name][metric] = float(f"{values[rows].mean():.6g}") if rows.any() else None
 
 
 # -- many runs -----------------------------------------------------------------------------------
@@ -189,12 +231,12 @@ def _loaded(folder: Path, name: str, seed: int) -> Problem:
     return _cached(folder, name, seed, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
-def _work(job: Job, *, folder: Path, recipe: Recipe) -> Record:
+def _work(job: Job, *, folder: Path, recipe: Recipe) -> list[Record]:
     """Do a run in a worker; a failure becomes a record, so that a broken method does not stop the others."""
     try:
-        return run_one(job.contender, _loaded(folder, job.data, job.seed), recipe, job.options)
+        return run_variants(job.contender, _loaded(folder, job.data, job.seed), recipe, job.options)
     except Exception as error:
-        return error_record(job.data, job.contender.name, job.seed, error)
+        return [error_record(job.data, job.contender.name, job.seed, error)]
 
 
 def error_record(data: str, method: str, seed: int, error: Exception) -> Record:
@@ -325,8 +367,9 @@ def run_suite(
         while (plan.queue or crew.running) and crew.in_time:
             while plan.queue and crew.free:
                 crew.submit(plan.queue.popleft())
-            for job, record in crew.finished():
-                results.append(record)
+            for job, records in crew.finished():
+                for record in records:  # the contender's own is the last: once it is there, all are
+                    results.append(record)
                 plan.release(job, record)
                 if "error" in record:
                     summary.failed.append(f"{job.data} {job.contender.name} {job.seed}: {record['error']}")
