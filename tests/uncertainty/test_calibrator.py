@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from scipy import stats
 from tailwise.core.distributions import NIG, Normal
 from tailwise.core.label_prior import LabelDensity, Tilted, emphasis
 from tailwise.core.labels import LabelBins
-from tailwise.uncertainty.calibrator import Calibrator, fit_calibrator
+from tailwise.uncertainty import calibrator as module
+from tailwise.uncertainty.calibrator import Calibrator, choose_emphasis, fit_calibrator
 from tailwise.uncertainty.conformal import fit_conformal
 from tailwise.uncertainty.scaling import NIGScaling, VarianceScaling, balanced_weights, fit_scaling
 
@@ -85,7 +87,7 @@ def test_scaling_is_fitted_on_select_and_intervals_on_confirm() -> None:
     raw, y = held_out()
     select, confirm = np.arange(100), np.arange(100, 200)
     fitted = fit_calibrator(raw, y, BINS, select, confirm)
-    expected = fit_scaling(raw[:100], y[:100], balanced_weights(y[:100], BINS))
+    expected = fit_scaling(raw[:100], y[:100])
     assert fitted.scaling == expected and expected.w == pytest.approx(4.0, rel=0.5)
     assert fitted.conformal is not None and fitted.conformal.mode == "region"
     # Other labels in one part change what is fitted on it, and nothing else.
@@ -103,10 +105,13 @@ def test_options_of_the_fit() -> None:
     raw, y = held_out()
     select, confirm = np.arange(100), np.arange(100, 200)
     bare = fit_calibrator(raw, y, BINS, select, confirm, calibrate=False, conformal=None)
-    assert bare == Calibrator(BINS, None, None)
+    assert bare.scaling is None and bare.conformal is None and bare.tilt is None and bare.emphasis == 0.0
+    balanced = fit_calibrator(raw, y, BINS, select, confirm, calibrate="balanced")
+    assert balanced.scaling == fit_scaling(raw[:100], y[:100], balanced_weights(y[:100], BINS))
+    assert balanced.scaling != fit_calibrator(raw, y, BINS, select, confirm).scaling
     whole = fit_calibrator(raw, y, BINS, select, confirm, conformal="global", many=10, few=5).conformal
     assert whole is not None
-    assert (whole.mode, whole.weighting, whole.many, whole.few) == ("global", "balanced", 10, 5)
+    assert (whole.mode, whole.weighting, whole.many, whole.few) == ("global", "rare", 10, 5)
     unscaled = fit_calibrator(raw, y, BINS, select, confirm, calibrate=False)
     lower, upper = replace(unscaled, scaling=None).interval(raw[confirm], 0.9)
     inside = (y[confirm] >= lower.numpy()) & (y[confirm] <= upper.numpy())
@@ -142,10 +147,180 @@ def test_everything_is_fitted_for_predictions_under_another_prior(kind: str) -> 
     assert isinstance(fitted.scaling, VarianceScaling) and fitted.scaling.w > 1.5
     calibrated = fitted.calibrated(tilted)
     np.testing.assert_allclose(calibrated.mean, tilted.mean)
-    weights = balanced_weights(y[select], BINS)
-    after, before = (
-        d[select].nll(torch.from_numpy(y[select])).numpy() @ weights for d in (calibrated, tilted)
-    )
+    after, before = (d[select].nll(torch.from_numpy(y[select])).numpy().sum() for d in (calibrated, tilted))
     assert after < before
     lower, upper = (end.numpy() for end in fitted.interval(calibrated, 0.9))
     assert ((y >= lower) & (y <= upper))[confirm].mean() >= 0.9
+
+
+# -- the choice of an emphasis ---------------------------------------------------------------------
+
+TWO_CELLS = LabelDensity(np.array([-0.5, 0.5, 1.5]), np.array([0.85, 0.15]))
+"""Labels of 0 are common and labels of 1 are rare."""
+LABELS = np.repeat([0.0, 1.0], [85, 15])
+UNSURE = Normal(torch.full((100,), 0.5, dtype=torch.float64), 1.0)
+"""The same prediction for every row, between both labels; more emphasis moves it towards 1."""
+
+
+def moved(t: float) -> float:
+    """The predicted mean at an emphasis, from the means of the two halves of a Normal."""
+    common, rare = 0.85**-t, 0.15**-t
+    return float(0.5 + np.sqrt(2 / np.pi) * (rare - common) / (rare + common))
+
+
+def error(t: float) -> float:
+    """The mean absolute error over all rows: 85 labels of 0 and 15 of 1."""
+    return 0.85 * abs(moved(t)) + 0.15 * abs(1 - moved(t))
+
+
+def test_the_prediction_of_the_cases_below() -> None:
+    for t in (0.0, 0.3, 1.0):
+        np.testing.assert_allclose(emphasis(TWO_CELLS, t).apply(UNSURE).mean, moved(t))
+
+
+@pytest.mark.parametrize("t", [0.1, 0.3])
+def test_as_much_emphasis_as_the_base_allows(t: float) -> None:
+    """Rare labels gain by every step here, up to the error of the base and 1% more."""
+    for slack, chosen in ((1.0001, t), (0.9999, t - 0.1)):
+        base = LABELS + slack * error(t) / 1.01
+        assert choose_emphasis(UNSURE, LABELS, TWO_CELLS, base) == pytest.approx(chosen)
+
+
+def test_no_more_emphasis_than_rare_labels_need() -> None:
+    """A bad base allows everything. Above 0.2 the prediction goes beyond the rare labels."""
+    labels = np.where(LABELS == 1, moved(0.2), 0.0)
+    assert choose_emphasis(UNSURE, labels, TWO_CELLS, labels + 100) == 0.2
+
+
+def test_without_a_base_the_error_may_grow_by_one_percent() -> None:
+    assert error(0.1) > 1.01 * error(0.0)
+    assert choose_emphasis(UNSURE, LABELS, TWO_CELLS) == 0.0
+    # With as many rare labels as common ones the error over all rows stays 1/2 up to a prediction of 1.
+    half = np.repeat([0.0, 1.0], 50)
+    assert moved(0.8) < 1 < 1.005 < moved(0.9)
+    assert choose_emphasis(UNSURE, half, TWO_CELLS) == 0.8
+
+
+def test_a_base_that_nothing_equals_and_too_few_rows_leave_labels_as_they_are() -> None:
+    assert choose_emphasis(UNSURE, LABELS, TWO_CELLS, LABELS) == 0.0
+    few = np.r_[0:40, 91:100]
+    assert choose_emphasis(UNSURE[few], LABELS[few], TWO_CELLS, LABELS[few] + 100) == 0.0
+
+
+def test_the_emphasis_is_chosen_on_the_rows_to_select_by() -> None:
+    bins = LabelBins.from_labels(LABELS)
+    base = LABELS + np.where(np.arange(100) % 2 == 0, 100.0, 0.0)
+    for rows, allowed in ((np.arange(0, 100, 2), True), (np.arange(1, 100, 2), False)):
+        fitted = fit_calibrator(
+            UNSURE, LABELS, bins, rows, np.arange(100), base=base, emphasis="auto", calibrate=False
+        )
+        assert (fitted.emphasis > 0) == allowed and (fitted.tilt is not None) == allowed
+
+
+# -- another emphasis, another prior ---------------------------------------------------------------
+
+
+def skewed(n: int, seed: int) -> tuple[Normal, np.ndarray]:
+    """Predictions of one variance, and labels of a long tail with more noise the larger they are."""
+    rng = np.random.default_rng(seed)
+    mean = rng.exponential(size=n)
+    return Normal(torch.from_numpy(mean), 0.05), mean + (0.1 + 0.3 * mean) * rng.normal(size=n)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Calibrator:
+    raw, y = skewed(1000, seed=0)
+    rows = np.arange(1000)
+    return fit_calibrator(raw, y, LabelBins.from_labels(y), rows[:500], rows[500:], emphasis=0.2)
+
+
+def test_the_same_emphasis_is_the_same_calibrator(fitted: Calibrator) -> None:
+    assert fitted.at() is fitted and fitted.at(0.2) is fitted
+    assert fitted.at(0.0).tilt is None and fitted.at(0.7).emphasis == 0.7
+    assert np.isnan(fitted.at(label_prior=[1.0, 2.0]).emphasis)
+    back = fitted.at(1.0).at(0.2)
+    raw, _ = skewed(50, seed=3)
+    ends = (c.interval(c.calibrated(raw), 0.9) for c in (back, fitted))
+    for one, two in zip(*ends, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_intervals_of_the_distribution_follow_the_emphasis(fitted: Calibrator) -> None:
+    plain = replace(fitted, conformal=None).at(1.0)
+    raw, _ = skewed(20, seed=3)
+    assert plain.conformal is None
+    ends = plain.interval(plain.calibrated(raw), 0.9)
+    assert fitted.density is not None and fitted.scaling is not None
+    expected = emphasis(fitted.density, 1.0).apply(fitted.scaling.apply(raw)).interval(0.9)
+    for one, two in zip(ends, expected, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_what_cannot_be_asked_for(fitted: Calibrator) -> None:
+    for wrong in (-0.1, 1.1, np.nan):
+        with pytest.raises(ValueError, match="emphasis must lie between 0 and 1"):
+            fitted.at(wrong)
+    with pytest.raises(ValueError, match="give emphasis or label_prior, not both"):
+        fitted.at(0.5, [1.0])
+    old = Calibrator(BINS, None, None)
+    assert old.at(0.0) is old
+    for asked in ({"emphasis": 0.5}, {"label_prior": [1.0]}):
+        with pytest.raises(ValueError, match="saved by a version without emphasis and label_prior: fit it"):
+            old.at(**asked)
+
+
+def covered(calibrator: Calibrator, raw: Normal, y: np.ndarray) -> float:
+    lower, upper = (end.numpy() for end in calibrator.interval(calibrator.calibrated(raw), 0.9))
+    return float(((y >= lower) & (y <= upper)).mean())
+
+
+@pytest.mark.parametrize("mode", ["global", "region"])
+def test_coverage_holds_wherever_the_dial_stands(mode: Literal["global", "region"]) -> None:
+    found: dict[float, list[float]] = {0.0: [], 0.5: [], 1.0: []}
+    for seed in range(6):
+        raw, y = skewed(600, seed)
+        bins, rows = LabelBins.from_labels(y), np.arange(600)
+        chosen = fit_calibrator(raw, y, bins, rows[:300], rows[300:], conformal=mode)
+        fresh, truth = skewed(2000, seed + 100)
+        for t, rates in found.items():
+            rates.append(covered(chosen.at(t), fresh, truth))
+    for t, rates in found.items():
+        assert np.mean(rates) > 0.89, t
+        assert np.mean(rates) < 0.99, t
+
+
+def test_coverage_holds_under_the_label_prior_that_was_given() -> None:
+    """Large labels occur far more often in use than in training."""
+    informed, uninformed = [], []
+    for seed in range(6):
+        raw, y = skewed(1500, seed)
+        bins, rows = LabelBins.from_labels(y), np.arange(1500)
+        chosen = fit_calibrator(raw, y, bins, rows[:500], rows[500:], conformal="global")
+        fresh, truth = skewed(20000, seed + 100)
+        weight = np.where(truth > 2, 10.0, 1.0)
+        drawn = np.random.default_rng(seed).choice(len(truth), 2000, p=weight / weight.sum())
+        at = chosen.at(label_prior=truth[drawn])
+        informed.append(covered(at, fresh[drawn], truth[drawn]))
+        held = at.held
+        assert held is not None and at.tilt is not None
+        even = replace(at, conformal=fit_conformal(at.tilt.apply(held.prediction), held.labels, bins))
+        uninformed.append(covered(even, fresh[drawn], truth[drawn]))
+    assert 0.885 < np.mean(informed) < 0.99
+    assert np.mean(uninformed) < 0.85  # what intervals without the weights of the prior would cover
+
+
+def test_held_out_rows_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_HELD", 40)
+    raw, y = skewed(300, seed=0)
+    rows = np.arange(300)
+    bins = LabelBins.from_labels(y)
+    one, two = (fit_calibrator(raw, y, bins, rows[:150], rows[150:], emphasis="auto") for _ in range(2))
+    assert one.held is not None and two.held is not None
+    assert len(one.held.labels) == 40 == len(one.held.prediction.mean)
+    assert set(one.held.labels) <= set(y[150:])
+    np.testing.assert_array_equal(one.held.labels, two.held.labels)
+    # Each label stays beside its own prediction.
+    place = [int(np.flatnonzero(y == label)[0]) for label in one.held.labels]
+    torch.testing.assert_close(one.held.prediction.mean, raw.mean[place])
+    small = fit_calibrator(raw, y, bins, rows[:150], rows[260:])
+    assert small.held is not None and len(small.held.labels) == 40
