@@ -15,17 +15,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tailwise.core.distributions import NIG, Mixture, Normal
-from tailwise.core.label_prior import LabelDensity, emphasis
+from tailwise.core.label_prior import LabelDensity, emphasis, rarest
 from tailwise.core.labels import LabelBins
 from tailwise.uncertainty.conformal import (
-    MAX_POINTS,
     REGIONS,
     ConformalIntervals,
-    ScoreTable,
     fit_conformal,
     spread,
 )
 from tailwise.uncertainty.scaling import balanced_weights
+from tailwise.uncertainty.score_table import ScoreTable
 
 BINS = LabelBins.from_labels(np.repeat([0, 1, 2], [300, 50, 5]))  # many, medium, few
 
@@ -98,94 +97,6 @@ def test_spread_is_finite_and_positive_for_every_alpha(dtype):
     found = spread(NIG(torch.zeros_like(alpha), 1.0, alpha, alpha))
     assert found.isfinite().all()
     assert (found > 0).all()
-
-
-# --- limits by hand ----------------------------------------------------------------------------
-
-
-def test_golden_limits():
-    # 39 scores -19..19 leave 40 gaps. 90% keeps 36 of them: 2 left out below, 2 above.
-    table = ScoreTable.from_scores(np.arange(-19.0, 20.0)[::-1].copy())
-    assert table.limits(0.9) == (-18.0, 18.0)
-    assert table.limits(0.95) == (-19.0, 19.0)  # keeps 38: one left out on either side
-    assert table.limits(0.91) == (-18.0, 19.0)  # keeps 37: the odd one is left out below
-    assert table.limits(0.975) == (-19.0, 19.0)  # keeps 39: the largest absolute score
-    assert table.limits(0.976) == (-math.inf, math.inf)
-
-
-def test_limits_lean_to_the_side_on_which_labels_run_off():
-    skewed = ScoreTable.from_scores(np.random.default_rng(0).exponential(size=2000) - 1)
-    lower, upper = skewed.limits(0.9)
-    assert lower == pytest.approx(math.log(1 / 0.95) - 1, abs=0.05)
-    assert upper == pytest.approx(math.log(20) - 1, abs=0.3)
-
-
-def test_with_one_gap_to_leave_out_limits_are_symmetric():
-    table = ScoreTable.from_scores(np.array([-1.0, 0.0, 1, 2, 3, 4, 5, 6, 7]))
-    assert table.limits(0.9) == (-7.0, 7.0)
-    assert table.limits(0.91) == (-math.inf, math.inf)
-
-
-def test_the_prediction_always_lies_within():
-    assert ScoreTable.from_scores(np.arange(5.0, 105.0)).limits(0.5)[0] == 0.0
-    assert ScoreTable.from_scores(-np.arange(5.0, 105.0)).limits(0.5)[1] == 0.0
-
-
-def test_equal_weights_give_what_no_weights_give():
-    scores = np.random.default_rng(1).normal(size=399)
-    plain, weighted = ScoreTable.from_scores(scores), ScoreTable.from_scores(scores, np.full(399, 3.0))
-    assert weighted.effective == pytest.approx(399)
-    for coverage in (0.5, 0.8, 0.9, 0.95, 0.99):
-        assert weighted.limits(coverage) == plain.limits(coverage)
-
-
-def test_golden_weighted_limits():
-    # 98 equal rows and one, the largest score, worth 42 of them: 5% of the weight above needs it.
-    scores, weights = np.arange(99.0), np.array([1.0] * 98 + [42.0])
-    assert ScoreTable.from_scores(scores).limits(0.9)[1] == 94.0
-    table = ScoreTable.from_scores(scores, weights)
-    assert table.effective == pytest.approx(140**2 / (98 + 42**2))
-    assert table.limits(0.9)[1] == 98.0
-
-
-def test_weights_only_widen():
-    rng = np.random.default_rng(2)
-    scores, weights = rng.normal(size=300), rng.exponential(size=300)
-    plain, weighted = ScoreTable.from_scores(scores), ScoreTable.from_scores(scores, weights)
-    inner = ScoreTable.from_scores(scores, np.where(abs(scores) < 1, 1.0, 0.0))
-    for coverage in np.linspace(0.05, 0.99, 30):
-        lower, upper = plain.limits(coverage)
-        for table in (weighted, inner):
-            assert table.limits(coverage)[0] <= lower
-            assert table.limits(coverage)[1] >= upper
-
-
-@given(
-    scores=st.lists(st.floats(-100, 100), min_size=1, max_size=60),
-    weighted=st.booleans(),
-    levels=st.tuples(st.floats(0.01, 0.99), st.floats(0.01, 0.99)),
-)
-def test_more_coverage_never_narrows(scores, weighted, levels):
-    weights = np.arange(1.0, len(scores) + 1) if weighted else None
-    table = ScoreTable.from_scores(np.array(scores), weights)
-    inner, outer = (table.limits(level) for level in sorted(levels))
-    assert outer[0] <= inner[0] <= 0 <= inner[1] <= outer[1]
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_many_scores_are_kept_as_a_grid_that_covers_a_little_more(weighted):
-    rng = np.random.default_rng(3)
-    scores = rng.standard_t(3, size=200_000)
-    weights = rng.exponential(size=scores.size) if weighted else None
-    small = ScoreTable.from_scores(scores, weights)
-    exact = ScoreTable.from_scores(scores, weights, points=scores.size)
-    assert small.values.size <= MAX_POINTS < exact.values.size
-    for coverage in (0.01, 0.5, 0.8, 0.9, 0.99, 0.999, 0.99999):
-        (lower, upper), (least, most) = small.limits(coverage), exact.limits(coverage)
-        assert lower <= least
-        assert upper >= most
-        held = ((scores >= lower) & (scores <= upper)).mean() - ((scores >= least) & (scores <= most)).mean()
-        assert held <= 0.05 * (1 - coverage) + 1e-5
 
 
 # --- coverage by simulation --------------------------------------------------------------------
@@ -492,3 +403,36 @@ def test_explain_of_global_limits():
         "No method can promise coverage given the true label.",
         "Widened where held-out rows weighted as given (worth 39 equal ones) require it.",
     ]
+
+
+# --- the rarest labels -------------------------------------------------------------------------
+
+
+def skewed_rows(n, rng):
+    """Labels that a prediction of their mean misses in the upper tail, and bins of such labels."""
+    y = np.round(rng.exponential(4.0, n))
+    return Normal(torch.full((n,), 4.0, dtype=torch.float64), 16.0), y
+
+
+def test_the_rarest_labels_are_covered_as_often_as_asked():
+    rng = np.random.default_rng(5)
+    bins = LabelBins.from_labels(skewed_rows(4000, rng)[1])
+    density = LabelDensity.from_bins(bins)
+    plain, widened, balanced = [], [], []
+    for _ in range(20):
+        held, new = skewed_rows(1000, rng), skewed_rows(1000, rng)
+        rare = rarest(new[1], density)
+        for found, weights in ((plain, None), (widened, "rare"), (balanced, "balanced")):
+            low, high = fit_conformal(*held, bins, weights=weights).interval(new[0], 0.9)
+            found.append((new[1] >= low.numpy())[rare].mean() - (new[1] > high.numpy())[rare].mean())
+    assert np.mean(plain) < 0.8  # 10% of all labels are left out, and most of those are among the rarest
+    assert 0.88 <= np.mean(widened) <= 0.93
+    assert np.mean(balanced) > np.mean(widened)
+
+
+def test_intervals_for_the_rarest_labels_say_so():
+    held, y = skewed_rows(200, np.random.default_rng(6))
+    fitted = fit_conformal(held, y, LabelBins.from_labels(y), weights="rare")
+    assert "Widened until the 30 held-out rows with the rarest labels are covered" in fitted.explain(0.9)
+    again = ConformalIntervals.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    assert again.limits(0.9) == fitted.limits(0.9)

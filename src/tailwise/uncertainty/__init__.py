@@ -1,6 +1,7 @@
 """Uncertainty calibrated on held-out rows.
 
 - `scaling`: factors on the predicted spread (`fit_scaling`, `balanced_weights`, `split_variance`)
+- `score_table`: limits of intervals from sorted scores
 - `conformal`: intervals that cover held-out labels (`fit_conformal`, `ConformalIntervals`)
 - `calibrator`: both for one target (`fit_calibrator`, `Calibrator`)
 """
