@@ -105,12 +105,13 @@ def test_score_by_region_by_hand(plain: TailRegressor) -> None:
 @pytest.mark.parametrize("conformal", ["global", "region", None])
 @pytest.mark.parametrize("calibrate", [True, False])
 def test_intervals_cover_new_rows(conformal: str | None, calibrate: bool) -> None:
-    x, y = table(1000)
     fresh, truth = table(3000, seed=9)
-    model = quick(conformal=conformal, calibrate=calibrate, epochs=8).fit(x, y)
-    lower, upper = model.predict_interval(fresh, 0.9).T
-    covered = ((truth >= lower) & (truth <= upper)).mean()
-    assert covered > (0.86 if conformal else 0.5)
+    covered = []
+    for seed in range(4):
+        model = quick(conformal=conformal, calibrate=calibrate, random_state=seed).fit(*table(600, seed=seed))
+        lower, upper = model.predict_interval(fresh, 0.9).T
+        covered.append(((truth >= lower) & (truth <= upper)).mean())
+    assert np.mean(covered) > (0.88 if conformal else 0.5)
     text = model.explain_intervals()
     assert ("distribution itself" in text) == (conformal is None)
 
