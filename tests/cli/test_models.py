@@ -31,7 +31,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The facts of each page that a command writes. The page itself, slow to draw, is only a word."""
     facts = []
 
-    def page(scored: Any, verdict: Any, about: Any, baseline: Any = None) -> str:
+    def page(scored: Any, verdict: Any, about: Any, *_: Any) -> str:
         facts.append(about)
         return "page"
 
@@ -46,7 +46,8 @@ def test_fit_writes_a_model_and_a_report_and_nothing_else(place: Path) -> None:
     left = sorted(p.name for p in place.iterdir() if p.name.startswith("m."))
     assert left == ["m.html", "m.tailwise"]
     page = (place / "m.html").read_text(encoding="utf-8")
-    assert "Verdict" in page and "Vanilla" in page
+    assert "Verdict" in page and "beside Vanilla: one plain network" in page
+    assert "CatBoost alone" in page and "The dial between common and rare labels" in page
     assert len(page) < 2_000_000
 
 
@@ -95,6 +96,26 @@ def test_a_tail_that_cannot_be_judged_needs_more_test_rows(run: Run, sample: Sam
     assert "note: a larger --test-share, or a table given with --test" in out.stderr
 
 
+def test_the_baseline_is_one_plain_network(
+    run: Run, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = []
+
+    def caught(model: TailRegressor, *_: Any, **__: Any) -> TailRegressor:
+        trained.append(model)
+        if len(trained) == 2:
+            raise ValueError("not trained")
+        return model
+
+    monkeypatch.setattr(TailRegressor, "fit", caught)
+    run("fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "m", "--report", tmp_path / "m.html",
+        "--option", "regularizer=0.2", "--lr", 0.01, "--quiet")  # fmt: skip
+    ours, plain = trained
+    assert (ours.method, ours.base, ours.folds, ours.emphasis) == ("vir-dial", "auto", "auto", "auto")
+    assert (plain.method, plain.base, plain.folds, plain.emphasis) == ("vanilla", None, 1, 0.0)
+    assert plain.method_options is None and plain.lr == ours.lr == 0.01
+
+
 def test_weights_reach_the_baseline_and_are_not_an_input(
     run: Run, sample: Sample, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: list[Any]
 ) -> None:
@@ -105,7 +126,7 @@ def test_weights_reach_the_baseline_and_are_not_an_input(
     fit = TailRegressor.fit
 
     def seen(self: TailRegressor, X: Any, y: Any, **options: Any) -> TailRegressor:
-        given.append((self.method, X, options["sample_weight"]))
+        given.append((self, X, options["sample_weight"]))
         return fit(self, X, y, **options)
 
     monkeypatch.setattr(TailRegressor, "fit", seen)
@@ -120,7 +141,7 @@ def test_weights_reach_the_baseline_and_are_not_an_input(
     out = run(*line, "-o", tmp_path / "n", "--config", tmp_path / "c.toml", "--test", place / "new.csv",
               "--valid", place / "new.csv")  # fmt: skip
     assert out.exit_code == 0, out.output
-    assert [method for method, *_ in given] == ["vir-dial", "vanilla", "vir-dial"]
+    assert [model.method for model, *_ in given] == ["vir-dial", "vanilla", "vir-dial"]
     for _, X, weights in given:
         assert list(X.columns) == ["x", "z"]
         assert list(weights) == list(1.5 + (X["x"] > 0))  # each row its own, whichever were held out
@@ -216,12 +237,16 @@ def test_values_that_training_never_had_are_noted_once(
 def test_evaluate_prints_figures_and_writes_a_page(run: Run, place: Path, tmp_path: Path) -> None:
     out = run("evaluate", place / "m.tailwise", place / "new.csv", "--report", tmp_path / "e.html")
     assert out.exit_code == 0, out.output
-    assert "90% intervals" in out.stdout and f"wrote {tmp_path / 'e.html'}" in out.stderr
+    assert "90% intervals" in out.stdout and " CatBoost alone " in out.stdout
+    assert "the error for the rarest 15% of the labels is" in out.stdout
+    assert f"wrote {tmp_path / 'e.html'}" in out.stderr
     page = (tmp_path / "e.html").read_text(encoding="utf-8")
     assert "price: VIR with a dial on new.csv" in page and "measured on 150 rows of new.csv" in page
     out = run("evaluate", place / "m.tailwise", place / "new.csv", "--json")
     printed = json.loads(out.stdout)
     assert printed["target"] == "price" and printed["regions"]["all"]["n"] == 150
+    base, model = printed["base"]["all"], TailRegressor.load(place / "m.tailwise")
+    assert model.base_ is not None and base["width"] == pytest.approx(2 * 1.6448536 * model.base_[0].spread)
 
 
 def test_two_models_are_compared_by_the_regions_of_the_first(

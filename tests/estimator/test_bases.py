@@ -143,6 +143,7 @@ def test_cross_fitting_by_hand() -> None:
     base, held_out = cross_fit(lambda seed: DummyRegressor(), np.zeros((4, 1)), labels, np.ones(4), fold, 0)
     np.testing.assert_allclose(held_out, [5.5, 2.5, 5.5, 2.5])
     np.testing.assert_allclose(base.predict(np.zeros((2, 1))), [4.0, 4.0])
+    assert base.spread == pytest.approx(((4.5**2 + 0.5**2 + 1.5**2 + 6.5**2) / 4) ** 0.5)
 
 
 def test_a_base_sees_standardized_labels_of_the_other_folds_only() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tailwise import TailRegressor
 from tailwise.methods import get_method
 from tailwise.report.page import Facts, model_page
-from tailwise.report.scoring import Scored, score_model
+from tailwise.report.scoring import Scored, score_base, score_model
 from tailwise.report.verdict import judge
 
 Rows = tuple[pd.DataFrame, np.ndarray]
@@ -47,6 +47,14 @@ def vanilla(models: dict[str, TailRegressor], new_rows: Rows) -> Scored:
 
 
 @pytest.fixture(scope="session")
+def catboost(models: dict[str, TailRegressor], new_rows: Rows) -> Scored:
+    """The base of both models alone."""
+    base = score_base(models["vir"], *new_rows)
+    assert base is not None
+    return base
+
+
+@pytest.fixture(scope="session")
 def facts(models: dict[str, TailRegressor]) -> Callable[[str], Facts]:
     """What the page about a method says besides its scores."""
 
@@ -70,6 +78,6 @@ def facts(models: dict[str, TailRegressor]) -> Callable[[str], Facts]:
 
 
 @pytest.fixture(scope="session")
-def page(vir: Scored, vanilla: Scored, facts: Callable[[str], Facts]) -> str:
-    """The page about VIR beside Vanilla."""
-    return model_page(vir, judge(vir, vanilla), facts("vir"), vanilla)
+def page(vir: Scored, vanilla: Scored, catboost: Scored, facts: Callable[[str], Facts]) -> str:
+    """The page about VIR beside Vanilla and the base alone."""
+    return model_page(vir, judge(vir, vanilla), facts("vir"), vanilla, catboost)

@@ -10,10 +10,11 @@ import pytest
 from tailwise import TailRegressor
 from tailwise.methods import get_method
 from tailwise.report.charts import ModelCharts
+from tailwise.report.dial import dial_of
 from tailwise.report.formatting import number, percent
 from tailwise.report.page import Facts
 from tailwise.report.scoring import LEVELS, Scored, score_model
-from tailwise.report.svg import Chart
+from tailwise.report.svg import Chart, page_style
 
 Rows = tuple[pd.DataFrame, np.ndarray]
 
@@ -25,10 +26,27 @@ def charts(vir: Scored, vanilla: Scored) -> dict[str, Chart]:
 
 def test_the_order_of_the_page(charts: dict[str, Chart]) -> None:
     assert list(charts) == [
-        "Error along the label", "Predicted against true", "Do the intervals contain the label?",
+        "Error along the label", "The dial between common and rare labels",
+        "Predicted against true", "Do the intervals contain the label?",
         "How wide are the intervals?", "Does it know when it is wrong?", "Reliability",
         "Noise or lack of data?", "Calibration, before and after",
     ]  # fmt: skip
+
+
+def test_the_dial_has_every_point(vir: Scored, vanilla: Scored, catboost: Scored) -> None:
+    charts = ModelCharts(vir, vanilla, "rings", "vir", catboost)
+    with page_style():
+        chart = charts._dial()
+    dial = dial_of(vir)
+    assert chart is not None and dial is not None
+    assert dial.text in chart.text
+    for name, scored in (
+        (f"in use: {dial.setting}", vir), ("Vanilla", vanilla), ("CatBoost alone", catboost),
+    ):  # fmt: skip
+        x, y = map(number, dial.point(scored))
+        assert f"{name}: {x} and {y}" in chart.svg
+    assert f"emphasis 1: {number(float(dial.curve[0][-1]))} and" in chart.svg
+    assert ModelCharts(replace(vir, density=None), None, "rings", "vir")._dial() is None
 
 
 def test_the_largest_error_is_named(charts: dict[str, Chart], vir: Scored) -> None:

@@ -58,7 +58,8 @@ class Reader(HTMLParser):
 
 
 ORDER = [
-    "How common each label is", "Verdict", "Error along the label", "Predicted against true",
+    "How common each label is", "Verdict", "Error along the label",
+    "The dial between common and rare labels", "Predicted against true",
     "Do the intervals contain the label?", "How wide are the intervals?", "Does it know when it is wrong?",
     "Reliability", "Noise or lack of data?", "Calibration, before and after", "Figures by region",
     "Bins, weights and smoothing", "How to reproduce this",
@@ -70,7 +71,7 @@ def test_the_page_has_every_part_in_order(page: str) -> None:
     assert read.headings[1:] == ORDER
     assert read.loaded == [] and "<script" not in page and "@import" not in page
     assert len(read.ids) == len(set(read.ids))
-    assert len(read.pictures) == 10 and all(len(text) > 40 for text in read.pictures)
+    assert len(read.pictures) == 11 and all(len(text) > 40 for text in read.pictures)
     assert "&lt;things&gt;" in page and "<things>" not in page
     assert len(page.encode()) < 2_000_000
     assert "In the many-shot region" in page
@@ -100,7 +101,16 @@ def test_a_page_about_one_model_alone(
     monkeypatch.setattr(ModelCharts, "all", lambda self: [])  # test_charts has those of one model
     page = model_page(vanilla, judge(vanilla), facts("vanilla"))
     assert "gives every row the same weight" in page and "does not smooth features" in page
-    assert "against" not in page.split("Figures by region")[1][:400]
+    assert "difference" not in page.split("Figures by region")[1]
+
+
+def test_the_table_has_the_plain_network_and_the_base(page: str, vir: Scored, catboost: Scored) -> None:
+    cells = re.sub(r"<[^>]+>", " ", page.split("Figures by region")[-1])
+    assert "CatBoost alone is the\nmodel that VIR starts from" in page
+    gain = float((vir.error - catboost.error).mean())
+    text = cells[cells.index("all") : cells.index("many ")]
+    assert re.findall(r"VIR|Vanilla|CatBoost alone", text) == ["VIR", "Vanilla", "CatBoost alone"]
+    assert f"{gain:+.3g} ±" in text and f"{100 * catboost.inside.mean():.1f}%" in text
 
 
 def test_two_models_that_tie(vir: Scored) -> None:
@@ -155,7 +165,9 @@ def test_the_opening_says_what_was_trained_on_what(vir: Scored, vanilla: Scored,
     assert text.startswith(
         "VIR was trained on 560 rows of shells.csv to predict rings & <things> from 3 columns."
     )
-    assert text.endswith(", beside Vanilla trained in the same way on the same rows.")
+    assert text.endswith(
+        ", beside Vanilla: one plain network trained on the same rows, without base and dial."
+    )
     weighted = _opening(vir, replace(facts("vir"), weight="w", features=1), None)
     assert "rows of shells.csv, weighted by w, to predict" in weighted and "from 1 column." in weighted
     assert weighted.endswith("the same share of rare and common labels).")

@@ -137,7 +137,12 @@ def test_the_picture_has_labels_errors_and_coverage() -> None:
         run["along_label"] = {"center": [0.0], "n": [1], "mae": [1.0]}
         run["test_rows"] = {"many": 30, "medium": 20, "few": 10}
     bins = LabelBins.from_labels(np.repeat([0.0, 1.0, 2.0], [200, 50, 5]))
-    labels, along, error, coverage = comparison_picture(Results(runs), bins, label="rings").axes
+    picture = comparison_picture(Results(runs), bins, label="rings")
+    labels, along, error, coverage = picture.axes
+    (legend,) = picture.legends  # one for all charts of methods
+    titles = list(Results(runs).titles.values())
+    assert [text.get_text() for text in legend.get_texts()] == titles
+    assert [ax.get_legend() for ax in (along, error, coverage)] == [None] * 3
     assert labels.get_xlabel() == along.get_xlabel() == "rings"
     assert [bar.get_height() for bar in error.containers[1]] == pytest.approx([1.0] * 3)
     assert [text.get_text() for text in coverage.get_xticklabels()][2] == "few-shot\n10 rows"

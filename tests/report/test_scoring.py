@@ -16,6 +16,7 @@ from tailwise.report.scoring import (
     LEVELS,
     Scored,
     paired_difference,
+    score_base,
     score_model,
     sorted_regions,
     wilson_interval,
@@ -102,6 +103,21 @@ def test_calibration_can_be_undone(models: dict[str, TailRegressor], vir: Scored
     assert scored.uncalibrated is scored.distribution  # nothing was scaled
     low, high = (end.double().numpy() for end in scored.distribution.interval(0.5))
     np.testing.assert_allclose([scored.lower, scored.upper], [low, high])
+
+
+def test_the_base_alone_has_one_width(
+    models: dict[str, TailRegressor], catboost: Scored, new_rows: Rows
+) -> None:
+    x, y = new_rows
+    model = models["vir"]
+    assert model.base_ is not None and model.preprocessor_ is not None
+    assert catboost.title == "CatBoost alone"
+    np.testing.assert_allclose(catboost.mean, model.base_[0].predict(model.preprocessor_.matrix(x)))
+    residual = 2 * 1.6448536 * model.base_[0].spread
+    np.testing.assert_allclose(catboost.width, residual, rtol=1e-6)
+    assert (catboost.covered[0.9] == catboost.inside).all()
+    none = TailRegressor(base=None, folds=1, epochs=1, random_state=0).fit(x, y)
+    assert score_base(none, x, y) is None
 
 
 def test_one_of_several_targets_is_chosen(new_rows: Rows) -> None:

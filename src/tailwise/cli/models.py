@@ -60,6 +60,9 @@ if TYPE_CHECKING:
 
     from tailwise.estimator.regressor import TailRegressor
 
+PLAIN = {"method": "vanilla", "method_options": None, "base": None, "folds": 1, "emphasis": 0.0}
+"""Plain regression, the baseline of a report: one network without a base and without a dial."""
+
 
 def fit(
     data: Table,
@@ -88,7 +91,7 @@ def fit(
         typer.Option(metavar="COLUMN", help="Column of row weights for training; it is not an input."),
     ] = None,
     baseline: Annotated[
-        bool, typer.Option(help="With --report, also train plain regression and compare with it.")
+        bool, typer.Option(help="With --report, also train one plain network and compare with it.")
     ] = True,
     coverage: Coverage = 0.9,
     epochs: Annotated[
@@ -188,10 +191,8 @@ def fit(
         model = _train(settings, rows, held, kept, quiet)
         plain = None
         if report is not None and baseline and method != "vanilla":
-            note("training vanilla with the same settings, to compare with", quiet)
-            plain = _train(
-                {**settings, "method": "vanilla", "method_options": None}, rows, held, kept_plain, quiet
-            )
+            note("training a plain network (vanilla), to compare with", quiet)
+            plain = _train({**settings, **PLAIN}, rows, held, kept_plain, quiet)
         findings = []
         if measured is not None:
             findings = [
@@ -253,12 +254,13 @@ def _score(
     coverage: float,
     plain: TailRegressor | None,
 ) -> Finding:
-    from tailwise.report.scoring import score_model
+    from tailwise.report.scoring import score_base, score_model
     from tailwise.report.verdict import judge
 
     scored = score_model(model, inputs, labels, coverage, target=place)
     beside = None if plain is None else score_model(plain, inputs, labels, coverage, target=place)
-    return Finding(target, scored, beside, judge(scored, beside))
+    base = score_base(model, inputs, labels, coverage, target=place)
+    return Finding(target, scored, beside, judge(scored, beside), base)
 
 
 def _page(model: TailRegressor, finding: Finding, **about: Any) -> str:
@@ -266,7 +268,7 @@ def _page(model: TailRegressor, finding: Finding, **about: Any) -> str:
 
     about = {name: value for name, value in about.items() if value is not None}
     facts = facts_of(model, finding.scored, target=finding.target, command=command_line(), **about)
-    return model_page(finding.scored, finding.verdict, facts, finding.baseline)
+    return model_page(finding.scored, finding.verdict, facts, finding.baseline, finding.base)
 
 
 def _dial(
@@ -377,7 +379,7 @@ def evaluate(
     Prints errors and coverage by region, and a verdict. The rows should not have been used in training.
     """
     from tailwise.estimator.matching import match_inputs, match_targets
-    from tailwise.report.scoring import score_model
+    from tailwise.report.scoring import score_base, score_model
     from tailwise.report.verdict import judge
 
     sources = [source for source in (model, data, against, label_prior) if source is not None]
@@ -394,11 +396,10 @@ def evaluate(
         raise ValueError("a report is about one target: choose it with --target, and write a page for each")
     inputs, labels, _ = split_labelled(table, list(columns), data, quiet)
     findings = []
+    rows = match_inputs(fitted, inputs, data)
     for column, place in columns.items():
         truth = labels[column]
-        scored = score_model(
-            fitted, match_inputs(fitted, inputs, data), truth, coverage, target=place, **dial
-        )
+        scored = score_model(fitted, rows, truth, coverage, target=place, **dial)
         other = None
         if second is not None and against is not None:
             own = match_targets(second, table, [column], str(against))[column]
@@ -407,7 +408,8 @@ def evaluate(
             other = replace(other, bins=scored.bins, many=scored.many, few=scored.few)
             if other.title == scored.title:
                 other = replace(other, title=f"{other.title} ({against.name})")
-        findings.append(Finding(column, scored, other, judge(scored, other)))
+        base = score_base(fitted, rows, truth, coverage, target=place)
+        findings.append(Finding(column, scored, other, judge(scored, other), base))
     if report is not None:
         ((_, place),) = columns.items()
         name = file_name(data)

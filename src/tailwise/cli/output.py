@@ -218,27 +218,32 @@ def print_table(
 
 @dataclass(frozen=True)
 class Finding:
-    """Scores of one target: a model, perhaps a second one, and the verdict on them."""
+    """Scores of one target: a model, perhaps a second one, the verdict on them, and the model's base."""
 
     target: str
     scored: Scored
     baseline: Scored | None
     verdict: Verdict
+    base: Scored | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return figures by region and the verdict, ready for JSON."""
-        both = {"regions": self.scored, "baseline": self.baseline}
-        regions = {k: v.by_region().to_dict(orient="index") for k, v in both.items() if v is not None}
+        each = {"regions": self.scored, "baseline": self.baseline, "base": self.base}
+        regions = {k: v.by_region().to_dict(orient="index") for k, v in each.items() if v is not None}
         return {"target": self.target, "verdict": self.verdict.to_dict(), **regions}
 
 
 def print_findings(findings: Sequence[Finding]) -> None:
-    """Print figures by region and a verdict for each target."""
+    """Print figures by region, a verdict and what the emphasis costs and gains, for each target."""
+    from tailwise.report.dial import dial_of
+
     for finding in findings:
         if len(findings) > 1:
             typer.echo(f"{finding.target}:")
-        _print_regions([s for s in (finding.scored, finding.baseline) if s is not None])
+        _print_regions([s for s in (finding.scored, finding.baseline, finding.base) if s is not None])
         print_words(finding.verdict.text)
+        if (dial := dial_of(finding.scored)) is not None:
+            print_words(dial.text)
 
 
 def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:

@@ -60,7 +60,13 @@ def base_to_json(base: CrossFitted) -> dict[str, Any]:
     """Return a fitted base as JSON has it, without pickle; a base that has no such form is an error."""
     kind = next((name for name, form in _FORMS.items() if form.holds(base.models[0])), "scikit-learn")
     models = [_FORMS[kind].write(model) for model in base.models]
-    return {"kind": kind, "location": base.location, "scale": base.scale, "models": models}
+    return {
+        "kind": kind,
+        "location": base.location,
+        "scale": base.scale,
+        "spread": base.spread,
+        "models": models,
+    }
 
 
 def base_from_json(state: Mapping[str, Any]) -> CrossFitted:
@@ -70,7 +76,7 @@ def base_from_json(state: Mapping[str, Any]) -> CrossFitted:
     models = tuple(_FORMS[state["kind"]].read(model) for model in state["models"])
     if not models:
         raise ValueError("the base has no models")
-    return CrossFitted(models, float(state["location"]), float(state["scale"]))
+    return CrossFitted(models, *(float(state[name]) for name in ("location", "scale", "spread")))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ predictions are equivariant to shifting and scaling y.
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -149,6 +150,8 @@ class CrossFitted:
     models: tuple[Any, ...]
     location: float
     scale: float
+    spread: float
+    """Root mean square of the out-of-fold residuals, in label units."""
 
     def predict(self, matrix: Floats) -> Floats:
         """Return the mean of the models' predictions, in label units. (N, F) -> (N,)"""
@@ -176,7 +179,9 @@ def cross_fit(
             _fit_weighted(model, matrix[train], standardized[train], weight[train])
         held_out[rest] = predicted(model, matrix[rest])
         models.append(model)
-    return CrossFitted(tuple(models), location, scale), location + scale * held_out
+    predictions = location + scale * held_out
+    spread = math.sqrt(np.average((labels - predictions) ** 2, weights=weight))
+    return CrossFitted(tuple(models), location, scale, spread), predictions
 
 
 def _fit_weighted(model: Any, matrix: Floats, labels: Floats, weight: Floats) -> None:

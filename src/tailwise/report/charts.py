@@ -14,6 +14,7 @@ from tailwise.core.kernels import label_weights
 from tailwise.methods import get_method
 from tailwise.networks.parts import Method
 from tailwise.report import plots
+from tailwise.report.dial import RARE, dial_of
 from tailwise.report.formatting import level, number, percent
 from tailwise.report.scoring import LEVELS, MIN_POINT_ROWS, Scored, sorted_regions
 from tailwise.report.svg import Chart, make_chart, new_figure, page_style
@@ -31,12 +32,15 @@ class ModelCharts:
     baseline: Scored | None
     target: str
     method: str
+    base: Scored | None = None
+    """The base alone, a point beside the dial."""
 
     def all(self) -> list[Chart]:
         """Return every chart that the method has figures for, in the order of the page."""
         with page_style():
             charts = [
                 self._error_by_label(),
+                self._dial(),
                 self._predicted_vs_true(),
                 self._coverage(),
                 self._width(),
@@ -133,6 +137,29 @@ class ModelCharts:
             f"Each point is the mean absolute error of {rows} with labels near it. {words}",
             f"Lines of mean absolute error against {self.target} for {self._names}; few-shot ranges are "
             f"shaded. {words}",
+        )
+
+    def _dial(self) -> Chart | None:
+        dial = dial_of(self.scored)
+        if dial is None:
+            return None
+        beside = [s for s in (self.base, self.baseline) if s is not None]
+        points = {f"in use: {dial.setting}": dial.point(self.scored)}
+        points |= {s.title: dial.point(s) for s in beside}
+        shown = "; ".join(f"{name}: {number(x)} and {number(y)}" for name, (x, y) in points.items())
+        curve = dial.curve
+        ends = "; ".join(
+            f"emphasis {name}: {number(float(curve[0][k]))} and {number(float(curve[1][k]))}"
+            for name, k in (("0", 0), ("1", -1))
+        )
+        words = f"{dial.text} Further to the left and further down is better."
+        return make_chart(
+            "dial",
+            plots.dial_curve(*curve, points, new_figure(3.4), title=self.scored.title, ylabel=f"for {RARE}"),
+            "The dial between common and rare labels",
+            f"The line shows the mean absolute error at every emphasis from 0 to 1. {words}",
+            f"Error over all test rows against the error for {RARE}, along the dial: {ends}; "
+            f"{shown}. {words}",
         )
 
     def _predicted_vs_true(self) -> Chart:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -72,12 +72,18 @@ def facts_of(
     )
 
 
-def model_page(scored: Scored, verdict: Verdict, facts: Facts, baseline: Scored | None = None) -> str:
-    """Return the HTML page about a fitted model, beside a baseline if one is given.
+def model_page(
+    scored: Scored,
+    verdict: Verdict,
+    facts: Facts,
+    baseline: Scored | None = None,
+    base: Scored | None = None,
+) -> str:
+    """Return the HTML page about a fitted model, beside a baseline and the model's base if they are given.
 
     `verdict` is what `judge` returns for the same model and baseline.
     """
-    charts = ModelCharts(scored, baseline, facts.target, facts.method)
+    charts = ModelCharts(scored, baseline, facts.target, facts.method, base)
     parts = facts.parts.for_bins(scored.bins)
     return render(
         "model.html",
@@ -88,9 +94,10 @@ def model_page(scored: Scored, verdict: Verdict, facts: Facts, baseline: Scored 
         verdict=verdict,
         histogram=charts.histogram(),
         charts=charts.all(),
-        rows=_region_rows(scored, baseline),
+        rows=_region_rows(scored, [s for s in (baseline, base) if s is not None]),
         scored=scored,
         baseline=baseline,
+        base=base,
         cost=_cost_text(scored, baseline),
         bins=scored.bins.explain(),
         weights=charts.weights(parts),
@@ -112,7 +119,7 @@ def _opening(scored: Scored, facts: Facts, baseline: Scored | None) -> str:
     beside = "" if baseline is None else f", beside {baseline.title}"
     measured = f"All figures below are measured on {scored.y.size:,}"
     if facts.trained_here:
-        same = " trained in the same way on the same rows" if beside else ""
+        same = ": one plain network trained on the same rows, without base and dial" if beside else ""
         return f"{first} {measured} rows it has not seen ({facts.test_source}){beside}{same}."
     models = "the model was not" if baseline is None else "neither model was"
     return (
@@ -120,23 +127,26 @@ def _opening(scored: Scored, facts: Facts, baseline: Scored | None) -> str:
     )
 
 
-def _region_rows(s: Scored, base: Scored | None) -> list[dict[str, Any]]:
-    """Return the rows of the table by region: our figures, the baseline's, and the difference in error."""
-    ours, theirs = s.by_region(), None if base is None else base.by_region()
-    rows = []
-    for region in REGIONS:
-        if not s.mask(region).any():
-            continue
-        row: dict[str, Any] = {
+def _region_rows(s: Scored, others: Sequence[Scored]) -> list[dict[str, Any]]:
+    """Return the rows of the table by region: our figures, and those of other models with the difference."""
+    ours, tables = s.by_region(), [other.by_region() for other in others]
+    return [
+        {
             "region": region,
             "n": int(s.mask(region).sum()),
             "ours": ours.loc[region].to_dict(),
+            "others": [
+                {
+                    "title": other.title,
+                    "figures": table.loc[region].to_dict(),
+                    "difference": paired_difference(s.error, other.error, s.mask(region)),
+                }
+                for other, table in zip(others, tables, strict=True)
+            ],
         }
-        if base is not None and theirs is not None:
-            row["theirs"] = theirs.loc[region].to_dict()
-            row["difference"] = paired_difference(s.error, base.error, s.mask(region))
-        rows.append(row)
-    return rows
+        for region in REGIONS
+        if s.mask(region).any()
+    ]
 
 
 def _cost_text(s: Scored, base: Scored | None) -> str:

@@ -350,6 +350,33 @@ def bin_weights(bins: LabelBins, weights: ArrayLike, ax: Axes | None = None, *, 
     return ax
 
 
+def dial_curve(
+    overall: ArrayLike,
+    rare: ArrayLike,
+    points: Mapping[str, tuple[float, float]],
+    ax: Axes | None = None,
+    *,
+    title: str = "along the dial",
+    ylabel: str = "error for rare labels",
+) -> Axes:
+    """Draw the error over all rows against the error for rare labels along the dial, and single points.
+
+    The curve goes from emphasis 0 to emphasis 1; its ends are marked. overall, rare: (E,)
+    """
+    ax = new_axes(ax, (7.0, 4.2))
+    x, y = np.asarray(overall, np.float64), np.asarray(rare, np.float64)
+    ax.plot(x, y, label=_plain_text(title), color=COLORS[0], marker="o", markersize=3, linewidth=1.2)
+    for place, (name, (across, up)) in enumerate(points.items(), start=1):
+        style = {**_line_style(place), "linestyle": "none", "markersize": 8}
+        ax.plot([across], [up], label=_plain_text(name), **style)
+    for end, name in ((0, "0"), (-1, "1")):
+        ax.annotate(name, (x[end], y[end]), xytext=(5, 4), textcoords="offset points", color=INK)
+    ax.set(xlabel="mean absolute error, all rows", ylabel=ylabel)
+    ax.margins(0.12)
+    ax.legend(frameon=False)
+    return ax
+
+
 def method_ranking(
     table: pd.DataFrame, ax: Axes | None = None, *, metric: str = "mean absolute error"
 ) -> Axes:

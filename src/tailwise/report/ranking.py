@@ -124,6 +124,12 @@ def comparison_picture(results: Results, bins: LabelBins, *, label: str) -> Pict
     error.set(title="Error by region", ylabel="mean absolute error")
     _region_bars(results, data, "coverage", coverage, target=0.9)
     coverage.set(title="Share of 90% intervals that contain the label", ylabel="coverage")
+    handles, names = error.get_legend_handles_labels()
+    for ax in (along, error, coverage):  # one legend for all: methods have the same colour everywhere
+        legend = ax.get_legend()
+        if legend is not None:
+            legend.remove()
+    picture.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
     return picture
 
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from tailwise.core.distributions import Distribution
+from tailwise.core.distributions import Distribution, Normal
 from tailwise.core.label_prior import LabelDensity, Tilted
 from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.core.metrics import REGIONS, by_region
@@ -203,6 +203,44 @@ def score_model(
         few=model.few,
         density=calibrator.density,
         emphasis=calibrator.emphasis,
+    )
+
+
+_BASE_TITLES = {"catboost": "CatBoost", "lightgbm": "LightGBM"}
+
+
+def score_base(
+    model: TailRegressor, X: Any, y: Any, coverage: float = 0.9, *, target: int | None = None
+) -> Scored | None:
+    """Return the predictions of the model's base alone, or None if it has no base.
+
+    Their spread is constant: that of the base's residuals for training rows it was not fitted on. The other
+    arguments are those of `score_model`.
+    """
+    if model.base_ is None or model.preprocessor_ is None:
+        return None
+    place = target or 0
+    base, labels = model.base_[place], checked_labels(y)
+    kind = type(base.models[0])
+    name = _BASE_TITLES.get(kind.__module__.partition(".")[0], kind.__name__)
+    mean = torch.from_numpy(base.predict(model.preprocessor_.matrix(X)))
+    distribution = Normal(mean, base.spread**2)
+    ends = {
+        level: [end.double().numpy() for end in distribution.interval(level)] for level in {*LEVELS, coverage}
+    }
+    lower, upper = ends[coverage]
+    return Scored(
+        title=f"{name} alone",
+        y=labels,
+        distribution=distribution,
+        uncalibrated=distribution,
+        bins=model.calibrators_[place].bins,
+        lower=lower,
+        upper=upper,
+        covered={level: (labels >= low) & (labels <= high) for level, (low, high) in ends.items()},
+        coverage=coverage,
+        many=model.many,
+        few=model.few,
     )
 
 
