@@ -37,7 +37,7 @@ def test_there_is_a_constraint_for_each_parameter() -> None:
         ({"few": 200}, "few=200 must not exceed many=100"),
         ({"folds": 0}, "'folds' parameter"),
         ({"folds": "all"}, "'folds' parameter"),
-        ({"folds": 61}, "folds=61 needs at least 61 rows, got 60"),
+        ({"folds": 61}, "folds=61 needs at least 61 rows, got n_samples=60"),
         ({"emphasis": -0.1}, "'emphasis' parameter"),
         ({"emphasis": 1.1}, "'emphasis' parameter"),
         ({"emphasis": np.nan}, "'emphasis' parameter"),

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
-from sklearn.linear_model import Ridge
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -36,7 +36,12 @@ def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
 
 
 @pytest.mark.slow
-@parametrize_with_checks([TailRegressor(epochs=6), TailRegressor(base=Ridge(), folds=2, epochs=3)])
+@parametrize_with_checks(
+    [
+        TailRegressor(epochs=6),
+        TailRegressor(base=HistGradientBoostingRegressor(max_iter=5), folds=2, epochs=3),
+    ]
+)
 def test_scikit_learn_contract_of_the_default_and_of_an_own_base(
     estimator: Any, check: Any, few_trees: None
 ) -> None:

@@ -189,7 +189,7 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
             return [(rows, rows[:0])]
         if folds > 1:
             if len(rows) < folds:
-                raise ValueError(f"folds={folds} needs at least {folds} rows, got {len(rows)}")
+                raise ValueError(f"folds={folds} needs at least {folds} rows, got n_samples={len(rows)}")
             fold = deal_folds(first, seed, folds)
             return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(folds)]
         if len(rows) * self.validation_fraction < MIN_HOLDOUT:
@@ -226,7 +226,7 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         if make is None or matrix is None:
             return None, None
         if len(labels) < 2:
-            raise ValueError("a base needs at least 2 different rows: pass base=None")
+            raise ValueError("a base needs more than one sample (equal rows count once): pass base=None")
         if ((matrix == matrix[0]) | (np.isnan(matrix) & np.isnan(matrix[0]))).all():
             return None, None  # CatBoost refuses a table without a column that varies
         columns = labels.reshape(len(labels), -1).T
