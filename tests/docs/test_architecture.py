@@ -15,6 +15,7 @@ TESTED_ELSEWHERE = {
     "__main__.py": "tests/cli runs `python -m tailwise`",
     "_version.py": "one line; tests/cli/test_app.py prints it",
     "estimator/archive.py": "tests/estimator/test_saving.py saves, damages and loads files",
+    "estimator/loading.py": "tests/estimator/test_saving.py loads what it saved",
     "estimator/parameters.py": "tests/estimator/test_regressor.py checks every parameter",
 }
 """Modules without a test module of their own, and where they are tested."""

@@ -18,7 +18,7 @@ from sklearn.linear_model import Ridge
 from sklearn.preprocessing import FunctionTransformer
 
 from tailwise import TailRegressor
-from tailwise.estimator import archive, saving
+from tailwise.estimator import archive, skops_files
 from tailwise.estimator.archive import BASE, PREPROCESSING
 from tailwise.estimator.skops_files import from_skops, is_own, to_skops, unknown_types
 from tests.estimator.saved_files import members_of, written
@@ -99,7 +99,7 @@ def test_code_named_by_a_forged_file_is_refused(function: Any, saved_mixed: Path
     ],
 )
 def test_only_what_skrub_needs_is_known(name: str) -> None:
-    assert not saving._is_known_type(name)
+    assert not skops_files.is_known_type(name)
 
 
 def test_another_object_in_place_of_the_vectorizer(saved_mixed: Path, tmp_path: Path) -> None:

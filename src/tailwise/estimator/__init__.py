@@ -1,4 +1,13 @@
-"""`TailRegressor`, the scikit-learn estimator, with saving and ONNX export."""
+"""`TailRegressor`, the scikit-learn estimator: tables in, predictions with intervals out.
+
+- `regressor`: `TailRegressor` itself
+- `fitting`: the steps of its fit and of its predictions
+- `bases`: base regressors and their cross-fitting
+- `saving`, `loading`: fitted models as one file, without pickle; `archive`, `base_files` and
+  `skops_files` are the parts of that file
+- `onnx`: fitted models for places without Python
+- `matching`: which columns of a table are a model's inputs and targets
+"""
 
 from tailwise.estimator.regressor import TailRegressor
 

@@ -1,4 +1,4 @@
-"""A saved model as a file: a zip of members that are not compressed, checked before anything is read.
+"""A saved model as a file: a zip of uncompressed members, all checked before they are read.
 
 `manifest.json` says what the model is and holds the checksum of every other member;
 `weights.safetensors` holds its numbers; `preprocessing.skops` is there only for tables with text,
@@ -60,7 +60,7 @@ def _write(path: Path, members: Mapping[str, bytes]) -> None:
 
 
 def _plain(value: Any, where: str) -> Any:
-    """A value as JSON has it; tuples and numbers that are not finite in a form of their own."""
+    """Return a value as JSON has it, with special forms for tuples and numbers that are not finite."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, np.generic):
@@ -111,12 +111,12 @@ def unpack(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
                 return manifest, _read_members(archive, manifest, path)
         except _Refused as refused:
             raise ValueError(f"{path} {refused}") from None
-        except Exception as error:  # zipfile and json raise a dozen kinds for bytes that are wrong
+        except Exception as error:  # zipfile and json raise many kinds for damaged bytes
             raise ValueError(f"{path} is damaged or cut short: {one_line(error)}") from error
 
 
 class _Refused(Exception):
-    """Says, after the name of a file, what is wrong with it."""
+    """What is wrong with a file, to be read after its name."""
 
 
 def _read_manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def section(manifest: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
-    """Return a part of a manifest, which must be there."""
+    """Return a part of a manifest; a missing part is an error."""
     found = manifest.get(key)
     if not isinstance(found, Mapping):
         raise ValueError(f"{path} is damaged: {MANIFEST} has no {key}")
@@ -172,7 +172,7 @@ def section(manifest: Mapping[str, Any], key: str, path: Path) -> Mapping[str, A
 
 
 def one_line(error: Exception) -> str:
-    """Return what went wrong in one line of bounded length, its type included where it tells more."""
+    """Return an error as one line of bounded length, with its type unless it is a ValueError."""
     text = " ".join(str(error).split())
     text = text if len(text) <= 300 else f"{text[:300]}..."
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"

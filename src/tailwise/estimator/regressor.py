@@ -385,7 +385,7 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
         A `backbone` of your own must be given again. Nothing in the file is run, and one that is
         damaged, changed or of another kind is an error that says so.
         """
-        from tailwise.estimator.saving import load
+        from tailwise.estimator.loading import load
 
         return load(path, into=cls, backbone=backbone)
 

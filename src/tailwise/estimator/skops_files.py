@@ -5,11 +5,33 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import re
 import zipfile
 from collections.abc import Callable
 from typing import Any
 
-from tailwise.estimator.archive import EPOCH, LIMITS
+from tailwise.estimator.archive import EPOCH, LIMITS, PREPROCESSING
+
+_PLAIN_TYPES = frozenset(
+    {
+        "numpy.dtype",
+        "pandas.BooleanDtype",
+        "pandas.CategoricalDtype",
+        "pandas.DatetimeTZDtype",
+        "pandas.StringDtype",
+        "datetime.timedelta",
+        "datetime.timezone",
+        "zoneinfo.ZoneInfo",
+    }
+)
+_PLAIN_PATTERN = re.compile(r"pandas\.U?Int(8|16|32|64)Dtype|pandas\.Float(32|64)Dtype")
+_POLARS_PATTERN = re.compile(r"polars\.datatypes\.classes\.[A-Z]\w*")
+_SKRUB_PATTERN = re.compile(
+    r"skrub\._[a-z_]+\.[A-Z]\w*"  # transformers
+    r"|skrub\.selectors\._[a-z_]+\.\w+"  # which columns a transformer is for, and how to tell
+    r"|skrub\._dataframe\._common\.is_\w+"
+    r"|skrub\._table_vectorizer\._created_by_predicate"
+)
 
 
 def to_skops(value: Any) -> bytes:
@@ -82,3 +104,33 @@ def is_own(name: str, package: str) -> bool:
     except ImportError:  # the package is not installed, or the module is no part of it
         return False
     return str(getattr(found, "__module__", "")).partition(".")[0] == package
+
+
+# -- skrub's vectorizer ----------------------------------------------------------------------------
+
+
+def vectorizer_to_bytes(vectorizer: Any) -> bytes:
+    """Return a fitted `TableVectorizer` as a skops file; an unknown type in it is an error."""
+    data = to_skops(vectorizer)
+    for name in unknown_types(data, is_known_type):
+        raise ValueError(f"the preprocessing holds {name:.80}, which cannot be saved without pickle")
+    return data
+
+
+def vectorizer_from_bytes(data: bytes) -> Any:
+    """Return the `TableVectorizer` in a skops file; anything else is an error."""
+    from skrub import TableVectorizer
+
+    vectorizer = from_skops(data, PREPROCESSING, is_known_type)
+    if type(vectorizer) is not TableVectorizer:
+        raise ValueError(f"{PREPROCESSING} holds a {type(vectorizer).__name__}, not a TableVectorizer")
+    return vectorizer
+
+
+def is_known_type(name: str) -> bool:
+    """Whether a saved `TableVectorizer` may hold this type: one of skrub, pandas or polars themselves."""
+    if name in _PLAIN_TYPES or _PLAIN_PATTERN.fullmatch(name):
+        return True
+    if _SKRUB_PATTERN.fullmatch(name):
+        return is_own(name, "skrub")
+    return bool(_POLARS_PATTERN.fullmatch(name)) and is_own(name, "polars")
