@@ -1,8 +1,7 @@
-"""Fitted models as ONNX, for places without Python: prediction, uncertainty and calibration in one graph.
+"""Fitted models as ONNX, for places without Python: base, networks, calibration and dial in one graph.
 
-What is exported is the very code that predicts, traced. Quantiles alone are computed otherwise, as
-ONNX knows no Student-t: `StudentQuantiles` fits, for each exported level, a polynomial in the degrees
-of freedom when the file is written.
+The networks and the calibration are the code that predicts, traced. The base (`onnx_trees`) and the
+quantiles and label priors (`onnx_quantiles`) are rebuilt from operations that ONNX has.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.polynomial.chebyshev import Chebyshev
 from numpy.typing import NDArray
-from scipy import special
 from torch import Tensor, nn
 
 from tailwise._version import __version__
-from tailwise.core.distributions import NIG, Distribution, Mixture, Normal, pooled
+from tailwise.core.distributions import Distribution, pooled
 from tailwise.core.labels import LabelBins
 from tailwise.data.writing import write_atomically
+from tailwise.estimator.onnx_quantiles import Quantiles, TracedTilt
+from tailwise.estimator.onnx_trees import BASE, base_model, check_exportable, put_in_front
 from tailwise.uncertainty.calibrator import Calibrator
 
 if TYPE_CHECKING:
@@ -39,10 +38,9 @@ OPSET = 18
 MAX_ROWS = 2**31 - 1
 TOLERANCE = 1e-4
 """How far onnxruntime may be off in units of the labels' standard deviation."""
-MIN_DF = 0.5
-"""Student-t quantiles with fewer degrees of freedom are taken at this many."""
-_DEGREE = 24
-_SMALL = 1e-7
+SPREAD_LEVELS = 0.05, 0.95
+"""Ends of the interval that `tailwise.uncertainty.conformal.spread` needs."""
+_CHECKED_ROWS = 33
 
 
 def export_onnx(
@@ -51,21 +49,37 @@ def export_onnx(
     *,
     quantiles: Sequence[float] = (0.05, 0.5, 0.95),
     coverage: float | None = 0.9,
+    emphasis: float | None = None,
+    label_prior: Any = None,
 ) -> Path:
     """Write the numeric part of a fitted `TailRegressor` as one ONNX file and return its path.
 
     The input ``x`` is float64 (N, F): ``estimator.preprocessor_.matrix(X)``. For arrays and tables of
-    numbers these are the columns as they are, NaN where missing; for tables with text, categories
-    or dates they are what skrub's vectorizer makes of them, which stays outside. An infinity counts as
+    numbers these are the columns as they are, NaN where missing. For tables with text, categories or
+    dates they are the output of skrub's vectorizer, which is not part of the file. An infinity counts as
     missing.
 
-    The outputs are float64, in the units of y, scaled and conformal as those of the estimator:
-    ``mean`` and ``std`` (N,), ``quantiles`` (N, Q), ``lower`` and ``upper`` (N,) of
-    `predict_interval` at `coverage`. With several targets (N, T) and (N, T, Q). No `quantiles` or
-    a `coverage` of None leave out what they ask for, which mixtures (ensembles, noise at inference,
-    ``inference="marginal"``) need: their quantiles have no closed form. The file's metadata holds the
-    levels, the coverage and the names of the columns. A file that exists is replaced.
+    The outputs are float64, in the units of y, and agree with the estimator: ``mean`` and ``std`` (N,),
+    ``quantiles`` (N, Q), ``lower`` and ``upper`` (N,) of `predict_interval` at `coverage`. With several
+    targets they are (N, T) and (N, T, Q). No `quantiles`, or a `coverage` of None, leaves those outputs out.
+    `emphasis` and `label_prior` are those of `TailRegressor.predict`. The file has one setting of them; by
+    default it is ``emphasis_``.
+
+    The file contains the base: CatBoost, LightGBM or scikit-learn's HistGradientBoostingRegressor. A model
+    with another base, or with base predictions of your own, cannot be exported. Five CatBoost models of
+    1000 trees take about 20 MB. An emphasis needs memory for up to 100 numbers per row, and for each member
+    of a mixture, several times: pass large tables in batches of some thousand rows.
+
+    The file's metadata has the levels, the coverage, the emphasis and the names of the columns. A file
+    that exists is replaced.
     """
+    if estimator.base_given_:
+        raise ValueError(
+            "this model was fitted with base_prediction, from a model that cannot be part of an ONNX file: "
+            "fit with base='auto' or base=None to export"
+        )
+    for own in estimator.base_ or []:
+        check_exportable(own.models[0])
     _require_onnx()
     levels = tuple(float(q) for q in quantiles)
     if not all(0 < q < 1 for q in levels):
@@ -77,23 +91,37 @@ def export_onnx(
             "export_onnx is for tables, and a backbone of your own may take anything: "
             "export `networks_` with torch.onnx and an input of yours"
         )
-    graph = _Graph(estimator, levels, coverage).eval()
-    columns = len(graph.encoder.center)
-    example = torch.zeros(7, columns, dtype=torch.float64)
+    several = isinstance(estimator.bins_, list)
+    priors = label_prior if several and label_prior is not None else [label_prior] * estimator.n_targets_
+    calibrators = [c.at(emphasis, p) for c, p in zip(estimator.calibrators_, priors, strict=True)]
+    graph = _Graph(estimator, calibrators, levels, coverage).eval()
+    rows, base, trees = graph.rows_to_check(), None, None
+    if estimator.base_ is not None:
+        bins = [calibrator.bins for calibrator in calibrators]
+        trees = base_model(estimator.base_, bins, rows.shape[1], OPSET, rows.numpy())
+        columns = zip(estimator.base_, bins, strict=True)
+        base = torch.from_numpy(
+            np.stack([(own.predict(rows.numpy()) - b.location) / b.scale for own, b in columns], axis=1)
+        )
     with torch.no_grad():
-        graph(example)  # refuses what cannot be exported, and fills caches with real tensors
-    proto = _traced(graph, example)
+        graph(rows, base)  # fills caches with real tensors
+    proto = _traced(graph, rows[:7], None if base is None else base[:7])
+    if trees is not None:
+        put_in_front(trees, proto)
+    each = [calibrator.emphasis for calibrator in calibrators]
     for key, value in {
         "tailwise": __version__,
         "method": estimator.method,
         "quantiles": levels,
         "coverage": coverage,
-        "columns": _columns(estimator, columns),
+        # Under a label prior there is no emphasis.
+        "emphasis": None if label_prior is not None else each if several else each[0],
+        "columns": _columns(estimator, rows.shape[1]),
     }.items():
         entry = proto.metadata_props.add()
         entry.key, entry.value = key, json.dumps(value)
     data: bytes = proto.SerializeToString()
-    _verify(data, graph)
+    _verify(data, graph, rows, base)
     path = Path(path)
     write_atomically(path, lambda part: part.write_bytes(data))
     return path
@@ -118,15 +146,16 @@ def _columns(estimator: TailRegressor, count: int) -> list[str]:
     return preprocessor.columns or [f"x{i}" for i in range(count)]
 
 
-def _traced(graph: _Graph, example: Tensor) -> Any:
+def _traced(graph: _Graph, x: Tensor, base: Tensor | None) -> Any:
     """The graph as an ONNX model for any number of rows."""
+    given = (x,) if base is None else (x, base)
     with torch.no_grad(), warnings.catch_warnings(), _quiet():
         warnings.simplefilter("ignore")  # the exporter's own, about itself
         # In two steps: of a model, torch.onnx would try tracing that fixes the number of rows.
         rows = torch.export.Dim("rows", max=MAX_ROWS)
-        exported = torch.export.export(graph, (example,), dynamic_shapes={"x": {0: rows}}, strict=False)
+        exported = torch.export.export(graph, given, dynamic_shapes=[{0: rows}] * len(given), strict=False)
         program = torch.onnx.export(
-            exported, dynamo=True, opset_version=OPSET, input_names=["x"], verbose=False
+            exported, dynamo=True, opset_version=OPSET, input_names=["x", BASE][: len(given)], verbose=False
         )
     assert program is not None
     proto = program.model_proto
@@ -134,18 +163,16 @@ def _traced(graph: _Graph, example: Tensor) -> Any:
     return proto
 
 
-def _verify(data: bytes, graph: _Graph) -> None:
+def _verify(data: bytes, graph: _Graph, x: Tensor, base: Tensor | None) -> None:
     """Run an exported model on numbers of rows that the exporter has not seen, before anyone else does."""
     import onnxruntime
 
     scale = graph.scale.numpy()  # (T,)
-    noise = np.random.default_rng(0).normal(size=(33, len(graph.encoder.center)))
-    x = graph.encoder.center + graph.encoder.scale * torch.from_numpy(noise)
     try:
         session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
         for rows in (1, len(x)):
             with torch.no_grad():
-                wanted = graph(x[:rows])
+                wanted = graph(x[:rows], None if base is None else base[:rows])
             for found, value in zip(session.run(None, {"x": x[:rows].numpy()}), wanted, strict=True):
                 units = scale.reshape(-1, *[1] * (value.dim() - 2)) if graph.several else scale[0]
                 # The median, as rounding may carry a single row into the next label bin.
@@ -198,7 +225,13 @@ class _Graph(nn.Module):
     scale: Tensor
     location: Tensor
 
-    def __init__(self, estimator: TailRegressor, levels: tuple[float, ...], coverage: float | None) -> None:
+    def __init__(
+        self,
+        estimator: TailRegressor,
+        calibrators: Sequence[Calibrator],
+        levels: tuple[float, ...],
+        coverage: float | None,
+    ) -> None:
         super().__init__()
         assert estimator.preprocessor_ is not None
         self.encoder = copy.deepcopy(estimator.preprocessor_.numeric).cpu()
@@ -207,8 +240,8 @@ class _Graph(nn.Module):
             bins = getattr(part, "bins", None)
             if isinstance(bins, LabelBins):
                 vars(part)["bins"] = bins.standardized()
-        self.calibrators = [_standardized(calibrator) for calibrator in estimator.calibrators_]
-        bins = [calibrator.bins for calibrator in estimator.calibrators_]
+        self.calibrators = [_standardized(calibrator) for calibrator in calibrators]
+        bins = [calibrator.bins for calibrator in calibrators]
         self.register_buffer("scale", torch.tensor([b.scale for b in bins], dtype=torch.float64))  # (T,)
         self.register_buffer(
             "location", torch.tensor([b.location / b.scale for b in bins], dtype=torch.float64)
@@ -219,6 +252,8 @@ class _Graph(nn.Module):
         self.ends = None
         if coverage is not None and any(calibrator.conformal is None for calibrator in self.calibrators):
             self.ends = Quantiles(((1 - coverage) / 2, (1 + coverage) / 2))
+        needed = (*levels, *SPREAD_LEVELS, *(() if self.ends is None else self.ends.levels))
+        self.tilts = nn.ModuleList(_traced_tilt(calibrator, needed) for calibrator in calibrators)
 
     @property
     def outputs(self) -> list[str]:
@@ -226,17 +261,29 @@ class _Graph(nn.Module):
         names = ["mean", "std"]
         return names + ["quantiles"] * bool(self.levels) + ["lower", "upper"] * (self.coverage is not None)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """x: (N, F)"""
-        raw = pooled([network(self.encoder(x)) for network in self.networks])
+    def rows_to_check(self) -> Tensor:
+        """Rows like those of the training table, some with missing values, one with nothing else."""
+        rng = np.random.default_rng(0)
+        noise = rng.normal(size=(_CHECKED_ROWS, len(self.encoder.center)))
+        noise[rng.random(noise.shape) < 0.1] = np.nan
+        noise[1] = np.nan
+        return self.encoder.center + self.encoder.scale * torch.from_numpy(noise)
+
+    def forward(self, x: Tensor, base: Tensor | None = None) -> tuple[Tensor, ...]:
+        """x: (N, F), base: (N, T), standardised as labels are"""
+        inputs, offset = self.encoder(x), None
+        if base is not None:
+            inputs = torch.cat([inputs, base.to(inputs.dtype)], dim=1)
+            offset = base if self.several else base[:, 0]
+        raw = pooled([network(inputs, offset=offset) for network in self.networks])
         each = [self._target(raw[:, t] if self.several else raw, t) for t in range(len(self.calibrators))]
         if not self.several:
             return each[0]
         return tuple(torch.stack(parts, dim=1) for parts in zip(*each, strict=True))
 
-    def _target(self, own: Distribution, t: int) -> tuple[Tensor, ...]:
+    def _target(self, raw: Distribution, t: int) -> tuple[Tensor, ...]:
         calibrator = self.calibrators[t]
-        own = calibrator.calibrated(own)
+        own: Distribution = self.tilts[t](calibrator.calibrated(raw))
         found = [own.mean, own.std]
         if self.quantiles is not None:
             found.append(self.quantiles(own))
@@ -251,75 +298,15 @@ class _Graph(nn.Module):
 
 
 def _standardized(calibrator: Calibrator) -> Calibrator:
-    """What was learnt on held-out rows, for labels in units of their standard deviation."""
+    """Scaling and intervals of a calibrator, for labels in units of their standard deviation."""
     bins = calibrator.bins.standardized()
     conformal = None if calibrator.conformal is None else replace(calibrator.conformal, bins=bins)
     return Calibrator(bins, calibrator.scaling, conformal)
 
 
-class Quantiles(nn.Module):
-    """Quantiles of predictions at fixed levels, from operations that ONNX has. (N,) -> (N, Q)"""
-
-    def __init__(self, levels: Sequence[float]) -> None:
-        super().__init__()
-        self.student = StudentQuantiles(levels)
-
-    def forward(self, distribution: Distribution) -> Tensor:
-        """Return one column per level."""
-        if isinstance(distribution, NIG):
-            d = distribution
-            scale = (d.beta / d.alpha * (1 + 1 / d.nu)).sqrt()
-            standardized: Tensor = self.student(2 * d.alpha)
-            return d.gamma.unsqueeze(-1) + scale.unsqueeze(-1) * standardized
-        if isinstance(distribution, Normal):
-            return distribution.mean.unsqueeze(-1) + distribution.std.unsqueeze(-1) * self.student.normal
-        what = "a mixture" if isinstance(distribution, Mixture) else f"a {type(distribution).__name__}"
-        raise ValueError(
-            f"this model predicts {what}, whose quantiles cannot be exported: pass quantiles=() "
-            "and, unless the model has conformal intervals, coverage=None"
-        )
-
-
-class StudentQuantiles(nn.Module):
-    """Quantiles of the standard Student-t at fixed levels, for any degrees of freedom. (N,) -> (N, Q)
-
-    log(t_q(df) / z_q), with z_q the normal quantile, is smooth in 1 / df and grows linearly at its
-    end: a polynomial of low degree in 1 / df, fitted to SciPy's values, is off by less than a
-    factor of 1e-7 from 2 degrees of freedom on, and of 1e-5 from `MIN_DF` on, for levels between
-    0.0001 and 0.9999.
-
-    >>> StudentQuantiles([0.05, 0.5, 0.975])(torch.tensor([4.0], dtype=torch.float64)).numpy().round(4)
-    array([[-2.1318,  0.    ,  2.7764]])
-    """
-
-    normal: Tensor
-    coefficients: Tensor
-
-    def __init__(self, levels: Sequence[float]) -> None:
-        super().__init__()
-        upper = np.maximum(levels, 1 - np.asarray(levels, np.float64))  # t is odd about 1/2
-        columns = [_log_ratio_polynomial(q) if q > 0.5 else np.zeros(_DEGREE + 1) for q in upper]
-        self.register_buffer("normal", torch.from_numpy(special.ndtri(np.asarray(levels, np.float64))))
-        self.register_buffer("coefficients", torch.from_numpy(np.stack(columns, axis=1)))  # (degree + 1, Q)
-
-    def forward(self, df: Tensor) -> Tensor:
-        """df: (N,) float64 -> (N, Q)"""
-        x = (df.reciprocal() * (2 * MIN_DF) - 1).clamp(-1.0, 1.0).unsqueeze(-1)
-        first, second = torch.zeros_like(x), torch.zeros_like(x)
-        for c in self.coefficients[1:].flip(0).unbind(0):  # Clenshaw's recurrence
-            first, second = c + 2 * x * first - second, first
-        return self.normal * torch.exp(self.coefficients[0] + x * first - second)
-
-
-def _log_ratio_polynomial(q: float) -> Floats:
-    """Chebyshev coefficients of log(t_q / z_q) over 1 / df from 0 to 1 / MIN_DF, for q above 1/2."""
-    z = float(special.ndtri(q))
-
-    def log_ratio(inverse: Floats) -> Floats:
-        # Hill's expansion where SciPy would lose digits.
-        near = (z**2 + 1) / 4 * inverse
-        exact = special.stdtrit(1 / np.maximum(inverse, _SMALL), q) / z
-        return np.where(inverse < _SMALL, np.log1p(near), np.log(exact))
-
-    fitted = Chebyshev.interpolate(log_ratio, _DEGREE, domain=[0.0, 1 / MIN_DF])
-    return np.asarray(fitted.coef, np.float64)
+def _traced_tilt(calibrator: Calibrator, levels: Sequence[float]) -> nn.Module:
+    """The tilt of a calibrator, for labels in units of their standard deviation."""
+    if calibrator.tilt is None:
+        return nn.Identity()
+    b = calibrator.bins
+    return TracedTilt(calibrator.tilt.rescale(-b.location / b.scale, 1 / b.scale), levels)

@@ -395,14 +395,20 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
         *,
         quantiles: Sequence[float] = (0.05, 0.5, 0.95),
         coverage: float | None = 0.9,
+        emphasis: float | None = None,
+        label_prior: Any = None,
     ) -> Path:
         """Write the numeric part as ONNX and return its path: mean, std, quantiles, lower and upper.
 
-        Scaling and conformal limits are inside. The input ``x`` is ``preprocessor_.matrix(X)``: float64,
-        NaN where missing. No `quantiles` or a `coverage` of None leave those outputs out, as models that
-        mix several predictions need; see `tailwise.estimator.onnx.export_onnx`.
+        The file contains the base, the networks, the calibration, the intervals and the dial at one
+        `emphasis` or `label_prior`, by default ``emphasis_``. The input ``x`` is ``preprocessor_.matrix(X)``:
+        float64, NaN where missing. No `quantiles`, or a `coverage` of None, leaves those outputs out. A base
+        other than CatBoost, LightGBM or HistGradientBoostingRegressor is an error; see
+        `tailwise.estimator.onnx.export_onnx`.
         """
         from tailwise.estimator.onnx import export_onnx
 
         check_is_fitted(self, "networks_")
-        return export_onnx(self, path, quantiles=quantiles, coverage=coverage)
+        return export_onnx(
+            self, path, quantiles=quantiles, coverage=coverage, emphasis=emphasis, label_prior=label_prior
+        )

@@ -1,0 +1,139 @@
+"""Boosted trees in onnxruntime, against the libraries that fitted them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from catboost import CatBoostRegressor
+from lightgbm import LGBMRegressor
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+
+from tailwise.core.labels import LabelBins
+from tailwise.estimator.bases import CrossFitted, base_from_json, base_to_json, cross_fit, deal_folds
+from tailwise.estimator.onnx_trees import BASE, base_model, check_exportable
+
+
+def catboost(**options: Any) -> CatBoostRegressor:
+    return CatBoostRegressor(iterations=10, verbose=False, allow_writing_files=False, **options)
+
+
+def lightgbm(**options: Any) -> LGBMRegressor:
+    return LGBMRegressor(n_estimators=10, verbosity=-1, n_jobs=1, **options)
+
+
+def table(n: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    """One column with missing values at fit, one of whole numbers."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, 4))
+    y = 1000 + 50 * (np.exp(x[:, 0]) + np.abs(x[:, 1]) + x[:, 3])
+    x[rng.random(n) < 0.2, 1] = np.nan
+    x[:, 3] = np.round(x[:, 3])
+    return x, y
+
+
+def new_rows() -> np.ndarray:
+    """Missing values in columns that never had any, and numbers beyond all others."""
+    rng = np.random.default_rng(1)
+    x = 2 * rng.normal(size=(500, 4))
+    x[rng.random(x.shape) < 0.3] = np.nan
+    x[0], x[1], x[2, 0] = np.nan, 1e300, -1e300
+    return np.concatenate([x, table()[0]])
+
+
+def fitted(regressor: Any) -> tuple[CrossFitted, LabelBins]:
+    x, y = table()
+    base, _ = cross_fit(lambda _: clone(regressor), x, y, np.ones(len(y)), deal_folds(y, 0, 2), 0)
+    return base, LabelBins.from_labels(y)
+
+
+def run(proto: Any, x: np.ndarray) -> np.ndarray:
+    onnx.checker.check_model(proto, full_check=True)
+    found: np.ndarray = onnxruntime.InferenceSession(proto.SerializeToString()).run([BASE], {"x": x})[0]
+    return found
+
+
+@pytest.mark.parametrize(
+    "regressor",
+    [
+        catboost(),
+        catboost(nan_mode="Max"),
+        lightgbm(),
+        lightgbm(min_child_samples=290),  # trees of one leaf
+        HistGradientBoostingRegressor(max_iter=10),
+        HistGradientBoostingRegressor(max_iter=2, min_samples_leaf=290),
+    ],
+    ids=lambda regressor: f"{type(regressor).__name__}",
+)
+def test_trees_predict_as_their_library(regressor: Any) -> None:
+    base, bins = fitted(regressor)
+    x = new_rows()
+    wide = LabelBins(bins.edges * 7 + 3, bins.counts)
+    found = run(base_model([base, base], [bins, wide], 4, 18, x[:5]), x)
+    wanted = np.stack([(base.predict(x) - b.location) / b.scale for b in (bins, wide)], axis=1)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_a_base_that_was_saved() -> None:
+    for regressor in (catboost(), lightgbm(), HistGradientBoostingRegressor(max_iter=3)):
+        base, bins = fitted(regressor)
+        again = base_from_json(base_to_json(base))
+        check_exportable(again.models[0])
+        found = run(base_model([again], [bins], 4, 18, new_rows()), new_rows())
+        wanted = (base.predict(new_rows()) - bins.location) / bins.scale
+        np.testing.assert_allclose(found[:, 0], wanted, atol=1e-5)
+
+
+def test_an_infinity_counts_as_missing() -> None:
+    base, bins = fitted(HistGradientBoostingRegressor(max_iter=3))
+    x = new_rows()[:8]
+    proto = base_model([base], [bins], 4, 18, x)
+    x[:, 0] = np.nan
+    missing = run(proto, x)
+    x[:, 0] = np.inf
+    np.testing.assert_array_equal(run(proto, x), missing)
+
+
+@pytest.mark.parametrize(
+    ("regressor", "message"),
+    [
+        (lightgbm(linear_tree=True), "LGBMRegressor has an option that ONNX trees cannot express"),
+        (lightgbm(zero_as_missing=True), "LGBMRegressor has an option"),
+        (HistGradientBoostingRegressor(max_iter=3, categorical_features=[3]), "HistGradient.* has an option"),
+        (catboost(grow_policy="Lossguide"), "CatBoostRegressor cannot be exported as ONNX .*non symmetric"),
+    ],
+    ids=str,
+)
+def test_options_that_trees_do_not_show(regressor: Any, message: str) -> None:
+    base, bins = fitted(regressor)
+    with pytest.raises(ValueError, match=message):
+        base_model([base], [bins], 4, 18, new_rows())
+
+
+@pytest.mark.parametrize(
+    "base",
+    [None, "auto", "catboost", "lightgbm", "hist-gradient-boosting", catboost(), lightgbm()],
+    ids=lambda base: base if isinstance(base, str) else type(base).__name__,
+)
+def test_bases_that_can_be_exported(base: Any) -> None:
+    check_exportable(base)
+
+
+@pytest.mark.parametrize(
+    "base", [Ridge(), make_pipeline(HistGradientBoostingRegressor())], ids=["Ridge", "Pipeline"]
+)
+def test_bases_that_cannot_be_exported(base: Any) -> None:
+    name = type(base).__name__
+    with pytest.raises(ValueError, match=rf"type {name} cannot be exported as ONNX.*HistGradientBoosting"):
+        check_exportable(base)
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(ValueError, match="unknown base 'catbost'"):
+        check_exportable("catbost")
