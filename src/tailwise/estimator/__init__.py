@@ -5,7 +5,7 @@
 - `bases`: base regressors and their cross-fitting
 - `saving`, `loading`: fitted models as one file, without pickle; `archive`, `base_files` and
   `skops_files` are the parts of that file
-- `onnx`: fitted models for places without Python
+- `onnx`: fitted models for places without Python; `onnx_trees` and `onnx_quantiles` are parts of its graph
 - `matching`: which columns of a table are a model's inputs and targets
 """
 

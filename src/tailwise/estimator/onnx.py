@@ -92,8 +92,7 @@ def export_onnx(
             "export `networks_` with torch.onnx and an input of yours"
         )
     several = isinstance(estimator.bins_, list)
-    priors = label_prior if several and label_prior is not None else [label_prior] * estimator.n_targets_
-    calibrators = [c.at(emphasis, p) for c, p in zip(estimator.calibrators_, priors, strict=True)]
+    calibrators = estimator._calibrators_at(emphasis, label_prior)
     graph = _Graph(estimator, calibrators, levels, coverage).eval()
     rows, base, trees = graph.rows_to_check(), None, None
     if estimator.base_ is not None:
