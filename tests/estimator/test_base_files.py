@@ -232,6 +232,7 @@ def spoilt(state: Any, rng: np.random.Generator) -> list[Any]:
     return copies
 
 
+@pytest.mark.slow
 def test_no_value_of_a_base_crashes_python(few_trees: None, tmp_path: Path) -> None:
     """In a process of its own: CatBoost's and LightGBM's own readers end the process for many of these."""
     rng = np.random.default_rng(0)

@@ -111,6 +111,7 @@ def test_tables_with_text_categories_and_dates(tmp_path: Path) -> None:
     assert path.stat().st_size < 3e6
 
 
+@pytest.mark.slow
 def test_columns_that_pyarrow_holds_load_without_it(tmp_path: Path) -> None:
     """A table read with pyarrow's types, saved, and loaded by an interpreter that cannot import it."""
     import pyarrow as pa
