@@ -116,6 +116,27 @@ def test_the_baseline_is_one_plain_network(
     assert plain.method_options is None and plain.lr == ours.lr == 0.01
 
 
+def test_the_regions_of_the_baseline_are_those_of_the_model(
+    run: Run, place: Path, tmp_path: Path, pages: list[Any]
+) -> None:
+    """The two hold out other rows, so each would have counts of its own."""
+    line = [
+        "fit",
+        place / "numbers.csv",
+        "-t",
+        "price",
+        "-o",
+        tmp_path / "m",
+        "--report",
+        tmp_path / "m.html",
+    ]
+    out = run(*line, "--test", place / "new.csv", "--base", "none", "--folds", 2, "--epochs", 1, "--json")
+    assert out.exit_code == 0, out.output
+    printed = json.loads(out.stdout)
+    rows = [[printed[k][r]["n"] for r in ("many", "medium", "few")] for k in ("regions", "baseline")]
+    assert rows[0] == rows[1] and "base" not in printed
+
+
 def test_weights_reach_the_baseline_and_are_not_an_input(
     run: Run, sample: Sample, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: list[Any]
 ) -> None:

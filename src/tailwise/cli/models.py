@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tailwise.estimator.regressor import TailRegressor
+    from tailwise.report.scoring import Scored
 
 PLAIN = {"method": "vanilla", "method_options": None, "base": None, "folds": 1, "emphasis": 0.0}
 """Plain regression, the baseline of a report: one network without a base and without a dial."""
@@ -258,9 +259,16 @@ def _score(
     from tailwise.report.verdict import judge
 
     scored = score_model(model, inputs, labels, coverage, target=place)
-    beside = None if plain is None else score_model(plain, inputs, labels, coverage, target=place)
+    beside = None
+    if plain is not None:
+        beside = _by_regions_of(scored, score_model(plain, inputs, labels, coverage, target=place))
     base = score_base(model, inputs, labels, coverage, target=place)
     return Finding(target, scored, beside, judge(scored, beside), base)
+
+
+def _by_regions_of(first: Scored, other: Scored) -> Scored:
+    """Return the scores of a second model, with regions by the training labels of the first."""
+    return replace(other, bins=first.bins, many=first.many, few=first.few)
 
 
 def _page(model: TailRegressor, finding: Finding, **about: Any) -> str:
@@ -404,8 +412,7 @@ def evaluate(
         if second is not None and against is not None:
             own = match_targets(second, table, [column], str(against))[column]
             other = score_model(second, match_inputs(second, inputs, data), truth, coverage, target=own)
-            # Regions go by the training labels of the first model, for both.
-            other = replace(other, bins=scored.bins, many=scored.many, few=scored.few)
+            other = _by_regions_of(scored, other)
             if other.title == scored.title:
                 other = replace(other, title=f"{other.title} ({against.name})")
         base = score_base(fitted, rows, truth, coverage, target=place)
