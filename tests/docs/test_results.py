@@ -32,7 +32,7 @@ def prose(page: str) -> str:
 
 def test_every_kind_of_page_is_found() -> None:
     names = {page.stem for page in PAGES}
-    assert names == {"ablations", "defaults", "stsb", "stsb-modern", "stsb-paper", "tabular"}
+    assert names == {"ablations", "defaults", "estimator", "stsb", "stsb-modern", "stsb-paper", "tabular"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

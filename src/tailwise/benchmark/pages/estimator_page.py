@@ -88,13 +88,14 @@ def overview_table(results: Results, methods: Sequence[str]) -> Table:
             won, of = tables_ahead(results, figure, method)
             cells.append("-" if method == REFERENCE else f"{won}/{of}")
         cells += [number(time_ratio(results, kind, method), 2) for kind in ("fit", "predict")]
+        cells.append(str(sum(record["method"] == method for record in results.records)))
         rows.append(cells)
     head = ["estimator", *(f.name for f in RATIOS), *(f"{f.name}: tables ahead" for f in COUNTED)]
     caption = (
         f"Divided by {results.titles[REFERENCE]}'s (geometric mean over tables; mean ± standard deviation "
         "over seeds); below 1 is better"
     )
-    return Table(caption, [*head, "fit time", "predict time"], rows, best_cells(columns))
+    return Table(caption, [*head, "fit time", "predict time", "runs"], rows, best_cells(columns))
 
 
 def coverage_table(results: Results, methods: Sequence[str]) -> Table:
