@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -476,18 +477,44 @@ def test_export(run: Run, place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_models_of_several_networks_are_exported_without_quantiles(
-    run: Run, place: Path, tmp_path: Path
-) -> None:
+def test_fit_exports_its_own_emphasis_and_export_another(run: Run, place: Path, tmp_path: Path) -> None:
     model = tmp_path / "m.tailwise"
-    out = run("fit", place / "numbers.csv", "-t", "price", "-o", model, "--method", "ensemble", *FAST)
+    line = ["fit", place / "numbers.csv", "-t", "price", "-o", model, *FAST]
+    out = run(*line, "--export", tmp_path / "own.onnx", "--report", tmp_path / "m.html", "--no-baseline")
     assert out.exit_code == 0, out.output
-    out = run("export", model)
-    assert out.exit_code == 1 and "--quantiles ''" in out.stderr
-    out = run("export", model, "--quantiles", "")
+    out = run("export", model, "--quantiles", "", "--emphasis", "1")
     assert out.exit_code == 0, out.stderr
-    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
-    assert [output.name for output in session.get_outputs()] == ["mean", "std", "lower", "upper"]
+    fitted = TailRegressor.load(model)
+    new = pd.read_csv(place / "new.csv")[["x", "z"]]
+    for name, emphasis in (("own", None), ("m", 1.0)):
+        session = onnxruntime.InferenceSession(tmp_path / f"{name}.onnx")
+        outputs = [output.name for output in session.get_outputs()]
+        assert outputs == ["mean", "std", *(["quantiles"] if name == "own" else []), "lower", "upper"]
+        (mean,) = session.run(["mean"], {"x": new.to_numpy()})
+        assert mean == pytest.approx(fitted.predict(new, emphasis=emphasis), rel=1e-4)
+
+
+def test_what_cannot_be_exported_is_refused_before_any_training(
+    run: Run, place: Path, tmp_path: Path, fits: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = [
+        "fit",
+        place / "numbers.csv",
+        "-t",
+        "price",
+        "-o",
+        tmp_path / "m",
+        "--export",
+        tmp_path / "m.onnx",
+    ]
+    out = run(*line, "--base", "catbost")
+    assert out.exit_code == 1 and "'catboost'" in out.stderr
+    out = run(*line[:-1], tmp_path / "m")
+    assert out.exit_code == 1 and "--out and --export name the same file" in out.stderr
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    out = run(*line)
+    assert out.exit_code == 1 and "pip install 'tailwise[export]'" in out.stderr
+    assert fits == []
 
 
 # -- outputs -------------------------------------------------------------------------------------

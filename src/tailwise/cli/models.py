@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,6 +72,10 @@ def fit(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Model file to write.")],
     method: Annotated[str, typer.Option(metavar="NAME", help="Method; see `tailwise methods`.")] = "vir-dial",
     report: Report = None,
+    onnx: Annotated[
+        Path | None,
+        typer.Option("--export", metavar="FILE", help="ONNX file to write as well; see `tailwise export`."),
+    ] = None,
     valid: Annotated[
         str | None,
         typer.Option(
@@ -153,7 +158,13 @@ def fit(
     sources = [data, *(s for s in (valid, test) if s is not None)]
     if sources.count(STANDARD) > 1:
         raise ValueError("only one of FILE, --valid and --test can be - (standard input)")
-    check_outputs({"--out": out, "--report": report}, force=force, inputs=sources)
+    check_outputs({"--out": out, "--report": report, "--export": onnx}, force=force, inputs=sources)
+    if onnx is not None:
+        from tailwise.estimator.onnx import require_onnx
+        from tailwise.estimator.onnx_trees import check_exportable
+
+        require_onnx()
+        check_exportable(None if base == "none" else base)
     if report is not None and len(target) > 1:
         raise ValueError(
             "a report is about one target: leave out --report, and then write a page for each target with "
@@ -201,6 +212,8 @@ def fit(
                 for place, name in enumerate(target)
             ]
         outputs[out] = model.save
+        if onnx is not None:
+            outputs[onnx] = partial(model.export_onnx, coverage=coverage)
         if report is not None:
             outputs[report] = _page(
                 model,
@@ -446,25 +459,22 @@ def export(
     coverage: Coverage = 0.9,
     quantiles: Annotated[
         str,
-        typer.Option(
-            metavar="LEVELS",
-            help="Quantiles to export, comma-separated; '' for none, as ensembles require.",
-        ),
+        typer.Option(metavar="LEVELS", help="Quantiles to export, comma-separated; '' for none."),
     ] = "0.05,0.5,0.95",
+    emphasis: Emphasis = "auto",
+    label_prior: LabelPrior = None,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a model as ONNX, calibration included.
 
-    The outputs are the mean, the standard deviation, quantiles and an interval.
+    The outputs are the mean, the standard deviation, quantiles and an interval, at one emphasis or label
+    prior.
     """
     path = out or model.with_suffix(".onnx")
-    check_outputs({"--out": path}, force=force, inputs=[model])
+    check_outputs({"--out": path}, force=force, inputs=[model, *([label_prior] if label_prior else [])])
     levels = parse_levels(quantiles)
     fitted = load_model(model)
-    try:
-        fitted.export_onnx(path, quantiles=levels, coverage=coverage)
-    except ValueError as error:
-        hint = " (on the command line: --quantiles '')" if "quantiles=()" in str(error) else ""
-        raise ValueError(f"{error}{hint}") from None
+    dial = _dial(fitted, emphasis, label_prior, "", quiet)
+    fitted.export_onnx(path, quantiles=levels, coverage=coverage, **dial)
     note(f"wrote {path}", quiet)

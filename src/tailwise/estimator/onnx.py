@@ -80,7 +80,7 @@ def export_onnx(
         )
     for own in estimator.base_ or []:
         check_exportable(own.models[0])
-    _require_onnx()
+    require_onnx()
     levels = tuple(float(q) for q in quantiles)
     if not all(0 < q < 1 for q in levels):
         raise ValueError(f"quantile levels must lie between 0 and 1, got {list(levels)}")
@@ -126,7 +126,8 @@ def export_onnx(
     return path
 
 
-def _require_onnx() -> None:
+def require_onnx() -> None:
+    """Raise an error if a package that the export needs is not installed."""
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
