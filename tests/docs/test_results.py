@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import encoder
 from tailwise.benchmark import choose_contenders, read_results
 from tailwise.benchmark.pages.markup import with_spread
 from tailwise.benchmark.pages.statistics import Figure, Results, compare
@@ -50,6 +51,14 @@ def test_a_page_is_what_its_command_writes(
     assert len(commands) == 1
     assert run_bench(shlex.split(commands[0])) == 0
     assert (tmp_path / page.relative_to(ROOT)).read_text(encoding="utf-8") == text
+
+
+def test_the_page_of_the_encoder_is_what_its_lines_give() -> None:
+    records = ResultsFile(FOLDER / "encoder.jsonl").records
+    text = (FOLDER / "encoder.md").read_text(encoding="utf-8")
+    assert text == encoder.page(records)
+    assert "They improve no figure beyond chance." in text
+    assert "nor on the eight development tables ([encoder.md]" in prose("docs/results/README.md")
 
 
 def readme_rows() -> dict[tuple[str, str], list[str]]:
