@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -103,16 +104,16 @@ def _log_ratio_polynomial(q: float) -> Floats:
 
 
 class StudentTails(nn.Module):
-    """Tail probabilities of the standard Student-t, their inverse, and partial means, for z >= 0.
+    """Tail probabilities of the standard Student-t, their inverse, and partial means: df -> `Tails`.
 
     With v degrees of freedom and p the density, ``e(z) = p(z) (1 + z^2 / v)``. The probability above z is
     ``e(z) r(z) / sqrt(z^2 + 2)``. log r is smooth and bounded for all z and v: a polynomial in
     ``z / sqrt(z^2 + 4)`` and 1 / v, fitted to SciPy's values, is off by less than 2e-6. The integral of
     t p(t) from z on is ``e(z) v / (v - 1)``. All arguments are float64 and broadcast; v lies in `TAIL_DF`.
 
-    >>> tails = StudentTails()
-    >>> z, df = torch.tensor([0.0, 2.0, 9.0], dtype=torch.float64), torch.tensor(3.0, dtype=torch.float64)
-    >>> tails.above(z, df).numpy().round(6), tails.inverse(tails.above(z, df), df).numpy().round(4)
+    >>> tails = StudentTails()(torch.tensor(3.0, dtype=torch.float64))
+    >>> z = torch.tensor([0.0, 2.0, 9.0], dtype=torch.float64)
+    >>> tails.above(z).numpy().round(6), tails.inverse(tails.above(z)).numpy().round(4)
     (array([0.5     , 0.069663, 0.001448]), array([0., 2., 9.]))
     """
 
@@ -122,45 +123,52 @@ class StudentTails(nn.Module):
         super().__init__()
         self.register_buffer("coefficients", torch.from_numpy(_tail_polynomial()))
 
-    def above(self, z: Tensor, df: Tensor) -> Tensor:
+    def forward(self, df: Tensor) -> Tails:
+        """Return the functions of z for these degrees of freedom."""
+        x, powers = df.reciprocal() * (2 * TAIL_DF[0]) - 1, [torch.ones_like(df)]
+        for _ in range(_TAIL_DEGREES[1]):
+            powers.append(powers[-1] * x)
+        polynomial = (torch.stack(powers, dim=-1) @ self.coefficients).unbind(-1)
+        return Tails(df, log_gamma_ratio(df / 2) - (df * math.pi).log() / 2, polynomial)
+
+
+class Tails(NamedTuple):
+    """The tail of the standard Student-t at z >= 0; see `StudentTails`."""
+
+    df: Tensor
+    log_peak: Tensor  # log density at 0
+    polynomial: tuple[Tensor, ...]  # of log r, the highest power first
+
+    def above(self, z: Tensor) -> Tensor:
         """Return the probability above z."""
-        return (self._log_e(z, df) + self._log_ratio(z, self._by_df(df))).exp()
+        return (self._log_e(z) + self._log_ratio(z)).exp()
 
-    def partial_mean(self, z: Tensor, df: Tensor) -> Tensor:
+    def partial_mean(self, z: Tensor) -> Tensor:
         """Return the integral of t p(t) from z to infinity; it needs more than one degree of freedom."""
-        return self._log_e(z, df).exp() * df / (df - 1)
+        return self._log_e(z).exp() * self.df / (self.df - 1)
 
-    def inverse(self, level: Tensor, df: Tensor) -> Tensor:
+    def inverse(self, level: Tensor) -> Tensor:
         """Return z with the probability `level` above it, for levels up to 1/2."""
-        log_level, by_df = level.clamp(_LEAST_LEVEL, 0.5).log(), self._by_df(df)
+        log_level, df, unit = level.clamp(_LEAST_LEVEL, 0.5).log(), self.df, self.df.sqrt()
         # The probability is log-concave in s, where z = sqrt(df) sinh(s). So Newton's method converges
         # from above, and cosh(s)^-df / 2 is an upper bound of the probability.
         z = (df * torch.expm1((math.log(0.5) - log_level) * 2 / df)).clamp_min(0).sqrt()
         for _ in range(_NEWTON_STEPS):
-            log_ratio, root = self._log_ratio(z, by_df), (df + z * z).sqrt()
-            mills = (root * root / df) * log_ratio.exp()  # the probability, divided by the density
-            step = (self._log_e(z, df) + log_ratio - log_level) * mills / root
-            s = ((z + root) / df.sqrt()).log() + step
-            z = (df.sqrt() * (s.exp() - (-s).exp()) / 2).clamp_min(0)
+            log_ratio, root = self._log_ratio(z), (df + z * z).sqrt()
+            mills = log_ratio.exp() * root / df  # the probability, divided by the density and by root
+            s = ((z + root) / unit).log() + (self._log_e(z) + log_ratio - log_level) * mills
+            z = (unit * (s.exp() - (-s).exp()) / 2).clamp_min(0)
         return z
 
-    def _by_df(self, df: Tensor) -> tuple[Tensor, ...]:
-        """Coefficients of the polynomial in z for these degrees of freedom, the highest power first."""
-        powers = [torch.ones_like(df)]
-        for _ in range(_TAIL_DEGREES[1]):
-            powers.append(powers[-1] * (df.reciprocal() * (2 * TAIL_DF[0]) - 1))
-        return (torch.stack(powers, dim=-1) @ self.coefficients).unbind(-1)
-
-    def _log_ratio(self, z: Tensor, by_df: Sequence[Tensor]) -> Tensor:
+    def _log_ratio(self, z: Tensor) -> Tensor:
         """Logarithm of r(z) / sqrt(z^2 + 2)."""
-        x, value = 2 * z / (z * z + 4).sqrt() - 1, by_df[0]
-        for c in by_df[1:]:
+        x, value = 2 * z / (z * z + 4).sqrt() - 1, self.polynomial[0]
+        for c in self.polynomial[1:]:
             value = value * x + c
         return value - (z * z + 2).log() / 2
 
-    def _log_e(self, z: Tensor, df: Tensor) -> Tensor:
-        constant = log_gamma_ratio(df / 2) - (df * math.pi).log() / 2
-        return constant - (df - 1) / 2 * torch.log1p(z * z / df)
+    def _log_e(self, z: Tensor) -> Tensor:
+        return self.log_peak - (self.df - 1) / 2 * torch.log1p(z * z / self.df)
 
 
 def _tail_polynomial() -> Floats:
@@ -224,12 +232,12 @@ class _Members:
     weight: Tensor
     location: Tensor
     scale: Tensor
-    df: Tensor
+    tails: Tails
 
-    def sides(self, y: Tensor, tails: StudentTails) -> tuple[Tensor, Tensor]:
+    def sides(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities below and above labels. (L, K, N)"""
         z = (y - self.location) / self.scale
-        tail = tails.above(z.abs(), self.df)
+        tail = self.tails.above(z.abs())
         return torch.where(z < 0, tail, 1 - tail), torch.where(z < 0, 1 - tail, tail)
 
 
@@ -244,10 +252,10 @@ class TracedTilted(Tilted):
         df = torch.full_like(weight, TAIL_DF[1])  # a Normal, nearly
         if isinstance(inner, NIG):
             df = (2 * inner.alpha).clamp(*TAIL_DF)
-        self._inner = _Members(weight, inner.mean, torch.maximum(scale, traced.least_scale), df)
-        self._traced, self._tails = traced, traced.tails
+        scale = torch.maximum(scale, traced.least_scale)
+        self._traced, self._inner = traced, _Members(weight, inner.mean, scale, traced.tails(df))
         self._cuts_at, self._w = traced.cuts[:, None, None], traced.weights[:, None]
-        below, above = self._inner.sides(self._cuts_at, traced.tails)  # (C - 1, K, N)
+        below, above = self._inner.sides(self._cuts_at)  # (C - 1, K, N)
         edge = torch.zeros_like(below[:1])
         low, high = torch.cat([edge, below]), torch.cat([below, edge + 1])
         over, beyond = torch.cat([edge + 1, above]), torch.cat([above, edge])
@@ -258,15 +266,14 @@ class TracedTilted(Tilted):
     @cached_property
     def _moments(self) -> tuple[Tensor, Tensor]:
         """Mean and variance. (N,)"""
-        inner = self._inner
+        inner, df = self._inner, self._inner.tails.df
         z = (self._cuts_at - inner.location) / inner.scale
         mean_weight = (self._w.unsqueeze(-1) * self._mass).sum(0)  # (K, N)
         jumps = (self._w[1:] - self._w[:-1]).unsqueeze(-1)
-        steps = jumps * self._tails.partial_mean(z.abs(), inner.df) / mean_weight
+        steps = jumps * inner.tails.partial_mean(z.abs()) / mean_weight
         mean, second = steps.sum(0), (steps * z).sum(0)
-        heavy = inner.df <= 2
-        excess = torch.where(heavy, torch.ones_like(inner.df), inner.df - 2)
-        square = (inner.df + (inner.df - 1) * second) / excess
+        heavy = df <= 2
+        square = (df + (df - 1) * second) / torch.where(heavy, torch.ones_like(df), df - 2)
         variance = torch.where(heavy, math.inf, (square - mean * mean).clamp_min(0))
         share = inner.weight * mean_weight
         share = share / share.sum(0)
@@ -314,7 +321,7 @@ class TracedTilted(Tilted):
     def _at_tail(self, level: Tensor, side: Tensor) -> Tensor:
         """Label with the probability `level` beyond it, below (side -1) or above it (+1). (L, N)"""
         inner, level, side = self._inner, level.unsqueeze(1), side.unsqueeze(1)
-        each = inner.location + side * inner.scale * self._tails.inverse(level, inner.df)  # (L, K, N)
+        each = inner.location + side * inner.scale * inner.tails.inverse(level)  # (L, K, N)
         if each.shape[1] == 1:
             return each.squeeze(1)
         # Between the members' own quantiles, refined by a factor of `_PARTS` at a time.
@@ -322,10 +329,8 @@ class TracedTilted(Tilted):
         for _ in range(_ROUNDS):
             width = (high - low) / _PARTS
             y = low + width * self._traced.parts  # (P, L, 1, N)
-            below, above = (
-                (inner.weight * part).sum(2, keepdim=True) for part in inner.sides(y, self._tails)
-            )
-            too_low = torch.where(side < 0, below < level, above > level)
+            below, above = ((inner.weight * part).sum(2, keepdim=True) for part in inner.sides(y))
+            too_low = side * (torch.where(side < 0, below, above) - level) > 0
             low = low + width * too_low.to(width).sum(0)
             high = low + width
         return ((low + high) / 2).squeeze(1)
