@@ -67,7 +67,7 @@ def export_onnx(
 
     The file contains the base: CatBoost, LightGBM or scikit-learn's HistGradientBoostingRegressor. A model
     with another base, or with base predictions of your own, cannot be exported. Five CatBoost models of
-    1000 trees take about 20 MB. An emphasis needs memory for up to 100 numbers per row, and for each member
+    1000 trees take about 24 MB. An emphasis needs memory for up to 100 numbers per row, and for each member
     of a mixture, several times: pass large tables in batches of some thousand rows.
 
     The file's metadata has the levels, the coverage, the emphasis and the names of the columns. A file
