@@ -131,9 +131,10 @@ def main() -> int:
     if options.write:
         title, _, _, _, *about = (__doc__ or "").strip().splitlines()
         words = "\n".join(about)
+        chosen = f"--data {options.data} " if options.data else ""
         options.results.with_suffix(".md").write_text(
             f"# {title.rstrip('.')}\n\nWritten by `python benchmarks/junk_columns.py --seeds {options.seeds} "
-            f"--rows {options.rows} --write`; do not edit.\n\n{words}\n\n{text}",
+            f"--rows {options.rows} {chosen}--write`; do not edit.\n\n{words}\n\n{text}",
             encoding="utf-8",
         )
     return 0
