@@ -116,7 +116,7 @@ class NoParameters(NoFit):
         (NoParameters(), TypeError, "does not implement a 'get_params' method"),
         (3, TypeError, "base must be a name"),
     ],
-    ids=str,
+    ids=["misspelt", "unknown", "class", "no fit", "no parameters", "number"],  # no memory address in a name
 )
 def test_what_is_no_base_is_said(
     base: Any, error: type[Exception], message: str, untrained: None, monkeypatch: pytest.MonkeyPatch
