@@ -70,7 +70,7 @@ def lines_for(number: int, path: Path, place: Path, folder: Path) -> list[list[s
     return [always, *([rarely[number // 25 % 4]] if number % 25 == 0 else [])]
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_malformed_files_never_crash_and_never_cost_a_file(
     run: Run, sample: Sample, place: Path, tmp_path: Path, part: int
 ) -> None:

@@ -134,6 +134,7 @@ def test_training_rows_lie_on_the_same_side_of_thresholds(whole: TailRegressor, 
     assert assert_agrees(whole, exported, numbers(600)) < 1e-4
 
 
+@pytest.mark.slow
 def test_without_emphasis(whole: TailRegressor, exported: Path, tmp_path: Path) -> None:
     x = numbers(1000, 7, spread=3.0)
     (tmp_path / "m.onnx").write_bytes(b"an older file, which is replaced")
@@ -187,7 +188,7 @@ def test_onnxruntime_agrees_for_other_seeds(seed: int, tmp_path: Path) -> None:
         pytest.param({"method": "ensemble", "folds": 2}, (0.5,), 0.9, marks=pytest.mark.slow),
         pytest.param({"base": "lightgbm", "emphasis": 1.0}, LEVELS, 0.9, marks=pytest.mark.slow),
         pytest.param({"method": "infer-noise"}, (), 0.9, marks=pytest.mark.slow),
-        ({"method": "infer-dropout", "conformal": None}, LEVELS, None),
+        pytest.param({"method": "infer-dropout", "conformal": None}, LEVELS, None, marks=pytest.mark.slow),
         pytest.param(
             {"method": "infer-dropout", "conformal": None, "emphasis": 0.5}, (), 0.8, marks=pytest.mark.slow
         ),
@@ -211,6 +212,7 @@ def test_units_of_the_label_do_not_matter(scale: float, shift: float, tmp_path: 
     assert assert_agrees(model, path, numbers(5000, 9, spread=3.0)) < 1e-4
 
 
+@pytest.mark.slow
 def test_targets_in_units_far_apart_each_with_a_label_prior(tmp_path: Path) -> None:
     """Each is held to its own spread: beside one of 1e12, no error in one of 1e-12 would be seen."""
     y = labels(numbers(600))
@@ -233,6 +235,7 @@ def test_three_targets_around_catboost(tmp_path: Path) -> None:
     assert assert_agrees(model, path, numbers(2000, 8, spread=3.0)) < 1e-4
 
 
+@pytest.mark.slow
 def test_tables_with_text_start_from_the_vectorizer(tmp_path: Path) -> None:
     x = pd.DataFrame({"a": numbers(300)[:, 0], "kind": np.random.default_rng(0).choice(["p", "q"], 300)})
     y = labels(x[["a"]].to_numpy()) + (x["kind"] == "p")

@@ -78,7 +78,7 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(400, 3))
     >>> y = np.exp(X[:, 0]) + 0.1 * rng.normal(size=400)
-    >>> model = TailRegressor(epochs=30, random_state=0).fit(X, y)
+    >>> model = TailRegressor(base=None, folds=1, epochs=30, random_state=0).fit(X, y)
     >>> bool(model.score(X, y) > 0.7)
     True
     >>> model.predict_interval(X[:2], coverage=0.9).shape
