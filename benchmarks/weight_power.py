@@ -27,7 +27,16 @@ def figures(power: float, seed: int, epochs: int) -> list[float]:
     table = load_abalone()
     rings = table.pop("Rings")
     x, x_test, y, y_test = train_test_split(table, rings, random_state=seed)
-    model = TailRegressor(epochs=epochs, random_state=seed, method_options={"weights.power": power}).fit(x, y)
+    model = TailRegressor(
+        method="vir",
+        method_options={"weights.power": power},
+        base=None,
+        folds=1,
+        emphasis=0,
+        monitor="balanced_mae",
+        epochs=epochs,
+        random_state=seed,
+    ).fit(x, y)
     found = evaluate(
         model.predict_distribution(x_test), y_test, model.bins_, FIGURES, many=model.many, few=model.few
     )
