@@ -3,8 +3,9 @@
 For any model, intervals at 90% cover at least 90% of new labels, on average over calibration sets and
 rows, if held-out rows and new rows come from the same distribution. This holds over all rows, or over
 the rows predicted in one region (``mode="region"``). No method can guarantee coverage given the *true*
-label, which is unknown at prediction time. ``weights="balanced"`` widens the intervals until they cover
-rare labels among the held-out rows too; this helps rare labels in practice, without a guarantee.
+label, which is unknown at prediction time. ``weights="rare"`` widens the intervals until they cover the
+rarest 15% of the held-out labels as often as all of them, and ``weights="balanced"`` until every label bin
+has the same weight; both help rare labels in practice, without a guarantee.
 """
 
 from __future__ import annotations
@@ -257,7 +258,8 @@ def fit_conformal(
     labels in the bin of the *predicted* label. Coverage then holds within each predicted region too.
     `bins` are those of the training labels.
 
-    ``weights="balanced"`` gives every label bin the same total weight; `weights` may also be an array.
+    ``weights="rare"`` counts the rarest 15% of the labels only, ``weights="balanced"`` gives every label bin
+    the same total weight, and `weights` may also be an array.
     Weights can only widen the intervals. Their finite-sample correction uses Kish's effective number of
     rows, which is an approximation. distribution: (n,), y: (n,), weights: (n,)
 
