@@ -98,7 +98,8 @@ def test_calibration_can_be_undone(models: dict[str, TailRegressor], vir: Scored
     assert scaling is not None
     again = scaling.apply(vir.uncalibrated)
     torch.testing.assert_close(again.variance, vir.distribution.variance)
-    bare = TailRegressor(epochs=1, calibrate=False, conformal=None, random_state=0).fit(*new_rows)
+    plain = {"base": None, "folds": 1, "emphasis": 0.0, "calibrate": False, "conformal": None}
+    bare = TailRegressor(epochs=1, random_state=0, **plain).fit(*new_rows)
     scored = score_model(bare, *new_rows, coverage=0.5)
     assert scored.uncalibrated is scored.distribution  # nothing was scaled
     low, high = (end.double().numpy() for end in scored.distribution.interval(0.5))
