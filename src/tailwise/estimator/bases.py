@@ -33,8 +33,8 @@ FOLDS = 5
 MIN_ROWS = 100
 """With fewer rows, ``base="auto"`` means no base: each fold would be too small to learn from."""
 AUTO = "catboost"
-"""The base of ``base="auto"``. On the development tables it was ahead of the lighter ones by more than
-2%, most clearly with a few hundred rows. docs/results/estimator.md compares all of them on other tables."""
+"""The base of ``base="auto"``. It was chosen by prototypes on the development tables that are not kept;
+``tailwise bench estimator --suite development`` compares the bases there with the estimator itself."""
 TREES = 1000
 
 
