@@ -2,8 +2,9 @@
 
 import csv
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import hypothesis
 import matplotlib
@@ -52,6 +53,19 @@ def agedb_ages(data_root: Path) -> list[int]:
         pytest.skip(f"{path} is not there")
     with path.open(newline="") as file:
         return [int(row["age"]) for row in csv.DictReader(file) if row["split"] == "train"]
+
+
+@pytest.fixture(scope="session")
+def torchvision() -> Iterator[ModuleType]:
+    """Return torchvision. Its networks do not need its compiled functions, which fail beside a CPU torch."""
+    try:
+        import torchvision
+    except RuntimeError:
+        missing = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            missing.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import torchvision
+    yield torchvision
 
 
 @pytest.fixture

@@ -37,12 +37,19 @@ def apply_backbone(backbone: nn.Module, x: Any) -> Tensor:
 
 
 def redraw(module: nn.Module) -> None:
-    """Draw new random weights in place for layers that have a `reset_parameters`; frozen layers stay."""
+    """Draw new random weights in place for layers that have a `reset_parameters`; frozen layers stay.
+
+    A module that starts otherwise, such as from a file, does so in `restart`.
+    """
     for layer in module.modules():
         # `nn.MultiheadAttention` has an underscore.
         reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
         if reset is not None and all(p.requires_grad for p in layer.parameters()):
             reset()
+    for part in module.modules():
+        restart = getattr(part, "restart", None)
+        if restart is not None:
+            restart()
 
 
 class TailModel(Trainable):

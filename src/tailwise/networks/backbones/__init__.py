@@ -1,5 +1,11 @@
 """Networks that turn inputs into features. Any other `nn.Module` that does this works as well."""
 
+from tailwise.networks.backbones.images import (
+    IMAGE_BACKBONES,
+    ImageDecoder,
+    ImageResNet,
+    make_image_backbone,
+)
 from tailwise.networks.backbones.sentence_pairs import (
     PAIR_ENCODERS,
     BiLSTMPair,
@@ -26,12 +32,15 @@ from tailwise.networks.backbones.tabular import (
 
 __all__ = [
     "BACKBONES",
+    "IMAGE_BACKBONES",
     "MLP",
     "PAIR_ENCODERS",
     "Backbone",
     "BiLSTMPair",
     "Embedded",
     "EncodedPair",
+    "ImageDecoder",
+    "ImageResNet",
     "PairDecoder",
     "PeriodicEmbedding",
     "PiecewiseLinearEncoding",
@@ -41,6 +50,7 @@ __all__ = [
     "VectorPair",
     "WordMean",
     "make_backbone",
+    "make_image_backbone",
     "make_pair_backbone",
     "pair_features",
     "quantile_edges",
