@@ -306,8 +306,9 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
         """Return a tidy table of errors and coverage for all, many-, medium- and few-shot labels.
 
         Regions go by the true label's bin in training. `coverage` and `width` are those of
-        `predict_interval`. With several targets a column ``target`` holds the name of each, or its number
-        if y had no names.
+        `predict_interval`; `constant_coverage` and `constant_width` are those of one interval for all rows,
+        between two quantiles of the training labels. With several targets a column
+        ``target`` holds the name of each, or its number if y had no names.
         """
         import pandas as pd
 

@@ -20,6 +20,7 @@ from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.core.metrics import REGIONS, by_region
 from tailwise.core.scores import Sparsification, sparsification
 from tailwise.methods import get_method
+from tailwise.uncertainty.interval_scores import wilson_interval as wilson_interval
 from tailwise.uncertainty.scaling import split_variance
 
 if TYPE_CHECKING:
@@ -242,18 +243,6 @@ def score_base(
         many=model.many,
         few=model.few,
     )
-
-
-def wilson_interval(hits: int, n: int) -> tuple[float, float]:
-    """Return Wilson's 95% interval of a share; it is reliable for few rows and for shares near 1.
-
-    >>> tuple(round(end, 3) for end in wilson_interval(9, 10))
-    (0.596, 0.982)
-    """
-    if n == 0:
-        return 0.0, 1.0
-    low, high = stats.binomtest(hits, n).proportion_ci(method="wilson")
-    return float(low), float(high)
 
 
 @dataclass(frozen=True)

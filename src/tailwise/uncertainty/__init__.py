@@ -3,5 +3,6 @@
 - `scaling`: factors on the predicted spread (`fit_scaling`, `balanced_weights`, `split_variance`)
 - `score_table`: limits of intervals from sorted scores
 - `conformal`: intervals that cover held-out labels (`fit_conformal`, `ConformalIntervals`)
+- `interval_scores`: coverage and width by region, beside a constant interval (`intervals_by_region`)
 - `calibrator`: both for one target (`fit_calibrator`, `Calibrator`)
 """

@@ -16,6 +16,7 @@ from tailwise.core.label_prior import emphasis as tilt_to_rare
 from tailwise.core.labels import LabelBins
 from tailwise.core.metrics import by_region
 from tailwise.uncertainty.conformal import ConformalIntervals, fit_conformal
+from tailwise.uncertainty.interval_scores import intervals_by_region
 from tailwise.uncertainty.scaling import Scaling, balanced_weights, fit_scaling, split_variance
 
 if TYPE_CHECKING:
@@ -134,16 +135,16 @@ class Calibrator:
     def scores(
         self, prediction: Distribution, y: Floats, coverage: float, many: int, few: int
     ) -> pd.DataFrame:
-        """Return a table of errors, coverage and width, over all labels and by region. y: (N,)"""
+        """Return a table of errors, coverage and width, over all labels and by region. y: (N,)
+
+        The coverage and width of `constant_interval` stand beside them.
+        """
         table = by_region(prediction, y, self.bins, ("mae", "rmse", "gm", "nll", "ause"), many=many, few=few)
         lower, upper = (end.numpy() for end in self.interval(prediction, coverage))
-        region = self.bins.regions(many, few)[self.bins.index(y)]
-        inside, wide = (y >= lower) & (y <= upper), upper - lower
-        for name in table.index:
-            mask = np.ones(len(y), bool) if name == "all" else region == name
-            table.loc[name, "coverage"] = inside[mask].mean() if mask.any() else math.nan
-            table.loc[name, "width"] = wide[mask].mean() if mask.any() else math.nan
-        return table.reset_index()
+        intervals = intervals_by_region(lower, upper, y, self.bins, coverage, many=many, few=few)
+        return table.join(
+            intervals[["coverage", "width", "constant_coverage", "constant_width"]]
+        ).reset_index()
 
 
 def fit_calibrator(
