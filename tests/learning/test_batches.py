@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tailwise.core.labels import LabelBins
-from tailwise.learning.batches import TensorData, batches, by_length, finite_rows
+from tailwise.learning.batches import AHEAD, TensorData, batches, by_length, finite_rows
 from tailwise.learning.loop import TrainConfig, fit, predict
 from tailwise.methods import build_model
 from tailwise.networks.backbones import BiLSTMPair
@@ -194,3 +194,39 @@ def test_rows_that_are_finite_in_every_tensor() -> None:
 def test_malformed_data_is_an_error(build: Callable[[], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         build()
+
+
+def _shifted(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x + 1, y
+
+
+def test_a_transform_changes_batches_and_not_the_data() -> None:
+    data = TensorData(X, Y, transform=_shifted)
+    for batch in batches(data.to(CPU), 20, CPU):
+        assert torch.equal(batch.x, X[batch.rows] + 1)
+    assert data.x is X
+
+
+def test_a_thread_gathers_inputs_that_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = TensorData(X, Y, sample_weight=torch.ones(len(Y)), transform=_shifted)
+    expected = list(batches(data, 8, CPU))
+    monkeypatch.setattr(TensorData, "streams", True)
+    got = list(batches(data, 8, CPU))
+    assert len(got) == len(expected) > AHEAD
+    for one, other in zip(got, expected, strict=True):
+        assert torch.equal(one.x, other.x) and torch.equal(one.y, other.y)
+        assert one.rows is not None and other.rows is not None and torch.equal(one.rows, other.rows)
+
+
+@pytest.mark.gpu
+def test_inputs_too_large_for_a_gpu_stay_and_train_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tailwise.learning import batches as module
+
+    config = TrainConfig(epochs=2, accelerator="cuda", batch_size=16)
+    results = []
+    for share in (1.0, 0.0):
+        monkeypatch.setattr(module, "DEVICE_SHARE", share)
+        assert TensorData(X, Y).to(torch.device("cuda")).streams == (share == 0)
+        torch.manual_seed(0)
+        results.append(fit(point(), (X, Y), (X, Y), config, progress=False).history[-1]["loss"])
+    assert results[0] == results[1]

@@ -1,19 +1,27 @@
-"""Training data as batches: tensors indexed on their device, or any loader.
+"""Training data as batches: tensors indexed by row, or any loader.
 
-Tensors move to the device once; no Python runs per row.
+Tensors move to the device once if they fit; no Python runs per row. Larger ones, such as pictures in a
+memory-mapped file, stay where they are: a thread gathers the next batches while the device works.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 T = TypeVar("T")
+Transform = Callable[[Any, Tensor], tuple[Any, Tensor]]
+DEVICE_SHARE = 1 / 3
+"""Inputs move to a GPU as a whole if they take at most this share of its free memory."""
+AHEAD = 3
+"""Number of batches that are gathered in advance if the inputs stay in the computer's memory."""
 
 
 def apply_to(x: T, function: Callable[[Tensor], Tensor]) -> T:
@@ -41,13 +49,14 @@ def tensors_of(x: Any) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class TensorData:
-    """Inputs and labels held as tensors, batched by index on their own device.
+    """Inputs and labels held as tensors, batched by index.
 
     x is a tensor (N, ...) or a tuple or mapping of such tensors, y is (N, ...). `sample_weight` has one
     weight per row (N,) or per label; `offset` has the base prediction of each label, in the shape of y, for a
     model that predicts around one. With `lengths` (N,), on the CPU, x is padded along its last
     dimension: batches contain rows of similar length and are cut to their longest row. If x has several
-    tensors, only `padded_inputs` are cut: names in a mapping, positions in a tuple.
+    tensors, only `padded_inputs` are cut: names in a mapping, positions in a tuple. `transform` changes each
+    batch on the device, such as a random crop of training pictures: (x, y) -> (x, y).
     """
 
     x: Any
@@ -56,6 +65,7 @@ class TensorData:
     offset: Tensor | None = None
     lengths: Tensor | None = None
     padded_inputs: tuple[str | int, ...] = ()
+    transform: Transform | None = None
 
     def __post_init__(self) -> None:
         rows = sorted({len(tensor) for tensor in tensors_of(self.x)})
@@ -83,11 +93,22 @@ class TensorData:
         return len(self.y)
 
     def to(self, device: torch.device) -> TensorData:
-        """Move to a device."""
+        """Move to a device; inputs that would take too much of a GPU's memory stay, and batches move."""
         weight = None if self.sample_weight is None else self.sample_weight.to(device)
         offset = None if self.offset is None else self.offset.to(device)
-        x = apply_to(self.x, lambda t: t.to(device))
-        return TensorData(x, self.y.to(device), weight, offset, self.lengths, self.padded_inputs)
+        x = apply_to(self.x, lambda t: t.to(device)) if self._fits(device) else self.x
+        return replace(self, x=x, y=self.y.to(device), sample_weight=weight, offset=offset)
+
+    def _fits(self, device: torch.device) -> bool:
+        if device.type != "cuda":
+            return True
+        size = sum(t.numel() * t.element_size() for t in tensors_of(self.x) if t.device.type != "cuda")
+        return size <= DEVICE_SHARE * torch.cuda.mem_get_info(device)[0]
+
+    @property
+    def streams(self) -> bool:
+        """Whether inputs are on another device than labels, so that each batch moves on its own."""
+        return tensors_of(self.x)[0].device != self.y.device
 
     def fingerprint(self) -> str:
         """Return a short digest of every number, which differs if any of the data differs."""
@@ -101,12 +122,34 @@ class TensorData:
 
     def rows(self, index: Tensor) -> Batch:
         """Gather a batch by row numbers. index: (n,), on the CPU if there are lengths"""
-        end = None if self.lengths is None else max(1, int(self.lengths[index].max()))
+        return self.batch(index, self.inputs(index))
+
+    def inputs(self, index: Tensor) -> Any:
+        """Gather the inputs of a batch where they are; for a GPU, in memory from which it can copy them."""
+        pinned = self.streams and self.y.device.type == "cuda"
+
+        def gather(t: Tensor) -> Tensor:
+            rows = index.to(t.device, non_blocking=True)
+            if not pinned:
+                return t[rows]
+            return torch.index_select(
+                t, 0, rows, out=torch.empty((len(rows), *t.shape[1:]), dtype=t.dtype, pin_memory=True)
+            )
+
+        x = apply_to(self.x, gather)
+        if self.lengths is None:
+            return x
+        return self._cut(x, max(1, int(self.lengths[index].max())))
+
+    def batch(self, index: Tensor, x: Any) -> Batch:
+        """Return gathered inputs and their labels as a batch on the device of the labels, transformed."""
         index = index.to(self.y.device, non_blocking=True)
         weight = None if self.sample_weight is None else self.sample_weight[index]
         offset = None if self.offset is None else self.offset[index]
-        x = apply_to(self.x, lambda t: t[index])
-        return Batch(x if end is None else self._cut(x, end), self.y[index], weight, offset, index)
+        x, y = apply_to(x, lambda t: t.to(self.y.device, non_blocking=True)), self.y[index]
+        if self.transform is not None:
+            x, y = self.transform(x, y)
+        return Batch(x, y, weight, offset, index)
 
     def _cut(self, x: Any, end: int) -> Any:
         """Cut padded inputs to `end` along their last dimension."""
@@ -125,7 +168,12 @@ def _named(x: Any) -> dict[Any, Any]:
 
 def finite_rows(x: Any) -> Tensor:
     """Return for each row of an input whether all its numbers are finite. (N,)"""
-    return torch.stack([t.isfinite().reshape(len(t), -1).all(1) for t in tensors_of(x)]).all(0)
+    tensors = tensors_of(x)
+    finite = torch.ones(len(tensors[0]), dtype=torch.bool, device=tensors[0].device)
+    for t in tensors:
+        if t.is_floating_point():
+            finite &= t.isfinite().reshape(len(t), -1).all(1)
+    return finite
 
 
 @dataclass(frozen=True)
@@ -173,11 +221,24 @@ def batches(
     rows = torch.arange(len(data)) if order is None else order
     if data.lengths is None:
         # Batches of nearly equal size: a last batch of one row would break batch normalisation.
-        groups = rows.to(data.y.device).tensor_split(-(-len(rows) // size))
+        home = tensors_of(data.x)[0].device
+        groups = rows.to(home).tensor_split(-(-len(rows) // size))
     else:
         groups = by_length(rows, data.lengths[rows], size, seed)
-    for index in groups:
-        yield data.rows(index)
+    yield from _streamed(data, groups) if data.streams else map(data.rows, groups)
+
+
+def _streamed(data: TensorData, groups: Sequence[Tensor]) -> Iterator[Batch]:
+    """Yield batches while a thread gathers the inputs of the next ones."""
+    waiting: deque[tuple[Tensor, Future[Any]]] = deque()
+    with ThreadPoolExecutor(1, "batches") as reader:
+        for index in groups:
+            waiting.append((index, reader.submit(data.inputs, index)))
+            if len(waiting) > AHEAD:
+                first, inputs = waiting.popleft()
+                yield data.batch(first, inputs.result())
+        for index, inputs in waiting:
+            yield data.batch(index, inputs.result())
 
 
 POOL = 16

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader
 
 from tailwise.core.distributions import Distribution, concatenate
 from tailwise.core.metrics import get_metric
-from tailwise.learning.batches import Batch, Data, apply_to, as_data, batches, finite_rows, tensors_of
+from tailwise.learning.batches import Batch, Data, as_data, batches, finite_rows, tensors_of
 from tailwise.learning.batches import TensorData as TensorData
 from tailwise.learning.checkpoints import read_checkpoint, shortened, write_checkpoint
 from tailwise.learning.config import TrainConfig as TrainConfig
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _SMALL_NETWORK = 500_000  # parameters
+_NUMBERS_PER_BATCH = 2**26  # at most so many inputs in a batch of predictions
 _STEPS_IN_FLIGHT = 4  # steps whose flags a GPU may still compute while the next ones are queued
 
 
@@ -393,9 +394,7 @@ def _predict(
     predictions, labels = [], []
     with torch.no_grad():
         for batch in batches(data, batch_size, device):
-            inputs = apply_to(batch.x, lambda t: t.to(device))
-            offset = None if batch.offset is None else batch.offset.to(device)
-            predictions.append(model(inputs, offset=offset).map(lambda p: p.cpu()))
+            predictions.append(model(batch.x, offset=batch.offset).map(lambda p: p.cpu()))
             labels.append(batch.y.cpu())
     if not predictions:
         raise ValueError("the validation data has no batch: the loader is empty or exhausted")
@@ -406,14 +405,18 @@ def _predict(
 def predict(model: Trainable, x: Any, batch_size: int = 4096, offset: Tensor | None = None) -> Distribution:
     """Predict all rows of an input in batches on the model's device; the result is on the CPU.
 
+    Batches of large inputs, such as pictures, have fewer rows than `batch_size`.
     offset: base predictions (N,), or (N, T) for several targets, for a model built with ``offset=True``.
     """
     training, device = model.training, model.device
     rows = len(tensors_of(x)[0])
     if rows == 0:
         raise ValueError("no rows to predict")
+    numbers = max(t[0].numel() for t in tensors_of(x))
+    batch_size = max(1, min(batch_size, _NUMBERS_PER_BATCH // max(numbers, 1)))
     lengths, padded = model.row_lengths(x), model.padded_inputs
-    data = TensorData(x, torch.arange(rows), offset=offset, lengths=lengths, padded_inputs=padded)
+    labels, base = torch.arange(rows, device=device), None if offset is None else offset.to(device)
+    data = TensorData(x, labels, offset=base, lengths=lengths, padded_inputs=padded)
     try:
         prediction, order = _predict(model, data, batch_size, device)
     finally:
