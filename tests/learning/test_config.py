@@ -117,3 +117,24 @@ def test_a_device_that_is_not_there_is_named(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match=message):
         fit(model, (X, Y), None, settings(accelerator=name))
+
+
+def test_a_graph_holds_one_device() -> None:
+    with pytest.raises(ValueError, match="graph holds the step of one device: set devices=1"):
+        TrainConfig(graphs=True, devices=2)
+
+
+def test_compiling_lasts_as_long_as_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+
+    def untouched(function: Any, dynamic: bool) -> Any:
+        compiled.append(function)
+        return function
+
+    monkeypatch.setattr(torch, "compile", untouched)
+    model, twin = vir(), vir()
+    fit(model, (X, Y), None, settings(epochs=1, compile=True))
+    fit(twin, (X, Y), None, settings(epochs=1))
+    assert len(compiled) == 1 and "latent_losses" not in vars(model)
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(a, b)

@@ -158,18 +158,16 @@ def test_a_flag_read_late_still_names_its_own_batch(monkeypatch: pytest.MonkeyPa
         def record(self) -> None: ...
         def synchronize(self) -> None: ...
 
-    original = training._Loop._guarded_step
+    original = training._Loop._watch
 
-    def late(self: Any, loss: Tensor, epoch: int, step: int, batch: Any) -> None:
-        raise_if_failed, optimizer_step = self._raise_if_failed, self.optimizer.step
+    def late(self: Any, epoch: int, step: int, batch: Any) -> None:
+        raise_if_failed = self._raise_if_failed
         with monkeypatch.context() as patch:
             patch.setattr(self, "_raise_if_failed", lambda epoch, waiting: raise_if_failed(epoch, 4))
-            patch.setattr(self.optimizer, "step", lambda: None if self.failed else optimizer_step())
-            self_event = Event()
-            original(self, loss, epoch, step, batch)
-            self.pending[-1] = self.pending[-1]._replace(event=self_event)
+            original(self, epoch, step, batch)
+            self.pending[-1] = self.pending[-1]._replace(event=Event())
 
-    monkeypatch.setattr(training._Loop, "_guarded_step", late)
+    monkeypatch.setattr(training._Loop, "_watch", late)
     labels = Y.clone()
     labels[12] = math.nan
     batches = [(X[start : start + 10], labels[start : start + 10]) for start in range(0, ROWS, 10)]

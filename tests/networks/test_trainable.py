@@ -53,3 +53,33 @@ def test_lengths_come_from_the_backbone_that_takes_the_input(bins: int, members:
     assert model.padded_inputs == ("words",)
     inside = build_model("vanilla", nn.Sequential(Measured(3, 4)), 4, targets, members=members)
     assert inside.row_lengths(x) is None and inside.padded_inputs == ()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch looks at it while tracing
+@pytest.mark.parametrize("name", ["vir", "lds-fds-der", "ensemble"])
+def test_compiled_losses_are_the_same_losses(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traced as one piece without a break; the code it would generate is left out."""
+    compiled: list[Any] = []
+
+    def tracing(function: Any, dynamic: bool) -> Any:
+        compiled.append(function)
+        return original(function, dynamic=dynamic, backend="aot_eager", fullgraph=True)
+
+    original = torch.compile
+    x, y = data()
+    members = 2 if name == "ensemble" else 1
+    model = build_model(name, nn.Linear(3, 5), 5, LabelBins.from_labels(y), members=members).double()
+    model.loss(x, y)
+    model.end_epoch()
+    torch.manual_seed(0)
+    usual, _ = model.loss(x, y)
+    monkeypatch.setattr(torch, "compile", tracing)
+    with model.compiled():
+        torch.manual_seed(0)
+        found, _ = model.loss(x, y)
+        found.backward()
+    torch.testing.assert_close(found, usual)
+    assert len(compiled) == members
+    model.loss(x, y)
+    assert not any("latent_losses" in vars(network) for network in model.modules())

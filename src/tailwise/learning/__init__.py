@@ -2,6 +2,7 @@
 
 - `config`: how to train, as one frozen configuration
 - `batches`: training data as batches
+- `steps`: one step of training, as it is or as a CUDA graph
 - `loop`: `fit` and `predict`
 - `checkpoints`: the file from which an interrupted run continues
 - `nonfinite`: the error for a loss that is not finite

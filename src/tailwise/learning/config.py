@@ -31,6 +31,11 @@ class TrainConfig:
     decay: float = 0.1
     clip_norm: float | None = 5.0
     precision: Literal["fp32", "bf16"] = "fp32"
+    """With ``bf16`` the backbone computes in bfloat16; statistics, head and losses stay in float32."""
+    compile: bool = False
+    """Compile smoothing, head and losses with `torch.compile`: fewer and larger kernels."""
+    graphs: bool = False
+    """On a GPU, record the training step as a CUDA graph and replay it; batches need few different shapes."""
     monitor: str = "balanced_mae"
     """Validation metric for early stopping and the best weights; see `tailwise.core.metrics`."""
     patience: int | None = 20
@@ -56,6 +61,8 @@ class TrainConfig:
         for name in ("weight_decay", "warmup", "decay", "seed"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
+        if self.graphs and self.devices > 1:
+            raise ValueError("a CUDA graph holds the step of one device: set devices=1, or graphs=False")
         get_metric(self.monitor)
 
 
@@ -107,9 +114,19 @@ def make_optimizer(model: nn.Module, config: TrainConfig, device: torch.device) 
     """Return the configured optimiser for the model's trainable parameters."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     fused = device.type == "cuda"
+    recorded = fused and config.graphs
+    # A recorded step reads the learning rate on the device, where it can change.
+    lr = torch.tensor(config.lr, device=device) if recorded else config.lr
     if config.optimizer == "sgd":
-        return torch.optim.SGD(
-            parameters, config.lr, momentum=0.9, weight_decay=config.weight_decay, fused=fused
-        )
+        return torch.optim.SGD(parameters, lr, momentum=0.9, weight_decay=config.weight_decay, fused=fused)
     kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, config.lr, weight_decay=config.weight_decay, fused=fused)
+    return kind(parameters, lr, weight_decay=config.weight_decay, fused=fused, capturable=recorded)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Set the learning rate of all parameters, in place where it is a tensor."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):  # a checkpoint brings it on the CPU
+            group["lr"] = group["lr"].to(group["params"][0].device).fill_(lr)
+        else:
+            group["lr"] = lr

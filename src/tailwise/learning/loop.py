@@ -13,7 +13,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sized
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -29,10 +29,11 @@ from tailwise.learning.batches import Batch, Data, as_data, batches, finite_rows
 from tailwise.learning.batches import TensorData as TensorData
 from tailwise.learning.checkpoints import read_checkpoint, shortened, write_checkpoint
 from tailwise.learning.config import TrainConfig as TrainConfig
-from tailwise.learning.config import check_accelerator, learning_rate, make_optimizer
+from tailwise.learning.config import check_accelerator, learning_rate, make_optimizer, set_learning_rate
 from tailwise.learning.nonfinite import NonFiniteLossError as NonFiniteLossError
 from tailwise.learning.nonfinite import explain_nonfinite
 from tailwise.learning.progress import Progress, progress_display
+from tailwise.learning.steps import GraphedStep, TrainingStep, autocast, fast_kernels
 from tailwise.networks.trainable import Trainable
 
 if TYPE_CHECKING:
@@ -85,7 +86,13 @@ def fit(
     fabric = Fabric(accelerator=config.accelerator, devices=config.devices)
     fabric.launch()
     cuda = [fabric.device] if fabric.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda), _few_threads(model, fabric.device):
+    compiled = model.compiled() if config.compile else nullcontext()
+    with (
+        torch.random.fork_rng(devices=cuda),
+        _few_threads(model, fabric.device),
+        fast_kernels(config, fabric.device),
+        compiled,
+    ):
         loop = _Loop(model, train, valid, config, fabric, checkpoint)
         display, shown = progress_display(progress if fabric.is_global_zero else False, config)
         with display:
@@ -132,14 +139,23 @@ class _Loop:
         optimizer = make_optimizer(model, config, fabric.device)
         self.wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
         self.wrapped.mark_forward_method("loss")
-        self.optimizer = cast("torch.optim.Optimizer", wrapped_optimizer)
         self.raw_optimizer = optimizer
+        self.step: TrainingStep | GraphedStep = TrainingStep(
+            model,
+            optimizer,
+            config,
+            fabric.device,
+            loss=self.wrapped.loss,
+            backward=fabric.backward,
+            take=cast("torch.optim.Optimizer", wrapped_optimizer).step,
+        )
+        if config.graphs and fabric.device.type == "cuda":
+            self.step = GraphedStep(self.step)
         self.result = FitResult(monitor=config.monitor)
         self.best_loss = math.inf
         self.best_state: dict[str, Tensor] | None = None
         self.start = 0
         self.fingerprints = {} if checkpoint is None else self._fingerprints()
-        self.failed = torch.zeros((), dtype=torch.bool, device=fabric.device)
         self.pending: deque[_Pending] = deque()
         self.buffers: dict[str, Tensor] = {}
         if self.checkpoint is not None and self.checkpoint.exists():
@@ -170,6 +186,8 @@ class _Loop:
             self._seed(shared)  # all ranks must draw the same numbers in `begin_epoch`
             if self.model.begin_epoch(epoch / config.epochs):
                 self.best_loss = math.inf
+                if isinstance(self.step, GraphedStep):
+                    self.step.forget()
             self._seed(own)
             row = {"epoch": float(epoch + 1), **self._train_epoch(epoch, self._order(shared), shared)}
             if self.valid is not None:
@@ -193,10 +211,7 @@ class _Loop:
         return result
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        # Fabric's plugin for bf16 would also round the labels, and applies to `forward` only.
-        return torch.autocast(
-            self.fabric.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"
-        )
+        return autocast(self.config, self.fabric.device)
 
     def _seeds(self, epoch: int) -> tuple[int, int]:
         """Return two seeds of an epoch: one that all ranks share, and this rank's own.
@@ -223,16 +238,12 @@ class _Loop:
         size = self.config.batch_size
         for batch in batches(self.train, size, self.fabric.device, order, seed):
             lr = learning_rate(epoch + steps / length if length else epoch, self.config)
-            for group in self.optimizer.param_groups:
-                group["lr"] = lr
-            with self._autocast():
-                loss, now = self.wrapped.loss(batch.x, batch.y, batch.sample_weight, batch.offset)
-            self.optimizer.zero_grad()
-            self.fabric.backward(loss)
-            self._guarded_step(loss.detach(), epoch, steps, batch)
+            set_learning_rate(self.raw_optimizer, lr)
+            loss, now = self.step(batch)
+            self._watch(epoch, steps, batch)
             share = len(batch.y)
             rows, steps = rows + share, steps + 1
-            total = total + loss.detach() * share
+            total = total + loss * share
             for name, value in now.items():
                 parts[name] = parts.get(name, torch.zeros_like(value)) + value * share
         self._raise_if_failed(epoch, waiting=0)
@@ -264,22 +275,14 @@ class _Loop:
         except TypeError:  # a generator, or a loader over an iterable data set
             return None
 
-    def _guarded_step(self, loss: Tensor, epoch: int, step: int, batch: Batch) -> None:
-        """Step the optimiser unless the loss or gradient was not finite in this or an earlier step."""
-        limit = self.config.clip_norm or math.inf
-        grads = [p for p in self.model.parameters() if p.grad is not None]
-        norm = torch.nn.utils.clip_grad_norm_(grads, limit, foreach=True)
-        self.failed = self.failed | ~(torch.isfinite(loss) & torch.isfinite(norm))
-        flag, event = self.failed, None
+    def _watch(self, epoch: int, step: int, batch: Batch) -> None:
+        """Raise an error if a step has failed; on a GPU, some steps later, so that it is not waited for."""
+        flag, event = self.step.failed.clone(), None
         if self.fabric.device.type == "cuda":
-            # Fused optimisers skip the step on the device if this flag is set, as for AMP.
-            cast("Any", self.raw_optimizer).found_inf = self.failed.float()
-            cast("Any", self.raw_optimizer).grad_scale = None
             flag, event = flag.to("cpu", non_blocking=True), torch.cuda.Event()
             event.record()
         self.pending.append(_Pending(step, batch, flag, event))
         self._raise_if_failed(epoch, waiting=_STEPS_IN_FLIGHT if event else 0)
-        self.optimizer.step()
 
     def _raise_if_failed(self, epoch: int, waiting: int) -> None:
         """Read the flags of all but the last `waiting` steps, which may still run on a GPU."""
@@ -357,7 +360,7 @@ class _Loop:
 
     def _settings(self) -> dict[str, str]:
         """Return the settings that must not change when a run is resumed."""
-        free = {"epochs", "patience", "accelerator", "devices"}
+        free = {"epochs", "patience", "accelerator", "devices", "compile", "graphs"}
         bins, method = self.model.bins, self.model.method
         if self.config.schedule == "cosine" or method.retrain_from is not None:
             free.remove("epochs")

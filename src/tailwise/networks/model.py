@@ -178,33 +178,51 @@ class TailModel(Trainable):
         y, base = y.reshape(-1), self._base(offset, shape)
         index, target = self.bins.index(y), self.standardize(y)
         with torch.autocast(z_mean.device.type, enabled=False):
-            if self.smoother is not None:
-                if self.training and not self.smoother.config.exact:
-                    self._collect(z_mean, z_var, index)
-                z_mean, z_var = self.smoother(z_mean, z_var, index)
-            z = z_mean
-            if z_var is not None and self.training:
-                z = z_mean + z_var.sqrt() * torch.randn_like(z_mean)
-            w = self.w[index]
-            counted = w if method.reweight in ("pseudo-count", "both") else None
-            prediction = self._distribution(z, counted, base)
-            parts = {method.objective: self.objective(prediction, target)}
-            if method.regularizer and isinstance(prediction, NIG):
-                penalty = evidence_regularizer(prediction, target, method.regularizer_form)
-                parts["reg"] = method.regularizer * penalty
-            if method.reweight in ("likelihood", "both") and self._weighs:
-                parts = {name: w * value for name, value in parts.items()}
-            if method.kl and z_var is not None:
-                parts["kl"] = method.kl * latent_kl(z_mean, z_var)
-            if self.decoder is not None and method.recon:
-                parts["recon"] = method.recon * self._reconstruction(z, x)
-            elif self.feature_decoder is not None and method.recon:
+            if self.smoother is not None and self.training and not self.smoother.config.exact:
+                self._collect(z_mean, z_var, index)
+            noise = torch.randn_like(z_mean) if z_var is not None and self.training else None
+            z, parts = self.latent_losses(z_mean, z_var, noise, index, target, base)
+            if self.decoder is None and self.feature_decoder is not None and method.recon:
                 rows = features.detach().reshape(len(z), -1).to(z.dtype)
                 parts["recon"] = method.recon * gaussian_reconstruction(rows, self.feature_decoder(z))
-            if method.penalty is not None and self.training:
-                penalty = self._penalty(z_mean, target)
-                parts[method.penalty] = method.penalty_weight * penalty.expand_as(target)
+        if self.decoder is not None and method.recon:
+            # In the precision of the backbone: a decoder of pictures costs as much as some of its stages.
+            parts["recon"] = method.recon * self._reconstruction(z, x)
         return parts
+
+    def latent_losses(
+        self,
+        z_mean: Tensor,
+        z_var: Tensor | None,
+        noise: Tensor | None,
+        index: Tensor,
+        target: Tensor,
+        base: Tensor | None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Smooth latents, sample them, and return them with each part of the objective but VIR:recon.
+
+        z_mean, z_var, noise: (N, D), index, target, base: (N,) -> (N, D), and (N,) for each part. Nothing
+        here changes the model or reads a number on the host, so `Trainable.compiled` can compile it.
+        """
+        method = self.method
+        if self.smoother is not None:
+            z_mean, z_var = self.smoother(z_mean, z_var, index)
+        z = z_mean if z_var is None or noise is None else z_mean + z_var.sqrt() * noise
+        w = self.w[index]
+        counted = w if method.reweight in ("pseudo-count", "both") else None
+        prediction = self._distribution(z, counted, base)
+        parts = {method.objective: self.objective(prediction, target)}
+        if method.regularizer and isinstance(prediction, NIG):
+            penalty = evidence_regularizer(prediction, target, method.regularizer_form)
+            parts["reg"] = method.regularizer * penalty
+        if method.reweight in ("likelihood", "both") and self._weighs:
+            parts = {name: w * value for name, value in parts.items()}
+        if method.kl and z_var is not None:
+            parts["kl"] = method.kl * latent_kl(z_mean, z_var)
+        if method.penalty is not None and self.training:
+            penalty = self._penalty(z_mean, target)
+            parts[method.penalty] = method.penalty_weight * penalty.expand_as(target)
+        return z, parts
 
     def _penalty(self, z_mean: Tensor, target: Tensor) -> Tensor:
         return PENALTIES[cast("str", self.method.penalty)](z_mean, target)
@@ -264,8 +282,8 @@ class TailModel(Trainable):
 
     def end_epoch(self) -> None:
         """Put the latent statistics of the rows since the last call into effect."""
-        if self.smoother is not None and self._rows_seen:
-            self.smoother.commit()
+        if self.smoother is not None:
+            self.smoother.commit()  # without rows it changes nothing; steps that are replayed count none here
             self._rows_seen = 0
         self._bracketed = False
 

@@ -18,6 +18,7 @@ from tailwise.core.kernels import Boundary, KernelForm, kernel_matrix
 
 _FLOOR = 1e-30
 _LARGE = 1e6
+_CHUNK = 2**16  # rows that are summed at once: the pixels of a batch may be millions
 
 
 @dataclass(frozen=True)
@@ -69,16 +70,24 @@ class BinSums:
         return BinSums(self.count.to(device), self.reference.to(device, kind), self.moments.to(device, kind))
 
     def add_(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> None:
-        """Add rows in place, without gradient. z_mean, z_var: (N, D), index: (N,)"""
+        """Add rows in place, without gradient. z_mean, z_var: (N, D), index: (N,)
+
+        Rows are added in chunks, so that memory in float64 does not grow with their number.
+        """
         with torch.no_grad():
-            mean = z_mean.detach().to(self.moments.dtype)
-            var = torch.zeros_like(mean) if z_var is None else z_var.detach().to(self.moments.dtype)
-            offset = mean - self.reference[index]
-            terms = [offset, offset * offset, var]
-            if self.moments.shape[1] > 3:
-                terms += [var * var, var * offset, var * offset * offset]
-            self.moments.index_add_(0, index, torch.stack(terms, dim=1))
-            self.count.index_add_(0, index, torch.ones_like(index))
+            for start in range(0, len(index), _CHUNK):
+                part = slice(start, start + _CHUNK)
+                self._add_chunk(z_mean[part], None if z_var is None else z_var[part], index[part])
+
+    def _add_chunk(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> None:
+        mean = z_mean.to(self.moments.dtype)
+        var = torch.zeros_like(mean) if z_var is None else z_var.to(self.moments.dtype)
+        offset = mean - self.reference[index]
+        terms = [offset, offset * offset, var]
+        if self.moments.shape[1] > 3:
+            terms += [var * var, var * offset, var * offset * offset]
+        self.moments.index_add_(0, index, torch.stack(terms, dim=1))
+        self.count.index_add_(0, index, torch.ones_like(index))
 
     def statistics(self) -> BinStatistics:
         """Return the statistics of each bin's statistics (VIR:A).

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -54,6 +55,20 @@ class Trainable(nn.Module, ABC):
     @abstractmethod
     def end_epoch(self) -> None:
         """Put the latent statistics of the rows since the last call into effect."""
+
+    @contextmanager
+    def compiled(self) -> Iterator[None]:
+        """Compile what follows the latents of every network, while inside: smoothing, head and losses."""
+        networks = [network for network in self.modules() if hasattr(network, "latent_losses")]
+        for network in networks:
+            network.__dict__["latent_losses"] = torch.compile(
+                cast("Any", network).latent_losses, dynamic=False
+            )
+        try:
+            yield
+        finally:
+            for network in networks:
+                del network.__dict__["latent_losses"]
 
     @property
     def device(self) -> torch.device:
