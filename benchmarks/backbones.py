@@ -21,8 +21,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +31,8 @@ from torch import Tensor, nn
 
 from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.suites import get_suite
+from tailwise.benchmark.pages.origin import describe_origin
+from tailwise.benchmark.run.trace import machine, trace_of, unchanged
 from tailwise.data import label_holdout
 from tailwise.learning.loop import TrainConfig, fit, predict
 from tailwise.methods import build_model
@@ -135,10 +138,13 @@ class Run:
     seconds: float
     epochs: int
     parameters: int
+    machine: str = "unknown"
+    trace: dict[str, Any] = field(default_factory=dict)
 
 
 def train(problem: Problem, network: str, method: str) -> Run:
     """Train a network; half of the validation rows stop training early, the other half judge it."""
+    trace = trace_of(method)
     torch.manual_seed(problem.seed)
     x, y = torch.from_numpy(problem.x_train), torch.from_numpy(problem.y_train)
     judged = label_holdout(problem.y_valid, share=0.5, seed=problem.seed)
@@ -162,6 +168,8 @@ def train(problem: Problem, network: str, method: str) -> Run:
         seconds=seconds,
         epochs=len(result.history),
         parameters=count(backbone),
+        machine=machine(),
+        trace=trace,
     )
 
 
@@ -298,6 +306,8 @@ def page(runs: Sequence[Run], names: Sequence[str], seeds: Sequence[int], choice
         "per column). Ours differ on purpose: frequencies start ten times larger, the numbers are kept with "
         "their embedding, and the outer bins are bounded.",
         "",
+        " ".join(describe_origin([{**asdict(r), "data": r.table, "title": r.network} for r in runs])),
+        "",
         *summary(runs, ranked, seeds),
         "",
         *per_table(runs, ranked, seeds),
@@ -365,7 +375,8 @@ def main() -> int:
     torch.set_num_threads(1)
     runs: list[Run] = []
     if options.results.exists():
-        runs = [Run(**json.loads(line)) for line in options.results.read_text(encoding="utf-8").splitlines()]
+        lines = options.results.read_text(encoding="utf-8").splitlines()
+        runs = [Run(**line) for line in unchanged(map(json.loads, lines))]
     names = networks()
     done = {(run.table, run.seed, run.network, run.method) for run in runs}
     wanted = set(itertools.product(TABLES, options.seeds, names, METHODS))

@@ -32,6 +32,8 @@ import torch
 
 from tailwise import TailRegressor
 from tailwise.benchmark import Source, get_suite
+from tailwise.benchmark.pages.origin import describe_origin
+from tailwise.benchmark.run.trace import ESTIMATOR, machine, trace_of, unchanged
 from tailwise.core.distributions import Normal
 from tailwise.core.labels import LabelBins
 from tailwise.data import label_holdout, random_split
@@ -82,6 +84,7 @@ def ngboost(x: np.ndarray, y: np.ndarray, seed: int) -> Any:
 def fit_all(job: tuple[str, int], cap: int) -> list[dict[str, Any]]:
     """Fit everything on one table with one seed."""
     torch.set_num_threads(1)
+    traces = {True: trace_of(ESTIMATOR), False: trace_of(None)}
     name, seed = job
     source = next(s for s in get_suite("tabular").sources if s.name == name)
     assert isinstance(source, Source)
@@ -99,7 +102,9 @@ def fit_all(job: tuple[str, int], cap: int) -> list[dict[str, Any]]:
 
     def record(method: str, ends: tuple[Any, Any], seconds: float, bins: LabelBins) -> None:
         scores = coverage_by_region(np.asarray(ends[0]), np.asarray(ends[1]), y_test, bins)
-        out.append({"data": name, "seed": seed, "method": method, "seconds": round(seconds, 2), **scores})
+        line = {"data": name, "seed": seed, "method": method, "seconds": round(seconds, 2), **scores}
+        trace = traces[method.startswith(ESTIMATOR)]
+        out.append({**line, "machine": machine(), "trace": trace})
 
     began = time.process_time()
     model = TailRegressor(random_state=seed).fit(x.iloc[kept], y[kept], eval_set=(x.iloc[held], y[held]))
@@ -161,7 +166,7 @@ def main() -> int:
     names = options.data.split(",") if options.data else [s.name for s in get_suite("tabular").sources]
     done = []
     if options.results.exists():
-        done = [json.loads(line) for line in options.results.read_text().splitlines()]
+        done = unchanged(json.loads(line) for line in options.results.read_text().splitlines())
     have = {(row["data"], row["seed"]) for row in done}
     jobs = [(n, s) for s in range(options.seeds) for n in names if (n, s) not in have]
     options.results.parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +177,8 @@ def main() -> int:
             out.flush()
             covered = {r["method"]: round(r["all/coverage"], 3) for r in rows}
             print(rows[0]["data"], rows[0]["seed"], covered, flush=True)
-    text = table_of(pd.DataFrame(done))
+    titled = [{**row, "title": row["method"]} for row in done]
+    text = f"{' '.join(describe_origin(titled, ESTIMATOR))}\n\n{table_of(pd.DataFrame(done))}"
     print(text)
     if options.write:
         about = __doc__.strip().splitlines()

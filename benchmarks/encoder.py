@@ -34,9 +34,11 @@ from tailwise.benchmark import Source, get_suite
 from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.recipe import Recipe
 from tailwise.benchmark.pages.markup import Table, best_cells, p_value
+from tailwise.benchmark.pages.origin import describe_origin
 from tailwise.benchmark.pages.statistics import Comparison, Figure, Results, changes, compare, holm
 from tailwise.benchmark.run.contenders import Contender, Outcome, from_registry
 from tailwise.benchmark.run.results import Record, ResultsFile, check_comparable, finished_runs
+from tailwise.benchmark.run.trace import machine, unchanged
 from tailwise.core.distributions import Distribution
 from tailwise.core.label_prior import LabelDensity, emphasis
 from tailwise.core.labels import LabelBins
@@ -158,6 +160,7 @@ def scores_of(prediction: Distribution, problem: Problem) -> dict[str, float | N
 
 def records_of(variant: Variant, problem: Problem, recipe: Recipe) -> list[Record]:
     """Fit a variant, calibrate it on the validation part, and return a results line per emphasis."""
+    trace = variant.contender.trace(recipe)
     outcome = variant.contender.fit(problem, {}, recipe)
     natural, balanced = (
         _calibrated(outcome, problem, weigh(problem.y_valid, problem.bins))
@@ -169,6 +172,8 @@ def records_of(variant: Variant, problem: Problem, recipe: Recipe) -> list[Recor
         "data": problem.name,
         "seed": problem.seed,
         "version": __version__,
+        "machine": machine(),
+        "trace": trace,
         "recipe": recipe.describe(),
         "fixed": dict(variant.options),
         **problem.describe(),
@@ -193,7 +198,7 @@ def run(path: Path, seeds: Sequence[int]) -> None:
     """Train what the file lacks; every finished run is appended to it."""
     suite, results = get_suite("development"), ResultsFile(path)
     check_comparable(results.records, suite.recipe, path, [v.contender for v in VARIANTS], "encoder")
-    done = finished_runs(results.records)
+    done = finished_runs(unchanged(results.records))
     for seed in seeds:
         for source in suite.sources:
             missing = [
@@ -433,6 +438,7 @@ def page(records: Sequence[Record]) -> str:
             f"Written by `python benchmarks/encoder.py --seeds {seeds} --write`; do not edit.\n",
             *about,
             f"\nTables: {', '.join(results.data)}. Seeds: {seeds}.\n",
+            " ".join(describe_origin(results.records, REFERENCE)) + "\n",
             "## Figures\n",
             figures_table(results).markdown(),
             "`best epoch` is the mean epoch of the model that was kept. The last column of ratios has the "

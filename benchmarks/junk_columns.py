@@ -21,6 +21,7 @@ import pandas as pd
 
 from tailwise.benchmark import Source, get_suite, read_results
 from tailwise.benchmark.pages.markup import Table
+from tailwise.benchmark.pages.origin import describe_origin
 from tailwise.benchmark.pages.statistics import Figure, Results
 from tailwise.benchmark.run.estimator_runs import run_estimators
 from tailwise.benchmark.run.estimators import choose_estimators
@@ -126,7 +127,8 @@ def main() -> int:
     if done.left or done.failed:
         return 3 if done.left else 1
     results = Results(read_results(options.results))
-    text = f"{summary(results).markdown()}\n{by_table(results).markdown()}"
+    origin = " ".join(describe_origin(results.records, ESTIMATORS[0]))
+    text = f"{origin}\n\n{summary(results).markdown()}\n{by_table(results).markdown()}"
     print(text)
     if options.write:
         title, _, _, _, *about = (__doc__ or "").strip().splitlines()

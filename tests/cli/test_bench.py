@@ -19,7 +19,7 @@ from tailwise.benchmark import Recipe, Source, Suite, read_results
 from tailwise.benchmark.data.suites import SUITES, generated
 from tailwise.benchmark.run.ablations import ablations
 from tailwise.benchmark.run.results import ResultsFile
-from tailwise.benchmark.run.times import machine
+from tailwise.benchmark.run.trace import machine
 from tests.benchmark.conftest import prepare_small_problems, run_bench
 
 

@@ -17,6 +17,7 @@ from tailwise.benchmark.pages.stsb_page import PAPER
 from tailwise.benchmark.run.ablations import is_ablation
 from tailwise.benchmark.run.defaults import decisions
 from tailwise.benchmark.run.results import ResultsFile
+from tailwise.benchmark.run.trace import changed_parts, describe_changes, trace_of
 from tests.benchmark.conftest import run_bench
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +50,31 @@ def test_a_page_is_what_its_command_writes(
     assert len(commands) == 1
     assert run_bench(shlex.split(commands[0])) == 0
     assert (tmp_path / page.relative_to(ROOT)).read_text(encoding="utf-8") == text
+
+
+def outdated(folder: Path) -> list[str]:
+    """Name the lines of results files whose method has changed since."""
+    return [
+        f"{path.name}, line {number}: {record.get('method')} has changed since ({describe_changes(changes)})"
+        for path in sorted(folder.rglob("*.jsonl"))
+        for number, record in enumerate(ResultsFile(path).records, start=1)
+        if (changes := changed_parts(record))
+    ]
+
+
+def test_no_line_is_of_a_method_that_has_changed() -> None:
+    assert outdated(FOLDER) == []
+
+
+def test_a_line_of_a_method_that_has_changed_is_found(tmp_path: Path) -> None:
+    lines, trace = ResultsFile(tmp_path / "some" / "results.jsonl"), trace_of("vir")
+    lines.append({"method": "vanilla"})  # does not tell
+    lines.append({"method": "vir", "trace": trace})
+    assert outdated(tmp_path) == []
+    lines.append({"method": "vir", "trace": {**trace, "row": {**trace["row"], "kl": 5.0}}})
+    assert outdated(tmp_path) == [
+        f"results.jsonl, line 3: vir has changed since (kl 5.0, now {trace['row']['kl']})"
+    ]
 
 
 def test_the_page_of_the_encoder_is_what_its_lines_give() -> None:

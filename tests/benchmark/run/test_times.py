@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tailwise.benchmark import Contender, Problem, Recipe, read_results, run_suite
-from tailwise.benchmark.run import times
+from tailwise.benchmark.run import trace
 from tailwise.benchmark.run.results import ResultsFile
-from tailwise.benchmark.run.times import Times, machine, missing_times, take_times
+from tailwise.benchmark.run.times import Times, missing_times, take_times
+from tailwise.benchmark.run.trace import machine
 from tests.benchmark.conftest import Offset
 
 
@@ -78,8 +79,8 @@ def test_refuses_another_machine_and_other_rows(
     out = tmp_path / "times.jsonl"
     take(prepared, out, runs, contenders[:1], recipe)
     with monkeypatch.context() as patch:
-        patch.setattr(times, "_CPUINFO", tmp_path / "none")
-        patch.setattr(times.os, "cpu_count", lambda: 1000)
+        patch.setattr(trace, "_CPUINFO", tmp_path / "none")
+        patch.setattr(trace.os, "cpu_count", lambda: 1000)
         assert take(prepared, out, runs, contenders[:1], recipe).done == 0  # nothing to add
         with pytest.raises(ValueError, match=r"has times of .*, but this is .*1000 cores"):
             take(prepared, out, runs, contenders, recipe)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tailwise.benchmark.pages.markup import Table, best_cells, number, with_spread
+from tailwise.benchmark.pages.origin import describe_origin
 from tailwise.benchmark.pages.statistics import Figure, Results, changes
 from tailwise.benchmark.run.estimators import (
     CALIBRATION_SHARE,
@@ -154,7 +155,6 @@ def describe_estimators(results: Results) -> str:
     recipe = results.records[0]["recipe"]
     seeds = sorted({record["seed"] for record in results.records})
     expected = len(results.methods) * len(results.data) * len(seeds)
-    machines = sorted({record["machine"] for record in results.records})
     points = (
         NO_CHOICE if results.records[0]["suite"] == "tabular" else DEVELOPMENT,
         f"{len(results.methods)} estimators on {len(results.data)} tables, {len(seeds)} seeds each: "
@@ -177,7 +177,7 @@ def describe_estimators(results: Results) -> str:
         "and the others calibrate. TailRegressor's own intervals are conformal too.",
         "Times are processor seconds on one thread. Each is divided by the time of a small CatBoost fit in "
         "the same process just before, so that a busy machine does not matter, and then by CatBoost's.",
-        f"Run on: {'; '.join(machines)}.",
+        *describe_origin(results.records, REFERENCE),
     )
     return "".join(f"- {point}\n" for point in points)
 

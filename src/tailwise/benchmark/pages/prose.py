@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tailwise.benchmark.data.problems import Source
 from tailwise.benchmark.data.suites import SUITES
 from tailwise.benchmark.pages.markup import number
+from tailwise.benchmark.pages.origin import describe_origin
 from tailwise.benchmark.pages.statistics import (
     HEADLINES,
     RATIOS,
@@ -78,13 +79,12 @@ def _with_gains(found: Sequence[Comparison], results: Results, figure: Figure) -
     return ", ".join(f"{results.titles[c.method]} by {gain(c)}" for c in ordered)
 
 
-def describe_runs(results: Results) -> str:
+def describe_runs(results: Results, reference: str | None = None) -> str:
     """Describe what was run and how it was measured, as points."""
     recipe = results.records[0]["recipe"]
     many, few = results.records[0].get("shots", (100, 20))
     seeds = sorted({r["seed"] for r in results.records})
     which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
-    machines = sorted({r["machine"] for r in results.records})
     expected = len(results.methods) * len(results.data) * len(seeds)
     shown = ", ".join(f"{name} {value}" for name, value in recipe.items() if name != "trials")
     return _points(
@@ -97,7 +97,7 @@ def describe_runs(results: Results) -> str:
         f"Many-shot labels are in bins with more than {many} training rows, few-shot labels in bins with "
         f"fewer than {few}.",
         _describe_tests(results),
-        f"Run on: {'; '.join(machines)}.",
+        *describe_origin(results.records, reference),
     )
 
 

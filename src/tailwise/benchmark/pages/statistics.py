@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
+from tailwise.benchmark.pages.origin import MARK, changed_methods
 from tailwise.benchmark.run.results import Record
 from tailwise.benchmark.run.runs import OF_THE_MEAN
 from tailwise.core.metrics import get_metric
@@ -102,8 +103,9 @@ class Results:
 
     @cached_property
     def titles(self) -> dict[str, str]:
-        """Titles of the contenders in tables."""
-        return {record["method"]: record["title"] for record in self.records}
+        """Titles of the contenders in tables, with a mark behind those that have changed since."""
+        changed = changed_methods(self.records)
+        return {r["method"]: r["title"] + (MARK if r["method"] in changed else "") for r in self.records}
 
     def runs(self, data: str, method: str) -> Mapping[int, Record]:
         """Return the runs of a contender on a data set, by seed."""

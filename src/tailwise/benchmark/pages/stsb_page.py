@@ -9,6 +9,7 @@ from typing import Any
 
 from tailwise.benchmark.data.suites import SUITES
 from tailwise.benchmark.pages.markup import Table, best_cells, with_spread
+from tailwise.benchmark.pages.origin import describe_origin
 from tailwise.benchmark.pages.statistics import Figure, Results
 from tailwise.benchmark.run.ablations import is_ablation
 from tailwise.benchmark.run.results import read_results
@@ -222,15 +223,14 @@ def _about(record: Mapping[str, Any], results: Results) -> str:
     settings = ", ".join(f"{k} {v}" for k, v in recipe.items() if v is not None)
     if "lr" not in recipe:  # as in older lines
         settings += f"; the learning rate is in `configurations/{record['suite']}.toml`"
-    machines = ", ".join(sorted({r["machine"] for r in results.records}))
     # The title of a variant names its options.
     fixed = {r["title"]: r["fixed"] for r in results.records if "fixed" in r and not is_ablation(r["method"])}
     own = "; ".join(f"{who}: {k} {v}" for who, of in fixed.items() for k, v in of.items())
     return (
         f"{rows['train']:,} training, {rows['valid']:,} dev and {rows['test']:,} test pairs (many "
         f"{shots['many']}, medium {shots['medium']}, few {shots['few']}, as in DIR's published lists); seeds "
-        f"{_seeds(results)}. Recipe of every method: {settings}{f'. Exceptions: {own}' if own else ''}. Run "
-        f"on {machines}."
+        f"{_seeds(results)}. Recipe of every method: {settings}{f'. Exceptions: {own}' if own else ''}. "
+        + " ".join(describe_origin(results.records, PRESETS[0]))
     )
 
 

@@ -17,6 +17,7 @@ import torch
 
 from tailwise.benchmark.data.problems import Array, Problem
 from tailwise.benchmark.data.recipe import Recipe, SortedOptions
+from tailwise.benchmark.run.trace import ESTIMATOR, trace_of
 from tailwise.core.distributions import Distribution
 from tailwise.core.labels import LabelBins
 from tailwise.core.lookup import nearest
@@ -60,6 +61,8 @@ class Contender:
     uncertainty: str = "none"
     cost: float = 1.0
     """Rough cost of a fit, where one network is 1: the longest runs start first."""
+    base: str | None = None
+    """Registered method that this is with the options `fixed`, or `ESTIMATOR`; None for other packages."""
     variants: Mapping[str, str] = field(default_factory=dict)
     """Titles of the further rows that each fit gives, by name; see `Outcome.variants`."""
 
@@ -67,6 +70,11 @@ class Contender:
     def names(self) -> list[str]:
         """The names of all rows that a fit gives."""
         return [self.name, *self.variants]
+
+    def trace(self, recipe: Recipe) -> dict[str, Any]:
+        """Return what a results line says about its origin; see `tailwise.benchmark.run.trace`."""
+        by_registry = self.base not in (None, ESTIMATOR)
+        return trace_of(self.base, self.fixed, accelerator=recipe.train.accelerator if by_registry else "cpu")
 
     def space(self, recipe: Recipe) -> Space:
         """Return all options that are tuned under a recipe, without those that are fixed."""
@@ -134,6 +142,7 @@ def from_registry(
         tunes_optimizer=tuned,
         uncertainty=method.uncertainty,
         cost=float(members),
+        base=name,
     )
 
 

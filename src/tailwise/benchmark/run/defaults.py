@@ -30,6 +30,7 @@ from tailwise.benchmark.run.results import Record, ResultsFile, check_comparable
 from tailwise.benchmark.run.run_display import show_runs
 from tailwise.benchmark.run.runs import Summary
 from tailwise.benchmark.run.search import Study
+from tailwise.benchmark.run.trace import changed_parts, describe_changes, machine, trace_of
 from tailwise.benchmark.run.workers import Workers
 from tailwise.core.metrics import get_metric
 from tailwise.methods import Space, available_methods, get_method
@@ -188,6 +189,12 @@ def choose_defaults(
     for record in results.records:
         if record["digest"] != digests.get(record["seed"], record["digest"]):
             raise ValueError(f"{out} was made with other data than {prepared}: name another file")
+    for record in results.records:
+        if changes := changed_parts(record):
+            raise ValueError(
+                f"{out} has lines of {record['method']} before it changed ({describe_changes(changes)}): "
+                "delete them or name another file"
+            )
     for method, first in first_lines(results.records).items():
         present = json.loads(json.dumps(default_options(own_space(method))))
         if method in chosen and first["options"] != present:
@@ -209,6 +216,7 @@ def choose_defaults(
                 line = plan.take(fit, score, seconds)
                 if line is not None:
                     about = {"digest": digests[fit.seed], "recipe": recipe.describe(), "version": __version__}
+                    about |= {"machine": machine(), "trace": _trace(line, recipe)}
                     results.append({**line, **about})
                     summary.done += 1
                     text = f"{fit.method} seed {fit.seed}: {mean_log(line['scores']):.4f}"
@@ -217,6 +225,10 @@ def choose_defaults(
         summary.left = max(expected - summary.done, 1) if plan.partial else 0
     summary.seconds = crew.elapsed
     return summary
+
+
+def _trace(line: Record, recipe: Recipe) -> dict[str, Any]:
+    return trace_of(line["method"], line["options"], accelerator=recipe.train.accelerator)
 
 
 def first_lines(records: Iterable[Record]) -> dict[str, Record]:

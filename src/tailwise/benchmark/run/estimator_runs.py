@@ -31,7 +31,7 @@ from tailwise.benchmark.run.estimators import COVERAGE, Estimator, Prediction, f
 from tailwise.benchmark.run.results import Record, ResultsFile, finished_runs, read_results
 from tailwise.benchmark.run.run_display import show_runs
 from tailwise.benchmark.run.runs import Summary, error_record
-from tailwise.benchmark.run.times import machine
+from tailwise.benchmark.run.trace import ESTIMATOR, machine, trace_of, unchanged
 from tailwise.benchmark.run.workers import Workers
 
 UNIT_ROWS, UNIT_TREES = 2000, 300
@@ -67,6 +67,7 @@ def run_estimator(
     Times are processor seconds on one thread. ``unit`` is the time of a small CatBoost fit on the same table
     in the same process just before; it makes times of busy or different machines comparable.
     """
+    trace = trace_of(None if estimator.parameters is None else ESTIMATOR, estimator.parameters)
     with threadpool_limits(1):
         if estimator.name not in _warm:  # imports and caches are not part of the time
             with suppress(Exception):  # an error comes again below
@@ -87,6 +88,7 @@ def run_estimator(
         "seed": split.seed,
         "version": __version__,
         "machine": machine(),
+        "trace": trace,
         "recipe": estimator_recipe(max_rows),
         "rows": {
             "table": split.total, "train": len(split.y_train), "test": len(split.y_test),
@@ -153,8 +155,9 @@ def run_estimators(
 ) -> Summary:
     """Run every estimator on every table and seed; skip the runs that `out` has.
 
-    One seed follows the other, so that a stopped suite has whole seeds. After `time_limit` seconds running
-    jobs are abandoned and the rest is left for the next call. Failed runs are tried again by the next call.
+    Runs of a TailRegressor whose parameters have changed since are done again. One seed follows the other, so
+    that a stopped suite has whole seeds. After `time_limit` seconds running jobs are abandoned and the rest
+    is left for the next call. Failed runs are tried again by the next call.
     """
     results = ResultsFile(out)
     done = read_results(out) if out.is_file() else []
@@ -165,7 +168,7 @@ def run_estimators(
                 raise ValueError(
                     f"{out} has runs with {name} = {value}, not {ours.get(name)}: name another file"
                 )
-    finished = finished_runs(done)
+    finished = finished_runs(unchanged(done))
     jobs = [
         EstimatorJob(estimator, source, seed)
         for seed in seeds

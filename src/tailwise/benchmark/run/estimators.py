@@ -96,6 +96,16 @@ class Estimator:
         """Return the packages that are not installed."""
         return [package for package in self.packages if importlib.util.find_spec(package) is None]
 
+    @property
+    def parameters(self) -> Mapping[str, Any] | None:
+        """The parameters of TailRegressor that this row sets; None for other models."""
+        fit: Any = self.fit
+        if isinstance(fit, partial) and fit.func is fit_conformal:
+            fit = fit.keywords["fit"]
+        if isinstance(fit, partial) and fit.func is fit_tail:
+            return fit.keywords
+        return {} if fit is fit_tail else None
+
 
 # -- tables for boosted trees --------------------------------------------------------------------
 

@@ -8,8 +8,6 @@ a kill loses only the runs in progress.
 from __future__ import annotations
 
 import math
-import os
-import platform
 import time
 import traceback
 from collections import deque
@@ -20,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from tailwise._version import __version__
 from tailwise.benchmark.data.problems import Array, Problem
@@ -36,6 +33,7 @@ from tailwise.benchmark.run.results import (
 )  # fmt: skip
 from tailwise.benchmark.run.run_display import show_runs
 from tailwise.benchmark.run.search import Study, describe_space, require_optuna
+from tailwise.benchmark.run.trace import changed_parts, describe_changes, machine, unchanged
 from tailwise.benchmark.run.workers import Workers
 from tailwise.core.distributions import Distribution
 from tailwise.core.metrics import REGIONS, by_bin, evaluate, get_metric
@@ -119,6 +117,7 @@ def run_variants(
 ) -> list[Record]:
     """Do what `run_one` does; return a line for each variant of the contender, and its own as the last."""
     began = time.perf_counter()
+    trace = contender.trace(recipe)
     trials: list[Record] = []
     if options is None:
         best, chosen, trials = _tune(contender, problem, recipe)
@@ -126,10 +125,10 @@ def run_variants(
         chosen = {**default_options(contender.space(recipe)), **options}
         best = contender.fit(problem, chosen, recipe)
     records = [
-        _record(contender, name, title, best.variants[name], problem, recipe, chosen)
+        _record(contender, name, title, best.variants[name], problem, recipe, chosen, trace)
         for name, title in contender.variants.items()
     ]
-    records.append(_record(contender, contender.name, contender.title, best, problem, recipe, chosen))
+    records.append(_record(contender, contender.name, contender.title, best, problem, recipe, chosen, trace))
     if options is None:
         records[-1] |= {"search": describe_space(contender.space(recipe)), "trials": trials}
     seconds = round(time.perf_counter() - began, 3)
@@ -146,6 +145,7 @@ def _record(
     problem: Problem,
     recipe: Recipe,
     chosen: Mapping[str, Any],
+    trace: Mapping[str, Any],
 ) -> Record:
     """Calibrate an outcome on the validation part, unless it has its own intervals, and score it."""
     scaling, calibrated = {}, best.test
@@ -162,7 +162,8 @@ def _record(
         "uncertainty": contender.uncertainty,
         "seed": problem.seed,
         "version": __version__,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
+        "machine": machine(),
+        "trace": trace,
         "recipe": recipe.describe(),
         "options": dict(chosen),
         **({"fixed": dict(contender.fixed)} if contender.fixed else {}),
@@ -338,8 +339,9 @@ def run_suite(
 ) -> Summary:
     """Run every contender on every data set and seed of a prepared folder; skip the runs that `out` has.
 
-    After `time_limit` seconds running jobs are abandoned and the rest is left for the next call. Failed runs
-    are recorded with their error and tried again by the next call.
+    Runs of a method that has changed since are done again. After `time_limit` seconds running jobs are
+    abandoned and the rest is left for the next call. Failed runs are recorded with their error and tried
+    again by the next call.
     """
     recipe = recipe or Recipe()
     seeds = list(seeds)
@@ -352,7 +354,7 @@ def run_suite(
     if done:
         suite = _loaded(folder, there[0], seeds[0]).suite
         check_comparable(done, recipe, out, contenders, suite)
-    plan = _Plan(contenders, data or there, seeds, recipe, results.records)
+    plan = _Plan(contenders, data or there, seeds, recipe, unchanged(results.records))
     if plan.jobs():
         try:
             check_accelerator(recipe.train.accelerator)
@@ -381,6 +383,19 @@ def run_suite(
     return summary
 
 
+def _outdated(records: Iterable[Record]) -> list[str]:
+    """Say, for each method that has changed since its runs, how many will be done again, and why."""
+    found: dict[tuple[str, str], int] = {}
+    for record in records:
+        if changes := changed_parts(record):
+            key = record["method"], describe_changes(changes)
+            found[key] = found.get(key, 0) + 1
+    return [
+        f"{method}: {count} runs are repeated because it has changed ({changes})"
+        for (method, changes), count in found.items()
+    ]
+
+
 def run_missing(
     suite: str,
     contenders: Sequence[Contender],
@@ -399,7 +414,9 @@ def run_missing(
     check_comparable(done, recipe, out, contenders, suite_name(suite))
     names = [source.name for source in get_suite(suite).sources]
     wanted = {(name, c.name, seed) for name in names for c in contenders for seed in seeds}
-    if wanted <= finished_runs(done).keys():
+    for line in _outdated(done):
+        report(line)
+    if wanted <= finished_runs(unchanged(done)).keys():
         return Summary()
     folder = work / suite_name(suite)
     prepare(suite, folder, seeds, report=report)

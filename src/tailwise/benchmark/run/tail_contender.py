@@ -11,6 +11,7 @@ import numpy as np
 from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.recipe import Recipe
 from tailwise.benchmark.run.contenders import Contender, Outcome
+from tailwise.benchmark.run.trace import ESTIMATOR
 from tailwise.core.distributions import Distribution
 from tailwise.estimator import TailRegressor
 
@@ -77,5 +78,6 @@ def tail_contender() -> Contender:
         fit=fit_tail_regressor,
         uncertainty="aleatoric and epistemic",
         cost=15.0,
+        base=ESTIMATOR,
         variants={TAIL_BALANCED: "TailRegressor, emphasis 1"},
     )

@@ -7,15 +7,12 @@ Here all contenders are fitted with the first seed in one process, and processor
 from __future__ import annotations
 
 import math
-import os
-import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from tailwise._version import __version__
 from tailwise.benchmark.data.problems import Problem
@@ -24,16 +21,8 @@ from tailwise.benchmark.run.contenders import Contender
 from tailwise.benchmark.run.results import Record, ResultsFile, finished_runs
 from tailwise.benchmark.run.run_display import show_runs
 from tailwise.benchmark.run.runs import Summary
+from tailwise.benchmark.run.trace import machine
 from tailwise.benchmark.run.workers import Workers
-
-_CPUINFO = Path("/proc/cpuinfo")
-
-
-def machine() -> str:
-    """Describe the processor and the version of torch, which times depend on."""
-    lines = _CPUINFO.read_text().splitlines() if _CPUINFO.is_file() else []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return f"{model or platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}"
 
 
 def _belongs(line: Record | None, run: Record) -> bool:
@@ -89,6 +78,7 @@ def take_times(
     """
     left, by_name = missing_times(runs, contenders, out), {c.name: c for c in contenders}
     here, lines = machine(), ResultsFile(out)
+    traces = {c.name: c.trace(recipe) for c in contenders}
     for line in lines.records if left else ():
         if line["machine"] != here:
             raise ValueError(f"{out} has times of {line['machine']}, but this is {here}: name another file")
@@ -101,7 +91,8 @@ def take_times(
                 break
             crew.submit((by_name[run["method"]], run))
             for (contender, _), line in crew.finished():
-                lines.append({**line, "machine": here, "version": __version__})
+                about = {"machine": here, "version": __version__, "trace": traces[contender.name]}
+                lines.append({**line, **about})
                 summary.done, summary.left = summary.done + 1, summary.left - 1
                 text = f"{line['data']} {contender.name}: {line['seconds']['fit']:.1f} s"
                 update(contender.cost, text)

@@ -1,0 +1,86 @@
+"""Sentences about the origin of results: code, machines, and methods that have changed since their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tailwise.benchmark.run.results import Record
+from tailwise.benchmark.run.trace import changed_parts, describe_changes
+
+MARK = " †"
+"""Behind the title of a method that has changed since some of its runs."""
+
+
+def changed_methods(records: Iterable[Record]) -> dict[str, str]:
+    """Return the methods that have changed since one of their runs, each with what changed."""
+    found: dict[str, str] = {}
+    for record in records:
+        if changes := changed_parts(record):
+            found.setdefault(record["method"], describe_changes(changes))
+    return found
+
+
+def describe_code(records: Sequence[Record]) -> str:
+    """Say which states of the code the lines come from, and how many lines do not tell."""
+    states: dict[str, tuple[list[str], int]] = {}
+    for record in records:
+        if trace := record.get("trace"):
+            commits, count = states.get(trace["code"], ([], 0))
+            named = trace.get("commit", "no commit")
+            states[trace["code"]] = [*commits, *([named] if named not in commits else [])], count + 1
+    known = sum(count for _, count in states.values())
+    words = [f"{code} ({', '.join(commits)}; {count:,} lines)" for code, (commits, count) in states.items()]
+    text = ""
+    if words:
+        several = f"**The lines come from {len(words)} states of the code.** " if len(words) > 1 else ""
+        text = f"{several}Digest of the code (commit): {'; '.join(words)}."
+    if known < len(records):
+        text += " " if text else ""
+        text += f"Lines without a record of their code: {len(records) - known:,} of {len(records):,}."
+    return text
+
+
+def _place(record: Record) -> str:
+    device = record.get("trace", {}).get("device", "cpu")
+    return f"{record.get('machine', 'unknown')}{'' if device == 'cpu' else f', {device}'}"
+
+
+def describe_machines(records: Sequence[Record], reference: str | None = None) -> str:
+    """Say where the lines were made, and which contenders ran elsewhere than what they are compared with.
+
+    With a reference, a contender is compared with it on the same data set and seed; otherwise with all.
+    """
+    counts: dict[str, int] = {}
+    for record in records:
+        counts[_place(record)] = counts.get(_place(record), 0) + 1
+    if len(counts) == 1:
+        return f"Run on: {next(iter(counts))}."
+    listed = "; ".join(f"{place} ({count:,} lines)" for place, count in sorted(counts.items()))
+    text = f"**Lines of {len(counts)} machines are compared.** Run on: {listed}."
+    by_run = {(r["data"], r["seed"]): _place(r) for r in records if r["method"] == reference}
+    mixed: dict[str, int] = {}
+    for record in records:
+        if by_run.get((record["data"], record["seed"]), _place(record)) != _place(record):
+            mixed[record["title"]] = mixed.get(record["title"], 0) + 1
+    if by_run and not mixed:
+        return f"{text} No comparison with the reference mixes them."
+    if mixed:
+        title = next(r["title"] for r in records if r["method"] == reference)
+        rows = "; ".join(f"{name} {count}" for name, count in mixed.items())
+        text += f" Not on the machine of {title}'s run with the same data and seed: {rows}."
+    return text
+
+
+def describe_changed(records: Sequence[Record]) -> str:
+    """Name the methods that have changed since their runs; empty if there is none."""
+    titles = {record["method"]: record["title"] for record in records}
+    changed = [f"{titles[method]} ({what})" for method, what in changed_methods(records).items()]
+    if not changed:
+        return ""
+    return f"**Changed since their runs{MARK}; run them again:** {'. '.join(changed)}."
+
+
+def describe_origin(records: Sequence[Record], reference: str | None = None) -> list[str]:
+    """Return sentences about changed methods, code and machines."""
+    found = (describe_changed(records), describe_code(records), describe_machines(records, reference))
+    return [sentence for sentence in found if sentence]

@@ -1,0 +1,76 @@
+"""Sentences about the origin of results."""
+
+from typing import Any
+
+import pytest
+
+from tailwise.benchmark.pages.origin import (
+    changed_methods,
+    describe_changed,
+    describe_code,
+    describe_machines,
+    describe_origin,
+)
+from tailwise.benchmark.pages.prose import describe_runs
+from tailwise.benchmark.pages.statistics import Results
+from tailwise.benchmark.run.trace import trace_of
+
+Records = list[dict[str, Any]]
+
+
+def test_lines_without_a_record_of_their_code_are_counted(records: Records) -> None:
+    assert describe_code(records) == "Lines without a record of their code: 30 of 30."
+    for record in records[:10]:
+        record["trace"] = {"code": "c1", "commit": "abc1234"}
+    assert describe_code(records) == (
+        "Digest of the code (commit): c1 (abc1234; 10 lines). Lines without a record of their code: 20 of 30."
+    )
+    assert describe_code(records[:10]) == "Digest of the code (commit): c1 (abc1234; 10 lines)."
+    records[0]["trace"] = {"code": "c1", "commit": "def5678+dirty"}
+    records[1]["trace"] = {"code": "c2"}
+    assert describe_code(records[:10]) == (
+        "**The lines come from 2 states of the code.** Digest of the code (commit): c1 (def5678+dirty, "
+        "abc1234; 9 lines); c2 (no commit; 1 lines)."
+    )
+
+
+def test_comparisons_between_machines_are_named(records: Records) -> None:
+    assert describe_machines(records, "vir") == "Run on: test."
+    for record in records:
+        if record["data"] == "y":
+            record["machine"] = "second"
+    both = "**Lines of 2 machines are compared.** Run on: second (15 lines); test (15 lines)."
+    assert describe_machines(records) == both
+    assert describe_machines(records, "vir") == f"{both} No comparison with the reference mixes them."
+    others = [record for record in records if record["method"] == "other"]
+    others[0]["machine"] = "second"
+    others[1]["trace"] = {"code": "c", "device": "H200"}
+    assert describe_machines(records, "vir").endswith(
+        "second (16 lines); test (13 lines); test, H200 (1 lines). Not on the machine of VIR's run with the "
+        "same data and seed: OTHER 2."
+    )
+
+
+def test_methods_that_have_changed_are_marked_everywhere(records: Records) -> None:
+    for record in records:
+        record["trace"] = trace_of(record["method"] if record["method"] != "other" else None)
+    assert describe_changed(records) == "" and changed_methods(records) == {}
+    row = next(r for r in records if r["method"] == "vir")["trace"]["row"]
+    row["kl"] = 9.0
+    now = trace_of("vir")["row"]["kl"]
+    assert changed_methods(records) == {"vir": f"kl 9.0, now {now}"}
+    said = f"**Changed since their runs †; run them again:** VIR (kl 9.0, now {now})."
+    assert describe_origin(records, "vir")[0] == said
+    results = Results(records)
+    assert results.titles == {"vanilla": "VANILLA", "vir": "VIR †", "other": "OTHER"}
+    assert f"- {said}\n" in describe_runs(results, "vir")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_sentences_that_say_nothing_are_left_out(records: Records, count: int) -> None:
+    for record in records:
+        record["trace"] = {"code": "c", "commit": "abc1234"}
+    assert describe_origin(records[:count]) == [
+        f"Digest of the code (commit): c (abc1234; {count} lines).",
+        "Run on: test.",
+    ]
