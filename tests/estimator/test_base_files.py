@@ -210,7 +210,7 @@ def test_a_base_that_the_manifest_does_not_expect(saved_boosted: Path, tmp_path:
     ):
         TailRegressor.load(written(tmp_path / "m", without, sums=True))
     for count in (0, -1, 10**9, "3", True):
-        with pytest.raises(ValueError, match=r"networks, not 1 to 1000"):
+        with pytest.raises(ValueError, match=r"its networks is .*, not a whole number from 1 to 1000"):
             TailRegressor.load(written(tmp_path / "n", changed(members, networks=count)))
     assert json.loads(members[MANIFEST])["networks"] == 3
 

@@ -6,7 +6,7 @@ import base64
 import json
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,21 @@ from sklearn.base import is_regressor
 
 from tailwise.estimator.archive import BASE, one_line
 from tailwise.estimator.bases import CrossFitted, require_package
-from tailwise.estimator.skops_files import from_skops, is_own, to_skops, unknown_types
+from tailwise.estimator.skops_files import from_skops, to_skops, unknown_types
 
+MAX_MODELS = 1000
+"""Models of one base."""
 _END = "end of trees\n"
 _HEADER = (
     r"tree\nversion=v\d+\nnum_class=1\nnum_tree_per_iteration=1\nlabel_index=0\n"
     r"max_feature_idx=(?P<last>\d{1,9})\nobjective=\w[\w.: -]*\n"
     r"feature_names=(?P<names>.*)\nfeature_infos=(?P<infos>.*)\ntree_sizes=(?P<sizes>[\d ]+)\n\n"
 )
+_SEARCH_TREES = [
+    f"_{file}_tree.{name}{bits}"
+    for file, name in (("kd", "KDTree"), ("ball", "BallTree"))
+    for bits in ("", 32, 64)
+]
 _NUMBERS = r"[-+.einfa\d ]*"
 _SPLIT_FIELDS = {
     "split_feature",
@@ -72,11 +79,16 @@ def base_to_json(base: CrossFitted) -> dict[str, Any]:
 def base_from_json(state: Mapping[str, Any]) -> CrossFitted:
     """Rebuild a base from `base_to_json`. No code is named or run by the state."""
     if state["kind"] not in _FORMS:
-        raise ValueError(f"unknown kind of base {state['kind']!r}")
+        raise ValueError(f"unknown kind of base {state['kind']!r:.80}")
+    if not isinstance(state["models"], list) or len(state["models"]) > MAX_MODELS:
+        raise ValueError(f"the base does not hold a list of at most {MAX_MODELS} models")
     models = tuple(_FORMS[state["kind"]].read(model) for model in state["models"])
     if not models:
         raise ValueError("the base has no models")
-    return CrossFitted(models, *(float(state[name]) for name in ("location", "scale", "spread")))
+    location, scale, spread = (float(state[name]) for name in ("location", "scale", "spread"))
+    if not (np.isfinite([location, scale, spread]).all() and scale > 0 and spread >= 0):
+        raise ValueError("the base has a location, scale or spread that is not finite and positive")
+    return CrossFitted(models, location, scale, spread)
 
 
 @dataclass(frozen=True)
@@ -202,11 +214,94 @@ def _from_skops(text: str) -> Any:
     model = from_skops(data, BASE, _is_known_type)
     if not is_regressor(model):
         raise ValueError(f"the base is a {type(model).__name__}, not a regressor")
+    for part in _parts_of(model):
+        name = type(part).__name__
+        if name == "TreePredictor":
+            _check_nodes(part.nodes, ("left", "right"), "feature_idx", model.n_features_in_)
+        elif name == "Tree":
+            nodes = part.__getstate__()["nodes"]
+            _check_nodes(nodes, ("left_child", "right_child"), "feature", part.n_features)
+        elif name.startswith(("KDTree", "BallTree")):
+            _check_search_tree(*part.__getstate__()[:7])
     return model
 
 
+def _parts_of(value: Any) -> Iterator[Any]:
+    """Yield an object and everything that it holds, each once."""
+    waiting, seen = [value], set()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen or isinstance(part, (str, bytes, int, float, np.generic)):
+            continue
+        seen.add(id(part))
+        yield part
+        if isinstance(part, np.ndarray):
+            waiting += part.ravel().tolist() if part.dtype.hasobject else []
+        elif isinstance(part, (list, tuple, set)):
+            waiting += part
+        else:
+            waiting += (part if isinstance(part, dict) else getattr(part, "__dict__", {})).values()
+
+
+def _check_nodes(nodes: Any, children: tuple[str, str], feature: str, features: int) -> None:
+    """Raise an error if a tree points outside itself or at no column: nothing later would notice."""
+    leaf = nodes["is_leaf"].astype(bool) if "is_leaf" in nodes.dtype.names else nodes[children[0]] == -1
+    inner, place = ~leaf, np.arange(len(nodes))
+    sound = len(nodes) > 0 and bool(((nodes[feature] >= 0) & (nodes[feature] < features))[inner].all())
+    for name in children:  # a child comes after its parent, so that every path ends in a leaf
+        child = nodes[name].astype(np.int64)
+        sound = sound and bool(((child > place) & (child < len(nodes)))[inner].all())
+    if not sound:
+        raise ValueError("a tree of the base does not fit together")
+
+
+def _check_search_tree(
+    rows: Any, order: Any, nodes: Any, bounds: Any, leaf_size: int, levels: int, count: int
+) -> None:
+    """Raise an error if the tree of a nearest-neighbour search points outside its rows."""
+    ends = (nodes["idx_start"], nodes["idx_end"])
+    sound = levels < 60 and 2**levels - 1 == count == len(nodes) == bounds.shape[1] and leaf_size > 0
+    sound = sound and order.shape == rows.shape[:1] and bounds.shape[2] == rows.shape[1]
+    sound = sound and bool(((order >= 0) & (order < len(rows))).all())
+    if not (sound and bool(((ends[0] >= 0) & (ends[0] <= ends[1]) & (ends[1] <= len(rows))).all())):
+        raise ValueError("a tree of the base does not fit together")
+
+
+KNOWN_TYPES = frozenset(
+    {
+        "numpy.dtype",
+        "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+        "sklearn.tree._tree.Tree",
+        "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+        "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
+        "sklearn.utils._bunch.Bunch",
+        *(
+            f"sklearn._loss.loss.{name}"
+            for name in (
+                *("AbsoluteError", "HalfGammaLoss", "HalfPoissonLoss", "HalfSquaredError"),
+                *("HalfTweedieLoss", "HalfTweedieLossIdentity", "HuberLoss", "PinballLoss"),
+            )
+        ),
+        *(
+            f"sklearn.gaussian_process.kernels.{name}"
+            for name in (
+                *("CompoundKernel", "ConstantKernel", "DotProduct", "ExpSineSquared", "Exponentiation"),
+                *("Matern", "PairwiseKernel", "Product", "RBF", "RationalQuadratic", "Sum", "WhiteKernel"),
+            )
+        ),
+        *(
+            f"sklearn.metrics._dist_metrics.{name}Distance{bits}"
+            for name in ("Chebyshev", "Euclidean", "Manhattan", "Minkowski")
+            for bits in ("", 32, 64)
+        ),
+        *(f"sklearn.neighbors.{name}" for name in _SEARCH_TREES),
+    }
+)
+"""What a base of scikit-learn may hold besides what skops trusts: its estimators and ufuncs."""
+
+
 def _is_known_type(name: str) -> bool:
-    return name == "numpy.dtype" or (name.startswith("sklearn.") and is_own(name, "sklearn"))
+    return name in KNOWN_TYPES
 
 
 _FORMS = {

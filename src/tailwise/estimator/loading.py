@@ -1,7 +1,8 @@
 """Fitted models read from a file that `tailwise.estimator.saving` wrote.
 
-Everything is checked before anything is built. A file cannot name code to run: types in its skops
-members are those of scikit-learn, skrub, pandas and polars.
+Everything is checked before anything is built: the manifest against its schema, and the sizes that it
+declares against the shapes of the stored tensors. A file cannot name code to run: types in its skops members
+are on exact lists.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -24,9 +26,19 @@ from tailwise.core.label_prior import LabelDensity
 from tailwise.core.label_prior import emphasis as tilt_to_rare
 from tailwise.core.labels import LabelBins
 from tailwise.data.tables.preprocessing import NumericEncoder, TablePreprocessor
-from tailwise.estimator.archive import BASE, PREPROCESSING, WEIGHTS, one_line, section, unpack
+from tailwise.estimator.archive import (
+    BASE,
+    PREPROCESSING,
+    WEIGHTS,
+    Key,
+    check_header,
+    one_line,
+    section,
+    unpack,
+)
 from tailwise.estimator.base_files import base_from_json
 from tailwise.estimator.bases import CrossFitted
+from tailwise.estimator.manifest import check_manifest
 from tailwise.estimator.skops_files import vectorizer_from_bytes
 from tailwise.learning.loop import FitResult
 from tailwise.methods import build_model
@@ -40,8 +52,6 @@ from tailwise.uncertainty.scaling import NIGScaling, Scaling, VarianceScaling
 R = TypeVar("R")
 OwnBackbone = nn.Module | Callable[[], nn.Module]
 
-MAX_NETWORKS = 1000
-"""A file with more networks than this is refused."""
 _SCALINGS: dict[str, type[Scaling]] = {"NIGScaling": NIGScaling, "VarianceScaling": VarianceScaling}
 
 
@@ -50,14 +60,16 @@ def load(
     *,
     into: Callable[..., R],
     backbone: OwnBackbone | None = None,
+    key: Key | None = None,
 ) -> R:
     """Read a file that `save` wrote and return the fitted estimator, on the CPU.
 
-    `into` is the estimator's class. A file that is missing, cut short, damaged, changed, of another
-    kind or of a later version is an `OSError` or a `ValueError` that says so.
+    `into` is the estimator's class. With `key`, a file that was not signed with it is refused. A file that
+    is missing, cut short, damaged, changed, of another kind or of a later version is an `OSError` or a
+    `ValueError` that says so.
     """
     path = Path(path)
-    manifest, members = unpack(path)
+    manifest, members = unpack(path, key)
     own = section(manifest, "backbone", path).get("own")
     if own is not None and backbone is None:
         raise ValueError(
@@ -79,41 +91,43 @@ def _rebuild(
     into: Callable[..., R],
     backbone: OwnBackbone | None,
 ) -> R:
+    check_manifest(manifest)
+    check_header(members[WEIGHTS])
+    params = dict(manifest["params"])
+    if backbone is not None:
+        params["backbone"] = backbone
+    estimator = into(**params)
+    cast("Any", estimator)._validate_params()
     tensors = read_tensors(members[WEIGHTS])
     preprocessor = None
     if manifest["backbone"].get("own") is None:
         preprocessor = _preprocessor(manifest, tensors, members.get(PREPROCESSING))
     targets = [_target(target, _below(tensors, f"held.{t}.")) for t, target in enumerate(manifest["targets"])]
     all_bins = [calibrator.bins for calibrator in targets]
-    several = bool(manifest["several_targets"])
-    if not all_bins or (len(all_bins) > 1 and not several):
-        raise ValueError(f"{len(all_bins)} targets do not fit the model")
-    bins = all_bins if several else all_bins[0]
-    base = _base(members.get(BASE), len(all_bins))
+    bins = all_bins if manifest["several_targets"] else all_bins[0]
+    base = _base(members.get(BASE), len(all_bins), preprocessor)
     base_given = bool(manifest.get("base_given", False))
     in_dim = None
     if preprocessor is not None:
         in_dim = preprocessor.out_dim + (len(all_bins) if base is not None or base_given else 0)
+    make = partial(_network, manifest, bins, in_dim, backbone, offset=base is not None or base_given)
+    stored = [_stored(tensors, k, old="networks" not in manifest) for k in range(manifest.get("networks", 1))]
+    for each in stored:
+        if len(each.weights) < manifest["parts"]["members"]:
+            raise ValueError(f"it declares {manifest['parts']['members']} members, more than it holds")
+    if backbone is None:
+        with torch.device("meta"):  # sizes without memory
+            declared = make()
+        for each in stored:
+            _check_shapes(declared, each)
     networks = []
-    for k in range(_network_count(manifest)):
-        network = _network(manifest, bins, in_dim, backbone, offset=base is not None or base_given)
-        old = "networks" not in manifest  # files of version 1 hold one network
-        _fill(
-            network,
-            _below(tensors, "model." if old else f"network.{k}."),
-            _below(tensors, "buffer." if old else f"buffer.{k}."),
-        )
+    for each in stored:
+        network = make()
+        _fill(network, each)
         networks.append(network)
-    params = dict(manifest["params"])
-    if backbone is not None:
-        params["backbone"] = backbone
-    estimator = into(**params)
-    names = manifest.get("target_names")  # older files have none
-    if names is not None and len(names) != len(all_bins):
-        raise ValueError(f"{len(names)} names for {len(all_bins)} targets")
     fitted: dict[str, Any] = {
         "bins_": bins,
-        "target_names_": names,
+        "target_names_": manifest.get("target_names"),  # older files have none
         "n_targets_": len(all_bins),
         "preprocessor_": preprocessor,
         "base_": base,
@@ -138,19 +152,46 @@ def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _network_count(manifest: Mapping[str, Any]) -> int:
-    count = manifest.get("networks", 1)
-    if type(count) is not int or not 1 <= count <= MAX_NETWORKS:
-        raise ValueError(f"{count!r} networks, not 1 to {MAX_NETWORKS}")
-    return count
+class _Stored(NamedTuple):
+    """The tensors of one network: its weights, and buffers that its state leaves out."""
+
+    weights: dict[str, Tensor]
+    buffers: dict[str, Tensor]
 
 
-def _base(data: bytes | None, targets: int) -> list[CrossFitted] | None:
+def _stored(tensors: Mapping[str, Tensor], k: int, *, old: bool) -> _Stored:
+    """Return the tensors of network k; files of version 1 (`old`) hold one network."""
+    names = ("model.", "buffer.") if old else (f"network.{k}.", f"buffer.{k}.")
+    return _Stored(*(_below(tensors, name) for name in names))
+
+
+def _check_shapes(declared: Trainable, stored: _Stored) -> None:
+    """Raise an error if the network that a manifest declares has other tensors than those stored."""
+    state = declared.state_dict()
+    hidden = {name: value for name, value in declared.named_buffers() if name not in state}
+    for wanted, found in ((state, stored.weights), (hidden, stored.buffers)):
+        for name in [*wanted, *found]:
+            shapes = [tuple(each[name].shape) if name in each else None for each in (wanted, found)]
+            if shapes[0] != shapes[1]:
+                raise ValueError(
+                    f"the weights are those of another network: {name} is declared as {shapes[0]}, but "
+                    f"stored as {shapes[1]}"
+                )
+
+
+def _base(
+    data: bytes | None, targets: int, preprocessor: TablePreprocessor | None
+) -> list[CrossFitted] | None:
     if data is None:
         return None
-    bases = [base_from_json(state) for state in json.loads(data)]
-    if len(bases) != targets:
-        raise ValueError(f"{len(bases)} bases for {targets} targets")
+    states = json.loads(data)
+    if not isinstance(states, list) or len(states) != targets:
+        raise ValueError(f"{len(states)} bases for {targets} targets")
+    if preprocessor is None:
+        raise ValueError("a model with a backbone of your own has no base")
+    bases = [base_from_json(state) for state in states]
+    for base in bases:  # a base for other columns is an error here, not at the first prediction
+        base.predict(np.zeros((1, len(preprocessor.numeric.center))))
     return bases
 
 
@@ -174,8 +215,6 @@ def _target(state: Mapping[str, Any], held: Mapping[str, Tensor]) -> Calibrator:
         raise ValueError("the label density needs ascending edges and a positive value between each two")
     labels = LabelDensity(edges, density)
     emphasis = float(state["emphasis"])
-    if not 0 <= emphasis <= 1:
-        raise ValueError(f"the emphasis is {emphasis}, not between 0 and 1")
     tilt = tilt_to_rare(labels, emphasis)
     return Calibrator(
         bins,
@@ -202,6 +241,8 @@ def _held(kind: str | None, tensors: Mapping[str, Tensor]) -> HeldOut | None:
     if kind == Mixture.__name__:
         prediction = Mixture(prediction, tensors["weights"])
     labels = tensors["labels"].double().numpy()
+    if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+        raise ValueError("the held-out predictions are not finite")
     if labels.ndim != 1 or prediction.shape != labels.shape:
         raise ValueError("the held-out predictions do not fit their labels")
     return HeldOut(prediction, labels)
@@ -233,9 +274,10 @@ def _network(
     return model.eval()
 
 
-def _fill(model: Trainable, weights: dict[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
+def _fill(model: Trainable, stored: _Stored) -> None:
+    buffers = stored.buffers
     try:
-        model.load_state_dict(weights)
+        model.load_state_dict(stored.weights)
     except RuntimeError as error:
         raise ValueError(f"the weights are those of another network: {one_line(error)}") from error
     state = model.state_dict()
@@ -252,6 +294,7 @@ def _preprocessor(
     center, scale, missing = (tensors[f"numeric.{name}"] for name in ("center", "scale", "missing"))
     sound = center.dim() == 1 and center.shape == scale.shape and missing.dim() == 1
     sound = sound and center.dtype == scale.dtype == torch.float64 and missing.dtype == torch.int64
+    sound = sound and bool((center.isfinite() & scale.isfinite() & (scale > 0)).all())
     if not sound or bool(((missing < 0) | (missing >= len(center))).any()):
         raise ValueError("the numeric encoder is damaged")
     preprocessor = TablePreprocessor()

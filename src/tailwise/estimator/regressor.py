@@ -368,27 +368,36 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
             return state
         return {**state, "networks_": [copy.deepcopy(network).to("cpu") for network in networks]}
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+    def save(
+        self, path: str | Path, *, overwrite: bool = False, key: bytes | str | Path | None = None
+    ) -> Path:
         """Write the fitted model to one file, without pickle, and return its path; see `load`.
 
         A file that exists is an error unless `overwrite`. Of a backbone of your own only the weights
-        are written.
+        are written. With `key`, a secret or the name of a file that holds it, the file is signed.
         """
         from tailwise.estimator.saving import save
 
         check_is_fitted(self, "networks_")
-        return save(self, path, default_backbone=DEFAULT_BACKBONE, overwrite=overwrite)
+        return save(self, path, default_backbone=DEFAULT_BACKBONE, overwrite=overwrite, key=key)
 
     @classmethod
-    def load(cls, path: str | Path, *, backbone: nn.Module | Callable[[], nn.Module] | None = None) -> Self:
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        backbone: nn.Module | Callable[[], nn.Module] | None = None,
+        key: bytes | str | Path | None = None,
+    ) -> Self:
         """Read a model written by `save`; predictions are the same to the last bit on one machine.
 
         A `backbone` of your own must be given again. Nothing in the file is run, and one that is
-        damaged, changed or of another kind is an error that says so.
+        damaged, changed or of another kind is an error that says so. With `key`, a file that was not
+        signed with it is an error too.
         """
         from tailwise.estimator.loading import load
 
-        return load(path, into=cls, backbone=backbone)
+        return load(path, into=cls, backbone=backbone, key=key)
 
     def export_onnx(
         self,

@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 from tailwise.core.distributions import NIG, Mixture, Normal
 from tailwise.data.tables.preprocessing import TablePreprocessor
-from tailwise.estimator.archive import BASE, PREPROCESSING, WEIGHTS, pack
+from tailwise.estimator.archive import BASE, PREPROCESSING, WEIGHTS, Key, pack
 from tailwise.estimator.base_files import base_to_json
+from tailwise.estimator.manifest import check_manifest
 from tailwise.estimator.skops_files import vectorizer_to_bytes
+from tailwise.learning.loop import FitResult
 from tailwise.networks.backbones import BACKBONES, PiecewiseLinearEncoding
 from tailwise.networks.ensembles import Ensemble
 from tailwise.networks.trainable import Trainable
@@ -28,13 +30,18 @@ if TYPE_CHECKING:
 
 
 def save(
-    estimator: TailRegressor, path: str | Path, *, default_backbone: str, overwrite: bool = False
+    estimator: TailRegressor,
+    path: str | Path,
+    *,
+    default_backbone: str,
+    overwrite: bool = False,
+    key: Key | None = None,
 ) -> Path:
     """Write a fitted `TailRegressor` to one file and return its path; `load` gives the same predictions.
 
     `default_backbone` is the name behind ``backbone="auto"``. A file that exists is an error unless
-    `overwrite`. For a backbone of your own, only the weights are written. A `random_state` that is a
-    generator becomes None, because only another `fit` would use it.
+    `overwrite`. With `key` the file is signed. For a backbone of your own, only the weights are written. A
+    `random_state` that is a generator becomes None, because only another `fit` would use it.
     """
     path = Path(path)
     if path.is_dir():
@@ -47,7 +54,7 @@ def save(
         members[PREPROCESSING] = vectorizer_to_bytes(preprocessor.vectorizer)
     if estimator.base_ is not None:
         members[BASE] = json.dumps([base_to_json(base) for base in estimator.base_]).encode()
-    pack(path, _description(estimator, default_backbone), members)
+    pack(path, _description(estimator, default_backbone), members, key=key, check=check_manifest)
     return path
 
 
@@ -58,6 +65,8 @@ def _description(estimator: TailRegressor, default_backbone: str) -> dict[str, A
         params["random_state"] = None
     if not isinstance(params["base"], (str, type(None))):
         params["base"] = None  # only another `fit` would use it
+    if all(calibrator.conformal is None for calibrator in estimator.calibrators_):
+        params["conformal"] = None  # as fitted, if the parameter was changed since
     own = not isinstance(params["backbone"], str)
     first = estimator.networks_[0]
     network = _backbone(first)
@@ -87,8 +96,14 @@ def _description(estimator: TailRegressor, default_backbone: str) -> dict[str, A
         "targets": [_target_to_dict(calibrator) for calibrator in estimator.calibrators_],
         "held_out": estimator.held_out_,
         "unseen": estimator.unseen_,
-        "histories": [asdict(history) for history in estimator.histories_],
+        "histories": [_history(history) for history in estimator.histories_],
     }
+
+
+def _history(history: FitResult) -> dict[str, Any]:
+    """Return a history without its timings: the same model gives the same file."""
+    rows = [{name: value for name, value in row.items() if name != "seconds"} for row in history.history]
+    return {**asdict(history), "history": rows}
 
 
 def _target_to_dict(calibrator: Calibrator) -> dict[str, Any]:

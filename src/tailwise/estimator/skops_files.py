@@ -2,36 +2,77 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
-import re
+import math
 import zipfile
 from collections.abc import Callable
 from typing import Any
 
-from tailwise.estimator.archive import EPOCH, LIMITS, PREPROCESSING
+from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 
-_PLAIN_TYPES = frozenset(
+from tailwise.estimator.archive import EPOCH, LIMITS, PREPROCESSING, json_values
+
+KNOWN_TYPES = frozenset(
     {
         "numpy.dtype",
         "pandas.BooleanDtype",
         "pandas.CategoricalDtype",
         "pandas.DatetimeTZDtype",
         "pandas.StringDtype",
+        *(f"pandas.{sign}Int{bits}Dtype" for sign in ("", "U") for bits in (8, 16, 32, 64)),
+        *(f"pandas.Float{bits}Dtype" for bits in (32, 64)),
         "datetime.timedelta",
         "datetime.timezone",
         "zoneinfo.ZoneInfo",
+        *(
+            f"polars.datatypes.classes.{name}"
+            for name in (
+                *("Boolean", "Categorical", "Date", "Datetime", "Decimal", "Duration", "Enum", "Float32"),
+                *("Float64", "Int8", "Int16", "Int32", "Int64", "Null", "String", "Time", "UInt8", "UInt16"),
+                *("UInt32", "UInt64", "Utf8"),
+            )
+        ),
+        "skrub._apply_to_cols.ApplyToCols",
+        "skrub._apply_to_each_col.ApplyToEachCol",
+        "skrub._check_input.CheckInputDataFrame",
+        "skrub._clean_categories.CleanCategories",
+        "skrub._clean_null_strings.CleanNullStrings",
+        "skrub._dataframe._common.is_any_date",
+        "skrub._dataframe._common.is_categorical",
+        "skrub._dataframe._common.is_numeric",
+        "skrub._datetime_encoder.DatetimeEncoder",
+        "skrub._drop_if_too_many_nulls.DropIfTooManyNulls",
+        "skrub._drop_uninformative.DropUninformative",
+        "skrub._duration_to_float.DurationToFloat",
+        "skrub._on_each_column.OnEachColumn",
+        "skrub._string_encoder.StringEncoder",
+        "skrub._table_vectorizer.PassThrough",
+        "skrub._table_vectorizer.ShortReprDict",
+        "skrub._table_vectorizer.TableVectorizer",
+        "skrub._table_vectorizer._created_by_predicate",
+        "skrub._to_categorical.ToCategorical",
+        "skrub._to_datetime.ToDatetime",
+        "skrub._to_float.ToFloat",
+        "skrub._to_float32.ToFloat32",
+        "skrub._to_str.ToStr",
+        "skrub.selectors._base.All",
+        "skrub.selectors._base.And",
+        "skrub.selectors._base.Cols",
+        "skrub.selectors._base.Filter",
+        "skrub.selectors._base.Inv",
+        "skrub.selectors._base.Or",
+        "skrub.selectors._base.Sub",
+        "skrub.selectors._selectors._cardinality_below",
     }
 )
-_PLAIN_PATTERN = re.compile(r"pandas\.U?Int(8|16|32|64)Dtype|pandas\.Float(32|64)Dtype")
-_POLARS_PATTERN = re.compile(r"polars\.datatypes\.classes\.[A-Z]\w*")
-_SKRUB_PATTERN = re.compile(
-    r"skrub\._[a-z_]+\.[A-Z]\w*"  # transformers
-    r"|skrub\.selectors\._[a-z_]+\.\w+"  # which columns a transformer is for, and how to tell
-    r"|skrub\._dataframe\._common\.is_\w+"
-    r"|skrub\._table_vectorizer\._created_by_predicate"
-)
+"""What a saved `TableVectorizer` may hold besides what skops trusts: scikit-learn's estimators and ufuncs.
+
+Exact names of skrub 0.5 and later. skrub also has types that download models or call services.
+"""
+MAX_RATIO, MIN_UNPACKED = 40, 1 << 24
+"""A skops file may unpack to this many times its size, or to this many bytes if that is more."""
+MAX_MEMBERS = 100_000
 
 
 def to_skops(value: Any) -> bytes:
@@ -88,22 +129,38 @@ def from_skops(data: bytes, member: str, is_known: Callable[[str], bool]) -> Any
     from skops.io import get_untrusted_types, loads
 
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        size = sum(info.file_size for info in archive.infolist())
-    if size > LIMITS[member]:
-        raise ValueError(f"{member} unpacks to {size} bytes, more than {LIMITS[member]}")
+        _check_sizes(archive, len(data), member)
     for name in unknown_types(data, is_known):
         raise ValueError(f"{member} names {name!r:.80}, which is refused")
     return loads(data, trusted=get_untrusted_types(data=data))
 
 
-def is_own(name: str, package: str) -> bool:
-    """Whether a package defines the object of this name itself, and did not import it from elsewhere."""
-    module, _, attribute = name.rpartition(".")
-    try:
-        found = getattr(importlib.import_module(module), attribute, None)
-    except ImportError:  # the package is not installed, or the module is no part of it
-        return False
-    return str(getattr(found, "__module__", "")).partition(".")[0] == package
+def _check_sizes(archive: zipfile.ZipFile, packed: int, member: str) -> None:
+    """Raise an error if a skops file would take much more memory than its own size."""
+    infos = archive.infolist()
+    size, allowed = sum(info.file_size for info in infos), max(MIN_UNPACKED, MAX_RATIO * packed)
+    allowed = min(LIMITS[member], allowed)
+    if size > allowed or len(infos) > MAX_MEMBERS:
+        raise ValueError(f"{member} unpacks to {size} bytes, more than {allowed}")
+    for info in infos:
+        if info.filename == "schema.json":
+            # A node of skops has about 130 bytes and 7 values; shorter ones only cost memory.
+            if json_values(archive.read(info)) > max(10_000, info.file_size // 8):
+                raise ValueError(f"{member} has a schema of too many values")
+        elif info.filename.endswith(".npy"):
+            _check_array(archive, info, member)
+        else:
+            raise ValueError(f"{member} holds {info.filename!r:.80}, which is refused")
+
+
+def _check_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, member: str) -> None:
+    """Raise an error if an array declares another size than it has."""
+    with archive.open(info) as file:
+        version = read_magic(file)
+        read = read_array_header_1_0 if version == (1, 0) else read_array_header_2_0
+        shape, _, dtype = read(file)
+        if dtype.hasobject or math.prod(shape) * dtype.itemsize != info.file_size - file.tell():
+            raise ValueError(f"{member} holds an array that does not have the size it declares")
 
 
 # -- skrub's vectorizer ----------------------------------------------------------------------------
@@ -128,9 +185,5 @@ def vectorizer_from_bytes(data: bytes) -> Any:
 
 
 def is_known_type(name: str) -> bool:
-    """Whether a saved `TableVectorizer` may hold this type: one of skrub, pandas or polars themselves."""
-    if name in _PLAIN_TYPES or _PLAIN_PATTERN.fullmatch(name):
-        return True
-    if _SKRUB_PATTERN.fullmatch(name):
-        return is_own(name, "skrub")
-    return bool(_POLARS_PATTERN.fullmatch(name)) and is_own(name, "polars")
+    """Whether a saved `TableVectorizer` may hold this type."""
+    return name in KNOWN_TYPES

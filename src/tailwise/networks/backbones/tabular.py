@@ -340,7 +340,7 @@ def _piecewise_tabm(
     dropout: float = 0.1,
 ) -> Backbone:
     embedding = _encoding(in_dim, edges, rows, bins)
-    columns = [*range(in_dim), *embedding.column.tolist()]
+    columns = [*range(in_dim), *(j for j, marks in enumerate(embedding.edges) for _ in marks[1:])]
     return Embedded(embedding, TabM(len(columns), hidden, members, dropout, columns))
 
 
