@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tailwise import LabelBins
 from tailwise.data import balanced_split, label_holdout, load_abalone, pooled_split, random_split
-from tailwise.data.splits import halves
+from tailwise.data.splits import dir_split, halves
 
 labels = st.one_of(
     st.lists(st.integers(-5, 40), min_size=1, max_size=300),
@@ -204,3 +204,12 @@ def test_halves_are_disjoint_random_and_cover_all_rows() -> None:
 def test_few_rows_are_both_halves() -> None:
     for part in halves(79, seed=0, least=80):
         np.testing.assert_array_equal(part, np.arange(79))
+
+
+def test_dir_split_takes_a_third_of_each_label_up_to_a_maximum() -> None:
+    y = np.repeat([1.0, 2.5, 7.0], [200, 10, 2])
+    split = dir_split(y, per_label=30)
+    for part in (split.valid, split.test):
+        assert np.unique(y[part], return_counts=True)[1].tolist() == [30, 3]
+    assert sorted([*split.train, *split.valid, *split.test]) == list(range(212))
+    assert not np.array_equal(dir_split(y, seed=1).test, split.test)

@@ -1,4 +1,4 @@
-"""What users have, as arrays and tensors: tables, sentence pairs, and splits that cover rare labels.
+"""What users have, as arrays and tensors: tables, sentence pairs, pictures, and splits with rare labels.
 
 Other rooms also use these modules:
 
@@ -6,7 +6,7 @@ Other rooms also use these modules:
 - `equal_rows`: repeated rows merged into weights
 - `splits`: rows of the training, validation and test parts
 - `writing`: files written whole or not at all
-- `tables`, `sentences`: the two kinds of data
+- `tables`, `sentences`, `images`: the kinds of data
 """
 
 from tailwise.data.sentences.pairs import (
@@ -21,7 +21,14 @@ from tailwise.data.sentences.pairs import (
 )
 from tailwise.data.sentences.vectors import vector_words, word_vectors
 from tailwise.data.sentences.words import Coverage, Vocabulary, coverage, length_buckets, lengths, tokenize
-from tailwise.data.splits import Split, balanced_split, label_holdout, pooled_split, random_split
+from tailwise.data.splits import (
+    Split,
+    balanced_split,
+    dir_split,
+    label_holdout,
+    pooled_split,
+    random_split,
+)
 from tailwise.data.tables.bundled import load_abalone
 
 __all__ = [
@@ -34,6 +41,7 @@ __all__ = [
     "balanced_split",
     "coverage",
     "dir_shots",
+    "dir_split",
     "label_holdout",
     "length_buckets",
     "lengths",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +46,30 @@ def balanced_split(
     index, take = _binned(y, bins, per_bin)
     rank = _random_ranks(index, np.random.default_rng(seed))
     return _split(valid=rank < take, test=(rank >= take) & (rank < 2 * take))
+
+
+def dir_split(y: ArrayLike | Tensor, *, per_label: int = 30, seed: int = 666) -> Split:
+    """Return the split of DIR's face data: validation and test parts balanced over the label values.
+
+    From c rows of a label, ``min(floor(c / 3), per_label)`` go to the validation part, as many to the test
+    part. With the defaults, the rows of AgeDB-DIR give its published parts; IMDB-WIKI-DIR has
+    ``per_label=150``.
+
+    >>> y = [30] * 90 + [70] * 9 + [100]
+    >>> split = dir_split(y, per_label=5)
+    >>> np.unique(np.array(y)[split.test], return_counts=True)
+    (array([30, 70]), array([5, 3]))
+    """
+    labels = checked_labels(y)
+    generator = random.Random(seed)  # Python's own shuffle, because the published parts were drawn by it
+    valid, test = (np.zeros(len(labels), bool) for _ in range(2))
+    for value in np.unique(labels):
+        rows = np.flatnonzero(labels == value).tolist()
+        generator.shuffle(rows)
+        take = min(len(rows) // 3, per_label)
+        valid[rows[:take]] = True
+        test[rows[take : 2 * take]] = True
+    return _split(valid=valid, test=test)
 
 
 def pooled_split(

@@ -64,7 +64,11 @@ def read_table(source: str | Path) -> pd.DataFrame:
     ``table.attrs["unnamed"]`` is their number.
     """
     name = "standard input" if str(source) == STANDARD else str(source)
-    content = file_content(source, name)
+    return parse_table(file_content(source, name), name)
+
+
+def parse_table(content: bytes, name: str) -> pd.DataFrame:
+    """Return the table in the content of a file; `name` is its name in errors."""
     if content.startswith(b"PAR1"):
         return _parquet(content, name)
     return _delimited(_decoded(content, name), name)
