@@ -9,14 +9,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from tailwise.benchmark.data.problems import Problem
+from tailwise.benchmark.data.problems import DataSet, Problem
 from tailwise.core.metrics import get_metric
+from tailwise.learning.batches import Transform
 from tailwise.learning.loop import TrainConfig
 from tailwise.methods import Range, Space, get_method
 from tailwise.networks.backbones import Backbone, make_backbone
 
 Network = Callable[[Problem], Backbone]
 Decoder = Callable[[Problem, int], nn.Module]
+Augment = Callable[[Problem], Transform]
 
 
 def default_options(space: Space) -> dict[str, Any]:
@@ -48,6 +50,10 @@ class Recipe:
     decoder: Decoder | None = field(default=None, repr=False)
     """Builds the decoder that reconstructs the input from a latent (VIR:recon), for contenders with the
     option `decoder`. By default it is one linear layer, which suits tables."""
+    augment: str | None = None
+    """Name in results of how training rows are changed at random; None leaves them as they are."""
+    augmentation: Augment | None = field(default=None, repr=False)
+    """Builds what changes batches of training rows."""
     search: Space = field(default_factory=_optimizer_search)
     """Fields of `train` that are tuned for every network, besides the options that its method lists."""
     trials: int = 8
@@ -83,6 +89,7 @@ class Recipe:
         settings = {
             "backbone": self.backbone,
             **dict(self.backbone_options),
+            **({} if self.augment is None else {"augment": self.augment}),
             **{name: train[name] for name in kept if name not in self.search},
             "trials": self.trials,
             "criterion": self.criterion,
@@ -130,3 +137,16 @@ def check_options(method: str, options: Mapping[str, Any], recipe: Recipe) -> No
     given = SortedOptions.sort(options)
     replace(recipe.train, **given.train)
     get_method(method).parts.with_options(**given.own)
+
+
+@dataclass(frozen=True)
+class DataKind:
+    """Data sets of one kind, and what can be trained on them, by the names that a suite's file uses."""
+
+    data: Mapping[str, DataSet]
+    networks: Mapping[str, Callable[..., Backbone]]
+    """Each is called with a problem and its options."""
+    network_options: Callable[[str], dict[str, Any]]
+    """Returns the options of a network that a file can set, with their types."""
+    decoder: Decoder
+    augmentations: Mapping[str, Augment] = field(default_factory=dict)

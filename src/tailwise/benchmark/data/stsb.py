@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tailwise.benchmark.data.problems import Problem
+from tailwise.benchmark.data.problems import DataSet, Problem
+from tailwise.benchmark.data.recipe import DataKind
 from tailwise.networks.backbones import PAIR_ENCODERS, Backbone, PairDecoder, VectorPair, make_pair_backbone
 
 EDGES = np.linspace(0.0, 5.0, 51)
@@ -81,8 +82,8 @@ class VectorPairs:
         )
 
 
-DATA: dict[str, WordPairs | VectorPairs] = {"stsb-words": WordPairs(), "stsb-vectors": VectorPairs()}
-"""Data sets by the names that a configuration uses."""
+DATA: dict[str, DataSet] = {"stsb-words": WordPairs(), "stsb-vectors": VectorPairs()}
+"""Data sets by the names that a suite's file uses."""
 
 
 def word_pair(problem: Problem, *, encoder: str, **options: object) -> Backbone:
@@ -99,7 +100,7 @@ NETWORKS: dict[str, Callable[..., Backbone]] = {
     **{f"{name}-pair": partial(word_pair, encoder=name) for name in PAIR_ENCODERS},
     "vector-pair": vector_pair,
 }
-"""Networks by the names that a configuration uses."""
+"""Networks by the names that a suite's file uses."""
 
 
 def pair_decoder(problem: Problem, latent_dim: int) -> PairDecoder:
@@ -110,7 +111,11 @@ def pair_decoder(problem: Problem, latent_dim: int) -> PairDecoder:
 
 
 def network_options(name: str) -> dict[str, Any]:
-    """Return the options of a network that a configuration can set, with their types."""
+    """Return the options of a network that a suite's file can set, with their types."""
     kind = VectorPair if name == "vector-pair" else PAIR_ENCODERS[name.removesuffix("-pair")]
     parameters = inspect.signature(kind, eval_str=True).parameters.values()
     return {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "rows"}
+
+
+PAIRS = DataKind(DATA, NETWORKS, network_options, pair_decoder)
+"""Sentence pairs."""

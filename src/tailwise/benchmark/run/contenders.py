@@ -21,7 +21,7 @@ from tailwise.benchmark.run.trace import ESTIMATOR, trace_of
 from tailwise.core.distributions import Distribution
 from tailwise.core.labels import LabelBins
 from tailwise.core.lookup import nearest
-from tailwise.learning.loop import fit, predict
+from tailwise.learning.loop import TensorData, fit, predict
 from tailwise.methods import Space, available_methods, build_model, get_method
 
 
@@ -111,7 +111,9 @@ def fit_method(
         # Columns of two values are encoded categories: a synthetic row copies them from a real row.
         flags = [i for i in range(x.shape[1]) if np.unique(x[:, i]).size <= 2]
         x, y = resample(model.method.resampling, x, y, seed=problem.seed, categorical=flags)
-    train = torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(np.ascontiguousarray(y))
+    transform = None if recipe.augmentation is None else recipe.augmentation(problem)
+    inputs, labels = (torch.from_numpy(np.ascontiguousarray(array)) for array in (x, y))
+    train = TensorData(inputs, labels, transform=transform)
     valid = torch.from_numpy(problem.x_valid), torch.from_numpy(problem.y_valid)
     result = fit(model, train, valid, config, progress=False)
     fitted = time.process_time()

@@ -10,18 +10,20 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from tailwise.benchmark.data.recipe import Recipe, check_options
-from tailwise.benchmark.data.stsb import DATA, NETWORKS, network_options, pair_decoder
+from tailwise.benchmark.data.recipe import DataKind, Recipe, check_options
+from tailwise.benchmark.data.stsb import PAIRS
 from tailwise.core.lookup import nearest
 from tailwise.learning.loop import TrainConfig
 
 BUNDLED = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
 """TOML files that come with the package, by name."""
+KINDS: tuple[DataKind, ...] = (PAIRS,)
+"""Kinds of data that a file can name."""
 _KINDS: Mapping[str, Any] = {
     "data": str, "methods": tuple[str, ...], "seeds": int, "recipe": dict, "options": dict,
 }  # fmt: skip
 _RECIPE_KINDS: Mapping[str, Any] = {
-    "backbone": str, "backbone_options": dict, "criterion": str, "trials": int, "train": dict,
+    "backbone": str, "backbone_options": dict, "criterion": str, "trials": int, "train": dict, "augment": str,
 }  # fmt: skip
 
 
@@ -82,20 +84,22 @@ def read_configuration(path: Path) -> dict[str, Any]:
     for key in ("data", "methods", "recipe"):
         if key not in given:
             raise ValueError(f"{path}: {key!r} is missing")
-    if given["data"] not in DATA:
-        raise ValueError(f"{path}: unknown data {given['data']!r}{nearest(given['data'], DATA)}")
+    kinds = {name: kind for kind in KINDS for name in kind.data}
+    if given["data"] not in kinds:
+        raise ValueError(f"{path}: unknown data {given['data']!r}{nearest(given['data'], kinds)}")
+    kind = kinds[given["data"]]
     if not given["methods"]:
         raise ValueError(f"{path}: `methods` is empty: list at least one")
     seeds, options = given.get("seeds", 5), given.get("options", {})
     if seeds < 1:
         raise ValueError(f"{path}: seeds must be at least 1, got {seeds}")
-    recipe = _recipe(given["recipe"], str(path))
+    recipe = _recipe(given["recipe"], kind, str(path))
     _check(options, dict.fromkeys(given["methods"], dict), f"{path}, [options]")
     for name, own in options.items():
         with _named(f"{path}, [options.{name}]"):
             check_options(name, own, recipe)
     return {
-        "sources": (DATA[given["data"]],),
+        "sources": (kind.data[given["data"]],),
         "recipe": recipe,
         "methods": ",".join(given["methods"]),
         "options": options,
@@ -103,7 +107,7 @@ def read_configuration(path: Path) -> dict[str, Any]:
     }
 
 
-def _recipe(given: Mapping[str, Any], where: str) -> Recipe:
+def _recipe(given: Mapping[str, Any], kind: DataKind, where: str) -> Recipe:
     _check(given, _RECIPE_KINDS, f"{where}, [recipe]")
     train: dict[str, Any] = dict(given.get("train", {}))
     _check(train, get_type_hints(TrainConfig), f"{where}, [recipe.train]")
@@ -112,17 +116,23 @@ def _recipe(given: Mapping[str, Any], where: str) -> Recipe:
     if "backbone" not in given:
         raise ValueError(f"{where}, [recipe]: 'backbone' is missing")
     name, options = given["backbone"], dict(given.get("backbone_options", {}))
-    if name not in NETWORKS:
-        raise ValueError(f"{where}: unknown backbone {name!r}{nearest(name, NETWORKS)}")
-    _check(options, network_options(name), f"{where}, [recipe.backbone_options]")
+    if name not in kind.networks:
+        raise ValueError(f"{where}: unknown backbone {name!r}{nearest(name, kind.networks)}")
+    _check(options, kind.network_options(name), f"{where}, [recipe.backbone_options]")
+    augment = given.get("augment")
+    if augment is not None and augment not in kind.augmentations:
+        hint = nearest(augment, kind.augmentations) if kind.augmentations else "; this data has none"
+        raise ValueError(f"{where}: unknown augmentation {augment!r}{hint}")
     rest = {key: given[key] for key in ("criterion", "trials") if key in given}
     with _named(f"{where}, [recipe]"):
         return Recipe(
             train=TrainConfig(**train),
             backbone=name,
             backbone_options=options,
-            network=partial(NETWORKS[name], **options),
-            decoder=pair_decoder,
+            network=partial(kind.networks[name], **options),
+            decoder=kind.decoder,
+            augment=augment,
+            augmentation=None if augment is None else kind.augmentations[augment],
             search={},
             **rest,
         )
