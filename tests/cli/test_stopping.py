@@ -13,6 +13,8 @@ import pandas as pd
 import pytest
 import torch
 
+from tailwise.data.writing import claimed
+
 Tailwise = Any
 Sample = Callable[..., pd.DataFrame]
 ONE = ["--folds", "1", "--base", "none"]
@@ -84,6 +86,45 @@ def test_other_weights_or_bins_do_not_go_on(tailwise: Tailwise, sample: Sample, 
         refused = tailwise.refused(*line, *other, cwd=tmp_path)
         assert "m.checkpoint was trained with " in refused and "delete it to start over" in refused
         assert kept.read_bytes() == before
+
+
+def test_a_second_run_with_the_same_output_is_told(run: Any, sample: Sample, tmp_path: Path) -> None:
+    sample(60).to_csv(tmp_path / "some.csv", index=False)
+    line = ["fit", tmp_path / "some.csv", "-t", "price", "-o", tmp_path / "m", *ONE, "--epochs", 1]
+    with claimed(tmp_path / "m"):
+        refused = run(*line, "--force")
+    assert refused.exit_code == 1
+    assert f"m is being written by another run (process {os.getpid()})" in refused.stderr
+    assert files(tmp_path) == ["some.csv"]
+    assert run(*line).exit_code == 0
+    assert files(tmp_path) == ["m", "some.csv"]
+
+
+@pytest.mark.parametrize("name", ["fit", "compare"])
+def test_a_run_killed_after_it_wrote_is_finished_by_the_same_command(
+    run: Any, sample: Sample, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tailwise.cli import comparing, models
+
+    sample(60).to_csv(tmp_path / "some.csv", index=False)
+    line = [name, tmp_path / "some.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", 1]
+    line += ONE if name == "fit" else ["--methods", "vanilla", "--seeds", 1]
+
+    def killed(*_: object) -> None:
+        raise SystemExit(9)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(models if name == "fit" else comparing, "remove_checkpoint", killed)
+        assert run(*line).exit_code == 9
+    assert files(tmp_path) == ["m", "m.checkpoint", "m.checkpoint.writing", "some.csv"]
+    first = (tmp_path / "m").read_bytes()
+    other = run(*line, "--drop", "z")
+    assert other.exit_code == 1 and "already exists" in other.stderr
+    again = run(*line)
+    assert again.exit_code == 0, again.stderr
+    assert "method" in again.stdout
+    assert files(tmp_path) == ["m", "some.csv"]
+    assert (tmp_path / "m").read_bytes() == first
 
 
 @pytest.mark.parametrize("by", SIGNALS)

@@ -1,10 +1,14 @@
 """Files are written whole or not at all."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tailwise.data.writing import write_atomically, write_together
+from tailwise.data import writing
+from tailwise.data.writing import claimed, write_atomically, write_together
 
 
 def test_a_file_is_written_in_new_folders_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -60,3 +64,64 @@ def test_an_error_of_the_system_names_the_file_that_was_asked_for(tmp_path: Path
         write_atomically(tmp_path / "t.csv", full)
     assert raised.value.filename == (str(tmp_path / "t.csv") if number else None)
     assert not list(tmp_path.iterdir())
+
+
+def test_files_written_atomically_have_ordinary_permissions(tmp_path: Path) -> None:
+    plain, atomic = tmp_path / "plain", tmp_path / "atomic"
+    plain.write_text("x")
+    write_atomically(atomic, lambda path: path.write_text("x"))
+    assert atomic.stat().st_mode == plain.stat().st_mode
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_write(tmp_path: Path) -> None:
+    """Parts of the file and of its checkpoints; not those of living processes, other machines or people."""
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    old = [f".{name}.{writing._HOST}-{dead.pid}-0123abcd" for name in ("m", "m.checkpoint.1", ".m.x")]
+    alive = f".m.{writing._HOST}-{os.getpid()}-0123abcd"
+    kept = [alive, f".m.00000000-{dead.pid}-0123abcd", f".n.{writing._HOST}-{dead.pid}-0123abcd", ".m.mine"]
+    for name in (*old, *kept):
+        (tmp_path / name).write_text("part")
+    write_atomically(tmp_path / "m", lambda part: part.write_text("whole"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, "m"])
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tailwise.data.writing import claimed, write_atomically
+def write(part):
+    part.write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+with claimed(Path(sys.argv[1])):
+    write_atomically(Path(sys.argv[1]), write)
+"""
+
+
+def test_a_process_that_is_killed_while_it_writes_blocks_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    assert subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False).returncode == -9
+    assert len(list(tmp_path.iterdir())) == 2 and not path.exists()  # a part and a lock
+    with claimed(path):
+        write_atomically(path, lambda part: part.write_text("whole"))
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_output_is_made_by_one_process_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "m"
+    told = pytest.raises(ValueError, match=rf"m is being written .*process {os.getpid()}\)")
+    with claimed(path), told, claimed(path):
+        raise AssertionError("claimed twice")
+    with claimed(path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_locks_outputs_are_still_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(writing.fcntl, "flock", refuse)
+    with claimed(tmp_path / "m"), claimed(tmp_path / "m"):
+        pass
+    assert list(tmp_path.iterdir()) == []

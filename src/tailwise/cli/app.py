@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -12,15 +13,22 @@ from typer.core import TyperGroup
 
 from tailwise._version import __version__
 from tailwise.cli import bench, comparing, diagnosing, discard_output, exit_code, models
+from tailwise.cli.output import running
 
 DEBUG = "TAILWISE_DEBUG"
 """Environment variable; when set, errors show a traceback."""
 
 
 class _Commands(TyperGroup):
+    words: Sequence[str] = ()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        self.words = tuple(args)
+        return list(super().parse_args(ctx, args))
+
     def invoke(self, ctx: Any) -> Any:
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), running(self.words):
                 _show_warnings_as_notes()
                 result = super().invoke(ctx)
             sys.stdout.flush()  # report a full disk here, not as a traceback at exit

@@ -29,6 +29,7 @@ from tailwise.cli.output import (
     note,
     print_comparison,
     print_json,
+    remove_checkpoint,
     resumable,
     write_outputs,
 )
@@ -214,9 +215,9 @@ def compare(
             outputs[out] = found.lines
         if report is not None:
             outputs[report] = found.page
-    write_outputs(outputs, quiet)
+    write_outputs(outputs, quiet, kept)
     if kept is not None:
-        kept.unlink(missing_ok=True)
+        remove_checkpoint(kept)
     if as_json:
         from tailwise.report.ranking import comparison_verdict
 

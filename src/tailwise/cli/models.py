@@ -223,8 +223,8 @@ def fit(
                 weight=weight,
                 seconds=time.perf_counter() - began,
             )
-    write_outputs(outputs, quiet=quiet or as_json)
-    for path in (kept, kept_plain):
+    write_outputs(outputs, quiet=quiet or as_json, kept=kept)
+    for path in (kept_plain, kept):
         remove_checkpoint(path)
     seconds = time.perf_counter() - began
     if as_json:

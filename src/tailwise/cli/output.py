@@ -5,10 +5,11 @@ from __future__ import annotations
 import glob
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -20,6 +21,28 @@ STANDARD = "-"
 """Stands for standard input or output in place of a file's name."""
 CHECKPOINT = ".checkpoint"
 """Ending of the file that a stopped command leaves beside its output."""
+
+
+class _Running(NamedTuple):
+    """A command that runs: its words, and the outputs that it holds until it ends."""
+
+    arguments: Sequence[str]
+    held: ExitStack
+
+
+_RUNNING: ContextVar[_Running | None] = ContextVar("running", default=None)
+
+
+@contextmanager
+def running(arguments: Sequence[str]) -> Iterator[None]:
+    """Run a command; at its end it lets go of its outputs."""
+    with ExitStack() as held:
+        before = _RUNNING.set(_Running(arguments, held))
+        try:
+            yield
+        finally:
+            _RUNNING.reset(before)
+
 
 # -- files ---------------------------------------------------------------------------------------
 
@@ -33,10 +56,13 @@ def check_outputs(
 ) -> None:
     """Raise an error, before any work is done, for an output that cannot or must not be written.
 
-    `outputs` has the file of each flag, None where the flag is not given. With `table`, the file may be
-    ``-``, standard output, and its name must end like a format that `write_table` can write.
+    Until the command ends, no other run may write these outputs. Outputs that the same command had written
+    when it was killed are written again. `outputs` has the file of each flag, None where the flag is not
+    given. With `table`, the file may be ``-``, standard output, and its name must end like a format that
+    `write_table` can write.
     """
     given = {flag: path for flag, path in outputs.items() if path is not None}
+    force = force or _killed_while_writing(given.get("--out"))
     for flag, path in given.items():
         if str(path) == STANDARD:
             if not table:
@@ -46,6 +72,18 @@ def check_outputs(
         for other, its_path in given.items():
             if other != flag and Path(its_path).absolute() == Path(path).absolute():
                 raise ValueError(f"{flag} and {other} name the same file")
+    for path in given.values():
+        if str(path) != STANDARD:
+            _claim(Path(path))
+
+
+def _claim(out: Path) -> None:
+    """Hold an output until the command ends."""
+    from tailwise.data.writing import claimed
+
+    current = _RUNNING.get()
+    if current is not None:
+        current.held.enter_context(claimed(out.resolve()))
 
 
 def _check_output(out: Path, *, force: bool, inputs: Sequence[str | Path], table: bool) -> None:
@@ -86,19 +124,47 @@ def save_picture(figure: Any, path: Path) -> None:
     write_atomically(path, lambda part: figure.savefig(part, format=kind, dpi=150))
 
 
-def write_outputs(contents: Mapping[Path, str | Callable[[Path], object]], quiet: bool) -> None:
+def write_outputs(
+    contents: Mapping[Path, str | Callable[[Path], object]], quiet: bool, kept: Path | None = None
+) -> None:
     """Write files, all of them or none, and print their names.
 
-    The content of a file is its text, or a function that writes to the path it is given.
+    The content of a file is its text, or a function that writes to the path it is given. `kept` is the
+    checkpoint that `remove_checkpoint` removes afterwards: until then a marker beside it says which command
+    is writing, so that the same command may write again if it is killed in between.
     """
-    from tailwise.data.writing import write_together
+    from tailwise.data.writing import write_atomically, write_together
 
     def writer(content: str | Callable[[Path], object]) -> Callable[[Path], object]:
         return content if callable(content) else lambda part: part.write_text(content, encoding="utf-8")
 
+    command = _this_command()
+    if kept is not None and command is not None:
+        write_atomically(_marker(kept), lambda part: part.write_text(command, encoding="utf-8"))
     write_together({path: writer(content) for path, content in contents.items()})
     for path in contents:
         note(f"wrote {path}", quiet)
+
+
+def _marker(kept: Path) -> Path:
+    return kept.with_name(f"{kept.name}.writing")
+
+
+def _this_command() -> str | None:
+    """Return the command as it was typed, without options that only change what is printed."""
+    current = _RUNNING.get()
+    aside = ("--force", "--quiet", "-q", "--json")
+    return None if current is None else repr([word for word in current.arguments if word not in aside])
+
+
+def _killed_while_writing(out: str | Path | None) -> bool:
+    """Whether this same command was killed after it began to write its outputs."""
+    if out is None or str(out) == STANDARD:
+        return False
+    try:
+        return _marker(checkpoint_path(Path(out))).read_text(encoding="utf-8") == _this_command()
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def checkpoint_path(out: Path, suffix: str = "") -> Path:
@@ -111,6 +177,7 @@ def remove_checkpoint(kept: Path) -> None:
     for path in kept.parent.glob(f"{glob.escape(kept.name)}*"):
         if path.name == kept.name or path.name.removeprefix(f"{kept.name}.").isdigit():
             path.unlink(missing_ok=True)
+    _marker(kept).unlink(missing_ok=True)  # the last: without it the outputs are another run's
 
 
 @contextmanager

@@ -1,12 +1,25 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and outputs that one process at a time may make."""
 
 from __future__ import annotations
 
+import os
+import re
+import socket
 import uuid
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # Windows: outputs are not locked there
+    fcntl = None  # type: ignore[assignment]
+
 Write = Callable[[Path], object]
+
+_HOST = f"{zlib.crc32(socket.gethostname().encode()):08x}"
+_PART = re.compile(r"\.(?P<host>[0-9a-f]{8})-(?P<process>\d+)-[0-9a-f]{8}")
 
 
 def write_atomically(path: Path, write: Write) -> None:
@@ -17,13 +30,15 @@ def write_atomically(path: Path, write: Write) -> None:
 def write_together(writes: Mapping[Path, Write]) -> None:
     """Write several files, all of them or none. They are moved to their places once all are complete.
 
-    A symbolic link stays a link: the file that it points to is replaced.
+    A symbolic link stays a link: the file that it points to is replaced. Parts that a killed process left
+    beside these places are removed.
     """
     places = {(path.resolve() if path.is_symlink() else path): write for path, write in writes.items()}
-    parts = {place: place.with_name(f".{place.name}.{uuid.uuid4().hex}") for place in places}
+    parts = {place: place.with_name(f".{place.name}.{_part_ending()}") for place in places}
     try:
         for place, write in places.items():
             place.parent.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(place)
             try:
                 write(parts[place])
             except OSError as error:  # name the file that was asked for, not the part beside it
@@ -35,3 +50,78 @@ def write_together(writes: Mapping[Path, Write]) -> None:
     finally:
         for part in parts.values():
             part.unlink(missing_ok=True)
+
+
+def _part_ending() -> str:
+    """Return an ending that says which process of which machine writes a part."""
+    return f"{_HOST}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove the parts of a file, and of files whose names begin like its name, that dead processes left."""
+    try:
+        beside = list(path.parent.iterdir())
+    except OSError:
+        return
+    for part in beside:
+        begins = part.name.startswith(".") and part.name.lstrip(".").startswith(f"{path.name}.")
+        found = re.search(f"{_PART.pattern}$", part.name) if begins else None
+        if found and found["host"] == _HOST and not _runs(int(found["process"])):
+            with suppress(OSError):
+                part.unlink()
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # it belongs to somebody else, or cannot be told
+        return True
+    return True
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Hold an output file while it is being made. If another process holds it, that is an error.
+
+    The hold is a lock on a hidden file beside the output. The system releases it when the process ends, and
+    the next one to claim the output removes the file.
+    """
+    folder = next(folder for folder in path.absolute().parents if folder.exists())
+    name = "-".join(path.absolute().relative_to(folder).parts)
+    lock = folder / f".{name}.lock"
+    handle = _locked(lock, path) if fcntl is not None else None
+    try:
+        remove_leftovers(path)
+        yield
+    finally:
+        if handle is not None:
+            lock.unlink(missing_ok=True)
+            os.close(handle)
+
+
+def _locked(lock: Path, path: Path) -> int | None:
+    """Return an open and locked file; None where files cannot be locked."""
+    while True:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            process = os.read(handle, 20).decode(errors="replace")
+            os.close(handle)
+            raise ValueError(
+                f"{path} is being written by another run (process {process or 'unknown'}): wait for it, or "
+                "name another file"
+            ) from None
+        except OSError:  # a file system without locks
+            os.close(handle)
+            lock.unlink(missing_ok=True)
+            return None
+        # Its last holder may have removed the file between the two calls above.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), lock.stat()):
+                os.ftruncate(handle, 0)
+                os.write(handle, str(os.getpid()).encode())
+                return handle
+        os.close(handle)
