@@ -15,11 +15,10 @@ def brute_ranks(values: np.ndarray) -> np.ndarray:
 
 def test_ranksim_by_brute_force() -> None:
     rng = np.random.default_rng(3)
-    z, y = rng.normal(size=(9, 5)), rng.permutation(9) ** 1.7
+    z, y = rng.normal(size=(9, 5)), rng.permutation(9) ** 1.7  # no two labels are equally far from a third
     unit = z / np.linalg.norm(z, axis=1, keepdims=True)
     similarity = unit @ unit.T
-    labels = -np.abs(y[:, None] - y)
-    expected = ((brute_ranks(similarity) - _ranks(torch.as_tensor(labels)).numpy()) ** 2).sum() / 9 / 81
+    expected = ((brute_ranks(similarity) - brute_ranks(-np.abs(y[:, None] - y))) ** 2).sum() / 9 / 81
     assert ranksim(torch.as_tensor(z), torch.as_tensor(y)).item() == pytest.approx(expected)
 
 
@@ -38,9 +37,25 @@ def test_ranksim_gradient_is_that_of_the_interpolated_ranking() -> None:
 
     a = torch.tensor([[0.3, 0.1, 0.9, 0.4]], dtype=torch.float64, requires_grad=True)
     g = torch.tensor([[0.5, -0.2, -0.7, 0.3]], dtype=torch.float64)
-    _Rank.apply(a).backward(g)
+    _Rank.apply(a, torch.tensor(4)).backward(g)
     moved = brute_ranks((a.detach() + STEP * g).numpy()) - brute_ranks(a.detach().numpy())
-    np.testing.assert_allclose(a.grad.numpy(), moved / STEP)
+    np.testing.assert_allclose(a.grad.numpy(), moved / 4 / STEP)
+
+
+def test_the_larger_of_two_equally_distant_labels_ranks_first() -> None:
+    ranks = _ranks(torch.tensor([[-1.0, 0.0, -1.0, -torch.inf]]), torch.tensor(3))
+    torch.testing.assert_close(ranks, torch.tensor([[2.0, 0.0, 1.0, 3.0]]) / 3)
+
+
+def test_the_gradient_does_not_depend_on_rows_left_out() -> None:
+    """Rows of a label that the batch has already do not change the step of the finite difference."""
+    torch.manual_seed(1)
+    z, y = torch.randn(8, 3), torch.arange(8.0) ** 1.3
+    alone, among = z.clone().requires_grad_(), torch.cat([z, torch.randn(8, 3)]).requires_grad_()
+    ranksim(alone, y).backward()
+    ranksim(among, torch.cat([y, y])).backward()
+    torch.testing.assert_close(among.grad[:8], alone.grad)
+    assert not among.grad[8:].any()
 
 
 def test_ranksim_training_brings_the_ranks_together() -> None:
@@ -51,6 +66,6 @@ def test_ranksim_training_brings_the_ranks_together() -> None:
     before = ranksim(z, y).item()
     for _ in range(150):
         optimizer.zero_grad()
-        (100 * ranksim(z, y)).backward()
+        ranksim(z, y).backward()
         optimizer.step()
     assert ranksim(z, y).item() < 0.5 * before

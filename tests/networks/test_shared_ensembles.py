@@ -152,7 +152,7 @@ def test_statistics_are_of_each_member(smoothing: dict[str, Any]) -> None:
         ("infer-noise", {}),
         ("vanilla", {}),
         ("bmse-bmc", {"objective_options": {"noise": 0.1}}),
-        ("ranksim", {"penalty_weight": 1.0}),
+        ("ranksim", {"penalty_weight": 0.1}),
     ],
 )
 def test_trains_and_comes_back_from_its_state(name: str, options: dict[str, Any]) -> None:

@@ -17,29 +17,34 @@ STEP = 2.0
 
 class _Rank(torch.autograd.Function):
     """Ranks along the last dimension; its gradient is a finite difference of the ranks themselves
-    (Vlastelica et al., Differentiation of Blackbox Combinatorial Solvers, ICLR 2020)."""
+    (Vlastelica et al., Differentiation of Blackbox Combinatorial Solvers, ICLR 2020).
+
+    The ranks are divided by their number here, not afterwards: the gradient that comes back is then that of
+    ranks from 0 to 1, on the scale of the cosines it is added to.
+    """
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
-        ranks = _ranks(values)
-        ctx.save_for_backward(values, ranks)
+    def forward(ctx: Any, values: Tensor, number: Tensor) -> Tensor:
+        ranks = _ranks(values, number)
+        ctx.save_for_backward(values, number, ranks)
         return ranks
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        values, ranks = cast("tuple[Tensor, Tensor]", ctx.saved_tensors)
-        return (_ranks(values + STEP * grads[0]) - ranks) / STEP
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        values, number, ranks = cast("tuple[Tensor, Tensor, Tensor]", ctx.saved_tensors)
+        return (_ranks(values + STEP * grads[0], number) - ranks) / STEP, None
 
 
-def _ranks(values: Tensor) -> Tensor:
-    return values.argsort(dim=-1, descending=True, stable=True).argsort(-1).to(values.dtype)
+def _ranks(values: Tensor, number: Tensor) -> Tensor:
+    """Ranks from 0 for the largest value, over `number`; of equal values the last one ranks first."""
+    return values.argsort(dim=-1, stable=True).flip(-1).argsort(-1).to(values.dtype) / number
 
 
 def ranksim(z: Tensor, y: Tensor) -> Tensor:
     """Return the squared difference between ranks by label and by feature similarity. (N, D), (N,) -> ()
 
     Ranks run from 0 to 1; the mean over a row's neighbours is summed over rows. Only one row of
-    each label is used, so that ranks have no ties.
+    each label is used, the first of the batch. Of two labels at the same distance the larger ranks first.
     """
     order = y.argsort(stable=True)
     z, y = torch.nn.functional.normalize(z[order], dim=-1), y[order]
@@ -47,10 +52,10 @@ def ranksim(z: Tensor, y: Tensor) -> Tensor:
     # labels, and the host wait for the device.
     kept = torch.cat([torch.ones_like(y[:1], dtype=torch.bool), y[1:] != y[:-1]])
     number = kept.sum()
-    by_label = _ranks((-(y.unsqueeze(1) - y).abs()).masked_fill(~kept, -torch.inf))
+    by_label = _ranks((-(y.unsqueeze(1) - y).abs()).masked_fill(~kept, -torch.inf), number)
     similarity = (z @ z.T).masked_fill(~kept, -torch.inf)
-    by_feature = cast("Tensor", _Rank.apply(similarity))  # type: ignore[no-untyped-call]
-    apart = (by_feature - by_label) * (kept & kept.unsqueeze(1)) / number
+    by_feature = cast("Tensor", _Rank.apply(similarity, number))  # type: ignore[no-untyped-call]
+    apart = (by_feature - by_label) * (kept & kept.unsqueeze(1))
     return apart.pow(2).sum() / number
 
 
