@@ -7,22 +7,33 @@ from torch import Tensor, nn
 
 from tailwise.core.distributions import Distribution
 from tailwise.core.labels import LabelBins
+from tailwise.core.lookup import check_name
 from tailwise.methods.registry import Range, register
 from tailwise.networks.losses import OBJECTIVES
 from tailwise.networks.parts import Method, WeightConfig
 
+_FLOOR = 1e-12
+
 
 class FocalR(nn.Module):
-    """sigmoid(|b e|)^g |e| for errors e: rows with large errors count more."""
+    """(2 sigmoid(|b e|) - 1)^g |e| for errors e: rows with large errors count more, exact ones nothing.
 
-    def __init__(self, bins: LabelBins, *, b: float = 0.2, g: float = 1.0) -> None:
+    ``form="printed"`` is the paper's sigmoid(|b e|)^g, which lies between 1/2^g and 1 and hardly focuses. The
+    authors' code has the other form, and its author says that it is the one used.
+    """
+
+    def __init__(self, bins: LabelBins, *, b: float = 0.2, g: float = 1.0, form: str = "published") -> None:
         super().__init__()
-        self.b, self.g = b, g
+        check_name("form", form, ("published", "printed"))
+        self.b, self.g, self.form = b, g, form
 
     def forward(self, prediction: Distribution, y: Tensor) -> Tensor:
         """y: (N,) -> (N,)"""
         error = (y - prediction.mean).abs()
-        return torch.sigmoid(self.b * error) ** self.g * error
+        focus = torch.sigmoid(self.b * error)
+        if self.form == "published":  # tanh(b e / 2), with a floor: the slope of 0^g is infinite if g < 1
+            focus = torch.tanh(self.b * error / 2).clamp_min(_FLOOR)
+        return focus**self.g * error
 
 
 class BetaNLL(nn.Module):
@@ -43,8 +54,8 @@ register(
     title="Focal-R",
     parts=Method(objective="focal-r", objective_options={"b": 0.41, "g": 2.3}),
     about=(
-        "Absolute error times sigmoid(|b e|)^g (Yang et al., Delving into Deep Imbalanced "
-        "Regression, ICML 2021, after the focal loss of Lin et al., ICCV 2017)."
+        "Absolute error times (2 sigmoid(|b e|) - 1)^g, as in the published code (Yang et al., Delving into "
+        "Deep Imbalanced Regression, ICML 2021, after the focal loss of Lin et al., ICCV 2017)."
     ),
     search={"objective_options.b": Range(0.02, 20.0), "objective_options.g": Range(0.3, 3.0)},
 )
