@@ -88,10 +88,10 @@ def loop_recolor(
         if n == 0:
             continue
         cov = (n * stats["cov_mean"][b] + k * smoothed["cov_mean"][b]) / (n + k)
-        if not cov.any():
-            continue
         for d in range(z_mean.shape[1]):
-            ratio = max(smoothed["cov_mean"][b, d], 1e-8) / max(cov[d], 1e-8)
+            if cov[d] == 0:
+                continue
+            ratio = smoothed["cov_mean"][b, d] / cov[d]
             r = math.sqrt(min(max(ratio, clip[0]), clip[1]))
             mean[i, d] = (z_mean[i, d] - stats["mu_mean"][b, d]) * r + smoothed["mu_mean"][b, d]
             var[i, d] = (z_var[i, d] + stats["mu_var"][b, d]) * r + smoothed["mu_var"][b, d]
@@ -197,7 +197,8 @@ def test_reflecting_ends_by_hand() -> None:
     smoother.commit()
     # window 1/4 1/2 1/4; the bin beyond an end is the one next to that end
     torch.testing.assert_close(smoother.smoothed.mu_mean[:, 0], torch.tensor([1.0, 3.5, 6.0]))
-    torch.testing.assert_close(smoother.smoothed.mu_var[:, 0], torch.tensor([0.75, 0.75, 1.25]))
+    # the neighbour of an end is reached twice: 1/16 + 1/16
+    torch.testing.assert_close(smoother.smoothed.mu_var[:, 0], torch.tensor([0.5, 0.75, 1.0]))
     truncated = LatentSmoother(3, 1, SmoothingConfig(kernel="triangular", radius=1))
     truncated.accumulate(z_mean, z_var, torch.arange(3))
     truncated.commit()
@@ -435,6 +436,36 @@ def test_a_group_of_one_rank_is_no_group(tmp_path: Path, monkeypatch: pytest.Mon
         torch.distributed.destroy_process_group()
     for got, want in zip(grouped.stats.tensors(), alone.stats.tensors(), strict=True):
         torch.testing.assert_close(got, want)
+
+
+def test_an_unbiased_covariance_divides_by_one_row_less() -> None:
+    z_mean, z_var, index = tensors(*rows(2))
+    plain, unbiased = (
+        LatentSmoother(7, 3, SmoothingConfig(unbiased=on, cov_variance=True)).double() for on in (False, True)
+    )
+    for smoother in (plain, unbiased):
+        smoother.accumulate(z_mean, z_var, index)
+        smoother.commit()
+    n = plain.stats.count.unsqueeze(1)
+    several = (n > 1).squeeze(1)
+    scale = (n / (n - 1))[several]
+    torch.testing.assert_close(unbiased.stats.cov_mean[several], plain.stats.cov_mean[several] * scale)
+    torch.testing.assert_close(unbiased.stats.cov_var[several], plain.stats.cov_var[several] * scale**2)
+    assert torch.equal(unbiased.stats.cov_mean[~several], plain.stats.cov_mean[~several])
+    assert torch.equal(unbiased.stats.mu_mean, plain.stats.mu_mean)
+
+
+def test_a_unit_that_is_constant_in_a_bin_stays_as_it_is() -> None:
+    rng = np.random.default_rng(6)
+    z, index = torch.as_tensor(rng.normal(size=(40, 2)), dtype=torch.float32), torch.arange(40) % 2
+    z[index == 0, 1] = 0.3
+    smoother = LatentSmoother(2, 2)
+    smoother.accumulate(z, None, index)
+    smoother.commit()
+    assert smoother.stats.cov_mean[0].tolist()[1] == 0
+    mean, _ = smoother(z, None, index)
+    assert torch.equal(mean[index == 0, 1], z[index == 0, 1])
+    assert (mean[index == 0, 0] != z[index == 0, 0]).all() and (mean[index == 1] != z[index == 1]).all()
 
 
 def test_momentum_must_be_a_share() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
-from scipy import ndimage
+from scipy import ndimage, special
 
 from tailwise.core.labels import Array, LabelBins
 from tailwise.core.lookup import check_name
@@ -74,12 +74,14 @@ def kernel_matrix(
     radius: int = 2,
     form: KernelForm = "paper",
     boundary: Boundary = "truncate",
+    squared: bool = False,
 ) -> Array:
     """Return k(b, b') for all pairs of bins. (B, B)
 
     At the ends of the label range ``truncate`` sums over the bins that exist (the paper) and
     ``reflect`` mirrors the range about its first and last bin (the preview code). ``kernel=None``
-    is the identity: no smoothing.
+    is the identity: no smoothing. ``squared=True`` squares the window first: a bin that is reached twice,
+    itself and by reflection, then counts k1^2 + k2^2 as in the preview code, not (k1 + k2)^2.
     """
     check_name("boundary", boundary, ("truncate", "reflect"))
     if kernel is None:
@@ -88,7 +90,7 @@ def kernel_matrix(
     radius = window.size // 2  # a whole number, even if a file gave 2.0
     rows = np.repeat(np.arange(num_bins), window.size)
     columns = rows + np.tile(np.arange(-radius, radius + 1), num_bins)
-    values = np.tile(window, num_bins)
+    values = np.tile(window**2 if squared else window, num_bins)
     if boundary == "reflect":
         period = max(2 * (num_bins - 1), 1)
         columns = np.abs(columns) % period
@@ -115,20 +117,22 @@ def _paper_weights(bins: LabelBins, power: float, clip: Clip, kernel: Mapping[st
 
 def _reference_weights(bins: LabelBins, power: float, clip: Clip, kernel: Mapping[str, Any]) -> Array:
     """Take the root of the counts, then smooth, then invert, as the preview code does."""
-    # Zero padding at the ends of the range, although the same code reflects its statistics.
-    matrix = kernel_matrix(len(bins), form="reference", **kernel)
-    return np.asarray(1 / (matrix @ np.clip(bins.counts, *clip) ** power))
+    # Empty bins beyond both ends of the range: a clip gives them a count. Statistics are reflected instead.
+    reach = int(kernel["radius"])
+    counts = np.clip(np.pad(bins.counts, reach), *clip) ** power
+    smoothed = kernel_matrix(counts.size, form="reference", **kernel) @ counts
+    return np.asarray(1 / smoothed[reach : reach + len(bins)])
 
 
 def _dense_weights(bins: LabelBins, power: float, clip: Clip, kernel: Mapping[str, Any]) -> Array:
-    """DenseWeight: ``max(1 - power p', 1e-6)``, p' the density by Silverman's rule, scaled to 0..1."""
-    spread = bins.scale / float(np.diff(bins.edges).mean())  # in bins
-    bandwidth = max(1.06 * spread * bins.counts.sum() ** (-1 / 5), 0.5)
-    radius = min(int(np.ceil(4 * bandwidth)), len(bins))
-    density = smoothed_density(bins, bandwidth=bandwidth, radius=radius)
-    reach = float(np.ptp(density))
-    relative = (density - density.min()) / reach if reach > 0 else np.zeros_like(density)
-    return np.maximum(1 - power * relative, 1e-6)
+    """DenseWeight: ``max(1 - power p', 1e-6)``, p' the density by Silverman's rule over its maximum.
+
+    Labels count as spread evenly within their bin, so that bins of unequal width are no denser for it.
+    """
+    bandwidth = 1.06 * bins.scale * bins.counts.sum() ** (-1 / 5)
+    below = special.ndtr((bins.centers[:, None] - bins.edges) / bandwidth)  # (B, B + 1)
+    density = -np.diff(below, axis=1) @ (bins.counts / np.diff(bins.edges))
+    return np.maximum(1 - power * density / density.max(), 1e-6)
 
 
 WEIGHT_FORMS: dict[str, Callable[[LabelBins, float, Clip, Mapping[str, Any]], Array]] = {
@@ -160,7 +164,7 @@ def label_weights(
     raises the counts to `power`, then smooths, then inverts. `clip` is the lowest and highest count
     that a bin may stand for; INV (``power >= 1``) clips to 5..1000 by default. ``form="dense"`` is
     DenseWeight's ``max(1 - power p'(y), 1e-6)``, where p' is the label density with Silverman's
-    bandwidth, scaled to 0..1; `kernel` and `clip` do not apply. `WEIGHT_FORMS` holds all forms.
+    bandwidth over its maximum; `kernel` and `clip` do not apply. `WEIGHT_FORMS` holds all forms.
     A bin without a label near it gets the largest weight of all bins.
 
     >>> label_weights(LabelBins.from_labels([0, 0, 0, 0, 1]), kernel=None)

@@ -77,7 +77,7 @@ register(
 register(
     "fds",
     title="FDS",
-    parts=Method(smoothing=SmoothingConfig()),
+    parts=Method(smoothing=SmoothingConfig(unbiased=True)),
     about=(
         "Feature distribution smoothing: features are whitened by their bin's mean and variance "
         f"and recoloured by smoothed ones, VIR:F with zero variance ({_DIR})."
@@ -91,7 +91,7 @@ register(
     parts=Method(
         reweight="likelihood",
         weights=WeightConfig(power=0.71, bandwidth=1.2, radius=5, clip=_UNCLIPPED),
-        smoothing=SmoothingConfig(bandwidth=1.0, radius=5, momentum=0.5),
+        smoothing=SmoothingConfig(bandwidth=1.0, radius=5, momentum=0.5, unbiased=True),
     ),
     about=f"LDS and FDS at once ({_DIR}).",
     search=_POWER,
@@ -125,7 +125,7 @@ register(
     parts=_DER.with_options(
         reweight="likelihood",
         weights=WeightConfig(power=0.71),
-        smoothing=SmoothingConfig(bandwidth=0.52, radius=5, momentum=0.5, clip=(0.5, 2.0)),
+        smoothing=SmoothingConfig(bandwidth=0.52, radius=5, momentum=0.5, clip=(0.5, 2.0), unbiased=True),
         regularizer=0.0017,
     ),
     uncertainty="aleatoric and epistemic",

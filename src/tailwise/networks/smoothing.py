@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -19,6 +20,7 @@ from tailwise.core.kernels import Boundary, KernelForm, kernel_matrix
 _FLOOR = 1e-30
 _LARGE = 1e6
 _CHUNK = 2**16  # rows that are summed at once: the pixels of a batch may be millions
+_ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,10 @@ class BinSums:
         self.moments.index_add_(0, index, torch.stack(terms, dim=1))
         self.count.index_add_(0, index, torch.ones_like(index))
 
-    def statistics(self) -> BinStatistics:
+    def statistics(self, *, unbiased: bool = False) -> BinStatistics:
         """Return the statistics of each bin's statistics (VIR:A).
+
+        `unbiased` multiplies the covariance of a bin with more than one row by N / (N - 1).
 
         The covariance is computed as the spread of the means plus (1 - 1/N) of the mean variance,
         which equals ``mean(z_var + z_mean^2) - (mu_var + mu_mean^2)`` and cannot be negative. The
@@ -100,7 +104,9 @@ class BinSums:
         n = self.count.clamp_min(1).unsqueeze(-1).to(self.moments.dtype)
         offset, square, var, *fourth = self.moments.unbind(1)
         offset_mean = offset / n
-        spread = (square / n - offset_mean**2).clamp_min(0)
+        spread = square / n - offset_mean**2
+        # Equal rows have no spread: what is left of the difference is rounding, not a covariance.
+        spread = torch.where(spread > _ROUNDING * square / n, spread, 0.0)
         cov_var = torch.zeros_like(spread)
         if fourth:
             var_square, var_offset, var_offset_square = fourth
@@ -108,12 +114,13 @@ class BinSums:
             drift = var_offset_square - 2 * offset_mean * var_offset + offset_mean**2 * var
             cov_var = (2 * trace.clamp_min(0) + 4 * drift.clamp_min(0)) / n**2
         seen = (self.count > 0).unsqueeze(-1)
+        scale = n / (n - 1).clamp_min(1) if unbiased else torch.ones_like(n)
         return BinStatistics(
             count=self.count.clone(),
             mu_mean=torch.where(seen, self.reference + offset_mean, 0.0),
             mu_var=var / n**2,
-            cov_mean=torch.where(seen, spread + var / n * (1 - 1 / n), 1.0),
-            cov_var=cov_var,
+            cov_mean=torch.where(seen, (spread + var / n * (1 - 1 / n)) * scale, 1.0),
+            cov_var=cov_var * scale**2,
         )
 
 
@@ -142,25 +149,32 @@ def bin_statistics(
     return BinStatistics(count, *(value.to(kind) for value in values))
 
 
-def row_normalized(kernel: Tensor, count: Tensor) -> Tensor:
-    """Return the kernel with rows that sum to 1 over bins with data. kernel: (B, B), count: (B,)"""
-    reach = kernel * (count > 0).to(kernel.dtype)
-    return reach / reach.sum(1, keepdim=True).clamp_min(torch.finfo(kernel.dtype).tiny)
+def row_normalized(kernel: Tensor, count: Tensor, squares: Tensor | None = None) -> Tensor:
+    """Return the kernel with rows that sum to 1 over bins with data. kernel: (B, B), count: (B,)
 
-
-def smooth(stats: BinStatistics, kernel: Tensor) -> BinStatistics:
-    """Return statistics averaged over neighbouring bins with data (VIR:S). kernel: (B, B)
-
-    A bin without data keeps its statistics, so that its rows do not change.
+    With `squares` (B, B), return these instead, divided by the squares of the same sums.
     """
-    k = row_normalized(kernel.to(stats.mu_mean), stats.count)
+    seen = (count > 0).to(kernel.dtype)
+    total = (kernel * seen).sum(1, keepdim=True).clamp_min(torch.finfo(kernel.dtype).tiny)
+    return kernel * seen / total if squares is None else squares.to(kernel) * seen / total / total
+
+
+def smooth(stats: BinStatistics, kernel: Tensor, squares: Tensor | None = None) -> BinStatistics:
+    """Return statistics averaged over neighbouring bins with data (VIR:S). kernel, squares: (B, B)
+
+    `squares` weights the variances, kernel^2 unless given. A bin without data keeps its statistics, so
+    that its rows do not change.
+    """
+    kernel = kernel.to(stats.mu_mean)
+    k = row_normalized(kernel, stats.count)
     seen = (stats.count > 0).unsqueeze(-1)
+    k2 = k**2 if squares is None else row_normalized(kernel, stats.count, squares)
     return BinStatistics(
         count=stats.count,
         mu_mean=torch.where(seen, k @ stats.mu_mean, stats.mu_mean),
-        mu_var=torch.where(seen, k**2 @ stats.mu_var, stats.mu_var),
+        mu_var=torch.where(seen, k2 @ stats.mu_var, stats.mu_var),
         cov_mean=torch.where(seen, k @ stats.cov_mean, stats.cov_mean),
-        cov_var=torch.where(seen, k**2 @ stats.cov_var, stats.cov_var),
+        cov_var=torch.where(seen, k2 @ stats.cov_var, stats.cov_var),
     )
 
 
@@ -186,8 +200,8 @@ def recolor(
     `shrink`, k, first moves a bin's covariance towards the smoothed one by its count,
     (N cov + k cov~) / (N + k) (VIR:shrink).
 
-    A bin whose covariance is 0 in every dimension, such as a bin of one row, leaves its rows alone, as in
-    published code: the ratio is not defined.
+    Where the covariance of a bin is 0, as in every dimension of a bin of one row, its rows stay as they
+    are, as in published code: the ratio is not defined.
 
     `self_weight`, the normalised k(b, b), adds the uncertainty of the covariances, which the paper
     leaves out. To first order, the variance of their ratio adds
@@ -199,10 +213,10 @@ def recolor(
         count = stats.count[index].unsqueeze(-1).to(cov.dtype)
         share = count / (count + shrink)
         cov = share * cov + (1 - share) * cov_smooth
-    single = (cov == 0).all(-1, keepdim=True)
+    still = cov == 0
     ratio = (cov_smooth.clamp_min(_FLOOR) / cov.clamp_min(_FLOOR)).clamp(*clip).sqrt()
     offset = z_mean - stats.mu_mean[index]
-    mean = torch.where(single, z_mean, offset * ratio + smoothed.mu_mean[index])
+    mean = torch.where(still, z_mean, offset * ratio + smoothed.mu_mean[index])
     if z_var is None:
         return mean, None
     var = (z_var + stats.mu_var[index]) * ratio + smoothed.mu_var[index]
@@ -215,7 +229,7 @@ def recolor(
             - rest * _bounded(2 * self_weight[index].unsqueeze(-1) * own / low / high)
         ).clamp(0, 1)
         var = var + offset**2 * ratio**2 / 4 * relative
-    return mean, torch.where(single, z_var, var)
+    return mean, torch.where(still, z_var, var)
 
 
 def _sum_over_ranks(value: Tensor) -> Tensor:
@@ -239,6 +253,8 @@ class SmoothingConfig:
     clip: tuple[float, float] = (0.1, 10.0)
     shrink: float = 0.0
     """k of VIR:shrink: a bin's covariance counts as N rows, the smoothed one as k; 0 does not shrink."""
+    unbiased: bool = False
+    """Divide the covariance of a bin by N - 1, as the published code of FDS does, not by N as in VIR:A."""
     exact: bool = False
     """Compute statistics in an extra pass at the end of an epoch instead of during the training steps."""
     cov_variance: bool = False
@@ -264,7 +280,8 @@ class LatentSmoother(nn.Module):
         low, high = config.clip
         if not 0 <= low <= high or high == 0:
             raise ValueError(f"clip must be two ratios of covariances, low and high, got {config.clip!r}")
-        matrix = kernel_matrix(
+        matrix = partial(
+            kernel_matrix,
             num_bins,
             kernel=config.kernel,
             bandwidth=config.bandwidth,
@@ -273,10 +290,13 @@ class LatentSmoother(nn.Module):
             boundary=config.boundary,
         )
         self.kernel: Tensor
+        self.squares: Tensor
         self.stats_count: Tensor
         self.self_weight: Tensor
         self._anchored = False
-        self.register_buffer("kernel", torch.as_tensor(matrix, dtype=torch.float32), persistent=False)
+        for name, squared in (("kernel", False), ("squares", True)):
+            value = torch.as_tensor(matrix(squared=squared), dtype=torch.float32)
+            self.register_buffer(name, value, persistent=False)
         # Not buffers: DistributedDataParallel would overwrite each rank's sums with those of rank 0,
         # and `float()` or `half()` would round them. They are saved as extra state instead.
         self.sums = BinSums.zeros(num_bins, dim, fourth_order=config.cov_variance)
@@ -338,7 +358,8 @@ class LatentSmoother(nn.Module):
     def commit(self) -> None:
         """End an epoch: merge its sums into the running statistics, smooth these, clear the sums."""
         count, moments = _sum_over_ranks(self.sums.count), _sum_over_ranks(self.sums.moments)
-        new, old = BinSums(count, self.sums.reference, moments).statistics(), self.stats
+        sums = BinSums(count, self.sums.reference, moments)
+        new, old = sums.statistics(unbiased=self.config.unbiased), self.stats
         momentum = self.config.momentum
         kept = torch.where(old.count > 0, momentum, 0.0)
         kept = torch.where(new.count > 0, kept, 1.0).unsqueeze(-1)
@@ -346,7 +367,7 @@ class LatentSmoother(nn.Module):
             torch.where(new.count > 0, new.count, old.count),
             *(kept * o + (1 - kept) * n for o, n in zip(old.tensors()[1:], new.tensors()[1:], strict=True)),
         )
-        for role, value in (("stats", merged), ("smoothed", smooth(merged, self.kernel))):
+        for role, value in (("stats", merged), ("smoothed", smooth(merged, self.kernel, self.squares))):
             for name, tensor in vars(value).items():
                 getattr(self, f"{role}_{name}").copy_(tensor)
         self.self_weight.copy_(row_normalized(self.kernel, merged.count).diagonal())
