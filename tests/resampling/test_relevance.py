@@ -27,12 +27,13 @@ def test_relevance_at_points_derived_by_hand() -> None:
 def test_box_plot_points_of_normal_labels() -> None:
     # 0..8 have quartiles 2, 4, 6: without 100 on top no label lies beyond 6 + 1.5 * 4 = 12.
     assert RelevanceFunction.from_labels(range(9)).points.tolist() == [[4, 0, 0]]
-    # 0..8 with -50 and 100: quartiles 1.5, 4, 6.5, so the adjacent values are -6 and 14.
-    y = [*range(9), -50, 100]
-    assert RelevanceFunction.from_labels(y).points.tolist() == [[-6, 1, 0], [4, 0, 0], [14, 1, 0]]
-    assert RelevanceFunction.from_labels(y, method="high").points.tolist() == [[4, 0, 0], [14, 1, 0]]
-    assert RelevanceFunction.from_labels(y, method="low").points.tolist() == [[-6, 1, 0], [4, 0, 0]]
-    assert RelevanceFunction.from_labels(y, coef=3).points[:, 0].tolist() == [-13.5, 4, 21.5]
+    # 0..8 with -50, 13 and 100: quartiles 1.5, 4.5, 7.5, fences -7.5 and 16.5, so the adjacent values are
+    # 0 and 13.
+    y = [*range(9), -50, 13, 100]
+    assert RelevanceFunction.from_labels(y).points.tolist() == [[0, 1, 0], [4.5, 0, 0], [13, 1, 0]]
+    assert RelevanceFunction.from_labels(y, method="high").points.tolist() == [[4.5, 0, 0], [13, 1, 0]]
+    assert RelevanceFunction.from_labels(y, method="low").points.tolist() == [[0, 1, 0], [4.5, 0, 0]]
+    assert RelevanceFunction.from_labels(y, coef=0.5).points[:, 0].tolist() == [0, 4.5, 8]
 
 
 def test_a_side_without_outliers_is_not_rare() -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tailwise.data import load_abalone
+from tailwise.resampling.relevance import RelevanceFunction
 from tailwise.resampling.smogn import RESAMPLERS, resample, resampled, smogn, smoter
 from tests.table_samples import Array, heom, mixed, two_runs
 
@@ -461,9 +462,10 @@ def test_weights_are_repeated_rows_and_flags_stay_flags() -> None:
     X[:, 1] = np.arange(66) % 2
     weight = np.where(y > 15, 2.0, 1.0)
     x, labels = resampled("smogn", torch.from_numpy(X).float(), y, weight, seed=0)
-    # 60 normal rows and 6 rare ones of weight 2: 72 rows, half of them rare after balancing
+    # 60 rows and 6 rare ones of weight 2: 72 rows, half of them relevant after balancing
     assert len(x) == len(labels) == 72 and x.dtype == torch.float32
-    assert ((labels > 15).sum(), (labels <= 15).sum()) == (36, 36)
+    relevance = RelevanceFunction.from_labels(np.repeat(y, weight.astype(int)))
+    assert int((relevance(labels) >= 0.8).sum()) == 36
     assert set(x[:, 1].tolist()) == {0.0, 1.0}
     with pytest.raises(ValueError, match="smogn needs whole-number weights"):
         resampled("smogn", torch.from_numpy(X).float(), y, weight / 3, seed=0)

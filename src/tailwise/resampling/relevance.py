@@ -62,9 +62,10 @@ class RelevanceFunction:
     def from_labels(cls, y: ArrayLike, *, method: Sides = "both", coef: float = 1.5) -> RelevanceFunction:
         """Place control points at the median and the whiskers of a box plot of the labels.
 
-        The median has relevance 0, and the adjacent values ``Q1 - coef IQR`` and ``Q3 + coef IQR``
-        have 1. `method` restricts extremes to one side. A side without labels beyond its adjacent
-        value has no extremes, and its relevance is 0.
+        The median has relevance 0. The adjacent values have 1: the lowest and highest label within
+        ``Q1 - coef IQR`` and ``Q3 + coef IQR``. `method` restricts extremes to one side. A side without
+        labels beyond its adjacent value has no extremes, and its relevance is 0. A quartile between two
+        labels is their midpoint.
 
         If more than half of the labels are equal, as in zero-inflated targets, there is no interquartile
         range. That label then has relevance 0, and the third quartile of the labels above it and the
@@ -72,7 +73,7 @@ class RelevanceFunction:
 
         >>> RelevanceFunction.from_labels([0, 1, 2, 3, 4, 20]).points[:, :2]
         array([[2.5, 0. ],
-               [7.5, 1. ]])
+               [4. , 1. ]])
         >>> RelevanceFunction.from_labels([0, 0, 0, 0, 0, 0, 1, 2, 3]).points[:, :2]
         array([[0. , 0. ],
                [2.5, 1. ]])
@@ -81,11 +82,14 @@ class RelevanceFunction:
         if not 0 < coef < np.inf:
             raise ValueError(f"coef must be a positive number, got {coef!r}")
         labels = checked_labels(y)
-        first, median, third = np.percentile(labels, [25, 50, 75])
+        first, median, third = np.percentile(labels, [25, 50, 75], method="midpoint")
         reach = coef * (third - first)
         low, high = first - reach, third + reach
         if low < median < high:
             has_low, has_high = (labels < low).any(), (labels > high).any()
+            # A side without a label between the median and its fence keeps the fence.
+            lowest, highest = labels[labels >= low].min(), labels[labels <= high].max()
+            low, high = lowest if lowest < median else low, highest if highest > median else high
         else:
             below, above = labels[labels < median], labels[labels > median]
             has_low, has_high = below.size > 0, above.size > 0
