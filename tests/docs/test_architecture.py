@@ -26,6 +26,7 @@ WHOLE_ROOM = {
     "estimator/test_inputs.py": "tables of every kind through the estimator",
     "estimator/test_own_backbones.py": "the estimator on networks of the user's own",
     "estimator/test_several_targets.py": "the estimator with several targets",
+    "parity/test_parity.py": "ours against numbers of published code",
     "report/test_browser.py": "a browser shows the finished page",
 }
 """Test modules of a whole room, and what they test."""

@@ -1,0 +1,1 @@
+"""Ours against numbers that published code computed once; see golden/README.md."""
