@@ -132,7 +132,7 @@ def _dense_weights(bins: LabelBins, power: float, clip: Clip, kernel: Mapping[st
     bandwidth = 1.06 * bins.scale * bins.counts.sum() ** (-1 / 5)
     below = special.ndtr((bins.centers[:, None] - bins.edges) / bandwidth)  # (B, B + 1)
     density = -np.diff(below, axis=1) @ (bins.counts / np.diff(bins.edges))
-    return np.maximum(1 - power * density / density.max(), 1e-6)
+    return np.asarray(np.maximum(1 - power * density / density.max(), 1e-6))
 
 
 WEIGHT_FORMS: dict[str, Callable[[LabelBins, float, Clip, Mapping[str, Any]], Array]] = {
