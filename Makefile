@@ -33,6 +33,7 @@ demo: $(VENV)/.installed  ## train on the bundled table, print the comparison, s
 
 pictures: demo  ## make the pictures of the documentation from new runs (needs Chromium)
 	mkdir -p docs/img && cp tailwise-demo/demo.png docs/img/demo.png
+	cp tailwise-demo/results.jsonl docs/results/demo.jsonl
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/pictures.sh docs/img
 
 test: lint  ## lint, type-check and run the tests with coverage

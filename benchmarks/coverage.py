@@ -152,6 +152,20 @@ def table_of(results: pd.DataFrame) -> str:
     return "\n".join(lines).replace("nan", "-")
 
 
+def page(lines: list[dict[str, Any]]) -> str:
+    """Return the page of these results lines."""
+    seeds = len({line["seed"] for line in lines})
+    about = (__doc__ or "").strip().splitlines()
+    origin = describe_origin([{**line, "title": line["method"]} for line in lines], ESTIMATOR)
+    body = "\n".join(about[4:])
+    return (
+        f"# {about[0].rstrip('.')}\n\nWritten by `python benchmarks/coverage.py --seeds {seeds} "
+        f"--write`; do not edit. Mean ± standard deviation over {seeds} seeds. Widths are in "
+        "standard deviations of the training labels; `fit s` is processor seconds.\n\n"
+        f"{body}\n\n{' '.join(origin)}\n\n{table_of(pd.DataFrame(lines))}\n"
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
@@ -177,19 +191,10 @@ def main() -> int:
             out.flush()
             covered = {r["method"]: round(r["all/coverage"], 3) for r in rows}
             print(rows[0]["data"], rows[0]["seed"], covered, flush=True)
-    titled = [{**row, "title": row["method"]} for row in done]
-    text = f"{' '.join(describe_origin(titled, ESTIMATOR))}\n\n{table_of(pd.DataFrame(done))}"
+    text = page(done)
     print(text)
     if options.write:
-        about = __doc__.strip().splitlines()
-        body = "\n".join(about[4:])
-        (DOCS / "coverage.md").write_text(
-            f"# {about[0].rstrip('.')}\n\nWritten by `python benchmarks/coverage.py --seeds {options.seeds} "
-            f"--write`; do not edit. Mean ± standard deviation over {options.seeds} seeds. Widths are in "
-            "standard deviations of the training labels; `fit s` is processor seconds.\n\n"
-            f"{body}\n\n{text}\n",
-            encoding="utf-8",
-        )
+        (DOCS / "coverage.md").write_text(text, encoding="utf-8")
     return 0
 
 

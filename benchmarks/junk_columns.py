@@ -101,6 +101,22 @@ def by_table(results: Results) -> Table:
     return Table("MAE of all labels divided by that without noise, by number of columns", head, rows)
 
 
+def page(results: Results) -> str:
+    """Return the page of these results."""
+    title, _, _, _, *about = (__doc__ or "").strip().splitlines()
+    words = "\n".join(about)
+    tables = list(dict.fromkeys(record["data"].rpartition("+")[0] for record in results.records))
+    every = [source.name for source in get_suite("development").sources]
+    chosen = "" if set(tables) == set(every) else f"--data {','.join(tables)} "
+    seeds, rows = len({r["seed"] for r in results.records}), results.records[0]["recipe"]["max_rows"]
+    return (
+        f"# {title.rstrip('.')}\n\nWritten by `python benchmarks/junk_columns.py --seeds {seeds} "
+        f"--rows {rows} {chosen}--write`; do not edit.\n\n{words}\n\n"
+        f"{' '.join(describe_origin(results.records, ESTIMATORS[0]))}\n\n"
+        f"{summary(results).markdown()}\n{by_table(results).markdown()}"
+    )
+
+
 def main() -> int:
     """Run what is missing, print the tables and write the page if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -126,19 +142,10 @@ def main() -> int:
         print(f"failed: {line}", file=sys.stderr)
     if done.left or done.failed:
         return 3 if done.left else 1
-    results = Results(read_results(options.results))
-    origin = " ".join(describe_origin(results.records, ESTIMATORS[0]))
-    text = f"{origin}\n\n{summary(results).markdown()}\n{by_table(results).markdown()}"
+    text = page(Results(read_results(options.results)))
     print(text)
     if options.write:
-        title, _, _, _, *about = (__doc__ or "").strip().splitlines()
-        words = "\n".join(about)
-        chosen = f"--data {options.data} " if options.data else ""
-        options.results.with_suffix(".md").write_text(
-            f"# {title.rstrip('.')}\n\nWritten by `python benchmarks/junk_columns.py --seeds {options.seeds} "
-            f"--rows {options.rows} {chosen}--write`; do not edit.\n\n{words}\n\n{text}",
-            encoding="utf-8",
-        )
+        options.results.with_suffix(".md").write_text(text, encoding="utf-8")
     return 0
 
 
