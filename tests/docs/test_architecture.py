@@ -21,6 +21,7 @@ TESTED_ELSEWHERE = {
 WHOLE_ROOM = {
     "cli/test_malformed.py": "every command meets damaged and odd files",
     "cli/test_stopping.py": "signals end whole processes",
+    "estimator/test_bounds.py": "the estimator with bounds of the label",
     "estimator/test_dial.py": "the estimator under another label prior",
     "estimator/test_folds.py": "the estimator with a network per fold",
     "estimator/test_inputs.py": "tables of every kind through the estimator",

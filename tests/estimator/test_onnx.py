@@ -180,6 +180,8 @@ def test_onnxruntime_agrees_for_other_seeds(seed: int, tmp_path: Path) -> None:
         ({"method": "gaussian", "conformal": "global"}, (0.25,), 0.9),
         pytest.param({"method": "vir-reference", "calibrate": False}, LEVELS, None, marks=pytest.mark.slow),
         pytest.param({"method": "vir-paper"}, LEVELS, 0.9, marks=pytest.mark.slow),
+        pytest.param({"bounds": (-0.5, None), "emphasis": 0.5}, LEVELS, 0.9, marks=pytest.mark.slow),
+        pytest.param({"bounds": "observed", "method": "deep-ensemble"}, LEVELS, 0.9, marks=pytest.mark.slow),
         pytest.param({"backbone": "residual-ple"}, LEVELS, 0.9, marks=pytest.mark.slow),
         pytest.param({"backbone": "mlp-plr"}, LEVELS, 0.9, marks=pytest.mark.slow),
         pytest.param({"backbone": "tabm", "method": "vanilla"}, LEVELS, 0.9, marks=pytest.mark.slow),

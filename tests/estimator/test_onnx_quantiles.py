@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
 from tailwise.core.tilt import Tilt
+from tailwise.core.truncation import Bounds
 from tailwise.estimator.onnx_quantiles import (
     MIN_DF,
     TAIL_DF,
@@ -17,7 +18,10 @@ from tailwise.estimator.onnx_quantiles import (
     StudentQuantiles,
     StudentTails,
     TracedTilt,
+    grid_root,
+    traced_standard,
 )
+from tests.prediction_samples import KINDS, make
 
 LEVELS = (0.001, 0.05, 0.5, 0.95, 0.999)
 
@@ -122,3 +126,14 @@ def test_quantiles_of_distributions() -> None:
         for column, level in enumerate((0.2, 0.95)):
             exact = distribution.quantile(level)
             np.testing.assert_allclose(found[:, column], exact, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bounds", [Bounds(0.0), Bounds(high=0.5), Bounds(-1.0, 2.0)])
+def test_bounded_predictions_are_those_of_scipy(kind: str, bounds: Bounds) -> None:
+    base, tails = make(kind, 200, seed=2)[0], StudentTails()
+    wanted = bounds.apply(base)
+    centred = bounds.centred(base, lambda members: traced_standard(members, tails), grid_root)
+    found = TracedTilt(bounds.tilt, LEVELS)(centred)
+    for a, b in ((found.mean, wanted.mean), *((found.quantile(q), wanted.quantile(q)) for q in LEVELS)):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=2e-5)

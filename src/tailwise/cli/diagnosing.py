@@ -45,4 +45,6 @@ def diagnose(
     if as_json:
         print_json(found.to_dict())
     else:
-        typer.echo(found.summary().replace("set bins to ", "--bins "))  # to paste into `tailwise fit`
+        typer.echo(
+            found.summary().replace("set bins to ", "--bins ").replace("set bounds to ", "--bounds ")
+        )  # to paste into `tailwise fit`

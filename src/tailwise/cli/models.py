@@ -25,6 +25,7 @@ from tailwise.cli.options import (
     Table,
     Targets,
     parse_bins,
+    parse_bounds,
     parse_emphasis,
     parse_levels,
     parse_method_options,
@@ -115,6 +116,13 @@ def fit(
             help="Number of label bins, or edges such as 0,1,10,100; set from the labels by default.",
         ),
     ] = None,
+    bounds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW,HIGH",
+            help="Smallest and largest possible label; 0, has no upper bound, observed is the range in FILE.",
+        ),
+    ] = None,
     backbone: Annotated[
         str, typer.Option(metavar="NAME", help="Network, such as mlp, residual or tabm.")
     ] = "auto",
@@ -178,6 +186,7 @@ def fit(
         "emphasis": parse_emphasis(emphasis),
         "backbone": backbone,
         "bins": parse_bins(bins),
+        "bounds": parse_bounds(bounds),
         "epochs": epochs or "auto",
         "batch_size": batch_size or "auto",
         "lr": lr,

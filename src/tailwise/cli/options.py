@@ -188,6 +188,27 @@ def _finite(text: str) -> float:
     return number
 
 
+def parse_bounds(text: str | None) -> Any:
+    """Read bounds of the label: observed, or a low and a high end of which one may be empty.
+
+    >>> parse_bounds("observed"), parse_bounds("0,"), parse_bounds("0,100")
+    ('observed', (0.0, None), (0.0, 100.0))
+    """
+    if text is None or text == "observed":
+        return text
+    ends = [part.strip() for part in text.split(",")]
+    try:
+        if len(ends) != 2:
+            raise ValueError
+        low, high = (float(end) if end else None for end in ends)
+    except ValueError:
+        raise ValueError(
+            "--bounds takes observed, or the smallest and largest possible label such as 0,100 (0, has no "
+            f"upper bound), not {text!r}"
+        ) from None
+    return low, high
+
+
 def parse_emphasis(text: str) -> float | Literal["auto"]:
     """Read an emphasis on rare labels.
 

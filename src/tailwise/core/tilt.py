@@ -33,13 +33,15 @@ from tailwise.core.labels import Array
 
 Index = NDArray[np.intp]
 _CHUNK = 2**21
+_NEAR_2 = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class Tilt:
     """Log weights of labels, constant on cells between cuts; neighbouring cells of equal weight are merged.
 
-    Tilts add up on the union of their cuts. A tilt without cuts changes nothing.
+    Tilts add up on the union of their cuts. A tilt without cuts changes nothing. The log weight of the end
+    cells may be -inf: there are no labels beyond the cut then (`tailwise.core.truncation`).
 
     >>> twice = Tilt(np.array([0.0]), np.log([1.0, 2.0]))  # labels from 0 on count twice
     >>> half = Tilt(np.array([0.0, 9.0]), np.log([1.0, 0.5, 0.5]))
@@ -51,7 +53,7 @@ class Tilt:
     log_weights: Array  # (C,)
 
     def __post_init__(self) -> None:
-        differs = np.diff(self.log_weights) != 0
+        differs = self.log_weights[1:] != self.log_weights[:-1]
         object.__setattr__(self, "cuts", self.cuts[differs])
         object.__setattr__(self, "log_weights", self.log_weights[np.append(True, differs)])
 
@@ -64,6 +66,11 @@ class Tilt:
     def is_identity(self) -> bool:
         """Whether all labels have the same weight."""
         return self.log_weights.size == 1
+
+    @property
+    def truncation(self) -> Tilt:
+        """The part of this tilt that excludes labels: weight 0 where this one has 0, and 1 elsewhere."""
+        return Tilt(self.cuts, np.where(self.log_weights == -np.inf, -np.inf, 0.0))
 
     def weights(self, y: Array) -> Array:
         """Return the weight of each label, relative to the largest weight. (n,) -> (n,)"""
@@ -130,6 +137,22 @@ class _Member(NamedTuple):
             return np.asarray(log_constant + np.log(v / (v - 1)) - (v - 1) / 2 * np.log1p(z**2 / v))
 
 
+def student_or_normal(members: Normal | NIG) -> Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]:
+    """Return a function of standardised labels: probabilities below and above, and partial mean beyond."""
+    df = (2 * members.alpha).detach().double().cpu().numpy() if isinstance(members, NIG) else None
+    one = np.ones(members.shape)
+    member = _Member(one, one, one, df)
+
+    def standard(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        at = z.detach().double().cpu().numpy()
+        with np.errstate(over="ignore"):  # of points
+            found = (*member.tails(at), np.exp(member.log_moment(at)))
+        below, above, moment = (torch.from_numpy(np.asarray(value)).to(z) for value in found)
+        return below, above, moment
+
+    return standard
+
+
 class _Cell(NamedTuple):
     """The cell of each of some labels or levels. (L, N) each"""
 
@@ -193,6 +216,10 @@ def _tilted(member: _Member, cuts: Array, log_w: Array) -> _TiltedMember:
     Summed over cells, each cut c adds h(c) times the difference of the weights above and below it. The
     second moment has c h(c) in place of h(c), plus a constant.
     """
+    closed = bool(log_w[0, 0] == log_w[-1, 0] == -np.inf)
+    if closed and member.df is not None:
+        # Between two bounds the variance is finite for any df; at 2 the formula is 0 / 0.
+        member = member._replace(df=np.where(np.abs(member.df - 2) < _NEAR_2, 2 + _NEAR_2, member.df))
     z = member.standardized(cuts)
     below, above = member.tails(z)
     edge = np.zeros((1, below.shape[1]))
@@ -212,7 +239,7 @@ def _tilted(member: _Member, cuts: Array, log_w: Array) -> _TiltedMember:
         else:
             v = member.df
             mean = np.where(v > 1, mean, np.nan)
-            square = np.where(v > 2, (v + (v - 1) * second) / (v - 2), np.inf)
+            square = np.where((v > 2) | closed, (v + (v - 1) * second) / (v - 2), np.inf)
     table = _Table(below, above, mass, np.exp(logs - log_z))
     return _TiltedMember(table, log_z, steps, mean, np.maximum(square - mean**2, 0.0))
 
@@ -287,6 +314,11 @@ class Tilted(Distribution):
         return torch.where(share.isnan(), 0.5, share)
 
     @property
+    def untilted(self) -> Distribution:
+        """The prediction under the training labels: without the weights, but within the bounds if any."""
+        return self.tilt.truncation.apply(self.base)
+
+    @property
     def log_normalizer(self) -> Tensor:
         """Log of the mean weight Z of each prediction."""
         return self._tensor(self._summary.log_z)
@@ -324,7 +356,10 @@ class Tilted(Distribution):
     # ---------------------------------------------------------------- values for some rows, (L, n) each
 
     def _log_ratio(self, rows: slice, y: Array) -> Array:
-        return self.tilt.log_weights[self._index(rows, y)] - self._summary.log_z[rows]
+        index, cuts = self._index(rows, y), self._cuts_of(rows)
+        if self.tilt.log_weights[-1] == -np.inf:  # the upper bound itself is a possible label
+            index = np.where(y == cuts[-1], index - 1, index)
+        return self.tilt.log_weights[index] - self._summary.log_z[rows]
 
     def _cdf(self, rows: slice, y: Array) -> Array:
         parts = [(m.weight, *m.tails(m.standardized(y))) for m in self._members(rows)]
@@ -347,7 +382,10 @@ class Tilted(Distribution):
         end = np.full((1, q.shape[1]), np.inf)
         bounds = np.concatenate([-end, np.broadcast_to(cuts, (len(cuts), q.shape[1])), end])
         first, last = (np.take_along_axis(bounds, index + i, 0) for i in (0, 1))
-        return np.where(q <= 0, -np.inf, np.where(q >= 1, np.inf, np.clip(found, first, last)))
+        possible = np.flatnonzero(self.tilt.log_weights > -np.inf)
+        low, high = bounds[possible[0]], bounds[possible[-1] + 1]
+        found = np.where(q <= 0, -np.inf, np.where(q >= 1, np.inf, np.clip(found, first, last)))
+        return np.clip(found, low, high)
 
     def _deviation(self, rows: slice, y: Array) -> Array:
         log_w, index, total = self.tilt.log_weights, self._index(rows, y), np.zeros(y.shape)

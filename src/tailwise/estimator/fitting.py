@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from tailwise.core.distributions import Distribution, concatenate, pooled
 from tailwise.core.labels import LabelBins
 from tailwise.core.lookup import check_name, nearest
+from tailwise.core.truncation import Bounds, bounds_of
 from tailwise.data.inputs import as_tensors, row_count, take_rows
 from tailwise.data.splits import halves, label_holdout
 from tailwise.data.tables.checks import checked_eval_set, checked_table, checked_targets
@@ -90,6 +92,7 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
     backbone: BackboneChoice
     feature_dim: int | None
     bins: int | ArrayLike | None
+    bounds: Any
     epochs: int | Literal["auto"]
     batch_size: int | Literal["auto"]
     lr: float
@@ -173,6 +176,21 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         if not reset and targets != self.n_targets_:
             raise ValueError(f"y has {targets} targets, but there were {self.n_targets_} at fit")
         return labels
+
+    def _label_bounds(self, labels: Floats, where: str = "y") -> list[Bounds | None]:
+        """Bounds of each target; a label beyond them is an error."""
+        columns, given = labels.reshape(len(labels), -1).T, self.bounds
+        pair = isinstance(given, list | tuple) and all(e is None or isinstance(e, Real) for e in given)
+        if len(columns) > 1 and isinstance(given, list | tuple) and not pair:
+            if len(given) != len(columns):
+                raise ValueError(f"bounds has {len(given)} entries for {len(columns)} targets")
+            each = [bounds_of(own, column) for own, column in zip(given, columns, strict=True)]
+        else:
+            each = [bounds_of(given, column) for column in columns]
+        for bounds, column in zip(each, columns, strict=True):
+            if bounds is not None:
+                bounds.check(column, where)
+        return each
 
     def _parts(self, labels: Floats, seed: int, *, alone: bool) -> list[tuple[Rows, Rows]]:
         """Training rows and held-out rows of each network.
@@ -370,7 +388,14 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
             accelerator="cpu" if cpu else self.device,
         )
 
-    def _calibrate(self, raw: Distribution, held: FitRows, select: Rows, confirm: Rows) -> None:
+    def _calibrate(
+        self,
+        raw: Distribution,
+        held: FitRows,
+        select: Rows,
+        confirm: Rows,
+        bounds: Sequence[Bounds | None],
+    ) -> None:
         """Fit scaling, emphasis and intervals of each target on held-out rows."""
         self.calibrators_ = []
         for t, bins in enumerate(self._all_bins()):
@@ -386,6 +411,7 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
                     calibrate=self.calibrate,
                     conformal=self.conformal,
                     emphasis=self.emphasis,
+                    bounds=bounds[t],
                     many=self.many,
                     few=self.few,
                 )

@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from tailwise._version import __version__
 from tailwise.core.distributions import Distribution, pooled
 from tailwise.core.labels import LabelBins
+from tailwise.core.tilt import Tilt
 from tailwise.data.writing import write_atomically
-from tailwise.estimator.onnx_quantiles import Quantiles, TracedTilt
+from tailwise.estimator.onnx_quantiles import Quantiles, StudentTails, TracedTilt, grid_root, traced_standard
 from tailwise.estimator.onnx_trees import BASE, base_model, check_exportable, put_in_front
 from tailwise.uncertainty.calibrator import Calibrator
 
@@ -252,6 +253,10 @@ class _Graph(nn.Module):
         self.ends = None
         if coverage is not None and any(calibrator.conformal is None for calibrator in self.calibrators):
             self.ends = Quantiles(((1 - coverage) / 2, (1 + coverage) / 2))
+        self.bounds: list[_TracedBounds | None] = []
+        for t, own in enumerate(calibrators):
+            self.bounds.append(None if own.bounds is None else _TracedBounds(own))
+            self.add_module(f"bounds_{t}", self.bounds[t])  # so that its buffers are the graph's
         needed = (*levels, *SPREAD_LEVELS, *(() if self.ends is None else self.ends.levels))
         self.tilts = nn.ModuleList(_traced_tilt(calibrator, needed) for calibrator in calibrators)
 
@@ -283,7 +288,8 @@ class _Graph(nn.Module):
 
     def _target(self, raw: Distribution, t: int) -> tuple[Tensor, ...]:
         calibrator = self.calibrators[t]
-        own: Distribution = self.tilts[t](calibrator.calibrated(raw))
+        scaled, bounds = calibrator.calibrated(raw), self.bounds[t]
+        own: Distribution = self.tilts[t](scaled if bounds is None else bounds.centred(scaled))
         found = [own.mean, own.std]
         if self.quantiles is not None:
             found.append(self.quantiles(own))
@@ -291,10 +297,12 @@ class _Graph(nn.Module):
             found += calibrator.conformal.interval(own, self.coverage, finite=True)
         elif self.ends is not None:
             found += self.ends(own).unbind(-1)
-        return tuple(
-            (value if name == "std" else value + self.location[t]) * self.scale[t]
-            for name, value in zip(self.outputs, found, strict=True)
-        )
+        named = dict(zip(self.outputs, found, strict=True))
+        for name, value in named.items():
+            named[name] = (value if name == "std" else value + self.location[t]) * self.scale[t]
+            if bounds is not None and name != "std":
+                named[name] = bounds.clip(named[name])
+        return tuple(named.values())
 
 
 def _standardized(calibrator: Calibrator) -> Calibrator:
@@ -305,8 +313,36 @@ def _standardized(calibrator: Calibrator) -> Calibrator:
 
 
 def _traced_tilt(calibrator: Calibrator, levels: Sequence[float]) -> nn.Module:
-    """The tilt of a calibrator, for labels in units of their standard deviation."""
-    if calibrator.tilt is None:
+    """The tilt and bounds of a calibrator, for labels in units of their standard deviation."""
+    tilt = Tilt(np.zeros(0), np.zeros(1)) if calibrator.tilt is None else calibrator.tilt
+    if calibrator.bounds is not None:
+        tilt = tilt + calibrator.bounds.tilt
+    if tilt.is_identity:
         return nn.Identity()
     b = calibrator.bins
-    return TracedTilt(calibrator.tilt.rescale(-b.location / b.scale, 1 / b.scale), levels)
+    return TracedTilt(tilt.rescale(-b.location / b.scale, 1 / b.scale), levels)
+
+
+class _TracedBounds(nn.Module):
+    """The bounds of a calibrator, for labels in standard deviations; `clip` takes labels in their units."""
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, calibrator: Calibrator) -> None:
+        super().__init__()
+        assert calibrator.bounds is not None
+        b = calibrator.bins
+        self.bounds = calibrator.bounds.rescale(-b.location / b.scale, 1 / b.scale)
+        self.tails = StudentTails()
+        for name in ("low", "high"):
+            end = getattr(calibrator.bounds, name)
+            self.register_buffer(name, torch.tensor(end, dtype=torch.float64))
+
+    def centred(self, distribution: Distribution) -> Distribution:
+        return self.bounds.centred(
+            distribution, lambda members: traced_standard(members, self.tails), grid_root
+        )
+
+    def clip(self, y: Tensor) -> Tensor:
+        return torch.minimum(torch.maximum(y, self.low), self.high)

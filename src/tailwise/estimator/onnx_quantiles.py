@@ -8,7 +8,7 @@ of these.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from tailwise.core.distributions import NIG, Distribution, Mixture, Normal, Number, log_gamma_ratio
 from tailwise.core.tilt import Tilt, Tilted
+from tailwise.core.truncation import Standard
 
 Floats = NDArray[np.float64]
 
@@ -35,6 +36,7 @@ _TAIL_DEGREES = 11, 8  # in the label and in 1 / df
 _SMALL = 1e-7
 _LEAST_LEVEL = 1e-15
 _NEWTON_STEPS = 4
+_GRID, _GRID_ROUNDS = 64, 2
 _PARTS, _ROUNDS = 16, 5  # quantiles of mixtures: to one part in 16^5
 
 
@@ -193,6 +195,41 @@ def _tail_polynomial() -> Floats:
     return np.ascontiguousarray(np.apply_along_axis(chebyshev.cheb2poly, 1, powers)[::-1].T)
 
 
+def _degrees_of_freedom(members: Distribution) -> Tensor:
+    if isinstance(members, NIG):
+        return (2 * members.alpha).clamp(*TAIL_DF)
+    return torch.full_like(members.mean, TAIL_DF[1])  # a Normal, nearly
+
+
+def traced_standard(members: Distribution, tails: StudentTails) -> Standard:
+    """Return the tails of the standardised members, as `tailwise.core.truncation` needs them."""
+    own: Tails = tails(_degrees_of_freedom(members))
+
+    def standard(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        tail = own.above(z.abs())
+        below, above = torch.where(z < 0, tail, 1 - tail), torch.where(z < 0, 1 - tail, tail)
+        return below, above, own.partial_mean(z.abs())
+
+    return standard
+
+
+def grid_root(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
+    """Root of an increasing function, as a `tailwise.core.truncation.Root` of few operations.
+
+    Each round evaluates all points of a grid at once; the last step is linear.
+    """
+    # A cumulative sum, because the exporter would store a constant for each use of `arange`.
+    inner = torch.ones_like(low).expand(_GRID - 1, *low.shape).cumsum(0)
+    for _ in range(_GRID_ROUNDS):
+        width = (high - low) / _GRID
+        low = low + width * (function(low + width * inner) < 0).to(width).sum(0)
+        high = low + width
+    below, above = function(torch.stack([low, high])).unbind(0)
+    gap = above - below
+    part = -below / torch.where(gap > 0, gap, torch.ones_like(gap))
+    return low + (high - low) * part.clamp(0, 1)
+
+
 class TracedTilt(nn.Module):
     """A tilt (VIR:dial) made of operations that ONNX has: turns a prediction into a `TracedTilted`.
 
@@ -248,10 +285,7 @@ class TracedTilted(Tilted):
         super().__init__(base, traced.tilt)
         inner = base.components if isinstance(base, Mixture) else base[None]
         weight = base.weights if isinstance(base, Mixture) else torch.ones_like(inner.mean)
-        scale = inner.scale if isinstance(inner, NIG) else inner.std
-        df = torch.full_like(weight, TAIL_DF[1])  # a Normal, nearly
-        if isinstance(inner, NIG):
-            df = (2 * inner.alpha).clamp(*TAIL_DF)
+        scale, df = inner.scale if isinstance(inner, NIG) else inner.std, _degrees_of_freedom(inner)
         scale = torch.maximum(scale, traced.least_scale)
         self._traced, self._inner = traced, _Members(weight, inner.mean, scale, traced.tails(df))
         self._cuts_at, self._w = traced.cuts[:, None, None], traced.weights[:, None]

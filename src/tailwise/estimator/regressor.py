@@ -56,6 +56,10 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
         function that makes one. A module of your own gets X as tensors, without preprocessing.
     feature_dim : number of features a backbone of your own yields, if it has no `feature_dim`.
     bins : number of label bins, their edges, or None to choose them from the labels.
+    bounds : smallest and largest possible label: a pair such as ``(0, None)`` (None or infinite: no bound on
+        that side), ``"observed"`` for the range of the training labels, or None. Predicted distributions are
+        cut off there and keep their mean; no interval leaves the bounds. For several targets a pair for all,
+        or a list with one entry for each.
     epochs, batch_size : how long to train and on how many rows at a time; ``"auto"`` goes by the data.
     lr, weight_decay, patience : learning rate, its decay, epochs without improvement before it stops.
     monitor : validation metric to stop by, see `tailwise.metrics`.
@@ -98,6 +102,7 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
         backbone: BackboneChoice = "auto",
         feature_dim: int | None = None,
         bins: int | ArrayLike | None = None,
+        bounds: Any = None,
         epochs: int | Literal["auto"] = "auto",
         batch_size: int | Literal["auto"] = "auto",
         lr: float = 3e-3,
@@ -121,6 +126,7 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
         self.backbone = backbone
         self.feature_dim = feature_dim
         self.bins = bins
+        self.bounds = bounds
         self.epochs = epochs
         self.batch_size = batch_size
         self.lr = lr
@@ -169,6 +175,7 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
         labels = self._labels(X, y, reset=True)
         self.target_names_ = target_names(y)
         self.n_targets_ = labels.shape[1] if labels.ndim == 2 else 1
+        bounds = self._label_bounds(labels)
         make_base = self._resolved_base(len(labels), base_prediction)
         given = None if base_prediction is None else given_predictions(base_prediction, labels.shape)
         watched = None if eval_set is None else self._checked_eval_set(eval_set, given is not None)
@@ -188,7 +195,7 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
         held = self._train(
             data, parts, None if watched is None else self._watched(*watched), trained, seed, checkpoint
         )
-        self._calibrate(*held)
+        self._calibrate(*held, bounds)
         return self
 
     # -- predict -------------------------------------------------------------------------------

@@ -116,6 +116,7 @@ def _target_to_dict(calibrator: Calibrator) -> dict[str, Any]:
         "conformal": None if calibrator.conformal is None else calibrator.conformal.to_dict(),
         "density": None if density is None else asdict(density),
         "emphasis": calibrator.emphasis,
+        "bounds": None if calibrator.bounds is None else asdict(calibrator.bounds),
         "held": None if held is None else type(held.prediction).__name__,
     }
 

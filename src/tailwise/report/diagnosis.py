@@ -34,6 +34,7 @@ _SPIKE_SHARE, _SPIKE_RATIO = 0.1, 3.0
 _SKEWED = 1.0
 _TAIL_RANGE = 2 / 3
 _EMPTY_RANGE = 0.1
+_BELOW_ZERO = 2.33  # standard deviations from the mean of a Normal to its lowest 1%
 _FEW_VALUES = 5
 _LOG_BINS, _WIDE = 20, 10.0  # below this ratio log-scale edges are hardly finer, and may round to one
 _SMALL = 500
@@ -70,6 +71,7 @@ class Diagnosis:
     tail_range: float  # share of the range that the outermost 1% of the labels span
     log_evenness: float | None  # evenness of the labels above 0 on a log scale, if skewed to the right
     advice: tuple[str, ...]
+    bounds: tuple[float | None, float | None] | None = None  # of possible labels, as far as they show it
 
     def summary(self) -> str:
         """Return the findings and the advice as plain text of several lines."""
@@ -178,6 +180,7 @@ def diagnose(
         "skewness": _skewness(labels),
         "tail_range": _tail_range(labels),
         "log_evenness": None,
+        "bounds": propose_bounds(labels),
     }
     if found["skewness"] > _SKEWED and (values > 0).sum() > 1 and values[0] >= 0:
         logs = LabelBins.from_labels(np.log(labels[labels > 0]), count=len(bins))
@@ -273,6 +276,8 @@ def _advice(d: Diagnosis, distinct: int) -> list[str]:
             f"The outermost 1% of the labels span {d.tail_range:.0%} of the range: check them for errors "
             f"first. If they are real, transform the labels or {edges or 'set bin edges by hand'}."
         )
+    if d.bounds is not None:
+        advice.append(_bounds_advice(*d.bounds))
     advice += _scale_advice(d)
     if d.empty_range > _EMPTY_RANGE:
         advice.append(
@@ -293,6 +298,38 @@ def _advice(d: Diagnosis, distinct: int) -> list[str]:
     if distinct <= _FEW_VALUES:
         advice.append(f"Only {distinct} values occur: a classifier of ordered classes may suit them better.")
     return advice
+
+
+def propose_bounds(labels: NDArray[np.float64]) -> tuple[float | None, float | None] | None:
+    """Return bounds that the labels suggest, or None. (N,)
+
+    Whole numbers from 0 to 100 that come near both ends suggest percentages, and numbers from 0 to 1 shares.
+    Otherwise labels that are never negative suggest the bound 0 if a symmetric distribution of their mean and
+    spread would put more than 1 in 100 below 0.
+
+    >>> propose_bounds(np.array([0.0, 0.2, 0.4, 3.0])), propose_bounds(np.array([101.0, 99.0, 100.0]))
+    ((0.0, None), None)
+    """
+    low, high = float(labels.min()), float(labels.max())
+    if low < 0 or low == high:
+        return None
+    for top, whole in ((100.0, True), (1.0, False)):
+        on_grid = not whole or bool((labels % 1 == 0).all())
+        if on_grid and low <= 0.05 * top and 0.95 * top <= high <= top:
+            return 0.0, top
+    scale = high  # keeps squares of huge labels finite
+    mean, std = float((labels / scale).mean()), float((labels / scale).std())
+    return (0.0, None) if mean < _BELOW_ZERO * std else None
+
+
+def _bounds_advice(low: float | None, high: float | None) -> str:
+    ends = ",".join("" if end is None else f"{end:g}" for end in (low, high))
+    reason = (
+        "Labels are never negative and many are near 0"
+        if high is None
+        else f"Labels lie between {low:g} and {high:g} and come near both"
+    )
+    return f"{reason}: if other labels are impossible, set bounds to {ends}, and no interval will leave them."
 
 
 def _log_edges(d: Diagnosis) -> str:

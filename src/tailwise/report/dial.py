@@ -74,6 +74,6 @@ def dial_of(scored: Scored) -> Dial | None:
     if scored.density is None or scored.y.size < MIN_DIAL_ROWS:
         return None
     found = scored.distribution
-    untilted = found.base if isinstance(found, Tilted) else found
+    untilted = found.untilted if isinstance(found, Tilted) else found
     means = [emphasis(scored.density, t).apply(untilted).mean.double().numpy() for t in EMPHASES]
     return Dial(scored, rarest(scored.y, scored.density), np.abs(np.stack(means) - scored.y))

@@ -15,6 +15,7 @@ from tailwise.core.label_prior import LabelDensity, Tilt, Tilted, change_of_prio
 from tailwise.core.label_prior import emphasis as tilt_to_rare
 from tailwise.core.labels import LabelBins
 from tailwise.core.metrics import by_region
+from tailwise.core.truncation import Bounds
 from tailwise.uncertainty.conformal import ConformalIntervals, fit_conformal
 from tailwise.uncertainty.interval_scores import intervals_by_region
 from tailwise.uncertainty.scaling import Scaling, balanced_weights, fit_scaling, split_variance
@@ -55,6 +56,8 @@ class Calibrator:
     """Emphasis on rare labels of `calibrated`; NaN under a label prior of the user's own."""
     tilt: Tilt | None = None
     held: HeldOut | None = None
+    bounds: Bounds | None = None
+    """Smallest and largest possible label, if they are known."""
 
     def at(self, emphasis: float | None = None, label_prior: Any = None) -> Calibrator:
         """Return a calibrator for another emphasis or label prior (VIR:dial), with intervals that fit it.
@@ -85,7 +88,7 @@ class Calibrator:
             return moved
         labels = self.held.labels
         intervals = fit_conformal(
-            tilt.apply(self.held.prediction),
+            moved.possible(self.held.prediction),
             labels,
             self.bins,
             mode=self.conformal.mode,
@@ -97,17 +100,23 @@ class Calibrator:
 
     def calibrated(self, raw: Distribution) -> Distribution:
         """Return the prediction with calibrated uncertainty, under the label prior in use. (N,) -> (N,)"""
-        scaled = raw if self.scaling is None else self.scaling.apply(raw)
-        return scaled if self.tilt is None else self.tilt.apply(scaled)
+        return self.possible(raw if self.scaling is None else self.scaling.apply(raw))
+
+    def possible(self, scaled: Distribution) -> Distribution:
+        """Return a scaled prediction under the label prior in use and within the bounds. (N,) -> (N,)"""
+        tilted = scaled if self.tilt is None else self.tilt.apply(scaled)
+        return tilted if self.bounds is None else self.bounds.apply(tilted)
 
     def interval(self, prediction: Distribution, coverage: float) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends for calibrated predictions. (N,) each
 
-        Conformal intervals if there are any, otherwise those of the distribution.
+        Conformal intervals if there are any, otherwise those of the distribution. No interval leaves the
+        bounds; no possible label is lost by that.
         """
         if self.conformal is None:
             return prediction.interval(coverage)
-        return self.conformal.interval(prediction, coverage, finite=True)
+        lower, upper = self.conformal.interval(prediction, coverage, finite=True)
+        return (lower, upper) if self.bounds is None else (self.bounds.clip(lower), self.bounds.clip(upper))
 
     def explain(self, coverage: float) -> str:
         """Return a text: which intervals are in use and what they promise."""
@@ -158,6 +167,7 @@ def fit_calibrator(
     calibrate: bool | Literal["balanced"] = True,
     conformal: ConformalMode | None = "region",
     emphasis: float | Literal["auto"] = 0.0,
+    bounds: Bounds | None = None,
     many: int = 100,
     few: int = 20,
 ) -> Calibrator:
@@ -165,7 +175,8 @@ def fit_calibrator(
 
     `select` may be the rows that early stopping used. `confirm` must be rows that nothing else used,
     or the intervals lose their guarantee. ``calibrate="balanced"`` gives every label bin the same weight in
-    the scaling. `base` has the base's prediction of each row, for `choose_emphasis`. y, base: (N,)
+    the scaling. `base` has the base's prediction of each row, for `choose_emphasis`. `bounds` are those
+    of the label. y, base: (N,)
     """
     scaling = None
     if calibrate:
@@ -174,14 +185,15 @@ def fit_calibrator(
     density = LabelDensity.from_bins(bins)
     scaled = Calibrator(bins, scaling, None).calibrated(raw)
     if emphasis == "auto":
-        chosen = choose_emphasis(scaled[select], y[select], density, None if base is None else base[select])
+        held_base = None if base is None else base[select]
+        chosen = choose_emphasis(scaled[select], y[select], density, held_base, bounds)
     else:
         chosen = float(emphasis)
     tilt = tilt_to_rare(density, chosen)
     intervals = None
     if conformal is not None:
         intervals = fit_conformal(
-            tilt.apply(scaled)[confirm],
+            Calibrator(bins, None, None, tilt=tilt, bounds=bounds).possible(scaled)[confirm],
             y[confirm],
             bins,
             mode=conformal,
@@ -191,7 +203,8 @@ def fit_calibrator(
         )
     kept = confirm if len(confirm) <= MAX_HELD else _sample(confirm)
     held = HeldOut(scaled[kept].map(lambda p: p.detach().clone()), y[kept])
-    return Calibrator(bins, scaling, intervals, density, chosen, None if tilt.is_identity else tilt, held)
+    used = None if tilt.is_identity else tilt
+    return Calibrator(bins, scaling, intervals, density, chosen, used, held, bounds)
 
 
 def _sample(rows: Rows) -> Rows:
@@ -199,7 +212,11 @@ def _sample(rows: Rows) -> Rows:
 
 
 def choose_emphasis(
-    prediction: Distribution, y: Floats, density: LabelDensity, base: Floats | None = None
+    prediction: Distribution,
+    y: Floats,
+    density: LabelDensity,
+    base: Floats | None = None,
+    bounds: Bounds | None = None,
 ) -> float:
     """Return the emphasis to use: as much for rare labels as common ones can afford (VIR:dial).
 
@@ -214,7 +231,8 @@ def choose_emphasis(
         rows = _sample(np.arange(len(y)))
         prediction, y, base = prediction[rows], y[rows], None if base is None else base[rows]
     rare = rarest(y, density)
-    errors = [np.abs(tilt_to_rare(density, t).apply(prediction).mean.numpy() - y) for t in EMPHASES]
+    within = prediction if bounds is None else bounds.apply(prediction)
+    errors = [np.abs(tilt_to_rare(density, t).apply(within).mean.numpy() - y) for t in EMPHASES]
     allowed = ALLOWANCE * float(errors[0].mean() if base is None else np.abs(base - y).mean())
     able = [k for k, error in enumerate(errors) if error.mean() <= allowed]
     return EMPHASES[min(able, key=lambda k: errors[k][rare].mean())] if able else 0.0

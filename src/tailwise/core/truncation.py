@@ -1,0 +1,237 @@
+"""Bounds of the label as part of the predictive distribution.
+
+A bounded prediction is the Normal or Student-t of each member, cut off at the bounds and divided by the
+probability between them. It is a `tailwise.core.tilt.Tilted` whose weights are 0 beyond the bounds, so that
+mean, variance, NLL, CDF, quantiles, samples and CRPS come from one density.
+
+Cutting a distribution off moves its mean away from the bound. The mean is what the network and its base
+were trained to predict, so location and scale are chosen first such that the mean after the cut is the one
+before it, moved into the bounds if it lies outside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
+from tailwise.core.labels import Array
+from tailwise.core.tilt import Tilt, Tilted, student_or_normal
+
+LEAST_DISTANCE = 0.1
+"""Smallest distance of a bounded mean from the bound, in units of the scale before the cut, and at most a
+tenth of the distance between two bounds."""
+_WIDEST = 1e3  # a scale of more ranges is as good as uniform, and cancels
+_TINY = 1e-300
+_STEPS = 24
+
+Standard = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+"""From a standardised label z to the probabilities below and above it, and the integral of t p(t) above."""
+
+Root = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], Tensor]
+"""From an increasing function and two ends to its root between them, element by element."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Smallest and largest possible label; both are possible labels themselves.
+
+    >>> low = Bounds(0.0).apply(Normal(torch.tensor([1.0, 9.0], dtype=torch.float64), 4.0))
+    >>> low.mean.numpy().round(4), low.quantile(0.0).numpy(), low.cdf(0.0).numpy()
+    (array([1., 9.]), array([0., 0.]), array([0., 0.]))
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high or self.low == math.inf or self.high == -math.inf:
+            raise ValueError(f"bounds need a low end below the high end, got {self.low:g} and {self.high:g}")
+
+    @property
+    def tilt(self) -> Tilt:
+        """Weight 1 between the bounds and 0 beyond them."""
+        ends = [end for end in (self.low, self.high) if math.isfinite(end)]
+        inside = [-math.inf] * math.isfinite(self.low) + [0.0] + [-math.inf] * math.isfinite(self.high)
+        return Tilt(np.array(ends), np.array(inside))
+
+    def rescale(self, shift: float, scale: float) -> Bounds:
+        """Bounds of ``scale * y + shift`` for a positive scale."""
+        return Bounds(self.low * scale + shift, self.high * scale + shift)
+
+    def clip(self, y: Tensor) -> Tensor:
+        """Return labels moved to the nearer bound where they lie beyond it."""
+        return y.clamp(self.low, self.high)
+
+    def check(self, y: ArrayLike, name: str = "y") -> None:
+        """Raise an error that names the first row with a label beyond the bounds. y: (N,)"""
+        labels = np.asarray(y, np.float64)
+        bad = (labels < self.low) | (labels > self.high)
+        if bad.any():
+            row = int(np.argmax(bad))
+            side, end = ("below", self.low) if labels[row] < self.low else ("above", self.high)
+            raise ValueError(
+                f"{name} is {labels[row]:.9g} in row {row}, {side} the bound {end:.9g} "
+                f"({int(bad.sum())} such rows): correct these labels or widen the bounds"
+            )
+
+    def apply(self, distribution: Distribution) -> Distribution:
+        """Return the prediction between the bounds, with the mean that it had if that lies between them."""
+        if isinstance(distribution, Tilted):
+            return (distribution.tilt + self.tilt).apply(self.centred(distribution.base))
+        return self.tilt.apply(self.centred(distribution))
+
+    def centred(
+        self,
+        distribution: Distribution,
+        standard: Callable[[Normal | NIG], Standard] = student_or_normal,
+        root: Root | None = None,
+    ) -> Distribution:
+        """Return the prediction whose mean, after the cut at the bounds, is the one that it has now.
+
+        `standard` gives the tails of the standardised distribution and `root` solves an equation; an
+        exporter has its own.
+        """
+        members = distribution.components if isinstance(distribution, Mixture) else distribution
+        if not isinstance(members, Normal | NIG):
+            kind = type(members).__name__
+            raise TypeError(f"bounds apply to Normal, NIG and mixtures of them, not to {kind}")
+        found = _Centring(self, standard(members), root or illinois).solve(members)
+        if not isinstance(distribution, Mixture):
+            return found.distribution
+        # Each member is cut off by itself: the cut of the whole would count it by its part inside.
+        return Mixture(found.distribution, distribution.weights / found.inside)
+
+
+class _Solution(NamedTuple):
+    distribution: Normal | NIG
+    inside: Tensor  # probability between the bounds
+
+
+@dataclass(frozen=True)
+class _Centring:
+    """Location and scale of which the distribution cut off at the bounds has a given mean."""
+
+    bounds: Bounds
+    standard: Standard
+    root: Root
+
+    def solve(self, members: Normal | NIG) -> _Solution:
+        low, high = (torch.full_like(members.mean, end) for end in (self.bounds.low, self.bounds.high))
+        width = self.bounds.high - self.bounds.low
+        own = members.scale if isinstance(members, NIG) else members.std
+        least = torch.full_like(own, _TINY)
+        scale = torch.maximum(own, least)
+        if math.isfinite(width):
+            scale = torch.minimum(scale, torch.full_like(own, _WIDEST * width))
+        margin = torch.minimum(LEAST_DISTANCE * scale, torch.full_like(own, width / 10))
+        mean = torch.minimum(torch.maximum(members.mean.detach(), low + margin), high - margin)
+        location, scale = self._moved(mean, scale.detach(), low, high)
+        _, inside = self._cut(location, scale)
+        ratio = scale / torch.maximum(own.detach(), least)
+        return _Solution(_placed(members, location, ratio), inside)
+
+    def _cut(self, location: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean after the cut, less the location and in units of the scale, and the probability inside."""
+        zero, one = torch.zeros_like(location), torch.ones_like(location)
+        below, moment_low, above, moment_high = zero, zero, zero, zero
+        if math.isfinite(self.bounds.low):
+            below, _, moment_low = self.standard((self.bounds.low - location) / scale)
+        if math.isfinite(self.bounds.high):
+            _, above, moment_high = self.standard((self.bounds.high - location) / scale)
+        inside = one - below - above
+        return (moment_low - moment_high) / inside, inside
+
+    def _mean(self, location: Tensor, scale: Tensor) -> Tensor:
+        return location + scale * self._cut(location, scale)[0]
+
+    def _moved(self, mean: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Move the location within the bounds; if it reaches one of them, narrow the scale there."""
+        has_low, has_high = math.isfinite(self.bounds.low), math.isfinite(self.bounds.high)
+        start, end = low if has_low else mean, high if has_high else mean
+        at_low = at_high = torch.zeros_like(mean, dtype=torch.bool)
+        if has_low:
+            at_low = self._mean(start, scale) > mean
+        if has_high:
+            at_high = self._mean(end, scale) < mean
+        # With a location inside the bounds, the cut moves the mean by at most the mean of one half.
+        reach = 2 * scale * self.standard(torch.zeros_like(mean))[2]
+        start, end = torch.maximum(start, mean - reach), torch.minimum(end, mean + reach)
+        inner = self.root(lambda at: self._mean(at, scale) - mean, start, end)
+        location = torch.where(at_low, low, torch.where(at_high, high, inner))
+        narrow = at_low | at_high
+        if has_low and has_high:
+            # On a log scale: from a scale at which the other bound does not matter to the given one.
+            near = torch.where(at_low, mean - low, high - mean)
+            side = torch.where(at_low, 1.0, -1.0).to(mean)
+            least = torch.where(narrow, (near / 100).log(), scale.log())
+            log_scale = self.root(
+                lambda at: side * (self._mean(location, at.exp()) - mean), least, scale.log()
+            )
+            return location, torch.where(narrow, log_scale.exp(), scale)
+        distance = self._cut(location, scale)[0].abs()
+        return location, torch.where(narrow, (mean - location).abs() / distance, scale)
+
+
+def illinois(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
+    """Root of an increasing function between low and high, element by element, by the Illinois rule.
+
+    Without a root the result is one of the ends.
+    """
+    f_low, f_high = function(low), function(high)
+    kept = torch.zeros_like(low)  # which end stayed in the last step: -1 low, 1 high
+    at = low
+    for step in range(_STEPS):
+        gap = f_high - f_low
+        secant = (low * f_high - high * f_low) / torch.where(gap == 0, torch.ones_like(gap), gap)
+        middle = (low + high) / 2
+        usable = (secant >= low) & (secant <= high) & (gap != 0) & (step % 4 != 1)
+        at = torch.where(usable, secant, middle)
+        value = function(at)
+        under = value < 0
+        # The end that stays twice counts half, so that it moves too.
+        f_high = torch.where(under, torch.where(kept > 0, f_high / 2, f_high), value)
+        f_low = torch.where(under, value, torch.where(kept < 0, f_low / 2, f_low))
+        kept = torch.where(under, torch.ones_like(kept), -torch.ones_like(kept))
+        low, high = torch.where(under, at, low), torch.where(under, high, at)
+    return at
+
+
+def _placed(members: Normal | NIG, location: Tensor, ratio: Tensor) -> Normal | NIG:
+    """The same distribution with another location, and with the scale times a ratio."""
+    if isinstance(members, Normal):
+        return Normal(location, members.variance.detach() * ratio * ratio)
+    nu, alpha, beta = (p.detach() for p in members.parameters[1:])
+    return NIG(location, nu, alpha, beta * ratio * ratio)
+
+
+def bounds_of(given: object, labels: Array) -> Bounds | None:
+    """Return the bounds that ``None``, ``"observed"`` or a pair describes, for these labels. (N,)
+
+    Either end of a pair may be None or infinite. ``"observed"`` is the smallest and largest label; for
+    constant labels it is None.
+    """
+    if given is None:
+        return None
+    if isinstance(given, str):
+        if given != "observed":
+            raise ValueError(f"bounds must be None, 'observed' or a pair (low, high), got {given!r}")
+        low, high = float(labels.min()), float(labels.max())
+        return Bounds(low, high) if low < high else None
+    try:
+        ends = [None if end is None else float(end) for end in cast("list[float]", given)]
+        low_end, high_end = ends
+    except (TypeError, ValueError):
+        raise ValueError(f"bounds must be None, 'observed' or a pair (low, high), got {given!r}") from None
+    low, high = -math.inf if low_end is None else low_end, math.inf if high_end is None else high_end
+    if math.isnan(low) or math.isnan(high):
+        raise ValueError(f"bounds must be None, 'observed' or a pair (low, high), got {given!r}")
+    found = Bounds(low, high)
+    return found if math.isfinite(low) or math.isfinite(high) else None

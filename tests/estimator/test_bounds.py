@@ -1,0 +1,80 @@
+"""Bounds of the label in every prediction of `TailRegressor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tailwise import TailRegressor
+from tests.estimator.small_tables import Array, quick, table
+
+
+def positive(rows: int = 200) -> tuple[Array, Array]:
+    """Labels of 0 and more, many of them near 0."""
+    x, _ = table(rows)
+    return x, np.exp(1.5 * x[:, 0])
+
+
+@pytest.fixture(scope="module")
+def bounded() -> TailRegressor:
+    return quick(method="vir", bounds=(0, None), emphasis=0.4).fit(*positive())
+
+
+def outputs(model: TailRegressor, x: Array, **asked: Any) -> Array:
+    mean = model.predict(x, **asked)
+    return np.c_[mean, model.predict_quantiles(x, [0.01, 0.9], **asked), model.predict_interval(x, **asked)]
+
+
+def test_no_prediction_leaves_the_bounds(bounded: TailRegressor) -> None:
+    x, y = positive(400)
+    for asked in ({}, {"emphasis": 0.0}, {"emphasis": 1.0}, {"label_prior": y}):
+        found = outputs(bounded, 3 * x, **asked)
+        assert found.min() >= 0 and np.isfinite(found).all()
+    free = outputs(quick(method="vir", emphasis=0.4).fit(*positive()), 3 * x)
+    assert free.min() < 0  # so there was something to bound
+
+
+def test_the_distribution_agrees_with_the_columns(bounded: TailRegressor) -> None:
+    x, y = positive()
+    frame, d = bounded.predict_frame(x), bounded.predict_distribution(x)
+    np.testing.assert_array_equal(frame["prediction"], d.mean)
+    np.testing.assert_allclose(frame["aleatoric_std"] ** 2 + frame["epistemic_std"] ** 2, d.variance)
+    assert d.nll(-0.1).isposinf().all() and d.nll(0.0).isfinite().all()
+    assert np.isfinite(bounded.score_by_region(x, y)["nll"].dropna()).all()
+
+
+def test_bounds_are_saved(bounded: TailRegressor, tmp_path: Path) -> None:
+    x, _ = positive()
+    again = TailRegressor.load(bounded.save(tmp_path / "m.tailwise"))
+    assert again.bounds == (0, None) and again.calibrators_[0].bounds == bounded.calibrators_[0].bounds
+    np.testing.assert_array_equal(outputs(again, x, emphasis=0.8), outputs(bounded, x, emphasis=0.8))
+
+
+def test_scaling_the_labels_scales_bounded_predictions() -> None:
+    x, y = positive()
+    once, scaled = (quick(bounds="observed", emphasis=0.3).fit(x, f * y) for f in (1.0, 64.0))
+    np.testing.assert_allclose(outputs(scaled, x), 64 * outputs(once, x), rtol=1e-4)
+    assert outputs(once, 4 * x).max() <= y.max()
+
+
+def test_a_label_beyond_the_bounds_is_an_error() -> None:
+    x, y = positive()
+    y[7] = -2.5
+    with pytest.raises(ValueError, match=r"y is -2\.5 in row 7, below the bound 0"):
+        quick(bounds=(0, None)).fit(x, y)
+
+
+def test_each_target_has_its_own_bounds() -> None:
+    x, y = positive()
+    both = np.c_[y, -y]
+    model = quick(bounds=[(0, None), "observed"]).fit(x, both)
+    ends = model.predict_interval(4 * x)
+    assert ends[:, 0].min() >= 0 and ends[:, 1].max() <= (-y).max()
+    assert quick(bounds=(-1e6, None)).fit(x, both).calibrators_[1].bounds is not None
+    with pytest.raises(ValueError, match="bounds has 3 entries for 2 targets"):
+        quick(bounds=[(0, None), None, None]).fit(x, both)
+    with pytest.raises(ValueError, match="row 0, below the bound 0"):
+        quick(bounds=(0, None)).fit(x, both)
