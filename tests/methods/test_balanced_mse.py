@@ -66,3 +66,13 @@ def test_bmc_is_a_cross_entropy_among_the_batch() -> None:
     for i in range(3):
         likelihood = [stats.norm.pdf(y[j], m[i], 0.5) for j in range(3)]
         assert ours[i].item() == pytest.approx(-np.log(likelihood[i] / sum(likelihood)), abs=1e-5)
+
+
+def test_of_very_many_labels_a_sample_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample of labels that occur twice is all labels once: Z is the same."""
+    half = torch.linspace(-1, 1, 20)
+    y, prediction = half.repeat_interleave(2), Normal(torch.linspace(-2, 2, 40), 1.0)
+    objective = make_objective("batch-mse", skewed_bins(), {"noise": 0.5})
+    whole = objective(prediction, y)
+    monkeypatch.setattr("tailwise.methods.balanced_mse.MOST_COMPARED", 20)
+    torch.testing.assert_close(objective(prediction, y), whole)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tailwise.core.distributions import Distribution
 from tailwise.core.labels import LabelBins
 from tailwise.methods.registry import Range, register
-from tailwise.networks.losses import OBJECTIVES
+from tailwise.networks.losses import MOST_COMPARED, OBJECTIVES
 from tailwise.networks.parts import Method
 
 
@@ -51,7 +51,10 @@ class BalancedMSE(nn.Module):
 
 
 class BatchMSE(nn.Module):
-    """Z from the labels of the batch: cross-entropy of each row among the batch's labels."""
+    """Z from the labels of the batch: cross-entropy of each row among the batch's labels.
+
+    Of very many labels, such as pixels, Z takes `MOST_COMPARED`, scaled to all.
+    """
 
     across_rows = True
 
@@ -61,9 +64,12 @@ class BatchMSE(nn.Module):
 
     def forward(self, prediction: Distribution, y: Tensor) -> Tensor:
         """y: (N,) -> (N,)"""
-        variance = (2 * self.log_noise).exp()
-        logits = -((prediction.mean.unsqueeze(-1) - y) ** 2) / (2 * variance)  # (N, N)
-        return (logits.logsumexp(-1) - logits.diagonal()) * 2 * variance.detach()
+        variance, m = (2 * self.log_noise).exp(), prediction.mean
+        among = y[:: max(1, -(-len(y) // MOST_COMPARED))]
+        logits = -((m.unsqueeze(-1) - among) ** 2) / (2 * variance)  # (N, N), or fewer labels than rows
+        own = -((m - y) ** 2) / (2 * variance)
+        scaled = math.log(max(len(y), 1) / max(len(among), 1))
+        return (logits.logsumexp(-1) + scaled - own) * 2 * variance.detach()
 
 
 def _label_mixture(bins: LabelBins, components: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -71,6 +71,9 @@ OBJECTIVES: dict[str, Callable[..., nn.Module]] = {
 `forward(prediction, y)` gives one loss per row; y is standardised by the bins. An objective that
 compares rows of a batch has a true attribute `across_rows`."""
 
+MOST_COMPARED = 2048
+"""Number of rows of a batch that are compared with one another; more rows, such as pixels, are sampled."""
+
 PENALTIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
 """Penalties by name: functions of a batch's latents (N, D) and standardised labels (N,)."""
 

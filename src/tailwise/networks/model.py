@@ -16,6 +16,7 @@ from tailwise.core.lookup import nearest
 from tailwise.networks.heads import make_head
 from tailwise.networks.latents import LATENTS
 from tailwise.networks.losses import (
+    MOST_COMPARED,
     PENALTIES,
     evidence_regularizer,
     gaussian_reconstruction,
@@ -225,7 +226,9 @@ class TailModel(Trainable):
         return z, parts
 
     def _penalty(self, z_mean: Tensor, target: Tensor) -> Tensor:
-        return PENALTIES[cast("str", self.method.penalty)](z_mean, target)
+        # Pairs of rows are compared: of the pixels of a batch, only as many as fit in memory.
+        apart = max(1, -(-len(target) // MOST_COMPARED))
+        return PENALTIES[cast("str", self.method.penalty)](z_mean[::apart], target[::apart])
 
     def _reconstruction(self, z: Tensor, x: Any) -> Tensor:
         likelihood = getattr(self.decoder, "nll", None)

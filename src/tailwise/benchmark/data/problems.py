@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from tailwise.core.distributions import Distribution
 from tailwise.core.labels import LabelBins
 from tailwise.data.writing import write_atomically
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Array = NDArray[Any]
+Part = Literal["valid", "test"]
 MAX_ROWS = 4000
 """Maximum number of training rows for every method; they are drawn at random, which keeps the imbalance."""
 PER_BIN = 20
@@ -47,12 +50,30 @@ class Problem:
     shots: tuple[int, int] = (100, 20)
     """Many-shot bins have more training rows than the first, few-shot bins fewer than the second."""
     extra: Mapping[str, Array] = field(default_factory=dict)
-    """Other arrays that the network needs, such as word vectors."""
+    """Other arrays that the network needs, such as word vectors. ``valid_pixels`` and ``test_pixels`` are the
+    flat positions of the labels that are scored, where a row has many labels; ``shown`` are test rows whose
+    predictions are kept to be looked at."""
+    metrics: tuple[str, ...] = ()
+    """Metrics of the predicted mean that this kind of data has besides the usual ones."""
 
     @cached_property
     def bins(self) -> LabelBins:
         """Bins of the training labels, used for weights and scores."""
         return LabelBins.from_labels(self.y_train, edges=self.edges)
+
+    def labels(self, part: Part) -> Array:
+        """Return the labels that are scored. (N,)"""
+        y: Array = getattr(self, f"y_{part}")
+        pixels = self.extra.get(f"{part}_pixels")
+        return y if pixels is None else y.reshape(-1)[pixels]
+
+    def scored(self, part: Part, prediction: Distribution) -> Distribution:
+        """Return the predictions of the labels that are scored. (N,)"""
+        pixels = self.extra.get(f"{part}_pixels")
+        if pixels is None:
+            return prediction
+        chosen = torch.from_numpy(pixels)
+        return prediction.map(lambda p: p.reshape(-1)[chosen])
 
     def _arrays(self) -> dict[str, Array]:
         arrays = {part: getattr(self, part) for part in _PARTS}
@@ -82,7 +103,7 @@ class Problem:
     def save(self, folder: Path) -> Path:
         """Write ``name-seed.npz`` and return its path."""
         path = folder / f"{self.name}-{self.seed}.npz"
-        about = {name: np.asarray(getattr(self, name)) for name in ("total", "suite", "shots")}
+        about = {name: np.asarray(getattr(self, name)) for name in ("total", "suite", "shots", "metrics")}
         arrays: dict[str, Any] = self._arrays() | about
 
         def write(to: Path) -> None:
@@ -103,7 +124,10 @@ class Problem:
             extra = {key.removeprefix(_EXTRA): file[key] for key in file if key.startswith(_EXTRA)}
             total, suite = int(file["total"]), str(file["suite"])
             many, few = (int(limit) for limit in file["shots"]) if "shots" in file else (100, 20)
-        return cls(name, seed, **arrays, total=total, suite=suite, shots=(many, few), extra=extra)
+            metrics = tuple(map(str, file["metrics"])) if "metrics" in file else ()
+        return cls(
+            name, seed, **arrays, total=total, suite=suite, shots=(many, few), extra=extra, metrics=metrics
+        )
 
 
 # -- where problems come from --------------------------------------------------------------------

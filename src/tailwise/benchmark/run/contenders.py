@@ -39,6 +39,8 @@ class Outcome:
     parameters: int = 0
     limits: tuple[Array, Array] | None = None
     """Ends of 90% intervals of the test rows, (N,) each, of a contender that calibrates itself."""
+    shown: Distribution | None = None
+    """Predictions of the test rows that the problem keeps to be looked at."""
     variants: Mapping[str, Outcome] = field(default_factory=dict)
     """Further predictions of the same fit, by the name of their row in results."""
 
@@ -119,9 +121,11 @@ def fit_method(
     fitted = time.process_time()
     on_valid = predict(model, valid[0])
     on_test = predict(model, torch.from_numpy(problem.x_test))
+    shown = problem.extra.get("shown")
     return Outcome(
-        valid=on_valid,
-        test=on_test,
+        valid=problem.scored("valid", on_valid),
+        test=problem.scored("test", on_test),
+        shown=None if shown is None else on_test[torch.from_numpy(shown)],
         fit_seconds=fitted - began,
         predict_seconds=time.process_time() - fitted,
         epochs=result.best_epoch,

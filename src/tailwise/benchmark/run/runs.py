@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tailwise._version import __version__
+from tailwise.benchmark.data.nyu import packed_maps
 from tailwise.benchmark.data.problems import Array, Problem
 from tailwise.benchmark.data.recipe import Recipe, default_options
 from tailwise.benchmark.data.suites import get_suite, prepare, prepared_data, suite_name
@@ -52,7 +53,7 @@ def _scores(prediction: Distribution, problem: Problem, metrics: Sequence[str]) 
     """Return rounded metrics of test predictions by region; None where a region has too few rows."""
     names = [f"{region}/{metric}" for region in REGIONS for metric in metrics]
     many, few = problem.shots
-    values = evaluate(prediction, problem.y_test, problem.bins, names, many=many, few=few)
+    values = evaluate(prediction, problem.labels("test"), problem.bins, names, many=many, few=few)
     table: dict[str, Any] = {region: {} for region in REGIONS}
     for name, value in values.items():
         region, metric = name.split("/")
@@ -62,13 +63,13 @@ def _scores(prediction: Distribution, problem: Problem, metrics: Sequence[str]) 
 
 def _along_label(prediction: Distribution, problem: Problem) -> dict[str, list[float]]:
     """Center, number of test rows and mean absolute error of each label bin, rounded."""
-    table = by_bin(prediction, problem.y_test, problem.bins, ("mae",))
+    table = by_bin(prediction, problem.labels("test"), problem.bins, ("mae",))
     return {name: [float(f"{value:.5g}") for value in table[name]] for name in ("center", "n", "mae")}
 
 
 def _region_rows(problem: Problem) -> dict[str, int]:
     many, few = problem.shots
-    regions = problem.bins.regions(many, few)[problem.bins.index(problem.y_test)]
+    regions = problem.bins.regions(many, few)[problem.bins.index(problem.labels("test"))]
     return {region: int((regions == region).sum()) for region in REGIONS[1:]}
 
 
@@ -82,7 +83,7 @@ def _tune(
     while (options := study.ask()) is not None:
         try:
             outcome = contender.fit(problem, options, recipe)
-            score = criterion(outcome.valid, problem.y_valid, problem.bins)
+            score = criterion(outcome.valid, problem.labels("valid"), problem.bins)
             if not math.isfinite(score):
                 raise RuntimeError(f"its {recipe.criterion} on the validation part is {score}")
         except RuntimeError as error:  # not finite or not invertible: only this configuration fails
@@ -148,12 +149,13 @@ def _record(
     trace: Mapping[str, Any],
 ) -> Record:
     """Calibrate an outcome on the validation part, unless it has its own intervals, and score it."""
-    scaling, calibrated = {}, best.test
+    scaling, calibrated, shown = {}, best.test, best.shown
     if best.limits is None:
-        weights = balanced_weights(problem.y_valid, problem.bins)
-        fitted = fit_scaling(best.valid, problem.y_valid, weights=weights)
+        weights = balanced_weights(problem.labels("valid"), problem.bins)
+        fitted = fit_scaling(best.valid, problem.labels("valid"), weights=weights)
         scaling, calibrated = asdict(fitted), fitted.apply(best.test)
-    valid = get_metric(recipe.criterion)(best.valid, problem.y_valid, problem.bins)
+        shown = None if shown is None else fitted.apply(shown)
+    valid = get_metric(recipe.criterion)(best.valid, problem.labels("valid"), problem.bins)
     record: Record = {
         "suite": problem.suite,
         "data": problem.name,
@@ -174,12 +176,14 @@ def _record(
         "parameters": best.parameters,
         "scaling": {name: float(f"{w:.6g}") for name, w in scaling.items()},
         "metrics": {
-            "raw": _scores(best.test, problem, OF_THE_MEAN + OF_THE_SPREAD),
+            "raw": _scores(best.test, problem, OF_THE_MEAN + problem.metrics + OF_THE_SPREAD),
             "calibrated": _scores(calibrated, problem, OF_THE_SPREAD),
         },
     }
     if best.limits is not None:
         _score_limits(record["metrics"]["calibrated"], best.limits, problem)
+    if shown is not None:
+        record["maps"] = packed_maps(shown)
     record["along_label"] = _along_label(best.test, problem)
     record["seconds"] = {"fit": round(best.fit_seconds, 3), "predict": round(best.predict_seconds, 3)}
     return record
@@ -189,8 +193,8 @@ def _score_limits(table: dict[str, Any], limits: tuple[Array, Array], problem: P
     """Replace coverage and width by region by those of a contender's own intervals."""
     lower, upper = limits
     many, few = problem.shots
-    region = problem.bins.regions(many, few)[problem.bins.index(problem.y_test)]
-    inside, wide = (lower <= problem.y_test) & (problem.y_test <= upper), upper - lower
+    region = problem.bins.regions(many, few)[problem.bins.index(problem.labels("test"))]
+    inside, wide = (lower <= problem.labels("test")) & (problem.labels("test") <= upper), upper - lower
     for name in REGIONS:
         rows = np.ones(len(region), bool) if name == "all" else region == name
         for metric, values in (("coverage", inside), ("width", wide)):
