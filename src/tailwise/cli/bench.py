@@ -60,7 +60,10 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-_SUITES = "tabular, development, quick, stsb-paper, stsb-modern, or a TOML file with a suite of your own."
+_SUITES = (
+    "tabular, development, quick, stsb-paper, stsb-modern, utkface, agedb-paper, imdb-wiki-paper, or a TOML "
+    "file with a suite of your own."
+)
 SuiteArgument = Annotated[
     str, typer.Argument(callback=_known_suite, help=f"Data sets to compare on: {_SUITES}")
 ]

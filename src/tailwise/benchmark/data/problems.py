@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,6 +29,7 @@ PER_BIN = 20
 """Maximum number of validation and of test rows per label bin."""
 _PARTS = ("x_train", "y_train", "x_valid", "y_valid", "x_test", "y_test")
 _EXTRA = "extra."
+_MAPPED = "mapped."
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +88,13 @@ class Problem:
         """Short hash of the arrays; runs on the same data have the same one."""
         whole = hashlib.sha256()
         for array in self._arrays().values():
-            whole.update(np.ascontiguousarray(array).tobytes())
+            place = _place(array)
+            # The name of a cache of pictures has a digest of them.
+            whole.update(
+                np.ascontiguousarray(array).tobytes()
+                if place is None
+                else json.dumps({**place, "file": Path(place["file"]).name}).encode()
+            )
         return whole.hexdigest()[:12]
 
     def describe(self) -> dict[str, Any]:
@@ -101,10 +109,13 @@ class Problem:
         }
 
     def save(self, folder: Path) -> Path:
-        """Write ``name-seed.npz`` and return its path."""
+        """Write ``name-seed.npz`` and return its path. Of arrays in mapped files it has the places only."""
         path = folder / f"{self.name}-{self.seed}.npz"
         about = {name: np.asarray(getattr(self, name)) for name in ("total", "suite", "shots", "metrics")}
-        arrays: dict[str, Any] = self._arrays() | about
+        arrays: dict[str, Any] = dict(about)
+        for name, array in self._arrays().items():
+            place = _place(array)
+            arrays |= {name: array} if place is None else {_MAPPED + name: np.asarray(json.dumps(place))}
 
         def write(to: Path) -> None:
             with to.open("wb") as file:
@@ -121,6 +132,7 @@ class Problem:
             raise FileNotFoundError(f"{path} is missing: prepare more seeds, or name another folder")
         with np.load(path, allow_pickle=False) as file:
             arrays = {part: file[part] for part in (*_PARTS, "edges") if part in file}
+            arrays |= {part: _mapped(file[_MAPPED + part], path) for part in _PARTS if _MAPPED + part in file}
             extra = {key.removeprefix(_EXTRA): file[key] for key in file if key.startswith(_EXTRA)}
             total, suite = int(file["total"]), str(file["suite"])
             many, few = (int(limit) for limit in file["shots"]) if "shots" in file else (100, 20)
@@ -128,6 +140,24 @@ class Problem:
         return cls(
             name, seed, **arrays, total=total, suite=suite, shots=(many, few), extra=extra, metrics=metrics
         )
+
+
+def _place(array: Array) -> dict[str, Any] | None:
+    """Return where an array lies in a file, if it is mapped from one by `numpy.memmap`."""
+    if not isinstance(array, np.memmap) or array.filename is None:
+        return None
+    file = str(Path(array.filename).absolute())
+    return {"file": file, "offset": array.offset, "shape": array.shape, "dtype": str(array.dtype)}
+
+
+def _mapped(place: Array, path: Path) -> Array:
+    """Map an array from its place; changes would stay in memory."""
+    at = json.loads(str(place))
+    if not Path(at["file"]).is_file():
+        raise FileNotFoundError(
+            f"{at['file']}, which {path} refers to, is missing: delete {path} to prepare it again"
+        )
+    return np.memmap(at["file"], at["dtype"], "c", at["offset"], tuple(at["shape"]))
 
 
 # -- where problems come from --------------------------------------------------------------------

@@ -25,6 +25,16 @@ def _parts(*names: str) -> list[Contender]:
     return [from_registry(name, label=f"{name}[fixed]", tuned=False) for name in names]
 
 
+def picture_variants() -> list[Contender]:
+    """Return variants of VIR for pictures: other exponents of its weights, and VIR:recon.
+
+    A decoder of pictures averages over pixels, so that it has the weight 1 and not that of the KL.
+    """
+    powers = {f"{power:g}": {"weights.power": power} for power in (0.0, 0.25, 0.75, 1.0)}
+    decoder = {"of the picture": {"decoder": True}}
+    return [*_variants("exponent", powers), *_variants("reconstruction", decoder)]
+
+
 def ablations() -> dict[str, list[Contender]]:
     """Return groups by name; each starts with ``vir[fixed]``, VIR at its defaults, as the reference."""
     default = get_method("vir").parts

@@ -41,6 +41,8 @@ class Outcome:
     """Ends of 90% intervals of the test rows, (N,) each, of a contender that calibrates itself."""
     shown: Distribution | None = None
     """Predictions of the test rows that the problem keeps to be looked at."""
+    emphasis: float | None = None
+    """Emphasis of rare labels (VIR:dial) that the validation part chose, if the contender has a dial."""
     variants: Mapping[str, Outcome] = field(default_factory=dict)
     """Further predictions of the same fit, by the name of their row in results."""
 
@@ -162,18 +164,20 @@ def choose_contenders(
 ) -> list[Contender]:
     """Return contenders by comma-separated names; ``all``, ``peers`` and ``ablation-...`` are groups.
 
-    ``tail`` is TailRegressor. `options` by name replace defaults of methods.
+    ``tail`` is TailRegressor. ``vir[dial]`` is the method with rows under other label priors, see
+    `tailwise.benchmark.run.dialled`. `options` by name replace defaults of methods.
 
     >>> [c.name for c in choose_contenders("lds,ablation-encoder")]
     ['lds', 'vir[fixed]', 'vir-encoder[fixed]', 'lds-vir-encoder[fixed]', 'vanilla[fixed]', 'lds[fixed]']
     """
-    from tailwise.benchmark.run.ablations import ablations
+    from tailwise.benchmark.run.ablations import ablations, picture_variants
+    from tailwise.benchmark.run.dialled import dialled
     from tailwise.benchmark.run.peers import peer_contenders
     from tailwise.benchmark.run.tail_contender import tail_contender
 
     groups = {"all": registry_contenders(options), "peers": peer_contenders(), **ablations()}
-    every = [*(c for group in groups.values() for c in group), tail_contender()]
-    known = {name: c for c in every for name in c.names}
+    every = [*(c for group in groups.values() for c in group), *picture_variants(), tail_contender()]
+    known = {**dialled(every), **{name: c for c in every for name in c.names}}
     chosen: dict[str, Contender] = {}
     for name in map(str.strip, names.split(",")) if isinstance(names, str) else names:
         if name not in groups and name not in known:

@@ -180,6 +180,8 @@ def _record(
             "calibrated": _scores(calibrated, problem, OF_THE_SPREAD),
         },
     }
+    if best.emphasis is not None:
+        record["emphasis"] = best.emphasis
     if best.limits is not None:
         _score_limits(record["metrics"]["calibrated"], best.limits, problem)
     if shown is not None:

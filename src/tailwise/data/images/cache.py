@@ -41,6 +41,12 @@ class Pictures:
     problems: tuple[str, ...] = ()
     """Which pictures are not usable, and why."""
 
+    def part(self, start: int, stop: int) -> Bytes:
+        """Return some consecutive pictures, mapped on their own, so that their place in the file is known."""
+        whole: Any = self.pixels
+        offset = whole.offset + start * whole[0].nbytes
+        return np.memmap(whole.filename, np.uint8, "c", offset, (stop - start, *whole.shape[1:]))
+
 
 def cache_folder() -> Path:
     """Return the folder of caches: TAILWISE_CACHE, or ``tailwise`` in the user's folder of caches."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from tailwise.benchmark.data.faces import FACES
 from tailwise.benchmark.data.nyu import DEPTH_MAPS
 from tailwise.benchmark.data.recipe import DataKind, Recipe, check_options
 from tailwise.benchmark.data.stsb import PAIRS
@@ -18,7 +19,7 @@ from tailwise.learning.loop import TrainConfig
 
 BUNDLED = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
 """TOML files that come with the package, by name."""
-KINDS: tuple[DataKind, ...] = (PAIRS, DEPTH_MAPS)
+KINDS: tuple[DataKind, ...] = (PAIRS, FACES, DEPTH_MAPS)
 """Kinds of data that a file can name."""
 _KINDS: Mapping[str, Any] = {
     "data": str, "methods": tuple[str, ...], "seeds": int, "recipe": dict, "options": dict,
