@@ -182,6 +182,19 @@ def test_rows_of_weight_0_are_not_trained_on(run: Run, sample: Sample, place: Pa
     pd.testing.assert_frame_equal(first, second)
 
 
+def test_bounds_hold_for_every_interval(run: Run, place: Path, tmp_path: Path) -> None:
+    numbers = place / "numbers.csv"
+    told = ("-t", "price", "-o", tmp_path / "m", "--epochs", "1", "--base", "none", "--folds", "1", "-q")
+    out = run("fit", numbers, *told, "--bounds", "0,oops")
+    assert out.exit_code == 1 and "--bounds takes observed, or the smallest and largest" in out.stderr
+    out = run("fit", numbers, *told, "--bounds", "1e6,")
+    assert out.exit_code == 1 and "below the bound 1000000" in out.stderr
+    assert run("fit", numbers, *told, "--bounds", "observed").exit_code == 0
+    assert run("predict", tmp_path / "m", numbers, "-o", tmp_path / "p.csv").exit_code == 0
+    table, found = pd.read_csv(numbers), pd.read_csv(tmp_path / "p.csv")
+    assert found["lower"].min() >= table["price"].min() and found["upper"].max() <= table["price"].max()
+
+
 def test_unknown_names_are_refused_before_any_training(run: Run, place: Path, tmp_path: Path) -> None:
     line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", *FAST]
     for extra, words in (

@@ -125,7 +125,7 @@ def test_other_tables(data_root):
 
 def test_balanced_labels_need_nothing_done():
     found = diagnose(LABELS["uniform"])
-    assert len(found.advice) == 1
+    assert len(found.advice) == 2 and "set bounds to 0,1" in found.advice[1]
     assert found.advice[0].startswith("Do nothing: plain training will do.")
     assert "at least 0.8" in found.advice[0] and "at most 5%" in found.advice[0]
 
@@ -346,3 +346,23 @@ def test_a_diagnosis_is_frozen():
     with pytest.raises(AttributeError):
         diagnose([1, 2, 3]).verdict = "balanced"
     assert isinstance(diagnose([1, 2, 3]), Diagnosis)
+
+
+@pytest.mark.parametrize(
+    ("labels", "bounds"),
+    [
+        (np.repeat(np.arange(101), 3), (0.0, 100.0)),
+        (np.linspace(0.01, 0.99, 200), (0.0, 1.0)),
+        (np.exp(np.linspace(-4, 2, 300)), (0.0, None)),
+        (np.linspace(900, 1000, 300), None),
+        (np.linspace(-1, 5, 300), None),
+    ],
+)
+def test_bounds_are_proposed_where_labels_show_them(labels, bounds):
+    found = diagnose(labels)
+    assert found.bounds == bounds
+    said = [line for line in found.advice if "set bounds to" in line]
+    if bounds is None:
+        assert not said
+    else:
+        assert f"set bounds to 0,{'' if bounds[1] is None else f'{bounds[1]:g}'}, and no interval" in said[0]

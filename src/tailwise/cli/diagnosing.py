@@ -45,6 +45,7 @@ def diagnose(
     if as_json:
         print_json(found.to_dict())
     else:
-        typer.echo(
-            found.summary().replace("set bins to ", "--bins ").replace("set bounds to ", "--bounds ")
-        )  # to paste into `tailwise fit`
+        text = found.summary()
+        for words, flag in (("set bins to ", "--bins "), ("set bounds to ", "--bounds ")):
+            text = text.replace(words, flag)  # to paste into `tailwise fit`
+        typer.echo(text)
