@@ -170,7 +170,7 @@ _PARTS: dict[str, Check] = {
                 "momentum": _share,
                 "clip": items(any_number, 2, 2),
             },
-            {"shrink": number(0), "exact": flag, "cov_variance": flag},
+            {"shrink": number(0), "exact": flag, "cov_variance": flag, "unbiased": flag},
         )
     ),
     "latent_dim": or_none(whole(1, MAX_WIDTH)),
@@ -250,6 +250,7 @@ TARGET = fields(
     {
         "density": or_none(fields({"edges": _edges, "density": items(_factor, 1, MAX_BINS)})),
         "emphasis": _share,
+        "bounds": or_none(fields({"low": any_number, "high": any_number})),
         "held": or_none(choice(("Normal", "NIG", "Mixture"))),
     },
 )

@@ -276,8 +276,6 @@ def _advice(d: Diagnosis, distinct: int) -> list[str]:
             f"The outermost 1% of the labels span {d.tail_range:.0%} of the range: check them for errors "
             f"first. If they are real, transform the labels or {edges or 'set bin edges by hand'}."
         )
-    if d.bounds is not None:
-        advice.append(_bounds_advice(*d.bounds))
     advice += _scale_advice(d)
     if d.empty_range > _EMPTY_RANGE:
         advice.append(
@@ -297,6 +295,8 @@ def _advice(d: Diagnosis, distinct: int) -> list[str]:
         )
     if distinct <= _FEW_VALUES:
         advice.append(f"Only {distinct} values occur: a classifier of ordered classes may suit them better.")
+    if d.bounds is not None:
+        advice.append(_bounds_advice(*d.bounds))
     return advice
 
 
