@@ -68,6 +68,23 @@ def test_nll_is_the_mean_of_the_distributions(kind):
     assert m.nll(predicted, y) == pytest.approx(predicted.nll(y).mean().item(), rel=1e-12)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_gaussian_nll_equals_scipy(kind):
+    predicted, y = make(kind, 100)
+    mean, total, epistemic = (
+        np.asarray(v) for v in (predicted.mean, predicted.variance, predicted.epistemic)
+    )
+    expected = -stats.norm.logpdf(y, mean, np.sqrt(total)).mean()
+    assert m.gaussian_nll(predicted, y) == pytest.approx(expected, rel=1e-9)
+    if (epistemic > 0).all():
+        expected = -stats.norm.logpdf(y, mean, np.sqrt(epistemic)).mean()
+        assert m.gaussian_nll_reference(predicted, y) == pytest.approx(expected, rel=1e-9)
+    else:
+        assert math.isnan(m.gaussian_nll_reference(predicted, y))
+    if kind == "nig":
+        assert m.nll(predicted, y) != pytest.approx(m.gaussian_nll(predicted, y), rel=1e-3)
+
+
 def test_ence_by_hand():
     predicted, y = at_zero([1.0, 1.0, 3.0, 3.0], torch.tensor([1.0, 1.0, 4.0, 4.0]).double())
     # low group: 1 against 1; high group: RMV 2 against RMSE 3

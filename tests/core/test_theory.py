@@ -117,16 +117,37 @@ def test_bound_holds_with_the_stated_frequency(world, tight):
         assert np.mean(ips >= truth) < 1 - ETA
 
 
-def test_bound_holds_for_the_best_of_many_hypotheses(world):
+def test_bound_holds_for_the_hypothesis_that_the_data_chose(world):
     index, propensity, smooth, sizes, _, observed = world
     rng = np.random.default_rng(1)
     hypotheses = rng.random((30, index.size))  # losses of 30 predictors that are equally good
     truth = theory.balanced_risk(hypotheses, index)
     draws = observed[:500].astype(float)
     estimates = np.stack([theory.vir_risk(h, index, smooth, sizes, draws) for h in hypotheses])
-    chosen = estimates.argmin(0)
+    chosen = np.array(
+        [theory.empirical_risk_minimizer(hypotheses, index, smooth, sizes, seen) for seen in draws]
+    )
+    np.testing.assert_array_equal(chosen, estimates.argmin(0))
+    assert len(set(chosen)) > 5  # the data does choose
     upper = theory.bound(estimates.min(0), propensity, smooth, eta=ETA, hypotheses=30, sizes=sizes)
     assert np.mean(upper >= truth[chosen]) >= 1 - ETA
+
+
+def test_the_minimizer_weighs_the_rare_bin():
+    """The hypothesis with the smallest naive risk is not the one with the smallest VIR risk."""
+    index, losses = [0, 0, 0, 1], [[0.1, 0.1, 0.1, 1.0], [0.4, 0.4, 0.4, 0.5]]
+    assert np.argmin(theory.naive_risk(losses)) == 0
+    # By hand: (0.3 / 3 + 1 / (3 / 3)) / 2 = 0.55 against (1.2 / 3 + 0.5) / 2 = 0.45
+    assert theory.empirical_risk_minimizer(losses, index, [1.0, 1 / 3], [3, 3]) == 1
+    assert theory.empirical_risk_minimizer([losses[0], losses[0]], index, [1.0, 1 / 3], [3, 3]) == 0
+    assert theory.empirical_risk_minimizer(losses, index, [1.0, 1 / 3], [3, 3], [1, 1, 1, 0]) == 0
+
+
+def test_the_minimizer_needs_finite_losses_of_each_hypothesis():
+    with pytest.raises(ValueError, match=r"one row per hypothesis, \(H, n\), got an array of 1 dim"):
+        theory.empirical_risk_minimizer([0.1, 0.2], [0, 1], [1.0, 1.0], [1, 1])
+    with pytest.raises(ValueError, match="hypothesis 1 is not finite"):
+        theory.empirical_risk_minimizer([[0.1, 0.2], [0.1, np.nan]], [0, 1], [1.0, 1.0], [1, 1])
 
 
 def test_terms_by_hand():

@@ -31,6 +31,8 @@ from tailwise.core.scores import (
     crps,
     delta,
     ence,
+    gaussian_nll,
+    gaussian_nll_reference,
     gm,
     log10,
     mae,
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 
 REGIONS = ("all", "many", "medium", "few")
 DEFAULT_METRICS = ("mae", "gm", "nll", "ause", "coverage")
-OF_UNCERTAINTY = (nll, width, coverage, ause, ause_reference, ence)
+OF_UNCERTAINTY = (*(nll, gaussian_nll, gaussian_nll_reference, width, coverage, ause, ause_reference, ence),)
 """Scores that need a predicted spread. Points have none, and their width of 0 would even win."""
 
 
@@ -82,8 +84,8 @@ class Metric:
 
 
 def _registry() -> dict[str, Metric]:
-    lower = (mae, mse, rmse, gm, nll, crps, width, log10, ause, ause_reference, ence)
-    rows = [Metric(f.__name__, f) for f in lower]
+    lower = (mae, mse, rmse, gm, nll, gaussian_nll, gaussian_nll_reference, crps, width, log10)
+    rows = [Metric(f.__name__, f) for f in (*lower, ause, ause_reference, ence)]
     rows += [Metric(f.__name__, f, "higher") for f in (pearson, spearman)]
     rows += [Metric(f"delta{k}", delta, "higher", options=(("k", k),)) for k in (1, 2, 3)]
     rows += [Metric("coverage", coverage, "target", 0.9)]

@@ -66,6 +66,14 @@ def _nll(d: Distribution, y: Tensor) -> Tensor:
     return d.nll(y)
 
 
+def _gaussian_nll(d: Distribution, y: Tensor) -> Tensor:
+    return Normal(d.mean, d.variance).nll(y)
+
+
+def _epistemic_nll(d: Distribution, y: Tensor) -> Tensor:
+    return Normal(d.mean, d.epistemic).nll(y)
+
+
 def _checked_level(level: float) -> float:
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}")
@@ -235,6 +243,25 @@ def nll(distribution: Distribution, y: Labels) -> float:
     return _reduced(nll, distribution, y)
 
 
+def gaussian_nll(distribution: Distribution, y: Labels) -> float:
+    """Mean negative log-likelihood of a Gaussian with the predicted mean and total variance.
+
+    It treats heads of all kinds alike. For a Student-t it is not the likelihood, which `nll` is.
+
+    >>> round(gaussian_nll(Normal(torch.tensor([0.0]), 4.0), [2.0]), 4)  # log(2) + 1/2 + log(2 pi) / 2
+    2.1121
+    """
+    return _reduced(gaussian_nll, distribution, y)
+
+
+def gaussian_nll_reference(distribution: Distribution, y: Labels) -> float:
+    """The same with the epistemic variance alone, as the authors' preview code measures (its ``nllgau``).
+
+    It is NaN for predictions without epistemic variance.
+    """
+    return _reduced(gaussian_nll_reference, distribution, y)
+
+
 def crps(distribution: Distribution, y: Labels) -> float:
     """Continuous ranked probability score, in label units: the absolute error of a distribution.
 
@@ -291,6 +318,8 @@ MEANS: dict[Function, tuple[PerSample, Callable[[Tensor], Tensor]]] = {
     rmse: (_squared, torch.sqrt),
     gm: (_log_absolute, torch.exp),
     nll: (_nll, _same),
+    gaussian_nll: (_gaussian_nll, _same),
+    gaussian_nll_reference: (_epistemic_nll, _same),
     crps: (_crps, _same),
     coverage: (_covered, _same),
     width: (_width, _same),

@@ -145,6 +145,33 @@ def vir_risk(
     return ips_risk(losses, index, smoothed_propensity, sizes, observed)
 
 
+def empirical_risk_minimizer(
+    losses: Values,
+    index: Values,
+    smoothed_propensity: Values,
+    sizes: Values,
+    observed: Values | None = None,
+) -> int:
+    """Return the number of the hypothesis with the smallest VIR estimate, the first of equal ones.
+
+    The empirical risk minimiser of the paper's theorem: VIR:bound holds for it with ``hypotheses=H``,
+    although the data chose it. losses: (H, n), one row per hypothesis, index: (n,), smoothed_propensity:
+    (B,), sizes: (B,), observed: (n,)
+
+    >>> losses = [[0.0, 0.0, 1.0], [0.4, 0.4, 0.4]]  # the first is wrong about the rare bin
+    >>> empirical_risk_minimizer(losses, [0, 0, 1], smoothed_propensity=[1.0, 0.5], sizes=[2, 2])
+    1
+    """
+    risks = vir_risk(losses, index, smoothed_propensity, sizes, observed)
+    if risks.ndim != 1 or not risks.size:
+        raise ValueError(
+            f"losses must be one row per hypothesis, (H, n), got an array of {_array(losses).ndim} dimensions"
+        )
+    if not np.isfinite(risks).all():
+        raise ValueError(f"the risk of hypothesis {int(np.argmax(~np.isfinite(risks)))} is not finite")
+    return int(risks.argmin())
+
+
 def bias_term(propensity: Values, smoothed_propensity: Values, max_loss: float = 1.0) -> float:
     """Return a bound on how far smoothing shifts the estimate's mean (VIR:bound).
 

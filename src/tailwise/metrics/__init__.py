@@ -24,6 +24,8 @@ from tailwise.core.scores import (
     crps,
     delta,
     ence,
+    gaussian_nll,
+    gaussian_nll_reference,
     gm,
     log10,
     mae,
@@ -39,6 +41,6 @@ from tailwise.core.scores import (
 __all__ = [
     "METRICS", "REGIONS", "Metric", "Scorer", "Sparsification", "ause", "ause_reference",
     "balanced", "by_bin", "by_region", "coverage", "crps", "delta", "ence", "evaluate",
-    "fairness_gap", "get_metric", "gm", "log10", "mae", "mse", "nll", "pearson", "rmse", "scorer",
-    "sparsification", "spearman", "width",
+    "fairness_gap", "gaussian_nll", "gaussian_nll_reference", "get_metric", "gm", "log10",
+    "mae", "mse", "nll", "pearson", "rmse", "scorer", "sparsification", "spearman", "width",
 ]  # fmt: skip

@@ -36,9 +36,9 @@ class Figure:
         return f"{text} {self.region}"
 
     def of(self, record: Record) -> float:
-        """Return its value in a results line; NaN where the region has too few rows."""
+        """Return its value in a results line; NaN where the region has too few rows, or the line lacks it."""
         kind = "calibrated" if self.calibrated and self.metric not in OF_THE_MEAN else "raw"
-        value = record["metrics"][kind][self.region][self.metric]
+        value = record["metrics"][kind][self.region].get(self.metric)
         return math.nan if value is None else float(value)
 
     def loss(self, value: float) -> float:

@@ -90,6 +90,7 @@ _NAMES = {
     "nll": "NLL",
     "ause": "AUSE",
     "ause_reference": "AUSE as in the preview code",
+    "gaussian_nll_reference": "NLL as in the preview code (Gaussian, epistemic variance)",
 }
 _DATA = "stsb"
 STEPS = "steps.txt"
@@ -249,7 +250,9 @@ def section(path: Path) -> str:
         lines.append(metric_table(results, metric).markdown())
     for metric in ("nll", "ause"):
         lines += [metric_table(results, metric, calibrated=c).markdown() for c in (False, True)]
-    lines.append(metric_table(results, "ause_reference").markdown())
+    for metric in ("ause_reference", "gaussian_nll_reference"):
+        if any(metric in r["metrics"]["raw"]["all"] for r in results.records):  # older lines lack some
+            lines.append(metric_table(results, metric).markdown())
     if PRESETS[0] in results.methods and _ordered(results, variants=True):
         lines.append(variant_table(results).markdown())
     steps = path.with_name(STEPS)

@@ -43,7 +43,10 @@ from tailwise.uncertainty.scaling import balanced_weights, fit_scaling
 
 OF_THE_MEAN = ("mae", "mse", "rmse", "gm", "pearson", "spearman", "balanced_mae")
 """Metrics that calibration does not change; calibrated results do not repeat them."""
-OF_THE_SPREAD = ("nll", "balanced_nll", "ause", "ause_reference", "crps", "coverage", "width", "ence")
+OF_THE_SPREAD = (
+    *("nll", "balanced_nll", "gaussian_nll", "gaussian_nll_reference", "ause", "ause_reference"),
+    *("crps", "coverage", "width", "ence"),
+)
 
 
 # -- one run -------------------------------------------------------------------------------------
