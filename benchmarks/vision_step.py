@@ -1,11 +1,11 @@
 """Pictures per second of a training step: vanilla, VIR and VIR with a decoder on a ResNet-50.
 
-A step is forward, backward, clipping and optimiser, on random pictures that lie on the device. It runs in
-three modes: `eager`; `graph`, the step as a CUDA graph (`TrainConfig.graphs`); and `compiled`, the same with
-smoothing, head and losses compiled (`TrainConfig.compile`). `share` is the speed as a share of vanilla's in
-the same mode, batch and precision. In each round all models take their turn; figures are medians over rounds.
+A step is forward, backward, clipping and optimiser, on random pictures that lie on the device. Modes are
+`eager`; `graph`, the step as a CUDA graph (`TrainConfig.graphs`); and, if asked for, `compiled`: the same,
+with smoothing, head and losses compiled (`TrainConfig.compile`). `share` is the speed as a share of vanilla's
+in the same mode, batch and precision. In each round all models take their turn; figures are medians.
 
-    python benchmarks/vision_step.py                        # on a GPU, about two minutes
+    python benchmarks/vision_step.py                        # on a GPU, about one minute
     python benchmarks/vision_step.py --smoke                # on a CPU, seconds: does it run?
 """
 
@@ -30,7 +30,7 @@ from tailwise.methods import build_model
 from tailwise.networks.backbones.images import ImageDecoder, make_image_backbone
 
 KINDS = ("vanilla", "VIR", "VIR + decoder")
-MODES = ("eager", "graph", "compiled")
+MODES = ("eager", "graph")
 BINS, MORE_BINS = 100, 1000
 SHARE = 0.95
 """Goal: VIR's speed as a share of vanilla's."""
@@ -138,7 +138,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--network", default="resnet50", help="resnet50, resnet18 or tiny")
     parser.add_argument("--size", type=int, default=224, help="height and width of a picture")
     parser.add_argument("--batches", default="64,256", help="comma-separated batch sizes")
-    parser.add_argument("--modes", default=",".join(MODES), help="comma-separated modes")
+    parser.add_argument(
+        "--modes", default=",".join(MODES), help="comma-separated modes: eager, graph, compiled"
+    )
     parser.add_argument("--precision", default="bf16", help="bf16 or fp32")
     parser.add_argument("--rounds", type=int, default=5, help="number of rounds")
     parser.add_argument("--pictures", type=int, default=1536, help="pictures per model and round")

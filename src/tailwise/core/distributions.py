@@ -144,6 +144,7 @@ class _Parametric(Distribution):
     """
 
     names: ClassVar[tuple[str, ...]]
+    _values: tuple[Tensor, ...]
 
     def __init__(self, *given: Number) -> None:
         like = next((v for v in given if isinstance(v, Tensor)), None)
@@ -156,7 +157,8 @@ class _Parametric(Distribution):
             else torch.as_tensor(value, dtype=torch.float64, device=device).to(kind)
             for value in given
         ]
-        self.__dict__.update(zip(self.names, torch.broadcast_tensors(*tensors), strict=True))
+        # One plain attribute: torch's compiler cannot follow a property and a value of the same name.
+        self.__dict__["_values"] = tuple(torch.broadcast_tensors(*tensors))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a distribution cannot be changed: make another by `map` or `rescale`")
@@ -167,7 +169,7 @@ class _Parametric(Distribution):
     @property
     def parameters(self) -> tuple[Tensor, ...]:
         """The parameter tensors in the order of the constructor."""
-        return tuple(getattr(self, name) for name in self.names)
+        return self._values
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         return type(self)(*(function(p) for p in self.parameters))
@@ -215,11 +217,11 @@ class Normal(_Parametric):
 
     @property
     def mean(self) -> Tensor:
-        return cast("Tensor", self.__dict__["mean"])
+        return self._values[0]
 
     @property
     def variance(self) -> Tensor:
-        return cast("Tensor", self.__dict__["variance"])
+        return self._values[1]
 
     @property
     def aleatoric(self) -> Tensor:
@@ -267,13 +269,29 @@ class NIG(_Parametric):
     """
 
     names = ("gamma", "nu", "alpha", "beta")
-    gamma: Tensor
-    nu: Tensor
-    alpha: Tensor
-    beta: Tensor
 
     def __init__(self, gamma: Number, nu: Number, alpha: Number, beta: Number) -> None:
         super().__init__(gamma, nu, alpha, beta)
+
+    @property
+    def gamma(self) -> Tensor:
+        """Location."""
+        return self._values[0]
+
+    @property
+    def nu(self) -> Tensor:
+        """Number of observations behind the location."""
+        return self._values[1]
+
+    @property
+    def alpha(self) -> Tensor:
+        """Half of the degrees of freedom."""
+        return self._values[2]
+
+    @property
+    def beta(self) -> Tensor:
+        """Half of the sum of squares."""
+        return self._values[3]
 
     @property
     def mean(self) -> Tensor:
