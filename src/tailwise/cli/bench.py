@@ -316,6 +316,26 @@ def stsb_command(
     _print(f"wrote {write_page(given, out)}")
 
 
+@app.command("faces")
+def faces_command(
+    results: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RESULTS",
+            help="Results files, one per suite; by default that of UTKFace in docs/results.",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Markdown file.")] = RESULTS / "utkface.md",
+) -> None:
+    """Write the page on faces.
+
+    It shows every metric by region, and what the dial gives.
+    """
+    from tailwise.benchmark.pages.faces_page import write_page
+
+    _print(f"wrote {write_page(results or [RESULTS / 'utkface' / 'results.jsonl'], out)}")
+
+
 @app.command("choose-defaults")
 def choose_defaults_command(
     prepared: Annotated[
