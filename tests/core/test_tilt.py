@@ -307,3 +307,13 @@ def test_a_missing_prediction_stays_missing() -> None:
 def test_wrong_use_is_named(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+def test_the_prediction_under_a_tilt_is_the_median_and_metrics_use_it() -> None:
+    prediction = NIG(torch.tensor([0.0, 1.0], dtype=torch.float64), 1.0, 1.5, 1.0)
+    far = Tilt(np.array([8.0]), np.log([1.0, 50.0]))  # large weights where there is little probability
+    tilted = far.apply(prediction)
+    torch.testing.assert_close(tilted.point, tilted.quantile(0.5))
+    assert (tilted.mean > tilted.point + 1).all() and (tilted.point < 2.5).all()
+    assert m.mae(tilted, [0.0, 1.0]) == pytest.approx((tilted.median - prediction.mean).abs().mean().item())
+    torch.testing.assert_close(prediction.point, prediction.mean)

@@ -79,7 +79,7 @@ def assert_agrees(
     assert model.preprocessor_ is not None
     found = outputs(path, model.preprocessor_.matrix(x))
     mean, std = model.predict(x, return_std=True, **prior)
-    wanted = {"mean": mean, "std": std}
+    wanted = {"prediction": mean, "std": std}
     if levels:
         wanted["quantiles"] = model.predict_quantiles(x, levels, **prior)
     if coverage is not None:
@@ -140,7 +140,7 @@ def test_without_emphasis(whole: TailRegressor, exported: Path, tmp_path: Path) 
     (tmp_path / "m.onnx").write_bytes(b"an older file, which is replaced")
     path = whole.export_onnx(tmp_path / "m.onnx", emphasis=0.0)
     assert_agrees(whole, path, x, emphasis=0.0)
-    moved = outputs(path, x)["mean"] - outputs(exported, x)["mean"]
+    moved = outputs(path, x)["prediction"] - outputs(exported, x)["prediction"]
     assert np.abs(moved).max() > 0.01
     assert metadata(path)["emphasis"] == 0.0 and metadata(exported)["emphasis"] == 0.5
 
@@ -225,7 +225,7 @@ def test_targets_in_units_far_apart_each_with_a_label_prior(tmp_path: Path) -> N
     x = numbers(2000, 9, spread=3.0)
     assert assert_agrees(model, path, x, (0.1, 0.5, 0.9), label_prior=priors) < 1e-4
     found = outputs(path, numbers(3))
-    assert found["mean"].shape == (3, 2) and found["quantiles"].shape == (3, 2, 3)
+    assert found["prediction"].shape == (3, 2) and found["quantiles"].shape == (3, 2, 3)
     assert metadata(path)["emphasis"] is None
 
 

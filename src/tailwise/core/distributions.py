@@ -117,6 +117,11 @@ class Distribution(ABC):
         return self.quantile(0.5)
 
     @property
+    def point(self) -> Tensor:
+        """The one label to predict: the mean, unless a kind of distribution has a better one."""
+        return self.mean
+
+    @property
     def shape(self) -> torch.Size:
         """Shape of the predictions."""
         return self.mean.shape

@@ -51,11 +51,11 @@ def prepared(distribution: Distribution, y: Labels) -> tuple[Distribution, Tenso
 
 
 def _absolute(d: Distribution, y: Tensor) -> Tensor:
-    return (y - d.mean).abs()
+    return (y - d.point).abs()
 
 
 def _squared(d: Distribution, y: Tensor) -> Tensor:
-    return (y - d.mean) ** 2
+    return (y - d.point) ** 2
 
 
 def _log_absolute(d: Distribution, y: Tensor, floor: float = GM_FLOOR) -> Tensor:
@@ -93,7 +93,7 @@ def _width(d: Distribution, y: Tensor, level: float = 0.9) -> Tensor:
 def _log_ratio(d: Distribution, y: Tensor) -> Tensor:
     if (y <= 0).any():
         raise ValueError(f"log10 and delta need positive labels, the smallest is {y.min().item():g}")
-    return (d.mean.clamp_min(DEPTH_FLOOR).log10() - y.log10()).abs()
+    return (d.point.clamp_min(DEPTH_FLOOR).log10() - y.log10()).abs()
 
 
 def _within(d: Distribution, y: Tensor, k: int = 1) -> Tensor:
@@ -330,23 +330,23 @@ MEANS: dict[Function, tuple[PerSample, Callable[[Tensor], Tensor]]] = {
 
 
 def pearson(distribution: Distribution, y: Labels) -> float:
-    """Linear correlation of predicted means and labels; NaN if either is constant.
+    """Linear correlation of predictions and labels; NaN if either is constant.
 
     >>> round(pearson(Normal(torch.tensor([1.0, 2.0, 3.0]), 1.0), [2.0, 4.0, 6.0]), 6)
     1.0
     """
     d, labels = prepared(distribution, y)
-    return _correlation(d.mean, labels)
+    return _correlation(d.point, labels)
 
 
 def spearman(distribution: Distribution, y: Labels) -> float:
-    """Rank correlation of predicted means and labels; ties get their mean rank.
+    """Rank correlation of predictions and labels; ties get their mean rank.
 
     >>> round(spearman(Normal(torch.tensor([1.0, 2.0, 9.0]), 1.0), [2.0, 4.0, 5.0]), 6)
     1.0
     """
     d, labels = prepared(distribution, y)
-    return _correlation(*(torch.from_numpy(rankdata(values.numpy())) for values in (d.mean, labels)))
+    return _correlation(*(torch.from_numpy(rankdata(values.numpy())) for values in (d.point, labels)))
 
 
 def _groups(ordered: Tensor) -> Tensor:

@@ -297,6 +297,12 @@ class Tilted(Distribution):
         return self._tensor(self._summary.mean)
 
     @property
+    def point(self) -> Tensor:
+        """The median. The weights of rare labels can be large far from the prediction, where a heavy tail
+        has little probability: they move the mean much more than the median."""
+        return self.median
+
+    @property
     def variance(self) -> Tensor:
         return self._tensor(self._summary.variance)
 

@@ -257,13 +257,13 @@ class _Graph(nn.Module):
         for t, own in enumerate(calibrators):
             self.bounds.append(None if own.bounds is None else _TracedBounds(own))
             self.add_module(f"bounds_{t}", self.bounds[t])  # so that its buffers are the graph's
-        needed = (*levels, *SPREAD_LEVELS, *(() if self.ends is None else self.ends.levels))
+        needed = (0.5, *levels, *SPREAD_LEVELS, *(() if self.ends is None else self.ends.levels))
         self.tilts = nn.ModuleList(_traced_tilt(calibrator, needed) for calibrator in calibrators)
 
     @property
     def outputs(self) -> list[str]:
         """Names of what it returns, in order."""
-        names = ["mean", "std"]
+        names = ["prediction", "std"]
         return names + ["quantiles"] * bool(self.levels) + ["lower", "upper"] * (self.coverage is not None)
 
     def rows_to_check(self) -> Tensor:
@@ -290,7 +290,7 @@ class _Graph(nn.Module):
         calibrator = self.calibrators[t]
         scaled, bounds = calibrator.calibrated(raw), self.bounds[t]
         own: Distribution = self.tilts[t](scaled if bounds is None else bounds.centred(scaled))
-        found = [own.mean, own.std]
+        found = [own.point, own.std]
         if self.quantiles is not None:
             found.append(self.quantiles(own))
         if calibrator.conformal is not None and self.coverage is not None:

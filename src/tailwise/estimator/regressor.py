@@ -209,9 +209,10 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
         label_prior: Any = None,
         base_prediction: ArrayLike | None = None,
     ) -> Floats | tuple[Floats, Floats]:
-        """Return the expected label of each row, and with `return_std` its total standard deviation.
+        """Return the predicted label of each row, and with `return_std` its total standard deviation.
 
-        Both are in the units of y; (N,) for one target, (N, T) for several.
+        Both are in the units of y; (N,) for one target, (N, T) for several. The predicted label is the mean
+        of the predicted distribution, and its median with bounds, an emphasis or a label prior.
 
         `emphasis` turns the dial between common and rare labels (VIR:dial): 0 expects labels as in
         training, 1 expects every label equally often. Unless given it is `emphasis_`, which `fit` chose.
@@ -220,8 +221,8 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
         one for each. `base_prediction` is needed if `fit` had one. All predictions take these three.
         """
         found = self._predictions(X, emphasis, label_prior, base_prediction)
-        mean = self._joined([d.mean for d, _ in found])
-        return (mean, self._joined([d.std for d, _ in found])) if return_std else mean
+        point = self._joined([d.point for d, _ in found])
+        return (point, self._joined([d.std for d, _ in found])) if return_std else point
 
     def predict_distribution(
         self,

@@ -75,5 +75,5 @@ def dial_of(scored: Scored) -> Dial | None:
         return None
     found = scored.distribution
     untilted = found.untilted if isinstance(found, Tilted) else found
-    means = [emphasis(scored.density, t).apply(untilted).mean.double().numpy() for t in EMPHASES]
-    return Dial(scored, rarest(scored.y, scored.density), np.abs(np.stack(means) - scored.y))
+    points = [emphasis(scored.density, t).apply(untilted).point.double().numpy() for t in EMPHASES]
+    return Dial(scored, rarest(scored.y, scored.density), np.abs(np.stack(points) - scored.y))

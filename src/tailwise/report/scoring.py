@@ -56,7 +56,7 @@ class Scored:
     @cached_property
     def mean(self) -> Floats:
         """Predicted labels. (N,)"""
-        return np.asarray(self.distribution.mean.double().numpy())
+        return np.asarray(self.distribution.point.double().numpy())
 
     @cached_property
     def error(self) -> Floats:

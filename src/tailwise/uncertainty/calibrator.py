@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 ConformalMode = Literal["global", "region"]
 
-EMPHASES = tuple(k / 10 for k in range(11))
+EMPHASES = tuple(k / 20 for k in range(21))
 ALLOWANCE = 1.01
 """How much larger the error over all rows may get for the sake of rare labels."""
 MIN_EMPHASIS_ROWS = 50
@@ -131,14 +131,14 @@ class Calibrator:
         raw = scaled if self.scaling is None else self.scaling.inverse.apply(scaled)
         aleatoric, epistemic = split_variance(prediction, raw)
         numbers = {
-            "prediction": prediction.mean,
+            "prediction": prediction.point,
             "std": prediction.std,
             "lower": lower,
             "upper": upper,
             "aleatoric_std": aleatoric.sqrt(),
             "epistemic_std": epistemic.sqrt(),
         }
-        region = self.bins.regions(many, few)[self.bins.index(prediction.mean).numpy()]
+        region = self.bins.regions(many, few)[self.bins.index(prediction.point).numpy()]
         return {**{name: value.numpy() for name, value in numbers.items()}, "region": region}
 
     def scores(
@@ -220,7 +220,7 @@ def choose_emphasis(
 ) -> float:
     """Return the emphasis to use: as much for rare labels as common ones can afford (VIR:dial).
 
-    Among 0, 0.1, ..., 1 it is the one with the smallest mean absolute error for the 15% of the labels
+    Among 0, 0.05, ..., 1 it is the one with the smallest mean absolute error for the 15% of the labels
     that are rarest in training, whose error over all rows is at most 1% above that of the base, or of
     emphasis 0 if there is no base. If there is none, or with fewer than 50 rows, it is 0.
     prediction, y, base: (n,)
@@ -232,7 +232,7 @@ def choose_emphasis(
         prediction, y, base = prediction[rows], y[rows], None if base is None else base[rows]
     rare = rarest(y, density)
     within = prediction if bounds is None else bounds.apply(prediction)
-    errors = [np.abs(tilt_to_rare(density, t).apply(within).mean.numpy() - y) for t in EMPHASES]
+    errors = [np.abs(tilt_to_rare(density, t).apply(within).point.numpy() - y) for t in EMPHASES]
     allowed = ALLOWANCE * float(errors[0].mean() if base is None else np.abs(base - y).mean())
     able = [k for k, error in enumerate(errors) if error.mean() <= allowed]
     return EMPHASES[min(able, key=lambda k: errors[k][rare].mean())] if able else 0.0
