@@ -40,7 +40,7 @@ def test_no_prediction_leaves_the_bounds(bounded: TailRegressor) -> None:
 def test_the_distribution_agrees_with_the_columns(bounded: TailRegressor) -> None:
     x, y = positive()
     frame, d = bounded.predict_frame(x), bounded.predict_distribution(x)
-    np.testing.assert_array_equal(frame["prediction"], d.mean)
+    np.testing.assert_array_equal(frame["prediction"], d.point)
     np.testing.assert_allclose(frame["aleatoric_std"] ** 2 + frame["epistemic_std"] ** 2, d.variance)
     assert d.nll(-0.1).isposinf().all() and d.nll(0.0).isfinite().all()
     assert np.isfinite(bounded.score_by_region(x, y)["nll"].dropna()).all()
