@@ -35,7 +35,10 @@ def test_a_folder_and_an_archive_give_the_same_files(
         assert files.stamp("other.png") == "-" != files.stamp(NAMES[0])
         with pytest.raises(FileNotFoundError):
             files.read("other.png")
-    assert np.array_equal(decode(PictureFiles(None).read(str(folder / NAMES[0])), (16, 16)), content[0])
+    for path in (folder / NAMES[0], archive / NAMES[0]):  # the second leads into the archive
+        assert np.array_equal(decode(PictureFiles().read(str(path)), (16, 16)), content[0])
+    assert PictureFiles().stamp(f"{archive}/other.png") == "-"
+    assert PictureFiles().stamp(f"{tmp_path}/none.zip/other.png") == "-"
 
 
 def test_roots_that_hold_no_pictures_are_explained(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ PER_BIN = 20
 _PARTS = ("x_train", "y_train", "x_valid", "y_valid", "x_test", "y_test")
 _EXTRA = "extra."
 _MAPPED = "mapped."
+MAPPED_ROWS = 256
+"""Rows of an array in a mapped file that count for `Problem.digest`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,13 +90,10 @@ class Problem:
         """Short hash of the arrays; runs on the same data have the same one."""
         whole = hashlib.sha256()
         for array in self._arrays().values():
-            place = _place(array)
-            # The name of a cache of pictures has a digest of them.
-            whole.update(
-                np.ascontiguousarray(array).tobytes()
-                if place is None
-                else json.dumps({**place, "file": Path(place["file"]).name}).encode()
-            )
+            if _place(array) is not None:  # of a large file, some rows are enough
+                whole.update(str(array.shape).encode())
+                array = array[:: -(-len(array) // MAPPED_ROWS)]
+            whole.update(np.ascontiguousarray(array).tobytes())
         return whole.hexdigest()[:12]
 
     def describe(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Pictures decoded once into a memory-mapped file of bytes, which all processes share.
 
-The file's name has a digest of the listing: the names, sizes and checksums of the pictures. A second file
-says which rows are done, so that decoding continues after a kill.
+The file's name has a digest of the listing: names, sizes and times, or checksums, of the pictures. A second
+file says which rows are done, so that decoding continues after a kill.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import threading
 import zipfile
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 """Endings of file names that count as pictures."""
+_ARCHIVE = re.compile(r"\.zip/", re.IGNORECASE)
 
 
 class ImageError(ValueError):
@@ -30,12 +32,15 @@ def require_pillow() -> None:
 
 
 class PictureFiles:
-    """Files by name in a folder or a zip archive; without a root, names are paths. Threads may share it."""
+    """Files by name in a folder or a zip archive; without a root, names are paths. Threads may share it.
 
-    def __init__(self, root: str | os.PathLike[str] | None) -> None:
+    A path may lead into an archive: ``faces.zip/images/1.jpg``.
+    """
+
+    def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
         self.root = None if root is None else Path(root)
         self._own = threading.local()
-        self._entries: dict[str, zipfile.ZipInfo] | None = None
+        self._archives: dict[str, dict[str, zipfile.ZipInfo] | None] = {}
         if self.root is None or self.root.is_dir():
             return
         if not self.root.exists():
@@ -46,45 +51,69 @@ class PictureFiles:
             raise ImageError(
                 f"{self.root} is neither a folder nor a zip archive: unpack it, or name a folder"
             )
-        self._entries = {entry.filename: entry for entry in self._archive().infolist() if not entry.is_dir()}
 
-    def _archive(self) -> zipfile.ZipFile:
+    def path(self, name: str) -> str:
+        """Return the path of a file, which may lead into an archive."""
+        return name if self.root is None else f"{self.root.as_posix()}/{name}"
+
+    def _located(self, name: str) -> tuple[str, str | None]:
+        """Return the path of a file and None, or of an archive and the name in it."""
+        path = self.path(name)
+        for end in _ARCHIVE.finditer(path):
+            archive = path[: end.end() - 1]
+            if self._entries(archive) is not None:
+                return archive, path[end.end() :]
+        return path, None
+
+    def _entries(self, archive: str) -> dict[str, zipfile.ZipInfo] | None:
+        """Return the files of an archive; None if there is no such archive."""
+        if archive not in self._archives:
+            found = None
+            if zipfile.is_zipfile(archive):
+                found = {e.filename: e for e in self._opened(archive).infolist() if not e.is_dir()}
+            self._archives[archive] = found
+        return self._archives[archive]
+
+    def _opened(self, archive: str) -> zipfile.ZipFile:
         """Return this thread's own handle: one that threads share would let only one read at a time."""
-        if not hasattr(self._own, "archive"):
-            assert self.root is not None
-            self._own.archive = zipfile.ZipFile(self.root)
-        archive: zipfile.ZipFile = self._own.archive
-        return archive
-
-    def _path(self, name: str) -> Path:
-        return Path(name) if self.root is None else self.root / name
+        handles: dict[str, zipfile.ZipFile] = self._own.__dict__.setdefault("handles", {})
+        if archive not in handles:
+            handles[archive] = zipfile.ZipFile(archive)
+        return handles[archive]
 
     def names(self, endings: Sequence[str] = ENDINGS) -> list[str]:
         """Return the sorted names of all files with these endings, with forward slashes."""
-        if self._entries is not None:
-            found = list(self._entries)
-        else:
-            top = self.root or Path()
+        top = self.root or Path()
+        if top.is_dir():
             found = [path.relative_to(top).as_posix() for path in top.rglob("*") if path.is_file()]
+        else:
+            found = list(self._entries(top.as_posix()) or {})
         return sorted(name for name in found if name.lower().endswith(tuple(endings)))
 
     def stamp(self, name: str) -> str:
-        """Return what changes when the file does: its size, in an archive its checksum; ``-`` if missing."""
-        if self._entries is not None:
-            entry = self._entries.get(name)
+        """Return what changes when the file does: size and time, or the checksum in an archive.
+
+        For a missing file it is ``-``.
+        """
+        path, inner = self._located(name)
+        if inner is not None:
+            entry = (self._entries(path) or {}).get(inner)
             return "-" if entry is None else f"{entry.file_size} {entry.CRC:08x}"
         try:
-            return str(self._path(name).stat().st_size)
+            found = Path(path).stat()
+            return f"{found.st_size} {found.st_mtime_ns}"
         except OSError:
             return "-"
 
     def read(self, name: str) -> bytes:
         """Return the content of a file; FileNotFoundError if it is missing."""
-        if self._entries is None:
-            return self._path(name).read_bytes()
-        if name not in self._entries:
+        path, inner = self._located(name)
+        if inner is None:
+            return Path(path).read_bytes()
+        entry = (self._entries(path) or {}).get(inner)
+        if entry is None:
             raise FileNotFoundError(name)
-        return self._archive().read(self._entries[name])
+        return self._opened(path).read(entry)
 
 
 def decode(content: bytes, size: tuple[int, int]) -> Bytes:
