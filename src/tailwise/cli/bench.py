@@ -61,8 +61,8 @@ def _names(text: str) -> list[str]:
 
 
 _SUITES = (
-    "tabular, development, quick, stsb-paper, stsb-modern, utkface, agedb-paper, imdb-wiki-paper, or a TOML "
-    "file with a suite of your own."
+    "tabular, development, quick, stsb-paper, stsb-modern, utkface, agedb-paper, imdb-wiki-paper, "
+    "nyuv2-small, nyud2-paper, or a TOML file with a suite of your own."
 )
 SuiteArgument = Annotated[
     str, typer.Argument(callback=_known_suite, help=f"Data sets to compare on: {_SUITES}")
@@ -334,6 +334,31 @@ def faces_command(
     from tailwise.benchmark.pages.faces_page import write_page
 
     _print(f"wrote {write_page(results or [RESULTS / 'utkface' / 'results.jsonl'], out)}")
+
+
+@app.command("depth")
+def depth_command(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="Results file of a suite of depth maps.")
+    ] = RESULTS / "nyuv2-small" / "results.jsonl",
+    out: Annotated[Path, typer.Option(help="Markdown file.")] = RESULTS / "nyuv2-small.md",
+    prepared: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder written by `tailwise bench prepare`: also draw predicted maps of some pictures.",
+        ),
+    ] = None,
+) -> None:
+    """Write the page on depth maps.
+
+    It shows every metric by region. With --prepared it also draws depth and uncertainty of some pictures.
+    """
+    from tailwise.benchmark.pages.depth_page import draw_maps, write_page
+
+    _print(f"wrote {write_page(results, out)}")
+    if prepared is not None:
+        _print(f"wrote {draw_maps(results, prepared, out.with_suffix('.png'))}")
 
 
 @app.command("choose-defaults")

@@ -41,18 +41,20 @@ def _ordered(results: Results) -> list[str]:
     return sorted(results.methods, key=place)
 
 
-def region_table(results: Results, metric: str, methods: Sequence[str]) -> Table:
+def region_table(
+    results: Results, metric: str, methods: Sequence[str], caption: str | None = None, calibrated: bool = True
+) -> Table:
     """Return one metric by region; mean and standard deviation over seeds."""
     (data,) = results.data
-    figures = [Figure(metric, region, calibrated=True) for region in REGIONS]
+    figures = [Figure(metric, region, calibrated) for region in REGIONS]
     cells = [[results.mean_std(figure, data, method) for method in methods] for figure in figures]
     rows = [
         [results.titles[method], *(with_spread(*column[r]) for column in cells)]
         for r, method in enumerate(methods)
     ]
     losses = [[f.loss(mean) for mean, _ in column] for f, column in zip(figures, cells, strict=True)]
-    caption = f"{METRICS[metric]}, {_BETTER.get(metric, 'lower is better')}"
-    return Table(caption, ["method", *REGIONS], rows, best_cells(losses))
+    text = caption or f"{METRICS[metric]}, {_BETTER.get(metric, 'lower is better')}"
+    return Table(text, ["method", *REGIONS], rows, best_cells(losses))
 
 
 def dial_table(results: Results) -> Table | None:
