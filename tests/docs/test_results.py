@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import backbones, coverage, encoder, junk_columns, weight_power
+from benchmarks import backbones, coverage, encoder, junk_columns, mended, weight_power
 from tailwise.benchmark import choose_contenders, read_results
 from tailwise.benchmark.pages.estimator_page import ratio_by_seed, tables_ahead, time_ratio
 from tailwise.benchmark.pages.markup import with_spread
@@ -102,6 +102,11 @@ def test_pages_of_scripts_are_what_their_lines_give() -> None:
 def test_the_table_of_weight_powers() -> None:
     lines = ResultsFile(FOLDER / "weight_power.jsonl").records
     assert weight_power.table(lines) in (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_mended_baselines() -> None:
+    lines = ResultsFile(FOLDER / "mended.jsonl").records
+    assert mended.table(lines) in (ROOT / "docs" / "deviations.md").read_text(encoding="utf-8")
 
 
 def test_the_hours_of_all_runs() -> None:

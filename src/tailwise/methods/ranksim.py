@@ -66,7 +66,7 @@ _ABOUT = (
     "Imbalanced Regression, ICML 2022){}."
 )
 _PARTS = Method(penalty="ranksim", penalty_weight=0.14)
-_SEARCH: Space = {"penalty_weight": Range(0.1, 1000.0)}
+_SEARCH: Space = {"penalty_weight": Range(1e-3, 1000.0)}
 register("ranksim", title="RankSim", parts=_PARTS, about=_ABOUT.format(""), search=_SEARCH)
 register(
     "lds-ranksim",

@@ -84,7 +84,7 @@ def _loaded(folder: Path, name: str, seed: int) -> Problem:
     return Problem.load(folder, name, seed)
 
 
-def _work(fit: Fit, *, folder: Path, recipe: Recipe) -> tuple[float | None, float]:
+def score_of(fit: Fit, *, folder: Path, recipe: Recipe) -> tuple[float | None, float]:
     """Return the score on the validation part (None if training failed) and the seconds of the fit."""
     problem = _loaded(folder, fit.data, fit.seed)
     try:
@@ -207,7 +207,7 @@ def choose_defaults(
     searched = sum(bool(own_space(name)) for name in chosen)
     expected = len(chosen) + searched * (recipe.trials - 1 + 2 * (len(seeds) - 1)) - len(results.records)
     display = show_runs(progress, expected, float(expected))
-    work = partial(_work, folder=prepared.absolute(), recipe=recipe)
+    work = partial(score_of, folder=prepared.absolute(), recipe=recipe)
     with Workers(work, workers, time_limit) as crew, display as update:
         while (plan.queue or crew.running) and crew.in_time:
             while plan.queue and crew.free:
