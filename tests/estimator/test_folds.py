@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsRegressor
 
 from tailwise import TailRegressor
 from tailwise.core.labels import LabelBins
-from tailwise.estimator import fitting
+from tailwise.estimator import fitting, holdout
 from tailwise.estimator.bases import deal_folds
 from tests.estimator.small_tables import quick, table
 
@@ -45,7 +45,7 @@ def test_there_is_a_network_and_a_history_for_each_fold(boosted: TailRegressor) 
 
 @pytest.mark.parametrize(("rows", "networks"), [(39, 1), (40, 5), (61, 1)])
 def test_folds_by_the_number_of_rows(rows: int, networks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "MAX_FOLDED_ROWS", 60)
+    monkeypatch.setattr(holdout, "MAX_FOLDED_ROWS", 60)
     assert len(quick(folds="auto", epochs=1).fit(*table(rows)).networks_) == networks
 
 

@@ -11,6 +11,7 @@ import pytest
 from tailwise.learning.loop import (
     fit,
 )
+from tailwise.learning.progress import visible
 from tests.learning.small_models import (
     VALID,
     X,
@@ -72,3 +73,25 @@ def test_without_validation_data_the_line_has_no_score(caplog: pytest.LogCapture
         fit(point(), (X, Y), None, settings(epochs=1), progress=False)
     assert "balanced" not in caplog.text
     assert "epoch 1/1  loss" in caplog.text
+
+
+def test_lines_are_visible_where_no_logging_is_set_up(capsys: pytest.CaptureFixture[str]) -> None:
+    ours = logging.getLogger("tailwise")
+    root, before = logging.getLogger(), (ours.level, list(ours.handlers))
+    others, root.handlers = root.handlers, []
+    try:
+        with visible():
+            for text in ("one", "too soon"):
+                logging.getLogger("tailwise.learning").info(text)
+            ours.warning("important")
+    finally:
+        root.handlers = others
+    assert capsys.readouterr().err.splitlines() == ["one", "important"]
+    assert (ours.level, ours.handlers) == before
+
+
+def test_a_log_of_the_users_own_gets_every_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="tailwise"), visible():
+        for text in ("one", "two"):
+            logging.getLogger("tailwise.learning").info(text)
+    assert caplog.messages == ["one", "two"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,7 +22,7 @@ from tailwise.core.labels import LabelBins
 from tailwise.core.lookup import check_name, nearest
 from tailwise.core.truncation import Bounds, bounds_of
 from tailwise.data.inputs import as_tensors, row_count, take_rows
-from tailwise.data.splits import halves, label_holdout
+from tailwise.data.splits import halves
 from tailwise.data.tables.checks import checked_eval_set, checked_table, checked_targets
 from tailwise.data.tables.preprocessing import TablePreprocessor
 from tailwise.estimator.bases import (
@@ -32,14 +34,18 @@ from tailwise.estimator.bases import (
     given_predictions,
     resolve_base,
 )
+from tailwise.estimator.holdout import MIN_HOLDOUT, deal_group_folds
 from tailwise.estimator.parameters import DEFAULT_BACKBONE
 from tailwise.learning.config import TrainConfig
 from tailwise.learning.loop import FitResult, TensorData, fit, predict
+from tailwise.learning.progress import visible
 from tailwise.methods import build_model, get_method
 from tailwise.networks.backbones import BACKBONES, make_backbone
 from tailwise.networks.trainable import Trainable
 from tailwise.resampling.smogn import resampled
 from tailwise.uncertainty.calibrator import Calibrator, fit_calibrator
+
+logger = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -47,12 +53,6 @@ BackboneChoice = str | nn.Module | Callable[[], nn.Module]
 
 BATCH = 8192
 """Rows that are predicted at a time, which bounds the memory."""
-MIN_HOLDOUT = 20
-"""With fewer rows than this to hold out, the training rows themselves stop and calibrate."""
-MIN_FOLD_ROWS = 8
-"""With fewer rows per fold than this, ``folds="auto"`` trains one network."""
-MAX_FOLDED_ROWS = 20_000
-"""With more rows than this, ``folds="auto"`` trains one network: a fifth of them calibrates well enough."""
 
 
 class FitRows(NamedTuple):
@@ -117,6 +117,8 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
     calibrators_: list[Calibrator]
     held_out_: bool
     unseen_: bool
+    recalibrated_: int
+    """Rows that the model was recalibrated on, 0 if it was not."""
 
     @property
     def _raw_inputs(self) -> bool:
@@ -192,29 +194,14 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
                 bounds.check(column, where)
         return each
 
-    def _parts(self, labels: Floats, seed: int, *, alone: bool) -> list[tuple[Rows, Rows]]:
-        """Training rows and held-out rows of each network.
-
-        With `alone` there is one network and nothing is held out. Without enough rows the training rows
-        themselves stop and calibrate.
-        """
-        rows = np.arange(len(labels))
-        first = labels if labels.ndim == 1 else labels[:, 0]
-        folds = self.folds
-        if folds == "auto":
-            folds = FOLDS if MIN_FOLD_ROWS * FOLDS <= len(rows) <= MAX_FOLDED_ROWS else 1
-        if alone:
-            return [(rows, rows[:0])]
-        if folds > 1:
-            if len(rows) < folds:
-                raise ValueError(f"folds={folds} needs at least {folds} rows, got n_samples={len(rows)}")
-            fold = deal_folds(first, seed, folds)
-            return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(folds)]
-        if len(rows) * self.validation_fraction < MIN_HOLDOUT:
-            return [(rows, rows)]
-        held = label_holdout(first, share=self.validation_fraction, seed=seed)
-        train = np.setdiff1d(rows, held)
-        return [(train, held)] if len(train) and len(held) else [(rows, rows)]
+    def _column(self, X: Any, given: Any, what: str) -> Any:
+        """Values that are given as an array, or as the name of a column of X."""
+        if not isinstance(given, str):
+            return given
+        if not hasattr(X, "columns"):
+            raise ValueError(f"{what}={given!r} names a column, but X has no names: pass the values")
+        check_name(f"column of {what}", given, [str(name) for name in X.columns])
+        return X[given]
 
     def _label_bins(self, labels: Floats, weight: Floats) -> LabelBins | list[LabelBins]:
         given: dict[str, Any] = {}
@@ -238,17 +225,25 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         return torch.from_numpy(self.preprocessor_.scaled(matrix)), matrix
 
     def _fitted_base(
-        self, make: MakeBase | None, matrix: Floats | None, labels: Floats, weight: Floats, seed: int
+        self,
+        make: MakeBase | None,
+        matrix: Floats | None,
+        labels: Floats,
+        weight: Floats,
+        groups: Rows | None,
+        seed: int,
     ) -> tuple[list[CrossFitted] | None, Floats | None]:
         """The base of each target, and out-of-fold predictions in the shape of the labels."""
         if make is None or matrix is None:
             return None, None
-        if len(labels) < 2:
+        if len(labels) < 2 or (groups is not None and groups.max() == 0):
             raise ValueError("a base needs more than one sample (equal rows count once): pass base=None")
         if ((matrix == matrix[0]) | (np.isnan(matrix) & np.isnan(matrix[0]))).all():
             return None, None  # CatBoost refuses a table without a column that varies
         columns = labels.reshape(len(labels), -1).T
         fold = deal_folds(columns[0], seed)
+        if groups is not None:
+            fold = deal_group_folds(columns[0], groups, seed, min(FOLDS, int(groups.max()) + 1))
         fitted = [cross_fit(make, matrix, column, weight, fold, seed) for column in columns]
         offset = np.stack([held for _, held in fitted], axis=1).reshape(labels.shape)
         return [base for base, _ in fitted], offset
@@ -326,12 +321,14 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
             watched = watched._replace(features=self._inputs(watched.features, watched.offset))
         self.networks_, self.histories_ = [], []
         held, predictions = [], []
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), visible() if self.verbose else nullcontext():
             for k, (train, rest) in enumerate(parts):
                 valid = watched if watched is not None else data.rows(rest)
                 select, confirm = np.arange(len(valid.labels)), np.arange(len(valid.labels))
                 if len(parts) == 1:
                     select, confirm = halves(len(valid.labels), seed, 4 * MIN_HOLDOUT)
+                if self.verbose and len(parts) > 1:
+                    logger.info("network %d of %d", k + 1, len(parts))
                 torch.manual_seed(seed + k)
                 network = self._build(take_rows(inputs, trained))
                 path = None if checkpoint is None else _numbered(Path(checkpoint), k)

@@ -139,6 +139,7 @@ def _rebuild(
         ],
         "held_out_": bool(manifest["held_out"]),
         "unseen_": bool(manifest.get("unseen", manifest["held_out"])),  # older files do not say
+        "recalibrated_": int(manifest.get("recalibrated", 0)),
         "calibrators_": targets,
     }
     if manifest["n_features_in"] is not None:

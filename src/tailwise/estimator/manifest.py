@@ -310,6 +310,7 @@ MANIFEST_FIELDS = fields(
         "column_kinds": or_none(named(text)),
         "target_names": or_none(items(text)),
         "unseen": flag,
+        "recalibrated": _count,
         "histories": items(_HISTORY, 1, MAX_NETWORKS),
         "history": _HISTORY,  # version 1, of one network
     },

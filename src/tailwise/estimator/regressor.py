@@ -19,14 +19,16 @@ from tailwise.data.equal_rows import merge_equal_rows
 from tailwise.data.inputs import take_rows
 from tailwise.data.tables.checks import target_names
 from tailwise.estimator.bases import given_predictions
-from tailwise.estimator.fitting import BackboneChoice, FitRows, Fitting, Floats
+from tailwise.estimator.fitting import BackboneChoice, FitRows, Floats
+from tailwise.estimator.holdout import check_row_count, group_codes, held_out_parts, latest_rows
 from tailwise.estimator.parameters import CONSTRAINTS, DEFAULT_BACKBONE
+from tailwise.estimator.recalibration import Recalibration
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore]
+class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-ignore]
     """Regression that stays accurate, and honest about its uncertainty, where labels are rare.
 
     Takes tables as they are (DataFrames with numbers, categories, dates, text and missing values,
@@ -73,7 +75,7 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
     device : ``"auto"``, ``"cpu"``, ``"cuda"`` and so on: where to train. A `backbone` of your own predicts
         there too, if there is such a device; networks for tables are small and predict on the CPU.
     random_state : seed; the same one gives the same numbers on one machine.
-    verbose : 0 is silent, 1 shows progress.
+    verbose : 0 is silent, 1 shows progress: a bar on a terminal, lines elsewhere.
 
     Examples
     --------
@@ -160,6 +162,8 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
         checkpoint: str | Path | None = None,
         *,
         base_prediction: ArrayLike | None = None,
+        groups: ArrayLike | str | None = None,
+        time: ArrayLike | str | None = None,
     ) -> Self:
         """Train, calibrate and return self.
 
@@ -168,33 +172,56 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
         own, for rows that it was not fitted on; it takes the place of `base`, and every prediction needs it
         too. With `checkpoint`, training is saved there after every epoch and resumed from there. The
         networks after the first add ``.1``, ``.2`` and so on to its name.
+
+        Rows of one group in `groups` are never split between training and held-out rows. With `time`, the
+        latest `validation_fraction` of the rows are held out, and one network is trained on the earlier ones.
+        Both are one value per row, or the name of a column of X.
         """
         self._validate_params()
         self._check_parameters()
+        group_of, time_of = self._column(X, groups, "groups"), self._column(X, time, "time")
         X = self._validated(X, reset=True)
         labels = self._labels(X, y, reset=True)
+        check_row_count(len(labels))
         self.target_names_ = target_names(y)
         self.n_targets_ = labels.shape[1] if labels.ndim == 2 else 1
         bounds = self._label_bounds(labels)
         make_base = self._resolved_base(len(labels), base_prediction)
         given = None if base_prediction is None else given_predictions(base_prediction, labels.shape)
         watched = None if eval_set is None else self._checked_eval_set(eval_set, given is not None)
+        codes = None if group_of is None else group_codes(group_of, len(labels))
+        if time_of is not None:
+            if eval_set is not None or given is not None:
+                raise ValueError("time cannot be used with eval_set or base_prediction: leave one out")
+            early, late = latest_rows(time_of, len(labels), self.validation_fraction)
+            watched = take_rows(X, late), labels[late]
+            X, labels, codes = take_rows(X, early), labels[early], None if codes is None else codes[early]
+            sample_weight = None if sample_weight is None else np.asarray(sample_weight)[early]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        keys = labels if given is None else np.column_stack([labels, given])
-        rows, weight = merge_equal_rows(X, keys, sample_weight)
+        told_apart = [part for part in (labels, given, codes) if part is not None]
+        rows, weight = merge_equal_rows(X, np.column_stack(told_apart).astype(np.float64), sample_weight)
         X, labels, given = take_rows(X, rows), labels[rows], None if given is None else given[rows]
+        codes = None if codes is None else codes[rows]
 
-        parts = self._parts(labels, seed, alone=eval_set is not None)
+        parts = held_out_parts(
+            labels,
+            seed,
+            folds=self.folds,
+            share=self.validation_fraction,
+            groups=codes,
+            alone=watched is not None,
+        )
         trained = np.unique(np.concatenate([train for train, _ in parts]))
         self.bins_ = self._label_bins(labels[trained], weight[trained])
         self._fit_preprocessing(take_rows(X, trained))
         features, matrix = self._features(X)
-        self.base_, offset = self._fitted_base(make_base, matrix, labels, weight, seed)
+        self.base_, offset = self._fitted_base(make_base, matrix, labels, weight, codes, seed)
         self.base_given_ = given is not None
         data = FitRows(features, labels, weight, given if given is not None else offset)
         held = self._train(
             data, parts, None if watched is None else self._watched(*watched), trained, seed, checkpoint
         )
+        self.recalibrated_ = 0
         self._calibrate(*held, bounds)
         return self
 
@@ -352,7 +379,9 @@ class TailRegressor(RegressorMixin, Fitting):  # type: ignore[misc,unused-ignore
         """
         check_is_fitted(self, "networks_")
         source = ""
-        if not self.held_out_:
+        if self.recalibrated_:
+            source = f"The model was recalibrated on {self.recalibrated_} rows that training did not see.\n"
+        elif not self.held_out_:
             source = (
                 "The table is too small to hold out rows. The figures below are of training rows: they are "
                 "optimistic and guarantee nothing for new rows.\n"

@@ -96,6 +96,7 @@ def _description(estimator: TailRegressor, default_backbone: str) -> dict[str, A
         "targets": [_target_to_dict(calibrator) for calibrator in estimator.calibrators_],
         "held_out": estimator.held_out_,
         "unseen": estimator.unseen_,
+        "recalibrated": estimator.recalibrated_,
         "histories": [_history(history) for history in estimator.histories_],
     }
 

@@ -3,12 +3,45 @@
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractContextManager, nullcontext
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from tailwise.learning.config import TrainConfig
 
 logger = logging.getLogger(__name__)
+_SECONDS_BETWEEN = 1.0
+
+
+@contextmanager
+def visible() -> Iterator[None]:
+    """Print the lines of training to standard error, at most one per second, unless logging is set up.
+
+    Notebooks and log files have no terminal for a bar, and most users have no logging.
+    """
+    ours = logging.getLogger("tailwise")
+    if ours.hasHandlers() and ours.isEnabledFor(logging.INFO):
+        yield
+        return
+    handler, level, passed = logging.StreamHandler(), ours.level, -math.inf
+
+    def due(record: logging.LogRecord) -> bool:
+        nonlocal passed
+        if record.levelno > logging.INFO or record.created - passed >= _SECONDS_BETWEEN:
+            passed = record.created
+            return True
+        return False
+
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.addFilter(due)
+    ours.addHandler(handler)
+    ours.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        ours.removeHandler(handler)
+        ours.setLevel(level)
 
 
 class Progress(Protocol):

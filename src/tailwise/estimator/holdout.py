@@ -1,0 +1,146 @@
+"""Which rows train a network and which are held out to stop, scale and calibrate it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tailwise.core.labels import LabelBins
+from tailwise.data.splits import label_holdout
+from tailwise.estimator.bases import FOLDS, deal_folds
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+MIN_ROWS = 5
+"""A table with fewer rows is an error."""
+MIN_HOLDOUT = 20
+"""With fewer rows than this to hold out, the training rows themselves stop and calibrate."""
+MIN_FOLD_ROWS = 8
+"""With fewer rows per fold than this, ``folds="auto"`` trains one network."""
+MAX_FOLDED_ROWS = 20_000
+"""With more rows than this, ``folds="auto"`` trains one network: a fifth of them calibrates well enough."""
+
+
+def check_row_count(rows: int) -> None:
+    """Raise an error if there are too few rows to learn from."""
+    if rows < MIN_ROWS:
+        raise ValueError(
+            f"n_samples={rows}, but at least {MIN_ROWS} rows are needed to train and to hold out"
+            + (" (1 sample is no regression)" if rows == 1 else "")
+        )
+
+
+def group_codes(groups: ArrayLike, rows: int) -> Rows:
+    """Return the number of each row's group; a missing group is an error. (N,)"""
+    import pandas as pd
+
+    given = pd.Series(np.asarray(groups).reshape(-1))
+    if len(given) != rows:
+        raise ValueError(f"groups has {len(given)} values for {rows} rows")
+    if given.isna().any():
+        row = int(given.isna().to_numpy().argmax())
+        raise ValueError(f"groups is missing in row {row}: give every row a group")
+    codes = np.asarray(pd.factorize(given)[0], np.int64)
+    if codes.max() == 0:
+        raise ValueError("all rows are in one group, so none can be held out: leave groups out")
+    return codes
+
+
+def deal_group_folds(labels: Floats, groups: Rows, seed: int, folds: int = FOLDS) -> Rows:
+    """Return the fold of each row, the same for all rows of a group; label bins are spread as well as can be.
+
+    Groups with the rarest labels are dealt first, each to the fold that has the fewest rows of its bins.
+    labels, groups: (N,) -> (N,)
+    """
+    count = int(groups.max()) + 1
+    if count < folds:
+        raise ValueError(f"{folds} folds need at least {folds} groups, got {count}: set folds to {count}")
+    index = LabelBins.from_labels(labels).index(labels)
+    pairs, rows = np.unique(groups * (int(index.max()) + 1) + index, return_counts=True)
+    of_group, of_bin = np.divmod(pairs, int(index.max()) + 1)
+    share = rows / np.bincount(index)[of_bin]  # of its bin
+    order = np.random.default_rng(seed).permutation(count)
+    weight = np.bincount(of_group, weights=share, minlength=count)
+    order = order[np.argsort(-weight[order], kind="stable")]
+    starts = np.searchsorted(of_group, np.arange(count + 1))
+    filled = np.zeros((folds, int(index.max()) + 1))
+    size = np.bincount(groups, minlength=count) / len(groups)
+    total, fold = np.zeros(folds), np.empty(count, np.int64)
+    for group in order:
+        own = slice(starts[group], starts[group + 1])
+        crowd = (filled[:, of_bin[own]] * share[own]).sum(1) + total * size[group]
+        chosen = int(np.argmin(crowd))
+        fold[group] = chosen
+        filled[chosen, of_bin[own]] += share[own]
+        total[chosen] += size[group]
+    return fold[groups]
+
+
+def held_out_parts(
+    labels: Floats,
+    seed: int,
+    *,
+    folds: int | Literal["auto"],
+    share: float,
+    groups: Rows | None = None,
+    alone: bool = False,
+) -> list[tuple[Rows, Rows]]:
+    """Return training rows and held-out rows of each network. labels: (N,) or (N, T)
+
+    With `alone` there is one network and nothing is held out. Without enough rows the training rows
+    themselves stop and calibrate. With `groups`, no group is on both sides.
+    """
+    rows = np.arange(len(labels))
+    first = labels if labels.ndim == 1 else labels[:, 0]
+    if folds == "auto":
+        able = groups is None or int(groups.max()) + 1 >= FOLDS
+        folds = FOLDS if able and MIN_FOLD_ROWS * FOLDS <= len(rows) <= MAX_FOLDED_ROWS else 1
+    if alone:
+        return [(rows, rows[:0])]
+    if folds > 1:
+        if len(rows) < folds:
+            raise ValueError(f"folds={folds} needs at least {folds} rows, got n_samples={len(rows)}")
+        fold = (
+            deal_folds(first, seed, folds) if groups is None else deal_group_folds(first, groups, seed, folds)
+        )
+        return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(folds)]
+    if len(rows) * share < MIN_HOLDOUT:
+        return [(rows, rows)]
+    if groups is None:
+        held = label_holdout(first, share=share, seed=seed)
+    else:
+        parts = min(max(round(1 / share), 2), int(groups.max()) + 1)
+        held = np.flatnonzero(deal_group_folds(first, groups, seed, parts) == 0)
+    train = np.setdiff1d(rows, held)
+    return [(train, held)] if len(train) and len(held) else [(rows, rows)]
+
+
+def latest_rows(time: Any, rows: int, share: float) -> tuple[Rows, Rows]:
+    """Return the earlier rows, to train on, and the latest share of them, to hold out.
+
+    Rows of one time stay together. Times are numbers, dates or anything that pandas can sort.
+    """
+    import pandas as pd
+
+    given = pd.Series(np.asarray(time).reshape(-1) if not isinstance(time, pd.Series) else time.to_numpy())
+    if len(given) != rows:
+        raise ValueError(f"time has {len(given)} values for {rows} rows")
+    if given.isna().any():
+        raise ValueError(f"time is missing in row {int(given.isna().to_numpy().argmax())}: fill or drop it")
+    if given.dtype.kind not in "biufmM":
+        try:
+            given = pd.to_datetime(given)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"time must be numbers or dates, and row 0 is {given.iloc[0]!r}: parse it first"
+            ) from None
+    rank = given.rank(method="min").to_numpy() - 1  # how many rows are earlier
+    late = rank >= np.sort(rank)[min(int((1 - share) * rows), rows - 1)]
+    if late.all():  # most rows have the first time
+        late = rank > 0
+    if not late.any():
+        raise ValueError("all rows have one time, so none is the latest: leave time out")
+    return np.flatnonzero(~late), np.flatnonzero(late)

@@ -1,0 +1,75 @@
+"""New labelled rows for a fitted model: recalibration, and coverage by a column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tailwise import TailRegressor
+from tests.estimator.small_tables import Array, quick, table
+
+
+def noisy(rows: int, seed: int, noise: float) -> tuple[Array, Array]:
+    x, y = table(rows, seed)
+    return x, y + noise * np.random.default_rng(seed).normal(size=rows)
+
+
+@pytest.fixture
+def model() -> TailRegressor:
+    return quick(method="vir", emphasis=0.0, epochs=8).fit(*noisy(400, 0, 0.1))
+
+
+def test_recalibration_restores_coverage_without_training(model: TailRegressor, tmp_path: Path) -> None:
+    x, y = noisy(600, 2, 3.0)  # much noisier than in training
+
+    def coverage() -> float:
+        lower, upper = model.predict_interval(x, 0.8).T
+        return float(((y >= lower) & (y <= upper)).mean())
+
+    before, means = coverage(), model.predict(x)
+    assert model.recalibrate(*noisy(600, 1, 3.0)) is model
+    assert before < 0.6 and 0.75 < coverage() < 0.92
+    np.testing.assert_array_equal(model.predict(x), means)
+    again = TailRegressor.load(model.save(tmp_path / "m.tailwise"))
+    np.testing.assert_array_equal(again.predict_interval(x), model.predict_interval(x))
+    assert again.recalibrated_ == 600 and again.unseen_
+    assert "recalibrated on 600 rows" in again.explain_intervals()
+
+
+def test_recalibration_of_several_networks_and_targets() -> None:
+    x, y = table(100)
+    model = quick(folds=2, bounds=(-50, 300)).fit(x, np.c_[y, 2 * y])
+    ends = model.recalibrate(x, np.c_[y, 2 * y]).predict_interval(x)
+    assert np.isfinite(ends).all() and ends.min() >= -50
+    with pytest.raises(ValueError, match="y is 400 in row 0, above the bound 300"):
+        model.recalibrate(x, np.full((100, 2), 400.0))
+    with pytest.raises(ValueError, match="recalibrate needs at least 20 rows, got n_samples=19"):
+        model.recalibrate(x[:19], np.c_[y, y][:19])
+
+
+def test_coverage_by_a_column(model: TailRegressor) -> None:
+    x, y = noisy(300, 3, 0.1)
+    kind = np.where(x[:, 1] > 0, "up", "down")
+    y = np.where(kind == "up", 1e6, y)
+    found = model.coverage_by(x, y, kind).set_index("value")
+    assert list(found.index) == ["down", "up", "all"]
+    assert found.loc["up", "coverage"] == 0 and found.loc["down", "coverage"] > 0.7
+    assert found.loc["all", "rows"] == 300 == found.loc[["down", "up"], "rows"].sum()
+    assert (found["coverage_low"] <= found["coverage"]).all()
+    assert (found["coverage"] <= found["coverage_high"]).all() and (found["width"] > 0).all()
+    pd.testing.assert_frame_equal(
+        model.coverage_by(x, y, 0, bins=3), model.coverage_by(x, y, x[:, 0], bins=3)
+    )
+    with pytest.raises(ValueError, match="column has 2 values for 300 rows"):
+        model.coverage_by(x, y, ["a", "b"])
+
+
+def test_coverage_of_several_targets_by_name() -> None:
+    x, y = table(100)
+    frame = pd.DataFrame(x, columns=["a", "b", "c"])
+    targets = pd.DataFrame({"one": y, "two": -y})
+    found = quick().fit(frame, targets).coverage_by(frame, targets, "a", bins=2)
+    assert list(found["target"].unique()) == ["one", "two"] and len(found) == 6
