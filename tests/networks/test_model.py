@@ -154,8 +154,8 @@ class ByHand:
 
 
 @pytest.mark.parametrize("reweight", ["none", "likelihood", "pseudo-count", "both"])
-@pytest.mark.parametrize("noisy", [False, True])
-def test_the_objective_is_the_sum_of_its_parts_by_hand(reweight: str, noisy: bool) -> None:
+@pytest.mark.parametrize(("noisy", "elbo"), [(False, "sum"), (True, "sum"), (True, "mean")])
+def test_the_objective_is_the_sum_of_its_parts_by_hand(reweight: str, noisy: bool, elbo: str) -> None:
     x, y = data()
     decoder = nn.Linear(4, 3)
     model = build(
@@ -165,6 +165,7 @@ def test_the_objective_is_the_sum_of_its_parts_by_hand(reweight: str, noisy: boo
         regularizer=0.3,
         kl=0.2,
         recon=0.7,
+        elbo=elbo,
         decoder=decoder,
         smoothing={"exact": True},
     )
@@ -185,11 +186,12 @@ def test_the_objective_is_the_sum_of_its_parts_by_hand(reweight: str, noisy: boo
     target = (npy(y) - hand.location) / hand.scale
     outer = w if reweight in ("likelihood", "both") else np.ones(60)
     decoded = z @ npy(decoder.weight).T + npy(decoder.bias)
+    over = np.sum if elbo == "sum" else np.mean
     want = {
         "nll": outer * -np.log(hand.pdf(target, gamma, nu, alpha, beta)),
         "reg": outer * 0.3 * (nu + 2 * alpha) * np.abs(target - gamma),
-        "kl": 0.2 * ((var + mean**2 - 1 - np.log(var)) / 2).sum(1),
-        "recon": 0.7 * ((npy(x) - decoded) ** 2 / 2).sum(1),
+        "kl": 0.2 * over((var + mean**2 - 1 - np.log(var)) / 2, axis=1),
+        "recon": 0.7 * over((npy(x) - decoded) ** 2 / 2, axis=1),
     }
     assert set(parts) == set(want)
     for name, value in want.items():
@@ -739,6 +741,38 @@ def test_a_state_brings_the_scale_of_its_labels_or_is_refused() -> None:
     except ValueError:
         return
     torch.testing.assert_close(other(x).mean, model(x).mean)
+
+
+class Averaging(nn.Linear):
+    """A decoder whose likelihood is an average, as those of pictures."""
+
+    def nll(self, z: Tensor, x: Tensor) -> Tensor:
+        return 0.5 * (x - self(z)).pow(2).mean(1)
+
+
+class Summing(Averaging):
+    """A decoder whose likelihood is a sum of three numbers."""
+
+    numbers = 3
+
+    def nll(self, z: Tensor, x: Tensor) -> Tensor:
+        return 3 * super().nll(z, x)
+
+
+def test_an_averaged_bound_counts_each_number_of_a_reconstruction_once() -> None:
+    x, y = data()
+
+    def recon(kind: type[nn.Linear] | None, **options: Any) -> float:
+        torch.manual_seed(1)
+        decoder = None if kind is None else kind(4, 3)
+        return float(build(y, decoder=decoder, **options).eval().loss(x, y)[1]["recon"])
+
+    mean = recon(Averaging, elbo="sum")
+    assert mean > 0
+    assert [recon(d, elbo="mean") for d in (nn.Linear, Averaging, Summing)] == pytest.approx([mean] * 3)
+    assert [recon(d, elbo="sum") for d in (nn.Linear, Summing)] == pytest.approx([3 * mean] * 2)
+    features = [recon(None, decode_features=True, elbo=elbo) for elbo in ("sum", "mean")]
+    assert features[0] == pytest.approx(5 * features[1])
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))

@@ -36,6 +36,8 @@ def test_presets_have_the_values_of_the_specification() -> None:
     assert (paper.regularizer, paper.regularizer_form) == (0.1, "paper")
     assert (reference.regularizer, reference.regularizer_form) == (0.01, "reference")
     assert paper.kl == 1.0 and reference.kl == 0.0
+    assert paper.reconstruct and reference.reconstruct and paper.elbo == reference.elbo == "mean"
+    assert (paper.recon, reference.recon / 2) == (1.0, 0.7)  # VIR:recon is half the squared error
     assert (paper.inference, paper.recolor) == ("self", True)  # "uses the stored statistics"
     assert (reference.inference, reference.recolor) == ("plain", False)
     assert paper.head_options["prior"][2] >= 1.5

@@ -185,7 +185,8 @@ class TailModel(Trainable):
             z, parts = self.latent_losses(z_mean, z_var, noise, index, target, base)
             if self.decoder is None and self.feature_decoder is not None and method.recon:
                 rows = features.detach().reshape(len(z), -1).to(z.dtype)
-                parts["recon"] = method.recon * gaussian_reconstruction(rows, self.feature_decoder(z))
+                missed = gaussian_reconstruction(rows, self.feature_decoder(z))
+                parts["recon"] = method.recon * self._per_number(missed, self.feature_dim)
         if self.decoder is not None and method.recon:
             # In the precision of the backbone: a decoder of pictures costs as much as some of its stages.
             parts["recon"] = method.recon * self._reconstruction(z, x)
@@ -219,7 +220,8 @@ class TailModel(Trainable):
         if method.reweight in ("likelihood", "both") and self._weighs:
             parts = {name: w * value for name, value in parts.items()}
         if method.kl and z_var is not None:
-            parts["kl"] = method.kl * latent_kl(z_mean, z_var)
+            kl = latent_kl(z_mean, z_var)
+            parts["kl"] = method.kl * (kl / z_mean.shape[-1] if method.elbo == "mean" else kl)
         if method.penalty is not None and self.training:
             penalty = self._penalty(z_mean, target)
             parts[method.penalty] = method.penalty_weight * penalty.expand_as(target)
@@ -233,8 +235,15 @@ class TailModel(Trainable):
     def _reconstruction(self, z: Tensor, x: Any) -> Tensor:
         likelihood = getattr(self.decoder, "nll", None)
         if likelihood is not None:
-            return cast("Tensor", likelihood(z, x))
-        return gaussian_reconstruction(x, cast("nn.Module", self.decoder)(z))
+            # A decoder of pictures has no `numbers`: its likelihood is an average already.
+            numbers = int(getattr(self.decoder, "numbers", 1))
+            return self._per_number(cast("Tensor", likelihood(z, x)), numbers)
+        missed = gaussian_reconstruction(x, cast("nn.Module", self.decoder)(z))
+        return self._per_number(missed, x[0].numel())
+
+    def _per_number(self, total: Tensor, numbers: int) -> Tensor:
+        """Return a sum over reconstructed numbers, or with ``elbo="mean"`` their mean. (N,)"""
+        return total / numbers if self.method.elbo == "mean" else total
 
     def _collect(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> None:
         assert self.smoother is not None

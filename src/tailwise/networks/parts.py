@@ -18,6 +18,7 @@ from tailwise.networks.perturbations import PERTURBATIONS
 from tailwise.networks.smoothing import SmoothingConfig
 
 Reweight = Literal["none", "likelihood", "pseudo-count", "both"]
+ElboForm = Literal["sum", "mean"]
 Inference = Literal["plain", "self", "marginal"]
 INFERENCE = ("plain", "self", "marginal")
 _CHOICES: Mapping[str, Iterable[str]] = {
@@ -29,6 +30,7 @@ _CHOICES: Mapping[str, Iterable[str]] = {
     "objective": OBJECTIVES,
     "penalty": PENALTIES,
     "regularizer_form": ("paper", "reference"),
+    "elbo": ("sum", "mean"),
     "perturbation": PERTURBATIONS,
 }
 
@@ -76,6 +78,10 @@ class Method:
     kl: float = 0.0
     recon: float = 1.0
     """Weight of VIR:recon where there is a decoder."""
+    reconstruct: bool = False
+    """Whether the benchmark gives the method a decoder of the input."""
+    elbo: ElboForm = "sum"
+    """Whether VIR:kl is summed over latent dimensions and VIR:recon over inputs, or both are averaged."""
     decode_features: bool = False
     """Without a decoder of the input, reconstruct the backbone's features."""
     inference: Inference = "plain"
@@ -183,6 +189,8 @@ PAPER = Method(
     objective="nll",
     regularizer=0.1,
     kl=1.0,
+    reconstruct=True,
+    elbo="mean",
     inference="self",
     recolor=True,
 )
@@ -193,6 +201,7 @@ REFERENCE = PAPER.with_options(
     regularizer=0.01,
     regularizer_form="reference",
     kl=0.0,
+    recon=1.4,  # its 0.7 multiplies the mean squared error, VIR:recon has half of that
     inference="plain",
     recolor=False,
 )
@@ -202,6 +211,8 @@ DEFAULT = PAPER.with_options(
     head_options={"sharpness": 1.0, "prior": (0.0, 0.1, 1.5, 0.01)},
     regularizer=0.026,
     kl=2.4e-5,
+    reconstruct=False,
+    elbo="sum",
     recolor=False,
 )
 PRESETS = {"default": DEFAULT, "paper": PAPER, "reference": REFERENCE}

@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from tailwise.benchmark import Problem, Recipe, choose_contenders, from_registry, run_one
+from tailwise.benchmark import Problem, Recipe, Source, choose_contenders, from_registry, run_one
 from tailwise.benchmark.data.recipe import default_options
 from tailwise.benchmark.data.suites import get_suite
+from tailwise.data import load_abalone
 from tailwise.methods import Range, available_methods, build_model, get_method
+from tailwise.metrics import get_metric
 from tailwise.networks.backbones import Backbone
 from tests.benchmark.conftest import make_small_problem
 
@@ -124,3 +127,33 @@ def test_resampling_keeps_flags_whole(
 
 
 # -- prior ---------------------------------------------------------------------------------------
+
+
+def test_the_bound_of_the_paper_trains_if_it_is_averaged() -> None:
+    """A KL of weight 1 that is summed over the latent's dimensions pulls predictions to a constant."""
+    problem = Source("abalone", "Rings", load_abalone).problem(0, max_rows=500)
+    recipe = Recipe(trials=1).within(epochs=12)
+    errors, spreads = {}, {}
+    for elbo in ("mean", "sum"):
+        prediction = from_registry("vir-paper", tuned=False, elbo=elbo).fit(problem, {}, recipe).valid
+        errors[elbo] = get_metric("balanced_mae")(prediction, problem.y_valid, problem.bins)
+        spreads[elbo] = float(prediction.mean.std() / problem.y_valid.std())
+    assert errors["mean"] < 0.8 * errors["sum"] and spreads["mean"] > 1.4 * spreads["sum"]
+
+
+@pytest.mark.parametrize(
+    ("method", "has_one"), [("vir", False), ("vir-paper", True), ("vir-reference", True)]
+)
+def test_presets_reconstruct_the_input(method: str, has_one: bool, problem: Problem, recipe: Recipe) -> None:
+    built: list[tuple[int, int]] = []
+
+    def decoder(given: Problem, latent_dim: int) -> nn.Module:
+        built.append((given.x_train.shape[1], latent_dim))
+        return nn.Linear(latent_dim, given.x_train.shape[1])
+
+    own = replace(recipe, decoder=decoder)
+    from_registry(method, tuned=False).fit(problem, {}, own)
+    assert built == ([(4, 8)] if has_one else [])
+    built.clear()
+    from_registry(method, tuned=False, decoder=not has_one).fit(problem, {}, own)
+    assert bool(built) != has_one

@@ -48,8 +48,8 @@ class Recipe:
     network: Network | None = field(default=None, repr=False)
     """Builds the backbone for inputs that are not a table; `backbone` is then only its name in results."""
     decoder: Decoder | None = field(default=None, repr=False)
-    """Builds the decoder that reconstructs the input from a latent (VIR:recon), for contenders with the
-    option `decoder`. By default it is one linear layer, which suits tables."""
+    """Builds the decoder that reconstructs the input from a latent (VIR:recon), for methods with the part
+    `reconstruct`. By default it is one linear layer, which suits tables."""
     augment: str | None = None
     """Name in results of how training rows are changed at random; None leaves them as they are."""
     augmentation: Augment | None = field(default=None, repr=False)
@@ -117,11 +117,13 @@ class Recipe:
 
 @dataclass(frozen=True)
 class SortedOptions:
-    """Options of a contender by owner: training, the benchmark (`bins`, `decoder`), the method."""
+    """Options of a contender by owner: training, the benchmark (`bins`), the method.
+
+    `decoder` is an older name of the method's `reconstruct`.
+    """
 
     train: dict[str, Any]
     bins: int | None
-    decoder: bool
     own: dict[str, Any]
 
     @classmethod
@@ -129,7 +131,9 @@ class SortedOptions:
         """Assign every option to its owner."""
         rest = dict(options)
         train = {f.name: rest.pop(f.name) for f in fields(TrainConfig) if f.name in rest}
-        return cls(train, rest.pop("bins", None), bool(rest.pop("decoder", False)), rest)
+        if "decoder" in rest:
+            rest["reconstruct"] = bool(rest.pop("decoder"))
+        return cls(train, rest.pop("bins", None), rest)
 
 
 def check_options(method: str, options: Mapping[str, Any], recipe: Recipe) -> None:

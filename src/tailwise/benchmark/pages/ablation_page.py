@@ -33,7 +33,10 @@ _ABOUT = {
     "ablation-encoder": "The encoder alone, without and with LDS weights, and both without the encoder",
     "ablation-predictor": "The predictor alone, without and with LDS weights, and its evidential peers",
     "ablation-latent": f"Mean of the latent: a separate layer ({_VIR.latent_mean}) by default",
-    "ablation-reconstruction": "A decoder that reconstructs the input (VIR:recon); no other variant has one",
+    "ablation-reconstruction": (
+        "A decoder that reconstructs the input (VIR:recon): `vir-paper` has one, VIR by default does not. "
+        "`vir-paper` averages VIR:kl over latent dimensions and VIR:recon over inputs; variants sum them"
+    ),
     "ablation-inference": f"Weights of rows with unknown label, {_VIR.inference} by default",
 }
 

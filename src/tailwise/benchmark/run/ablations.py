@@ -8,6 +8,17 @@ from typing import Any
 from tailwise.benchmark.run.contenders import Contender, from_registry
 from tailwise.methods import get_method
 
+_PAPER_BOUNDS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
+    ("reconstruction=none", "no reconstruction", {"reconstruct": False}),
+    ("elbo=sum", "sums", {"elbo": "sum"}),
+    (
+        "elbo=sum and reconstruction=none",
+        "sums, no reconstruction",
+        {"elbo": "sum", "reconstruct": False},
+    ),
+)
+"""Other readings of the paper's bound: name, title and options of each variant of `vir-paper`."""
+
 
 def is_ablation(name: str) -> bool:
     """Return whether a contender's name is that of a variant, such as ``vir[smoothing=none]``."""
@@ -69,12 +80,15 @@ def ablations() -> dict[str, list[Contender]]:
         "reconstruction": [
             *_variants("reconstruction", {"of the input": {"decoder": True, "recon": default.kl}}),
             *_parts("vir-paper"),
-            from_registry(
-                "vir-paper",
-                label="vir-paper[reconstruction=of the input]",
-                title="VIR (paper), reconstruction of the input",
-                tuned=False,
-                decoder=True,
+            *(
+                from_registry(
+                    "vir-paper",
+                    label=f"vir-paper[{words}]",
+                    title=f"VIR (paper), {title}",
+                    tuned=False,
+                    **fixed,
+                )
+                for words, title, fixed in _PAPER_BOUNDS
             ),
         ],
         "inference": _variants(

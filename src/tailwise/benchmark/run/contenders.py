@@ -102,8 +102,8 @@ def fit_method(
     torch.manual_seed(problem.seed)
     backbone = recipe.build(problem)
     dim = int(backbone.feature_dim)
-    latent = get_method(method).parts.with_options(**given.own).latent_dim or dim
-    decoder = recipe.build_decoder(problem, latent) if given.decoder else None
+    parts = get_method(method).parts.with_options(**given.own)
+    decoder = recipe.build_decoder(problem, parts.latent_dim or dim) if parts.reconstruct else None
     model = build_model(method, backbone, dim, bins, decoder=decoder, **given.own)
     if model.method.resampling is not None:
         from tailwise.resampling.smogn import resample

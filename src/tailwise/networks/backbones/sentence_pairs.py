@@ -312,7 +312,8 @@ class PairDecoder(nn.Module):
             raise ValueError("pass the word vectors, or dim, the size of a sentence vector")
         table = torch.as_tensor(np.zeros((0, dim)) if vectors is None else np.asarray(vectors))
         self.register_buffer("vectors", table.to(torch.float32))
-        self.head = nn.Linear(latent_dim, 2 * table.shape[1])
+        self.numbers = 2 * table.shape[1]
+        self.head = nn.Linear(latent_dim, self.numbers)
 
     def targets(self, x: Tensor) -> Tensor:
         """Return the sentence embeddings of a pair. (N, 2, L) words or (N, 2, D) vectors -> (N, 2 D)"""

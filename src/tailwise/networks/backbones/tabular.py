@@ -401,6 +401,7 @@ class TableDecoder(nn.Module):
     ) -> None:
         super().__init__()
         self.numeric, self.categories = numeric, tuple(categories)
+        self.numbers = numeric + len(self.categories)
         self.body = nn.Sequential(nn.Linear(latent_dim, hidden), nn.ReLU())
         self.head = nn.Linear(hidden, numeric + sum(self.categories))
 
