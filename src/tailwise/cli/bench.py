@@ -278,6 +278,9 @@ def ablations_command(
     epochs: Epochs = None,
     trials: Trials = None,
     time_limit: TimeLimit = None,
+    page_only: Annotated[
+        bool, typer.Option("--page-only", help="Run nothing: write the page of the lines that --out has.")
+    ] = False,
     plugin: Plugin = [],  # noqa: B006
 ) -> None:
     """Run all ablations of VIR, write their page."""
@@ -286,6 +289,9 @@ def ablations_command(
     from tailwise.benchmark.run.ablations import ablations
     from tailwise.benchmark.run.runs import run_missing
 
+    if page_only:
+        _print(f"wrote {write_ablations(out, out.with_suffix('.md'))}")
+        return
     summary = run_missing(
         suite, choose_contenders(ablations()), out=out, work=work, seeds=_seeds(seeds) or (),
         recipe=_recipe(get_suite(suite), epochs, trials), workers=workers, time_limit=time_limit,
