@@ -6,6 +6,7 @@ import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -35,12 +36,13 @@ from tailwise.estimator.bases import (
     resolve_base,
 )
 from tailwise.estimator.holdout import MIN_HOLDOUT, deal_group_folds
-from tailwise.estimator.parameters import DEFAULT_BACKBONE
+from tailwise.estimator.parameters import DEFAULT_BACKBONE, table_config
+from tailwise.estimator.picture_inputs import as_pictures, augmentation, picture_config, picture_tensor
 from tailwise.learning.config import TrainConfig
 from tailwise.learning.loop import FitResult, TensorData, fit, predict
 from tailwise.learning.progress import visible
 from tailwise.methods import build_model, get_method
-from tailwise.networks.backbones import BACKBONES, make_backbone
+from tailwise.networks.backbones import BACKBONES, IMAGE_BACKBONES, make_backbone, make_image_backbone
 from tailwise.networks.trainable import Trainable
 from tailwise.resampling.smogn import resampled
 from tailwise.uncertainty.calibrator import Calibrator, fit_calibrator
@@ -95,7 +97,7 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
     bounds: Any
     epochs: int | Literal["auto"]
     batch_size: int | Literal["auto"]
-    lr: float
+    lr: float | Literal["auto"]
     weight_decay: float
     patience: int | None
     monitor: str
@@ -104,12 +106,16 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
     conformal: Literal["global", "region"] | None
     many: int
     few: int
+    image_size: int
+    augment: str | None
     device: str
     verbose: int
 
     n_targets_: int
+    feature_names_in_: NDArray[Any]
     bins_: LabelBins | list[LabelBins]
     preprocessor_: TablePreprocessor | None
+    picture_size_: tuple[int, int] | None
     base_: list[CrossFitted] | None
     base_given_: bool
     networks_: list[Trainable]
@@ -121,9 +127,14 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
     """Rows that the model was recalibrated on, 0 if it was not."""
 
     @property
+    def _takes_pictures(self) -> bool:
+        """Whether X has pictures, for one of our networks for them."""
+        return isinstance(self.backbone, str) and self.backbone in IMAGE_BACKBONES
+
+    @property
     def _raw_inputs(self) -> bool:
-        """Whether X goes to a backbone of the user's own, as tensors."""
-        return not isinstance(self.backbone, str)
+        """Whether X goes to the backbone as tensors: pictures, or what a backbone of the user's own takes."""
+        return self._takes_pictures or not isinstance(self.backbone, str)
 
     def _check_parameters(self) -> None:
         """Raise an error for parameters that name nothing or contradict one another."""
@@ -135,7 +146,8 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
             raise ValueError(f"few={self.few} must not exceed many={self.many}")
         self._train_config(1, 0)  # raises an error for an unknown monitor
         if isinstance(self.backbone, str) and self.backbone != "auto":
-            check_name("backbone", self.backbone, BACKBONES)
+            check_name("backbone", self.backbone, [*BACKBONES, *IMAGE_BACKBONES])
+        augmentation(self.augment)  # raises an error for an unknown name
         if self.feature_dim is not None and isinstance(self.backbone, str):
             raise ValueError(
                 f"feature_dim is for a backbone of your own; {self.backbone!r} has its own: leave it out"
@@ -156,15 +168,27 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         make = resolve_base(self.base, rows)
         if make is not None and self._raw_inputs:
             raise ValueError(
-                "a base takes tables, and a backbone of your own may take anything: leave out base, or pass "
-                "its predictions as base_prediction"
+                "a base takes tables, not pictures or what a backbone of your own takes: leave out base, or "
+                "pass its predictions as base_prediction"
             )
         if make is not None and resampling is not None:
             raise ValueError(f"method {self.method!r} makes new rows, which have no base: pass base=None")
         return make
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
-        return X if self._raw_inputs else checked_table(self, X, reset=reset)
+        if not self._takes_pictures:
+            if reset:
+                self.picture_size_ = None
+            return X if self._raw_inputs else checked_table(self, X, reset=reset)
+        known = None if reset else self.picture_size_
+        pictures = as_pictures(X, known or (self.image_size, self.image_size), like=known is not None)
+        if reset:
+            self.picture_size_, self.n_features_in_ = (pictures.shape[1], pictures.shape[2]), 1
+            if hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
+            if hasattr(X, "columns"):
+                self.feature_names_in_ = np.array([str(X.columns[0])], dtype=object)
+        return pictures
 
     def _labels(self, X: Any, y: Any, *, reset: bool = False) -> Floats:
         """Labels as numbers, one for each row; without `reset`, as many targets as at fit."""
@@ -214,13 +238,13 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
     def _all_bins(self) -> list[LabelBins]:
         return self.bins_ if isinstance(self.bins_, list) else [self.bins_]
 
-    def _fit_preprocessing(self, X: Any) -> None:
-        self.preprocessor_ = None if self._raw_inputs else TablePreprocessor().fit(X)
+    def _fit_preprocessing(self, X: Any, trained: Rows) -> None:
+        self.preprocessor_ = None if self._raw_inputs else TablePreprocessor().fit(take_rows(X, trained))
 
     def _features(self, X: Any) -> tuple[Any, Floats | None]:
         """Features for the network, and the matrix of numbers that they come from, for a base."""
         if self.preprocessor_ is None:
-            return as_tensors(X), None
+            return picture_tensor(X) if self._takes_pictures else as_tensors(X), None
         matrix = self.preprocessor_.matrix(X)
         return torch.from_numpy(self.preprocessor_.scaled(matrix)), matrix
 
@@ -284,10 +308,12 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         features, matrix = self._features(X)
         return FitRows(features, labels, np.ones(len(labels)), self._offset(matrix, len(labels), None))
 
-    def _build(self, x: Any) -> Trainable:
-        if isinstance(self.backbone, str):
+    def _build(self, inputs: Any, trained: Rows) -> Trainable:
+        if isinstance(self.backbone, str) and self._takes_pictures:
+            network: nn.Module = make_image_backbone(self.backbone)
+        elif isinstance(self.backbone, str):
             name = DEFAULT_BACKBONE if self.backbone == "auto" else self.backbone
-            network: nn.Module = make_backbone(name, x.shape[1], rows=x)
+            network = make_backbone(name, inputs.shape[1], rows=take_rows(inputs, trained))
         else:
             made = self.backbone if isinstance(self.backbone, nn.Module) else self.backbone()
             if not isinstance(made, nn.Module):
@@ -321,6 +347,7 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
             watched = watched._replace(features=self._inputs(watched.features, watched.offset))
         self.networks_, self.histories_ = [], []
         held, predictions = [], []
+        change = augmentation(self.augment) if self._takes_pictures else None
         with torch.random.fork_rng(devices=[]), visible() if self.verbose else nullcontext():
             for k, (train, rest) in enumerate(parts):
                 valid = watched if watched is not None else data.rows(rest)
@@ -330,12 +357,12 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
                 if self.verbose and len(parts) > 1:
                     logger.info("network %d of %d", k + 1, len(parts))
                 torch.manual_seed(seed + k)
-                network = self._build(take_rows(inputs, trained))
+                network = self._build(inputs, trained)
                 path = None if checkpoint is None else _numbered(Path(checkpoint), k)
                 self.histories_.append(
                     fit(
                         network,
-                        self._resampled(network, data.rows(train), seed).tensors(),
+                        replace(self._resampled(network, data.rows(train), seed).tensors(), transform=change),
                         valid.rows(select).tensors(weighted=False),
                         self._train_config(len(train), seed + k),
                         checkpoint=path,
@@ -361,23 +388,20 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         if self._raw_inputs or data.labels.ndim == 2:
             raise ValueError(
                 f"method {self.method!r} makes new rows between those of a table, for one target: "
-                "choose another one for a backbone of your own or several targets"
+                "choose another one for pictures, a backbone of your own or several targets"
             )
         x, y = resampled(name, data.features, data.labels, data.weight, seed)
         return FitRows(x, y, np.ones(len(y)), None)
 
     def _train_config(self, rows: int, seed: int) -> TrainConfig:
-        """How to train on that many rows: fewer epochs and larger batches for larger tables."""
-        size, epochs = self.batch_size, self.epochs
-        if size == "auto":
-            size = int(np.clip(2 ** np.round(np.log2(max(rows, 1) / 3)), 32, 2048))
-        if epochs == "auto":
-            epochs = int(np.clip(3_000_000 / max(rows, 1), 12, 300))
+        """How to train on that many rows, where the parameters leave it open."""
         cpu = self.device == "auto" and not torch.cuda.is_available()
+        cuda = self.device in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+        settings = picture_config(rows, cuda) if self._takes_pictures else table_config(rows)
+        given = {"epochs": self.epochs, "batch_size": self.batch_size, "lr": self.lr}
+        settings |= {name: value for name, value in given.items() if value != "auto"}
         return TrainConfig(
-            epochs=epochs,
-            batch_size=size,
-            lr=self.lr,
+            **settings,
             weight_decay=self.weight_decay,
             patience=self.patience,
             monitor=self.monitor,

@@ -43,7 +43,7 @@ from tailwise.estimator.manifest import check_manifest
 from tailwise.estimator.skops_files import vectorizer_from_bytes
 from tailwise.learning.loop import FitResult
 from tailwise.methods import build_model
-from tailwise.networks.backbones import make_backbone
+from tailwise.networks.backbones import IMAGE_BACKBONES, make_backbone, make_image_backbone
 from tailwise.networks.parts import Method
 from tailwise.networks.trainable import Trainable
 from tailwise.uncertainty.calibrator import Calibrator, HeldOut
@@ -101,7 +101,7 @@ def _rebuild(
     cast("Any", estimator)._validate_params()
     tensors = read_tensors(members[WEIGHTS])
     preprocessor = None
-    if manifest["backbone"].get("own") is None:
+    if manifest["backbone"].get("own") is None and manifest["backbone"]["name"] not in IMAGE_BACKBONES:
         preprocessor = _preprocessor(manifest, tensors, members.get(PREPROCESSING))
     targets = [_target(target, _below(tensors, f"held.{t}.")) for t, target in enumerate(manifest["targets"])]
     all_bins = [calibrator.bins for calibrator in targets]
@@ -131,6 +131,7 @@ def _rebuild(
         "target_names_": manifest.get("target_names"),  # older files have none
         "n_targets_": len(all_bins),
         "preprocessor_": preprocessor,
+        "picture_size_": _picture_size(manifest),
         "base_": base,
         "base_given_": base_given,
         "networks_": networks,
@@ -148,6 +149,13 @@ def _rebuild(
         fitted["feature_names_in_"] = np.array(manifest["feature_names_in"], dtype=object)
     vars(estimator).update(fitted)
     return estimator
+
+
+def _picture_size(manifest: Mapping[str, Any]) -> tuple[int, int] | None:
+    size = manifest.get("picture_size")  # older files have none
+    if (size is None) != (manifest["backbone"].get("name") not in IMAGE_BACKBONES):
+        raise ValueError("the size of pictures belongs to a network for pictures, and only to that")
+    return None if size is None else (size[0], size[1])
 
 
 def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -190,7 +198,7 @@ def _base(
     if not isinstance(states, list) or len(states) != targets:
         raise ValueError(f"{len(states)} bases for {targets} targets")
     if preprocessor is None:
-        raise ValueError("a model with a backbone of your own has no base")
+        raise ValueError("a model for pictures, or with a backbone of your own, has no base")
     bases = [base_from_json(state) for state in states]
     for base in bases:  # a base for other columns is an error here, not at the first prediction
         base.predict(np.zeros((1, len(preprocessor.numeric.center))))
@@ -262,9 +270,11 @@ def _network(
     """Build the network without its weights; the caller's random state does not change."""
     recipe, parts = manifest["backbone"], Method().with_options(**manifest["parts"])
     with torch.random.fork_rng(devices=[]):
-        if backbone is None:
+        if recipe.get("name") in IMAGE_BACKBONES:
+            network: nn.Module = make_image_backbone(recipe["name"], **recipe["options"])
+        elif backbone is None:
             assert in_dim is not None
-            network: nn.Module = make_backbone(recipe["name"], in_dim, **recipe["options"])
+            network = make_backbone(recipe["name"], in_dim, **recipe["options"])
         else:
             network = copy.deepcopy(backbone if isinstance(backbone, nn.Module) else backbone())
         # Vanilla has no parts of its own, so this builds the saved parts, even if the method of that name

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from tailwise.core.lookup import nearest
-from tailwise.networks.backbones import BACKBONES
+from tailwise.networks.backbones import BACKBONES, IMAGE_BACKBONES
 from tailwise.networks.parts import Method
 from tailwise.uncertainty.conformal import REGIONS
 
@@ -204,6 +204,8 @@ BACKBONE_OPTIONS: dict[str, Check] = {
     "dropout": _share,
 }
 """Options of all networks for tables."""
+IMAGE_OPTIONS: dict[str, Check] = {"mean": items(number(), 3, 3), "std": items(_factor, 3, 3)}
+"""Options of all networks for pictures."""
 
 _SCORES = fields(
     {"n": whole(1, 1 << 53), "values": items(number(), 1)},
@@ -272,8 +274,9 @@ def _backbone(value: Any, where: str) -> None:
     if value.get("own") is not None:
         fields({"own": text, "feature_dim": whole(1, MAX_WIDTH)})(value, where)
         return
-    known = fields({}, BACKBONE_OPTIONS)
-    fields({"name": choice(BACKBONES), "options": known, "feature_dim": whole(1, MAX_WIDTH)})(value, where)
+    known = fields({}, IMAGE_OPTIONS if value.get("name") in IMAGE_BACKBONES else BACKBONE_OPTIONS)
+    name = choice([*BACKBONES, *IMAGE_BACKBONES])
+    fields({"name": name, "options": known, "feature_dim": whole(1, MAX_WIDTH)})(value, where)
 
 
 def _parts() -> Check:
@@ -307,6 +310,7 @@ MANIFEST_FIELDS = fields(
     {
         "networks": whole(1, MAX_NETWORKS),
         "base_given": flag,
+        "picture_size": or_none(items(whole(1, MAX_WIDTH), 2, 2)),
         "column_kinds": or_none(named(text)),
         "target_names": or_none(items(text)),
         "unseen": flag,

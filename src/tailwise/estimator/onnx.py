@@ -89,7 +89,7 @@ def export_onnx(
         raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
     if estimator.preprocessor_ is None:
         raise ValueError(
-            "export_onnx is for tables, and a backbone of your own may take anything: "
+            "export_onnx is for tables, not for pictures or what a backbone of your own takes: "
             "export `networks_` with torch.onnx and an input of yours"
         )
     several = isinstance(estimator.bins_, list)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import nn
 
@@ -27,7 +28,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "bounds": [object],  # `tailwise.core.truncation.bounds_of` says what is wrong with it
     "epochs": [_COUNT, _AUTO],
     "batch_size": [_COUNT, _AUTO],
-    "lr": [Interval(Real, 0, None, closed="neither")],
+    "lr": [Interval(Real, 0, None, closed="neither"), _AUTO],
     "weight_decay": [Interval(Real, 0, None, closed="left")],
     "patience": [_COUNT, None],
     "monitor": [str],
@@ -36,8 +37,19 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "conformal": [str, None],
     "many": [_SHOTS],
     "few": [_SHOTS],
+    "image_size": [_COUNT],
+    "augment": [str, None],
     "device": [str],
     "random_state": ["random_state"],
     "verbose": ["verbose"],
 }
 """In scikit-learn's terms; it words the errors."""
+
+
+def table_config(rows: int) -> dict[str, Any]:
+    """Return how to train on that many rows of a table: fewer epochs and larger batches for more rows."""
+    return {
+        "epochs": int(np.clip(3_000_000 / max(rows, 1), 12, 300)),
+        "batch_size": int(np.clip(2 ** np.round(np.log2(max(rows, 1) / 3)), 32, 2048)),
+        "lr": 3e-3,
+    }

@@ -32,7 +32,7 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
     """Regression that stays accurate, and honest about its uncertainty, where labels are rare.
 
     Takes tables as they are (DataFrames with numbers, categories, dates, text and missing values,
-    arrays, sparse matrices), several targets at once, or tensors of any kind with a backbone of
+    arrays, sparse matrices), several targets at once, pictures, or tensors of any kind with a backbone of
     your own.
 
     A base regressor (boosted trees) is cross-fitted first, and a network predicts the distribution around
@@ -56,6 +56,8 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         of emphasis 0).
     backbone : ``"auto"`` or the name of a network for tables (`tailwise.networks.backbones`), a module, or a
         function that makes one. A module of your own gets X as tensors, without preprocessing.
+        ``"resnet18"`` and ``"resnet50"`` take pictures: X is an array of bytes (N, height, width, 3), or the
+        paths of files. They have no base, and one network by default.
     feature_dim : number of features a backbone of your own yields, if it has no `feature_dim`.
     bins : number of label bins, their edges, or None to choose them from the labels.
     bounds : smallest and largest possible label: a pair such as ``(0, None)`` (None or infinite: no bound on
@@ -63,7 +65,8 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         cut off there and keep their mean; no interval leaves the bounds. For several targets a pair for all,
         or a list with one entry for each.
     epochs, batch_size : how long to train and on how many rows at a time; ``"auto"`` goes by the data.
-    lr, weight_decay, patience : learning rate, its decay, epochs without improvement before it stops.
+    lr, weight_decay, patience : learning rate, its decay, epochs without improvement before it stops. The
+        learning rate ``"auto"`` is 0.003 for tables and 0.001, falling to 0, for pictures.
     monitor : validation metric to stop by, see `tailwise.metrics`.
     validation_fraction : share of every label bin that is held out if there is one network.
     calibrate : whether the predicted uncertainty is scaled on held-out rows; ``"balanced"`` gives every
@@ -72,8 +75,11 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         distribution's own intervals.
     many, few : a label bin with more training rows than `many` is many-shot, with fewer than `few`
         few-shot.
+    image_size : height and width at which files of pictures are decoded; arrays stay as they are.
+    augment : how training pictures are changed at random: ``"crop-flip"``, ``"strong"`` or None.
     device : ``"auto"``, ``"cpu"``, ``"cuda"`` and so on: where to train. A `backbone` of your own predicts
-        there too, if there is such a device; networks for tables are small and predict on the CPU.
+        there too, as networks for pictures do, if there is such a device; networks for tables are small and
+        predict on the CPU.
     random_state : seed; the same one gives the same numbers on one machine.
     verbose : 0 is silent, 1 shows progress: a bar on a terminal, lines elsewhere.
 
@@ -107,7 +113,7 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         bounds: Any = None,
         epochs: int | Literal["auto"] = "auto",
         batch_size: int | Literal["auto"] = "auto",
-        lr: float = 3e-3,
+        lr: float | Literal["auto"] = "auto",
         weight_decay: float = 1e-4,
         patience: int | None = 10,
         monitor: str = "nll",
@@ -116,6 +122,8 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         conformal: Literal["global", "region"] | None = "region",
         many: int = 100,
         few: int = 20,
+        image_size: int = 224,
+        augment: str | None = "crop-flip",
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
@@ -140,6 +148,8 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         self.conformal = conformal
         self.many = many
         self.few = few
+        self.image_size = image_size
+        self.augment = augment
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -200,20 +210,21 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         told_apart = [part for part in (labels, given, codes) if part is not None]
         rows, weight = merge_equal_rows(X, np.column_stack(told_apart).astype(np.float64), sample_weight)
-        X, labels, given = take_rows(X, rows), labels[rows], None if given is None else given[rows]
+        X = X if np.array_equal(rows, np.arange(len(labels))) else take_rows(X, rows)
+        labels, given = labels[rows], None if given is None else given[rows]
         codes = None if codes is None else codes[rows]
 
         parts = held_out_parts(
             labels,
             seed,
-            folds=self.folds,
+            folds=1 if self.folds == "auto" and self._takes_pictures else self.folds,
             share=self.validation_fraction,
             groups=codes,
             alone=watched is not None,
         )
         trained = np.unique(np.concatenate([train for train, _ in parts]))
         self.bins_ = self._label_bins(labels[trained], weight[trained])
-        self._fit_preprocessing(take_rows(X, trained))
+        self._fit_preprocessing(X, trained)
         features, matrix = self._features(X)
         self.base_, offset = self._fitted_base(make_base, matrix, labels, weight, codes, seed)
         self.base_given_ = given is not None

@@ -20,7 +20,7 @@ from tailwise.estimator.base_files import base_to_json
 from tailwise.estimator.manifest import check_manifest
 from tailwise.estimator.skops_files import vectorizer_to_bytes
 from tailwise.learning.loop import FitResult
-from tailwise.networks.backbones import BACKBONES, PiecewiseLinearEncoding
+from tailwise.networks.backbones import BACKBONES, ImageResNet, PiecewiseLinearEncoding
 from tailwise.networks.ensembles import Ensemble
 from tailwise.networks.trainable import Trainable
 from tailwise.uncertainty.calibrator import Calibrator, HeldOut
@@ -89,6 +89,7 @@ def _description(estimator: TailRegressor, default_backbone: str) -> dict[str, A
         },
         "n_features_in": getattr(estimator, "n_features_in_", None),
         "feature_names_in": None if names is None else [str(name) for name in names],
+        "picture_size": estimator.picture_size_,
         "columns": None if preprocessor is None else preprocessor.columns,
         "column_kinds": _column_kinds(preprocessor),
         "several_targets": isinstance(estimator.bins_, list),
@@ -132,7 +133,9 @@ def _backbone(model: Trainable) -> nn.Module:
 
 
 def _recipe(name: str, network: nn.Module) -> dict[str, Any]:
-    """Return what `make_backbone` needs to build the network again, including its defaults of today."""
+    """Return what builds the network again, including its defaults of today."""
+    if isinstance(network, ImageResNet):
+        return {"name": name, "options": {"mean": network.mean, "std": network.std}}
     signature = inspect.signature(BACKBONES[name]).parameters
     options = {k: p.default for k, p in signature.items() if k not in ("in_dim", "rows")}
     for part in network.modules():

@@ -67,6 +67,7 @@ class ImageResNet(Backbone):
         super().__init__()
         check_name("image backbone", name, STAGES)
         self.name, self.weights = name, weights
+        self.mean, self.std = tuple(map(float, mean)), tuple(map(float, std))
         self.stage_dims = STAGES[name]
         self.feature_dim = self.stage_dims[-1]
         self.pixels = Pixels(mean, std)
