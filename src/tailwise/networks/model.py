@@ -58,8 +58,9 @@ class TailModel(Trainable):
 
     Labels are in their own units on both sides; inside they are standardised by the bins. The
     input may be a tensor, or a tuple or mapping of what the backbone takes. Features may have any
-    leading shape: with features (N, H, W, D) and labels (N, H, W) each pixel is a row. With ``offset=True``
-    the model predicts around a base prediction (VIR:offset), the argument `offset` of `loss` and `forward`.
+    leading shape: with features (N, H, W, D) and labels (N, H, W) each pixel is a row, and a pixel
+    whose label is NaN counts neither in losses nor in statistics. With ``offset=True`` the model
+    predicts around a base prediction (VIR:offset), the argument `offset` of `loss` and `forward`.
 
     Latent statistics take effect when `end_epoch` is called. In a training loop that never calls
     `begin_epoch`, an epoch ends after as many rows as the training set has.
@@ -176,11 +177,14 @@ class TailModel(Trainable):
         shape = features.shape[:-1]
         if y.shape != shape:
             raise ValueError(f"labels have shape {tuple(y.shape)}, but the features need {tuple(shape)}")
-        y, base = y.reshape(-1), self._base(offset, shape)
+        y, base, known = y.reshape(-1), self._base(offset, shape), None
+        if len(shape) > 2:  # maps may have pixels without a label
+            known = y.isfinite()
+            y = torch.where(known, y, self.bins.location)
         index, target = self.bins.index(y), self.standardize(y)
         with torch.autocast(z_mean.device.type, enabled=False):
             if self.smoother is not None and self.training and not self.smoother.config.exact:
-                self._collect(z_mean, z_var, index)
+                self._collect(z_mean, z_var, index, known)
             noise = torch.randn_like(z_mean) if z_var is not None and self.training else None
             z, parts = self.latent_losses(z_mean, z_var, noise, index, target, base)
             if self.decoder is None and self.feature_decoder is not None and method.recon:
@@ -190,6 +194,8 @@ class TailModel(Trainable):
         if self.decoder is not None and method.recon:
             # In the precision of the backbone: a decoder of pictures costs as much as some of its stages.
             parts["recon"] = method.recon * self._reconstruction(z, x)
+        if known is not None:
+            parts = {name: value * known for name, value in parts.items()}
         return parts
 
     def latent_losses(
@@ -245,11 +251,13 @@ class TailModel(Trainable):
         """Return a sum over reconstructed numbers, or with ``elbo="mean"`` their mean. (N,)"""
         return total / numbers if self.method.elbo == "mean" else total
 
-    def _collect(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> None:
+    def _collect(
+        self, z_mean: Tensor, z_var: Tensor | None, index: Tensor, known: Tensor | None = None
+    ) -> None:
         assert self.smoother is not None
         if not self._bracketed and self._rows_seen >= self.bins.counts.sum() > 0:
             self.end_epoch()
-        self.smoother.accumulate(z_mean, z_var, index)
+        self.smoother.accumulate(z_mean, z_var, index, known)
         ranks = torch.distributed.get_world_size() if _distributed() else 1
         self._rows_seen += index.shape[0] // self.members * ranks
 
@@ -263,8 +271,9 @@ class TailModel(Trainable):
         modes = {module: module.training for module in self.modules()}
         self.eval()
         for x, y in batches:
-            z_mean, z_var, _ = self._rows(x)
-            self.smoother.accumulate(z_mean, z_var, self.bins.index(y.reshape(-1)))
+            z_mean, z_var, features = self._rows(x)
+            known = y.reshape(-1).isfinite() if features.dim() > 3 else None
+            self.smoother.accumulate(z_mean, z_var, self.bins.index(y.reshape(-1)), known)
             self._rows_seen += y.numel()
         for module, training in modes.items():
             module.training = training

@@ -199,11 +199,14 @@ class MemberSmoother(LatentSmoother):
         super().__init__(num_bins, members * dim, config)
         self.dim, self.members = dim, members
 
-    def accumulate(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> None:
+    def accumulate(
+        self, z_mean: Tensor, z_var: Tensor | None, index: Tensor, known: Tensor | None = None
+    ) -> None:
         """Add rows; the members' rows of one label are consecutive. (N * members, D), (N * members,)"""
         wide = (-1, self.members * self.dim)
         var = None if z_var is None else z_var.reshape(wide)
-        super().accumulate(z_mean.reshape(wide), var, index[:: self.members])
+        some = None if known is None else known[:: self.members]
+        super().accumulate(z_mean.reshape(wide), var, index[:: self.members], some)
 
     def forward(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return rows recoloured by their member's statistics of their bin (VIR:F)."""

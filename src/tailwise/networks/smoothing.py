@@ -71,25 +71,31 @@ class BinSums:
         kind = torch.float32 if device.type == "mps" else torch.float64
         return BinSums(self.count.to(device), self.reference.to(device, kind), self.moments.to(device, kind))
 
-    def add_(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> None:
-        """Add rows in place, without gradient. z_mean, z_var: (N, D), index: (N,)
+    def add_(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor, known: Tensor | None = None) -> None:
+        """Add rows in place, without gradient; rows that are not `known` do not count.
+
+        z_mean, z_var: (N, D), index, known: (N,)
 
         Rows are added in chunks, so that memory in float64 does not grow with their number.
         """
         with torch.no_grad():
             for start in range(0, len(index), _CHUNK):
                 part = slice(start, start + _CHUNK)
-                self._add_chunk(z_mean[part], None if z_var is None else z_var[part], index[part])
+                given = (None if t is None else t[part] for t in (z_var, known))
+                self._add_chunk(z_mean[part], index[part], *given)
 
-    def _add_chunk(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> None:
+    def _add_chunk(self, z_mean: Tensor, index: Tensor, z_var: Tensor | None, known: Tensor | None) -> None:
         mean = z_mean.to(self.moments.dtype)
         var = torch.zeros_like(mean) if z_var is None else z_var.to(self.moments.dtype)
         offset = mean - self.reference[index]
         terms = [offset, offset * offset, var]
         if self.moments.shape[1] > 3:
             terms += [var * var, var * offset, var * offset * offset]
-        self.moments.index_add_(0, index, torch.stack(terms, dim=1))
-        self.count.index_add_(0, index, torch.ones_like(index))
+        rows, one = torch.stack(terms, dim=1), torch.ones_like(index)
+        if known is not None:
+            rows, one = rows * known.reshape(-1, 1, 1), one * known
+        self.moments.index_add_(0, index, rows)
+        self.count.index_add_(0, index, one)
 
     def statistics(self, *, unbiased: bool = False) -> BinStatistics:
         """Return the statistics of each bin's statistics (VIR:A).
@@ -339,11 +345,16 @@ class LatentSmoother(nn.Module):
         return BinStatistics(**{name: getattr(self, f"{role}_{name}") for name in names})
 
     @torch.no_grad()
-    def accumulate(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> None:
-        """Add a batch of rows to the sums of this epoch. z_mean, z_var: (N, D), index: (N,)"""
+    def accumulate(
+        self, z_mean: Tensor, z_var: Tensor | None, index: Tensor, known: Tensor | None = None
+    ) -> None:
+        """Add a batch of rows to the sums of this epoch; rows that are not `known` do not count.
+
+        z_mean, z_var: (N, D), index, known: (N,)
+        """
         if not self._anchored:
             self._anchor(z_mean)
-        self.sums.add_(z_mean, z_var, index)
+        self.sums.add_(z_mean, z_var, index, known)
 
     def _anchor(self, z_mean: Tensor) -> None:
         """Use the mean of the first batch as the reference point, unless a state was loaded."""

@@ -117,7 +117,10 @@ class Trainable(nn.Module, ABC):
         return weighted_mean(total, sample_weight), parts
 
     def score(self, metric: Metric, prediction: Distribution, y: Tensor) -> float:
-        """Return a validation metric of predictions, in label units."""
+        """Return a validation metric of predictions, in label units; of maps, over pixels with a label."""
+        if y.dim() > 2:
+            known = y.isfinite()
+            prediction, y = prediction[known], y[known]
         return metric(prediction, y, self.bins)
 
     @property

@@ -20,7 +20,7 @@ from tailwise.data.depth import (
 
 
 def test_stored_depth_in_metres() -> None:
-    assert metres(np.array([0, 255, 51], np.uint8)).tolist() == pytest.approx([0, 10, 2])
+    assert metres(np.array([0, 255, 51], np.uint8)).tolist() == pytest.approx([np.nan, 10, 2], nan_ok=True)
     assert metres(np.array([2000, 65535], np.uint16)).tolist() == pytest.approx([2, 65.535])
     with pytest.raises(ValueError, match="8-bit or 16-bit whole numbers, got float64"):
         metres(np.zeros(1))
@@ -33,6 +33,7 @@ def test_maps_of_a_file(tmp_path: Path) -> None:
     maps = load_depth_maps(tmp_path / "maps.npz")
     assert len(maps) == 2 and np.array_equal(maps.rgb, rgb)
     np.testing.assert_allclose(maps.depth[1], depth[1, ::2, ::2] / 25.5, rtol=1e-6)
+    assert np.isnan(maps.depth[0, 0, 0])  # a stored 0 is no depth
     assert np.array_equal(maps[[1]].rgb, rgb[1:])
     np.savez(tmp_path / "other.npz", rgb=rgb)
     with pytest.raises(ValueError, match=r"other\.npz has no array 'depth_u8'; it has rgb"):

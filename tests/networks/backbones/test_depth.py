@@ -107,3 +107,27 @@ def test_the_decoder_reconstructs_the_colour_of_each_pixel() -> None:
     model = build_model("vir", net, net.feature_dim, LabelBins.from_labels(y, edges=EDGES), decoder=decoder)
     loss, parts = model.loss(x, y)
     assert "recon" in parts and loss.isfinite()
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_pixels_without_a_label_do_not_count(exact: bool) -> None:
+    """Losses, gradients, statistics and validation are those of the other pixels, whatever NaN hides."""
+    x, y = scene()
+    hidden = y.clone()
+    hidden[:, :5] = torch.nan
+    net = small()
+    bins = LabelBins.from_labels(y, edges=EDGES)
+    model = build_model("vir", net, net.feature_dim, bins, smoothing={"exact": exact}).eval()
+    losses, whole = model.row_losses(x, hidden), model.row_losses(x, y)
+    known = hidden.isfinite().reshape(-1)
+    for name, value in whole.items():
+        torch.testing.assert_close(losses[name], torch.where(known, value, 0.0))
+    if exact:
+        model.collect_statistics([(x, hidden)])
+    else:
+        model.train().row_losses(x, hidden)
+    model.end_epoch()
+    count = torch.bincount(bins.index(y.reshape(-1))[known], minlength=len(bins))
+    assert torch.equal(model.smoother.stats.count, count)  # type: ignore[union-attr]
+    config = TrainConfig(epochs=1, batch_size=3, accelerator="cpu", monitor="balanced_mse")
+    assert np.isfinite(fit(model, (x, hidden), (x, hidden), config, progress=False).best_score)

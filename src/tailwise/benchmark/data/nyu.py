@@ -59,7 +59,7 @@ def depth_problem(
     suite: str = "",
 ) -> Problem:
     """Return a problem with pictures as rows and maps as labels; the scored pixels balance the depths."""
-    pixels = train.depth.size
+    pixels = int(np.isfinite(train.depth).sum())
     shown = {"shown": np.linspace(0, len(test) - 1, SHOWN).astype(np.int64)} if seed == 0 else {}
     return Problem(
         name,
@@ -91,12 +91,27 @@ class SmallNYUv2:
         return depth_problem(self.name, seed, train, valid, test, per_bin=PER_BIN, suite=suite)
 
 
-DATA: dict[str, DataSet] = {"nyuv2-small": SmallNYUv2()}
+@dataclass(frozen=True)
+class NYUD2:
+    """NYUD2-DIR in TAILWISE_DATA/nyud2: both listings and their files, decoded once into the cache."""
+
+    name: str = "nyud2"
+
+    def problem(self, seed: int, *, max_rows: int = 0, per_bin: int = 0, suite: str = "") -> Problem:
+        """Read the listings and decode what the cache lacks; the seed only affects weights and batches."""
+        from tailwise.data.depth.nyud2 import load_nyud2
+
+        return depth_problem(self.name, seed, *load_nyud2(data_folder("nyud2")), suite=suite)
+
+
+DATA: dict[str, DataSet] = {"nyuv2-small": SmallNYUv2(), "nyud2": NYUD2()}
 """Data sets by the names that a suite's file uses."""
 
 
-def _network(problem: Problem, *, encoder: str, **options: Any) -> DepthNet:
-    return DepthNet(encoder, **options)
+def _network(problem: Problem, *, encoder: str, weights: str | None = None, **options: Any) -> DepthNet:
+    if weights is not None and not Path(weights).is_absolute():
+        weights = str(data_folder(problem.name) / weights)
+    return DepthNet(encoder, weights=weights, **options)
 
 
 NETWORKS: dict[str, Callable[..., DepthNet]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -29,6 +29,7 @@ PER_BIN = 20
 """Maximum number of validation and of test rows per label bin."""
 _PARTS = ("x_train", "y_train", "x_valid", "y_valid", "x_test", "y_test")
 _EXTRA = "extra."
+_LABELS_AT_ONCE = 2**24
 _MAPPED = "mapped."
 MAPPED_ROWS = 256
 """Rows of an array in a mapped file that count for `Problem.digest`."""
@@ -63,7 +64,12 @@ class Problem:
     @cached_property
     def bins(self) -> LabelBins:
         """Bins of the training labels, used for weights and scores."""
-        return LabelBins.from_labels(self.y_train, edges=self.edges)
+        if self.y_train.ndim == 1 or self.edges is None:
+            return LabelBins.from_labels(self.y_train, edges=self.edges)
+        # Maps have many labels: they are counted some rows at a time.
+        parts = np.array_split(self.y_train, -(-self.y_train.size // _LABELS_AT_ONCE))
+        counted = [LabelBins.from_labels(part[np.isfinite(part)], edges=self.edges) for part in parts]
+        return replace(counted[0], counts=np.sum([bins.counts for bins in counted], axis=0))
 
     def labels(self, part: Part) -> Array:
         """Return the labels that are scored. (N,)"""

@@ -165,7 +165,7 @@ def _draw(columns: list[tuple[str, NDArray[Any], str | None]], to: Path) -> None
     axes = np.asarray(figure.subplots(rows, len(columns), squeeze=False))
     stds = [maps for _, maps, kind in columns if kind == "std"]
     limits = {
-        "depth": (0.0, float(np.max(columns[1][1]))),
+        "depth": (0.0, float(np.nanmax(columns[1][1]))),
         "std": (0.0, float(np.quantile(np.stack(stds), 0.99)) if stds else 1.0),
     }
     colours = {"depth": "viridis", "std": "magma"}

@@ -25,6 +25,8 @@ class DepthAugmentation:
     """0.4 changes brightness, contrast and saturation by up to 40%."""
     lighting: float = 0.0
     """Standard deviation of the light along each main direction of the colours."""
+    crop: tuple[int, int] | None = None
+    """Height and width that are kept from the middle, after turning."""
 
     def __call__(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """x: (N, H, W, 3) uint8, y: (N, h, w) -> both"""
@@ -34,6 +36,11 @@ class DepthAugmentation:
         depth = torch.where(mirrored, y.flip(2), y)
         if self.rotation:
             pictures, depth = self._turned(pictures, depth)
+        if self.crop is not None:
+            height, width = self.crop
+            tall, wide = x.shape[1] // y.shape[1], x.shape[2] // y.shape[2]
+            pictures = _middle(pictures, height, width)
+            depth = _middle(depth, height // tall, width // wide)
         for center in (0.0, pictures.mean((1, 2, 3), keepdim=True), None):
             middle = pictures.mean(3, keepdim=True) if center is None else center
             factor = 1 + self.color * (2 * torch.rand(rows, 1, 1, 1, device=device) - 1)
@@ -67,6 +74,12 @@ class DepthAugmentation:
         return turned[0].permute(0, 2, 3, 1), turned[1].squeeze(1)
 
 
+def _middle(maps: Tensor, height: int, width: int) -> Tensor:
+    """Return the middle of maps. (N, H, W, ...) -> (N, height, width, ...)"""
+    top, left = (maps.shape[1] - height) // 2, (maps.shape[2] - width) // 2
+    return maps[:, top : top + height, left : left + width]
+
+
 # Main directions of ImageNet's colours (columns) and their spread, by Krizhevsky et al. (NeurIPS 2012).
 _SPREAD = (0.2175, 0.0188, 0.0045)
 _COLOURS = (
@@ -76,6 +89,6 @@ _COLOURS = (
 )
 DEPTH_AUGMENTATIONS = {
     "mirror-color": DepthAugmentation(),
-    "nyud2": DepthAugmentation(rotation=5.0, color=0.4, lighting=0.1),
+    "nyud2": DepthAugmentation(rotation=5.0, color=0.4, lighting=0.1, crop=(228, 304)),
 }
 """Augmentations of depth maps by name: a plain one, and that of NYUD2-DIR."""

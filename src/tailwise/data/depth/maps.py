@@ -24,7 +24,7 @@ In NYUD2-DIR the limits are 2.6e7 and 1.0e7 of 8.8e8 pixels.
 
 @dataclass(frozen=True, eq=False)
 class DepthMaps:
-    """Pictures as bytes and the depth of their pixels in metres."""
+    """Pictures as bytes and the depth of their pixels in metres, NaN where it is not known."""
 
     rgb: NDArray[np.uint8]  # (N, H, W, 3)
     depth: NDArray[np.float32]  # (N, h, w)
@@ -43,12 +43,14 @@ class DepthMaps:
 
 
 def metres(stored: NDArray[Any]) -> NDArray[np.float32]:
-    """Return stored depth in metres: 8-bit numbers as value / 255 * 10 m, 16-bit ones as millimetres."""
-    if stored.dtype == np.uint8:
-        return (stored.astype(np.float32) * np.float32(DEPTH / 255)).astype(np.float32)
-    if stored.dtype == np.uint16:
-        return (stored.astype(np.float32) / np.float32(1000)).astype(np.float32)
-    raise ValueError(f"depth must be stored as 8-bit or 16-bit whole numbers, got {stored.dtype}")
+    """Return stored depth in metres: 8-bit numbers as value / 255 * 10 m, 16-bit ones as millimetres.
+
+    A stored 0 is a pixel without a depth and becomes NaN.
+    """
+    unit = {np.dtype(np.uint8): DEPTH / 255, np.dtype(np.uint16): 1 / 1000}.get(stored.dtype)
+    if unit is None:
+        raise ValueError(f"depth must be stored as 8-bit or 16-bit whole numbers, got {stored.dtype}")
+    return np.where(stored == 0, np.float32(np.nan), stored.astype(np.float32) * np.float32(unit))
 
 
 def load_depth_maps(path: Path) -> DepthMaps:
