@@ -61,10 +61,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tailwise.estimator.regressor import TailRegressor
-    from tailwise.report.scoring import Scored
-
-PLAIN = {"method": "vanilla", "method_options": None, "base": None, "folds": 1, "emphasis": 0.0}
-"""Plain regression, the baseline of a report: one network without a base and without a dial."""
 
 
 def fit(
@@ -98,7 +94,10 @@ def fit(
         typer.Option(metavar="COLUMN", help="Column of row weights for training; it is not an input."),
     ] = None,
     baseline: Annotated[
-        bool, typer.Option(help="With --report, also train one plain network and compare with it.")
+        bool,
+        typer.Option(
+            help="With --report, also train a plain network and boosted trees with label weights, to compare."
+        ),
     ] = True,
     coverage: Coverage = 0.9,
     epochs: Annotated[
@@ -211,13 +210,16 @@ def fit(
     with resumable(kept):
         model = _train(settings, rows, held, kept, quiet)
         plain = None
-        if report is not None and baseline and method != "vanilla":
-            note("training a plain network (vanilla), to compare with", quiet)
+        compared = report is not None and baseline
+        if compared:
+            from tailwise.report.baselines import PLAIN
+
+            note("training a plain network and boosted trees with label weights, to compare with", quiet)
             plain = _train({**settings, **PLAIN}, rows, held, kept_plain, quiet)
         findings = []
         if measured is not None:
             findings = [
-                _score(model, name, place, measured.inputs, measured.labels[name], coverage, plain)
+                _score(model, name, place, measured, coverage, rows if compared else None, plain)
                 for place, name in enumerate(target)
             ]
         outputs[out] = model.save
@@ -227,6 +229,7 @@ def fit(
             outputs[report] = _page(
                 model,
                 findings[0],
+                None if measured is None else measured.inputs,
                 source=file_name(data),
                 test_source=f"rows of {file_name(test)}" if test else None,
                 weight=weight,
@@ -272,33 +275,32 @@ def _score(
     model: TailRegressor,
     target: str,
     place: int,
-    inputs: pd.DataFrame,
-    labels: pd.Series[float],
+    measured: Labelled,
     coverage: float,
+    trained: Labelled | None,
     plain: TailRegressor | None,
 ) -> Finding:
-    from tailwise.report.scoring import score_base, score_model
+    """Score a model and its baselines; `trained` has rows to fit boosted trees on, if they are wanted."""
+    from tailwise.report.baselines import PLAIN_TITLE, Training, line_up
+    from tailwise.report.scoring import score_model
     from tailwise.report.verdict import judge
 
-    scored = score_model(model, inputs, labels, coverage, target=place)
-    beside = None
+    inputs, labels = measured.inputs, measured.labels[target]
+    train, other = None, None
+    if trained is not None:
+        train = Training(trained.inputs, trained.labels[target], trained.weights)
     if plain is not None:
-        beside = _by_regions_of(scored, score_model(plain, inputs, labels, coverage, target=place))
-    base = score_base(model, inputs, labels, coverage, target=place)
-    return Finding(target, scored, beside, judge(scored, beside), base)
+        other = replace(score_model(plain, inputs, labels, coverage, target=place), title=PLAIN_TITLE)
+    lineup = line_up(model, inputs, labels, coverage, target=place, train=train, other=other)
+    return Finding(target, lineup, judge(lineup))
 
 
-def _by_regions_of(first: Scored, other: Scored) -> Scored:
-    """Return the scores of a second model, with regions by the training labels of the first."""
-    return replace(other, bins=first.bins, many=first.many, few=first.few)
-
-
-def _page(model: TailRegressor, finding: Finding, **about: Any) -> str:
+def _page(model: TailRegressor, finding: Finding, inputs: pd.DataFrame | None, **about: Any) -> str:
     from tailwise.report.page import facts_of, model_page
 
     about = {name: value for name, value in about.items() if value is not None}
-    facts = facts_of(model, finding.scored, target=finding.target, command=command_line(), **about)
-    return model_page(finding.scored, finding.verdict, facts, finding.baseline, finding.base)
+    facts = facts_of(model, finding.lineup.ours, target=finding.target, command=command_line(), **about)
+    return model_page(finding.lineup, finding.verdict, facts, inputs)
 
 
 def _dial(
@@ -409,7 +411,8 @@ def evaluate(
     Prints errors and coverage by region, and a verdict. The rows should not have been used in training.
     """
     from tailwise.estimator.matching import match_inputs, match_targets
-    from tailwise.report.scoring import score_base, score_model
+    from tailwise.report.baselines import line_up
+    from tailwise.report.scoring import score_model
     from tailwise.report.verdict import judge
 
     sources = [source for source in (model, data, against, label_prior) if source is not None]
@@ -429,22 +432,21 @@ def evaluate(
     rows = match_inputs(fitted, inputs, data)
     for column, place in columns.items():
         truth = labels[column]
-        scored = score_model(fitted, rows, truth, coverage, target=place, **dial)
         other = None
         if second is not None and against is not None:
             own = match_targets(second, table, [column], str(against))[column]
             other = score_model(second, match_inputs(second, inputs, data), truth, coverage, target=own)
-            other = _by_regions_of(scored, other)
-            if other.title == scored.title:
+            if second.method == fitted.method:
                 other = replace(other, title=f"{other.title} ({against.name})")
-        base = score_base(fitted, rows, truth, coverage, target=place)
-        findings.append(Finding(column, scored, other, judge(scored, other), base))
+        lineup = line_up(fitted, rows, truth, coverage, target=place, other=other, **dial)
+        findings.append(Finding(column, lineup, judge(lineup)))
     if report is not None:
         ((_, place),) = columns.items()
         name = file_name(data)
         page = _page(
             fitted,
             findings[0],
+            inputs,
             place=place,
             source=name,
             test_source=f"rows of {name}",

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 if TYPE_CHECKING:
+    from tailwise.report.baselines import Lineup
     from tailwise.report.scoring import Scored
     from tailwise.report.verdict import Verdict
 
 STANDARD = "-"
 """Stands for standard input or output in place of a file's name."""
+PAGES = ("", ".html", ".htm")
+"""Endings of the file of a report."""
 CHECKPOINT = ".checkpoint"
 """Ending of the file that a stopped command leaves beside its output."""
 
@@ -64,6 +67,11 @@ def check_outputs(
     given = {flag: path for flag, path in outputs.items() if path is not None}
     force = force or _killed_while_writing(given.get("--out"))
     for flag, path in given.items():
+        if flag == "--report" and Path(path).suffix.lower() not in PAGES:
+            raise ValueError(
+                f"a report is an HTML page, but {path} ends in {Path(path).suffix}: name a file that ends in "
+                ".html; a browser can print it as PDF"
+            )
         if str(path) == STANDARD:
             if not table:
                 raise ValueError("only predictions can be written to - (standard output): name a file")
@@ -285,17 +293,22 @@ def print_table(
 
 @dataclass(frozen=True)
 class Finding:
-    """Scores of one target: a model, perhaps a second one, the verdict on them, and the model's base."""
+    """Scores of one target: a model and its baselines, and the verdict on them."""
 
     target: str
-    scored: Scored
-    baseline: Scored | None
+    lineup: Lineup
     verdict: Verdict
-    base: Scored | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return figures by region and the verdict, ready for JSON."""
-        each = {"regions": self.scored, "baseline": self.baseline, "base": self.base}
+        models = self.lineup
+        each = {
+            "regions": models.ours,
+            "baseline": models.other,
+            "base": models.booster,
+            "weighted": models.weighted,
+            "constant": models.constant,
+        }
         regions = {k: v.by_region().to_dict(orient="index") for k, v in each.items() if v is not None}
         return {"target": self.target, "verdict": self.verdict.to_dict(), **regions}
 
@@ -307,9 +320,9 @@ def print_findings(findings: Sequence[Finding]) -> None:
     for finding in findings:
         if len(findings) > 1:
             typer.echo(f"{finding.target}:")
-        _print_regions([s for s in (finding.scored, finding.baseline, finding.base) if s is not None])
+        _print_regions(finding.lineup.all)
         print_words(finding.verdict.text)
-        if (dial := dial_of(finding.scored)) is not None:
+        if (dial := dial_of(finding.lineup.ours)) is not None:
             print_words(dial.text)
 
 

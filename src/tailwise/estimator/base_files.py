@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_regressor
 
+from tailwise.core.labels import checked_labels
 from tailwise.estimator.archive import BASE, one_line
 from tailwise.estimator.bases import CrossFitted, require_package
 from tailwise.estimator.skops_files import from_skops, to_skops, unknown_types
@@ -72,6 +73,7 @@ def base_to_json(base: CrossFitted) -> dict[str, Any]:
         "location": base.location,
         "scale": base.scale,
         "spread": base.spread,
+        **({} if base.errors is None else {"errors": base.errors.tolist()}),
         "models": models,
     }
 
@@ -88,7 +90,10 @@ def base_from_json(state: Mapping[str, Any]) -> CrossFitted:
     location, scale, spread = (float(state[name]) for name in ("location", "scale", "spread"))
     if not (np.isfinite([location, scale, spread]).all() and scale > 0 and spread >= 0):
         raise ValueError("the base has a location, scale or spread that is not finite and positive")
-    return CrossFitted(models, location, scale, spread)
+    errors = None if "errors" not in state else checked_labels(state["errors"], "errors of the base")
+    if errors is not None and (errors[0] < 0 or (np.diff(errors) < 0).any()):
+        raise ValueError(\"the base has errors that are negative or not ascending\")
+    return CrossFitted(models, location, scale, spread, errors)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from tailwise.core.kernels import label_weights
 from tailwise.methods import get_method
 from tailwise.networks.parts import Method
 from tailwise.report import plots
-from tailwise.report.dial import RARE, dial_of
+from tailwise.report.baselines import Lineup
+from tailwise.report.dial import RARE, Dial
 from tailwise.report.formatting import level, number, percent
 from tailwise.report.scoring import LEVELS, MIN_POINT_ROWS, Scored, sorted_regions
 from tailwise.report.svg import Chart, make_chart, new_figure, page_style
@@ -26,29 +27,30 @@ MIN_CURVE_ROWS = 10
 
 @dataclass(frozen=True, eq=False)
 class ModelCharts:
-    """Charts of a model's predictions of test rows, beside those of a baseline if there is one."""
+    """Charts of a model's predictions of test rows, beside those of its baselines."""
 
-    scored: Scored
-    baseline: Scored | None
+    lineup: Lineup
     target: str
     method: str
-    base: Scored | None = None
-    """The base alone, a point beside the dial."""
+    dial: Dial | None = None
 
-    def all(self) -> list[Chart]:
-        """Return every chart that the method has figures for, in the order of the page."""
+    def main(self) -> list[Chart]:
+        """Return the charts that answer a user's questions, in the order of the page."""
         with page_style():
             charts = [
                 self._error_by_label(),
-                self._dial(),
                 self._predicted_vs_true(),
                 self._coverage(),
                 self._width(),
+                self._dial_curve(),
                 self._sparsification(),
-                self._reliability(),
-                self._variance_parts(),
-                self._calibration(),
             ]
+        return [chart for chart in charts if chart is not None]
+
+    def details(self) -> list[Chart]:
+        """Return the charts for those who want to know more."""
+        with page_style():
+            charts = [self._reliability(), self._variance_parts(), self._calibration()]
         return [chart for chart in charts if chart is not None]
 
     def histogram(self) -> Chart:
@@ -79,10 +81,16 @@ class ModelCharts:
 
     # -- what several charts share -----------------------------------------------------------
 
+    @property
+    def scored(self) -> Scored:
+        """The model itself."""
+        return self.lineup.ours
+
     @cached_property
     def _models(self) -> dict[str, Scored]:
-        models = [self.scored] if self.baseline is None else [self.scored, self.baseline]
-        return {model.title: model for model in models}
+        """The model, the plain network or other model, and the booster."""
+        models = (self.scored, self.lineup.other, self.lineup.booster)
+        return {model.title: model for model in models if model is not None}
 
     @cached_property
     def _names(self) -> str:
@@ -90,7 +98,9 @@ class ModelCharts:
 
     @cached_property
     def _tables(self) -> dict[str, pd.DataFrame]:
-        return {name: model.by_region() for name, model in self._models.items()}
+        constant = self.lineup.constant
+        models = [*self._models.values(), *([] if constant is None else [constant])]
+        return {model.title: model.by_region() for model in models}
 
     @cached_property
     def _curves(self) -> dict[str, pd.DataFrame]:
@@ -127,7 +137,7 @@ class ModelCharts:
         enough = bool((curve["n"] >= MIN_POINT_ROWS).all())
         rows = f"at least {MIN_POINT_ROWS} test rows" if enough else "the few test rows"
         words = (
-            f"The error of {self.scored.title} is largest near {number(worst['center'])}: "
+            f"The error of {self.scored.title} is largest near {self.scored.label(worst['center'])}: "
             f"{number(worst['mae'])}. {untested_range(self.scored)}"
         ).strip()
         return make_chart(
@@ -139,13 +149,12 @@ class ModelCharts:
             f"shaded. {words}",
         )
 
-    def _dial(self) -> Chart | None:
-        dial = dial_of(self.scored)
+    def _dial_curve(self) -> Chart | None:
+        dial = self.dial
         if dial is None:
             return None
-        beside = [s for s in (self.base, self.baseline) if s is not None]
         points = {f"in use: {dial.setting}": dial.point(self.scored)}
-        points |= {s.title: dial.point(s) for s in beside}
+        points |= {s.title: dial.point(s) for s in self.lineup.rivals}
         shown = "; ".join(f"{name}: {number(x)} and {number(y)}" for name, (x, y) in points.items())
         curve = dial.curve
         ends = "; ".join(

@@ -1,15 +1,17 @@
-"""What the emphasis on rare labels costs and gains on test rows (VIR:dial)."""
+"""What the emphasis on rare labels costs and gains on test rows, at every setting of the dial (VIR:dial)."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.core.label_prior import RARE_SHARE, Tilted, emphasis, rarest
+from tailwise.core.label_prior import RARE_SHARE, rarest
+from tailwise.core.metrics import REGIONS
 from tailwise.report.formatting import level, pair
 from tailwise.report.scoring import Floats, Scored
 
@@ -21,11 +23,13 @@ RARE = f"the rarest {level(RARE_SHARE)} of the labels"
 
 @dataclass(frozen=True, eq=False)
 class Dial:
-    """Mean absolute errors of a model at every emphasis, over all test rows and the rarest of them."""
+    """A model's predictions of the test rows at every emphasis."""
 
     scored: Scored
     rare: NDArray[np.bool_]  # (N,) the rarest labels, by their density in training
     errors: Floats  # (E, N) absolute errors at each of EMPHASES
+    inside: NDArray[np.bool_]  # (E, N) whether the interval contains the label
+    widths: Floats  # (E, N)
 
     @cached_property
     def curve(self) -> tuple[Floats, Floats]:
@@ -42,6 +46,16 @@ class Dial:
         if math.isnan(self.scored.emphasis):
             return "the label prior given"
         return f"emphasis {self.scored.emphasis:g}"
+
+    def by_region(self) -> dict[str, dict[str, list[float]]]:
+        """Return MAE, coverage and mean width of each region that has test rows, at each of `EMPHASES`."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for region in REGIONS:
+            rows = self.scored.mask(region)
+            if rows.any():
+                parts: dict[str, Any] = {"mae": self.errors, "coverage": self.inside, "width": self.widths}
+                found[region] = {k: values[:, rows].mean(axis=1).tolist() for k, values in parts.items()}
+        return found
 
     @property
     def text(self) -> str:
@@ -70,10 +84,26 @@ class Dial:
 
 
 def dial_of(scored: Scored) -> Dial | None:
-    """Return the errors along the dial; None for few test rows and for models without a dial."""
-    if scored.density is None or scored.y.size < MIN_DIAL_ROWS:
+    """Return the figures along the dial; None for few test rows and for models without a dial."""
+    calibrator = scored.calibrator
+    if calibrator is None or calibrator.density is None or calibrator.held is None:
         return None
-    found = scored.distribution
-    untilted = found.untilted if isinstance(found, Tilted) else found
-    points = [emphasis(scored.density, t).apply(untilted).point.double().numpy() for t in EMPHASES]
-    return Dial(scored, rarest(scored.y, scored.density), np.abs(np.stack(points) - scored.y))
+    if scored.y.size < MIN_DIAL_ROWS:
+        return None
+    each = [_at(scored, emphasis) for emphasis in EMPHASES]
+    return Dial(
+        scored,
+        rarest(scored.y, calibrator.density),
+        np.stack([s.error for s in each]),
+        np.stack([s.inside for s in each]),
+        np.stack([s.width for s in each]),
+    )
+
+
+def _at(scored: Scored, emphasis: float) -> Scored:
+    """Return the scores of the same model at another emphasis."""
+    assert scored.calibrator is not None
+    calibrator = scored.calibrator.at(emphasis)
+    distribution = calibrator.calibrated(scored.uncalibrated)
+    lower, upper = (end.double().numpy() for end in calibrator.interval(distribution, scored.coverage))
+    return replace(scored, distribution=distribution, lower=lower, upper=upper, calibrator=calibrator)

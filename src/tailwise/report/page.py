@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tailwise.core.metrics import REGIONS
 from tailwise.methods import get_method
+from tailwise.report.answers import answers_of, row_tables
+from tailwise.report.baselines import Lineup
 from tailwise.report.charts import ModelCharts
-from tailwise.report.formatting import number, pair
+from tailwise.report.contrasts import contrast
+from tailwise.report.dial import EMPHASES, Dial, dial_of
+from tailwise.report.formatting import number
 from tailwise.report.html import render
-from tailwise.report.scoring import Scored, paired_difference
+from tailwise.report.scoring import Scored
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tailwise.estimator.regressor import TailRegressor
     from tailwise.networks.parts import Method
     from tailwise.report.verdict import Verdict
@@ -72,33 +80,31 @@ def facts_of(
     )
 
 
-def model_page(
-    scored: Scored,
-    verdict: Verdict,
-    facts: Facts,
-    baseline: Scored | None = None,
-    base: Scored | None = None,
-) -> str:
-    """Return the HTML page about a fitted model, beside a baseline and the model's base if they are given.
+def model_page(lineup: Lineup, verdict: Verdict, facts: Facts, inputs: pd.DataFrame | None = None) -> str:
+    """Return the HTML page about a fitted model and its baselines.
 
-    `verdict` is what `judge` returns for the same model and baseline.
+    `verdict` is what `judge` returns for the same models. `inputs` are the test rows, for the table of those
+    with the largest errors.
     """
-    charts = ModelCharts(scored, baseline, facts.target, facts.method, base)
+    scored, dial = lineup.ours, dial_of(lineup.ours)
+    charts = ModelCharts(lineup, facts.target, facts.method, dial)
     parts = facts.parts.for_bins(scored.bins)
     return render(
         "model.html",
+        script="dial.js",
         facts=facts,
         title=f"{facts.target}: {scored.title} on {facts.source}",
         method=get_method(facts.method),
-        opening=_opening(scored, facts, baseline),
+        opening=_opening(scored, facts),
+        answers=answers_of(lineup),
         verdict=verdict,
-        histogram=charts.histogram(),
-        charts=charts.all(),
-        rows=_region_rows(scored, [s for s in (baseline, base) if s is not None]),
+        dial=None if dial is None else _dial_panel(dial),
+        charts=[charts.histogram(), *charts.main()],
+        rows=_region_rows(lineup),
+        row_tables=row_tables(scored, inputs),
         scored=scored,
-        baseline=baseline,
-        base=base,
-        cost=_cost_text(scored, baseline),
+        lineup=lineup,
+        detail_charts=charts.details(),
         bins=scored.bins.explain(),
         weights=charts.weights(parts),
         smooths=parts.smoothing is not None and parts.smoothing.kernel is not None,
@@ -107,7 +113,7 @@ def model_page(
     )
 
 
-def _opening(scored: Scored, facts: Facts, baseline: Scored | None) -> str:
+def _opening(scored: Scored, facts: Facts) -> str:
     """Say what was trained on what, and on which rows it is measured."""
     table = f" of {facts.source}" if facts.trained_here else ""
     if facts.weight is not None:
@@ -116,61 +122,51 @@ def _opening(scored: Scored, facts: Facts, baseline: Scored | None) -> str:
         f"{scored.title} was trained on {facts.train_rows:,} rows{table} to predict "
         f"{facts.target} from {facts.features} column{'s' if facts.features != 1 else ''}."
     )
-    beside = "" if baseline is None else f", beside {baseline.title}"
-    measured = f"All figures below are measured on {scored.y.size:,}"
+    measured = f"All figures are measured on {scored.y.size:,}"
     if facts.trained_here:
-        same = ": one plain network trained on the same rows, without base and dial" if beside else ""
-        return f"{first} {measured} rows it has not seen ({facts.test_source}){beside}{same}."
-    models = "the model was not" if baseline is None else "neither model was"
-    return (
-        f"{first} {measured} {facts.test_source}{beside}. They hold only if {models} trained on these rows."
-    )
+        return f"{first} {measured} rows that no model has seen ({facts.test_source})."
+    return f"{first} {measured} {facts.test_source}. They hold only if no model was trained on these rows."
 
 
-def _region_rows(s: Scored, others: Sequence[Scored]) -> list[dict[str, Any]]:
-    """Return the rows of the table by region: our figures, and those of other models with the difference."""
-    ours, tables = s.by_region(), [other.by_region() for other in others]
-    return [
-        {
-            "region": region,
-            "n": int(s.mask(region).sum()),
-            "ours": ours.loc[region].to_dict(),
-            "others": [
-                {
-                    "title": other.title,
-                    "figures": table.loc[region].to_dict(),
-                    "difference": paired_difference(s.error, other.error, s.mask(region)),
-                }
-                for other, table in zip(others, tables, strict=True)
-            ],
+def _dial_panel(dial: Dial) -> dict[str, Any]:
+    """Return what the slider shows: text of every figure of every region at each emphasis."""
+    figures = dial.by_region()
+    shown = {
+        region: {
+            "mae": [number(value) for value in found["mae"]],
+            "coverage": [f"{100 * value:.1f}%" for value in found["coverage"]],
+            "width": [number(value) for value in found["width"]],
         }
-        for region in REGIONS
-        if s.mask(region).any()
-    ]
+        for region, found in figures.items()
+    }
+    used = dial.scored.emphasis
+    place = 0 if math.isnan(used) else round(10 * used)
+    return {
+        "rows": {region: int(dial.scored.mask(region).sum()) for region in figures},
+        "figures": shown,
+        "used": place,
+        "exact": not math.isnan(used) and EMPHASES[place] == used,
+        "text": dial.text,
+        "json": json.dumps(shown),
+    }
 
 
-def _cost_text(s: Scored, base: Scored | None) -> str:
-    """Say what the model costs or gains for common labels."""
-    if base is None:
-        return ""
-    many = paired_difference(s.error, base.error, s.mask("many"))
-    if many.n == 0:
-        return "No test row has a many-shot label, so the cost for common labels is unknown."
-    if many.value == 0:
-        return (
-            f"In the many-shot region {s.title} and {base.title} have the same mean absolute error, "
-            f"{number(many.ours)}."
-        )
-    word = "higher" if many.value > 0 else "lower"
-    figures = " against ".join(pair(many.ours, many.theirs))
-    error = f", which is within its error of ±\u00a0{number(many.half)}: undecided" if many.undecided else ""
-    text = (
-        f"In the many-shot region the mean absolute error of {s.title} is {number(abs(many.value))} {word} "
-        f"than that of {base.title} ({figures}){error}."
-    )
-    if 2 * many.n > s.y.size:
-        text += " Most test rows are of this region, so the average over all rows mostly reflects it."
-    return text
+def _region_rows(lineup: Lineup) -> list[dict[str, Any]]:
+    """Return the rows of the table by region: figures of each model, and differences to the first."""
+    ours = lineup.ours
+    tables = [(scored, scored.by_region()) for scored in lineup.all]
+    found = []
+    for region in REGIONS:
+        if not ours.mask(region).any():
+            continue
+        models = []
+        for scored, table in tables:
+            compared = None if scored is ours else contrast(ours, scored, region)
+            models.append(
+                {"title": scored.title, "figures": table.loc[region].to_dict(), "contrast": compared}
+            )
+        found.append({"region": region, "n": int(ours.mask(region).sum()), "models": models})
+    return found
 
 
 def _weights_text(parts: Method) -> str:

@@ -14,12 +14,14 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from tailwise.core.distributions import Distribution, Normal
-from tailwise.core.label_prior import LabelDensity, Tilted
+from tailwise.core.distributions import Distribution
+from tailwise.core.label_prior import Tilted
 from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.core.metrics import REGIONS, by_region
 from tailwise.core.scores import Sparsification, sparsification
 from tailwise.methods import get_method
+from tailwise.report.formatting import number
+from tailwise.uncertainty.calibrator import Calibrator
 from tailwise.uncertainty.interval_scores import wilson_interval as wilson_interval
 from tailwise.uncertainty.scaling import split_variance
 
@@ -48,10 +50,22 @@ class Scored:
     coverage: float = 0.9
     many: int = 100
     few: int = 20
-    density: LabelDensity | None = None
-    """Density of the training labels; models saved before there was a dial have none."""
-    emphasis: float = 0.0
-    """Emphasis on rare labels; NaN under a label prior."""
+    calibrator: Calibrator | None = None
+    """What made `distribution` and the intervals; baselines without a dial have none."""
+
+    @property
+    def emphasis(self) -> float:
+        """Emphasis on rare labels; NaN under a label prior."""
+        return 0.0 if self.calibrator is None else self.calibrator.emphasis
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether all labels are whole numbers, so that a label is written without decimals."""
+        return bool((self.y == np.rint(self.y)).all())
+
+    def label(self, value: float) -> str:
+        """Return a label, or a prediction of one, as text; whole if all labels are."""
+        return f"{value:,.0f}" if self.whole else number(value)
 
     @cached_property
     def mean(self) -> Floats:
@@ -202,52 +216,13 @@ def score_model(
         coverage=coverage,
         many=model.many,
         few=model.few,
-        density=calibrator.density,
-        emphasis=calibrator.emphasis,
-    )
-
-
-_BASE_TITLES = {"catboost": "CatBoost", "lightgbm": "LightGBM"}
-
-
-def score_base(
-    model: TailRegressor, X: Any, y: Any, coverage: float = 0.9, *, target: int | None = None
-) -> Scored | None:
-    """Return the predictions of the model's base alone, or None if it has no base.
-
-    Their spread is constant: that of the base's residuals for training rows it was not fitted on. The other
-    arguments are those of `score_model`.
-    """
-    if model.base_ is None or model.preprocessor_ is None:
-        return None
-    place = target or 0
-    base, labels = model.base_[place], checked_labels(y)
-    kind = type(base.models[0])
-    name = _BASE_TITLES.get(kind.__module__.partition(".")[0], kind.__name__)
-    mean = torch.from_numpy(base.predict(model.preprocessor_.matrix(X)))
-    distribution = Normal(mean, base.spread**2)
-    ends = {
-        level: [end.double().numpy() for end in distribution.interval(level)] for level in {*LEVELS, coverage}
-    }
-    lower, upper = ends[coverage]
-    return Scored(
-        title=f"{name} alone",
-        y=labels,
-        distribution=distribution,
-        uncalibrated=distribution,
-        bins=model.calibrators_[place].bins,
-        lower=lower,
-        upper=upper,
-        covered={level: (labels >= low) & (labels <= high) for level, (low, high) in ends.items()},
-        coverage=coverage,
-        many=model.many,
-        few=model.few,
+        calibrator=calibrator,
     )
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean losses of two models on the same rows; `half` is the half-width of the 95% interval."""
+    """Losses of two models on the same rows; `half` is the half-width of the difference's interval."""
 
     ours: float
     theirs: float
@@ -274,14 +249,43 @@ class Difference:
         """Whether the difference lies within its error."""
         return not (self.better or self.worse)
 
+    @property
+    def bound(self) -> float:
+        """The largest difference that its interval contains, as a share of their loss."""
+        return (abs(self.value) + self.half) / self.theirs if self.theirs > 0 else math.inf
 
-def paired_difference(ours: Floats, theirs: Floats, rows: NDArray[np.bool_]) -> Difference:
-    """Compare the losses of two models row by row, with Student's t interval of the mean. (N,) each"""
+
+def paired_difference(
+    ours: Floats, theirs: Floats, rows: NDArray[np.bool_], confidence: float = 0.95
+) -> Difference:
+    """Compare the mean losses of two models row by row, with Student's t interval. (N,) each"""
+    a, b = ours[rows], theirs[rows]
+    return _difference(a.mean() if a.size else math.nan, b.mean() if b.size else math.nan, a - b, confidence)
+
+
+def rmse_difference(
+    ours: Floats, theirs: Floats, rows: NDArray[np.bool_], confidence: float = 0.95
+) -> Difference:
+    """Compare the root mean square errors of two models row by row. Absolute errors: (N,) each
+
+    The interval is the one that a paired bootstrap over the rows tends to, without its random numbers: each
+    row adds ``e**2 / (2 RMSE)`` to the root of the mean.
+    """
     a, b = ours[rows], theirs[rows]
     if a.size == 0:
         return Difference(math.nan, math.nan, math.nan, 0)
-    half = math.inf if a.size == 1 else float(stats.t.ppf(0.975, a.size - 1) * stats.sem(a - b))
-    return Difference(float(a.mean()), float(b.mean()), half, a.size)
+    first, second = math.sqrt(np.mean(a**2)), math.sqrt(np.mean(b**2))
+    parts = [e**2 / (2 * root) if root > 0 else np.zeros_like(e) for e, root in ((a, first), (b, second))]
+    return _difference(first, second, parts[0] - parts[1], confidence)
+
+
+def _difference(ours: float, theirs: float, each: Floats, confidence: float) -> Difference:
+    """Return a difference whose error is that of the mean of `each`. (n,)"""
+    n = each.size
+    if n == 0:
+        return Difference(math.nan, math.nan, math.nan, 0)
+    half = math.inf if n == 1 else float(stats.t.ppf((1 + confidence) / 2, n - 1) * stats.sem(each))
+    return Difference(float(ours), float(theirs), half, n)
 
 
 def sorted_regions(names: Iterable[str]) -> list[str]:

@@ -1,16 +1,27 @@
-"""A verdict in words: can the tail be trusted, what does the method gain there, and what does it cost."""
+"""A verdict in words: do the intervals hold, what does the model gain and cost, and should it be used.
+
+Every sentence rests on test rows that no model has seen. Two errors differ only if the 99% interval of their
+paired difference excludes zero: a page compares three baselines in three regions by two measures, and at 95%
+one of them would often differ by chance. A model is recommended only if each baseline has a clearly higher
+error for some labels, and none a clearly lower one for others.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.report.formatting import level, number, pair, percent
-from tailwise.report.scoring import Difference, Scored, paired_difference, sorted_regions, wilson_interval
+from tailwise.report.baselines import Lineup
+from tailwise.report.contrasts import Standing, best_by_region, contrasts_of, joined, region_words
+from tailwise.report.formatting import level, number, percent
+from tailwise.report.scoring import Scored, paired_difference, wilson_interval
 
+MIN_TEST_ROWS = 20
+"""With fewer test rows nothing is judged."""
 MIN_TAIL_ROWS = 10
 """A region with fewer test rows is not judged."""
 MIN_SURE_ROWS = 50
@@ -26,11 +37,12 @@ UNTESTED = 0.05
 
 Soundness = Literal["kept", "over", "undecided", "under"]
 _STATUS: dict[Soundness, str] = {"kept": "good", "over": "mixed", "undecided": "mixed", "under": "bad"}
-_ADVICE: dict[Soundness, str] = {
+_MEASURE = "Measure on more {}: hold out a larger share, or use a separate test table."
+_INTERVAL_ADVICE: dict[Soundness, str] = {
     "kept": "",
-    "over": "Intervals in the tail are safe but wide.",
+    "over": "",
     "undecided": "Measure on more rows with rare labels before you rely on intervals there.",
-    "under": "Do not rely on intervals in the tail: collect more such rows, or ask for a higher coverage.",
+    "under": "Do not rely on intervals there: collect more such rows, or ask for a higher coverage.",
 }
 
 
@@ -73,7 +85,10 @@ class Tail:
 
 
 def tail_of(scored: Scored) -> Tail | None:
-    """Return the few-shot rows; if they are too few to judge, few- and medium-shot rows together."""
+    """Return the few-shot rows; if they are too few to judge, few- and medium-shot rows together.
+
+    None if there are still too few, and if no other test rows are left to be common.
+    """
     few, medium = scored.mask("few"), scored.mask("medium")
     if few.sum() >= MIN_TAIL_ROWS:
         return Tail(few, f"where a label bin has fewer than {scored.few} training rows", "rare labels")
@@ -83,20 +98,47 @@ def tail_of(scored: Scored) -> Tail | None:
     return None
 
 
-def judge(scored: Scored, baseline: Scored | None = None) -> Verdict:
+def judge(lineup: Lineup) -> Verdict:
     """Return what the test rows show, losses as well as gains, and nothing that they cannot show."""
-    tail = tail_of(scored)
-    if tail is None:
-        return _verdict_without_tail(scored, baseline)
-    headline, sound = _coverage_sentence(scored, tail)
-    sentences = [_width_sentence(scored, tail), _pull_sentence(scored, tail), untested_range(scored)]
-    advice, status = _ADVICE[sound], _STATUS[sound]
-    if baseline is not None:
-        more, choice, chosen = _compare(scored, baseline, tail)
-        sentences += more
-        advice = f"{choice} {advice}".strip()
-        status = "mixed" if status == "good" and chosen != "ours" else status
-    return Verdict(headline, tuple(s for s in sentences if s), advice, status)
+    scored, tail = lineup.ours, tail_of(lineup.ours)
+    n = scored.y.size
+    if n < MIN_TEST_ROWS:
+        headline = f"Nothing can be judged: {n} test row{'s are' if n != 1 else ' is'} too few."
+        return Verdict(
+            headline, (), "Measure on more rows: hold out a larger share, or use another table.", "unknown"
+        )
+    sentences = [*_interval_sentences(lineup, tail), untested_range(scored)]
+    if (constant := _noise(lineup)) is not None:
+        sentences += [standing.sentence for standing in contrasts_of(lineup, MIN_TAIL_ROWS)]
+        return Verdict(
+            f"Nothing was learned: no model has a clearly lower error than always predicting {constant}.",
+            tuple(s for s in sentences if s),
+            "Do not use these predictions: look for columns that tell more about the label.",
+            "bad",
+        )
+    standings = contrasts_of(lineup, MIN_TAIL_ROWS)
+    sentences += [standing.sentence for standing in standings]
+    headline, sound = _interval_headline(scored, tail)
+    points = _points(scored.title, standings)
+    unjudged = tail is None and _has_tail(scored)
+    if unjudged:
+        rare = int((scored.region != "many").sum())
+        found = {0: "no test row has a rare label", 1: "only one test row has a rare label"}
+        headline = (
+            f"Rare labels cannot be judged: {found.get(rare, f'only {rare} test rows have rare labels')}."
+        )
+        points = _Points(
+            "", "Measure on more rows with rare labels: hold out a larger share, or use another table."
+        )
+    elif points.headline:
+        headline = f"{headline.removesuffix('.')}; {points.headline}."
+    advice = [points.advice, "" if unjudged else _INTERVAL_ADVICE[sound], _interval_choice(lineup, tail)]
+    status = _STATUS[sound]
+    if unjudged:
+        status = "unknown"
+    elif status == "good" and points.choice != "ours":
+        status = "mixed"
+    return Verdict(headline, tuple(s for s in sentences if s), " ".join(a for a in advice if a), status)
 
 
 def untested_range(scored: Scored) -> str:
@@ -107,35 +149,44 @@ def untested_range(scored: Scored) -> str:
     first, last = scored.bins.index([least, most])
     sentences = []
     if counts[:first].any() and least - low > UNTESTED * (high - low):
-        sentences.append(f"No test row is below {number(least)}; training labels begin near {number(low)}.")
+        sentences.append(
+            f"No test row is below {scored.label(least)}; training labels begin near {scored.label(low)}."
+        )
     if counts[last + 1 :].any() and high - most > UNTESTED * (high - low):
-        sentences.append(f"No test row is above {number(most)}; training labels reach about {number(high)}.")
+        sentences.append(
+            f"No test row is above {scored.label(most)}; training labels reach about {scored.label(high)}."
+        )
     return " ".join(sentences)
 
 
-# -- one model -------------------------------------------------------------------------------------
+def _has_tail(scored: Scored) -> bool:
+    """Whether some label bin with training rows has few or medium many of them."""
+    rarer = scored.bins.regions(scored.many, scored.few) != "many"
+    return bool((scored.bins.counts[rarer] > 0).any())
 
 
-def _coverage_sentence(scored: Scored, tail: Tail) -> tuple[str, Soundness]:
-    hits, n, promised = int(scored.inside[tail.rows].sum()), tail.n, scored.coverage
-    low, high = wilson_interval(hits, n)
-    found = (
-        f"{percent(hits / n)} of the {level(promised)} intervals contain the true label {tail.where} "
-        f"({hits} of {n} test rows)"
-    )
+def _noise(lineup: Lineup) -> str | None:
+    """Return the constant that no model beats clearly, if so."""
+    constant = lineup.constant
+    if constant is None:
+        return None
+    everything = constant.mask("all")
+    models = [lineup.ours, *lineup.rivals]
+    if any(paired_difference(s.error, constant.error, everything, 0.99).better for s in models):
+        return None
+    return constant.label(float(constant.mean[0]))
+
+
+# -- intervals -------------------------------------------------------------------------------------
+
+
+def _soundness(hits: int, n: int, promised: float) -> Soundness:
+    low, _ = wilson_interval(hits, n)
     if _under_covered(hits, n, promised):
-        return f"The tail is under-covered: {found}.", "under"
+        return "under"
     if low > promised and hits / n > promised + NEAR:
-        return f"The tail is over-covered, its intervals are wider than necessary: {found}.", "over"
-    if hits / n >= promised - NEAR:
-        about = "" if hits / n >= promised else "about "
-        limit = "" if n >= MIN_SURE_ROWS else f", as far as {n} rows can tell"
-        return f"The tail is covered {about}as promised{limit}: {found}.", "kept"
-    return (
-        f"Whether the tail is covered is undecided: {found}, less than promised, but with so few rows the "
-        f"true share can be anything from {percent(low)} to {percent(high)}.",
-        "undecided",
-    )
+        return "over"
+    return "kept" if hits / n >= promised - NEAR else "undecided"
 
 
 def _under_covered(hits: int, n: int, promised: float) -> bool:
@@ -143,169 +194,192 @@ def _under_covered(hits: int, n: int, promised: float) -> bool:
     return wilson_interval(hits, n)[1] < promised and hits / n < promised - SLIGHT
 
 
-def _width_sentence(scored: Scored, tail: Tail) -> str:
-    in_tail = float(scored.width[tail.rows].mean())
-    here, elsewhere = number(in_tail), ""
-    if (~tail.rows).any():
-        here, there = pair(in_tail, float(scored.width[~tail.rows].mean()))
-        elsewhere = f"; elsewhere they are {there} wide"
-    share = in_tail / float(scored.bins.edges[-1] - scored.bins.edges[0])
-    wide = f", {percent(share)} of the whole label range, too wide to be of much use"
-    return f"Intervals in the tail are {here} wide on average{wide if share > WIDE_SHARE else ''}{elsewhere}."
+def interval_soundness(scored: Scored, rows: NDArray[np.bool_]) -> Soundness:
+    """Return whether the intervals of some rows hold: kept, over, undecided or under."""
+    return _soundness(int(scored.inside[rows].sum()), int(rows.sum()), scored.coverage)
+
+
+def _interval_headline(scored: Scored, tail: Tail | None) -> tuple[str, Soundness]:
+    """Say whether the intervals hold where it is hardest: for rare labels, or else for all rows."""
+    rows = scored.mask("all") if tail is None else tail.rows
+    hits, n, promised = int(scored.inside[rows].sum()), int(rows.sum()), level(scored.coverage)
+    sound = _soundness(hits, n, scored.coverage)
+    whose = "" if tail is None else f" for {tail.name}"
+    found = f"{percent(hits / n)} of {n:,} contain the label"
+    if sound == "under":
+        return f"The {promised} intervals are too narrow{whose}: {found}.", sound
+    if sound == "over":
+        return f"The {promised} intervals are wider than necessary{whose}: {found}.", sound
+    if sound == "kept":
+        about = "" if hits / n >= scored.coverage else "about "
+        limit = "" if n >= MIN_SURE_ROWS else f", as far as {n} rows can tell"
+        return f"The {promised} intervals hold {about}as promised{whose}{limit}: {found}.", sound
+    return f"Whether the {promised} intervals hold{whose} is undecided: {found}.", sound
+
+
+def _interval_sentences(lineup: Lineup, tail: Tail | None) -> list[str]:
+    """Coverage and width over all rows and in the tail, beside the booster's and a constant interval."""
+    scored = lineup.ours
+    hits, n = int(scored.inside.sum()), scored.y.size
+    short = ", less than promised" if _under_covered(hits, n, scored.coverage) else ""
+    text = (
+        f"Over all test rows {percent(hits / n)} of the intervals contain the label ({hits:,} of "
+        f"{n:,}){short}; their mean width is {number(float(scored.width.mean()))}"
+    )
+    if tail is not None:
+        wide = float(scored.width[tail.rows].mean())
+        share = wide / float(scored.bins.edges[-1] - scored.bins.edges[0])
+        much = f", {percent(share)} of the whole label range" if share > WIDE_SHARE else ""
+        text += f"; for {tail.name}, {tail.where}, {number(wide)}{much}"
+    sentences = [f"{text}."]
+    for other in (lineup.booster, lineup.constant):
+        if other is not None:
+            sentences.append(_other_interval(other, tail, constant=other is lineup.constant))
+    if tail is not None:
+        sentences += [_range_sentence(scored, tail), _pull_sentence(scored, tail)]
+    return sentences
+
+
+def _range_sentence(scored: Scored, tail: Tail) -> str:
+    """Say what the true share may be if the rows leave it open."""
+    if interval_soundness(scored, tail.rows) != "undecided":
+        return ""
+    low, high = wilson_interval(int(scored.inside[tail.rows].sum()), tail.n)
+    return f"For {tail.name} the true share can be anything from {percent(low)} to {percent(high)}."
+
+
+def _other_interval(other: Scored, tail: Tail | None, *, constant: bool) -> str:
+    """Coverage and width of a baseline's intervals, over all rows and in the tail."""
+    if constant:
+        ends = f"{other.label(float(other.lower[0]))} to {other.label(float(other.upper[0]))}"
+        who = f"The constant interval from {ends} is"
+    else:
+        who = f"Those of {other.title} are"
+    rare = "" if tail is None else f", {percent(other.inside[tail.rows].mean())} for {tail.name}"
+    verb = "contains" if constant else "contain"
+    share = percent(other.inside.mean())
+    return f"{who} {number(float(other.width.mean()))} wide and {verb} {share} of the labels{rare}."
+
+
+def _interval_choice(lineup: Lineup, tail: Tail | None) -> str:
+    """Say which intervals to use, if one of two holds where the other does not, or is narrower."""
+    scored = lineup.ours
+    rows = scored.mask("all") if tail is None else tail.rows
+    where = "" if tail is None else f" for {tail.name}"
+
+    def holds(s: Scored) -> bool:
+        everything = interval_soundness(s, s.mask("all"))
+        return everything in ("kept", "over") and interval_soundness(s, rows) in ("kept", "over")
+
+    booster, constant = lineup.booster, lineup.constant
+    for other in (constant, booster):
+        if other is not None and holds(other) and other.width.mean() < scored.width.mean():
+            name = "constant ones" if other is constant else f"the intervals of {other.title}"
+            return f"For intervals, {name} will do: narrower, and as far as these rows show they hold too."
+    if holds(scored) and booster is not None and interval_soundness(booster, rows) == "under":
+        return (
+            f"For intervals, use {scored.title}: {percent(scored.inside[rows].mean())} contain the label"
+            f"{where}, {percent(booster.inside[rows].mean())} of those of {booster.title}."
+        )
+    if constant is not None and scored.width.mean() >= constant.width.mean():
+        return "On average the intervals are no narrower than one that ignores the columns."
+    return ""
 
 
 def _pull_sentence(scored: Scored, tail: Tail) -> str:
     """Say how far rare labels are predicted towards the common ones, if this is clear."""
     away = np.sign(scored.y - scored.bins.location) * (scored.y - scored.mean)
-    pull = paired_difference(away, np.zeros_like(away), tail.rows)
+    pull = paired_difference(away, np.zeros_like(away), tail.rows, 0.99)
     if pull.undecided or pull.value <= 0:
         return ""
     return f"Predictions of {tail.name} are pulled towards common ones, by {number(pull.value)} on average."
 
 
-# -- two models ------------------------------------------------------------------------------------
+# -- point predictions -----------------------------------------------------------------------------
 
 
-def _compare(scored: Scored, baseline: Scored, tail: Tail) -> tuple[list[str], str, str]:
-    """Return how two models differ, which one to use, and "ours", "theirs" or "either"."""
-    in_tail = paired_difference(scored.error, baseline.error, tail.rows)
-    elsewhere = paired_difference(scored.error, baseline.error, ~tail.rows)
-    fit, where = paired_difference(scored.nll, baseline.nll, tail.rows), tail.name
-    if fit.undecided:
-        fit, where = paired_difference(scored.nll, baseline.nll, scored.mask("all")), "all test rows together"
-    ours, theirs = scored.title, baseline.title
-    sentences = [
-        _gain_sentence(ours, theirs, tail, in_tail),
-        _cost_sentence(scored, baseline),
-        _likelihood_sentence(ours, theirs, where, fit),
-    ]
-    choice, chosen = _choice(ours, theirs, tail, in_tail, elsewhere, fit)
-    if (fit.better and chosen != "ours") or (fit.worse and chosen == "ours"):
-        what = f"the uncertainty of {where}" if where == tail.name else "the uncertainty as a whole"
-        choice += f" For {what}, {ours if fit.better else theirs} is the better one."
-    return sentences, choice, chosen
+@dataclass(frozen=True)
+class _Points:
+    """Which model to use for point predictions: a clause for the headline, and advice."""
+
+    headline: str
+    advice: str
+    choice: str = "none"  # "ours", "theirs", "depends" or "none"
 
 
-def _gain_sentence(ours: str, theirs: str, tail: Tail, gain: Difference) -> str:
-    figures = " against ".join(pair(gain.ours, gain.theirs))
-    by, error = number(abs(gain.value)), f"±\u00a0{number(gain.half)}"
-    if gain.undecided:
-        return (
-            f"Which is more accurate for {tail.name}, {ours} or {theirs}, is undecided: mean absolute error "
-            f"{figures}, a difference of {by} {error}."
+def _points(ours: str, standings: Sequence[Standing]) -> _Points:
+    """Recommend a model only if the rows measured decide it."""
+    if not standings or not standings[0].contrasts:
+        return _Points("", "")
+    best = best_by_region(ours, standings)
+    beaten = {region: title for region, title in best.items() if title != ours}
+    if beaten:
+        return _beaten(ours, standings, best, beaten)
+    if all(s.kind == "ahead" for s in standings):
+        names = joined([s.rival for s in standings])
+        reasons = joined([f"than that of {s.rival} for {s.words('better')}" for s in standings])
+        clause = (
+            f"for {region_words(best)} its error is lower than that of {names}"
+            if best
+            else (f"its error is lower than that of {names}, for other labels each")
         )
-    word = "lower" if gain.better else "higher"
-    return (
-        f"For {tail.name} the mean absolute error of {ours} is {by} {word} ({error}) than that of {theirs}: "
-        f"{figures}."
-    )
-
-
-def _cost_sentence(scored: Scored, baseline: Scored) -> str:
-    """Compare the errors over all test rows; name the region that a clear difference comes from."""
-    overall = paired_difference(scored.error, baseline.error, scored.mask("all"))
-    ours, theirs = scored.title, baseline.title
-    if overall.value == 0:
-        same = number(overall.ours)
-        return f"Over all test rows {ours} and {theirs} have the same mean absolute error, {same}."
-    word = "higher" if overall.value > 0 else "lower"
-    figures = " against ".join(pair(overall.ours, overall.theirs))
-    if overall.theirs > 0:
-        figures += f", {100 * abs(overall.value) / overall.theirs:.1f}%"
-    text = (
-        f"Over all test rows the mean absolute error of {ours} is {number(abs(overall.value))} {word} than "
-        f"that of {theirs} ({figures})"
-    )
-    if overall.undecided:
-        return f"{text}, which is within its error of ±\u00a0{number(overall.half)}: undecided."
-    regions = sorted_regions(scored.region)
-    if len(regions) == 1:
-        return f"{text}."
-    parts = {name: (scored.error - baseline.error)[scored.mask(name)].sum() for name in regions}
-    region = max(parts, key=lambda name: parts[name] * np.sign(overall.value))
-    local = paired_difference(scored.error, baseline.error, scored.mask(region))
-    return (
-        f"{text}. The largest part comes from {region}-shot labels, {percent(local.n / overall.n)} of the "
-        f"test rows: {' against '.join(pair(local.ours, local.theirs))}."
-    )
-
-
-def _likelihood_sentence(ours: str, theirs: str, where: str, fit: Difference) -> str:
-    """Compare the whole predicted distributions, not just their means."""
-    if fit.undecided:
-        return ""
-    word = "better" if fit.better else "worse"
-    return (
-        f"The predicted uncertainty of {ours} fits {where} {word} than that of {theirs} "
-        f"(negative log-likelihood {' against '.join(pair(fit.ours, fit.theirs))})."
-    )
-
-
-def _choice(
-    ours: str, theirs: str, tail: Tail, in_tail: Difference, elsewhere: Difference, fit: Difference
-) -> tuple[str, str]:
-    """Return which of the two to use, in words, and "ours", "theirs" or "either"."""
-    points = "" if fit.worse else " for point predictions"
-    if in_tail.better and elsewhere.worse:
-        text = f"Use {ours} if {tail.name} matter as much as common ones, {theirs} if only common ones do."
-        return text, "ours"
-    if in_tail.better and elsewhere.n == 0:
-        return f"Use {ours}: it is better on {tail.name}, and there are no other test rows.", "ours"
-    if in_tail.better:
-        rest = "better on common ones too" if elsewhere.better else "not clearly worse elsewhere"
-        return f"Use {ours}: it is better on {tail.name} and {rest}.", "ours"
-    if in_tail.worse and elsewhere.better:
-        text = f"Use {theirs} if {tail.name} matter as much as common ones, {ours} if only common ones do."
-        return text, "theirs"
-    if in_tail.worse:
-        return f"Use {theirs}{points}: {ours} is worse on {tail.name} here.", "theirs"
-    if elsewhere.worse:
-        figures = " against ".join(pair(elsewhere.ours, elsewhere.theirs))
-        return (
-            f"Use {theirs}{points}: {ours} is not clearly better on {tail.name} and worse on all others "
-            f"({figures}).",
+        advice = (
+            f"For point predictions, use {ours}: on these rows its error is lower {reasons}, and "
+            "clearly higher in no region."
+        )
+        return _Points(clause, advice, "ours")
+    mixed = [s for s in standings if s.kind == "split"]
+    if mixed:
+        first = mixed[0]
+        advice = (
+            f"There is no recommendation for point predictions: for {first.words('mixed')} one of MAE and "
+            f"RMSE is lower than that of {first.rival} and the other higher, so it depends on how much large "
+            "errors cost."
+        )
+        return _Points(f"MAE and RMSE disagree on whether {first.rival} is more accurate", advice)
+    close = [s for s in standings if s.kind == "close"]
+    if close:
+        first = min(close, key=lambda s: s.overall.theirs)
+        most = percent(max(d.bound for c in first.contrasts for d in (c.mae, c.rmse)))
+        return _Points(
+            f"its error and that of {first.rival} differ by at most {most} in every region",
+            f"For point predictions, {first.rival} is enough: more than that cannot be gained.",
             "theirs",
         )
-    if elsewhere.better:
-        text = f"Use {ours}: it is better on common labels, and on {tail.name} the two do not differ clearly."
-        return text, "ours"
-    if fit.worse:
-        return (
-            f"Use {theirs}: {ours} is not clearly more accurate, and its uncertainty fits worse.",
-            "theirs",
-        )
-    return (
-        f"Either will do for point predictions: {ours} and {theirs} do not differ clearly.",
-        "either",
+    names = joined([s.rival for s in standings if s.kind == "open"])
+    return _Points(
+        f"whether {ours} is more accurate than {names} is undecided",
+        f"There is no recommendation for point predictions: the differences to {names} are within their "
+        "error. More test rows can decide.",
     )
 
 
-# -- no tail to judge ------------------------------------------------------------------------------
-
-
-def _verdict_without_tail(scored: Scored, baseline: Scored | None) -> Verdict:
-    """Either all labels are common, or the test part has too few rare ones."""
-    counts, regions = scored.bins.counts, scored.bins.regions(scored.many, scored.few)
-    hits, n = int(scored.inside.sum()), int(scored.inside.size)
-    short = _under_covered(hits, n, scored.coverage)
-    found = f"Overall {percent(hits / n)} of the {level(scored.coverage)} intervals contain the true label"
-    sentences = [f"{found} ({hits} of {n} test rows){', less than promised' if short else ''}."]
-    better = False
-    if baseline is not None:
-        sentences.append(_cost_sentence(scored, baseline))
-        better = paired_difference(scored.error, baseline.error, scored.mask("all")).better
-    if untested := untested_range(scored):
-        sentences.insert(1, untested)
-    if (counts[regions != "many"] == 0).all():
-        headline = (
-            f"There is no tail: every label bin with training rows has more than {scored.many} of them."
+def _beaten(
+    ours: str, standings: Sequence[Standing], best: Mapping[str, str], beaten: Mapping[str, str]
+) -> _Points:
+    """Say for which labels a baseline is more accurate, and for which the model is, if for any."""
+    won = [region for region, title in best.items() if title == ours]
+    labels = {
+        rival: region_words(region for region, title in beaten.items() if title == rival)
+        for rival in dict.fromkeys(beaten.values())
+    }
+    clause = joined([f"{rival} is more accurate for {words}" for rival, words in labels.items()])
+    first, *others = labels.items()
+    if won:
+        rest = joined([f"{rival} if {words} do" for rival, words in labels.items()])
+        mine = region_words(won)
+        advice = f"For point predictions, use {ours} if {mine} matter most, and {rest}."
+        return _Points(f"{ours} is more accurate for {mine}, and {clause}", advice, "depends")
+    rival, words = first
+    if not others and next(s for s in standings if s.rival == rival).kind == "behind":
+        advice = (
+            f"For point predictions, use {rival} rather than {ours}: its error is lower for {words}, and "
+            "clearly higher in no region."
         )
-        advice = f"Use {scored.title}: it is better all the same." if better else "Plain training will do."
-        advice += " Do not rely on the intervals as they are." if short else ""
-        return Verdict(headline, tuple(sentences), advice, "bad" if short else "good")
-    rare = int((scored.region != "many").sum())
-    found = {0: "no test row has a rare label", 1: "only one test row has a rare label"}.get(
-        rare, f"only {rare} test rows have rare labels"
-    )
-    advice = "Measure on more rows with rare labels: hold out a larger share, or use a separate test table."
-    return Verdict(f"The tail cannot be judged: {found}.", tuple(sentences), advice, "unknown")
+    else:
+        rest = "".join(f", {rival} if {words} do" for rival, words in others)
+        advice = (
+            f"For point predictions, use {rival} if {words} matter most{rest}: for no labels is the error of "
+            f"{ours} clearly lower than that of every baseline."
+        )
+    return _Points(clause, advice, "theirs")

@@ -1,0 +1,177 @@
+"""The first screen of a page: four large figures with their baselines, and the rows to look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailwise.report.baselines import Lineup
+from tailwise.report.contrasts import CONFIDENCE, REGION_WORDS
+from tailwise.report.formatting import level, number, percent
+from tailwise.report.scoring import Difference, Floats, Scored, paired_difference
+from tailwise.report.verdict import MIN_TAIL_ROWS, Soundness, interval_soundness, tail_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN_ROWS = 5
+SHOWN_COLUMNS = 6
+SHOWN_CHARACTERS = 40
+_TONE: dict[Soundness, str] = {"kept": "good", "over": "mixed", "undecided": "mixed", "under": "bad"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One large figure: the question, the figure, what it is, and the same of the baselines."""
+
+    question: str
+    figure: str
+    about: str
+    baselines: tuple[tuple[str, str], ...]
+    tone: str = ""
+
+
+def answers_of(lineup: Lineup) -> list[Answer]:
+    """Return how wrong the model is for rare and common labels, whether intervals hold, and the cost."""
+    scored, tail = lineup.ours, tail_of(lineup.ours)
+    rare = np.zeros(scored.y.size, bool) if tail is None else tail.rows
+    name = "rare labels" if tail is None else tail.name
+    common = scored.mask("many")
+    if common.sum() < MIN_TAIL_ROWS:
+        common = ~rare
+    return [
+        _error(lineup, f"Error for {name}", rare),
+        _error(lineup, f"Error for {REGION_WORDS['many']}", common),
+        _intervals(lineup, rare, name),
+        _cost(lineup),
+    ]
+
+
+def _error(lineup: Lineup, question: str, rows: NDArray[np.bool_]) -> Answer:
+    n = int(rows.sum())
+    if n < MIN_TAIL_ROWS:
+        about = "no test row has such a label" if n == 0 else f"{n} test row{'s' * (n > 1)}: too few to say"
+        return Answer(question, "–", about, ())
+    scored = lineup.ours
+    others = []
+    for rival in lineup.rivals:
+        found = paired_difference(scored.error, rival.error, rows, CONFIDENCE)
+        others.append((rival.title, f"{number(found.theirs)}, {_word(found)}"))
+    if lineup.constant is not None:
+        others.append(("constant", number(float(lineup.constant.error[rows].mean()))))
+    about = f"mean absolute error, {n:,} test rows"
+    return Answer(question, number(float(scored.error[rows].mean())), about, tuple(others))
+
+
+def _word(found: Difference) -> str:
+    """Say whether the model's error is lower or higher than that of a baseline."""
+    return "undecided" if found.undecided else "ours is lower" if found.better else "ours is higher"
+
+
+def _intervals(lineup: Lineup, rare: NDArray[np.bool_], name: str) -> Answer:
+    scored = lineup.ours
+    everything = scored.mask("all")
+    judged = rare if rare.any() else everything
+    both = [interval_soundness(scored, rows) for rows in (everything, judged)]
+    tone = next(_TONE[kind] for kind in ("under", "undecided", "over", "kept") if kind in both)
+    others = []
+    if rare.any():
+        others.append((name, _coverage_and_width(scored, rare)))
+    for other in (lineup.other, lineup.booster, lineup.constant):
+        if other is not None:
+            rarely = f" (rare {percent(other.inside[rare].mean())})" if rare.any() else ""
+            others.append((other.title, _coverage_and_width(other, everything, rarely)))
+    about = (
+        f"of {level(scored.coverage)} intervals contain the label; mean width {number(scored.width.mean())}"
+    )
+    return Answer("Do the intervals hold?", percent(scored.inside.mean()), about, tuple(others), tone)
+
+
+def _coverage_and_width(scored: Scored, rows: NDArray[np.bool_], more: str = "") -> str:
+    return f"{percent(scored.inside[rows].mean())}{more}, width {number(float(scored.width[rows].mean()))}"
+
+
+def _cost(lineup: Lineup) -> Answer:
+    """The error over all rows, as a change against the first baseline that there is."""
+    scored = lineup.ours
+    everything = scored.mask("all")
+    found = {
+        rival.title: paired_difference(scored.error, rival.error, everything, CONFIDENCE)
+        for rival in (lineup.booster, lineup.other, lineup.weighted)
+        if rival is not None
+    }
+    question = "Cost over all labels"
+    if not found:
+        return Answer(question, number(float(scored.error.mean())), "mean absolute error; no baseline", ())
+    (first, cost), *others = found.items()
+    about = (
+        f"error of all {cost.n:,} test rows against {first}: {number(cost.ours)} and {number(cost.theirs)}"
+    )
+    return Answer(
+        question,
+        _change(cost),
+        f"{about}, {_word(cost)}",
+        tuple((title, f"{_change(d)}, {_word(d)}") for title, d in others),
+    )
+
+
+def _change(found: Difference) -> str:
+    if found.theirs == 0:
+        return number(found.value)
+    share = 100 * found.value / found.theirs
+    return "0%" if abs(share) < 0.05 else f"{share:+.1f}%".replace("-", "\u2212")
+
+
+# -- rows to look at -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """Test rows with their inputs, predictions and intervals, as text."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def row_tables(scored: Scored, inputs: pd.DataFrame | None) -> list[RowTable]:
+    """Return the test rows with the largest errors and those with the widest intervals."""
+    kinds = {"Largest errors": scored.error, "Widest intervals": scored.width}
+    return [_row_table(title, scored, inputs, by) for title, by in kinds.items()]
+
+
+def _row_table(title: str, scored: Scored, inputs: pd.DataFrame | None, by: Floats) -> RowTable:
+    chosen = np.argsort(-by, kind="stable")[:SHOWN_ROWS]
+    names = [] if inputs is None else list(inputs.columns[:SHOWN_COLUMNS])
+    rows = []
+    for row in chosen:
+        cells = [
+            scored.label(scored.y[row]),
+            scored.label(scored.mean[row]),
+            number(float(scored.error[row])),
+            _interval_text(scored, float(scored.lower[row]), float(scored.upper[row])),
+            str(scored.region[row]),
+        ]
+        given = [] if inputs is None else [_cell(inputs[name].iloc[row]) for name in names]
+        rows.append((*cells, *given))
+    return RowTable(
+        title, ("true", "predicted", "error", "interval", "region", *map(str, names)), tuple(rows)
+    )
+
+
+def _interval_text(scored: Scored, low: float, high: float) -> str:
+    """Return the ends of an interval; of whole labels the first and the last that it contains."""
+    if scored.whole and np.ceil(low) <= np.floor(high):
+        low, high = np.ceil(low), np.floor(high)
+    return f"{scored.label(low)} to {scored.label(high)}"
+
+
+def _cell(value: Any) -> str:
+    """Return a value of a table as short text."""
+    if isinstance(value, (float, np.floating)):
+        return "" if np.isnan(value) else number(float(value))
+    text = str(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"

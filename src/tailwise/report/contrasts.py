@@ -1,0 +1,150 @@
+"""Errors of a model and a baseline, region by region: what is lower, what is higher, what is undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tailwise.report.baselines import Lineup
+from tailwise.report.formatting import pair
+from tailwise.report.scoring import Difference, Scored, paired_difference, rmse_difference, sorted_regions
+
+CONFIDENCE = 0.99
+"""Of the interval that a difference of two models must exclude zero with."""
+CLOSE = 0.05
+"""Two models are close where the interval of their difference allows no more than this share."""
+REGION_WORDS = {"many": "common labels", "medium": "less common labels", "few": "rare labels"}
+
+Outcome = Literal["better", "worse", "mixed", "undecided"]
+Kind = Literal["ahead", "behind", "split", "close", "open"]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Mean absolute and root mean square error of two models in one region."""
+
+    region: str
+    mae: Difference
+    rmse: Difference
+
+    @property
+    def outcome(self) -> Outcome:
+        """Better if one measure is clearly lower and the other not higher at all; worse likewise.
+
+        Mixed if a clear difference of one measure meets a difference of the other in the other direction.
+        """
+        pair = (self.mae, self.rmse)
+        lower, higher = (any(d.better for d in pair), any(d.worse for d in pair))
+        if lower:
+            return "better" if all(d.value <= 0 for d in pair) else "mixed"
+        if higher:
+            return "worse" if all(d.value >= 0 for d in pair) else "mixed"
+        return "undecided"
+
+    @property
+    def words(self) -> str:
+        """``common labels (MAE 1.4 against 1.6; RMSE 1.9 against 2.1)``."""
+        mae, rmse = (" against ".join(pair(d.ours, d.theirs)) for d in (self.mae, self.rmse))
+        return f"{REGION_WORDS[self.region]} (MAE {mae}; RMSE {rmse})"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a model compares with one baseline, over the regions with enough test rows."""
+
+    rival: str
+    contrasts: tuple[Contrast, ...]
+    overall: Difference
+
+    def regions(self, outcome: Outcome) -> list[Contrast]:
+        """Return the regions with an outcome."""
+        return [contrast for contrast in self.contrasts if contrast.outcome == outcome]
+
+    def words(self, outcome: Outcome) -> str:
+        """Return the names of the regions with an outcome."""
+        return region_words(contrast.region for contrast in self.regions(outcome))
+
+    @property
+    def kind(self) -> Kind:
+        """Ahead or behind if all clear differences agree, split if they do not, else close or open."""
+        wins, losses = self.regions("better"), self.regions("worse")
+        if self.regions("mixed") or (wins and losses):
+            return "split"
+        if wins or losses:
+            return "ahead" if wins else "behind"
+        if self.contrasts and all(d.bound <= CLOSE for c in self.contrasts for d in (c.mae, c.rmse)):
+            return "close"
+        return "open"
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in every region, with MAE and RMSE."""
+        said = {
+            "better": "lower for",
+            "worse": "higher for",
+            "mixed": "mixed for",
+            "undecided": "undecided for",
+        }
+        parts = []
+        for outcome, word in said.items():
+            found = [contrast.words for contrast in self.contrasts if contrast.outcome == outcome]
+            if found:
+                parts.append(f"{word} {joined(found)}")
+        return f"Against {self.rival}, the error is {'; '.join(parts)}." if parts else ""
+
+
+def contrast(ours: Scored, theirs: Scored, region: str) -> Contrast:
+    """Compare two models on the test rows of a region."""
+    rows = ours.mask(region)
+    return Contrast(
+        region,
+        paired_difference(ours.error, theirs.error, rows, CONFIDENCE),
+        rmse_difference(ours.error, theirs.error, rows, CONFIDENCE),
+    )
+
+
+def contrasts_of(lineup: Lineup, min_rows: int) -> list[Standing]:
+    """Compare the model with each baseline, in each region with at least so many test rows."""
+    ours = lineup.ours
+    regions = [r for r in sorted_regions(ours.region) if ours.mask(r).sum() >= min_rows]
+    return [
+        Standing(
+            rival.title,
+            tuple(contrast(ours, rival, region) for region in regions),
+            paired_difference(ours.error, rival.error, ours.mask("all"), CONFIDENCE),
+        )
+        for rival in lineup.rivals
+    ]
+
+
+def best_by_region(ours: str, standings: Sequence[Standing]) -> dict[str, str]:
+    """Return the title of the model that is clearly the most accurate, for each region that has one.
+
+    It is a baseline that beats the model, the one with the lowest error if there are several, or the model if
+    it beats every baseline.
+    """
+    best = {}
+    for k, region in enumerate(c.region for c in standings[0].contrasts):
+        each = [(s.contrasts[k], s.rival) for s in standings]
+        beaten = [(c.mae.theirs, rival) for c, rival in each if c.outcome == "worse"]
+        if beaten:
+            best[region] = min(beaten)[1]
+        elif all(c.outcome == "better" for c, _ in each):
+            best[region] = ours
+    return best
+
+
+def region_words(regions: Iterable[str]) -> str:
+    """Return what sentences call some regions."""
+    return joined([REGION_WORDS[region] for region in regions])
+
+
+def joined(words: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``.
+
+    >>> joined(["a", "b", "c"]), joined(["a", "b"])
+    ('a, b and c', 'a and b')
+    """
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
