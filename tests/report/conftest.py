@@ -1,6 +1,7 @@
-"""Two tiny fitted models, scored on the same test rows, and what a page says about them."""
+"""Tiny fitted models, scored on the same test rows, and what a page says about them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -8,8 +9,9 @@ import pytest
 
 from tailwise import TailRegressor
 from tailwise.methods import get_method
+from tailwise.report.baselines import PLAIN, PLAIN_TITLE, Lineup, Training, line_up
 from tailwise.report.page import Facts, model_page
-from tailwise.report.scoring import Scored, score_base, score_model
+from tailwise.report.scoring import Scored, score_model
 from tailwise.report.verdict import judge
 
 Rows = tuple[pd.DataFrame, np.ndarray]
@@ -30,28 +32,36 @@ def new_rows() -> Rows:
 
 @pytest.fixture(scope="session")
 def models() -> dict[str, TailRegressor]:
+    settings = {"vir": {"method": "vir"}, "vanilla": PLAIN}
     return {
-        method: TailRegressor(method=method, epochs=3, random_state=0).fit(*make_rows(700, seed=0))
-        for method in ("vir", "vanilla")
+        name: TailRegressor(epochs=3, random_state=0, **chosen).fit(*make_rows(700, seed=0))
+        for name, chosen in settings.items()
     }
 
 
 @pytest.fixture(scope="session")
-def vir(models: dict[str, TailRegressor], new_rows: Rows) -> Scored:
-    return score_model(models["vir"], *new_rows)
+def lineup(models: dict[str, TailRegressor], new_rows: Rows) -> Lineup:
+    """VIR beside a plain network, CatBoost with and without label weights, and a constant."""
+    train = Training(*make_rows(700, seed=0))
+    other = replace(score_model(models["vanilla"], *new_rows), title=PLAIN_TITLE)
+    return line_up(models["vir"], *new_rows, train=train, other=other)
 
 
 @pytest.fixture(scope="session")
-def vanilla(models: dict[str, TailRegressor], new_rows: Rows) -> Scored:
-    return score_model(models["vanilla"], *new_rows)
+def vir(lineup: Lineup) -> Scored:
+    return lineup.ours
 
 
 @pytest.fixture(scope="session")
-def catboost(models: dict[str, TailRegressor], new_rows: Rows) -> Scored:
-    """The base of both models alone."""
-    base = score_base(models["vir"], *new_rows)
-    assert base is not None
-    return base
+def plain(lineup: Lineup) -> Scored:
+    assert lineup.other is not None
+    return lineup.other
+
+
+@pytest.fixture(scope="session")
+def catboost(lineup: Lineup) -> Scored:
+    assert lineup.booster is not None
+    return lineup.booster
 
 
 @pytest.fixture(scope="session")
@@ -78,6 +88,6 @@ def facts(models: dict[str, TailRegressor]) -> Callable[[str], Facts]:
 
 
 @pytest.fixture(scope="session")
-def page(vir: Scored, vanilla: Scored, catboost: Scored, facts: Callable[[str], Facts]) -> str:
-    """The page about VIR beside Vanilla and the base alone."""
-    return model_page(vir, judge(vir, vanilla), facts("vir"), vanilla, catboost)
+def page(lineup: Lineup, facts: Callable[[str], Facts], new_rows: Rows) -> str:
+    """The page about VIR beside its baselines."""
+    return model_page(lineup, judge(lineup), facts("vir"), new_rows[0].assign(a="<i>a</i>"))

@@ -30,6 +30,9 @@ addEventListener("load", () => {
     return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05); };
   document.body.dataset.found = JSON.stringify({
     inner: innerWidth, scroll: document.documentElement.scrollWidth,
+    columns: new Set([...document.querySelectorAll(".charts > section")]
+      .map((e) => Math.round(box(e).left))).size,
+    answers: Math.max(...[...document.querySelectorAll(".answer, .verdict")].map((e) => box(e).bottom)),
     charts: [...document.querySelectorAll("svg.chart")].map(box)
       .map((b) => [b.width, b.height, b.right]),
     smallest: Math.min(...[...document.querySelectorAll("svg.chart text")].map((e) => box(e).height)),
@@ -43,9 +46,15 @@ addEventListener("load", () => {
 @pytest.fixture(scope="module")
 def page_file(page: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "page.html"
-    unfolded = page.replace("<details>", "<details open>").replace("</body>", PROBE)
-    path.write_text(unfolded, encoding="utf-8")
+    path.write_text(probed(page).replace("<details>", "<details open>"), encoding="utf-8")
     return path
+
+
+def probed(page: str) -> str:
+    """Add the probe, and let it run."""
+    policy = '<meta http-equiv="Content-Security-Policy"'
+    assert policy in page
+    return page.replace(policy, "<meta").replace("</body>", PROBE)
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +69,12 @@ def ranking(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]  # fmt: skip
     page = comparison_page(Results(records), title="nine methods", command="tailwise compare " + "x" * 200)
     path = tmp_path_factory.mktemp("ranking") / "page.html"
-    path.write_text(page.replace("</body>", PROBE), encoding="utf-8")
+    path.write_text(probed(page), encoding="utf-8")
     return path
 
 
-def opened(page: Path, width: int, dark: bool, profile: Path) -> tuple[dict[str, Any], str]:
-    """Return what the probe found, and the complaints of the browser."""
+def dumped(page: Path, width: int, dark: bool, profile: Path) -> tuple[str, str]:
+    """Return the page after its scripts have run, and the complaints of the browser."""
     assert CHROMIUM is not None
     done = subprocess.run(
         [
@@ -76,38 +85,59 @@ def opened(page: Path, width: int, dark: bool, profile: Path) -> tuple[dict[str,
         ],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    found = re.search(r'data-found="([^"]*)"', done.stdout)
-    assert found, done.stderr[-2000:]
-    complaints = "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
-    return json.loads(unescape(found.group(1))), complaints
+    assert "<html" in done.stdout, done.stderr[-2000:]
+    return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
 
 
-def check(page: Path, profile: Path, width: int, dark: bool, charts: int) -> None:
+def check(page: Path, profile: Path, width: int, dark: bool, charts: int) -> dict[str, Any]:
     """No complaint, no sideways scrolling, every chart in sight, nothing too small or too faint to read."""
-    found, complaints = opened(page, width, dark, profile)
-    assert complaints == ""
+    dom, complaints = dumped(page, width, dark, profile)
+    probe = re.search(r'data-found="([^"]*)"', dom)
+    assert complaints == "" and probe
+    found: dict[str, Any] = json.loads(unescape(probe.group(1)))
     assert found["dark"] is dark
     assert found["scroll"] <= found["inner"]
     assert len(found["charts"]) == charts
     for wide, high, right in found["charts"]:
-        assert wide > 0.75 * min(found["inner"], 640) and high > 100 and right <= found["inner"]
+        assert wide > 0.75 * min(found["inner"], 580) and high > 100 and right <= found["inner"]
     assert found["smallest"] > 8
     assert found["contrast"] >= 4.5
+    return found
 
 
 @pytest.mark.parametrize(
     ("width", "dark"),
     [
-        pytest.param(1200, False, id="desktop-light"),
+        pytest.param(1280, False, id="desktop-light"),
         pytest.param(390, True, id="phone-dark"),
-        pytest.param(1200, True, id="desktop-dark", marks=pytest.mark.slow),
+        pytest.param(1280, True, id="desktop-dark", marks=pytest.mark.slow),
         pytest.param(390, False, id="phone-light", marks=pytest.mark.slow),
     ],
 )
 def test_the_page_fits_shows_every_chart_and_can_be_read(
     page_file: Path, tmp_path: Path, width: int, dark: bool
 ) -> None:
-    check(page_file, tmp_path, width, dark, charts=11)  # the dial among them
+    found = check(page_file, tmp_path, width, dark, charts=11)  # the dial among them
+    assert found["columns"] == (2 if width > 1000 else 1)
+    assert width < 1000 or found["answers"] < 600  # on the first screen, before any scrolling
+
+
+def test_the_slider_moves_the_figures_under_the_policy_of_the_page(page: str, tmp_path: Path) -> None:
+    """The page as it is, with a script of its own beside it that the policy must refuse."""
+    place = tmp_path / "page.html"
+    place.write_text(
+        page.replace("</body>", "<script>document.title = 'run'</script></body>"), encoding="utf-8"
+    )
+    dom, complaints = dumped(place, 1280, False, tmp_path / "profile")
+    assert re.search(r'id="emphasis"[^>]*>', dom) and "disabled" not in re.findall(r"<input[^>]*>", dom)[0]
+    assert "<title>run" not in dom and "Content Security Policy" in complaints
+    turned = page.replace("slider.disabled = false;", "slider.disabled = false; slider.value = 10; turn();")
+    place.write_text(turned.replace('<meta http-equiv="Content-Security-Policy"', "<meta"), encoding="utf-8")
+    dom, complaints = dumped(place, 1280, False, tmp_path / "profile")
+    figures = json.loads(unescape(re.findall(r'data-figures="([^"]+)"', page)[0]))
+    for name in ("mae", "coverage", "width"):
+        assert f'data-region="few" data-figure="{name}">{figures["few"][name][10]}</td>' in dom
+    assert complaints == "" and re.search(r'id="emphasis-shown"[^>]*>1<', dom)
 
 
 def test_a_ranking_of_methods_fits_on_a_phone(ranking: Path, tmp_path: Path) -> None:

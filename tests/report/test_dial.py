@@ -18,15 +18,20 @@ def test_errors_are_those_of_predictions_at_every_emphasis(
     models: dict[str, TailRegressor], vir: Scored, new_rows: Rows
 ) -> None:
     dial = dial_of(vir)
-    assert dial is not None and vir.density is not None
+    assert dial is not None and vir.calibrator is not None and vir.calibrator.density is not None
     x, y = new_rows
-    rare = rarest(y, vir.density)
+    rare = rarest(y, vir.calibrator.density)
     assert rare.sum() == 45  # 15% of 300
     overall, of_rare = dial.curve
     for k in (0, 5, 10):
         error = np.abs(models["vir"].predict(x, emphasis=EMPHASES[k]) - y)
         assert overall[k] == pytest.approx(error.mean())
         assert of_rare[k] == pytest.approx(error[rare].mean())
+        lower, upper = models["vir"].predict_interval(x, emphasis=EMPHASES[k]).T
+        few, figures = vir.mask("few"), dial.by_region()["few"]
+        assert figures["mae"][k] == pytest.approx(error[few].mean())
+        assert figures["coverage"][k] == ((lower <= y) & (y <= upper))[few].mean()
+        assert figures["width"][k] == pytest.approx((upper - lower)[few].mean())
     assert dial.point(vir) == (pytest.approx(vir.error.mean()), pytest.approx(vir.error[rare].mean()))
 
 
@@ -44,10 +49,11 @@ def test_the_curve_is_the_same_whatever_is_in_use(models: dict[str, TailRegresso
 def made(scored: Scored, rare: float, common: float, emphasis: float) -> Dial:
     """A dial by hand: at emphasis 0 the error is 4 for rare labels and 1 for the others."""
     mask = np.arange(scored.y.size) < 45
-    used = replace(scored, emphasis=emphasis)
+    assert scored.calibrator is not None
+    used = replace(scored, calibrator=replace(scored.calibrator, emphasis=emphasis))
     used.__dict__["error"] = np.where(mask, rare, common)  # a cached property
     errors = np.stack([np.where(mask, 4.0 - 2 * t, 1.0 + t) for t in EMPHASES])
-    return Dial(used, mask, errors)
+    return Dial(used, mask, errors, errors < 2, errors)
 
 
 @pytest.mark.parametrize(
@@ -73,5 +79,7 @@ def test_costs_and_gains_in_words(
 
 
 def test_no_dial_without_density_or_rows(vir: Scored) -> None:
-    assert dial_of(replace(vir, density=None)) is None
+    assert vir.calibrator is not None
+    assert dial_of(replace(vir, calibrator=None)) is None
+    assert dial_of(replace(vir, calibrator=replace(vir.calibrator, density=None))) is None
     assert dial_of(replace(vir, y=vir.y[:10], distribution=vir.distribution[:10])) is None

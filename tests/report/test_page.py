@@ -1,21 +1,29 @@
 """The page about a fitted model."""
 
+import base64
+import hashlib
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
 from tailwise import TailRegressor
 from tailwise.methods import get_method
 from tailwise.report import page as page_module
 from tailwise.report import plots
+from tailwise.report.baselines import Lineup
 from tailwise.report.charts import ModelCharts
+from tailwise.report.contrasts import contrast
+from tailwise.report.dial import dial_of
+from tailwise.report.formatting import number
 from tailwise.report.page import (
     Facts,
-    _cost_text,
     _opening,
     _smoothing_text,
     _weights_text,
@@ -53,130 +61,145 @@ class Reader(HTMLParser):
             self.loaded.append(f"{tag} {given}")
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] in ("h1", "h2") and data.strip():
+        if self.open and self.open[-1] in ("h1", "h2", "h3") and data.strip():
             self.headings.append(data.strip())
 
 
-ORDER = [
-    "How common each label is", "Verdict", "Error along the label",
-    "The dial between common and rare labels", "Predicted against true",
-    "Do the intervals contain the label?", "How wide are the intervals?", "Does it know when it is wrong?",
-    "Reliability", "Noise or lack of data?", "Calibration, before and after", "Figures by region",
-    "Bins, weights and smoothing", "How to reproduce this",
+CHARTS = [
+    "How common each label is", "Error along the label", "Predicted against true",
+    "Do the intervals contain the label?", "How wide are the intervals?",
+    "The dial between common and rare labels", "Does it know when it is wrong?",
 ]  # fmt: skip
+FIRST = ["Error for rare labels", "Error for common labels", "Do the intervals hold?", "Cost over all labels"]
 
 
 def test_the_page_has_every_part_in_order(page: str) -> None:
     read = Reader(page)
-    assert read.headings[1:] == ORDER
-    assert read.loaded == [] and "<script" not in page and "@import" not in page
+    assert read.headings[1:] == [
+        *FIRST, "The dial between common and rare labels", "Verdict", *CHARTS, "Rows to look at",
+        "Largest errors", "Widest intervals", "Figures by region", "How to reproduce this",
+        "Reliability", "Noise or lack of data?", "Calibration, before and after", "Weights",
+    ]  # fmt: skip
     assert len(read.ids) == len(set(read.ids))
     assert len(read.pictures) == 11 and all(len(text) > 40 for text in read.pictures)
-    assert "&lt;things&gt;" in page and "<things>" not in page
     assert len(page.encode()) < 2_000_000
-    assert "In the many-shot region" in page
     assert "break-after: avoid" in page  # on paper no heading stays behind alone
     for name in re.findall(r'(?:url\(#|href="#)([^")]+)', page):
         assert name in read.ids
     assert "currentColor" in page and plots.INK not in page.split("</style>")[1]
 
 
-def test_the_verdict_is_the_one_given(vir: Scored, vanilla: Scored, page: str) -> None:
-    verdict = judge(vir, vanilla)
-    assert f'<div class="verdict {verdict.status}">' in page and verdict.headline in page
+def test_strings_of_the_data_are_escaped(page: str) -> None:
+    assert "&lt;things&gt;" in page and "<things>" not in page
+    assert "&lt;i&gt;a&lt;/i&gt;" in page and "<i>a</i>" not in page
+
+
+def test_nothing_is_loaded_and_only_the_script_of_the_dial_may_run(page: str) -> None:
+    assert Reader(page).loaded == ["script {}"] and "@import" not in page
+    (code,) = re.findall(r"<script>(.*?)</script>", page, re.S)
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]+)"', page)
+    assert unescape(policy) == (
+        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+    )
+
+
+def test_the_verdict_is_the_one_given(lineup: Lineup, page: str) -> None:
+    verdict = judge(lineup)
+    assert f'<div class="verdict {verdict.status}"><p class="headline">{escape(verdict.headline)}' in page
+    assert all(escape(sentence) in page for sentence in (*verdict.sentences, verdict.advice))
     assert not hasattr(page_module, "judge")  # computed once, by the caller
+
+
+def test_the_slider_has_the_figures_of_every_setting(lineup: Lineup, page: str) -> None:
+    dial = dial_of(lineup.ours)
+    assert dial is not None
+    (given,) = re.findall(r'data-figures="([^"]+)"', page)
+    figures = json.loads(unescape(given))
+    assert list(figures) == ["all", "many", "medium", "few"]
+    for region, found in dial.by_region().items():
+        assert figures[region]["mae"] == [number(value) for value in found["mae"]]
+        assert figures[region]["coverage"] == [f"{100 * value:.1f}%" for value in found["coverage"]]
+        assert len(figures[region]["width"]) == 11
+    used = round(10 * lineup.ours.emphasis)
+    assert f'data-region="few" data-figure="mae">{figures["few"]["mae"][used]}</td>' in page
+    assert f'value="{used}" disabled' in page  # until the script runs
+    assert "lies outside these" not in page
+
+
+def test_a_label_prior_is_not_on_the_slider(lineup: Lineup, facts: MakeFacts, no_charts: None) -> None:
+    ours = lineup.ours
+    assert ours.calibrator is not None
+    prior = replace(ours, calibrator=ours.calibrator.at(label_prior=[2.0, 3.0, 4.0]))
+    page = model_page(replace(lineup, ours=prior), judge(lineup), facts("vir"))
+    assert "The setting in use lies outside these" in page and 'value="0" disabled' in page
 
 
 def test_options_and_formulas_are_behind_a_fold(page: str) -> None:
     shown, folded = page.split("<details>")
-    for text in ("VIR:A", "kernel", "Split-conformal", "batch size"):
+    assert re.search(r"VIR:\w", folded) and not re.search(r"VIR:\w", shown)
+    for text in ("kernel", "onformal", "batch size"):
         assert text not in shown and text in folded
     assert "lr" not in re.findall(r"<li>(\w+)", folded)  # not set
     assert "Trained for 3\nepochs; the weights of epoch 2 were kept" in shown
 
 
-def test_a_page_about_one_model_alone(
-    vanilla: Scored, facts: MakeFacts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ModelCharts, "all", lambda self: [])  # test_charts has those of one model
-    page = model_page(vanilla, judge(vanilla), facts("vanilla"))
+@pytest.fixture
+def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the charts, which test_charts has."""
+    for name in ("main", "details"):
+        monkeypatch.setattr(ModelCharts, name, lambda self: [])
+
+
+def test_a_page_about_one_model_alone(plain: Scored, facts: MakeFacts, no_charts: None) -> None:
+    alone = Lineup(replace(plain, calibrator=None))
+    page = model_page(alone, judge(alone), facts("vanilla"))
     assert "gives every row the same weight" in page and "does not smooth features" in page
-    assert "difference" not in page.split("Figures by region")[1]
+    assert "emphasis" not in page.split("</style>")[1].split("<script>")[0] and "with their first" not in page
 
 
-def test_the_table_has_the_plain_network_and_the_base(page: str, vir: Scored, catboost: Scored) -> None:
+def test_the_table_has_every_baseline(page: str, lineup: Lineup) -> None:
     cells = re.sub(r"<[^>]+>", " ", page.split("Figures by region")[-1])
-    assert "CatBoost alone is the\nmodel that VIR starts from" in page
-    gain = float((vir.error - catboost.error).mean())
-    text = cells[cells.index("all") : cells.index("many ")]
-    assert re.findall(r"VIR|Vanilla|CatBoost alone", text) == ["VIR", "Vanilla", "CatBoost alone"]
-    assert f"{gain:+.3g} ±" in text and f"{100 * catboost.inside.mean():.1f}%" in text
+    text = cells[cells.index(" all ") : cells.index(" many ")]
+    assert [t.title for t in lineup.all] == [
+        "VIR", "plain network", "CatBoost", "weighted CatBoost", "constant",
+    ]  # fmt: skip
+    for other in lineup.all[1:]:
+        mae = contrast(lineup.ours, other, "all").mae
+        assert f"{mae.value:+.3g} ± {mae.half:.2g}" in text and f"{100 * other.inside.mean():.1f}%" in text
 
 
-def test_two_models_that_tie(vir: Scored) -> None:
-    text = _cost_text(vir, replace(vir, title="Twin"))
-    assert text.startswith("In the many-shot region VIR and Twin have the same mean absolute error, ")
-
-
-def test_the_cost_for_common_labels_is_undecided_within_its_error(vir: Scored) -> None:
-    noisy = vir.error + np.random.default_rng(0).normal(0, 1, vir.error.size)
-    text = _cost_text(vir, _with_error(vir, noisy))
-    assert "which is within its error of ±" in text and text.endswith(": undecided.")
-    mostly = replace(vir, many=20)  # most test rows are now many-shot
-    text = _cost_text(mostly, _with_error(mostly, mostly.error + 1))
-    assert text.endswith("so the average over all rows mostly reflects it.")
-    text = _cost_text(vir, _with_error(vir, vir.error + 1))
-    assert "VIR is 1 lower than that of Twin (" in text and "undecided" not in text
-    text = _cost_text(_with_error(vir, vir.error + 1), vir)
-    assert "Twin is 1 higher than that of VIR (" in text
-
-
-def test_without_common_test_rows_the_cost_is_unknown(vir: Scored) -> None:
-    none = replace(vir, many=10**6, few=10**6)
-    assert _cost_text(none, none).startswith("No test row has a many-shot label")
-
-
-def _with_error(s: Scored, error: np.ndarray) -> Scored:
-    made = replace(s, title="Twin")
-    made.__dict__["error"] = error  # a cached property
-    return made
-
-
-def test_a_region_of_one_row_has_no_range(
-    vir: Scored, vanilla: Scored, facts: MakeFacts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ModelCharts, "all", lambda self: [])  # only the table matters
+def test_a_region_of_one_row_has_no_range(lineup: Lineup, facts: MakeFacts, no_charts: None) -> None:
+    vir = lineup.ours
     first = int(np.flatnonzero(vir.region == "few")[0])
     rows = np.sort(np.append(np.flatnonzero(vir.region == "many"), first))
+    assert lineup.other is not None
     pair = [
         replace(
             s, y=s.y[rows], distribution=s.distribution[rows], uncalibrated=s.uncalibrated[rows],
             lower=s.lower[rows], upper=s.upper[rows],
             covered={level: inside[rows] for level, inside in s.covered.items()},
         )
-        for s in (vir, vanilla)
+        for s in (vir, lineup.other)
     ]  # fmt: skip
-    cells = model_page(pair[0], judge(*pair), facts("vir"), pair[1]).split("Figures by region")[-1]
+    both = Lineup(*pair)
+    cells = model_page(both, judge(both), facts("vir")).split("Figures by region")[-1]
     assert "inf" not in cells.split("</table>")[0]
 
 
-def test_the_opening_says_what_was_trained_on_what(vir: Scored, vanilla: Scored, facts: MakeFacts) -> None:
-    text = _opening(vir, facts("vir"), vanilla)
+def test_the_opening_says_what_was_trained_on_what(vir: Scored, facts: MakeFacts) -> None:
+    text = _opening(vir, facts("vir"))
     assert text.startswith(
         "VIR was trained on 560 rows of shells.csv to predict rings & <things> from 3 columns."
     )
     assert text.endswith(
-        ", beside Vanilla: one plain network trained on the same rows, without base and dial."
+        "300 rows that no model has seen (held out at random, the same share of rare and common labels)."
     )
-    weighted = _opening(vir, replace(facts("vir"), weight="w", features=1), None)
+    weighted = _opening(vir, replace(facts("vir"), weight="w", features=1))
     assert "rows of shells.csv, weighted by w, to predict" in weighted and "from 1 column." in weighted
-    assert weighted.endswith("the same share of rare and common labels).")
     elsewhere = replace(facts("vir"), trained_here=False, test_source="rows of new.csv")
-    assert "300 rows of new.csv. They hold only if the model was not trained" in _opening(
-        vir, elsewhere, None
-    )
-    assert _opening(vir, elsewhere, vanilla).endswith(
-        "They hold only if neither model was trained on these rows."
+    assert _opening(vir, elsewhere).endswith(
+        "300 rows of new.csv. They hold only if no model was trained on these rows."
     )
 
 

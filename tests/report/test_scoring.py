@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.stats import ttest_rel
+from scipy.stats import t, ttest_rel
 
 from tailwise import TailRegressor
 from tailwise.core.distributions import Normal
@@ -16,7 +16,7 @@ from tailwise.report.scoring import (
     LEVELS,
     Scored,
     paired_difference,
-    score_base,
+    rmse_difference,
     score_model,
     sorted_regions,
     wilson_interval,
@@ -106,21 +106,6 @@ def test_calibration_can_be_undone(models: dict[str, TailRegressor], vir: Scored
     np.testing.assert_allclose([scored.lower, scored.upper], [low, high])
 
 
-def test_the_base_alone_has_one_width(
-    models: dict[str, TailRegressor], catboost: Scored, new_rows: Rows
-) -> None:
-    x, y = new_rows
-    model = models["vir"]
-    assert model.base_ is not None and model.preprocessor_ is not None
-    assert catboost.title == "CatBoost alone"
-    np.testing.assert_allclose(catboost.mean, model.base_[0].predict(model.preprocessor_.matrix(x)))
-    residual = 2 * 1.6448536 * model.base_[0].spread
-    np.testing.assert_allclose(catboost.width, residual, rtol=1e-6)
-    assert (catboost.covered[0.9] == catboost.inside).all()
-    none = TailRegressor(base=None, folds=1, epochs=1, random_state=0).fit(x, y)
-    assert score_base(none, x, y) is None
-
-
 def test_one_of_several_targets_is_chosen(new_rows: Rows) -> None:
     X, y = new_rows
     model = TailRegressor(epochs=1, random_state=0).fit(X, np.stack([y, 100 - y], 1))
@@ -149,6 +134,25 @@ def test_pairs_of_errors_are_compared_row_by_row() -> None:
     assert many.better
     one = paired_difference(np.array([1.0]), np.array([9.0]), np.ones(1, bool))
     assert one.value == -8 and one.undecided
+
+
+def test_root_mean_squares_are_compared_as_a_bootstrap_over_rows_would() -> None:
+    rng = np.random.default_rng(0)
+    ours, theirs = np.abs(rng.normal(0, 1, 400)), np.abs(rng.normal(0, 1.2, 400))
+    found = rmse_difference(ours, theirs, np.ones(400, bool), confidence=0.99)
+    assert found.ours == pytest.approx(math.sqrt((ours**2).mean()))
+    drawn = rng.integers(0, 400, size=(4000, 400))
+    spread = (np.sqrt((ours[drawn] ** 2).mean(1)) - np.sqrt((theirs[drawn] ** 2).mean(1))).std()
+    assert found.half == pytest.approx(t.ppf(0.995, 399) * spread, rel=0.05)
+    assert found.better and found.bound == pytest.approx((abs(found.value) + found.half) / found.theirs)
+    exact = rmse_difference(np.zeros(3), np.zeros(3), np.ones(3, bool))
+    assert (exact.value, exact.half, exact.bound) == (0, 0, math.inf)
+    assert rmse_difference(ours, theirs, np.zeros(400, bool)).n == 0
+
+
+def test_labels_are_whole_where_all_of_them_are(by_hand: Scored) -> None:
+    assert by_hand.label(3.6) == "4" and by_hand.label(12345.0) == "12,345"
+    assert replace(by_hand, y=by_hand.y + 0.5).label(3.6) == "3.6"
 
 
 def test_no_row_and_no_spread() -> None:

@@ -1,261 +1,321 @@
-"""A verdict says what the test rows show, and no more."""
+"""A verdict says what the test rows show, and no more: twenty generated tables with known answers."""
 
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
-from tailwise.core.distributions import Normal
 from tailwise.core.labels import LabelBins
-from tailwise.report.formatting import number
-from tailwise.report.scoring import LEVELS, Scored, paired_difference
-from tailwise.report.verdict import judge, tail_of, untested_range
+from tailwise.report.baselines import Lineup, score_constant
+from tailwise.report.scoring import Scored
+from tailwise.report.verdict import Verdict, judge, tail_of, untested_range
+from tests.report.made import TRAIN, Table, scored
 
-TRAIN = np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5])
+USE = "For point predictions, use VIR"
+NONE = "There is no recommendation for point predictions"
+NEVER = ("as good", "all the same", "Either will do", "nan", "inf")
+"""Words that claim more than test rows can show, and figures that are none."""
 
 
-def scored(
-    error: float, tail_error: float, half: float = 1.0, tail_half: float = 3.0, **changes: Any
-) -> Scored:
-    """Test rows whose errors and intervals are known: 200 common, 30 medium and 40 rare labels."""
-    y = np.repeat([0.0, 1.0, 3.0, 4.0, 5.0], [100, 100, 30, 30, 10])
-    rare = y >= 4
-    rng = np.random.default_rng(0)
-    off = np.where(rare, tail_error, error) * rng.uniform(0.5, 1.5, y.size)
-    mean = np.where(y > 1, y - off, y + off)
-    reach = np.where(rare, tail_half, half)
-    made = Scored(
-        title="VIR",
-        y=y,
-        distribution=Normal(torch.from_numpy(mean), 1.0),
-        uncalibrated=Normal(torch.from_numpy(mean), 1.0),
-        bins=LabelBins.from_labels(TRAIN),
-        lower=mean - reach,
-        upper=mean + reach,
-        covered={level: np.ones(y.size, bool) for level in LEVELS},
+def said(lineup: Lineup) -> Verdict:
+    verdict = judge(lineup)
+    assert not any(word in verdict.text for word in NEVER), verdict.text
+    return verdict
+
+
+# -- nothing to gain -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, 100])
+def test_nothing_to_gain_and_enough_rows_to_say_so(seed: int) -> None:
+    table = Table.of(40_000, 6000, 6000, seed=seed)
+    verdict = said(table.lineup(table.model()))
+    assert "differ by at most 1% in every region" in verdict.headline
+    assert "is enough: more than that cannot be gained." in verdict.advice and "use VIR" not in verdict.advice
+
+
+@pytest.mark.parametrize("rows", [(2000, 200, 100), (300, 40, 20)])
+def test_nothing_to_gain_is_undecided_with_fewer_rows(rows: tuple[int, int, int]) -> None:
+    table = Table.of(*rows)
+    verdict = said(table.lineup(table.model()))
+    names = "plain network, CatBoost and weighted CatBoost"
+    assert f"whether VIR is more accurate than {names} is undecided" in verdict.headline
+    assert f"{NONE}: the differences to {names} are within their error" in verdict.advice
+    assert verdict.status == "mixed" and USE not in verdict.text
+
+
+# -- a gain in the tail --------------------------------------------------------------------------
+
+
+def test_a_gain_over_every_baseline_is_recommended() -> None:
+    table = Table.of()
+    verdict = said(table.lineup(table.model(), *(table.model(rare=1.5, seed=s) for s in (1, 2, 3))))
+    assert verdict.headline.endswith(
+        "for rare labels its error is lower than that of plain network, CatBoost and weighted CatBoost."
     )
-    return replace(made, **changes)
-
-
-def test_the_tail_is_what_can_be_judged() -> None:
-    s = scored(0.5, 1.0)
-    assert tail_of(s) is not None and tail_of(s).n == 40  # type: ignore[union-attr]
-    widened = tail_of(_only(s, s.y < 4))
-    assert widened is not None and widened.n == 30 and widened.name == "rarer labels"
-    assert tail_of(_only(s, s.y < 3)) is None
-
-
-def _only(s: Scored, rows: Any) -> Scored:
-    covered = {level: mask[rows] for level, mask in s.covered.items()}
-    return replace(
-        s, y=s.y[rows], distribution=s.distribution[torch.from_numpy(rows)], lower=s.lower[rows],
-        upper=s.upper[rows], covered=covered,
-    )  # fmt: skip
-
-
-def test_under_coverage_comes_with_its_count() -> None:
-    verdict = judge(scored(0.5, 3.0, tail_half=3.0))
-    inside = int(scored(0.5, 3.0).inside[-40:].sum())
-    assert verdict.headline.startswith("The tail is under-covered")
-    assert (
-        f"({inside} of 40 test rows)" in verdict.headline
-        and "fewer than 20 training rows" in verdict.headline
-    )
-    assert verdict.status == "bad" and "Do not rely" in verdict.advice
-
-
-def test_coverage_is_called_kept_only_as_far_as_the_rows_go() -> None:
-    s = scored(0.5, 1.0)
-    lower = s.lower.copy()
-    lower[-4:] = 99.0  # 36 of 40 hold
-    verdict = judge(replace(s, lower=lower))
-    assert verdict.headline.startswith("The tail is covered as promised, as far as 40 rows can tell: 90%")
-    few = _only(s, np.arange(s.y.size) >= 260)  # ten rare rows, eight of which hold
-    lower = few.lower.copy()
-    lower[:2] = 99.0
-    verdict = judge(replace(few, lower=lower))
-    assert verdict.headline.startswith("Whether the tail is covered is undecided: 80%")
-    assert "anything from 49% to 94%." in verdict.headline and verdict.status == "mixed"
-
-
-def test_gain_cost_and_choice_follow_the_figures() -> None:
-    ours, base = scored(0.6, 1.0), scored(0.4, 2.0, title="Vanilla")
-    verdict = judge(ours, base)
-    assert "lower (±" in verdict.text and "Over all test rows the mean absolute error of VIR" in verdict.text
-    assert "Use VIR if rare labels matter" in verdict.advice
-    word = "higher" if ours.error.mean() > base.error.mean() else "lower"
-    assert f"{word} than that of Vanilla (" in verdict.text
-    assert "Use Vanilla: VIR is worse" in judge(scored(0.4, 2.0), scored(0.4, 1.0, title="Vanilla")).advice
-    dear, cheap = scored(0.8, 1.0), scored(0.4, 1.0, title="Vanilla")
-    figures = " against ".join(number(float(s.error[s.y < 4].mean())) for s in (dear, cheap))
-    advice = judge(dear, cheap).advice
-    assert f"VIR is not clearly better on rare labels and worse on all others ({figures})." in advice
-    assert (
-        "Use VIR: it is better on common" in judge(scored(0.2, 1.0), scored(0.4, 1.0, title="Vanilla")).advice
-    )
-    same = judge(scored(0.4, 1.0), scored(0.4, 1.0, title="Vanilla"))
-    assert "Either will do" in same.advice
-    assert "VIR and Vanilla have the same mean absolute error" in same.text
-    assert "Which is more accurate for rare labels, VIR or Vanilla, is undecided" in same.text
-
-
-def test_cost_names_the_region_it_comes_from() -> None:
-    verdict = judge(scored(0.9, 1.0), scored(0.4, 2.0, title="Vanilla"))
-    assert "higher than that of Vanilla" in verdict.text
-    assert "The largest part comes from many-shot labels, 74% of the test rows:" in verdict.text
-
-
-def test_a_single_region_is_not_named_as_the_cause() -> None:
-    s, base = scored(0.5, 1.0), scored(0.9, 1.0, title="Vanilla")
-    text = judge(_only(s, s.y < 2), _only(base, s.y < 2)).text
-    assert "lower than that of Vanilla" in text and "largest part" not in text
-
-
-def test_a_difference_within_its_error_is_undecided() -> None:
-    ours = scored(0.5, 1.0)
-    jitter = np.random.default_rng(1).normal(0, 0.1, ours.y.size)
-    mean = torch.from_numpy(ours.mean + jitter)
-    base = replace(ours, title="Vanilla", distribution=Normal(mean, 1.0))
-    overall = paired_difference(ours.error, base.error, ours.mask("all"))
-    assert overall.undecided and overall.value != 0
-    sentence = next(s for s in judge(ours, base).sentences if s.startswith("Over all"))
-    assert sentence.endswith(f"within its error of ±\u00a0{number(overall.half)}: undecided.")
-
-
-def test_gains_on_common_labels_are_mentioned_even_if_rare_ones_lose() -> None:
-    verdict = judge(scored(0.2, 2.0), scored(0.4, 1.0, title="Vanilla"))
-    assert (
-        "Use Vanilla if rare labels matter as much as common ones, VIR if only common ones do."
-        in verdict.advice
-    )
-    assert verdict.status == "mixed"
-    verdict = judge(scored(0.2, 1.0), scored(0.4, 2.0, title="Vanilla"))
-    assert "Use VIR: it is better on rare labels and better on common ones too." in verdict.advice
-
-
-def test_uncertainty_is_compared_in_the_tail_or_else_over_all_rows() -> None:
-    ours, base = scored(0.5, 1.0), scored(0.5, 1.0, title="Vanilla")
-    wide = torch.where(torch.from_numpy(ours.y >= 4), 1.0, 9.0)
-    mean = torch.from_numpy(base.mean)
-    said = judge(ours, replace(base, distribution=Normal(mean, wide))).text
-    assert "fits all test rows together better than that of Vanilla" in said
-    assert "fits rare labels" not in said
-    assert "For the uncertainty as a whole, VIR is the better one." in said
-    said = judge(ours, replace(base, distribution=Normal(mean, 10 - wide))).text
-    assert "fits rare labels better than that of Vanilla" in said and "all test rows together" not in said
-    assert "For the uncertainty of rare labels, VIR is the better one." in said
-    worse = judge(replace(base, distribution=Normal(mean, wide), title="VIR"), replace(ours, title="Vanilla"))
-    assert "fits all test rows together worse" in worse.text
-    assert worse.advice.startswith("Use Vanilla: VIR is not clearly more accurate, and its uncertainty")
-
-
-def test_without_rare_rows_the_tail_is_not_judged() -> None:
-    s = scored(0.5, 1.0)
-    verdict = judge(_only(s, s.y < 3), _only(replace(s, title="Vanilla"), s.y < 3))
-    assert verdict.headline.startswith("The tail cannot be judged") and verdict.status == "unknown"
-    flat = LabelBins.from_labels(np.repeat([0.0, 1.0], 500))
-    common = replace(_only(s, s.y < 2), bins=flat)
-    verdict = judge(common)
-    assert verdict.headline.startswith("There is no tail") and verdict.status == "good"
-    narrow = replace(common, upper=common.lower + 0.1)
-    verdict = judge(narrow)
-    assert "less than promised" in verdict.text and "Do not rely" in verdict.advice
-    assert verdict.status == "bad"
-    worse = replace(_only(scored(0.9, 1.0, title="Vanilla"), s.y < 2), bins=flat)
-    assert judge(common, worse).advice == "Use VIR: it is better all the same."
-    assert judge(worse, common).advice.startswith("Plain training will do.")
-
-
-def test_the_number_of_rare_rows_is_worded_for_none_one_and_more() -> None:
-    s = scored(0.5, 1.0)
-    assert "no test row has a rare label." in judge(_only(s, s.y < 3)).headline
-    one = np.arange(s.y.size) <= 200
-    assert "only one test row has a rare label." in judge(_only(s, one)).headline
-    assert "only 5 test rows have rare labels." in judge(_only(s, np.arange(s.y.size) < 205)).headline
-
-
-def test_without_common_rows_nothing_is_said_about_them() -> None:
-    s, base = scored(0.5, 1.0), scored(0.5, 2.0, title="Vanilla")
-    verdict = judge(_only(s, s.y >= 4), _only(base, s.y >= 4))
     assert verdict.advice.startswith(
-        "Use VIR: it is better on rare labels, and there are no other test rows."
+        f"{USE}: on these rows its error is lower than that of plain network for"
     )
-    assert "elsewhere" not in verdict.text and "nan" not in verdict.text
+    assert "and clearly higher in no region." in verdict.advice and verdict.status == "good"
 
 
-def test_a_high_coverage_is_not_rounded_to_certainty() -> None:
-    said = judge(scored(0.5, 1.0, coverage=0.995)).headline
-    assert "of the 99.5% intervals" in said
+def test_a_gain_over_the_plain_network_alone_is_not_recommended() -> None:
+    table = Table.of()
+    verdict = said(table.lineup(table.model(), other=table.model(rare=1.5, seed=1)))
+    assert "Against plain network, the error is lower for rare labels (MAE " in verdict.text
+    assert "undecided for common labels (MAE " in verdict.text
+    assert USE not in verdict.text and "the differences to CatBoost and weighted CatBoost" in verdict.advice
+
+
+def test_a_gain_that_costs_elsewhere_depends_on_what_matters() -> None:
+    table = Table.of()
+    rivals = [table.model(rare=1.5, seed=s) for s in (1, 2, 3)]
+    verdict = said(table.lineup(table.model(common=1.0), *rivals))
+    assert "VIR is more accurate for rare labels, and " in verdict.headline
+    assert f"{USE} if rare labels matter most, and " in verdict.advice
+    assert "if common labels and less common labels do." in verdict.advice and verdict.status == "mixed"
+
+
+def test_a_gain_that_label_weights_bring_too_is_no_reason_to_use_it() -> None:
+    """Between CatBoost, better for common labels, and weighted CatBoost, better for rare ones."""
+    table = Table.of()
+    verdict = said(
+        table.lineup(
+            table.model(common=0.7, rare=0.7),
+            table.model(common=0.7, rare=2.0, seed=1),
+            table.model(rare=2.0, seed=2),
+            table.model(common=1.5, seed=3),
+        )
+    )
+    assert (
+        "CatBoost is more accurate for common labels and less common labels and weighted" in verdict.headline
+    )
+    assert verdict.advice.startswith(
+        "For point predictions, use CatBoost if common labels and less common labels matter most, weighted "
+        "CatBoost if rare labels do: for no labels is the error of VIR clearly lower than that of every "
+        "baseline."
+    )
+
+
+# -- harm ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("common", "rare", "where"),
+    [(1.0, 0.0, "common labels and less common labels"), (0.0, 1.5, "rare labels"),
+     (1.0, 1.5, "common labels, less common labels and rare labels")],
+)  # fmt: skip
+def test_harm_is_named_with_the_labels_it_is_done_to(common: float, rare: float, where: str) -> None:
+    table = Table.of()
+    others = {
+        "other": table.model(common=common, rare=rare, seed=1),
+        "weighted": table.model(common, rare, seed=3),
+    }
+    verdict = said(table.lineup(table.model(common=common, rare=rare), **others))
+    assert verdict.headline.endswith(f"CatBoost is more accurate for {where}.")
+    assert verdict.advice.startswith(
+        f"For point predictions, use CatBoost rather than VIR: its error is lower for {where}, and clearly "
+        "higher in no region."
+    )
+    assert verdict.status != "good" and "Against CatBoost, the error is higher for" in verdict.text
+
+
+def test_a_lower_mae_with_a_higher_rmse_is_no_gain() -> None:
+    """Errors of nearly all rows are halved, those of a few are very large."""
+    table = Table.of(4000, 200, 100)
+    mean = table.y + np.where(table.y < 3, 0.5, 1.0) * table.noise
+    mean[:4000:40] += 6.0
+    rivals = [table.model(seed=s) for s in (1, 2, 3)]
+    verdict = said(table.lineup(scored(table.y, mean), *rivals))
+    assert "MAE and RMSE disagree on whether plain network is more accurate" in verdict.headline
+    assert f"{NONE}: for common labels one of MAE and RMSE is lower" in verdict.advice
+    assert "the error is mixed for common labels (MAE 0.4" in verdict.text and verdict.status != "good"
+
+
+# -- noise only ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [(2000, 200, 100), (200, 20, 10), (60, 5, 2)])
+def test_noise_is_called_noise(rows: tuple[int, int, int]) -> None:
+    table = Table.of(*rows)
+    verdict = said(table.lineup(table.ignorant(), *(table.ignorant(seed=s) for s in (1, 2, 3))))
+    assert verdict.headline == (
+        "Nothing was learned: no model has a clearly lower error than always predicting 1."
+    )
+    assert verdict.advice.startswith("Do not use these predictions") and verdict.status == "bad"
+
+
+def test_a_model_that_learned_nothing_beside_one_that_did() -> None:
+    table = Table.of()
+    verdict = said(table.lineup(table.ignorant()))
+    assert "Nothing was learned" not in verdict.text and USE not in verdict.advice
+    assert verdict.advice.startswith("For point predictions, use ") and verdict.status == "bad"
+
+
+# -- too few rows --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rare", "words"),
+    [(0, "no test row has a rare label"), (1, "only one test row has a rare label"),
+     (5, "only 5 test rows have rare labels")],
+)  # fmt: skip
+def test_rare_labels_are_not_judged_by_a_handful_of_rows(rare: int, words: str) -> None:
+    table = Table.of(400, 0, rare, std=0.3)
+    rivals = [table.model(common=1.0, seed=s) for s in (1, 2, 3)]
+    verdict = said(table.lineup(table.model(), *rivals))
+    assert verdict.headline == f"Rare labels cannot be judged: {words}." and verdict.status == "unknown"
+    assert (
+        verdict.advice.startswith("Measure on more rows with rare labels") and "use VIR" not in verdict.advice
+    )
+    assert "Against CatBoost, the error is lower for common labels" in verdict.text  # a fact, no advice
+
+
+@pytest.mark.parametrize("rows", [1, 12])
+def test_nothing_is_judged_by_a_dozen_rows(rows: int) -> None:
+    table = Table.of(rows, 0, 0)
+    verdict = said(table.lineup(table.model(), *(table.model(common=5.0, seed=s) for s in (1, 2, 3))))
+    assert verdict.headline.startswith(f"Nothing can be judged: {rows} test row") and verdict.sentences == ()
+    assert verdict.status == "unknown"
+
+
+def test_without_a_tail_common_labels_decide() -> None:
+    table = Table.of(2000, 0, 0, std=0.3)
+    flat = LabelBins.from_labels(np.repeat([0.0, 1.0, 2.0], 500))
+    rivals = [replace(table.model(common=1.0, seed=s), bins=flat) for s in (1, 2, 3)]
+    verdict = said(table.lineup(replace(table.model(), bins=flat), *rivals))
+    assert verdict.headline.startswith("The 90% intervals ") and "rare" not in verdict.text
+    assert verdict.advice.startswith(
+        f"{USE}: on these rows its error is lower than that of plain network for common"
+    )
+
+
+# -- what the issue is about: chance ---------------------------------------------------------------
+
+
+def test_a_gain_within_chance_is_seldom_called_a_gain() -> None:
+    """Forty tables where all models are equally good: none is recommended."""
+    for seed in range(0, 400, 10):
+        table = Table.of(300, 60, 30, seed=seed)
+        assert USE not in said(table.lineup(table.model(jitter=0.5))).advice
+
+
+# -- intervals -----------------------------------------------------------------------------------
+
+
+def reaching(table: Table, reach: float, tail: float, **more: Any) -> Scored:
+    return table.model(reach=np.where(table.y >= 4, tail, reach), **more)
+
+
+@pytest.mark.parametrize(
+    ("hits", "rows", "words", "status"),
+    [
+        (60, 100, "The 90% intervals are too narrow for rare labels: 60% of 100 contain the label", "bad"),
+        (91, 100, "The 90% intervals hold as promised for rare labels: 91% of 100", "mixed"),
+        (39, 45, "The 90% intervals hold about as promised for rare labels, as far as 45 rows can tell:",
+         "mixed"),
+        (200, 200, "The 90% intervals are wider than necessary for rare labels: 100% of 200", "mixed"),
+        (10, 12, "Whether the 90% intervals hold for rare labels is undecided: 83% of 12 contain", "mixed"),
+    ],
+)  # fmt: skip
+def test_coverage_is_called_what_the_rows_can_show(hits: int, rows: int, words: str, status: str) -> None:
+    table = Table.of(500, 100, rows)
+    errors = np.sort(table.model().error[-rows:])
+    verdict = said(table.lineup(reaching(table, 1.35, float(errors[hits - 1]) + 1e-9)))
+    assert verdict.headline.startswith(words), verdict.headline
+    assert verdict.status == status
+    undecided = "For rare labels the true share can be anything from" in verdict.text
+    assert undecided == words.startswith("Whether")
+
+
+def test_width_stands_beside_coverage_and_beside_a_constant_interval() -> None:
+    table = Table.of()
+    verdict = said(table.lineup(reaching(table, 1.35, 2.0), booster=reaching(table, 1.0, 1.0)))
+    assert "their mean width is 2.76; for rare labels, where a label bin has fewer than 20 training rows" in (
+        verdict.text
+    )
+    booster = reaching(table, 1.0, 1.0)
+    shares = [f"{100 * booster.inside[rows].mean():.0f}%" for rows in (booster.y >= 0, booster.y >= 4)]
+    assert f"CatBoost are 2 wide and contain {shares[0]} of the labels, {shares[1]} for rare" in verdict.text
+    assert (
+        "The constant interval from 0 to 3 is 3 wide and contains 96% of the labels, 0% for rare"
+        in verdict.text
+    )
+    assert "For intervals, use VIR: 9" in verdict.advice and "of those of CatBoost." in verdict.advice
+
+
+def test_intervals_that_a_simpler_model_has_narrower_are_not_recommended() -> None:
+    table = Table.of()
+    verdict = said(table.lineup(reaching(table, 3.0, 3.0), booster=reaching(table, 1.4, 1.4)))
+    assert "For intervals, the intervals of CatBoost will do: narrower, and as far as" in verdict.advice
+    flat = LabelBins.from_labels(np.repeat([0.0, 1.0, 2.0], 500))
+    common = Table.of(2000, 0, 0, std=0.3)
+    verdict = said(common.lineup(common.model(reach=3.0, bins=flat), booster=common.model(reach=2.0, seed=1)))
+    assert "For intervals, constant ones will do: narrower" in verdict.advice
+    wide = said(table.lineup(reaching(table, 3.0, 3.0), booster=reaching(table, 0.5, 0.5)))
+    assert "use VIR: 100% contain the label for rare labels" in wide.advice
+    narrow = said(table.lineup(reaching(table, 3.0, 0.2), booster=reaching(table, 0.5, 0.5)))
+    assert "no narrower than one that ignores the columns." in narrow.advice
+
+
+def test_too_few_hits_over_all_rows_are_named() -> None:
+    table = Table.of()
+    assert ", less than promised;" in said(table.lineup(table.model(reach=0.5))).text
+    assert "less than promised" not in said(table.lineup(table.model(reach=2.0))).text
 
 
 def test_wide_intervals_and_pulled_predictions_are_mentioned() -> None:
-    verdict = judge(scored(0.5, 1.5, tail_half=4.0))
-    wide = (
-        "8 wide on average, 133% of the whole label range, too wide to be of much use; elsewhere they are 2"
-    )
-    assert f"Intervals in the tail are {wide} wide." in verdict.text
-    assert "pulled towards common ones" in verdict.text
+    table = Table.of()
+    verdict = said(table.lineup(reaching(table, 2.0, 4.0, rare=1.5)))
+    assert "training rows, 8, 133% of the whole label range." in verdict.text
+    assert "Predictions of rare labels are pulled towards common ones, by 1.5" in verdict.text
     assert set(verdict.to_dict()) == {"status", "headline", "sentences", "advice"}
 
 
-def test_a_small_change_shows_in_both_of_its_ends() -> None:
-    ours, base = scored(0.5, 1.0), scored(0.5, 1.0, title="Vanilla")
-    far = replace(base, distribution=Normal(torch.from_numpy(base.mean + 423.35), 1.0))
-    near = replace(ours, distribution=Normal(torch.from_numpy(ours.mean + 423.35 - 0.6), 1.0))
-    sentence = next(s for s in judge(near, far).sentences if s.startswith("Over all"))
-    ends = [number(float(s.error.mean()), 4) for s in (far, near)]
-    assert (
-        ends[0] != ends[1]
-        and f"0.6 lower than that of Vanilla ({ends[1]} against {ends[0]}, 0.1%)" in sentence
-    )
+def test_the_tail_is_what_can_be_judged() -> None:
+    few, widened = tail_of(Table.of(100, 30, 40).model()), tail_of(Table.of(100, 30, 5).model())
+    assert few is not None and few.n == 40
+    assert widened is not None and widened.n == 35 and widened.name == "rarer labels"
+    assert tail_of(Table.of(100, 2, 2).model()) is None
+
+
+def test_a_model_alone_and_a_high_coverage() -> None:
+    table = Table.of()
+    verdict = said(Lineup(table.model(coverage=0.995)))
+    assert verdict.headline.startswith("The 99.5% intervals") and "Against" not in verdict.text
+    assert verdict.advice == "" or "point predictions" not in verdict.advice
+
+
+# -- the range of the labels -----------------------------------------------------------------------
 
 
 def test_an_end_of_the_labels_without_test_rows_is_mentioned() -> None:
-    s = scored(0.5, 1.0)
-    assert untested_range(s) == "" and "No test row" not in judge(s).text
-    assert untested_range(_only(s, s.y < 5)) == "No test row is above 4; training labels reach about 5."
+    table = Table.of()
+
+    def only(rows: Any) -> Scored:
+        return scored(table.y[rows], table.y[rows])
+
+    assert untested_range(only(table.y >= 0)) == ""
+    assert untested_range(only(table.y < 5)) == "No test row is above 4; training labels reach about 5."
     inner = "No test row is below 1; training labels begin near 0."
-    assert untested_range(_only(s, s.y > 0)) == inner and inner in judge(_only(s, s.y > 0)).text
-    both = judge(_only(s, (s.y > 0) & (s.y < 3))).text  # also without a tail to judge
-    assert inner in both and "No test row is above 1; training labels reach about 5." in both
+    assert untested_range(only(table.y > 0)) == inner and inner in judge(Lineup(only(table.y > 0))).text
+    both = judge(Lineup(only((table.y > 0) & (table.y < 3)))).text  # also without a tail to judge
+    assert inner in both and "No test row is above 2; training labels reach about 5." in both
 
 
 def test_a_short_end_without_test_rows_is_not_mentioned() -> None:
+    y = np.linspace(0, 5, 300)
     fine = LabelBins.from_labels(np.linspace(0, 5.2, 1000), count=100)
-    assert untested_range(scored(0.5, 1.0, bins=fine)) == ""
+    assert untested_range(scored(y, y, bins=fine)) == ""
     wide = LabelBins.from_labels(np.linspace(0, 5.4, 1000), count=100)
-    assert "labels reach about 5.37" in untested_range(scored(0.5, 1.0, bins=wide))
+    assert "labels reach about 5.37" in untested_range(scored(y, y, bins=wide))
     hollow = LabelBins(wide.edges, np.where(wide.centers > 5, 0, wide.counts))  # bins, but no labels there
-    assert untested_range(scored(0.5, 1.0, bins=hollow)) == ""
+    assert untested_range(scored(y, y, bins=hollow)) == ""
 
 
-def test_a_shortfall_within_chance_is_called_about_as_promised() -> None:
-    s = scored(0.5, 1.0)
-    lower = s.lower.copy()
-    lower[-5:] = 99.0  # 35 of 40 contain the label, 88%
-    verdict = judge(replace(s, lower=lower))
-    assert verdict.headline.startswith(
-        "The tail is covered about as promised, as far as 40 rows can tell: 88%"
-    )
-    assert verdict.status == "good"
-
-
-def test_over_coverage_is_mixed() -> None:
-    y = np.repeat([0.0, 4.0], [50, 200])
-    wide = scored(0.5, 1.0)
-    mean = torch.from_numpy(y)
-    everything = replace(
-        wide, y=y, distribution=Normal(mean, 1.0), uncalibrated=Normal(mean, 1.0), lower=y - 1, upper=y + 1
-    )
-    verdict = judge(everything)
-    assert verdict.headline.startswith("The tail is over-covered") and verdict.status == "mixed"
-    assert verdict.advice == "Intervals in the tail are safe but wide."
-
-
-def test_a_model_chosen_for_its_accuracy_does_not_hide_that_its_uncertainty_fits_worse() -> None:
-    ours, base = scored(0.2, 1.0), scored(0.4, 2.0, title="Vanilla")
-    vague = replace(ours, distribution=Normal(torch.from_numpy(ours.mean), 1e6))
-    advice = judge(vague, base).advice
-    assert advice.startswith("Use VIR: it is better on rare labels and better on common ones too.")
-    assert "For the uncertainty of rare labels, Vanilla is the better one." in advice
+def test_the_constant_of_a_verdict_ignores_the_columns() -> None:
+    table = Table.of()
+    constant = score_constant(table.model(), TRAIN)
+    assert (constant.mean == 1).all() and torch.equal(constant.distribution.mean, torch.ones(2300).double())

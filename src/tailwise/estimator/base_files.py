@@ -92,7 +92,7 @@ def base_from_json(state: Mapping[str, Any]) -> CrossFitted:
         raise ValueError("the base has a location, scale or spread that is not finite and positive")
     errors = None if "errors" not in state else checked_labels(state["errors"], "errors of the base")
     if errors is not None and (errors[0] < 0 or (np.diff(errors) < 0).any()):
-        raise ValueError(\"the base has errors that are negative or not ascending\")
+        raise ValueError("the base has errors that are negative or not ascending")
     return CrossFitted(models, location, scale, spread, errors)
 
 

@@ -468,17 +468,21 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
     ) -> list[tuple[Distribution, Calibrator]]:
         """Calibrated predictions of each target under the label prior asked for, with its calibrator."""
         check_is_fitted(self, "networks_")
-        calibrators = self._calibrators_at(emphasis, label_prior)
+        calibrators = self.calibrators_at(emphasis, label_prior)
+        each = self.raw_predictions(X, base_prediction)
+        return [(c.calibrated(d), c) for d, c in zip(each, calibrators, strict=True)]
+
+    def raw_predictions(self, X: Any, base_prediction: ArrayLike | None = None) -> list[Distribution]:
+        """Return what the networks predict for each target, before calibration. (N,) each"""
         X = self._validated(X, reset=False)
         features, matrix = self._features(X)
         offset = self._offset(matrix, row_count(X), base_prediction)
         x = self._inputs(features, offset)
         raw = pooled([self._network_prediction(network, x, offset) for network in self.networks_])
-        each = [raw] if self.n_targets_ == 1 else [raw[:, t] for t in range(self.n_targets_)]
-        return [(c.calibrated(d), c) for d, c in zip(each, calibrators, strict=True)]
+        return [raw] if self.n_targets_ == 1 else [raw[:, t] for t in range(self.n_targets_)]
 
-    def _calibrators_at(self, emphasis: float | None, label_prior: Any) -> list[Calibrator]:
-        """The calibrator of each target under the label prior asked for."""
+    def calibrators_at(self, emphasis: float | None, label_prior: Any) -> list[Calibrator]:
+        """Return the calibrator of each target under the label prior asked for."""
         priors = [label_prior] if self.n_targets_ == 1 else label_prior
         if priors is None:
             priors = [None] * self.n_targets_

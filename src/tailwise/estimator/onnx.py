@@ -93,7 +93,7 @@ def export_onnx(
             "export `networks_` with torch.onnx and an input of yours"
         )
     several = isinstance(estimator.bins_, list)
-    calibrators = estimator._calibrators_at(emphasis, label_prior)
+    calibrators = estimator.calibrators_at(emphasis, label_prior)
     graph = _Graph(estimator, calibrators, levels, coverage).eval()
     rows, base, trees = graph.rows_to_check(), None, None
     if estimator.base_ is not None:

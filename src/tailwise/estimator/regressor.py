@@ -402,7 +402,7 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
                 "The held-out rows also decided when to stop training, so any guarantee below is "
                 "approximate.\n"
             )
-        found = self._calibrators_at(emphasis, label_prior)
+        found = self.calibrators_at(emphasis, label_prior)
         chosen = found if target is None else [found[target]]
         return source + "\n".join(calibrator.explain(coverage) for calibrator in chosen)
 

@@ -37,7 +37,7 @@ class Answer:
 def answers_of(lineup: Lineup) -> list[Answer]:
     """Return how wrong the model is for rare and common labels, whether intervals hold, and the cost."""
     scored, tail = lineup.ours, tail_of(lineup.ours)
-    rare = np.zeros(scored.y.size, bool) if tail is None else tail.rows
+    rare = scored.region != "many" if tail is None else tail.rows
     name = "rare labels" if tail is None else tail.name
     common = scored.mask("many")
     if common.sum() < MIN_TAIL_ROWS:
@@ -45,7 +45,7 @@ def answers_of(lineup: Lineup) -> list[Answer]:
     return [
         _error(lineup, f"Error for {name}", rare),
         _error(lineup, f"Error for {REGION_WORDS['many']}", common),
-        _intervals(lineup, rare, name),
+        _intervals(lineup, rare if tail is not None else np.zeros_like(rare), name),
         _cost(lineup),
     ]
 
@@ -91,7 +91,7 @@ def _intervals(lineup: Lineup, rare: NDArray[np.bool_], name: str) -> Answer:
 
 
 def _coverage_and_width(scored: Scored, rows: NDArray[np.bool_], more: str = "") -> str:
-    return f"{percent(scored.inside[rows].mean())}{more}, width {number(float(scored.width[rows].mean()))}"
+    return f"{percent(scored.inside[rows].mean())}{more}, {number(float(scored.width[rows].mean()))} wide"
 
 
 def _cost(lineup: Lineup) -> Answer:

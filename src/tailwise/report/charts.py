@@ -217,7 +217,8 @@ class ModelCharts:
         )
 
     def _sparsification(self) -> Chart:
-        curves = {name: model.sparsification() for name, model in self._models.items()}
+        models = (self.scored, self.lineup.other)  # a spread that is the same for all rows removes nothing
+        curves = {model.title: model.sparsification() for model in models if model is not None}
         curve = curves[self.scored.title]
         half = float(np.interp(0.5, curve.removed, curve.error))
         words = (
@@ -230,7 +231,7 @@ class ModelCharts:
             "Does it know when it is wrong?",
             f"{words} The closer a line is to its dotted line, the better the uncertainty ranks the errors. "
             "A flat line means that the uncertainty says nothing about the error.",
-            f"Sparsification curves for {self._names}. {words}",
+            f"Sparsification curves for {' and '.join(curves)}. {words}",
         )
 
     def _reliability(self) -> Chart:

@@ -119,19 +119,21 @@ def contrasts_of(lineup: Lineup, min_rows: int) -> list[Standing]:
 
 
 def best_by_region(ours: str, standings: Sequence[Standing]) -> dict[str, str]:
-    """Return the title of the model that is clearly the most accurate, for each region that has one.
+    """Return the title of a model that is clearly more accurate, for each region that has one.
 
-    It is a baseline that beats the model, the one with the lowest error if there are several, or the model if
-    it beats every baseline.
+    It is the model if it beats every baseline, or a baseline that beats the model. Baselines are not
+    compared with one another: of several, the one that beats the model in the most regions is named.
     """
+    outcomes = {s.rival: {c.region: c.outcome for c in s.contrasts} for s in standings}
+    order = {s.rival: s.overall.theirs for s in standings}
     best = {}
-    for k, region in enumerate(c.region for c in standings[0].contrasts):
-        each = [(s.contrasts[k], s.rival) for s in standings]
-        beaten = [(c.mae.theirs, rival) for c, rival in each if c.outcome == "worse"]
-        if beaten:
-            best[region] = min(beaten)[1]
-        elif all(c.outcome == "better" for c, _ in each):
+    for region in (c.region for c in standings[0].contrasts):
+        if all(found[region] == "better" for found in outcomes.values()):
             best[region] = ours
+        able = [rival for rival, found in outcomes.items() if found[region] == "worse"]
+        if able:
+            wins = {rival: sum(o == "worse" for o in outcomes[rival].values()) for rival in able}
+            best[region] = min(able, key=lambda rival: (-wins[rival], order[rival]))
     return best
 
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tailwise.core.distributions import Distribution
-from tailwise.core.label_prior import Tilted
 from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.core.metrics import REGIONS, by_region
 from tailwise.core.scores import Sparsification, sparsification
@@ -193,12 +192,9 @@ def score_model(
         raise ValueError(f"the model has {model.n_targets_} targets: choose one of them by target=")
     place = target or 0
     labels = checked_labels(y)
-    predicted = model.predict_distribution(X, emphasis=emphasis, label_prior=label_prior)
-    distribution = predicted[place] if isinstance(predicted, list) else predicted
-    prior = label_prior[place] if label_prior is not None and model.n_targets_ > 1 else label_prior
-    calibrator = model.calibrators_[place].at(emphasis, prior)
-    plain = distribution.base if isinstance(distribution, Tilted) else distribution
-    scaling = calibrator.scaling
+    calibrator = model.calibrators_at(emphasis, label_prior)[place]
+    raw = model.raw_predictions(X)[place]
+    distribution = calibrator.calibrated(raw)
     ends = {
         level: [end.double().numpy() for end in calibrator.interval(distribution, level)]
         for level in {*LEVELS, coverage}
@@ -208,7 +204,7 @@ def score_model(
         title=get_method(model.method).title,
         y=labels,
         distribution=distribution,
-        uncalibrated=plain if scaling is None else scaling.inverse.apply(plain),
+        uncalibrated=raw if calibrator.scaling is not None else distribution,
         bins=calibrator.bins,
         lower=lower,
         upper=upper,

@@ -132,7 +132,9 @@ def judge(lineup: Lineup) -> Verdict:
         )
     elif points.headline:
         headline = f"{headline.removesuffix('.')}; {points.headline}."
-    advice = [points.advice, "" if unjudged else _INTERVAL_ADVICE[sound], _interval_choice(lineup, tail)]
+    advice = [points.advice]
+    if not unjudged:
+        advice += [_INTERVAL_ADVICE[sound], _interval_choice(lineup, tail)]
     status = _STATUS[sound]
     if unjudged:
         status = "unknown"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from tailwise.benchmark.run.search import Study, describe_space, require_optuna
 from tailwise.benchmark.run.trace import changed_parts, describe_changes, machine, unchanged
 from tailwise.benchmark.run.workers import Workers
 from tailwise.core.distributions import Distribution
+from tailwise.core.labels import LabelBins
 from tailwise.core.metrics import REGIONS, by_bin, evaluate, get_metric
 from tailwise.learning.config import check_accelerator
 from tailwise.uncertainty.scaling import balanced_weights, fit_scaling
@@ -52,7 +53,20 @@ OF_THE_SPREAD = (
 # -- one run -------------------------------------------------------------------------------------
 
 
-def _scores(prediction: Distribution, problem: Problem, metrics: Sequence[str]) -> dict[str, Any]:
+class TestRows(Protocol):
+    """Labels of test rows and the bins of the training labels; a `Problem` has them."""
+
+    __test__ = False  # pytest takes names that begin with Test for tests
+
+    @property
+    def bins(self) -> LabelBins: ...
+    @property
+    def shots(self) -> tuple[int, int]: ...
+    def labels(self, part: Literal["test"]) -> Array:
+        """Return the labels that are scored. (N,)"""
+
+
+def scores_by_region(prediction: Distribution, problem: TestRows, metrics: Sequence[str]) -> dict[str, Any]:
     """Return rounded metrics of test predictions by region; None where a region has too few rows."""
     names = [f"{region}/{metric}" for region in REGIONS for metric in metrics]
     many, few = problem.shots
@@ -64,13 +78,14 @@ def _scores(prediction: Distribution, problem: Problem, metrics: Sequence[str]) 
     return table
 
 
-def _along_label(prediction: Distribution, problem: Problem) -> dict[str, list[float]]:
-    """Center, number of test rows and mean absolute error of each label bin, rounded."""
+def errors_along_label(prediction: Distribution, problem: TestRows) -> dict[str, list[float]]:
+    """Return center, number of test rows and mean absolute error of each label bin, rounded."""
     table = by_bin(prediction, problem.labels("test"), problem.bins, ("mae",))
     return {name: [float(f"{value:.5g}") for value in table[name]] for name in ("center", "n", "mae")}
 
 
-def _region_rows(problem: Problem) -> dict[str, int]:
+def region_rows(problem: TestRows) -> dict[str, int]:
+    """Return the number of test rows of each region."""
     many, few = problem.shots
     regions = problem.bins.regions(many, few)[problem.bins.index(problem.labels("test"))]
     return {region: int((regions == region).sum()) for region in REGIONS[1:]}
@@ -173,28 +188,28 @@ def _record(
         "options": dict(chosen),
         **({"fixed": dict(contender.fixed)} if contender.fixed else {}),
         **problem.describe(),
-        "test_rows": _region_rows(problem),
+        "test_rows": region_rows(problem),
         "valid": {recipe.criterion: float(f"{valid:.6g}") if math.isfinite(valid) else None},
         "epochs": best.epochs,
         "parameters": best.parameters,
         "scaling": {name: float(f"{w:.6g}") for name, w in scaling.items()},
         "metrics": {
-            "raw": _scores(best.test, problem, OF_THE_MEAN + problem.metrics + OF_THE_SPREAD),
-            "calibrated": _scores(calibrated, problem, OF_THE_SPREAD),
+            "raw": scores_by_region(best.test, problem, OF_THE_MEAN + problem.metrics + OF_THE_SPREAD),
+            "calibrated": scores_by_region(calibrated, problem, OF_THE_SPREAD),
         },
     }
     if best.emphasis is not None:
         record["emphasis"] = best.emphasis
     if best.limits is not None:
-        _score_limits(record["metrics"]["calibrated"], best.limits, problem)
+        score_limits(record["metrics"]["calibrated"], best.limits, problem)
     if shown is not None:
         record["maps"] = packed_maps(shown)
-    record["along_label"] = _along_label(best.test, problem)
+    record["along_label"] = errors_along_label(best.test, problem)
     record["seconds"] = {"fit": round(best.fit_seconds, 3), "predict": round(best.predict_seconds, 3)}
     return record
 
 
-def _score_limits(table: dict[str, Any], limits: tuple[Array, Array], problem: Problem) -> None:
+def score_limits(table: dict[str, Any], limits: tuple[Array, Array], problem: TestRows) -> None:
     """Replace coverage and width by region by those of a contender's own intervals."""
     lower, upper = limits
     many, few = problem.shots

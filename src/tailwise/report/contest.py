@@ -1,0 +1,265 @@
+"""Methods as `tailwise fit` trains them, on the rows that it holds out: a results line for each."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from tailwise._version import __version__
+from tailwise.benchmark.run.results import Record, ResultsFile, finished_runs, read_results
+from tailwise.benchmark.run.run_display import show_runs
+from tailwise.benchmark.run.runs import (
+    OF_THE_MEAN,
+    OF_THE_SPREAD,
+    errors_along_label,
+    region_rows,
+    score_limits,
+    scores_by_region,
+)
+from tailwise.benchmark.run.trace import machine
+from tailwise.benchmark.run.workers import Workers
+from tailwise.core.labels import LabelBins
+from tailwise.core.lookup import nearest
+from tailwise.data.splits import label_holdout
+from tailwise.methods import available_methods, get_method
+from tailwise.report.baselines import (
+    PLAIN,
+    PLAIN_TITLE,
+    Training,
+    fit_booster,
+    like,
+    score_booster,
+)
+from tailwise.report.scoring import Floats, Scored, score_model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tailwise.estimator.regressor import TailRegressor
+
+PLAIN_NAME, BOOSTER, WEIGHTED, TAIL, TAIL_BALANCED = (
+    "plain", "catboost", "catboost-weighted", "tail", "tail-balanced",
+)  # fmt: skip
+DEFAULT = (PLAIN_NAME, BOOSTER, WEIGHTED, TAIL)
+"""What the page of `fit` compares: the plain network, boosted trees with and without label weights, and
+TailRegressor."""
+COVERAGE = 0.9
+
+
+def known_names() -> list[str]:
+    """Return every name that a contest takes."""
+    return [*DEFAULT, *available_methods()]
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise an error for a name that is no method."""
+    for name in names:
+        if name not in known_names():
+            raise ValueError(f"unknown method {name!r}{nearest(name, known_names())}")
+
+
+class _Entry(NamedTuple):
+    title: str
+    scored: Scored
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Contest:
+    """A table, and what is trained on it; seed s has the rows and the networks of ``fit --seed s``."""
+
+    name: str
+    inputs: pd.DataFrame
+    labels: Floats  # (N,)
+    methods: tuple[str, ...]
+    epochs: int | None = None
+    test_share: float = 0.2
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The settings of a results line."""
+        return {
+            "rows": "as they occur",
+            "test_share": self.test_share,
+            "epochs": self.epochs or "auto",
+            "coverage": COVERAGE,
+        }
+
+    def digest(self, seed: int) -> str:
+        """Return a short hash of the rows and of how they are divided."""
+        import pandas as pd
+
+        whole = hashlib.sha256(pd.util.hash_pandas_object(self.inputs, index=False).to_numpy().tobytes())
+        whole.update(self.labels.tobytes())
+        whole.update(self._test_rows(seed).tobytes())
+        return whole.hexdigest()[:12]
+
+    def _test_rows(self, seed: int) -> Any:
+        return label_holdout(self.labels, share=self.test_share, seed=seed, pool_small=True)
+
+    def _model(self, seed: int, **settings: Any) -> TailRegressor:
+        from tailwise.estimator.regressor import TailRegressor
+
+        return TailRegressor(**{"random_state": seed, "epochs": self.epochs or "auto", **settings})
+
+    def scored(self, seed: int) -> dict[str, _Entry]:
+        """Train every method and score it on the same test rows.
+
+        Regions go by the first model whose folds are the default, as on the page of `fit`. Boosted trees are
+        its base.
+        """
+        test = self._test_rows(seed)
+        if len(test) == 0:
+            raise ValueError(f"{len(self.labels)} rows are too few to compare methods: none is left to test")
+        train = np.setdiff1d(np.arange(len(self.labels)), test)
+        x, x_test = (self.inputs.iloc[rows].reset_index(drop=True) for rows in (train, test))
+        y, y_test = self.labels[train], self.labels[test]
+        found: dict[str, _Entry] = {}
+        first: tuple[TailRegressor, Scored] | None = None
+
+        def fitted(name: str, **settings: Any) -> TailRegressor:
+            began = time.perf_counter()
+            model = self._model(seed, **settings).fit(x, y)
+            title = {PLAIN_NAME: PLAIN_TITLE, TAIL: "TailRegressor"}.get(name)
+            scored = score_model(model, x_test, y_test, COVERAGE)
+            found[name] = _Entry(title or scored.title, scored, time.perf_counter() - began)
+            return model
+
+        for name in self.methods:
+            if name in (BOOSTER, WEIGHTED):
+                continue
+            if name == PLAIN_NAME:
+                fitted(name, **PLAIN)
+                continue
+            model = fitted(name, **({} if name == TAIL else {"method": name}))
+            first = first or (model, found[name].scored)
+            if name == TAIL:
+                rare = score_model(model, x_test, y_test, COVERAGE, emphasis=1.0)
+                found[TAIL_BALANCED] = _Entry("TailRegressor, emphasis 1", rare, found[name].seconds)
+        if first is None:  # any network will do: its base and its bins are what count
+            model = self._model(seed, method="vanilla", epochs=1).fit(x, y)
+            first = model, score_model(model, x_test, y_test, COVERAGE)
+        for name in (n for n in self.methods if n in (BOOSTER, WEIGHTED)):
+            began, (model, scored) = time.perf_counter(), first
+            base = model.base_[0] if model.base_ is not None and name == BOOSTER else None
+            booster = base or fit_booster(model, Training(x, y), weighted=name == WEIGHTED)
+            if booster is None:
+                raise ValueError(f"{len(self.labels)} rows are too few to compare with boosted trees")
+            kind = "weighted " if name == WEIGHTED else ""
+            trees = score_booster(scored, model, booster, x_test, kind)
+            found[name] = _Entry(trees.title, trees, time.perf_counter() - began)
+        order = [row for name in self.methods for row in _rows(name)]
+        return {n: found[n]._replace(scored=like(first[1], found[n].scored)) for n in order}
+
+    def records(self, seed: int) -> list[Record]:
+        """Return a results line for each method."""
+        return [self._record(name, entry, seed) for name, entry in self.scored(seed).items()]
+
+    def _record(self, name: str, entry: _Entry, seed: int) -> Record:
+        scored = entry.scored
+        part = _Part(scored.y, scored.bins, (scored.many, scored.few))
+        spread = scores_by_region(scored.distribution, part, OF_THE_SPREAD)
+        score_limits(spread, (scored.lower, scored.upper), part)
+        method = {TAIL: "vir-dial", TAIL_BALANCED: "vir-dial", PLAIN_NAME: "vanilla"}.get(name, name)
+        boosted = name in (BOOSTER, WEIGHTED)
+        return {
+            "suite": "",
+            "data": self.name,
+            "method": name,
+            "title": entry.title,
+            "uncertainty": "none" if boosted else get_method(method).uncertainty,
+            "seed": seed,
+            "version": __version__,
+            "machine": machine(),
+            "recipe": self.recipe,
+            "options": {},
+            "rows": {
+                "table": len(self.labels),
+                "train": len(self.labels) - scored.y.size,
+                "test": scored.y.size,
+            },
+            "features": self.inputs.shape[1],
+            "bins": len(scored.bins),
+            "shots": [scored.many, scored.few],
+            "digest": self.digest(seed),
+            "test_rows": region_rows(part),
+            "metrics": {
+                "raw": scores_by_region(scored.distribution, part, OF_THE_MEAN + OF_THE_SPREAD),
+                "calibrated": spread,
+            },
+            "along_label": errors_along_label(scored.distribution, part),
+            "seconds": {"fit": round(entry.seconds, 3), "all": round(entry.seconds, 3)},
+        }
+
+
+class _Part(NamedTuple):
+    """Test rows as the scores of the benchmark read them."""
+
+    y: Floats
+    bins: LabelBins
+    shots: tuple[int, int]
+
+    def labels(self, part: Literal["test"]) -> Floats:
+        return self.y
+
+
+def _rows(name: str) -> list[str]:
+    """Return the names of the results lines of a method."""
+    return [TAIL, TAIL_BALANCED] if name == TAIL else [name]
+
+
+def run_contest(
+    contest: Contest,
+    seeds: Sequence[int],
+    *,
+    out: Path,
+    workers: int = 1,
+    progress: bool | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> list[Record]:
+    """Run every seed that `out` lacks, a seed at a time, and return the lines of all seeds."""
+    names = [row for name in contest.methods for row in _rows(name)]
+    done = read_results(out) if out.is_file() else []
+    if done:
+        report(f"resuming from {out}, which has {len(done)} finished runs")
+    for record in done:
+        if record["seed"] in seeds and record["digest"] != contest.digest(record["seed"]):
+            raise ValueError(f"{out} belongs to other rows: delete it to start over")
+        if record["recipe"] != contest.recipe:
+            raise ValueError(f"{out} belongs to other settings: delete it to start over")
+    finished = finished_runs(done)
+    missing = [s for s in seeds if any((contest.name, name, s) not in finished for name in names)]
+    results = ResultsFile(out)
+    with show_runs(progress, len(missing) * len(names), float(len(missing) * len(names))) as update:
+        for lines in _each_seed(contest, missing, workers):
+            for record in lines:
+                key = (contest.name, record["method"], record["seed"])
+                if key not in finished:
+                    results.append(record)
+                    finished[key] = record
+                mae = record["metrics"]["raw"]["all"]["mae"]
+                seconds = record["seconds"]["all"]
+                update(1.0, f"{record['method']} seed {record['seed']}: MAE {mae:.4g} in {seconds:.1f} s")
+    return [finished[contest.name, name, seed] for seed in seeds for name in names]
+
+
+def _each_seed(contest: Contest, seeds: Sequence[int], workers: int) -> Iterator[list[Record]]:
+    """Yield the lines of each seed, in the order in which they end."""
+    if workers == 1:  # with all threads, as `fit` has them, so that both give the same numbers
+        yield from map(contest.records, seeds)
+        return
+    queue = iter(seeds)
+    seed = next(queue, None)
+    with Workers[int, list[Record]](contest.records, workers) as crew:
+        while seed is not None or crew.running:
+            while seed is not None and crew.free:
+                crew.submit(seed)
+                seed = next(queue, None)
+            for _, lines in crew.finished():
+                yield lines

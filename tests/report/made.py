@@ -1,0 +1,93 @@
+"""Lineups of known models: test labels, and predictions that are made rather than learned."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tailwise.core.distributions import Normal
+from tailwise.core.labels import LabelBins
+from tailwise.report.baselines import Lineup, score_constant
+from tailwise.report.scoring import LEVELS, Scored
+
+Floats = NDArray[np.float64]
+TRAIN = np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5])
+"""Training labels: 0 to 2 are common, 3 is less common, 4 and 5 are rare."""
+
+
+def scored(
+    y: Floats, mean: Floats, reach: Floats | float = 1.33, title: str = "VIR", **changes: Any
+) -> Scored:
+    """A model that predicts `mean`, with intervals of this half-width."""
+    distribution = Normal(torch.from_numpy(np.asarray(mean, np.float64)), 1.0)
+    lower, upper = mean - reach, mean + reach
+    made = Scored(
+        title=title,
+        y=y,
+        distribution=distribution,
+        uncalibrated=distribution,
+        bins=LabelBins.from_labels(TRAIN),
+        lower=lower,
+        upper=upper,
+        covered=dict.fromkeys(LEVELS, (y >= lower) & (y <= upper)),
+    )
+    return replace(made, **changes)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Test labels by region, and the errors of models whose truth is known."""
+
+    y: Floats
+    seed: int = 0
+    std: float = 0.8
+    """Standard deviation of the errors that no model can avoid."""
+
+    @classmethod
+    def of(
+        cls, common: int = 2000, medium: int = 200, rare: int = 100, seed: int = 0, std: float = 0.8
+    ) -> "Table":
+        """So many test rows with labels 0 to 2, 3, and 4 to 5."""
+        rng = np.random.default_rng(seed)
+        parts = [rng.integers(0, 3, common), np.full(medium, 3), rng.integers(4, 6, rare)]
+        return cls(np.concatenate(parts).astype(np.float64), seed, std)
+
+    @property
+    def noise(self) -> Floats:
+        """Errors that no model can avoid."""
+        return np.random.default_rng([self.seed, 0]).normal(0, self.std, self.y.size)
+
+    def model(
+        self, common: float = 0.0, rare: float = 0.0, *, jitter: float = 0.1, seed: int = 9, **more: Any
+    ) -> Scored:
+        """Predictions whose error beyond the unavoidable one is that for common and for rare labels.
+
+        A positive number pulls rare predictions towards common labels and scatters common ones. `jitter` is
+        what another seed of training changes.
+        """
+        rng = np.random.default_rng([self.seed, seed])
+        off = rng.normal(0, 1, self.y.size)
+        mean = self.y + self.noise + jitter * off + common * rng.normal(0, 1, self.y.size) * (self.y < 4)
+        return scored(self.y, mean - rare * (self.y >= 4), **more)
+
+    def ignorant(self, seed: int = 9, **more: Any) -> Scored:
+        """Predictions that have nothing to do with the labels."""
+        rng = np.random.default_rng([self.seed, seed])
+        return scored(self.y, 1 + 0.1 * rng.normal(size=self.y.size), **more)
+
+    def lineup(
+        self,
+        ours: Scored,
+        other: Scored | None = None,
+        booster: Scored | None = None,
+        weighted: Scored | None = None,
+    ) -> Lineup:
+        """The models under the names that a page gives them; one that is not given is as good as can be."""
+        others = {"plain network": other, "CatBoost": booster, "weighted CatBoost": weighted}
+        made = [
+            replace(self.model(seed=20 + k) if given is None else given, title=title)
+            for k, (title, given) in enumerate(others.items())
+        ]
+        return Lineup(ours, *made, score_constant(ours, TRAIN))
