@@ -11,6 +11,40 @@ import pytest
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
 FAST = ["--epochs", "1", "--quiet"]
+BALANCED = ["--balanced", *FAST]
+
+
+def test_fit_and_compare_give_the_same_figures(run: Run, place: Path, tmp_path: Path) -> None:
+    """For the same method and seed, and for the baselines of the page as well."""
+    table = [place / "numbers.csv", "-t", "price"]
+    out = run("compare", *table, "--seeds", 2, "-o", tmp_path / "r.jsonl", "--json", *FAST)
+    assert out.exit_code == 0, out.output
+    names = ["plain", "catboost", "catboost-weighted", "tail", "tail-balanced"]
+    runs = {(line["method"], line["seed"]): line for line in json.loads(out.stdout)["runs"]}
+    assert list(runs) == [(name, seed) for seed in (0, 1) for name in names]
+    out = run(
+        "fit", *table, "-o", tmp_path / "m", "--report", tmp_path / "m.html", "--seed", 1, "--json", *FAST
+    )
+    assert out.exit_code == 0, out.output
+    printed = json.loads(out.stdout)
+    for key, name in {"regions": "tail", "baseline": "plain", "base": "catboost",
+                      "weighted": "catboost-weighted"}.items():  # fmt: skip
+        metrics = runs[name, 1]["metrics"]
+        for region, figures in printed[key].items():
+            if figures["n"]:
+                for figure, kind in (("mae", "raw"), ("rmse", "raw"), ("coverage", "calibrated"),
+                                     ("width", "calibrated")):  # fmt: skip
+                    assert figures[figure] == pytest.approx(metrics[kind][region][figure], rel=2e-5), name
+
+
+def test_compare_trains_a_method_as_fit_does(run: Run, place: Path, tmp_path: Path) -> None:
+    table = [place / "numbers.csv", "-t", "price", "--json", *FAST]
+    compared = json.loads(run("compare", *table, "--methods", "lds", "--seeds", 1).stdout)["runs"][0]
+    fitted = json.loads(run("fit", *table, "-o", tmp_path / "m", "--method", "lds").stdout)
+    assert compared["title"] == "LDS" and compared["recipe"]["rows"] == "as they occur"
+    assert compared["metrics"]["raw"]["all"]["mae"] == pytest.approx(
+        fitted["regions"]["all"]["mae"], rel=2e-5
+    )
 
 
 def test_compare_writes_a_line_for_each_run_and_a_page(results: Path) -> None:
@@ -35,7 +69,7 @@ def test_compare_passes_on_the_number_of_processes(
 
     monkeypatch.setattr("tailwise.benchmark.run.runs.run_suite", run_suite)
     line = ["compare", place / "numbers.csv", "-t", "price", "--methods", "vanilla,vir", "--seeds", 2]
-    out = run(*line, "--workers", 2, "--json", *FAST)
+    out = run(*line, "--workers", 2, "--json", *BALANCED)
     assert out.exit_code == 0, out.output
     assert asked == [2]
     assert json.loads(out.stdout)["runs"] == [json.loads(line) for line in results.read_text().splitlines()]
@@ -49,7 +83,7 @@ def test_a_run_that_fails_is_an_error(
 
     monkeypatch.setattr("tailwise.benchmark.run.runs.run_variants", broken)
     line = ["compare", place / "numbers.csv", "-t", "price", "--methods", "vanilla", "--seeds", 1]
-    out = run(*line, "-o", tmp_path / "r.jsonl", *FAST)
+    out = run(*line, "-o", tmp_path / "r.jsonl", *BALANCED)
     assert out.exit_code == 1
     assert "error: a run failed: numbers vanilla 0: RuntimeError: loss is not finite" in out.stderr
     assert not (tmp_path / "r.jsonl").exists()
@@ -60,8 +94,10 @@ def test_mistakes_are_refused_before_any_run(run: Run, sample: Sample, place: Pa
     assert out.exit_code == 1 and "'vir'" in out.stderr
     out = run("compare", place / "numbers.csv", "-t", "price", "--methods", ",")
     assert out.exit_code == 1 and "--methods names no method" in out.stderr
+    out = run("compare", place / "numbers.csv", "-t", "price", "--methods", "catboost-lds")
+    assert out.exit_code == 1 and "'catboost-lds' is compared only with --balanced" in out.stderr
     sample(4).to_csv(tmp_path / "tiny.csv", index=False)
-    out = run("compare", tmp_path / "tiny.csv", "-t", "price", *FAST)
+    out = run("compare", tmp_path / "tiny.csv", "-t", "price", *BALANCED)
     assert out.exit_code == 1 and "4 rows are too few to compare methods" in out.stderr
 
 
@@ -72,7 +108,7 @@ def test_a_checkpoint_of_other_rows_is_refused(
     kept.write_bytes(results.read_bytes())
     sample(seed=9).to_csv(tmp_path / "numbers.csv", index=False)
     line = ["compare", tmp_path / "numbers.csv", "-t", "price", "--methods", "vanilla,vir", "--seeds", 2]
-    out = run(*line, "-o", tmp_path / "r.jsonl", *FAST)
+    out = run(*line, "-o", tmp_path / "r.jsonl", *BALANCED)
     assert out.exit_code == 1 and "belongs to other rows: delete it to start over" in out.stderr
     assert kept.read_bytes() == results.read_bytes()
 

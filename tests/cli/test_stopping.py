@@ -132,7 +132,7 @@ def test_compare_keeps_the_runs_that_were_done(
     tailwise: Tailwise, sample: Sample, tmp_path: Path, by: signal.Signals
 ) -> None:
     sample(200).to_csv(tmp_path / "some.csv", index=False)
-    line = ["compare", "some.csv", "-t", "price", "--methods", "vanilla,lds", "--seeds", 3, "--epochs", 10,
+    line = ["compare", "some.csv", "-t", "price", "--methods", "plain", "--seeds", 6, "--epochs", 10,
             "-o", "r.jsonl", "--report", "r.html"]  # fmt: skip
     kept = tmp_path / "r.jsonl.checkpoint"
     said = stopped(tailwise, tmp_path, line, by, lambda: kept.exists() and b"\n" in kept.read_bytes())
@@ -152,7 +152,7 @@ def test_compare_keeps_the_runs_that_were_done(
 
 def test_what_cannot_be_kept_is_said(tailwise: Tailwise, sample: Sample, tmp_path: Path) -> None:
     sample(100).to_csv(tmp_path / "some.csv", index=False)
-    line = ["compare", "some.csv", "-t", "price", "--seeds", 20, "--epochs", 50]
+    line = ["compare", "some.csv", "-t", "price", "--methods", "plain", "--seeds", 20, "--epochs", 50]
     process = tailwise.launch(*line, cwd=tmp_path)
     deadline = time.monotonic() + 1200
     while "seed 0" not in process.stderr and process.running and time.monotonic() < deadline:

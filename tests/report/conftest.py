@@ -1,6 +1,6 @@
 """Tiny fitted models, scored on the same test rows, and what a page says about them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
+from tailwise.estimator import bases
 from tailwise.methods import get_method
 from tailwise.report.baselines import PLAIN, PLAIN_TITLE, Lineup, Training, line_up
 from tailwise.report.page import Facts, model_page
@@ -28,6 +29,14 @@ def make_rows(count: int, seed: int) -> Rows:
 def new_rows() -> Rows:
     """Test rows, inputs and labels."""
     return make_rows(300, seed=1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_trees() -> Iterator[None]:
+    """Boosted trees that are fitted quickly; nothing here depends on how good they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bases, "TREES", 60)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -61,7 +61,10 @@ def probed(page: str) -> str:
 def ranking(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tailwise.benchmark.pages.statistics import Results
 
-    scores = {region: {"mae": 1.234567, "nll": 2.345678, "coverage": 0.9} for region in REGIONS}
+    scores = {
+        region: {"mae": 1.234567, "rmse": 1.3, "nll": 2.345678, "coverage": 0.9, "width": 4.5}
+        for region in REGIONS
+    }
     records = [
         {"data": "shells", "method": f"m{m}", "title": f"A long name, {m}", "seed": seed, "digest": "x",
          "recipe": {"epochs": 3}, "metrics": {"raw": scores, "calibrated": scores}}

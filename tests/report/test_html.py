@@ -18,6 +18,7 @@ RECIPE = {
     "verdict": ["fine"],
     "command": "tailwise compare",
     "recipe": {},
+    "natural": False,
 }
 
 

@@ -26,11 +26,13 @@ def records(
     for method, by_seed in errors.items():
         for seed, error in enumerate(by_seed):
             scores: dict[str, Any] = {
-                region: {"mae": error, "nll": 2 * error, "coverage": 0.9}
+                region: {"mae": error, "rmse": error, "nll": 2 * error, "coverage": 0.9, "width": 4.0}
                 for region in ("all", "many", "medium")
             }
             scores["few"] = {
                 "mae": None if few is None else few * error,
+                "rmse": None if few is None else few * error,
+                "width": None if few is None else 5.0,
                 "nll": None if few is None else 3 * error,
                 "coverage": None if few is None else 0.8,
             }
@@ -99,25 +101,45 @@ def test_cells_have_a_spread_only_with_several_seeds() -> None:
     cells = method_cells(Results(records({"a": [1.0, 1.1], "b": [2.0]})), "shells")
     assert [figure.name for figure in COLUMNS][:1] == ["MAE all"]
     assert cells["A"][0] == "1.05 ± 0.071" and cells["B"][0] == "2"
-    assert cells["A"][-1] == "80% ± 0" and cells["B"][-2] == "90%"
+    assert cells["A"][4] == "1.05 ± 0.071" and cells["A"][-1] == "5 ± 0" and cells["B"][-2] == "4"
+    assert cells["A"][-3] == "80% ± 0" and cells["B"][-4] == "90%"
 
 
 def test_gains_and_costs_against_plain_training() -> None:
     errors = {"vanilla": [2.0, 2.2], "a": [1.0, 1.2], "b": [1.9, 2.4]}
-    lines = comparison_verdict(Results(records(errors)))[2:]
-    assert lines == [
-        "shells: compared with VANILLA, the error of A is 1 lower (1.1 against 2.1) for few-shot labels, and "
-        "1 lower (1.1 against 2.1) for many-shot labels. 80% of its 90% intervals contain the label for "
-        "few-shot labels.",
-        "shells: compared with VANILLA, the error of B is 0.05 higher (2.15 against 2.1) for few-shot "
-        "labels, undecided, and 0.05 higher (2.15 against 2.1) for many-shot labels, undecided. 80% of its "
-        "90% intervals contain the label for few-shot labels.",
-    ]
+    runs = records(errors)
+    for run in runs:
+        if run["method"] == "b":
+            run["metrics"]["raw"]["medium"]["rmse"] = 1.0
+    regions = ("few", "medium", "many")
+    first, second = comparison_verdict(Results(runs))[2:]
+    lower = [f"1 lower (1.1 against 2.1) for {r}-shot labels" for r in regions]
+    assert first == (
+        f"shells: compared with VANILLA, the error of A is {lower[0]}, {lower[1]}, and {lower[2]}. 80% of "
+        "its 90% intervals contain the label for few-shot labels (width 5 against 5)."
+    )
+    assert "0.05 higher (2.15 against 2.1) for few-shot labels, undecided, 0.05 higher" in second
+    assert "for medium-shot labels, undecided, with a lower RMSE, and 0.05 higher" in second
     without = comparison_verdict(Results(records({"vanilla": [2.0], "a": [1.0]}, few=None)))[2:]
+    assert len(without) == 1 and "few-shot" not in without[0] and without[0].endswith("labels, undecided.")
     missing = records({"vanilla": [2.0], "a": [1.0]}) + records({"a": [1.0]}, data="sponges")
     assert sum("compared with" in line for line in comparison_verdict(Results(missing))) == 1
-    line = "shells: compared with VANILLA, the error of A is 1 lower (1 against 2) for many-shot labels"
-    assert without == [f"{line}, undecided."]
+
+
+def test_methods_are_compared_with_the_plain_network_and_with_catboost() -> None:
+    lines = comparison_verdict(Results(records({"plain": [2.0], "catboost": [1.5], "tail": [1.0]})))[2:]
+    assert [line.split(", the error of TAIL")[0] for line in lines] == [
+        "shells: compared with PLAIN", "shells: compared with CATBOOST",
+    ]  # fmt: skip
+
+
+def test_the_page_says_which_rows_were_tested() -> None:
+    runs = records(CLEAR)
+    assert "balanced over label bins" in comparison_page(Results(runs), title="", command="")
+    for run in runs:
+        run["recipe"] = {"rows": "as they occur"}
+    page = comparison_page(Results(runs), title="", command="")
+    assert "balanced" not in page and "labels are as common there as in the table" in page
 
 
 def test_errors_along_the_label_are_averaged_over_seeds() -> None:

@@ -41,9 +41,7 @@ if TYPE_CHECKING:
     from tailwise.benchmark.pages.statistics import Results
     from tailwise.core.labels import LabelBins
 
-Epochs = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Maximum number of epochs; 60 by default.")
-]
+Epochs = Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum number of epochs.")]
 Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Number of seeds per method.")]
 Workers = Annotated[int, typer.Option(metavar="N", min=1, help="Number of processes.")]
 
@@ -52,8 +50,9 @@ class Comparison(NamedTuple):
     """Finished runs of several methods on one table."""
 
     results: Results
-    bins: LabelBins  # of the training part of the first seed
     title: str
+    bins: LabelBins | None = None
+    """Of the training part of the first seed, for a picture."""
 
     @property
     def lines(self) -> str:
@@ -68,7 +67,7 @@ class Comparison(NamedTuple):
         return comparison_page(self.results, title=self.title, command=command_line())
 
 
-def compare_methods(
+def compare_balanced(
     table: pd.DataFrame,
     name: str,
     target: str,
@@ -80,7 +79,10 @@ def compare_methods(
     kept: Path | None,
     quiet: bool,
 ) -> Comparison:
-    """Run each method with each seed by the benchmark's recipe; runs that `kept` has are not repeated."""
+    """Run each method with each seed by the benchmark's recipe, one network each, on balanced rows.
+
+    Runs that `kept` has are not repeated.
+    """
     import tempfile
 
     from tailwise.benchmark import Recipe, Source, choose_contenders
@@ -124,8 +126,41 @@ def compare_methods(
         runs = finished_runs(read_results(out))
     rows = [row for contender in contenders for row in contender.names]
     records = [runs[name, row, seed] for seed in range(seeds) for row in rows]
-    title = f"{target}: {len(rows)} methods on {name}"
-    return Comparison(Results(records), bins[0], title)
+    return Comparison(Results(records), f"{target}: {len(rows)} methods on {name}", bins[0])
+
+
+def compare_as_fitted(
+    inputs: pd.DataFrame,
+    labels: pd.Series[float],
+    name: str,
+    methods: Sequence[str],
+    seeds: int,
+    *,
+    epochs: int | None,
+    workers: int,
+    kept: Path | None,
+    quiet: bool,
+) -> Comparison:
+    """Train each method as `fit` does and test it on the rows that `fit` holds out with the same seed."""
+    import tempfile
+
+    import numpy as np
+
+    from tailwise.benchmark.pages.statistics import Results
+    from tailwise.report.contest import Contest, run_contest
+
+    contest = Contest(name, inputs, np.asarray(labels, np.float64), tuple(methods), epochs)
+    with tempfile.TemporaryDirectory() as temporary:
+        records = run_contest(
+            contest,
+            range(seeds),
+            out=Path(temporary, "results.jsonl") if kept is None else kept,
+            workers=workers,
+            progress=False if quiet else None,
+            report=lambda line: note(line, quiet),
+        )
+    results = Results(records)
+    return Comparison(results, f"{labels.name}: {len(results.methods)} methods on {name}")
 
 
 def demo(
@@ -142,7 +177,7 @@ def demo(
 
     They are a plain network, LDS + FDS + DER and CatBoost. TailRegressor is shown at the emphasis that it
     chose and at emphasis 1. The table has 4,177 abalones; the number of rings, which is their age, is to be
-    predicted.
+    predicted. Test rows are balanced over the labels, as with `compare --balanced`.
     """
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; name a folder with --out")
@@ -153,10 +188,11 @@ def demo(
 
     methods = ("vanilla", "lds-fds-der", "catboost", "tail")
     note(f"Training {', '.join(methods)} on abalone with {seeds} seed{'s' if seeds > 1 else ''} ...", quiet)
-    found = compare_methods(
+    found = compare_balanced(
         load_abalone(), "abalone", "Rings", methods, seeds, epochs=epochs, workers=workers, kept=None,
         quiet=quiet,
     )  # fmt: skip
+    assert found.bins is not None
     figure = comparison_picture(found.results, found.bins, label="rings (age of an abalone)")
     print_comparison(found.results)
     write_outputs(
@@ -173,8 +209,20 @@ def compare(
     data: Table,
     target: Target,
     methods: Annotated[
-        str, typer.Option(metavar="NAMES", help="Comma-separated names; see `tailwise methods`.")
-    ] = "vanilla,lds,vir",
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Comma-separated: names of `tailwise methods`, plain, catboost, catboost-weighted and tail "
+            "(TailRegressor). By default the models of the page of `fit`; with --balanced vanilla,lds,vir.",
+        ),
+    ] = None,
+    balanced: Annotated[
+        bool,
+        typer.Option(
+            "--balanced",
+            help="Test on rows balanced over the labels, with one small network per method, as `bench` does.",
+        ),
+    ] = False,
     seeds: Seeds = 3,
     out: Annotated[
         Path | None,
@@ -191,26 +239,24 @@ def compare(
 ) -> None:
     """Train several methods with several seeds and rank them.
 
-    All methods have the same recipe and the same rows. After Ctrl-C the same command resumes where it
-    stopped, if --out is given.
+    Each method is trained as `fit --method NAME --seed N` trains it, and tested on the rows that this command
+    holds out, so both give the same figures. After Ctrl-C the same command resumes where it stopped, if --out
+    is given.
     """
-    from tailwise.benchmark.run.contenders import choose_contenders
-
     check_outputs({"--out": out, "--report": report}, force=force, inputs=[data])
-    names = split_names(methods)
-    if not names:
-        raise ValueError("--methods names no method; see `tailwise methods`")
-    choose_contenders(names)  # a misspelt name is an error before the table is read
+    names = _checked_methods(methods, balanced=balanced)
     column = only_target(target)
     inputs, labels, _ = load_labelled(data, [column], split_names(drop), quiet)
-    table = inputs.assign(**{column: labels[column]})
     name = "data" if data == STANDARD else Path(data).name.split(".")[0]
     kept = None if out is None else checkpoint_path(out)
     outputs: dict[Path, Any] = {}
+    how: dict[str, Any] = {"epochs": epochs, "workers": workers, "kept": kept, "quiet": quiet}
     with resumable(kept):
-        found = compare_methods(
-            table, name, column, names, seeds, epochs=epochs, workers=workers, kept=kept, quiet=quiet
-        )
+        if balanced:
+            table = inputs.assign(**{column: labels[column]})
+            found = compare_balanced(table, name, column, names, seeds, **how)
+        else:
+            found = compare_as_fitted(inputs, labels[column], name, names, seeds, **how)
         if out is not None:
             outputs[out] = found.lines
         if report is not None:
@@ -224,6 +270,36 @@ def compare(
         print_json({"verdict": comparison_verdict(found.results), "runs": found.results.records})
     else:
         print_comparison(found.results)
+
+
+def _checked_methods(methods: str | None, *, balanced: bool) -> list[str]:
+    """Return the names of methods; a misspelt one is an error before the table is read."""
+    from tailwise.benchmark.run.contenders import choose_contenders
+    from tailwise.report.contest import DEFAULT, check_name, known_names
+
+    if methods is None:
+        return ["vanilla", "lds", "vir"] if balanced else list(DEFAULT)
+    names = list(dict.fromkeys(split_names(methods)))
+    if not names:
+        raise ValueError("--methods names no method; see `tailwise methods`")
+    if balanced:
+        choose_contenders(names)
+        return names
+    for name in names:
+        if name not in known_names() and _is_contender(name):
+            raise ValueError(f"{name!r} is compared only with --balanced")
+        check_name(name)
+    return names
+
+
+def _is_contender(name: str) -> bool:
+    from tailwise.benchmark.run.contenders import choose_contenders
+
+    try:
+        choose_contenders([name])
+    except ValueError:
+        return False
+    return True
 
 
 def report(

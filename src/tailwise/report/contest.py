@@ -57,11 +57,10 @@ def known_names() -> list[str]:
     return [*DEFAULT, *available_methods()]
 
 
-def check_names(names: Sequence[str]) -> None:
+def check_name(name: str) -> None:
     """Raise an error for a name that is no method."""
-    for name in names:
-        if name not in known_names():
-            raise ValueError(f"unknown method {name!r}{nearest(name, known_names())}")
+    if name not in known_names():
+        raise ValueError(f"unknown method {name!r}{nearest(name, known_names())}")
 
 
 class _Entry(NamedTuple):

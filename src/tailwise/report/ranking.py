@@ -23,8 +23,10 @@ COLUMNS = tuple(
     Figure(metric, region, calibrated=True)
     for metric, regions in (
         ("mae", ("all", "many", "medium", "few")),
+        ("rmse", ("all", "few")),
         ("nll", ("all", "few")),
         ("coverage", ("all", "few")),
+        ("width", ("all", "few")),
     )
     for region in regions
 )
@@ -35,8 +37,8 @@ RANKED = {
     "Negative log-likelihood, few-shot labels, calibrated": Figure("nll", "few", calibrated=True),
 }
 """Heading of each chart, and the figure that ranks the methods in it."""
-PLAIN = "vanilla"
-"""The method that the others are compared with in words, if it is among them."""
+BASELINES = (("plain", "vanilla"), ("catboost",))
+"""Methods that the others are compared with in words: the first of each that is among them."""
 
 
 def comparison_page(results: Results, *, title: str, command: str) -> str:
@@ -56,6 +58,7 @@ def comparison_page(results: Results, *, title: str, command: str) -> str:
         seeds=sorted({record["seed"] for record in results.records}),
         verdict=comparison_verdict(results),
         recipe=results.records[0]["recipe"],
+        natural=results.records[0]["recipe"].get("rows") == "as they occur",
     )
 
 
@@ -189,9 +192,11 @@ def comparison_verdict(results: Results) -> list[str]:
             else:
                 line += f" ({number(ranked[first])})"
             lines.append(f"{line}.")
-        if PLAIN in results.methods:
-            others = [m for m in results.methods if m != PLAIN]
-            lines += [line for m in others if (line := _gains_and_costs(results, data, m))]
+        found = [next((m for m in names if m in results.methods), None) for names in BASELINES]
+        baselines = [method for method in found if method is not None]
+        for baseline in baselines:
+            others = [m for m in results.methods if m not in baselines]
+            lines += [line for m in others if (line := _gains_and_costs(results, data, m, baseline))]
     return lines
 
 
@@ -208,26 +213,41 @@ def _undecided(results: Results, figure: Figure, data: str, method: str, other: 
     return f"; undecided, because the difference is within its error over {found.n} seeds"
 
 
-def _gains_and_costs(results: Results, data: str, method: str) -> str:
-    """Compare a method with plain training on rare and on common labels."""
+def _gains_and_costs(results: Results, data: str, method: str, baseline: str) -> str:
+    """Compare a method with a baseline on rare, medium and common labels, with coverage and width."""
     parts = []
-    for region in ("few", "many"):
+    for region in ("few", "medium", "many"):
         figure = Figure("mae", region)
-        ours, theirs = (results.mean_std(figure, data, m)[0] for m in (method, PLAIN))
+        ours, theirs = (results.mean_std(figure, data, m)[0] for m in (method, baseline))
         if math.isnan(ours) or math.isnan(theirs):
             continue
         figures = " against ".join(pair(ours, theirs))
         change = f"{number(abs(ours - theirs))} {'lower' if ours < theirs else 'higher'} ({figures})"
-        open_ = ", undecided" if _undecided(results, figure, data, method, PLAIN) else ""
-        parts.append(f"{change} for {region}-shot labels{open_}")
+        open_ = ", undecided" if _undecided(results, figure, data, method, baseline) else ""
+        parts.append(
+            f"{change} for {region}-shot labels{open_}{_other_way(results, data, method, baseline, region)}"
+        )
     if not parts:
         return ""
-    title, plain = results.titles[method], results.titles[PLAIN]
-    line = f"{data}: compared with {plain}, the error of {title} is {', and '.join(parts)}"
+    title, other = results.titles[method], results.titles[baseline]
+    line = f"{data}: compared with {other}, the error of {title} is {', '.join(parts[:-1])}"
+    line += f"{', and ' if parts[1:] else ''}{parts[-1]}"
     covered = results.mean_std(Figure("coverage", "few", calibrated=True), data, method)[0]
+    wide = [results.mean_std(Figure("width", "few", calibrated=True), data, m)[0] for m in (method, baseline)]
     if not math.isnan(covered):
+        widths = " against ".join(map(number, wide))
         line += f". {percent(covered)} of its 90% intervals contain the label for few-shot labels"
+        line += f" (width {widths})"
     return line + "."
+
+
+def _other_way(results: Results, data: str, method: str, baseline: str, region: str) -> str:
+    """Return a note if the root mean square error moves in the other direction."""
+    mae, rmse = (
+        results.mean_std(figure, data, method)[0] - results.mean_std(figure, data, baseline)[0]
+        for figure in (Figure("mae", region), Figure("rmse", region))
+    )
+    return f", with a {'higher' if rmse > 0 else 'lower'} RMSE" if mae * rmse < 0 else ""
 
 
 def _slug(text: str) -> str:

@@ -204,7 +204,7 @@ def score_model(
         title=get_method(model.method).title,
         y=labels,
         distribution=distribution,
-        uncalibrated=raw if calibrator.scaling is not None else distribution,
+        uncalibrated=raw,
         bins=calibrator.bins,
         lower=lower,
         upper=upper,

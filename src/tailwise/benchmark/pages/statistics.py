@@ -31,7 +31,15 @@ class Figure:
     @property
     def name(self) -> str:
         """Name for the head of a table."""
-        words = {"mae": "MAE", "nll": "NLL", "ause": "AUSE", "crps": "CRPS", "ence": "ENCE", "gm": "GM"}
+        words = {
+            "mae": "MAE",
+            "rmse": "RMSE",
+            "nll": "NLL",
+            "ause": "AUSE",
+            "crps": "CRPS",
+            "ence": "ENCE",
+            "gm": "GM",
+        }
         text = words.get(self.metric, self.metric.replace("_", " ").replace("mae", "MAE"))
         return f"{text} {self.region}"
 

@@ -53,10 +53,8 @@ OF_THE_SPREAD = (
 # -- one run -------------------------------------------------------------------------------------
 
 
-class TestRows(Protocol):
+class ScoredPart(Protocol):
     """Labels of test rows and the bins of the training labels; a `Problem` has them."""
-
-    __test__ = False  # pytest takes names that begin with Test for tests
 
     @property
     def bins(self) -> LabelBins: ...
@@ -66,7 +64,7 @@ class TestRows(Protocol):
         """Return the labels that are scored. (N,)"""
 
 
-def scores_by_region(prediction: Distribution, problem: TestRows, metrics: Sequence[str]) -> dict[str, Any]:
+def scores_by_region(prediction: Distribution, problem: ScoredPart, metrics: Sequence[str]) -> dict[str, Any]:
     """Return rounded metrics of test predictions by region; None where a region has too few rows."""
     names = [f"{region}/{metric}" for region in REGIONS for metric in metrics]
     many, few = problem.shots
@@ -78,13 +76,13 @@ def scores_by_region(prediction: Distribution, problem: TestRows, metrics: Seque
     return table
 
 
-def errors_along_label(prediction: Distribution, problem: TestRows) -> dict[str, list[float]]:
+def errors_along_label(prediction: Distribution, problem: ScoredPart) -> dict[str, list[float]]:
     """Return center, number of test rows and mean absolute error of each label bin, rounded."""
     table = by_bin(prediction, problem.labels("test"), problem.bins, ("mae",))
     return {name: [float(f"{value:.5g}") for value in table[name]] for name in ("center", "n", "mae")}
 
 
-def region_rows(problem: TestRows) -> dict[str, int]:
+def region_rows(problem: ScoredPart) -> dict[str, int]:
     """Return the number of test rows of each region."""
     many, few = problem.shots
     regions = problem.bins.regions(many, few)[problem.bins.index(problem.labels("test"))]
@@ -209,7 +207,7 @@ def _record(
     return record
 
 
-def score_limits(table: dict[str, Any], limits: tuple[Array, Array], problem: TestRows) -> None:
+def score_limits(table: dict[str, Any], limits: tuple[Array, Array], problem: ScoredPart) -> None:
     """Replace coverage and width by region by those of a contender's own intervals."""
     lower, upper = limits
     many, few = problem.shots

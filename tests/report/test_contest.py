@@ -1,0 +1,126 @@
+"""Methods as `fit` trains them, on the rows that it holds out."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tailwise import TailRegressor
+from tailwise.core.distributions import Normal
+from tailwise.data import label_holdout
+from tailwise.report import contest as module
+from tailwise.report.contest import DEFAULT, Contest, check_name, known_names, run_contest
+
+Rows = tuple[pd.DataFrame, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def contest(new_rows: Rows) -> Contest:
+    return Contest("shells", *new_rows, DEFAULT, epochs=1)
+
+
+@pytest.fixture(scope="module")
+def lines(contest: Contest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    out = tmp_path_factory.mktemp("contest") / "r.jsonl"
+    return out, run_contest(contest, [3], out=out, progress=False)
+
+
+def test_a_line_has_the_figures_of_a_fit_with_the_same_seed(
+    contest: Contest, lines: tuple[Path, list[dict[str, Any]]]
+) -> None:
+    test = label_holdout(contest.labels, share=0.2, seed=3, pool_small=True)
+    train = np.setdiff1d(np.arange(300), test)
+    x, y = contest.inputs, contest.labels
+    model = TailRegressor(epochs=1, random_state=3).fit(x.iloc[train], y[train])
+    by_name = {line["method"]: line for line in lines[1]}
+    assert list(by_name) == ["plain", "catboost", "catboost-weighted", "tail", "tail-balanced"]
+    for name, emphasis in (("tail", None), ("tail-balanced", 1.0)):
+        table = model.score_by_region(x.iloc[test], y[test], emphasis=emphasis).set_index("region")
+        for region in ("all", "medium", "few"):
+            found = by_name[name]["metrics"]
+            assert found["raw"][region]["mae"] == pytest.approx(table.loc[region, "mae"], rel=1e-5)
+            assert found["raw"][region]["rmse"] == pytest.approx(table.loc[region, "rmse"], rel=1e-5)
+            assert found["calibrated"][region]["coverage"] == pytest.approx(
+                table.loc[region, "coverage"], rel=1e-5
+            )
+            assert found["calibrated"][region]["width"] == pytest.approx(table.loc[region, "width"], rel=1e-5)
+    assert model.base_ is not None and model.preprocessor_ is not None
+    alone = np.abs(model.base_[0].predict(model.preprocessor_.matrix(x.iloc[test])) - y[test]).mean()
+    assert by_name["catboost"]["metrics"]["raw"]["all"]["mae"] == pytest.approx(alone, rel=1e-5)
+    assert len({str(line["test_rows"]) for line in lines[1]}) == 1  # the same regions for all
+
+
+def test_finished_seeds_are_not_run_again(
+    contest: Contest, lines: tuple[Path, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, found = lines
+    monkeypatch.setattr(Contest, "scored", None)  # nothing may be trained
+    told: list[str] = []
+    assert run_contest(contest, [3], out=out, progress=False, report=told.append) == found
+    assert told == [f"resuming from {out}, which has 5 finished runs"]
+    with pytest.raises(ValueError, match="belongs to other rows: delete it"):
+        run_contest(replace(contest, labels=contest.labels + 1), [3], out=out)
+    with pytest.raises(ValueError, match="belongs to other settings: delete it"):
+        run_contest(replace(contest, epochs=2), [3], out=out)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_seed_is_run(
+    contest: Contest, lines: Any, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    class Crew:
+        """Workers without processes."""
+
+        def __init__(self, function: Callable[[int], Any], count: int) -> None:
+            asked.append(count)
+            self.function, self.running, self.free = function, [], True
+
+        def __class_getitem__(cls, _: Any) -> Any:
+            return cls
+
+        def __enter__(self) -> "Crew":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def submit(self, seed: int) -> None:
+            self.running.append(seed)
+            self.free = len(self.running) < 2
+
+        def finished(self) -> Any:
+            self.free = True
+            yield self.running[0], self.function(self.running.pop(0))
+
+    monkeypatch.setattr(module, "Workers", Crew)
+    monkeypatch.setattr(Contest, "records", lambda self, seed: [{**line, "seed": seed} for line in lines[1]])
+    found = run_contest(contest, [0, 1, 2], out=tmp_path / "r.jsonl", workers=workers, progress=False)
+    assert [line["seed"] for line in found] == [0] * 5 + [1] * 5 + [2] * 5
+    assert asked == ([2] if workers == 2 else [])
+
+
+def test_boosted_trees_need_no_other_method(new_rows: Rows) -> None:
+    x, y = new_rows
+    found = Contest("shells", x, y, ("catboost", "plain"), epochs=1).scored(0)
+    assert {name: entry.title for name, entry in found.items()} == {
+        "catboost": "CatBoost", "plain": "plain network",
+    }  # fmt: skip
+    assert isinstance(found["catboost"].scored.distribution, Normal)
+    assert found["plain"].scored.bins is found["catboost"].scored.bins
+
+
+def test_too_few_rows_and_unknown_names(new_rows: Rows) -> None:
+    x, y = new_rows
+    with pytest.raises(ValueError, match="1 rows are too few to compare methods"):
+        Contest("shells", x[:1], y[:1], ("plain",)).scored(0)
+    with pytest.raises(ValueError, match="rows are too few to compare with boosted trees"):
+        Contest("shells", x[:11], y[:11], ("catboost",), epochs=1).scored(0)
+    check_name("vir-dial")
+    with pytest.raises(ValueError, match=r"unknown method 'catbost'.*'catboost'"):
+        check_name("catbost")
+    assert set(DEFAULT) <= set(known_names())
