@@ -19,7 +19,7 @@ class FocalR(nn.Module):
     """(2 sigmoid(|b e|) - 1)^g |e| for errors e: rows with large errors count more, exact ones nothing.
 
     ``form="printed"`` is the paper's sigmoid(|b e|)^g, which lies between 1/2^g and 1 and hardly focuses. The
-    authors' code has the other form, and its author says that it is the one used.
+    authors' code scales the sigmoid to 0..1.
     """
 
     def __init__(self, bins: LabelBins, *, b: float = 0.2, g: float = 1.0, form: str = "published") -> None:
