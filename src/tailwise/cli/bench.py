@@ -56,6 +56,12 @@ def _seeds(text: str | None) -> list[int] | None:
     return [int(part) for part in parts] if len(parts) > 1 else list(range(int(text)))
 
 
+def _known_weights(text: str | None) -> str | None:
+    if text not in (None, "own", "sqinv"):
+        raise typer.BadParameter(f"{text!r} is neither own nor sqinv")
+    return text
+
+
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -94,6 +100,13 @@ Trials = Annotated[
     int | None,
     typer.Option(metavar="N", min=1, help="Configurations to try per method; by default the suite's."),
 ]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        metavar="own|sqinv", callback=_known_weights,
+        help="`sqinv` gives all methods the paper's label weights (name another --out).",
+    ),
+]  # fmt: skip
 TimeLimit = Annotated[
     float | None,
     typer.Option(
@@ -125,8 +138,8 @@ def _finish(summary: Summary) -> None:
         raise typer.Exit(1 if failed else TIME_IS_UP)
 
 
-def _recipe(suite: Suite, epochs: int | None, trials: int | None) -> Recipe:
-    return suite.recipe.within(epochs=epochs, trials=trials)
+def _recipe(suite: Suite, epochs: int | None, trials: int | None, weights: str | None = None) -> Recipe:
+    return suite.recipe.within(epochs=epochs, trials=trials, weights=weights)
 
 
 # -- commands ------------------------------------------------------------------------------------
@@ -156,6 +169,7 @@ def suite_command(
     workers: Workers = 1,
     epochs: Epochs = None,
     trials: Trials = None,
+    weights: Weights = None,
     time_limit: TimeLimit = None,
     plugin: Plugin = [],  # noqa: B006
 ) -> None:
@@ -167,8 +181,8 @@ def suite_command(
 
     summary = bench(
         suite, out=out, work=work, methods=methods, seeds=_seeds(seeds),
-        recipe=_recipe(get_suite(suite), epochs, trials), workers=workers, time_limit=time_limit, times=times,
-        report=_print,
+        recipe=_recipe(get_suite(suite), epochs, trials, weights), workers=workers, time_limit=time_limit,
+        times=times, report=_print,
     )  # fmt: skip
     _finish(summary)
 
@@ -206,6 +220,7 @@ def run_command(
     workers: Workers = 1,
     epochs: Epochs = None,
     trials: Trials = None,
+    weights: Weights = None,
     time_limit: TimeLimit = None,
     plugin: Plugin = [],  # noqa: B006
 ) -> None:
@@ -215,8 +230,8 @@ def run_command(
     suite = suite_of(prepared)
     summary = run_suite(
         prepared, choose_contenders(methods, suite.options), out=out, seeds=_seeds(seeds) or (),
-        data=None if data is None else _names(data), recipe=_recipe(suite, epochs, trials), workers=workers,
-        time_limit=time_limit,
+        data=None if data is None else _names(data), recipe=_recipe(suite, epochs, trials, weights),
+        workers=workers, time_limit=time_limit,
     )  # fmt: skip
     for line in summary.failed:
         _print(f"failed: {line}")
@@ -260,8 +275,9 @@ def time_command(
     from tailwise.benchmark.run.times import take_times
 
     suite, runs = suite_of(prepared), read_results(*results)
-    # The runs may have had fewer epochs or trials than the suite.
-    recipe = _recipe(suite, runs[0]["recipe"]["epochs"], runs[0]["recipe"]["trials"])
+    # The runs may have had other settings than the suite.
+    first = runs[0]["recipe"]
+    recipe = _recipe(suite, first["epochs"], first["trials"], first.get("weights", "own"))
     contenders = choose_contenders(dict.fromkeys(run["method"] for run in runs), suite.options)
     _finish(take_times(prepared, runs, contenders, out=out, recipe=recipe, time_limit=time_limit))
 

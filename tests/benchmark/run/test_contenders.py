@@ -9,14 +9,18 @@ import pytest
 import torch
 from torch import nn
 
-from tailwise.benchmark import Problem, Recipe, Source, choose_contenders, from_registry, run_one
-from tailwise.benchmark.data.recipe import default_options
+from tailwise.benchmark import Problem, Recipe, Source, choose_contenders, from_registry, run_one, run_suite
+from tailwise.benchmark.data.recipe import BALANCED_OTHERWISE, default_options
 from tailwise.benchmark.data.suites import get_suite
+from tailwise.benchmark.pages.suite_page import write_tables
+from tailwise.benchmark.run.tail_contender import tail_contender
+from tailwise.benchmark.run.trace import changed_parts
 from tailwise.data import load_abalone
 from tailwise.methods import Range, available_methods, build_model, get_method
 from tailwise.metrics import get_metric
 from tailwise.networks.backbones import Backbone
-from tests.benchmark.conftest import make_small_problem
+from tailwise.networks.parts import WeightConfig
+from tests.benchmark.conftest import Offset, make_small_problem
 
 
 @pytest.mark.parametrize("name", available_methods())
@@ -158,3 +162,63 @@ def test_presets_reconstruct_the_input(method: str, has_one: bool, problem: Prob
     built.clear()
     from_registry(method, tuned=False, decoder=not has_one).fit(problem, {}, own)
     assert bool(built) != has_one
+
+
+# -- the same weights for all --------------------------------------------------------------------
+
+
+def weights_of(name: str, recipe: Recipe, **fixed: Any) -> tuple[str, WeightConfig]:
+    """What the weights of a contender act on, and what they are."""
+    options = {**recipe.weight_options(name, fixed), **fixed}
+    parts = get_method(name).parts.with_options(**options)
+    return parts.reweight, parts.weights
+
+
+def test_all_methods_can_have_the_weights_of_the_paper() -> None:
+    recipe = Recipe(weights="sqinv")
+    for name in available_methods():
+        own = get_method(name).parts
+        reweight, weights = weights_of(name, recipe)
+        if name in BALANCED_OTHERWISE:
+            assert (reweight, weights) == (own.reweight, own.weights)
+        else:
+            assert weights == WeightConfig(form=own.weights.form)  # its defaults are SQINV
+            assert reweight == ("likelihood" if own.reweight == "none" else own.reweight), name
+        assert weights_of(name, Recipe()) == (own.reweight, own.weights)
+    assert {get_method(n).parts.reweight for n in ("vanilla", "der", "vir")} == {"none", "both"}
+    assert set(BALANCED_OTHERWISE) <= set(available_methods())
+
+
+def test_weights_for_all_are_trained_recorded_and_not_tuned(problem: Problem, recipe: Recipe) -> None:
+    sqinv = replace(recipe, weights="sqinv")
+    plain, weighted = (run_one(from_registry("vanilla"), problem, r, {}) for r in (recipe, sqinv))
+    lds = run_one(from_registry("vanilla", reweight="likelihood"), problem, recipe, {})
+    assert plain["metrics"] != weighted["metrics"] == lds["metrics"]
+    assert weighted["recipe"]["weights"] == "sqinv" and "weights" not in plain["recipe"]
+    row = weighted["trace"]["row"]
+    assert (row["reweight"], row["weights.power"]) == ("likelihood", 0.5) and not changed_parts(weighted)
+    contender = from_registry("lds")
+    assert "weights.power" in contender.space(recipe) and "weights.power" not in contender.space(sqinv)
+    fixed = from_registry("lds", weights={"power": 0.9})  # what a suite fixes stays
+    assert weights_of("lds", sqinv, **fixed.fixed)[1].power == 0.9
+    assert tail_contender().trace(sqinv)["row"] == tail_contender().trace(recipe)["row"]
+
+
+def test_runs_with_other_weights_share_neither_a_file_nor_a_page(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    out, sqinv = tmp_path / "results.jsonl", replace(recipe, weights="sqinv")
+    other = tmp_path / "sqinv.jsonl"
+    options: Any = {"seeds": (0,), "data": ["one"], "progress": False}
+    run_suite(prepared, [offset.contender("vir")], out=out, recipe=recipe, **options)
+    run_suite(prepared, [offset.contender("vanilla")], out=other, recipe=sqinv, **options)
+    with pytest.raises(ValueError, match=r"has runs with each method's own weights, not with SQINV weights"):
+        run_suite(prepared, [offset.contender("vir")], out=out, recipe=sqinv, **options)
+    for order in ([out, other], [other, out]):
+        with pytest.raises(ValueError, match=r"with weights = (own|sqinv).*: write a page for each"):
+            write_tables(order, tmp_path)
+    write_tables(other, tmp_path, name="page")
+    page = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "Every method weights its rows by SQINV" in page and "These keep their own: INV, SQINV" in page
+    with pytest.raises(ValueError, match="unknown weights 'sqinvs'; did you mean 'sqinv'"):
+        replace(recipe, weights="sqinvs")

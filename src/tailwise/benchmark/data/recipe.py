@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from tailwise.benchmark.data.problems import DataSet, Problem
+from tailwise.core.lookup import check_name
 from tailwise.core.metrics import get_metric
 from tailwise.learning.batches import Transform
 from tailwise.learning.loop import TrainConfig
@@ -19,6 +20,14 @@ from tailwise.networks.backbones import Backbone, make_backbone
 Network = Callable[[Problem], Backbone]
 Decoder = Callable[[Problem, int], nn.Module]
 Augment = Callable[[Problem], Transform]
+
+
+SQINV: Mapping[str, Any] = {"kernel": "gaussian", "bandwidth": 2.0, "radius": 2, "power": 0.5, "clip": None}
+"""Options of `WeightConfig` for the paper's weights."""
+BALANCED_OTHERWISE = (
+    *("inv", "sqinv", "dense", "rrt", "bmse-gai", "bmse-bmc", "bmse-bni", "balanced-nll", "vir-dial"),
+)
+"""Methods that are defined by their weights, or balance labels in another way."""
 
 
 def default_options(space: Space) -> dict[str, Any]:
@@ -58,12 +67,16 @@ class Recipe:
     """Fields of `train` that are tuned for every network, besides the options that its method lists."""
     trials: int = 8
     """Number of configurations tried per contender and data set; the default is the first."""
+    weights: Literal["own", "sqinv"] = "own"
+    """``sqinv`` gives every method of the registry the weights of VIR:weight with power 1/2, as in the
+    paper's experiments, except methods of `BALANCED_OTHERWISE`."""
     criterion: str = "balanced_mae"
     """Validation metric that chooses among configurations; early stopping uses the same one."""
 
     def __post_init__(self) -> None:
         if self.trials < 1:
             raise ValueError(f"trials must be at least 1, got {self.trials!r}")
+        check_name("weights", self.weights, ("own", "sqinv"))
         get_metric(self.criterion)
         for name, value in default_options(self.search).items():
             if value != getattr(self.train, name):
@@ -72,10 +85,26 @@ class Recipe:
                     "give both the same value"
                 )
 
-    def within(self, *, epochs: int | None = None, trials: int | None = None) -> Recipe:
-        """Return a copy with other maximum epochs or trials."""
+    def within(
+        self, *, epochs: int | None = None, trials: int | None = None, weights: str | None = None
+    ) -> Recipe:
+        """Return a copy with other maximum epochs or trials, or other weights."""
         train = self.train if epochs is None else replace(self.train, epochs=epochs)
-        return replace(self, train=train, trials=self.trials if trials is None else trials)
+        given: dict[str, Any] = {"trials": trials, "weights": weights}
+        return replace(self, train=train, **{name: of for name, of in given.items() if of is not None})
+
+    def weight_options(self, method: str, fixed: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that `weights` gives a registered method, without those that are `fixed`."""
+        if self.weights == "own" or method in BALANCED_OTHERWISE:
+            return {}
+        options: dict[str, Any] = {f"weights.{name}": value for name, value in SQINV.items()}
+        if get_method(method).parts.reweight == "none":
+            options["reweight"] = "likelihood"
+        return {
+            name: of
+            for name, of in options.items()
+            if name not in fixed and not (name.startswith("weights.") and "weights" in fixed)
+        }
 
     def describe(self) -> dict[str, Any]:
         """Return the settings for a results line; runs with different settings must not be compared.
@@ -90,6 +119,7 @@ class Recipe:
             "backbone": self.backbone,
             **dict(self.backbone_options),
             **({} if self.augment is None else {"augment": self.augment}),
+            **({} if self.weights == "own" else {"weights": self.weights}),
             **{name: train[name] for name in kept if name not in self.search},
             "trials": self.trials,
             "criterion": self.criterion,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tailwise.benchmark.data.problems import Source
+from tailwise.benchmark.data.recipe import BALANCED_OTHERWISE
 from tailwise.benchmark.data.suites import SUITES
 from tailwise.benchmark.pages.markup import number
 from tailwise.benchmark.pages.origin import describe_origin
@@ -19,6 +21,7 @@ from tailwise.benchmark.pages.statistics import (
     tests_of,
 )
 from tailwise.benchmark.run.times import Times
+from tailwise.methods import get_method
 
 
 def verdict(results: Results, reference: str = "vir") -> str:
@@ -91,6 +94,7 @@ def describe_runs(results: Results, reference: str | None = None) -> str:
         f"{len(results.methods)} contenders on {data_sets(results)} with {which}: {len(results.records)} of "
         f"{expected} runs.",
         f"All networks have the same recipe: {shown}.",
+        *_describe_weights(recipe),
         f"{_describe_split(results)} Encodings, bins and weights come from the training part, calibration "
         "from the validation part.",
         "A point prediction counts as a Gaussian of constant variance, which is calibrated like all others.",
@@ -99,6 +103,18 @@ def describe_runs(results: Results, reference: str | None = None) -> str:
         _describe_tests(results),
         *describe_origin(results.records, reference),
     )
+
+
+def _describe_weights(recipe: Mapping[str, Any]) -> list[str]:
+    """Say that all methods have the same label weights, if they do."""
+    if recipe.get("weights") != "sqinv":
+        return []
+    others = ", ".join(get_method(name).title for name in BALANCED_OTHERWISE)
+    return [
+        "Every method weights its rows by SQINV, the inverse square root of the smoothed label density, as "
+        f"in the paper's experiments. These keep their own: {others}. Models of other packages are not "
+        "weighted."
+    ]
 
 
 def data_sets(results: Results) -> str:

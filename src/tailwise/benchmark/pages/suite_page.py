@@ -285,6 +285,9 @@ def _check_one_recipe(results: Results) -> None:
     for record in results.records:
         settings = {name: (of, first["recipe"].get(name, of)) for name, of in record["recipe"].items()}
         differing = [(name, *both) for name, both in settings.items() if both[0] != both[1]]
+        weights = [r["recipe"].get("weights", "own") for r in (record, first)]
+        if weights[0] != weights[1]:
+            differing = [("weights", *weights)]
         if record.get("suite") != first.get("suite"):
             differing = [("suite", record.get("suite"), first.get("suite"))]
         if differing:

@@ -78,13 +78,23 @@ class Contender:
     def trace(self, recipe: Recipe) -> dict[str, Any]:
         """Return what a results line says about its origin; see `tailwise.benchmark.run.trace`."""
         by_registry = self.base not in (None, ESTIMATOR)
-        return trace_of(self.base, self.fixed, accelerator=recipe.train.accelerator if by_registry else "cpu")
+        if not by_registry:
+            return trace_of(self.base, self.fixed)
+        options = {**self._weights(recipe), **self.fixed}
+        return trace_of(self.base, options, accelerator=recipe.train.accelerator)
+
+    def _weights(self, recipe: Recipe) -> dict[str, Any]:
+        """Return the options that the recipe's weights add to a registered method."""
+        if self.base is None or self.base == ESTIMATOR:
+            return {}
+        return recipe.weight_options(self.base, self.fixed)
 
     def space(self, recipe: Recipe) -> Space:
         """Return all options that are tuned under a recipe, without those that are fixed."""
         whole = {**self.search, **(recipe.search if self.tunes_optimizer else {})}
         inner = {f"{part}.{key}" for part, of in self.fixed.items() if isinstance(of, Mapping) for key in of}
-        return {name: of for name, of in whole.items() if name not in self.fixed and name not in inner}
+        taken = {*self.fixed, *inner, *self._weights(recipe)}
+        return {name: of for name, of in whole.items() if name not in taken}
 
 
 # -- methods of the registry ---------------------------------------------------------------------
@@ -94,7 +104,7 @@ def fit_method(
     problem: Problem, options: Mapping[str, Any], recipe: Recipe, *, method: str, fixed: Mapping[str, Any]
 ) -> Outcome:
     """Train a method of the registry and predict both held-out parts."""
-    given = SortedOptions.sort({**fixed, **options})
+    given = SortedOptions.sort({**recipe.weight_options(method, fixed), **fixed, **options})
     bins = problem.bins if given.bins is None else LabelBins.from_labels(problem.y_train, count=given.bins)
     config = replace(recipe.train, **given.train, seed=problem.seed, monitor=recipe.criterion)
     x, y = problem.x_train, problem.y_train

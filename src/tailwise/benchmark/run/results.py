@@ -109,6 +109,12 @@ def check_comparable(
                 f"{path} has runs of {record['method']} with {before}, not {now}: use the same options or "
                 "name another file"
             )
+        if record["recipe"].get("weights") != ours.get("weights"):
+            words = {None: "each method's own weights", "sqinv": "SQINV weights for all methods"}
+            raise ValueError(
+                f"{path} has runs with {words[record['recipe'].get('weights')]}, not with "
+                f"{words[ours.get('weights')]}: name another file or folder"
+            )
         # Older lines lack some settings; those count as equal.
         for name, value in record["recipe"].items():
             if ours.get(name) != value:

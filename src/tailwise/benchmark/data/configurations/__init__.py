@@ -26,6 +26,7 @@ _KINDS: Mapping[str, Any] = {
 }  # fmt: skip
 _RECIPE_KINDS: Mapping[str, Any] = {
     "backbone": str, "backbone_options": dict, "criterion": str, "trials": int, "train": dict, "augment": str,
+    "weights": str,
 }  # fmt: skip
 
 
@@ -125,7 +126,7 @@ def _recipe(given: Mapping[str, Any], kind: DataKind, where: str) -> Recipe:
     if augment is not None and augment not in kind.augmentations:
         hint = nearest(augment, kind.augmentations) if kind.augmentations else "; this data has none"
         raise ValueError(f"{where}: unknown augmentation {augment!r}{hint}")
-    rest = {key: given[key] for key in ("criterion", "trials") if key in given}
+    rest = {key: given[key] for key in ("criterion", "trials", "weights") if key in given}
     with _named(f"{where}, [recipe]"):
         return Recipe(
             train=TrainConfig(**train),
