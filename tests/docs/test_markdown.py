@@ -54,7 +54,7 @@ def test_python_runs_as_it_stands(page: str):
     run_python(page)
 
 
-@pytest.mark.parametrize("page", ["docs/own-models.md", "docs/sentences.md"])
+@pytest.mark.parametrize("page", ["docs/depth.md", "docs/own-models.md", "docs/sentences.md"])
 def test_python_runs(page: str):
     run_python(page)
 
