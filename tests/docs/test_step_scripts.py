@@ -7,6 +7,7 @@ import pytest
 from benchmarks import depth_step, vision_step
 
 
+@pytest.mark.slow
 def test_pictures_per_second(capsys: pytest.CaptureFixture[str]) -> None:
     assert vision_step.main(["--smoke"]) == 0
     out = capsys.readouterr().out
