@@ -179,6 +179,8 @@ def _check_shapes(declared: Trainable, stored: _Stored) -> None:
     """Raise an error if the network that a manifest declares has other tensors than those stored."""
     state = declared.state_dict()
     hidden = {name: value for name, value in declared.named_buffers() if name not in state}
+    # Buffers that the state leaves out follow from the manifest; older files lack some of them.
+    hidden = {name: value for name, value in hidden.items() if name in stored.buffers}
     for wanted, found in ((state, stored.weights), (hidden, stored.buffers)):
         for name in [*wanted, *found]:
             shapes = [tuple(each[name].shape) if name in each else None for each in (wanted, found)]
@@ -295,10 +297,10 @@ def _fill(model: Trainable, stored: _Stored) -> None:
         raise ValueError(f"the weights are those of another network: {one_line(error)}") from error
     state = model.state_dict()
     hidden = {name: value for name, value in model.named_buffers() if name not in state}
-    if hidden.keys() != buffers.keys() or any(hidden[k].shape != buffers[k].shape for k in buffers):
+    if any(name not in hidden or hidden[name].shape != buffers[name].shape for name in buffers):
         raise ValueError("the buffers are those of another network")
-    for name, value in hidden.items():
-        value.copy_(buffers[name])
+    for name, value in buffers.items():
+        hidden[name].copy_(value)
 
 
 def _preprocessor(

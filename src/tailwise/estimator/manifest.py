@@ -186,7 +186,7 @@ _PARTS: dict[str, Check] = {
     "recolor": flag,
 }
 """Fields of `Method` with limits; the type of any other field is that of its default."""
-LATER_PARTS: frozenset[str] = frozenset()
+LATER_PARTS: frozenset[str] = frozenset({"reconstruct", "elbo"})
 """Fields of `Method` that files of older versions do not have."""
 
 BACKBONE_OPTIONS: dict[str, Check] = {
@@ -282,9 +282,9 @@ def _backbone(value: Any, where: str) -> None:
 def _parts() -> Check:
     needed: dict[str, Check] = {}
     for field in dataclass_fields(Method):
-        needed[field.name] = _PARTS.get(field.name) or (
-            number() if isinstance(field.default, (int, float)) else text
-        )
+        plain = number() if isinstance(field.default, (int, float)) else text
+        plain = flag if isinstance(field.default, bool) else plain
+        needed[field.name] = _PARTS.get(field.name) or plain
     return fields(
         {name: check for name, check in needed.items() if name not in LATER_PARTS},
         {name: check for name, check in needed.items() if name in LATER_PARTS},
