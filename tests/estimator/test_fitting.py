@@ -243,3 +243,26 @@ def test_a_wrong_eval_set_is_found_before_the_base_is_fitted(monkeypatch: pytest
         quick(base="catboost").fit(x, y, eval_set=(x[:, :2], y))
     with pytest.raises(ValueError, match="inconsistent"):
         quick(base="catboost").fit(x, y, eval_set=(x, y[:5]))
+
+
+def test_training_goes_on_from_a_model(tmp_path: Path) -> None:
+    x, y = table(300)
+    first = quick(epochs=8).fit(x, y)
+    new = table(60, seed=5)
+    further = quick(epochs=1, lr=1e-6).fit(*new, init_model=first)
+    np.testing.assert_allclose(further.predict(x, emphasis=0.0), first.predict(x, emphasis=0.0), atol=0.01)
+    fresh = quick(epochs=1, lr=1e-6).fit(*new)
+    assert np.abs(fresh.predict(x) - y).mean() > 1.2 * np.abs(further.predict(x) - y).mean()
+    saved = first.save(tmp_path / "m.tailwise")
+    again = quick(epochs=1, lr=1e-6).fit(*new, init_model=saved)
+    np.testing.assert_allclose(again.predict(x), further.predict(x), rtol=1e-5)
+    with pytest.raises(ValueError, match="init_model differs in its method: 'vir-dial', not 'vanilla'"):
+        quick(method="vanilla").fit(*new, init_model=first)
+    with pytest.raises(ValueError, match="init_model differs in its columns: 3, not 2"):
+        quick().fit(new[0][:, :2], new[1], init_model=first)
+
+
+def test_a_base_is_kept_when_training_goes_on(boosted: TailRegressor) -> None:
+    model = quick(base="catboost", folds=2, epochs=1).fit(*table(80, seed=3), init_model=boosted)
+    assert model.base_ is boosted.base_ and len(model.networks_) == 2
+    assert model.networks_[0] is not boosted.networks_[0]

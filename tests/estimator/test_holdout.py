@@ -75,7 +75,7 @@ def test_times_that_cannot_be_meant() -> None:
         ([1, 2], "time has 2 values for 3 rows"),
         ([1, None, 2], "time is missing in row 1"),
         ([1, 1, 1], "all rows have one time"),
-        (["soon", "later", "then"], "time must be numbers or dates, and row 0 is 'soon'"),
+        (["soon", "later", "then"], "time must be numbers or dates such as 2024-01-31, and row 0 is 'soon'"),
     ):
         with pytest.raises(ValueError, match=words):
             latest_rows(time, 3, 0.2)

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from tailwise._version import __version__
-from tailwise.cli import bench, comparing, diagnosing, discard_output, exit_code, models
+from tailwise.cli import bench, comparing, diagnosing, discard_output, exit_code, models, recalibrating
 from tailwise.cli.output import running
 
 DEBUG = "TAILWISE_DEBUG"
@@ -113,6 +113,7 @@ for command in (
     models.predict,
     models.evaluate,
     models.export,
+    recalibrating.recalibrate,
     comparing.compare,
     comparing.report,
     comparing.methods,

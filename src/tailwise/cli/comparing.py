@@ -246,7 +246,7 @@ def compare(
     check_outputs({"--out": out, "--report": report}, force=force, inputs=[data])
     names = _checked_methods(methods, balanced=balanced)
     column = only_target(target)
-    inputs, labels, _ = load_labelled(data, [column], split_names(drop), quiet)
+    inputs, labels = load_labelled(data, [column], split_names(drop), quiet)[:2]
     name = "data" if data == STANDARD else Path(data).name.split(".")[0]
     kept = None if out is None else checkpoint_path(out)
     outputs: dict[Path, Any] = {}

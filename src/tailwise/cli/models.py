@@ -37,8 +37,10 @@ from tailwise.cli.output import (
     check_outputs,
     checkpoint_path,
     command_line,
+    coverage_by,
     findings_json,
     note,
+    print_coverage_by,
     print_findings,
     print_json,
     remove_checkpoint,
@@ -48,6 +50,7 @@ from tailwise.cli.output import (
 )
 from tailwise.cli.reading import (
     Labelled,
+    column_beside,
     file_name,
     hold_out,
     load_label_prior,
@@ -92,6 +95,25 @@ def fit(
     weight: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Column of row weights for training; it is not an input."),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Rows with the same value are never split between training and held-out rows; not an input.",
+        ),
+    ] = None,
+    time_column: Annotated[
+        str | None,
+        typer.Option(
+            "--time",
+            metavar="COLUMN",
+            help="Hold out the latest rows by this column; it stays an input unless dropped.",
+        ),
+    ] = None,
+    start_from: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL", help="Model of the same method and columns to train further."),
     ] = None,
     baseline: Annotated[
         bool,
@@ -165,7 +187,11 @@ def fit(
     sources = [data, *(s for s in (valid, test) if s is not None)]
     if sources.count(STANDARD) > 1:
         raise ValueError("only one of FILE, --valid and --test can be - (standard input)")
-    check_outputs({"--out": out, "--report": report, "--export": onnx}, force=force, inputs=sources)
+    if time_column is not None and valid is not None:
+        raise ValueError("--time and --valid both say which rows are held out: leave one out")
+    inputs: list[str | Path] = [*sources, *([start_from] if start_from else [])]
+    check_outputs({"--out": out, "--report": report, "--export": onnx}, force=force, inputs=inputs)
+    start = None if start_from is None else load_model(start_from)
     if onnx is not None:
         from tailwise.estimator.onnx import require_onnx
         from tailwise.estimator.onnx_trees import check_exportable
@@ -194,7 +220,7 @@ def fit(
         "verbose": int(not quiet),
     }
     dropped = split_names(drop)
-    rows = load_labelled(data, target, dropped, quiet, weight)
+    rows = load_labelled(data, target, dropped, quiet, weight, groups=groups, time=time_column)
     held, measured = (
         None if source is None else load_labelled(source, target, dropped, quiet, like=rows.inputs)
         for source in (valid, test)
@@ -208,7 +234,7 @@ def fit(
     kept, kept_plain = checkpoint_path(out), checkpoint_path(out, ".vanilla")
     outputs: dict[Path, Any] = {}
     with resumable(kept):
-        model = _train(settings, rows, held, kept, quiet)
+        model = _train(settings, rows, held, kept, quiet, start)
         plain = None
         compared = report is not None and baseline
         if compared:
@@ -249,7 +275,12 @@ def fit(
 
 
 def _train(
-    settings: Mapping[str, Any], rows: Labelled, held: Labelled | None, checkpoint: Path, quiet: bool
+    settings: Mapping[str, Any],
+    rows: Labelled,
+    held: Labelled | None,
+    checkpoint: Path,
+    quiet: bool,
+    start: TailRegressor | None = None,
 ) -> TailRegressor:
     """Fit a model; resume from `checkpoint` if a stopped command left it."""
     from tailwise.estimator.regressor import TailRegressor
@@ -263,6 +294,9 @@ def _train(
         sample_weight=rows.weights,
         eval_set=None if held is None else (held.inputs, _one_or_all(held.labels)),
         checkpoint=checkpoint,
+        groups=rows.groups,
+        time=rows.times,
+        init_model=start,
     )
 
 
@@ -401,6 +435,10 @@ def evaluate(
     emphasis: Emphasis = "auto",
     label_prior: LabelPrior = None,
     coverage: Coverage = 0.9,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Also print coverage and width by the values of a column."),
+    ] = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -427,7 +465,8 @@ def evaluate(
         raise ValueError(f"{error}{'' if target else ' with --target'}") from None
     if report is not None and len(columns) > 1:
         raise ValueError("a report is about one target: choose it with --target, and write a page for each")
-    inputs, labels, _ = split_labelled(table, list(columns), data, quiet)
+    values = None if by is None else column_beside(table, by, list(columns), data, may_be_empty=True)
+    inputs, labels = split_labelled(table, list(columns), data, quiet)[:2]
     findings = []
     rows = match_inputs(fitted, inputs, data)
     for column, place in columns.items():
@@ -454,11 +493,14 @@ def evaluate(
             dial=dial,
         )
         write_outputs({report: page}, quiet=quiet or as_json)
+    shares = None if values is None else coverage_by(findings, values)
     if as_json:
         shown = {"model": None, "report": report, "emphasis": _emphasis_of(fitted, dial)}
-        print_json({**shown, **findings_json(findings)})
+        print_json({**shown, **findings_json(findings), **({} if shares is None else {"by": shares})})
     else:
         print_findings(findings)
+        if shares is not None:
+            print_coverage_by(str(by), shares, coverage)
 
 
 def export(

@@ -333,6 +333,36 @@ def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
     return findings[0].to_dict() if findings else {"target": None, "verdict": None}
 
 
+def coverage_by(findings: Sequence[Finding], values: Any) -> list[dict[str, Any]]:
+    """Return coverage and width of each target's intervals by the values of a column, ready for JSON."""
+    from tailwise.uncertainty.by_column import column_groups, coverage_by_group
+
+    group, names = column_groups(values)
+    rows: list[dict[str, Any]] = []
+    for finding in findings:
+        scored = finding.scored
+        table = coverage_by_group(group, names, scored.lower, scored.upper, scored.y)
+        rows += [{"target": finding.target, **row} for row in _records(table)]
+    return rows
+
+
+def _records(table: Any) -> list[dict[str, Any]]:
+    return [{str(k): v for k, v in row.items()} for row in table.to_dict(orient="records")]
+
+
+def print_coverage_by(column: str, rows: Sequence[dict[str, Any]], coverage: float) -> None:
+    """Print coverage with its 95% interval, and width, by the values of a column."""
+    from tailwise.report.formatting import level, number
+
+    header = ["target", column, "rows", f"{level(coverage)} coverage", "its 95% interval", "width"]
+    lines = []
+    for row in rows:
+        ends = f"{row['coverage_low']:.1%} to {row['coverage_high']:.1%}"
+        told = [row["target"], row["value"], str(row["rows"]), f"{row['coverage']:.1%}", ends]
+        lines.append([*told, number(row["width"])])
+    print_table(header, lines, names=2)
+
+
 def _print_regions(models: Sequence[Scored]) -> None:
     from tailwise.report.formatting import level, number
 

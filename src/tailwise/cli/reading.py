@@ -21,6 +21,8 @@ class Labelled(NamedTuple):
     inputs: pd.DataFrame
     labels: pd.DataFrame
     weights: pd.Series[float] | None = None
+    groups: pd.Series[Any] | None = None
+    times: pd.Series[Any] | None = None
 
     def take(self, rows: Any) -> Labelled:
         """Return some of the rows, renumbered."""
@@ -51,19 +53,38 @@ def split_labelled(
     quiet: bool,
     drop: Sequence[str] = (),
     weight: str | None = None,
+    groups: str | None = None,
+    time: str | None = None,
 ) -> Labelled:
-    """Split a table into inputs, targets and weights; note how many rows without a label are left out."""
+    """Split a table into the parts of `Labelled`; note how many rows without a label are left out."""
     from tailwise.data.tables.columns import row_weights, split_targets
 
     if weight in targets:
         raise ValueError(f"column {weight!r} is the target and cannot be the weight as well")
-    not_inputs = drop if weight is None else [*drop, weight]
+    not_inputs = [*drop, *(column for column in (weight, groups) if column is not None)]
     inputs, labels, missing = split_targets(table, targets, name, not_inputs)
     weights = None if weight is None else row_weights(table, weight, targets, name)
     if missing:
         words = " or ".join(map(repr, targets))
         note(f"note: left out {missing} rows of {name} without a value in {words}", quiet)
-    return Labelled(inputs, labels, weights)
+    beside = (
+        None if column is None else column_beside(table, column, targets, name) for column in (groups, time)
+    )
+    return Labelled(inputs, labels, weights, *beside)
+
+
+def column_beside(
+    table: pd.DataFrame, column: str, targets: Sequence[str], name: str, *, may_be_empty: bool = False
+) -> pd.Series[Any]:
+    """Return a column of the rows that have labels; an empty cell is an error unless it may be one."""
+    from tailwise.data.tables.columns import check_column
+
+    check_column(table, column, name)
+    known = table[list(targets)].notna().all(axis=1).to_numpy()
+    empty = known & table[column].isna().to_numpy()
+    if empty.any() and not may_be_empty:
+        raise ValueError(f"{name}: column {column!r} is empty in line {int(empty.argmax()) + 2}: fill it")
+    return table[column][known].reset_index(drop=True)
 
 
 def load_labelled(
@@ -73,6 +94,8 @@ def load_labelled(
     quiet: bool,
     weight: str | None = None,
     like: pd.DataFrame | None = None,
+    groups: str | None = None,
+    time: str | None = None,
 ) -> Labelled:
     """Read a table as inputs and targets, and note what looks like a mistake.
 
@@ -81,7 +104,8 @@ def load_labelled(
     from tailwise.data.tables.columns import check_column, check_infinity
 
     table = load_table(source, quiet)
-    inputs, labels, weights = split_labelled(table, targets, source, quiet, drop, weight)
+    split = split_labelled(table, targets, source, quiet, drop, weight, groups, time)
+    inputs, labels = split.inputs, split.labels
     if like is not None:
         for column in like.columns:
             check_column(inputs, column, source)
@@ -92,7 +116,7 @@ def load_labelled(
         if like is None:
             _note_ids(inputs)
             _note_spikes(labels)
-    return Labelled(inputs, labels, weights)
+    return split._replace(inputs=inputs)
 
 
 def _note_suspicious_columns(inputs: pd.DataFrame, labels: pd.DataFrame) -> None:
@@ -134,13 +158,24 @@ def _note_spikes(labels: pd.DataFrame) -> None:
 
 
 def hold_out(labelled: Labelled, share: float, seed: int, quiet: bool) -> tuple[Labelled, Labelled | None]:
-    """Split rows into training and test rows; rare and common labels have the same share of test rows."""
+    """Split rows into training and test rows; rare and common labels have the same share of test rows.
+
+    With times the latest rows are the test rows. With groups no group is on both sides.
+    """
     import numpy as np
 
     from tailwise.data import label_holdout
+    from tailwise.estimator.holdout import deal_group_folds, group_codes, latest_rows
 
     first = labelled.labels.iloc[:, 0].to_numpy()
-    rows = label_holdout(first, share=share, seed=seed, pool_small=True)
+    if labelled.times is not None and share > 0:
+        rows = latest_rows(labelled.times, len(first), share)[1]
+    elif labelled.groups is not None and share > 0:
+        codes = group_codes(labelled.groups, len(first))
+        parts = min(max(round(1 / share), 2), int(codes.max()) + 1)
+        rows = np.flatnonzero(deal_group_folds(first, codes, seed, parts) == 0)
+    else:
+        rows = label_holdout(first, share=share, seed=seed, pool_small=True)
     if len(rows) == 0:
         if share > 0:
             note("note: there are too few rows for test rows; nothing is measured", quiet)

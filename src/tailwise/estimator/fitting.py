@@ -338,6 +338,7 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         trained: Rows,
         seed: int,
         checkpoint: str | Path | None,
+        start: Sequence[Trainable] | None = None,
     ) -> tuple[Distribution, FitRows, Rows, Rows]:
         """Train a network for each part; return predictions for held-out rows, those rows, and which of
         them may choose (`select`) and which nothing has used so far (`confirm`)."""
@@ -357,7 +358,10 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
                 if self.verbose and len(parts) > 1:
                     logger.info("network %d of %d", k + 1, len(parts))
                 torch.manual_seed(seed + k)
-                network = self._build(inputs, trained)
+                if start is None:
+                    network = self._build(inputs, trained)
+                else:
+                    network = copy.deepcopy(start[k % len(start)])
                 path = None if checkpoint is None else _numbered(Path(checkpoint), k)
                 self.histories_.append(
                     fit(

@@ -132,10 +132,10 @@ def latest_rows(time: Any, rows: int, share: float) -> tuple[Rows, Rows]:
         raise ValueError(f"time is missing in row {int(given.isna().to_numpy().argmax())}: fill or drop it")
     if given.dtype.kind not in "biufmM":
         try:
-            given = pd.to_datetime(given)
+            given = pd.to_datetime(given, format="ISO8601")
         except (TypeError, ValueError):
             raise ValueError(
-                f"time must be numbers or dates, and row 0 is {given.iloc[0]!r}: parse it first"
+                f"time must be numbers or dates such as 2024-01-31, and row 0 is {given.iloc[0]!r}"
             ) from None
     rank = given.rank(method="min").to_numpy() - 1  # how many rows are earlier
     late = rank >= np.sort(rank)[min(int((1 - share) * rows), rows - 1)]

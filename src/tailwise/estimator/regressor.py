@@ -174,6 +174,7 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         base_prediction: ArrayLike | None = None,
         groups: ArrayLike | str | None = None,
         time: ArrayLike | str | None = None,
+        init_model: TailRegressor | str | Path | None = None,
     ) -> Self:
         """Train, calibrate and return self.
 
@@ -185,7 +186,9 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
 
         Rows of one group in `groups` are never split between training and held-out rows. With `time`, the
         latest `validation_fraction` of the rows are held out, and one network is trained on the earlier ones.
-        Both are one value per row, or the name of a column of X.
+        Both are one value per row, or the name of a column of X. `init_model` is a fitted model of the same
+        method and columns, or its file: training goes on from its networks, with its preprocessing, label
+        bins and base. It is meant for new rows; for rows that its base was fitted on, the base is too sure.
         """
         self._validate_params()
         self._check_parameters()
@@ -196,6 +199,7 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         self.target_names_ = target_names(y)
         self.n_targets_ = labels.shape[1] if labels.ndim == 2 else 1
         bounds = self._label_bounds(labels)
+        start = None if init_model is None else self._checked_start(init_model)
         make_base = self._resolved_base(len(labels), base_prediction)
         given = None if base_prediction is None else given_predictions(base_prediction, labels.shape)
         watched = None if eval_set is None else self._checked_eval_set(eval_set, given is not None)
@@ -223,18 +227,48 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
             alone=watched is not None,
         )
         trained = np.unique(np.concatenate([train for train, _ in parts]))
-        self.bins_ = self._label_bins(labels[trained], weight[trained])
-        self._fit_preprocessing(X, trained)
-        features, matrix = self._features(X)
-        self.base_, offset = self._fitted_base(make_base, matrix, labels, weight, codes, seed)
         self.base_given_ = given is not None
+        if start is None:
+            self.bins_ = self._label_bins(labels[trained], weight[trained])
+            self._fit_preprocessing(X, trained)
+            features, matrix = self._features(X)
+            self.base_, offset = self._fitted_base(make_base, matrix, labels, weight, codes, seed)
+        else:
+            self.bins_, self.preprocessor_, self.base_ = start.bins_, start.preprocessor_, start.base_
+            features, matrix = self._features(X)
+            offset = None if self.base_given_ else self._offset(matrix, len(labels), None)
         data = FitRows(features, labels, weight, given if given is not None else offset)
         held = self._train(
-            data, parts, None if watched is None else self._watched(*watched), trained, seed, checkpoint
+            data,
+            parts,
+            None if watched is None else self._watched(*watched),
+            trained,
+            seed,
+            checkpoint,
+            None if start is None else start.networks_,
         )
         self.recalibrated_ = 0
         self._calibrate(*held, bounds)
         return self
+
+    def _checked_start(self, given: TailRegressor | str | Path) -> TailRegressor:
+        """Return the model to go on from, or say why it does not fit."""
+        if self._raw_inputs:
+            raise ValueError("init_model is for tables: train a backbone of your own further by itself")
+        start = given if isinstance(given, TailRegressor) else type(self).load(given)
+        check_is_fitted(start, "networks_")
+        for name, mine, its in (
+            ("method", self.method, start.method),
+            ("backbone", self.backbone, start.backbone),
+            ("number of targets", self.n_targets_, start.n_targets_),
+            (
+                "columns",
+                *(list(getattr(m, "feature_names_in_", [])) or m.n_features_in_ for m in (self, start)),
+            ),
+        ):
+            if mine != its:
+                raise ValueError(f"init_model differs in its {name}: {its!r:.200}, not {mine!r:.200}")
+        return start
 
     # -- predict -------------------------------------------------------------------------------
 

@@ -1,0 +1,51 @@
+"""The command for new labelled rows: `recalibrate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tailwise.cli.options import Config, Force, Json, Model, Quiet, Table
+from tailwise.cli.output import check_outputs, print_json, write_outputs
+from tailwise.cli.reading import load_model, load_table, split_labelled
+
+
+def recalibrate(
+    model: Model,
+    data: Table,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Model file to write.")],
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target", "-t", metavar="COLUMN", help="Column of true labels; the model's target by default."
+        ),
+    ] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Fit the uncertainty of a model anew on new rows, without training.
+
+    The predicted means stay, the intervals hold for rows like these. The rows should not have been used in
+    training.
+    """
+    from tailwise.estimator.matching import match_inputs, match_targets
+
+    check_outputs({"--out": out}, force=force, inputs=[model, data])
+    fitted = load_model(model)
+    table = load_table(data, quiet)
+    columns = match_targets(fitted, table, target or [], data)
+    if len(columns) != fitted.n_targets_:
+        raise ValueError(f"the model has {fitted.n_targets_} targets: give a column of labels for each")
+    ordered = sorted(columns, key=lambda column: columns[column])
+    split = split_labelled(table, ordered, data, quiet)
+    labels = split.labels[ordered]
+    fitted.recalibrate(
+        match_inputs(fitted, split.inputs, data), labels if labels.shape[1] > 1 else labels.iloc[:, 0]
+    )
+    write_outputs({out: fitted.save}, quiet=quiet or as_json)
+    if as_json:
+        print_json({"model": out, "rows": len(labels)})
