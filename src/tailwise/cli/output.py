@@ -340,7 +340,7 @@ def coverage_by(findings: Sequence[Finding], values: Any) -> list[dict[str, Any]
     group, names = column_groups(values)
     rows: list[dict[str, Any]] = []
     for finding in findings:
-        scored = finding.scored
+        scored = finding.lineup.ours
         table = coverage_by_group(group, names, scored.lower, scored.upper, scored.y)
         rows += [{"target": finding.target, **row} for row in _records(table)]
     return rows
