@@ -31,17 +31,16 @@ def test_emphasis_0_is_the_identity(model: TailRegressor) -> None:
     x, _ = table(50)
     features, matrix = model._features(x)
     offset = model._offset(matrix, len(x), None)
-    raw = pooled(
-        [model._network_prediction(n, model._inputs(features, offset), offset) for n in model.networks_]
-    )
+    each = [model._network_prediction(n, model._inputs(features, offset), offset) for n in model.networks_]
+    raw = pooled(each)
     (calibrator,) = model.calibrators_
     expected = calibrator.scaling.apply(raw) if calibrator.scaling else raw
     found = model.predict_distribution(x, emphasis=0.0)
     for name in ("mean", "variance"):
         torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=0, atol=0)
-    np.testing.assert_array_equal(
-        model.predict_interval(x, emphasis=0.0), np.stack(calibrator.at(0.0).interval(expected, 0.9), 1)
-    )
+    networks = [calibrator.scaling.apply(own) for own in each] if len(each) > 1 else []
+    ends = calibrator.at(0.0).interval(expected, 0.9, networks)
+    np.testing.assert_array_equal(model.predict_interval(x, emphasis=0.0), np.stack(ends, 1))
 
 
 def test_the_default_is_the_emphasis_chosen(model: TailRegressor) -> None:

@@ -138,7 +138,7 @@ def test_conformal_coverage_over_repetitions() -> None:
 def test_intervals_say_which_rows_they_rest_on(rows: int, words: str, tmp_path: Path) -> None:
     model = quick(epochs=1).fit(*table(rows))
     said = model.explain_intervals()
-    assert said.startswith("Split-conformal") if not words else words in said.splitlines()[0]
+    assert said.startswith("Conformal intervals") if not words else words in said.splitlines()[0]
     model.save(tmp_path / "m")
     assert TailRegressor.load(tmp_path / "m").explain_intervals() == said
 

@@ -352,6 +352,11 @@ class Tilted(Distribution):
         lower, upper = self.quantile(levels.reshape(2, *(1 for _ in self.shape)))
         return lower, upper
 
+    @cached_property
+    def central(self) -> tuple[Tensor, Tensor]:
+        """Ends of the central 90% interval, computed once."""
+        return self.interval(0.9)
+
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         return self.quantile(torch.rand((n, *self.shape), generator=generator, dtype=torch.float64))
 

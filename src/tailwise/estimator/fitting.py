@@ -45,7 +45,7 @@ from tailwise.methods import build_model, get_method
 from tailwise.networks.backbones import BACKBONES, IMAGE_BACKBONES, make_backbone, make_image_backbone
 from tailwise.networks.trainable import Trainable
 from tailwise.resampling.smogn import resampled
-from tailwise.uncertainty.calibrator import Calibrator, fit_calibrator
+from tailwise.uncertainty.calibrator import Calibrator, Predicted, Raw, fit_calibrator
 
 logger = logging.getLogger(__name__)
 
@@ -439,6 +439,8 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
                     bounds=bounds[t],
                     many=self.many,
                     few=self.few,
+                    held_out=self.held_out_,
+                    votes=len(self.networks_) > 1,
                 )
             )
 
@@ -463,27 +465,29 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         wanted = {"auto": ("cuda",), "gpu": ("cuda", "mps")}.get(self.device, (self.device,))
         return torch.device(next((name for name in wanted if there.get(name)), "cpu"))
 
-    def _predictions(
+    def predictions(
         self,
         X: Any,
-        emphasis: float | None,
-        label_prior: Any,
-        base_prediction: ArrayLike | None,
-    ) -> list[tuple[Distribution, Calibrator]]:
-        """Calibrated predictions of each target under the label prior asked for, with its calibrator."""
+        emphasis: float | None = None,
+        label_prior: Any = None,
+        base_prediction: ArrayLike | None = None,
+    ) -> list[Predicted]:
+        """Return calibrated predictions of each target, with their intervals at any coverage."""
         check_is_fitted(self, "networks_")
         calibrators = self.calibrators_at(emphasis, label_prior)
         each = self.raw_predictions(X, base_prediction)
-        return [(c.calibrated(d), c) for d, c in zip(each, calibrators, strict=True)]
+        return [c.predicted(raw) for raw, c in zip(each, calibrators, strict=True)]
 
-    def raw_predictions(self, X: Any, base_prediction: ArrayLike | None = None) -> list[Distribution]:
+    def raw_predictions(self, X: Any, base_prediction: ArrayLike | None = None) -> list[Raw]:
         """Return what the networks predict for each target, before calibration. (N,) each"""
         X = self._validated(X, reset=False)
         features, matrix = self._features(X)
         offset = self._offset(matrix, row_count(X), base_prediction)
         x = self._inputs(features, offset)
-        raw = pooled([self._network_prediction(network, x, offset) for network in self.networks_])
-        return [raw] if self.n_targets_ == 1 else [raw[:, t] for t in range(self.n_targets_)]
+        each = [self._network_prediction(network, x, offset) for network in self.networks_]
+        if self.n_targets_ == 1:
+            return [Raw.of(each)]
+        return [Raw.of([own[:, t] for own in each]) for t in range(self.n_targets_)]
 
     def calibrators_at(self, emphasis: float | None, label_prior: Any) -> list[Calibrator]:
         """Return the calibrator of each target under the label prior asked for."""

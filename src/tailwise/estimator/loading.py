@@ -47,7 +47,7 @@ from tailwise.networks.backbones import IMAGE_BACKBONES, make_backbone, make_ima
 from tailwise.networks.parts import Method
 from tailwise.networks.trainable import Trainable
 from tailwise.uncertainty.calibrator import Calibrator, HeldOut
-from tailwise.uncertainty.conformal import ConformalIntervals
+from tailwise.uncertainty.former_intervals import read_intervals
 from tailwise.uncertainty.scaling import NIGScaling, Scaling, VarianceScaling
 
 R = TypeVar("R")
@@ -219,7 +219,7 @@ def _target(state: Mapping[str, Any], held: Mapping[str, Tensor]) -> Calibrator:
         scaling = _SCALINGS[factors.pop("kind")](**factors)
     conformal = None
     if state["conformal"] is not None:
-        conformal = replace(ConformalIntervals.from_dict(state["conformal"]), bins=bins)
+        conformal = replace(read_intervals(state["conformal"]), bins=bins)
     if state.get("density") is None:  # files of version 1 have no label prior
         return Calibrator(bins, scaling, conformal)
     edges, density = (np.asarray(state["density"][key], np.float64) for key in ("edges", "density"))

@@ -216,6 +216,16 @@ _SCORES = fields(
         "effective": _factor,
     },
 )
+_GROUP = fields(
+    {
+        "name": choice(("all", "rare", "few", "balanced", "given")),
+        "scores": items(number(), 1),
+        "regions": items(whole(0, len(REGIONS) - 1), 1),
+        "weights": items(number(0), 1),
+        "effective": _factor,
+        "slack": _factor,
+    }
+)
 CONFORMAL = fields(
     {
         "mode": choice(("global", "region")),
@@ -226,7 +236,15 @@ CONFORMAL = fields(
         "edges": _edges,
         "counts": items(_count, 1, MAX_BINS),
         "tables": fields({"all": _SCORES}, dict.fromkeys(REGIONS, _SCORES)),
-    }
+    },
+    {
+        "held_out": flag,
+        "split": _share,
+        "votes": flag,
+        "rule": text,
+        "groups": items(_GROUP, 0, 10),
+        "mean_sides": items(items(number(0), 2, 2), len(REGIONS), len(REGIONS)),
+    },
 )
 """Conformal intervals of one target."""
 SCALINGS: dict[str, Check] = {

@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tailwise._version import __version__
-from tailwise.core.distributions import Distribution, pooled
+from tailwise.core.distributions import Distribution, concatenate, pooled
 from tailwise.core.labels import LabelBins
 from tailwise.core.tilt import Tilt
 from tailwise.data.writing import write_atomically
 from tailwise.estimator.onnx_quantiles import Quantiles, StudentTails, TracedTilt, grid_root, traced_standard
 from tailwise.estimator.onnx_trees import BASE, base_model, check_exportable, put_in_front
 from tailwise.uncertainty.calibrator import Calibrator
+from tailwise.uncertainty.conformal import ConformalIntervals, majority
 
 if TYPE_CHECKING:
     from tailwise.estimator.regressor import TailRegressor
@@ -280,21 +281,44 @@ class _Graph(nn.Module):
         if base is not None:
             inputs = torch.cat([inputs, base.to(inputs.dtype)], dim=1)
             offset = base if self.several else base[:, 0]
-        raw = pooled([network(inputs, offset=offset) for network in self.networks])
-        each = [self._target(raw[:, t] if self.several else raw, t) for t in range(len(self.calibrators))]
+        raw = [network(inputs, offset=offset) for network in self.networks]
+        each = [
+            self._target([own[:, t] for own in raw] if self.several else raw, t)
+            for t in range(len(self.calibrators))
+        ]
         if not self.several:
             return each[0]
         return tuple(torch.stack(parts, dim=1) for parts in zip(*each, strict=True))
 
-    def _target(self, raw: Distribution, t: int) -> tuple[Tensor, ...]:
-        calibrator = self.calibrators[t]
-        scaled, bounds = calibrator.calibrated(raw), self.bounds[t]
-        own: Distribution = self.tilts[t](scaled if bounds is None else bounds.centred(scaled))
+    def _in_use(self, raw: Distribution, t: int) -> Distribution:
+        """A prediction, calibrated, within the bounds and under the label prior."""
+        scaled, bounds = self.calibrators[t].calibrated(raw), self.bounds[t]
+        found: Distribution = self.tilts[t](scaled if bounds is None else bounds.centred(scaled))
+        return found
+
+    def _interval(
+        self,
+        conformal: ConformalIntervals,
+        coverage: float,
+        raw: Sequence[Distribution],
+        own: Distribution,
+        t: int,
+    ) -> tuple[Tensor, Tensor]:
+        """Ends as in `Calibrator.interval`, from one distribution for all networks: a small graph."""
+        if len(raw) == 1 or not conformal.votes:
+            return conformal.interval(own, coverage, finite=True)
+        ends = conformal.interval(self._in_use(concatenate(raw), t), coverage, finite=True)
+        lower, upper = (end.reshape(len(raw), -1) for end in ends)
+        return majority(lower, upper, own.point)
+
+    def _target(self, raw: Sequence[Distribution], t: int) -> tuple[Tensor, ...]:
+        calibrator, bounds = self.calibrators[t], self.bounds[t]
+        own = self._in_use(pooled(raw), t)
         found = [own.point, own.std]
         if self.quantiles is not None:
             found.append(self.quantiles(own))
         if calibrator.conformal is not None and self.coverage is not None:
-            found += calibrator.conformal.interval(own, self.coverage, finite=True)
+            found += self._interval(calibrator.conformal, self.coverage, raw, own, t)
         elif self.ends is not None:
             found += self.ends(own).unbind(-1)
         named = dict(zip(self.outputs, found, strict=True))

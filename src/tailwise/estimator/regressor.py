@@ -292,9 +292,9 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         ``(edges, counts)``, or a function that gives the density of a label; for several targets a list with
         one for each. `base_prediction` is needed if `fit` had one. All predictions take these three.
         """
-        found = self._predictions(X, emphasis, label_prior, base_prediction)
-        point = self._joined([d.point for d, _ in found])
-        return (point, self._joined([d.std for d, _ in found])) if return_std else point
+        found = self.predictions(X, emphasis, label_prior, base_prediction)
+        point = self._joined([p.distribution.point for p in found])
+        return (point, self._joined([p.distribution.std for p in found])) if return_std else point
 
     def predict_distribution(
         self,
@@ -305,7 +305,7 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         base_prediction: ArrayLike | None = None,
     ) -> Distribution | list[Distribution]:
         """Return the calibrated predictive distribution; a list with one per target for several."""
-        found = [d for d, _ in self._predictions(X, emphasis, label_prior, base_prediction)]
+        found = [p.distribution for p in self.predictions(X, emphasis, label_prior, base_prediction)]
         return found[0] if self.n_targets_ == 1 else found
 
     def predict_interval(
@@ -319,13 +319,14 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
     ) -> Floats:
         """Return lower and upper ends of intervals that contain the label with the given probability.
 
-        (N, 2) for one target, (N, T, 2) for several. Coverage holds on average over rows like the
-        training rows (``conformal="region"``: over the rows predicted in each region), whatever the
-        emphasis. No method can guarantee coverage given the true label. `explain_intervals` says which
-        intervals are in use.
+        (N, 2) for one target, (N, T, 2) for several. Coverage holds approximately, on average over rows like
+        the training rows, whatever the emphasis; the rarest labels are covered as often as others. No method
+        can guarantee coverage given the true label. `explain_intervals` says which intervals are in use. If
+        there are too few held-out rows for the coverage, a warning says so and the intervals span all
+        training labels.
         """
-        found = self._predictions(X, emphasis, label_prior, base_prediction)
-        ends = [calibrator.interval(d, coverage) for d, calibrator in found]
+        found = self.predictions(X, emphasis, label_prior, base_prediction)
+        ends = [p.interval(coverage) for p in found]
         return np.stack([self._joined([e[side] for e in ends]) for side in (0, 1)], axis=-1)
 
     def predict_quantiles(
@@ -341,8 +342,8 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         levels = np.atleast_1d(np.asarray(q, np.float64))
         if not (levels.size and ((levels > 0) & (levels < 1)).all()):
             raise ValueError(f"quantile levels must lie between 0 and 1, got {levels.tolist()}")
-        found = self._predictions(X, emphasis, label_prior, base_prediction)
-        columns = [self._joined([d.quantile(float(level)) for d, _ in found]) for level in levels]
+        found = self.predictions(X, emphasis, label_prior, base_prediction)
+        columns = [self._joined([p.distribution.quantile(float(level)) for p in found]) for level in levels]
         return np.stack(columns, axis=-1)
 
     def predict_frame(
@@ -362,10 +363,10 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         import pandas as pd
 
         columns: dict[str, Any] = {}
-        found = self._predictions(X, emphasis, label_prior, base_prediction)
-        for t, (d, calibrator) in enumerate(found):
+        found = self.predictions(X, emphasis, label_prior, base_prediction)
+        for t, predicted in enumerate(found):
             suffix = "" if self.n_targets_ == 1 else f"_{self._target_name(t)}"
-            table = calibrator.columns(d, coverage, self.many, self.few)
+            table = predicted.columns(coverage, self.many, self.few)
             columns |= {name + suffix: value for name, value in table.items()}
         index = X.index if hasattr(X, "index") and hasattr(X, "columns") else None
         return pd.DataFrame(columns, index=index)
@@ -395,10 +396,10 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         check_is_fitted(self, "networks_")
         labels = self._labels(X, y)
         tables = []
-        found = self._predictions(X, emphasis, label_prior, base_prediction)
-        for t, (d, calibrator) in enumerate(found):
+        found = self.predictions(X, emphasis, label_prior, base_prediction)
+        for t, predicted in enumerate(found):
             own = labels if labels.ndim == 1 else labels[:, t]
-            table = calibrator.scores(d, own, coverage, self.many, self.few)
+            table = predicted.scores(own, coverage, self.many, self.few)
             if self.n_targets_ > 1:
                 table.insert(0, "target", self._target_name(t))
             tables.append(table)
@@ -430,6 +431,11 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
             source = (
                 "The table is too small to hold out rows. The figures below are of training rows: they are "
                 "optimistic and guarantee nothing for new rows.\n"
+            )
+        elif any(c.conformal is not None and c.conformal.votes for c in self.calibrators_):
+            source = (
+                f"Each of the {len(self.networks_)} networks held out other rows, which also decided when it "
+                "stopped. An interval holds what the intervals of most networks hold.\n"
             )
         elif not self.unseen_:
             source = (

@@ -104,6 +104,6 @@ def _at(scored: Scored, emphasis: float) -> Scored:
     """Return the scores of the same model at another emphasis."""
     assert scored.calibrator is not None
     calibrator = scored.calibrator.at(emphasis)
-    distribution = calibrator.calibrated(scored.uncalibrated)
-    lower, upper = (end.double().numpy() for end in calibrator.interval(distribution, scored.coverage))
-    return replace(scored, distribution=distribution, lower=lower, upper=upper, calibrator=calibrator)
+    predicted = calibrator.predicted(Raw(scored.uncalibrated, scored.networks))
+    lower, upper = (end.double().numpy() for end in predicted.interval(scored.coverage))
+    return replace(scored, distribution=predicted.distribution, lower=lower, upper=upper, calibrator=calibrator)

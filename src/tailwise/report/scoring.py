@@ -51,6 +51,8 @@ class Scored:
     few: int = 20
     calibrator: Calibrator | None = None
     """What made `distribution` and the intervals; baselines without a dial have none."""
+    networks: tuple[Distribution, ...] = ()
+    """What each network predicts, before calibration, if there are several. (N,) each"""
 
     @property
     def emphasis(self) -> float:
@@ -194,17 +196,17 @@ def score_model(
     labels = checked_labels(y)
     calibrator = model.calibrators_at(emphasis, label_prior)[place]
     raw = model.raw_predictions(X)[place]
-    distribution = calibrator.calibrated(raw)
+    predicted = calibrator.predicted(raw)
     ends = {
-        level: [end.double().numpy() for end in calibrator.interval(distribution, level)]
-        for level in {*LEVELS, coverage}
+        level: [end.double().numpy() for end in predicted.interval(level)] for level in {*LEVELS, coverage}
     }
     lower, upper = ends[coverage]
     return Scored(
         title=get_method(model.method).title,
         y=labels,
-        distribution=distribution,
-        uncalibrated=raw,
+        distribution=predicted.distribution,
+        uncalibrated=raw.pooled,
+        networks=raw.networks,
         bins=calibrator.bins,
         lower=lower,
         upper=upper,

@@ -2,7 +2,9 @@
 
 - `scaling`: factors on the predicted spread (`fit_scaling`, `balanced_weights`, `split_variance`)
 - `score_table`: limits of intervals from sorted scores
+- `widening`: how much wider intervals must be to cover rare labels
 - `conformal`: intervals that cover held-out labels (`fit_conformal`, `ConformalIntervals`)
+- `former_intervals`: intervals of files that earlier versions wrote (`read_intervals`)
 - `interval_scores`: coverage and width by region, beside a constant interval (`intervals_by_region`)
 - `calibrator`: both for one target (`fit_calibrator`, `Calibrator`)
 """

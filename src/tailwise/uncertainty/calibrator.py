@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -16,7 +19,7 @@ from tailwise.core.label_prior import emphasis as tilt_to_rare
 from tailwise.core.labels import LabelBins
 from tailwise.core.metrics import by_region
 from tailwise.core.truncation import Bounds
-from tailwise.uncertainty.conformal import ConformalIntervals, fit_conformal
+from tailwise.uncertainty.conformal import ConformalIntervals, fit_conformal, majority
 from tailwise.uncertainty.interval_scores import intervals_by_region
 from tailwise.uncertainty.scaling import Scaling, balanced_weights, fit_scaling, split_variance
 
@@ -95,6 +98,8 @@ class Calibrator:
             weights="rare" if not math.isnan(emphasis) else tilt.weights(labels),
             many=self.conformal.many,
             few=self.conformal.few,
+            held_out=self.conformal.held_out,
+            votes=self.conformal.votes,
         )
         return replace(moved, conformal=intervals)
 
@@ -107,15 +112,31 @@ class Calibrator:
         tilted = scaled if self.tilt is None else self.tilt.apply(scaled)
         return tilted if self.bounds is None else self.bounds.apply(tilted)
 
-    def interval(self, prediction: Distribution, coverage: float) -> tuple[Tensor, Tensor]:
+    def interval(
+        self, prediction: Distribution, coverage: float, networks: Sequence[Distribution] = ()
+    ) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends for calibrated predictions. (N,) each
 
-        Conformal intervals if there are any, otherwise those of the distribution. No interval leaves the
-        bounds; no possible label is lost by that.
+        Conformal intervals if there are any, otherwise those of the distribution. `networks` are the
+        calibrated predictions of each network, if there are several: each gives an interval as it did for
+        its held-out rows, and `majority` joins them. If there are too few held-out rows for the coverage,
+        a warning says so and the ends are those of the observed labels. No interval leaves the bounds; no
+        possible label is lost by that.
         """
         if self.conformal is None:
             return prediction.interval(coverage)
-        lower, upper = self.conformal.interval(prediction, coverage, finite=True)
+        if not self.conformal.can_cover(coverage):
+            warnings.warn(
+                f"{self.conformal.too_few(coverage)} The intervals span all training labels instead: fit "
+                "with more rows, or ask for a lower coverage.",
+                stacklevel=2,
+            )
+        if networks and self.conformal.votes:
+            ends = [self.conformal.interval(network, coverage, finite=True) for network in networks]
+            lower, upper = (torch.stack(side) for side in zip(*ends, strict=True))
+            lower, upper = majority(lower, upper, prediction.point)
+        else:
+            lower, upper = self.conformal.interval(prediction, coverage, finite=True)
         return (lower, upper) if self.bounds is None else (self.bounds.clip(lower), self.bounds.clip(upper))
 
     def explain(self, coverage: float) -> str:
@@ -124,9 +145,16 @@ class Calibrator:
             return "Intervals of the predicted distribution itself."
         return self.conformal.explain(coverage, finite=True)
 
-    def columns(self, prediction: Distribution, coverage: float, many: int, few: int) -> dict[str, Any]:
+    def columns(
+        self,
+        prediction: Distribution,
+        coverage: float,
+        many: int,
+        few: int,
+        networks: Sequence[Distribution] = (),
+    ) -> dict[str, Any]:
         """Return the columns of a table of calibrated predictions. (N,) each"""
-        lower, upper = self.interval(prediction, coverage)
+        lower, upper = self.interval(prediction, coverage, networks)
         scaled = prediction.base if isinstance(prediction, Tilted) else prediction
         raw = scaled if self.scaling is None else self.scaling.inverse.apply(scaled)
         aleatoric, epistemic = split_variance(prediction, raw)
@@ -142,18 +170,45 @@ class Calibrator:
         return {**{name: value.numpy() for name, value in numbers.items()}, "region": region}
 
     def scores(
-        self, prediction: Distribution, y: Floats, coverage: float, many: int, few: int
+        self,
+        prediction: Distribution,
+        y: Floats,
+        coverage: float,
+        many: int,
+        few: int,
+        networks: Sequence[Distribution] = (),
     ) -> pd.DataFrame:
         """Return a table of errors, coverage and width, over all labels and by region. y: (N,)
 
         The coverage and width of `constant_interval` stand beside them.
         """
         table = by_region(prediction, y, self.bins, ("mae", "rmse", "gm", "nll", "ause"), many=many, few=few)
-        lower, upper = (end.numpy() for end in self.interval(prediction, coverage))
+        lower, upper = (end.numpy() for end in self.interval(prediction, coverage, networks))
         intervals = intervals_by_region(lower, upper, y, self.bins, coverage, many=many, few=few)
         return table.join(
             intervals[["coverage", "width", "constant_coverage", "constant_width"]]
         ).reset_index()
+
+
+class Predicted(NamedTuple):
+    """Calibrated predictions of one target, with intervals at any coverage."""
+
+    distribution: Distribution  # (N,)
+    calibrator: Calibrator
+    networks: tuple[Distribution, ...] = ()
+    """Calibrated predictions of each network, if there are several. (N,) each"""
+
+    def interval(self, coverage: float) -> tuple[Tensor, Tensor]:
+        """Return lower and upper ends. (N,) each"""
+        return self.calibrator.interval(self.distribution, coverage, self.networks)
+
+    def columns(self, coverage: float, many: int, few: int) -> dict[str, Any]:
+        """Return the columns of a table of predictions. (N,) each"""
+        return self.calibrator.columns(self.distribution, coverage, many, few, self.networks)
+
+    def scores(self, y: Floats, coverage: float, many: int, few: int) -> pd.DataFrame:
+        """Return a table of errors, coverage and width by region. y: (N,)"""
+        return self.calibrator.scores(self.distribution, y, coverage, many, few, self.networks)
 
 
 def fit_calibrator(
@@ -170,13 +225,16 @@ def fit_calibrator(
     bounds: Bounds | None = None,
     many: int = 100,
     few: int = 20,
+    held_out: bool = True,
+    votes: bool = False,
 ) -> Calibrator:
     """Fit the scaling and the emphasis on the rows `select`, then intervals on the rows `confirm`.
 
     `select` may be the rows that early stopping used. `confirm` must be rows that nothing else used,
     or the intervals lose their guarantee. ``calibrate="balanced"`` gives every label bin the same weight in
     the scaling. `base` has the base's prediction of each row, for `choose_emphasis`. `bounds` are those
-    of the label. y, base: (N,)
+    of the label. ``held_out=False`` says that the rows were trained on, so that no coverage can be kept.
+    ``votes=True`` says that each row was predicted by one of several networks. y, base: (N,)
     """
     scaling = None
     if calibrate:
@@ -200,6 +258,8 @@ def fit_calibrator(
             weights="rare",
             many=many,
             few=few,
+            held_out=held_out,
+            votes=votes,
         )
     kept = confirm if len(confirm) <= MAX_HELD else _sample(confirm)
     held = HeldOut(scaled[kept].map(lambda p: p.detach().clone()), y[kept])

@@ -1,18 +1,22 @@
-"""Split-conformal intervals: the predicted spread, stretched until it covers held-out labels.
+"""Conformal intervals: the predicted spread, stretched until it covers held-out labels.
 
-For any model, intervals at 90% cover at least 90% of new labels, on average over calibration sets and
-rows, if held-out rows and new rows come from the same distribution. This holds over all rows, or over
-the rows predicted in one region (``mode="region"``). No method can guarantee coverage given the *true*
-label, which is unknown at prediction time. ``weights="rare"`` widens the intervals until they cover the
-rarest 15% of the held-out labels as often as all of them, and ``weights="balanced"`` until every label bin
-has the same weight; both help rare labels in practice, without a guarantee.
+The interval of a row reaches from its predicted mean down and up by multiples of its own spread below and
+above. The multiples, the `limits`, come from rows that the model was not trained on. Without weights and
+with ``mode="global"`` these are split-conformal intervals: for any model, intervals at 90% cover at least 90%
+of new labels, on average over calibration sets and rows, if held-out rows and new rows come from the same
+distribution.
+
+Two options help rare labels, without an exact guarantee. ``mode="region"`` fits limits for each predicted
+region and shrinks them towards the overall ones where a region has few rows. ``weights="rare"`` widens all
+limits by common factors until the rarest 15% of the held-out labels are covered as often as all of them. No
+method can guarantee coverage given the *true* label, which is unknown at prediction time.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, cast, get_args
 
@@ -27,17 +31,31 @@ from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.core.lookup import check_name
 from tailwise.core.scores import prepared
 from tailwise.core.tilt import Tilted
+from tailwise.uncertainty.interval_scores import label_range
 from tailwise.uncertainty.scaling import balanced_weights
 from tailwise.uncertainty.score_table import ROUNDING, Limits, ScoreTable, check_keys
+from tailwise.uncertainty.widening import Group
 
 Array = NDArray[np.float64]
 Mode = Literal["global", "region"]
 
 REGIONS = ("many", "medium", "few")
 MIN_ROWS = 30
-"""A region with fewer held-out rows gets intervals at least as wide as the global ones."""
+"""With this many held-out rows, a region's own limits count as much as the overall ones."""
+FEW_SLACK = 1.5
+"""How much more often few-shot labels may be missed than all labels, if ``weights="rare"``.
+
+Among 1, 1.25 and 1.5 it is the largest for which 90% intervals cover 85% to 95% of the few-shot labels on
+each of the development tables.
+"""
+SPLITS = (0.25, 0.5, 0.75)
+"""Shares of the missed labels that may lie below. ``weights="rare"`` takes the one with the narrowest
+intervals at `CHOSEN_AT`; other coverages have the same, so that a higher one does not narrow an end."""
+CHOSEN_AT = 0.9
 _Z90 = 1.6448536269514722
 _SPREAD_FLOOR = 1e-6
+_SIDE_FLOOR = 0.1
+_LEAST_LIMIT, _LEAST_SHRUNK = 1e-9, 0.1
 
 
 def spread(distribution: Distribution) -> Tensor:
@@ -55,7 +73,7 @@ def spread(distribution: Distribution) -> Tensor:
     (1.36, 1.36)
     """
     if isinstance(distribution, Tilted):
-        lower, upper = distribution.interval(0.9)
+        lower, upper = distribution.central
         return (upper - lower) / (2 * _Z90)
     if isinstance(distribution, Mixture):
         members = distribution.components
@@ -70,21 +88,55 @@ def spread(distribution: Distribution) -> Tensor:
     return distribution.scale * tail
 
 
+def sides(distribution: Distribution) -> tuple[Tensor, Tensor]:
+    """Return the spread below and above the mean; both are `spread` unless the label prior was changed.
+
+    Under another label prior they are the distances of the mean from the 5% and the 95% quantile, divided by
+    1.645, and at least a tenth of `spread`.
+    """
+    if not isinstance(distribution, Tilted):
+        both = spread(distribution)
+        return both, both
+    lower, upper = distribution.central
+    mean, least = distribution.mean, _SIDE_FLOOR * (upper - lower) / (2 * _Z90)
+    return torch.maximum((mean - lower) / _Z90, least), torch.maximum((upper - mean) / _Z90, least)
+
+
+def majority(lower: Tensor, upper: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Return intervals that hold every label which more than half of K intervals hold, and the mean.
+
+    They miss at most twice as many labels as the K intervals do on average. (K, N), (K, N), (N,) -> (N,) each
+
+    >>> ends = torch.tensor([[0.0], [1.0], [9.0]]), torch.tensor([[2.0], [3.0], [12.0]])
+    >>> low, high = majority(*ends, mean=torch.tensor([4.0]))
+    >>> low.item(), high.item()
+    (1.0, 4.0)
+    """
+    middle = lower.shape[0] // 2
+    low, high = lower.sort(0).values[middle], upper.sort(0, descending=True).values[middle]
+    return torch.minimum(low, mean), torch.maximum(high, mean)
+
+
 @dataclass(frozen=True, eq=False)
 class ConformalIntervals:
     """Intervals fitted by `fit_conformal`, for any prediction and any coverage.
 
-    The interval is ``mean + lower * spread(distribution)`` to ``mean + upper * spread(distribution)``,
-    with the `limits` in force for the predicted region.
+    The interval is ``mean + lower * below`` to ``mean + upper * above``, with the `limits` (lower, upper) of
+    the predicted region and the `sides` (below, above) of the prediction.
     """
 
     mode: Mode
     bins: LabelBins
     tables: Mapping[str, ScoreTable] = field(repr=False)  # "all", and the regions that have rows
+    groups: tuple[Group, ...] = field(default=(), repr=False)  # rows that must be covered
+    mean_sides: Array = field(default_factory=lambda: np.ones((3, 2)), repr=False)  # by region, in label stds
     weighting: str = "none"  # "none", "balanced", "rare" or "given"
     min_rows: int = MIN_ROWS
     many: int = 100
     few: int = 20
+    held_out: bool = True  # whether the rows were held out from training
+    split: float = 0.5  # share of the missed labels that may lie below
+    votes: bool = False  # whether the intervals of several networks are joined by `majority`
 
     @cached_property
     def _region_codes(self) -> Tensor:
@@ -97,111 +149,142 @@ class ConformalIntervals:
         return _SPREAD_FLOOR * self.bins.scale
 
     @property
+    def rows(self) -> int:
+        """Number of rows that were held out from training."""
+        return self.tables["all"].n if self.held_out else 0
+
+    @property
     def reach(self) -> float:
-        """Highest coverage that the number of held-out rows can guarantee."""
-        return self._reach("all")
+        """Highest coverage that the number of held-out rows allows."""
+        return self.rows / (self.rows + 1)
 
-    def in_force(self, region: str) -> str:
-        """Return which scores are used in a region: "own", "wider of own and global" or "global"."""
+    def can_cover(self, coverage: float) -> bool:
+        """Whether there are enough held-out rows for a coverage."""
+        return coverage <= self.reach + ROUNDING
+
+    def share_of_own(self, region: str) -> float:
+        """Return the share of a region's own limits in its limits; the rest is that of the overall ones.
+
+        The limits are ``own^share * overall^(1 - share)``. The share is ``n^2 / (n^2 + min_rows^2)`` for n
+        held-out rows predicted in the region.
+        """
         check_name("region", region, REGIONS)
-        if self.mode == "global" or region not in self.tables:
-            return "global"
-        return "own" if self.tables[region].n >= self.min_rows else "wider of own and global"
+        n = self.tables[region].n if self.mode == "region" and region in self.tables else 0
+        return n**2 / (n**2 + self.min_rows**2)
 
-    def limits(self, coverage: float = 0.9, *, finite: bool = False) -> dict[str, Limits]:
-        """Return, for each predicted region, what to add to a prediction, in units of its spread.
+    def limits(self, coverage: float = 0.9) -> dict[str, Limits]:
+        """Return, for each predicted region, the limits in units of the spread below and above.
 
-        In global mode all regions have the same limits. With n held-out rows at most ``n / (n + 1)`` can
-        be guaranteed. Limits for a higher coverage are infinite, or with ``finite=True`` the largest score
-        seen. A region with fewer than `min_rows` rows, or too few for the coverage, gets the wider of the
-        global limits and its own, its own being at most its largest score.
+        With n held-out rows at most ``n / (n + 1)`` can be covered; limits for more are infinite.
         """
         if not 0 < coverage < 1:
             raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
-        equal = self.weighting != "rare"
-        overall = self.tables["all"].limits(coverage, equal_tails=equal)
-        if finite:
-            overall = _within(overall, self.tables["all"].widest)
-        chosen = {}
-        for region in REGIONS:
-            chosen[region] = overall
-            if self.in_force(region) == "global":
-                continue
-            own = self.tables[region].limits(coverage, equal_tails=equal)
-            widest = self.tables[region].widest
-            if self.in_force(region) == "own" and all(math.isfinite(limit) for limit in own):
-                chosen[region] = own
-            else:
-                own = _within(own, widest)
-                chosen[region] = min(own[0], overall[0]), max(own[1], overall[1])
-        return chosen
+        if not self.can_cover(coverage):
+            return dict.fromkeys(REGIONS, (-math.inf, math.inf))
+        found = self._widened(coverage)
+        return {region: (float(found[r, 0]), float(found[r, 1])) for r, region in enumerate(REGIONS)}
+
+    def _widened(self, coverage: float) -> Array:
+        """Limits of the regions, shrunk, then widened until each group of rows is covered. (3, 2)"""
+        overall = np.array(self.tables["all"].promised(coverage, self.split))
+        limits = np.tile(overall, (len(REGIONS), 1))
+        for r, region in enumerate(REGIONS):
+            share = self.share_of_own(region)
+            if share:
+                table = self.tables[region]
+                own = np.clip(table.promised(coverage, self.split), -table.widest, table.widest)
+                # On the log scale one far score of a small region counts less.
+                sizes = np.maximum(np.abs([own, overall]), _LEAST_SHRUNK)
+                limits[r] = np.array([-1, 1]) * sizes[0] ** share * sizes[1] ** (1 - share)
+        if not self.groups:
+            return limits
+        limits += np.array([-1, 1]) * np.where(limits == 0, _LEAST_LIMIT, 0.0)
+        for group in self.groups:
+            trusted = group.effective**2 / (group.effective**2 + self.min_rows**2)
+            limits = limits * group.factors(limits, coverage) ** trusted
+        return limits
+
+    def narrowest(self) -> ConformalIntervals:
+        """Return these intervals with the `split` of `SPLITS` that makes them narrowest at `CHOSEN_AT`."""
+        if not self.can_cover(CHOSEN_AT):
+            return self
+        return min((replace(self, split=split) for split in SPLITS), key=ConformalIntervals._mean_width)
+
+    def _mean_width(self) -> float:
+        """Mean width over the held-out rows at `CHOSEN_AT`, in label standard deviations."""
+        limits = self._widened(CHOSEN_AT)
+        rows = np.array([self.tables[r].n if r in self.tables else 0 for r in REGIONS], float)
+        if not rows.any():  # global: all limits are equal
+            rows[0] = 1
+        return float(rows @ (limits * np.array([-1, 1]) * self.mean_sides).sum(1) / rows.sum())
 
     def interval(
         self, distribution: Distribution, coverage: float = 0.9, *, finite: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends for predictions of any shape, in label units.
 
-        `limits` explains `finite`.
+        With too few held-out rows for the coverage the ends are infinite. With ``finite=True`` they are
+        then the smallest and the largest training label, and at least the largest error seen away from
+        the prediction.
         """
-        limits = self.limits(coverage, finite=finite)
+        limits = self.limits(coverage)
         mean = distribution.mean.detach()
-        width = spread(distribution).detach().clamp_min(self.floor)
+        below, above = (side.detach().clamp_min(self.floor) for side in sides(distribution))
+        if finite and math.isinf(limits["many"][1]):
+            widest, (low, high) = self.tables["all"].widest, label_range(self.bins)
+            return (mean - widest * below).clamp_max(low), (mean + widest * above).clamp_min(high)
         table = torch.tensor([limits[r] for r in REGIONS], dtype=mean.dtype, device=mean.device)
         if self.mode == "global":
             lower, upper = table[0].unbind()
         else:
             codes = self._region_codes.to(mean.device)[self.bins.index(mean)]
             lower, upper = table[codes].unbind(-1)
-        return mean + lower * width, mean + upper * width
+        return mean + lower * below, mean + upper * above
 
     def explain(self, coverage: float = 0.9, *, finite: bool = False) -> str:
         """Return a text: the limits in use, the number of rows behind them, and what they guarantee."""
-        limits, rows = self.limits(coverage, finite=finite), self.tables["all"].n
+        limits = self.limits(coverage)
+        how = "the same for all rows" if self.mode == "global" else "by predicted region"
+        lines = [f"Conformal intervals at {coverage:.4g} from {_rows(self.tables['all'].n)}, {how}."]
+        if not self.can_cover(coverage):
+            ends = "infinite"
+            if finite:
+                ends = "the smallest and the largest training label, or the largest error seen if it is more"
+            return "\n".join([*lines, f"No promise: {self.too_few(coverage)} The ends are {ends}."])
         if self.mode == "global":
-            lines = [
-                f"Split-conformal intervals at {coverage:.4g} from {_rows(rows)}, the same for all rows."
-            ]
             lines.append(f"  prediction {_in_words(limits['many'])}")
-            promised = "on average over all rows" if coverage <= self.reach + ROUNDING else ""
         else:
-            lines = [f"Split-conformal intervals at {coverage:.4g} from {_rows(rows)}, by predicted region."]
             lines += [f"  {r}: prediction {_in_words(limits[r])} ({self._basis(r)})" for r in REGIONS]
-            held = [r for r in REGIONS if coverage <= self._reach(r) + ROUNDING]
-            over = " and over those predicted ".join(held)
-            promised = f"on average over rows predicted {over}" if held else ""
-        needed = math.ceil(coverage / (1 - coverage) - ROUNDING)
-        lines.append(
-            f"Promise: at least {coverage:.4g} of new labels, {promised}, if new rows come from the same "
-            "distribution as the held-out rows."
-            if promised
-            else f"No promise: {coverage:.4g} takes {_rows(needed)}."
-        )
-        if limits != self.limits(coverage):
-            lines.append("Where more rows are needed, intervals reach to the largest error seen.")
-        lines.append("No method can promise coverage given the true label.")
-        if self.weighting != "none":
-            worth = self.tables["all"].effective
+        same = "if new rows come from the same distribution as the held-out rows."
+        if self.weighting == "none" and self.mode == "global":
+            lines.append(f"Promise: at least {coverage:.4g} of new labels, on average over all rows, {same}")
+        else:
             lines.append(
-                {
-                    "balanced": "Widened where held-out rows weighted by the rarity of their labels (worth "
-                    f"{worth:.0f} equal ones) require it.",
-                    "rare": f"Widened until the {worth:.0f} held-out rows with the rarest labels are covered "
-                    "as well.",
-                    "given": f"Widened where held-out rows weighted as given (worth {worth:.0f} equal ones) "
-                    "require it.",
-                }[self.weighting]
+                f"About {coverage:.4g} of new labels are inside, on average over all rows, {same} The more "
+                "rows were held out, the closer; there is no exact promise."
             )
+        lines.append("No method can promise coverage given the true label.")
+        lines += [self._in_group(group, coverage) for group in self.groups if group.name != "all"]
         return "\n".join(lines)
 
-    def _reach(self, region: str) -> float:
-        rows = self.tables[region].n if region in self.tables else 0
-        return rows / (rows + 1)
+    def too_few(self, coverage: float) -> str:
+        """Return a sentence that names the coverage, the rows it takes, and those there are."""
+        needed = math.ceil(coverage / (1 - coverage) - ROUNDING)
+        return f"{coverage:.4g} intervals take {_rows(needed)}, and there are {self.rows}."
+
+    def _in_group(self, group: Group, coverage: float) -> str:
+        kinds = {
+            "rare": "with the rarest labels",
+            "few": "with few-shot labels",
+            "balanced": "weighted by the rarity of their labels",
+            "given": "weighted as given",
+        }
+        share = 1 - group.slack * (1 - coverage)
+        return f"Widened until {share:.4g} of {_rows(round(group.effective))} {kinds[group.name]} are inside."
 
     def _basis(self, region: str) -> str:
-        rows = _rows(self.tables[region].n if region in self.tables else 0)
-        few = f"{rows}, fewer than {self.min_rows}: the wider of its own limits and the global ones"
-        choices = {"own": rows, "wider of own and global": few, "global": f"{rows}: the global limits"}
-        return choices[self.in_force(region)]
+        rows = self.tables[region].n if region in self.tables else 0
+        return f"{_rows(rows)}, {self.share_of_own(region):.0%} its own limits, the rest the overall ones"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings and lists, ready for JSON."""
@@ -211,30 +294,54 @@ class ConformalIntervals:
             "min_rows": self.min_rows,
             "many": self.many,
             "few": self.few,
+            "held_out": self.held_out,
+            "split": self.split,
+            "votes": self.votes,
             "edges": self.bins.edges.tolist(),
             "counts": self.bins.counts.tolist(),
+            "rule": self.bins.rule,
             "tables": {name: table.to_dict() for name, table in self.tables.items()},
+            "groups": [group.to_dict() for group in self.groups],
+            "mean_sides": self.mean_sides.tolist(),
         }
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> ConformalIntervals:
         """Rebuild intervals from `to_dict`, or say what is wrong with the state."""
-        check_keys(state, {"mode", "weighting", "min_rows", "many", "few", "edges", "counts", "tables"})
-        tables = {name: ScoreTable.from_dict(table) for name, table in state["tables"].items()}
-        check_keys(tables, {"all"}, REGIONS)
-        edges = checked_labels(state["edges"], "edges")
-        counts = np.asarray(state["counts"], np.int64)
-        if counts.shape != (edges.size - 1,) or (np.diff(edges) <= 0).any():
-            raise ValueError(f"{counts.size} bins need {counts.size + 1} edges in ascending order")
+        check_keys(state, {*KEYS, "held_out", "split", "votes", "rule", "groups", "mean_sides"})
+        mean_sides = np.asarray(state["mean_sides"], np.float64)
+        if mean_sides.shape != (len(REGIONS), 2):
+            raise ValueError(f"mean_sides must have the shape (3, 2), got {mean_sides.shape}")
         return cls(
-            mode=_checked_mode(state["mode"]),
-            bins=LabelBins(edges, counts),
-            tables=tables,
-            weighting=str(state["weighting"]),
-            min_rows=int(state["min_rows"]),
-            many=int(state["many"]),
-            few=int(state["few"]),
+            **fields_of(state, str(state["rule"])),
+            groups=tuple(Group.from_dict(group) for group in state["groups"]),
+            mean_sides=mean_sides,
+            held_out=bool(state["held_out"]),
+            split=float(state["split"]),
+            votes=bool(state["votes"]),
         )
+
+
+KEYS = ("mode", "weighting", "min_rows", "many", "few", "edges", "counts", "tables")
+
+
+def fields_of(state: Mapping[str, Any], rule: str) -> dict[str, Any]:
+    """Return the fields that files of all versions have, from a state with `KEYS`."""
+    tables = {name: ScoreTable.from_dict(table) for name, table in state["tables"].items()}
+    check_keys(tables, {"all"}, REGIONS)
+    edges = checked_labels(state["edges"], "edges")
+    counts = np.asarray(state["counts"], np.int64)
+    if counts.shape != (edges.size - 1,) or (np.diff(edges) <= 0).any():
+        raise ValueError(f"{counts.size} bins need {counts.size + 1} edges in ascending order")
+    return {
+        "mode": _checked_mode(state["mode"]),
+        "bins": LabelBins(edges, counts, rule),
+        "tables": tables,
+        "weighting": str(state["weighting"]),
+        "min_rows": int(state["min_rows"]),
+        "many": int(state["many"]),
+        "few": int(state["few"]),
+    }
 
 
 def fit_conformal(
@@ -247,26 +354,31 @@ def fit_conformal(
     min_rows: int = MIN_ROWS,
     many: int = 100,
     few: int = 20,
+    held_out: bool = True,
+    votes: bool = False,
 ) -> ConformalIntervals:
     """Fit intervals on held-out rows that were used neither for training nor for scaling.
 
-    A row's score is (label - mean) / spread, with its sign. Intervals are therefore wide where the
-    prediction is uncertain, and longer on the side of the longer tail. Coverage is chosen later, for
-    each call of `interval`.
+    A row's score is (label - mean) / spread, with its sign, and the spread of the side that the label lies
+    on (`sides`). Intervals are therefore wide where the prediction is uncertain, and longer on the side of
+    the longer tail. Coverage is chosen later, for each call of `interval`.
 
-    ``mode="region"`` keeps the scores of each predicted region separate: many, medium or few training
-    labels in the bin of the *predicted* label. Coverage then holds within each predicted region too.
-    `bins` are those of the training labels.
+    ``mode="region"`` fits limits for each predicted region: many, medium or few training labels in the bin
+    of the *predicted* label. They are ``own^s * overall^(1 - s)`` with ``s = n^2 / (n^2 + min_rows^2)`` for a
+    region with n rows, so that they do not depend on a handful of rows. `bins` are those of
+    the training labels.
 
-    ``weights="rare"`` counts the rarest 15% of the labels only, ``weights="balanced"`` gives every label bin
-    the same total weight, and `weights` may also be an array.
-    Weights can only widen the intervals. Their finite-sample correction uses Kish's effective number of
-    rows, which is an approximation. distribution: (n,), y: (n,), weights: (n,)
+    Weights widen all limits by one factor below and one above. ``weights="rare"`` counts the rarest 15% of
+    the labels, and few-shot labels, which may be missed 1.5 times as often. ``weights="balanced"`` gives
+    every label bin the same total weight, and `weights` may also be an array. Their finite-sample correction
+    uses Kish's effective number of rows, which is an approximation. ``held_out=False`` says that the rows
+    were trained on: then no coverage can be kept. ``votes=True`` says that each row was predicted by one
+    of several networks, whose intervals for new rows `majority` joins. distribution: (n,), y: (n,), weights: (n,)
 
     >>> from tailwise.core.distributions import Normal
     >>> bins = LabelBins.from_labels([0, 0, 1, 2])
-    >>> held_out = Normal(torch.zeros(19), 4.0)
-    >>> fitted = fit_conformal(held_out, np.arange(-9.0, 10.0), bins)
+    >>> held = Normal(torch.zeros(19), 4.0)
+    >>> fitted = fit_conformal(held, np.arange(-9.0, 10.0), bins)
     >>> fitted.limits(0.9)["many"]
     (-4.5, 4.5)
     >>> low, high = fitted.interval(Normal(torch.tensor([10.0]), 1.0), 0.9)
@@ -279,51 +391,67 @@ def fit_conformal(
     exact, labels = prepared(distribution, y)
     if labels.numel() == 0:
         raise ValueError("no held-out rows: conformal intervals need at least one")
-    w, weighting = _checked_weights(weights, labels, bins)
-    fitted = ConformalIntervals(mode, bins, {}, weighting, int(min_rows), many, few)
-    width = spread(exact)
-    bad = ~(exact.mean.isfinite() & width.isfinite())
+    fitted = ConformalIntervals(mode, bins, {}, many=many, few=few)
+    below, above = sides(exact)
+    bad = ~(exact.mean.isfinite() & below.isfinite() & above.isfinite())
     if bad.any():
         row = int(bad.to(torch.int8).argmax())
         raise ValueError(f"predictions must be finite: row {row} is not ({int(bad.sum())} bad rows)")
-    scores = ((labels - exact.mean) / width.clamp_min(fitted.floor)).numpy()
-    tables = {"all": ScoreTable.from_scores(scores, w)}
-    if mode == "region":
-        codes = fitted._region_codes[bins.index(exact.mean)].numpy()
-        for code, region in enumerate(REGIONS):
-            rows = codes == code
-            if rows.any():
-                own = w[rows] if w is not None and w[rows].any() else None
-                tables[region] = ScoreTable.from_scores(scores[rows], own)
-    return ConformalIntervals(mode, bins, tables, weighting, int(min_rows), many, few)
+    below, above = below.clamp_min(fitted.floor), above.clamp_min(fitted.floor)
+    off = labels - exact.mean
+    scores = (off / torch.where(off < 0, below, above)).numpy()
+    codes = (
+        fitted._region_codes[bins.index(exact.mean)].numpy()
+        if mode == "region"
+        else np.zeros(off.numel(), int)
+    )
+    tables, mean_sides = {"all": ScoreTable.from_scores(scores)}, np.ones((len(REGIONS), 2))
+    for code, region in enumerate(REGIONS):
+        rows = codes == code
+        if rows.any():
+            mean_sides[code] = [float(side.numpy()[rows].mean()) / bins.scale for side in (below, above)]
+            if mode == "region":
+                tables[region] = ScoreTable.from_scores(scores[rows])
+    groups, weighting = _groups(weights, labels.numpy(), bins, (many, few), scores, codes)
+    fitted = ConformalIntervals(
+        mode, bins, tables, groups, mean_sides, weighting, int(min_rows), many, few, held_out, votes=votes
+    )
+    return fitted.narrowest() if weighting == "rare" else fitted
+
+
+def _groups(
+    weights: str | ArrayLike | Tensor | None,
+    labels: Array,
+    bins: LabelBins,
+    shots: tuple[int, int],
+    scores: Array,
+    codes: NDArray[np.int64],
+) -> tuple[tuple[Group, ...], str]:
+    """Groups of rows to cover, and the name of the weights. labels, scores, codes: (n,)"""
+    if weights is None:
+        return (), "none"
+    every = Group.of("all", scores, codes, np.ones(labels.size))
+    if isinstance(weights, str):
+        check_name("weights", weights, ["balanced", "rare"])
+        if weights == "balanced":
+            return (every, Group.of("balanced", scores, codes, balanced_weights(labels, bins))), "balanced"
+        rare = rarest(labels, LabelDensity.from_bins(bins)).astype(np.float64)
+        groups = [every, Group.of("rare", scores, codes, rare)]
+        few_shot = (bins.regions(*shots)[bins.index(labels)] == "few").astype(np.float64)
+        if few_shot.any():
+            groups.append(Group.of("few", scores, codes, few_shot, FEW_SLACK))
+        return tuple(groups), "rare"
+    w = checked_labels(weights, "weights")
+    if w.size != labels.size:
+        raise ValueError(f"{w.size} weights for {labels.size} labels")
+    if (w < 0).any() or not w.any():
+        raise ValueError("weights must not be negative, and one of them must be positive")
+    return (every, Group.of("given", scores, codes, w)), "given"
 
 
 def _checked_mode(mode: object) -> Mode:
     check_name("mode", mode, get_args(Mode))
     return cast("Mode", mode)
-
-
-def _checked_weights(
-    weights: str | ArrayLike | Tensor | None, labels: Tensor, bins: LabelBins
-) -> tuple[Array | None, str]:
-    if weights is None:
-        return None, "none"
-    if isinstance(weights, str):
-        check_name("weights", weights, ["balanced", "rare"])
-        if weights == "balanced":
-            return balanced_weights(labels, bins), "balanced"
-        return rarest(labels.numpy(), LabelDensity.from_bins(bins)).astype(np.float64), "rare"
-    w = checked_labels(weights, "weights")
-    if w.size != labels.numel():
-        raise ValueError(f"{w.size} weights for {labels.numel()} labels")
-    if (w < 0).any() or not w.any():
-        raise ValueError("weights must not be negative, and one of them must be positive")
-    return w, "given"
-
-
-def _within(limits: Limits, widest: float) -> Limits:
-    """Replace infinite limits by the largest score seen."""
-    return max(limits[0], -widest), min(limits[1], widest)
 
 
 def _rows(count: int) -> str:

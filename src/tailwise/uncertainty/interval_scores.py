@@ -34,12 +34,22 @@ def constant_interval(training: LabelBins | ArrayLike, coverage: float = 0.9) ->
         lower, upper = np.quantile(checked_labels(training), levels, method="inverted_cdf")
         return float(lower), float(upper)
     below = np.cumsum(training.counts) / training.counts.sum()
-    if "one bin for each step" in training.rule:
+    if _on_grid(training):
         at = np.minimum(np.searchsorted(below, np.subtract(levels, 1e-12)), len(training) - 1)
         lower, upper = training.centers[at]
     else:
         lower, upper = np.interp(levels, np.append(0.0, below), training.edges)
     return float(lower), float(upper)
+
+
+def label_range(bins: LabelBins) -> tuple[float, float]:
+    """Return the smallest and the largest training label, as far as their bins tell."""
+    ends = bins.centers if _on_grid(bins) else bins.edges
+    return float(ends[0]), float(ends[-1])
+
+
+def _on_grid(bins: LabelBins) -> bool:
+    return "one bin for each step" in bins.rule
 
 
 def intervals_by_region(

@@ -48,14 +48,14 @@ class ScoreTable:
         order = np.argsort(scores, kind="stable")
         values, n = scores[order], scores.size
         if weights is None:
-            kept = np.arange(n) if n <= points else _grid(np.full(n, 1 / n), points)
+            kept = np.arange(n) if n <= points else grid(np.full(n, 1 / n), points)
             return cls(n, values[kept], kept + 1)
         shares = weights[order] / weights.sum()
         at_most = np.minimum(np.cumsum(shares), 1.0)
         at_least = np.minimum(np.cumsum(shares[::-1])[::-1], 1.0)
         kept = np.arange(n)
         if n > points:
-            kept = np.union1d(_grid(np.full(n, 1 / n), points // 2), _grid(shares, points // 2))
+            kept = np.union1d(grid(np.full(n, 1 / n), points // 2), grid(shares, points // 2))
         effective = float(1 / (shares**2).sum())
         return cls(n, values[kept], kept + 1, at_most[kept], at_least[kept], effective)
 
@@ -71,23 +71,28 @@ class ScoreTable:
         half of 1 - coverage of the weight lies beyond, or without `equal_tails` until 1 - coverage of the
         weight lies beyond both sides together.
         """
-        lower, upper = self._promised(coverage)
+        lower, upper = self.promised(coverage)
         if self.at_most is not None:
             weighted = self._weighted(coverage) if equal_tails else self._widened(coverage, lower, upper)
             lower, upper = min(lower, weighted[0]), max(upper, weighted[1])
         return min(lower, 0.0), max(upper, 0.0)
 
-    def _promised(self, coverage: float) -> Limits:
+    def promised(self, coverage: float, split: float = 0.5) -> Limits:
+        """Return limits between which a new score lies with this probability; infinite if n is too small.
+
+        `split` is the share of the scores left out that lie below. They always include 0, the prediction
+        itself.
+        """
         left_out = self.n + 1 - math.ceil((self.n + 1) * coverage - ROUNDING)
         if left_out < 1:
             return -math.inf, math.inf
         if left_out == 1:  # one gap cannot be split between two sides: use the largest absolute score
             return -self.widest, self.widest
         # Long tails are more often above than below, so an odd score is left out below.
-        above = left_out // 2
+        above = min(max(int(left_out * (1 - split)), 1), left_out - 1)
         first = np.searchsorted(self.ranks, left_out - above, side="right") - 1
         last = np.searchsorted(self.ranks, self.n + 1 - above, side="left")
-        return float(self.values[first]), float(self.values[last])
+        return min(float(self.values[first]), 0.0), max(float(self.values[last]), 0.0)
 
     def _weighted(self, coverage: float) -> Limits:
         """Limits with (1 - coverage)/2 of the weight beyond each, or the outermost scores."""
@@ -149,8 +154,8 @@ class ScoreTable:
         return cls(n, values, ranks, at_most, at_least, float(state["effective"]))
 
 
-def _grid(shares: Array, points: int) -> NDArray[np.int64]:
-    """Positions in sorted scores, denser towards both ends: equal steps in the log of the tail's share."""
+def grid(shares: Array, points: int) -> NDArray[np.int64]:
+    """Return positions in sorted scores, denser at both ends: equal steps in the log of the tail's share."""
     tails = np.geomspace(1 / shares.size, 0.5, points // 2) + ROUNDING
     last = shares.size - 1
     below = np.minimum(np.searchsorted(np.cumsum(shares), tails), last)
