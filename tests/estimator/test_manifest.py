@@ -51,7 +51,7 @@ TABLE = ("targets", 0, "conformal", "tables")
         (put(*TABLE, "all", "effective", value=NAN), r"all.effective is nan, not a number above 0"),
         (put(*TABLE, "all", "effective", value=-3), r"all.effective is -3, not a number above 0"),
         (put(*TABLE, "all", "n", value="45"), r"tables.all.n is '45', not a whole number from 1"),
-        (put(*TABLE, "all", "at_most", 0, value=0.5), "the shares of the scores of 'all' are not in order"),
+        (put(*TABLE, "all", "at_most", value=[0.5, 0.1]), "shares of the scores of 'all' are not in order"),
         (lambda m: m["targets"][0]["conformal"]["tables"].popitem(), "the scores of the regions are not"),
         (put("targets", 0, "conformal", value=None), r"has no conformal intervals, but .*'region'"),
         (lambda m: m["targets"][0].pop("conformal"), r"targets\[0\] lacks 'conformal'"),
