@@ -129,7 +129,7 @@ def test_predictions_under_another_prior_are_calibrated_before_the_tilt() -> Non
     np.testing.assert_allclose(early.mean, tilted.mean)
     np.testing.assert_allclose(early.variance, tilted.variance)
     columns = calibrator.columns(tilted, 0.9, many=100, few=20)
-    np.testing.assert_allclose(columns["prediction"], tilted.mean)
+    np.testing.assert_allclose(columns["prediction"], tilted.point)
     # The parts of the variance keep the proportion that the network gave them, 4 to 1.
     np.testing.assert_allclose(columns["aleatoric_std"] ** 2 / columns["std"] ** 2, 0.8)
     for name, end in zip(("lower", "upper"), tilted.interval(0.9), strict=True):

@@ -483,7 +483,7 @@ def test_sides_are_those_of_the_quantiles_under_another_prior():
     tilted = emphasis(LabelDensity.from_bins(BINS), 1.0).apply(predicted("nig", 5, np.random.default_rng(0)))
     below, above = sides(tilted)
     lower, upper = tilted.interval(0.9)
-    np.testing.assert_allclose(below, (tilted.mean - lower) / stats.norm.ppf(0.95))
-    np.testing.assert_allclose(above, (upper - tilted.mean) / stats.norm.ppf(0.95))
+    np.testing.assert_allclose(below, (tilted.point - lower) / stats.norm.ppf(0.95))
+    np.testing.assert_allclose(above, (upper - tilted.point) / stats.norm.ppf(0.95))
     for side in sides(standard(2)):
         assert side.tolist() == [1.0, 1.0]

@@ -1,6 +1,6 @@
 """Conformal intervals: the predicted spread, stretched until it covers held-out labels.
 
-The interval of a row reaches from its predicted mean down and up by multiples of its own spread below and
+The interval of a row reaches from its predicted label down and up by multiples of its own spread below and
 above. The multiples, the `limits`, come from rows that the model was not trained on. Without weights and
 with ``mode="global"`` these are split-conformal intervals: for any model, intervals at 90% cover at least 90%
 of new labels, on average over calibration sets and rows, if held-out rows and new rows come from the same
@@ -89,40 +89,40 @@ def spread(distribution: Distribution) -> Tensor:
 
 
 def sides(distribution: Distribution) -> tuple[Tensor, Tensor]:
-    """Return the spread below and above the mean; both are `spread` unless the label prior was changed.
+    """Return the spread below and above the point; both are `spread` unless the label prior was changed.
 
-    Under another label prior they are the distances of the mean from the 5% and the 95% quantile, divided by
+    Under another label prior they are the distances of the point from the 5% and the 95% quantile, divided by
     1.645, and at least a tenth of `spread`.
     """
     if not isinstance(distribution, Tilted):
         both = spread(distribution)
         return both, both
     lower, upper = distribution.central
-    mean, least = distribution.mean, _SIDE_FLOOR * (upper - lower) / (2 * _Z90)
-    return torch.maximum((mean - lower) / _Z90, least), torch.maximum((upper - mean) / _Z90, least)
+    point, least = distribution.point, _SIDE_FLOOR * (upper - lower) / (2 * _Z90)
+    return torch.maximum((point - lower) / _Z90, least), torch.maximum((upper - point) / _Z90, least)
 
 
-def majority(lower: Tensor, upper: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """Return intervals that hold every label which more than half of K intervals hold, and the mean.
+def majority(lower: Tensor, upper: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
+    """Return intervals that hold every label which more than half of K intervals hold, and the point.
 
     They miss at most twice as many labels as the K intervals do on average. (K, N), (K, N), (N,) -> (N,) each
 
     >>> ends = torch.tensor([[0.0], [1.0], [9.0]]), torch.tensor([[2.0], [3.0], [12.0]])
-    >>> low, high = majority(*ends, mean=torch.tensor([4.0]))
+    >>> low, high = majority(*ends, point=torch.tensor([4.0]))
     >>> low.item(), high.item()
     (1.0, 4.0)
     """
     middle = lower.shape[0] // 2
     low, high = lower.sort(0).values[middle], upper.sort(0, descending=True).values[middle]
-    return torch.minimum(low, mean), torch.maximum(high, mean)
+    return torch.minimum(low, point), torch.maximum(high, point)
 
 
 @dataclass(frozen=True, eq=False)
 class ConformalIntervals:
     """Intervals fitted by `fit_conformal`, for any prediction and any coverage.
 
-    The interval is ``mean + lower * below`` to ``mean + upper * above``, with the `limits` (lower, upper) of
-    the predicted region and the `sides` (below, above) of the prediction.
+    The interval is ``point + lower * below`` to ``point + upper * above``, with the `limits` (lower, upper)
+    of the predicted region and the `sides` (below, above) of the prediction.
     """
 
     mode: Mode
@@ -228,18 +228,18 @@ class ConformalIntervals:
         the prediction.
         """
         limits = self.limits(coverage)
-        mean = distribution.mean.detach()
+        point = distribution.point.detach()
         below, above = (side.detach().clamp_min(self.floor) for side in sides(distribution))
         if finite and math.isinf(limits["many"][1]):
             widest, (low, high) = self.tables["all"].widest, label_range(self.bins)
-            return (mean - widest * below).clamp_max(low), (mean + widest * above).clamp_min(high)
-        table = torch.tensor([limits[r] for r in REGIONS], dtype=mean.dtype, device=mean.device)
+            return (point - widest * below).clamp_max(low), (point + widest * above).clamp_min(high)
+        table = torch.tensor([limits[r] for r in REGIONS], dtype=point.dtype, device=point.device)
         if self.mode == "global":
             lower, upper = table[0].unbind()
         else:
-            codes = self._region_codes.to(mean.device)[self.bins.index(mean)]
+            codes = self._region_codes.to(point.device)[self.bins.index(point)]
             lower, upper = table[codes].unbind(-1)
-        return mean + lower * below, mean + upper * above
+        return point + lower * below, point + upper * above
 
     def explain(self, coverage: float = 0.9, *, finite: bool = False) -> str:
         """Return a text: the limits in use, the number of rows behind them, and what they guarantee."""
@@ -359,7 +359,7 @@ def fit_conformal(
 ) -> ConformalIntervals:
     """Fit intervals on held-out rows that were used neither for training nor for scaling.
 
-    A row's score is (label - mean) / spread, with its sign, and the spread of the side that the label lies
+    A row's score is (label - point) / spread, with its sign, and the spread of the side that the label lies
     on (`sides`). Intervals are therefore wide where the prediction is uncertain, and longer on the side of
     the longer tail. Coverage is chosen later, for each call of `interval`.
 
@@ -373,7 +373,7 @@ def fit_conformal(
     every label bin the same total weight, and `weights` may also be an array. Their finite-sample correction
     uses Kish's effective number of rows, which is an approximation. ``held_out=False`` says that the rows
     were trained on: then no coverage can be kept. ``votes=True`` says that each row was predicted by one
-    of several networks, whose intervals for new rows `majority` joins. distribution: (n,), y: (n,), weights: (n,)
+    of several networks, whose intervals for new rows `majority` joins. distribution, y, weights: (n,)
 
     >>> from tailwise.core.distributions import Normal
     >>> bins = LabelBins.from_labels([0, 0, 1, 2])
@@ -393,17 +393,16 @@ def fit_conformal(
         raise ValueError("no held-out rows: conformal intervals need at least one")
     fitted = ConformalIntervals(mode, bins, {}, many=many, few=few)
     below, above = sides(exact)
-    bad = ~(exact.mean.isfinite() & below.isfinite() & above.isfinite())
+    point = exact.point
+    bad = ~(point.isfinite() & below.isfinite() & above.isfinite())
     if bad.any():
         row = int(bad.to(torch.int8).argmax())
         raise ValueError(f"predictions must be finite: row {row} is not ({int(bad.sum())} bad rows)")
     below, above = below.clamp_min(fitted.floor), above.clamp_min(fitted.floor)
-    off = labels - exact.mean
+    off = labels - point
     scores = (off / torch.where(off < 0, below, above)).numpy()
     codes = (
-        fitted._region_codes[bins.index(exact.mean)].numpy()
-        if mode == "region"
-        else np.zeros(off.numel(), int)
+        fitted._region_codes[bins.index(point)].numpy() if mode == "region" else np.zeros(off.numel(), int)
     )
     tables, mean_sides = {"all": ScoreTable.from_scores(scores)}, np.ones((len(REGIONS), 2))
     for code, region in enumerate(REGIONS):
