@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Tensor, nn
 
-from tailwise.core.distributions import Distribution, concatenate, pooled
+from tailwise.core.distributions import Distribution, concatenate
 from tailwise.core.labels import LabelBins
 from tailwise.core.lookup import check_name, nearest
 from tailwise.core.truncation import Bounds, bounds_of

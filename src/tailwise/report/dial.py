@@ -14,6 +14,7 @@ from tailwise.core.label_prior import RARE_SHARE, rarest
 from tailwise.core.metrics import REGIONS
 from tailwise.report.formatting import level, pair
 from tailwise.report.scoring import Floats, Scored
+from tailwise.uncertainty.calibrator import Raw
 
 EMPHASES = tuple(k / 10 for k in range(11))
 MIN_DIAL_ROWS = 20
@@ -106,4 +107,6 @@ def _at(scored: Scored, emphasis: float) -> Scored:
     calibrator = scored.calibrator.at(emphasis)
     predicted = calibrator.predicted(Raw(scored.uncalibrated, scored.networks))
     lower, upper = (end.double().numpy() for end in predicted.interval(scored.coverage))
-    return replace(scored, distribution=predicted.distribution, lower=lower, upper=upper, calibrator=calibrator)
+    return replace(
+        scored, distribution=predicted.distribution, lower=lower, upper=upper, calibrator=calibrator
+    )

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tailwise.core.distributions import Distribution
+from tailwise.core.distributions import Distribution, pooled
 from tailwise.core.label_prior import LabelDensity, Tilt, Tilted, change_of_prior, rarest
 from tailwise.core.label_prior import emphasis as tilt_to_rare
 from tailwise.core.labels import LabelBins
@@ -44,6 +44,19 @@ class HeldOut:
 
     prediction: Distribution
     labels: Floats
+
+
+class Raw(NamedTuple):
+    """What networks predict for one target, before calibration."""
+
+    pooled: Distribution  # (N,)
+    networks: tuple[Distribution, ...] = ()
+    """Predictions of each network, if there are several. (N,) each"""
+
+    @classmethod
+    def of(cls, each: Sequence[Distribution]) -> Raw:
+        """Pool the predictions of one or more networks. (N,) each"""
+        return cls(pooled(each), tuple(each) if len(each) > 1 else ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +119,11 @@ class Calibrator:
     def calibrated(self, raw: Distribution) -> Distribution:
         """Return the prediction with calibrated uncertainty, under the label prior in use. (N,) -> (N,)"""
         return self.possible(raw if self.scaling is None else self.scaling.apply(raw))
+
+    def predicted(self, raw: Raw) -> Predicted:
+        """Return calibrated predictions with their intervals at any coverage."""
+        networks = tuple(self.calibrated(each) for each in raw.networks)
+        return Predicted(self.calibrated(raw.pooled), self, networks)
 
     def possible(self, scaled: Distribution) -> Distribution:
         """Return a scaled prediction under the label prior in use and within the bounds. (N,) -> (N,)"""
