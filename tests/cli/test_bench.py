@@ -18,8 +18,10 @@ import pytest
 from tailwise.benchmark import Recipe, Source, Suite, read_results
 from tailwise.benchmark.data.suites import SUITES, generated
 from tailwise.benchmark.run.ablations import ablations
+from tailwise.benchmark.run.defaults import Fit
 from tailwise.benchmark.run.results import ResultsFile
 from tailwise.benchmark.run.trace import machine
+from tailwise.methods import get_method
 from tests.benchmark.conftest import prepare_small_problems, run_bench
 
 
@@ -42,6 +44,7 @@ def prepared(tmp_path: Path) -> Path:
         (["suite", "quick", "--trials", "two"], 2, "Invalid value for '--trials'"),
         (["suite", "quick", "--seeds", "0"], 2, "'0' is not a whole number of at least 1"),
         (["suite", "quick", "--seeds", "0,x"], 2, "'x' is not a whole number of at least 0"),
+        (["suite", "quick", "--weights", "inv"], 2, "'inv' is neither own nor sqinv"),
         (["suite", "quick", "--time-limit", "-5"], 2, "Invalid value for '--time-limit'"),
         (["suite", "stsb-papr"], 2, "did you mean 'stsb-paper'"),
         (["suite", "gone.toml"], 2, "gone.toml does not exist"),
@@ -174,6 +177,25 @@ def test_choose_defaults_writes_lines_and_a_page(prepared: Path, tmp_path: Path)
     assert "3 configurations per method, or all that it has" in page
 
 
+def test_search_prior_says_what_to_adopt(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second configuration is better with both seeds, then with the first seed only."""
+    present = get_method("vir-paper").parts.head_options["prior"]
+    command = ["search-prior", "--prepared", prepared, "--trials", "2", "--out"]
+    for seeds, verdict in (((0, 1), "adopt it"), ((0,), "keep the present one"), ((), "")):
+
+        def scored(fit: Fit, *, good: tuple[int, ...] = seeds, **_: object) -> tuple[float, float]:
+            better = fit.options["head_options.prior"] != present and fit.seed in good
+            return 0.9 if better else 1.0, 0.1
+
+        monkeypatch.setattr("tailwise.benchmark.run.defaults.score_of", scored)
+        assert run_bench([*command, tmp_path / f"{len(seeds)}.jsonl"]) == 0
+        said = capsys.readouterr().out
+        assert said.startswith("vir-paper: ")
+        assert verdict in said if verdict else "no other prior was better" in said
+
+
 def test_ablations_writes_lines_and_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = {
         name: group[:2] for name, group in ablations().items() if name in ("ablation-bins", "ablation-latent")
@@ -190,6 +212,9 @@ def test_ablations_writes_lines_and_a_page(tmp_path: Path, monkeypatch: pytest.M
     page = out.with_suffix(".md").read_text()
     assert "## Bins" in page and "## Latent" in page and "## Kernel" not in page
     # From the lines alone, without data.
+    out.with_suffix(".md").unlink()
+    assert run_bench(["ablations", "--page-only", "--out", out]) == 0
+    assert out.with_suffix(".md").read_text() == page
     shutil.rmtree(work)
     out.with_suffix(".md").unlink()
     assert run_bench(command) == 0

@@ -427,6 +427,44 @@ def choose_defaults_command(
     _finish(summary)
 
 
+@app.command("search-prior")
+def search_prior_command(
+    prepared: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the suite `development`.")],
+    methods: Annotated[str, typer.Option(metavar="NAMES", help="Comma-separated names.")] = "vir-paper",
+    out: Annotated[Path, typer.Option(help="Results file; lines are appended.")] = RESULTS / "priors.jsonl",
+    workers: Workers = 1,
+    epochs: Epochs = None,
+    trials: Annotated[int, typer.Option(metavar="N", min=1, help="Priors to try per method.")] = 30,
+    time_limit: TimeLimit = None,
+    plugin: Plugin = [],  # noqa: B006
+) -> None:
+    """Search the prior of VIR's head.
+
+    Tries a grid and then random priors around its best point, as the paper describes. The best one is
+    compared with the present one on other seeds; the last lines say which should be the default.
+    """
+    from tailwise.benchmark import suite_of
+    from tailwise.benchmark.run.defaults import choose_defaults, decisions
+    from tailwise.benchmark.run.prior import OPTION, PriorStudy
+    from tailwise.benchmark.run.results import ResultsFile
+
+    suite = suite_of(prepared)
+    summary = choose_defaults(
+        prepared, out=out, seeds=range(suite.seeds), recipe=_recipe(suite, epochs, trials),
+        methods=_names(methods), study=PriorStudy, workers=workers, time_limit=time_limit,
+    )  # fmt: skip
+    for found in decisions(ResultsFile(out).records) if not summary.left else ():
+        words = "no other prior was better with the seed of the search"
+        if found.best != found.default:
+            verdict = "adopt it" if found.adopted else "keep the present one"
+            words = (
+                f"{found.best[OPTION]} against {found.default[OPTION]}: {100 * found.change:+.1f} ± "
+                f"{100 * found.error:.1f}% with the other seeds: {verdict}"
+            )
+        typer.echo(f"{found.method}: {words}")
+    _finish(summary)
+
+
 @app.command("estimator")
 def estimator_command(
     suite: SuiteOption = "tabular",

@@ -20,6 +20,7 @@ from tailwise.benchmark.run.defaults import (
     questions,
 )
 from tailwise.benchmark.run.results import ResultsFile
+from tailwise.benchmark.run.search import Study
 from tailwise.methods import Range, available_methods
 
 SEEDS = (0, 1)
@@ -56,7 +57,7 @@ def test_what_a_name_says_is_not_up_for_choice() -> None:
 
 
 def test_what_is_asked() -> None:
-    dialogue = questions({"a": Range(0.0, 1.0, log=False, default=0.5)}, 4, (0, 1, 2))
+    dialogue = questions(Study({"a": Range(0.0, 1.0, log=False, default=0.5)}, 4), (0, 1, 2))
     asked = [next(dialogue)]
     for loss in (1.0, 3.0, 0.5, 2.0):
         asked.append(dialogue.send([{"one": math.exp(loss), "two": math.exp(loss)}]))
@@ -67,7 +68,7 @@ def test_what_is_asked() -> None:
 
 
 def test_a_default_that_is_best_needs_no_check() -> None:
-    dialogue = questions({"a": (1, 2)}, 4, (0, 1))
+    dialogue = questions(Study({"a": (1, 2)}, 4), (0, 1))
     next(dialogue)
     dialogue.send([{"one": 1.0}])
     with pytest.raises(StopIteration):

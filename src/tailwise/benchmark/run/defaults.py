@@ -13,17 +13,17 @@ import hashlib
 import json
 import math
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tailwise._version import __version__
 from tailwise.benchmark.data.problems import Problem
-from tailwise.benchmark.data.recipe import Recipe, default_options
+from tailwise.benchmark.data.recipe import Recipe
 from tailwise.benchmark.data.suites import prepared_data
 from tailwise.benchmark.run.contenders import from_registry
 from tailwise.benchmark.run.results import Record, ResultsFile, check_comparable
@@ -103,9 +103,24 @@ Question = tuple[int, Options]
 Dialogue = Generator[list[Question], list[Scores], None]
 
 
-def questions(space: Space, trials: int, seeds: Sequence[int]) -> Dialogue:
+class Proposals(Protocol):
+    """A search: `ask` returns configurations, the default first, and `tell` takes their losses."""
+
+    def ask(self) -> Options | None:
+        """Return the next configuration; None when there is no other to try."""
+
+    def tell(self, loss: float) -> None:
+        """Take the loss of the last configuration."""
+
+
+def own_study(method: str, trials: int) -> Proposals:
+    """Return the search of all options of a method."""
+    return Study(own_space(method), trials)
+
+
+def questions(study: Proposals, seeds: Sequence[int]) -> Dialogue:
     """Yield lists of (seed, configuration) and receive their scores, which decide what is yielded next."""
-    study, tried = Study(space, trials), []
+    tried: list[tuple[float, Options]] = []
     while (options := study.ask()) is not None:
         (scores,) = yield [(seeds[0], options)]
         loss = mean_log(scores)
@@ -172,14 +187,16 @@ def choose_defaults(
     seeds: Sequence[int],
     recipe: Recipe,
     methods: Sequence[str] | None = None,
+    study: Callable[[str, int], Proposals] = own_study,
     workers: int = 1,
     time_limit: float | None = None,
     progress: bool | None = None,
 ) -> Summary:
     """Search the defaults of every method; `out` gets one line per configuration and seed.
 
-    Lines that `out` already has are not run again. `decisions` reads the result from the lines. After
-    `time_limit` seconds the rest is left for the next call.
+    `study` returns the search of a method with a number of trials. Lines that `out` already has are not run
+    again. `decisions` reads the result from the lines. After `time_limit` seconds the rest is left for the
+    next call.
     """
     data = prepared_data(prepared, seeds)
     chosen = list(methods or available_methods())
@@ -196,15 +213,17 @@ def choose_defaults(
                 "delete them or name another file"
             )
     for method, first in first_lines(results.records).items():
-        present = json.loads(json.dumps(default_options(own_space(method))))
-        if method in chosen and first["options"] != present:
+        if method not in chosen:
+            continue
+        present = json.loads(json.dumps(study(method, recipe.trials).ask()))
+        if first["options"] != present:
             raise ValueError(
                 f"{out} has a search that began with another default of {method}: name another file"
             )
-    dialogues = {name: questions(own_space(name), recipe.trials, seeds) for name in chosen}
+    dialogues = {name: questions(study(name, recipe.trials), seeds) for name in chosen}
     plan = _Choices(dialogues, data, results.records)
     summary = Summary()
-    searched = sum(bool(own_space(name)) for name in chosen)
+    searched = sum(study is not own_study or bool(own_space(name)) for name in chosen)
     expected = len(chosen) + searched * (recipe.trials - 1 + 2 * (len(seeds) - 1)) - len(results.records)
     display = show_runs(progress, expected, float(expected))
     work = partial(score_of, folder=prepared.absolute(), recipe=recipe)
