@@ -1,5 +1,6 @@
 """Networks that turn inputs into features. Any other `nn.Module` that does this works as well."""
 
+from tailwise.networks.backbones.depth import DepthNet, PixelDecoder
 from tailwise.networks.backbones.images import (
     IMAGE_BACKBONES,
     ImageDecoder,
@@ -37,6 +38,7 @@ __all__ = [
     "PAIR_ENCODERS",
     "Backbone",
     "BiLSTMPair",
+    "DepthNet",
     "Embedded",
     "EncodedPair",
     "ImageDecoder",
@@ -44,6 +46,7 @@ __all__ = [
     "PairDecoder",
     "PeriodicEmbedding",
     "PiecewiseLinearEncoding",
+    "PixelDecoder",
     "ResidualMLP",
     "TabM",
     "TableDecoder",
