@@ -24,10 +24,11 @@ def test_errors_are_those_of_predictions_at_every_emphasis(
     assert rare.sum() == 45  # 15% of 300
     overall, of_rare = dial.curve
     for k in (0, 5, 10):
-        error = np.abs(models["vir"].predict(x, emphasis=EMPHASES[k]) - y)
+        setting = dial.settings[k]
+        error = np.abs(models["vir"].predict(x, emphasis=setting) - y)
         assert overall[k] == pytest.approx(error.mean())
         assert of_rare[k] == pytest.approx(error[rare].mean())
-        lower, upper = models["vir"].predict_interval(x, emphasis=EMPHASES[k]).T
+        lower, upper = models["vir"].predict_interval(x, emphasis=setting).T
         few, figures = vir.mask("few"), dial.by_region()["few"]
         assert figures["mae"][k] == pytest.approx(error[few].mean())
         assert figures["coverage"][k] == ((lower <= y) & (y <= upper))[few].mean()
@@ -39,11 +40,18 @@ def test_the_curve_is_the_same_whatever_is_in_use(models: dict[str, TailRegresso
     dials = [dial_of(score_model(models["vir"], *new_rows, emphasis=t)) for t in (0.0, 0.4)]
     prior = score_model(models["vir"], *new_rows, label_prior=np.linspace(5, 12, 50))
     for dial in (*dials, dial_of(prior)):
-        assert dial is not None
+        assert dial is not None and dial.settings == EMPHASES
         np.testing.assert_allclose(dial.errors, dials[0].errors)  # type: ignore[union-attr]
     assert [d.setting for d in (*dials, dial_of(prior)) if d is not None] == [
         "emphasis 0", "emphasis 0.4", "the label prior given",
     ]  # fmt: skip
+
+
+def test_the_setting_in_use_is_among_the_settings(models: dict[str, TailRegressor], new_rows: Rows) -> None:
+    used = score_model(models["vir"], *new_rows, emphasis=0.45)
+    dial = dial_of(used)
+    assert dial is not None and dial.settings == (*EMPHASES[:5], 0.45, *EMPHASES[5:])
+    np.testing.assert_allclose(dial.errors[5], used.error)
 
 
 def made(scored: Scored, rare: float, common: float, emphasis: float) -> Dial:
@@ -53,7 +61,7 @@ def made(scored: Scored, rare: float, common: float, emphasis: float) -> Dial:
     used = replace(scored, calibrator=replace(scored.calibrator, emphasis=emphasis))
     used.__dict__["error"] = np.where(mask, rare, common)  # a cached property
     errors = np.stack([np.where(mask, 4.0 - 2 * t, 1.0 + t) for t in EMPHASES])
-    return Dial(used, mask, errors, errors < 2, errors)
+    return Dial(used, EMPHASES, mask, errors, errors < 2, errors)
 
 
 @pytest.mark.parametrize(

@@ -115,16 +115,18 @@ def test_the_slider_has_the_figures_of_every_setting(lineup: Lineup, page: str) 
     dial = dial_of(lineup.ours)
     assert dial is not None
     (given,) = re.findall(r'data-figures="([^"]+)"', page)
-    figures = json.loads(unescape(given))
+    found = json.loads(unescape(given))
+    assert [float(setting) for setting in found["settings"]] == pytest.approx(list(dial.settings))
+    figures = found["regions"]
     assert list(figures) == ["all", "many", "medium", "few"]
     for region, found in dial.by_region().items():
         assert figures[region]["mae"] == [number(value) for value in found["mae"]]
         assert figures[region]["coverage"] == [f"{100 * value:.1f}%" for value in found["coverage"]]
-        assert len(figures[region]["width"]) == 11
-    used = round(10 * lineup.ours.emphasis)
+        assert len(figures[region]["width"]) == len(dial.settings) >= 11
+    used = dial.settings.index(lineup.ours.emphasis)
     assert f'data-region="few" data-figure="mae">{figures["few"]["mae"][used]}</td>' in page
     assert f'value="{used}" disabled' in page  # until the script runs
-    assert "lies outside these" not in page
+    assert "The label prior in use" not in page
 
 
 def test_a_label_prior_is_not_on_the_slider(lineup: Lineup, facts: MakeFacts, no_charts: None) -> None:
@@ -132,7 +134,7 @@ def test_a_label_prior_is_not_on_the_slider(lineup: Lineup, facts: MakeFacts, no
     assert ours.calibrator is not None
     prior = replace(ours, calibrator=ours.calibrator.at(label_prior=[2.0, 3.0, 4.0]))
     page = model_page(replace(lineup, ours=prior), judge(lineup), facts("vir"))
-    assert "The setting in use lies outside these" in page and 'value="0" disabled' in page
+    assert "The label prior in use is none of" in page and 'value="0" disabled' in page
 
 
 def test_options_and_formulas_are_behind_a_fold(page: str) -> None:

@@ -40,7 +40,7 @@ def test_nothing_to_gain_and_enough_rows_to_say_so(seed: int) -> None:
 def test_nothing_to_gain_is_undecided_with_fewer_rows(rows: tuple[int, int, int]) -> None:
     table = Table.of(*rows)
     verdict = said(table.lineup(table.model()))
-    names = "plain network, CatBoost and weighted CatBoost"
+    names = "the plain network, CatBoost and weighted CatBoost"
     assert f"whether VIR is more accurate than {names} is undecided" in verdict.headline
     assert f"{NONE}: the differences to {names} are within their error" in verdict.advice
     assert verdict.status == "mixed" and USE not in verdict.text
@@ -53,10 +53,10 @@ def test_a_gain_over_every_baseline_is_recommended() -> None:
     table = Table.of()
     verdict = said(table.lineup(table.model(), *(table.model(rare=1.5, seed=s) for s in (1, 2, 3))))
     assert verdict.headline.endswith(
-        "for rare labels its error is lower than that of plain network, CatBoost and weighted CatBoost."
+        "for rare labels its error is lower than that of the plain network, CatBoost and weighted CatBoost."
     )
     assert verdict.advice.startswith(
-        f"{USE}: on these rows its error is lower than that of plain network for"
+        f"{USE}: on these rows its error is lower than that of the plain network for"
     )
     assert "and clearly higher in no region." in verdict.advice and verdict.status == "good"
 
@@ -64,7 +64,7 @@ def test_a_gain_over_every_baseline_is_recommended() -> None:
 def test_a_gain_over_the_plain_network_alone_is_not_recommended() -> None:
     table = Table.of()
     verdict = said(table.lineup(table.model(), other=table.model(rare=1.5, seed=1)))
-    assert "Against plain network, the error is lower for rare labels (MAE " in verdict.text
+    assert "Against the plain network, the error is lower for rare labels (MAE " in verdict.text
     assert "undecided for common labels (MAE " in verdict.text
     assert USE not in verdict.text and "the differences to CatBoost and weighted CatBoost" in verdict.advice
 
@@ -129,7 +129,7 @@ def test_a_lower_mae_with_a_higher_rmse_is_no_gain() -> None:
     mean[:4000:40] += 6.0
     rivals = [table.model(seed=s) for s in (1, 2, 3)]
     verdict = said(table.lineup(scored(table.y, mean), *rivals))
-    assert "MAE and RMSE disagree on whether plain network is more accurate" in verdict.headline
+    assert "MAE and RMSE disagree on whether the plain network is more accurate" in verdict.headline
     assert f"{NONE}: for common labels one of MAE and RMSE is lower" in verdict.advice
     assert "the error is mixed for common labels (MAE 0.4" in verdict.text and verdict.status != "good"
 
@@ -188,7 +188,7 @@ def test_without_a_tail_common_labels_decide() -> None:
     verdict = said(table.lineup(replace(table.model(), bins=flat), *rivals))
     assert verdict.headline.startswith("The 90% intervals ") and "rare" not in verdict.text
     assert verdict.advice.startswith(
-        f"{USE}: on these rows its error is lower than that of plain network for common"
+        f"{USE}: on these rows its error is lower than that of the plain network for common"
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tailwise.report.baselines import Lineup
+from tailwise.report.baselines import PLAIN_TITLE, Lineup
 from tailwise.report.formatting import pair
 from tailwise.report.scoring import Difference, Scored, paired_difference, rmse_difference, sorted_regions
 
@@ -110,7 +110,7 @@ def contrasts_of(lineup: Lineup, min_rows: int) -> list[Standing]:
     regions = [r for r in sorted_regions(ours.region) if ours.mask(r).sum() >= min_rows]
     return [
         Standing(
-            rival.title,
+            spoken(rival.title),
             tuple(contrast(ours, rival, region) for region in regions),
             paired_difference(ours.error, rival.error, ours.mask("all"), CONFIDENCE),
         )
@@ -135,6 +135,11 @@ def best_by_region(ours: str, standings: Sequence[Standing]) -> dict[str, str]:
             wins = {rival: sum(o == "worse" for o in outcomes[rival].values()) for rival in able}
             best[region] = min(able, key=lambda rival: (-wins[rival], order[rival]))
     return best
+
+
+def spoken(title: str) -> str:
+    """Return what sentences call a model."""
+    return f"the {title}" if title == PLAIN_TITLE else title
 
 
 def region_words(regions: Iterable[str]) -> str:

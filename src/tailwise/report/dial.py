@@ -17,6 +17,7 @@ from tailwise.report.scoring import Floats, Scored
 from tailwise.uncertainty.calibrator import Raw
 
 EMPHASES = tuple(k / 10 for k in range(11))
+"""Settings that a page shows, besides the one in use."""
 MIN_DIAL_ROWS = 20
 """With fewer test rows there are too few rare ones to draw a curve."""
 RARE = f"the rarest {level(RARE_SHARE)} of the labels"
@@ -27,14 +28,15 @@ class Dial:
     """A model's predictions of the test rows at every emphasis."""
 
     scored: Scored
+    settings: tuple[float, ...]  # ascending: EMPHASES and the one in use
     rare: NDArray[np.bool_]  # (N,) the rarest labels, by their density in training
-    errors: Floats  # (E, N) absolute errors at each of EMPHASES
+    errors: Floats  # (E, N) absolute errors at each setting
     inside: NDArray[np.bool_]  # (E, N) whether the interval contains the label
     widths: Floats  # (E, N)
 
     @cached_property
     def curve(self) -> tuple[Floats, Floats]:
-        """Error over all rows and over rare rows at each of `EMPHASES`. (E,) each"""
+        """Error over all rows and over rare rows at each setting. (E,) each"""
         return self.errors.mean(axis=1), self.errors[:, self.rare].mean(axis=1)
 
     def point(self, scored: Scored) -> tuple[float, float]:
@@ -49,7 +51,7 @@ class Dial:
         return f"emphasis {self.scored.emphasis:g}"
 
     def by_region(self) -> dict[str, dict[str, list[float]]]:
-        """Return MAE, coverage and mean width of each region that has test rows, at each of `EMPHASES`."""
+        """Return MAE, coverage and mean width of each region that has test rows, at each setting."""
         found: dict[str, dict[str, list[float]]] = {}
         for region in REGIONS:
             rows = self.scored.mask(region)
@@ -91,9 +93,12 @@ def dial_of(scored: Scored) -> Dial | None:
         return None
     if scored.y.size < MIN_DIAL_ROWS:
         return None
-    each = [_at(scored, emphasis) for emphasis in EMPHASES]
+    used = () if math.isnan(scored.emphasis) else (scored.emphasis,)
+    settings = tuple(sorted({*EMPHASES, *used}))
+    each = [_at(scored, emphasis) for emphasis in settings]
     return Dial(
         scored,
+        settings,
         rarest(scored.y, calibrator.density),
         np.stack([s.error for s in each]),
         np.stack([s.inside for s in each]),

@@ -14,7 +14,7 @@ from tailwise.report.answers import answers_of, row_tables
 from tailwise.report.baselines import Lineup
 from tailwise.report.charts import ModelCharts
 from tailwise.report.contrasts import contrast
-from tailwise.report.dial import EMPHASES, Dial, dial_of
+from tailwise.report.dial import Dial, dial_of
 from tailwise.report.formatting import number
 from tailwise.report.html import render
 from tailwise.report.scoring import Scored
@@ -140,14 +140,14 @@ def _dial_panel(dial: Dial) -> dict[str, Any]:
         for region, found in figures.items()
     }
     used = dial.scored.emphasis
-    place = 0 if math.isnan(used) else round(10 * used)
     return {
         "rows": {region: int(dial.scored.mask(region).sum()) for region in figures},
         "figures": shown,
-        "used": place,
-        "exact": not math.isnan(used) and EMPHASES[place] == used,
+        "settings": [f"{setting:g}" for setting in dial.settings],
+        "used": 0 if math.isnan(used) else dial.settings.index(used),
+        "prior": math.isnan(used),
         "text": dial.text,
-        "json": json.dumps(shown),
+        "json": json.dumps({"settings": [f"{setting:g}" for setting in dial.settings], "regions": shown}),
     }
 
 

@@ -1,13 +1,13 @@
 "use strict";
 const slider = document.getElementById("emphasis");
-const figures = JSON.parse(slider.dataset.figures);
+const dial = JSON.parse(slider.dataset.figures);
 const cells = document.querySelectorAll("#dial-figures td[data-region]");
 const shown = document.getElementById("emphasis-shown");
 function turn() {
   const place = Number(slider.value);
-  shown.textContent = (place / 10).toString();
+  shown.textContent = dial.settings[place];
   for (const cell of cells) {
-    cell.textContent = figures[cell.dataset.region][cell.dataset.figure][place];
+    cell.textContent = dial.regions[cell.dataset.region][cell.dataset.figure][place];
   }
 }
 slider.disabled = false;
