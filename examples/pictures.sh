@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Pictures of the report for the documentation: the page of the abalone story on a desktop, and on a phone in dark mode.
+# Pictures of the report for the documentation: the first screen of the page of the abalone story on a desktop, and
+# on a phone in dark mode.
 set -euo pipefail
 out=$(cd "${1:?name the output folder}" && pwd)
 chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || {
@@ -16,5 +17,5 @@ shoot() {
     --window-size="$2" --blink-settings=preferredColorScheme="$3" --screenshot="$out/$1" \
     "file://$work/abalone.html" 2>"$work/log" || { cat "$work/log" >&2; exit 1; }
 }
-shoot report.png 1000,1300 1
-shoot report-phone.png 430,1300 0
+shoot report.png 1280,800 1
+shoot report-phone.png 390,1300 0

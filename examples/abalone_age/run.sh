@@ -13,7 +13,7 @@ epochs=${EPOCHS:+--epochs $EPOCHS}
 # Are the labels imbalanced enough to act on?
 "$PYTHON" -m tailwise diagnose abalone.csv --target Rings --plot labels.png
 
-# Train, measure on test rows, compare with plain regression, write the page.
+# Train, measure on test rows, compare with a plain network and boosted trees, write the page.
 "$PYTHON" -m tailwise fit abalone.csv --target Rings --out abalone.tailwise --report abalone.html $epochs
 
 # Predict, with an interval for every animal.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 import pandas as pd
 import pytest
@@ -58,6 +59,30 @@ def test_the_same_seed_gives_the_same_model(run: Run, place: Path, tmp_path: Pat
         assert out.exit_code == 0, out.output
     first, second = (predicted(run, tmp_path / name, place / "new.csv") for name in ("a", "b"))
     pd.testing.assert_frame_equal(first, second)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("signal", "noise", "words"),
+    [
+        (0.0, 1.0, "Nothing was learned: no model has a clearly lower error than always predicting"),
+        (3.0, 0.1, "the error is "),
+    ],
+    ids=["noise only", "all signal"],
+)
+def test_the_verdict_on_a_generated_table(
+    run: Run, tmp_path: Path, signal: float, noise: float, words: str
+) -> None:
+    """From a CSV to its verdict: labels that the columns say nothing about, or nearly everything."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(800, 3))
+    y = np.exp(0.5 * (signal * x[:, 0] / 3 + noise * rng.normal(size=800)))
+    pd.DataFrame(x, columns=list("abc")).assign(price=y.round(3)).to_csv(tmp_path / "t.csv", index=False)
+    out = run("fit", tmp_path / "t.csv", "-t", "price", "-o", tmp_path / "m", "--report", tmp_path / "m.html",
+              "--epochs", 20, "--quiet")  # fmt: skip
+    assert out.exit_code == 0, out.output
+    assert words in out.stdout
+    assert ("Nothing was learned" in out.stdout) == (signal == 0)
 
 
 def test_a_report_is_html_and_nothing_else(run: Run, place: Path, tmp_path: Path) -> None:
