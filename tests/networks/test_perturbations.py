@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from tailwise.core.distributions import Mixture
 from tailwise.core.labels import LabelBins
@@ -18,6 +19,7 @@ from tailwise.networks.perturbations import (
     LatentVariance,
     Perturbation,
     RelativeNoise,
+    intermediate_layer,
 )
 from tests.methods.trained_methods import table, trained
 
@@ -79,3 +81,78 @@ def test_infer_noise_spread_is_that_of_noisy_passes() -> None:
     prediction, still = predict(model, x[:4]), predict(plain, x[:4])
     assert isinstance(prediction, Mixture) and prediction.components.shape[0] == 16
     assert ((prediction.mean - still.mean).abs() < 3 * prediction.epistemic.sqrt()).all()
+
+
+# -- intermediate layers -------------------------------------------------------------------------
+
+
+def network(layer: str | None = "middle", **options: object) -> TailModel:
+    """A plain network of three layers whose predictions are mixed over four draws."""
+    torch.manual_seed(0)
+    parts = {"latent_samples": 4, "perturbation": "noise", "perturbation_layer": layer, **options}
+    bins = LabelBins.from_labels([0.0, 1.0, 2.0])
+    model = TailModel(MLP(4, (8, 6, 32), dropout=0.0), 32, bins, Method(**parts)).eval()  # type: ignore[arg-type]
+    nn.init.normal_(model.head.linear.weight)  # type: ignore[arg-type]
+    return model
+
+
+def test_noise_on_a_layer_by_hand() -> None:
+    model, x = network(perturbation_scale=0.3), torch.randn(7, 4)
+    first, _, _, second, _, _, third, _, _ = model.backbone.layers  # type: ignore[misc]
+    got = model(x)
+    assert isinstance(got, Mixture) and got.components.shape == (4, 7)
+    for sample in range(4):
+        hidden = second(first(x).relu())
+        noise = torch.randn(6, generator=torch.Generator().manual_seed(sample))
+        hidden = hidden + 0.3 * hidden.pow(2).mean(1, keepdim=True).sqrt() * noise
+        features = third(hidden.relu()).relu()
+        want = model.head(features, None).mean * model.bins.scale + model.bins.location
+        torch.testing.assert_close(got.components.mean[sample], want.double(), rtol=1e-5, atol=1e-5)
+    assert (got.epistemic > 0).all()
+    model.backbone(x)  # no noise is left behind
+    torch.testing.assert_close(model.backbone(x), network(None).backbone(x))
+
+
+def test_noise_on_a_layer_depends_on_neither_batch_nor_order() -> None:
+    model, x = network("layers.0"), torch.randn(6, 4)
+    whole = model(x)
+    torch.testing.assert_close(model(x[[3, 1]]).variance, whole.variance[[3, 1]])
+    torch.testing.assert_close(model(x).mean, whole.mean)
+    assert not torch.allclose(network("layers.3")(x).variance, whole.variance)
+
+
+def test_maps_of_convolutions_are_perturbed() -> None:
+    class Picture(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x).mean((2, 3))
+
+    bins = LabelBins.from_labels([0.0, 1.0, 2.0])
+    method = Method(latent_samples=3, perturbation="dropout", perturbation_layer="middle")
+    backbone = Picture(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3))
+    model = TailModel(backbone, 5, bins, method).eval()
+    nn.init.normal_(model.head.linear.weight)  # type: ignore[arg-type]
+    assert intermediate_layer(backbone, "middle") is backbone[0]
+    assert (model(torch.randn(2, 3, 8, 8)).epistemic > 0).all()
+
+
+def test_mistakes_about_layers_are_named() -> None:
+    with pytest.raises(ValueError, match=r"unknown layer of the backbone 'layers.9'; did you mean"):
+        network("layers.9")(torch.zeros(2, 4))
+    with pytest.raises(ValueError, match=r"'latent' acts on the variance of a latent.*use 'noise' or 'drop"):
+        network(perturbation="latent")
+    bins = LabelBins.from_labels([0.0, 1.0, 2.0])
+    method = Method(latent_samples=2, perturbation="noise", perturbation_layer="middle")
+    with pytest.raises(ValueError, match="MLP has no linear or convolutional layer before its last"):
+        TailModel(MLP(4, (8,)), 8, bins, method)(torch.zeros(2, 4))
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.LSTM(4, 8, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)[0][:, -1]
+
+    method = Method(latent_samples=2, perturbation="noise", perturbation_layer="inner")
+    with pytest.raises(ValueError, match="type LSTM does not return a tensor of rows: name another"):
+        TailModel(Recurrent(), 8, bins, method)(torch.zeros(2, 3, 4))

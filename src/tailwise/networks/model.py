@@ -25,7 +25,7 @@ from tailwise.networks.losses import (
 )
 from tailwise.networks.offset import Offset
 from tailwise.networks.parts import INFERENCE, PRESETS, Inference, Method
-from tailwise.networks.perturbations import PERTURBATIONS
+from tailwise.networks.perturbations import PERTURBATIONS, intermediate_layer, perturbed_output
 from tailwise.networks.smoothing import LatentSmoother
 from tailwise.networks.trainable import Trainable
 
@@ -101,7 +101,8 @@ class TailModel(Trainable):
             "w", torch.as_tensor(label_weights(bins, **vars(method.weights)), dtype=torch.float32)
         )
         self.perturbation = PERTURBATIONS[method.perturbation](method.perturbation_scale)
-        drawn = self.perturbation.draw(method.latent_samples, dim, torch.Generator().manual_seed(0))
+        samples = method.latent_samples if method.perturbation_layer is None else 0
+        drawn = self.perturbation.draw(samples, dim, torch.Generator().manual_seed(0))
         self.register_buffer("noise", drawn, persistent=False)
         self.noise: Tensor
         self._rows_seen = 0
@@ -323,6 +324,16 @@ class TailModel(Trainable):
         mode = inference or self.method.inference
         if mode not in INFERENCE:
             raise ValueError(f"unknown inference {mode!r}{nearest(mode, INFERENCE)}")
+        name = self.method.perturbation_layer
+        if name is None or not self.method.latent_samples:
+            return self._forward(x, mode, offset)
+        layer, mixed = intermediate_layer(self.backbone, name), []
+        for sample in range(self.method.latent_samples):
+            with perturbed_output(layer, self.perturbation, sample):
+                mixed.append(self._forward(x, mode, offset))
+        return Mixture(mixed)
+
+    def _forward(self, x: Any, mode: Inference, offset: Tensor | None) -> Distribution:
         z_mean, z_var, features = self._rows(x)
         base = self._base(offset, features.shape[:-1])
         with torch.autocast(z_mean.device.type, enabled=False):

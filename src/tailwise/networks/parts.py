@@ -95,6 +95,8 @@ class Method:
     """How latents are perturbed: a name in `tailwise.networks.perturbations.PERTURBATIONS`."""
     perturbation_scale: float = 0.1
     """Relative size of the noise, or rate of the dropout."""
+    perturbation_layer: str | None = None
+    """Perturb the output of this layer of the backbone instead of the latent: its name, or ``middle``."""
     members: int = 1
     """Number of networks that are trained side by side; their predictions are mixed."""
     retrain_from: float | None = None
@@ -118,7 +120,12 @@ class Method:
         for name in ("regularizer", "kl", "recon", "penalty_weight", "perturbation_scale"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
-        PERTURBATIONS[self.perturbation](self.perturbation_scale)  # raises if it cannot have this scale
+        drawn = PERTURBATIONS[self.perturbation](self.perturbation_scale)  # raises if it forbids this scale
+        if self.perturbation_layer is not None and not drawn.acts_on(None):
+            raise ValueError(
+                f"perturbation {self.perturbation!r} acts on the variance of a latent, which a layer lacks: "
+                "with perturbation_layer use 'noise' or 'dropout'"
+            )
         if self.top_bins < 1 or self.latent_samples < 0 or self.members < 1:
             raise ValueError("top_bins and members must be at least 1, latent_samples at least 0")
         if self.latent_dim is not None and self.latent_dim < 1:

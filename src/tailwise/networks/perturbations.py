@@ -1,4 +1,4 @@
-"""Perturbations: copies of latent rows that differ a little, whose predictions are averaged.
+"""Perturbations of latent rows or of a layer's output; the predictions of several are averaged.
 
 The draws are made once and are the same for every row, so that neither the size nor the order of a
 batch changes a prediction.
@@ -7,9 +7,13 @@ batch changes a prediction.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from tailwise.core.lookup import check_name
 
 
 class Perturbation(ABC):
@@ -69,6 +73,42 @@ class Dropout(Perturbation):
     def __call__(self, z_mean: Tensor, z_var: Tensor | None, drawn: Tensor) -> Tensor:
         """z_mean drawn"""
         return z_mean * drawn
+
+
+def intermediate_layer(backbone: nn.Module, name: str) -> nn.Module:
+    """Return a layer of a backbone by name; ``middle`` is the one halfway, without the last."""
+    layers: dict[str, nn.Module] = dict(backbone.named_modules())
+    if name != "middle":
+        check_name("layer of the backbone", name, [key for key in layers if key])
+        return layers[name]
+    inner = [layer for layer in layers.values() if isinstance(layer, (nn.Linear, nn.Conv2d))][:-1]
+    if not inner:
+        raise ValueError(
+            f"{type(backbone).__name__} has no linear or convolutional layer before its last: name the layer "
+            "to perturb, or leave perturbation_layer out to perturb its features"
+        )
+    return inner[len(inner) // 2]
+
+
+@contextmanager
+def perturbed_output(layer: nn.Module, perturbation: Perturbation, sample: int) -> Iterator[None]:
+    """Perturb what a layer returns by the draw of this number, the same for every row. (N, ...)"""
+
+    def perturb(module: nn.Module, arguments: object, output: object) -> Tensor:
+        if not isinstance(output, Tensor) or output.dim() < 2:
+            raise ValueError(
+                f"a layer of type {type(module).__name__} does not return a tensor of rows: name another"
+            )
+        rows = output.flatten(1)
+        generator = torch.Generator().manual_seed(sample)
+        drawn = perturbation.draw(1, rows.shape[1], generator)[0].to(rows)
+        return perturbation(rows, None, drawn).reshape(output.shape)
+
+    handle = layer.register_forward_hook(perturb)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 PERTURBATIONS: dict[str, type[Perturbation]] = {
