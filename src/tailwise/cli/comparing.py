@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -32,6 +32,15 @@ from tailwise.cli.output import (
     remove_checkpoint,
     resumable,
     write_outputs,
+)
+from tailwise.cli.picturing import (
+    Augment,
+    Images,
+    ImageSize,
+    PathColumn,
+    PictureReader,
+    SkipBroken,
+    picture_settings,
 )
 from tailwise.cli.reading import load_labelled
 
@@ -140,6 +149,7 @@ def compare_as_fitted(
     workers: int,
     kept: Path | None,
     quiet: bool,
+    settings: Mapping[str, Any] | None = None,
 ) -> Comparison:
     """Train each method as `fit` does and test it on the rows that `fit` holds out with the same seed."""
     import tempfile
@@ -149,7 +159,8 @@ def compare_as_fitted(
     from tailwise.benchmark.pages.statistics import Results
     from tailwise.report.contest import Contest, run_contest
 
-    contest = Contest(name, inputs, np.asarray(labels, np.float64), tuple(methods), epochs)
+    rows = np.asarray(labels, np.float64)
+    contest = Contest(name, inputs, rows, tuple(methods), epochs, settings=settings or {})
     with tempfile.TemporaryDirectory() as temporary:
         records = run_contest(
             contest,
@@ -232,6 +243,11 @@ def compare(
     drop: Drop = "",
     epochs: Epochs = None,
     workers: Workers = 1,
+    images: Images = None,
+    paths: PathColumn = "path",
+    image_size: ImageSize = 224,
+    augment: Augment = "crop-flip",
+    skip_broken: SkipBroken = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -244,9 +260,13 @@ def compare(
     is given.
     """
     check_outputs({"--out": out, "--report": report}, force=force, inputs=[data])
-    names = _checked_methods(methods, balanced=balanced)
-    column = only_target(target)
-    inputs, labels = load_labelled(data, [column], split_names(drop), quiet)[:2]
+    names = _checked_methods(methods, balanced=balanced, pictures=images is not None)
+    column, read = only_target(target), load_labelled
+    settings: dict[str, Any] = {}
+    if images is not None:
+        settings = picture_settings("auto", image_size, augment)
+        read = PictureReader(images, paths, skip_broken, (image_size, image_size)).load_labelled
+    inputs, labels = read(data, [column], split_names(drop), quiet)[:2]
     name = "data" if data == STANDARD else Path(data).name.split(".")[0]
     kept = None if out is None else checkpoint_path(out)
     outputs: dict[Path, Any] = {}
@@ -256,7 +276,7 @@ def compare(
             table = inputs.assign(**{column: labels[column]})
             found = compare_balanced(table, name, column, names, seeds, **how)
         else:
-            found = compare_as_fitted(inputs, labels[column], name, names, seeds, **how)
+            found = compare_as_fitted(inputs, labels[column], name, names, seeds, settings=settings, **how)
         if out is not None:
             outputs[out] = found.lines
         if report is not None:
@@ -272,14 +292,19 @@ def compare(
         print_comparison(found.results)
 
 
-def _checked_methods(methods: str | None, *, balanced: bool) -> list[str]:
+def _checked_methods(methods: str | None, *, balanced: bool, pictures: bool) -> list[str]:
     """Return the names of methods; a misspelt one is an error before the table is read."""
     from tailwise.benchmark.run.contenders import choose_contenders
-    from tailwise.report.contest import DEFAULT, check_name, known_names
+    from tailwise.report.contest import BOOSTED, DEFAULT, check_name, known_names
 
+    if pictures and balanced:
+        raise ValueError("--balanced is for tables: leave it out, or leave out --images")
     if methods is None:
-        return ["vanilla", "lds", "vir"] if balanced else list(DEFAULT)
+        own = [name for name in DEFAULT if not (pictures and name in BOOSTED)]
+        return ["vanilla", "lds", "vir"] if balanced else own
     names = list(dict.fromkeys(split_names(methods)))
+    if pictures and not set(names).isdisjoint(BOOSTED):
+        raise ValueError(f"boosted trees take tables, not pictures: leave {' and '.join(BOOSTED)} out")
     if not names:
         raise ValueError("--methods names no method; see `tailwise methods`")
     if balanced:

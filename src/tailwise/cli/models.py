@@ -48,6 +48,17 @@ from tailwise.cli.output import (
     show_progress,
     write_outputs,
 )
+from tailwise.cli.picturing import (
+    Augment,
+    Images,
+    ImageSize,
+    PathColumn,
+    PictureReader,
+    SkipBroken,
+    SplitColumn,
+    picture_settings,
+    reader_for,
+)
 from tailwise.cli.reading import (
     Labelled,
     column_beside,
@@ -129,7 +140,10 @@ def fit(
     batch_size: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Rows per batch; set from the data by default.")
     ] = None,
-    lr: Annotated[float, typer.Option(metavar="RATE", min=1e-12, help="Learning rate.")] = 3e-3,
+    lr: Annotated[
+        float | None,
+        typer.Option(metavar="RATE", min=1e-12, help="Learning rate; 0.003 by default, 0.001 for pictures."),
+    ] = None,
     bins: Annotated[
         str | None,
         typer.Option(
@@ -169,6 +183,12 @@ def fit(
     ] = None,
     seed: Seed = 0,
     device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto",
+    images: Images = None,
+    paths: PathColumn = "path",
+    image_size: ImageSize = 224,
+    augment: Augment = "crop-flip",
+    split: SplitColumn = None,
+    skip_broken: SkipBroken = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -192,6 +212,8 @@ def fit(
     inputs: list[str | Path] = [*sources, *([start_from] if start_from else [])]
     check_outputs({"--out": out, "--report": report, "--export": onnx}, force=force, inputs=inputs)
     start = None if start_from is None else load_model(start_from)
+    if images is not None and onnx is not None:
+        raise ValueError("--export is for tables: leave it out, or leave out --images")
     if onnx is not None:
         from tailwise.estimator.onnx import require_onnx
         from tailwise.estimator.onnx_trees import check_exportable
@@ -214,18 +236,26 @@ def fit(
         "bounds": parse_bounds(bounds),
         "epochs": epochs or "auto",
         "batch_size": batch_size or "auto",
-        "lr": lr,
+        "lr": lr or "auto",
         "device": device,
         "random_state": seed,
         "verbose": int(not quiet),
     }
     dropped = split_names(drop)
-    rows = load_labelled(data, target, dropped, quiet, weight, groups=groups, time=time_column)
+    pictures, read = None, load_labelled
+    if images is not None:
+        settings |= picture_settings(backbone, image_size, augment)
+        pictures = PictureReader(images, paths, skip_broken, (image_size, image_size), split)
+        read = pictures.load_labelled
+    rows = read(data, target, dropped, quiet, weight, groups=groups, time=time_column)
+    by_part = None if pictures is None or pictures.parts is None else pictures.divided(rows)
     held, measured = (
-        None if source is None else load_labelled(source, target, dropped, quiet, like=rows.inputs)
+        None if source is None else read(source, target, dropped, quiet, like=rows.inputs)
         for source in (valid, test)
     )
-    if measured is None:
+    if by_part is not None:
+        rows, held, measured = by_part[0], held or by_part[1], measured or by_part[2]
+    elif measured is None:
         rows, measured = hold_out(rows, test_share, seed, quiet)
     if report is not None and measured is None:
         raise ValueError(
@@ -240,7 +270,8 @@ def fit(
         if compared:
             from tailwise.report.baselines import PLAIN
 
-            note("training a plain network and boosted trees with label weights, to compare with", quiet)
+            trees = "" if images is not None else " and boosted trees with label weights"
+            note(f"training a plain network{trees}, to compare with", quiet)
             plain = _train({**settings, **PLAIN}, rows, held, kept_plain, quiet)
         findings = []
         if measured is not None:
@@ -380,6 +411,9 @@ def predict(
     ] = "",
     emphasis: Emphasis = "auto",
     label_prior: LabelPrior = None,
+    images: Images = None,
+    paths: PathColumn = "path",
+    skip_broken: SkipBroken = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -401,8 +435,10 @@ def predict(
     if as_json and out == STANDARD:
         raise ValueError("--json and --out - both use standard output: write the predictions to a file")
     fitted = load_model(model)
+    pictures = reader_for(fitted, images, paths, skip=skip_broken)
     dial = _dial(fitted, emphasis, label_prior, data, quiet)
     table = load_table(data, quiet)
+    table = table if pictures is None else pictures.with_paths(table, data, quiet)
     for column in split_names(keep):
         check_column(table, column, data)
     frame = fitted.predict_frame(match_inputs(fitted, table, data), coverage, **dial)
@@ -439,6 +475,9 @@ def evaluate(
         str | None,
         typer.Option(metavar="COLUMN", help="Also print coverage and width by the values of a column."),
     ] = None,
+    images: Images = None,
+    paths: PathColumn = "path",
+    skip_broken: SkipBroken = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -456,9 +495,11 @@ def evaluate(
     sources = [source for source in (model, data, against, label_prior) if source is not None]
     check_outputs({"--report": report}, force=force, inputs=sources)
     fitted = load_model(model)
+    pictures = reader_for(fitted, images, paths, skip=skip_broken)
     second = None if against is None else load_model(against)
     dial = _dial(fitted, emphasis, label_prior, data, quiet)
     table = load_table(data, quiet)
+    table = table if pictures is None else pictures.with_paths(table, data, quiet)
     try:
         columns = match_targets(fitted, table, target or [], data)
     except ValueError as error:

@@ -12,6 +12,7 @@ from tailwise.report.baselines import Lineup
 from tailwise.report.contrasts import CONFIDENCE, REGION_WORDS
 from tailwise.report.formatting import level, number, percent
 from tailwise.report.scoring import Difference, Floats, Scored, paired_difference
+from tailwise.report.thumbnails import thumbnail
 from tailwise.report.verdict import MIN_TAIL_ROWS, Soundness, interval_soundness, tail_of
 
 if TYPE_CHECKING:
@@ -135,15 +136,22 @@ class RowTable:
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    pictures: tuple[str, ...] = ()
+    """The picture of each row as a data URI, for a model of pictures."""
 
 
-def row_tables(scored: Scored, inputs: pd.DataFrame | None) -> list[RowTable]:
-    """Return the test rows with the largest errors and those with the widest intervals."""
+def row_tables(scored: Scored, inputs: pd.DataFrame | None, *, pictures: bool = False) -> list[RowTable]:
+    """Return the test rows with the largest errors and those with the widest intervals.
+
+    With `pictures`, the first column of the inputs has their paths.
+    """
     kinds = {"Largest errors": scored.error, "Widest intervals": scored.width}
-    return [_row_table(title, scored, inputs, by) for title, by in kinds.items()]
+    return [_row_table(title, scored, inputs, by, pictures) for title, by in kinds.items()]
 
 
-def _row_table(title: str, scored: Scored, inputs: pd.DataFrame | None, by: Floats) -> RowTable:
+def _row_table(
+    title: str, scored: Scored, inputs: pd.DataFrame | None, by: Floats, pictures: bool
+) -> RowTable:
     chosen = np.argsort(-by, kind="stable")[:SHOWN_ROWS]
     names = [] if inputs is None else list(inputs.columns[:SHOWN_COLUMNS])
     rows = []
@@ -157,9 +165,11 @@ def _row_table(title: str, scored: Scored, inputs: pd.DataFrame | None, by: Floa
         ]
         given = [] if inputs is None else [_cell(inputs[name].iloc[row]) for name in names]
         rows.append((*cells, *given))
-    return RowTable(
-        title, ("true", "predicted", "error", "interval", "region", *map(str, names)), tuple(rows)
-    )
+    columns = ("true", "predicted", "error", "interval", "region", *map(str, names))
+    shown: tuple[str, ...] = ()
+    if pictures and inputs is not None:
+        shown = tuple(thumbnail(str(inputs.iloc[row, 0])) for row in chosen)
+    return RowTable(title, columns, tuple(rows), shown)
 
 
 def _interval_text(scored: Scored, low: float, high: float) -> str:

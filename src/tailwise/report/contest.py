@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -49,6 +49,7 @@ PLAIN_NAME, BOOSTER, WEIGHTED, TAIL, TAIL_BALANCED = (
 DEFAULT = (PLAIN_NAME, BOOSTER, WEIGHTED, TAIL)
 """What the page of `fit` compares: the plain network, boosted trees with and without label weights, and
 TailRegressor."""
+BOOSTED = (BOOSTER, WEIGHTED)
 COVERAGE = 0.9
 
 
@@ -79,6 +80,8 @@ class Contest:
     methods: tuple[str, ...]
     epochs: int | None = None
     test_share: float = 0.2
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Other parameters of every model, such as the network for pictures."""
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -88,6 +91,7 @@ class Contest:
             "test_share": self.test_share,
             "epochs": self.epochs or "auto",
             "coverage": COVERAGE,
+            **self.settings,
         }
 
     def digest(self, seed: int) -> str:
@@ -105,7 +109,8 @@ class Contest:
     def _model(self, seed: int, **settings: Any) -> TailRegressor:
         from tailwise.estimator.regressor import TailRegressor
 
-        return TailRegressor(**{"random_state": seed, "epochs": self.epochs or "auto", **settings})
+        known = {"random_state": seed, "epochs": self.epochs or "auto", **self.settings}
+        return TailRegressor(**{**known, **settings})
 
     def scored(self, seed: int) -> dict[str, _Entry]:
         """Train every method and score it on the same test rows.

@@ -49,6 +49,8 @@ class Facts:
     seconds: float = 0.0
     seed: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    pictures: bool = False
+    """Whether the inputs are the paths of pictures."""
 
 
 def facts_of(
@@ -76,6 +78,7 @@ def facts_of(
         best_epoch=max(history.best_epoch for history in model.histories_),
         seed=model.random_state if isinstance(model.random_state, int) else None,
         settings={name: getattr(model, name) for name in settings},
+        pictures=model.picture_size_ is not None,
         **about,
     )
 
@@ -101,7 +104,7 @@ def model_page(lineup: Lineup, verdict: Verdict, facts: Facts, inputs: pd.DataFr
         dial=None if dial is None else _dial_panel(dial),
         charts=[charts.histogram(), *charts.main()],
         rows=_region_rows(lineup),
-        row_tables=row_tables(scored, inputs),
+        row_tables=row_tables(scored, inputs, pictures=facts.pictures),
         scored=scored,
         lineup=lineup,
         detail_charts=charts.details(),
@@ -120,12 +123,18 @@ def _opening(scored: Scored, facts: Facts) -> str:
         table += f", weighted by {facts.weight},"
     first = (
         f"{scored.title} was trained on {facts.train_rows:,} rows{table} to predict "
-        f"{facts.target} from {facts.features} column{'s' if facts.features != 1 else ''}."
+        f"{facts.target} from {_inputs_text(facts)}."
     )
     measured = f"All figures are measured on {scored.y.size:,}"
     if facts.trained_here:
         return f"{first} {measured} rows that no model has seen ({facts.test_source})."
     return f"{first} {measured} {facts.test_source}. They hold only if no model was trained on these rows."
+
+
+def _inputs_text(facts: Facts) -> str:
+    if facts.pictures:
+        return "pictures"
+    return f"{facts.features} column{'s' if facts.features != 1 else ''}"
 
 
 def _dial_panel(dial: Dial) -> dict[str, Any]:

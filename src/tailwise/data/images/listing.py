@@ -106,10 +106,11 @@ def listing_from(
     names = tuple(str(name) for name in table[path])
     if split is None or split not in table.columns:
         return ImageListing(names, labels)
-    return ImageListing(names, labels, _parts(table[split].astype(str).tolist(), split, where))
+    return ImageListing(names, labels, as_parts(table[split].astype(str).tolist(), split, where))
 
 
-def _parts(given: Sequence[str], column: str, where: str) -> NDArray[np.str_]:
+def as_parts(given: Sequence[str], column: str, where: str) -> NDArray[np.str_]:
+    """Return parts as train, val or test; valid, validation and dev count as val."""
     parts = [_SAME.get(part.strip().lower(), part.strip().lower()) for part in given]
     for row, part in enumerate(parts):
         if part not in PARTS:
