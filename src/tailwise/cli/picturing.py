@@ -151,8 +151,13 @@ def reader_for(
 
 def picture_settings(backbone: str, size: int, augment: str) -> dict[str, Any]:
     """Return the parameters of `TailRegressor` for pictures."""
+    from tailwise.core.lookup import check_name
+    from tailwise.networks.backbones import IMAGE_BACKBONES
+
+    name = BACKBONE if backbone == "auto" else backbone
+    check_name("backbone for pictures", name, IMAGE_BACKBONES)
     return {
-        "backbone": BACKBONE if backbone == "auto" else backbone,
+        "backbone": name,
         "image_size": size,
         "augment": None if augment == "none" else augment,
     }
