@@ -137,6 +137,7 @@ def run_one(name: str, seed: int, model: str, path: Path, **parameters: Any) -> 
     import torch
 
     from tailwise.benchmark.run.estimators import fit_catboost, fit_ngboost
+    from tailwise.benchmark.run.trace import ESTIMATOR, machine, trace_of
 
     torch.set_num_threads(1)
     split, rows = the_split(name, seed)
@@ -151,9 +152,11 @@ def run_one(name: str, seed: int, model: str, path: Path, **parameters: Any) -> 
     seconds = time.process_time() - began
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part.npz")
+    about = {"machine": machine(), "trace": trace_of(ESTIMATOR if model == ESTIMATOR else None)}
     np.savez_compressed(
-        part, seconds=seconds, y_train=split.y_train, y=split.y_test[rows], rare=split.rare[rows], **found
-    )
+        part, about=json.dumps({"seconds": round(seconds, 1), **about}), y_train=split.y_train,
+        y=split.y_test[rows], rare=split.rare[rows], **found,
+    )  # fmt: skip
     part.replace(path)
 
 
@@ -266,6 +269,8 @@ def scores_of(found: dict[str, dict[str, Array]], name: str, seed: int) -> list[
     lines = []
     for method, (lower, upper) in intervals_of(found, few).items():
         line: dict[str, Any] = {"data": name, "seed": seed, "method": method}
+        made_by = "CatBoost folds" if method == "CatBoost, our rule" else method.split(" + ")[0]
+        line |= json.loads(str(found.get(made_by, tail)["about"]))
         table = intervals_by_region(lower, upper, y, bins, COVERAGE)
         rare = tail["rare"].astype(bool)
         inside, width = (y >= lower) & (y <= upper), upper - lower
@@ -346,14 +351,20 @@ def _cell(group: pd.DataFrame, column: str, digits: int) -> str:
 
 def page(lines: list[dict[str, Any]]) -> str:
     """Return the page of these results."""
+    from tailwise.benchmark.pages.origin import describe_origin
+    from tailwise.benchmark.run.trace import ESTIMATOR
+
     results = pd.DataFrame(lines)
     about = (__doc__ or "").strip().splitlines()
     body, seeds = "\n".join(about[5:]).strip(), results["seed"].nunique()
+    origin = " ".join(describe_origin([{**line, "title": line["method"]} for line in lines], ESTIMATOR))
+    tables = results["data"].nunique()
     shown = "\n".join(f"- {sentence}" for sentence in findings(results))
     return (
         f"# {about[0].rstrip('.')}\n\nWritten by `python benchmarks/coverage.py write`; do not edit. "
-        f"Mean ± standard deviation over {seeds} seeds.\n\n## What it shows\n\n{shown}\n\n"
-        f"## How it was measured\n\n{body}\n\n## All figures\n\n{table_of(results)}\n"
+        f"Mean ± standard deviation over {seeds} seeds, on {tables} of the seven tables.\n\n"
+        f"## What it shows\n\n{shown}\n\n"
+        f"## How it was measured\n\n{body}\n\n{origin}\n\n## All figures\n\n{table_of(results)}\n"
     )
 
 
