@@ -61,7 +61,8 @@ def run(rng: np.random.Generator, error: float, **more: Any) -> dict[str, np.nda
     held_y, y = truth.exponential(size=400), truth.exponential(size=300)
     found = {
         "held_y": held_y, "held_mean": held_y + error * rng.normal(size=400),
-        "held_spread": np.full(400, error), "mean": y + error * rng.normal(size=300), "spread": np.full(300, error), "y": y, "y_train": y_train,
+        "held_spread": np.full(400, error), "mean": y + error * rng.normal(size=300),
+        "spread": np.full(300, error), "y": y, "y_train": y_train,
         "rare": (y > np.quantile(y, 0.85)).astype(float), "about": np.array(json.dumps({"seconds": 1.0})),
     }  # fmt: skip
     return found | more
