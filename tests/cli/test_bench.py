@@ -224,8 +224,6 @@ def test_ablations_writes_lines_and_a_page(tmp_path: Path, monkeypatch: pytest.M
 def test_estimator_runs_writes_and_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for package in ("catboost", "crepes", "lightgbm"):
-        pytest.importorskip(package)
     monkeypatch.setattr("tailwise.benchmark.run.estimators.LIGHTGBM_TREES", 5)
     monkeypatch.setattr(
         "tailwise.benchmark.run.estimators.fit_catboost.__kwdefaults__", {"weighted": False, "trees": 5}

@@ -374,10 +374,10 @@ def test_paper_weights_depend_on_the_density_and_not_on_the_sample_size(seed: in
     np.testing.assert_allclose(label_weights(once), label_weights(often), rtol=1e-9)
 
 
-# ---------------------------------------------------------------- AgeDB-DIR
+# ---------------------------------------------------------------- by hand, with smoothing
 
 
-def agedb_weights_by_hand(ages: list[int], power: float, form: str) -> dict[int, float]:
+def weights_by_hand(ages: list[int], power: float, form: str) -> dict[int, float]:
     """VIR:weight in plain Python: paper smooths, then takes the power; reference the other way round."""
     count = Counter(ages)
     if form == "paper":
@@ -404,11 +404,35 @@ def agedb_weights_by_hand(ages: list[int], power: float, form: str) -> dict[int,
 
 @pytest.mark.parametrize("power", [0.5, 1.0])
 @pytest.mark.parametrize("form", ["paper", "reference"])
+def test_smoothed_weights_equal_a_loop(form: str, power: float) -> None:
+    """Ages with a gap, a long tail, and counts on both sides of the clip of INV."""
+    counts = {1: 2, 2: 1, 3: 40, 4: 800, 5: 2500, 6: 1200, 7: 90, 10: 7, 11: 3, 12: 1}
+    ages = [age for age, count in counts.items() for _ in range(count)]
+    bins = LabelBins.from_labels(ages)
+    expected = weights_by_hand(ages, power, form)
+    np.testing.assert_array_equal(bins.centers, list(expected))
+    np.testing.assert_allclose(
+        label_weights(bins, power=power, form=form), list(expected.values()), rtol=1e-9
+    )
+    plain = label_weights(bins, power=power, kernel=None)
+    assert not np.allclose(plain, list(expected.values()), rtol=0.05)  # smoothing matters here
+
+
+def test_two_smoothed_weights_from_the_formula() -> None:
+    """Two bins of 3 and 1 rows: p~ = (3 + e^(-1/8)) k and (1 + 3 e^(-1/8)) k, so their ratio is known."""
+    low, high = label_weights(LabelBins.from_labels([0, 0, 0, 1]))
+    near = math.exp(-1 / 8)
+    assert high / low == pytest.approx(math.sqrt((3 + near) / (1 + 3 * near)), rel=1e-12)
+    assert 3 * low + high == pytest.approx(4)
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0])
+@pytest.mark.parametrize("form", ["paper", "reference"])
 def test_agedb_weights_equal_a_by_hand_computation(agedb_ages: list[int], form: str, power: float) -> None:
     ages = agedb_ages
     bins = LabelBins.from_labels(ages)
     weights = label_weights(bins, power=power, form=form)
-    expected = agedb_weights_by_hand(ages, power, form)
+    expected = weights_by_hand(ages, power, form)
     np.testing.assert_array_equal(bins.centers, list(expected))
     np.testing.assert_allclose(weights, list(expected.values()), rtol=1e-9)
     assert np.mean(weights[bins.index(np.array(ages))]) == pytest.approx(1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +18,9 @@ from tailwise.networks.backbones import MLP
 from tailwise.networks.parts import Method, WeightConfig
 from tests.methods.trained_methods import NAMES, skewed_bins, table, train, trained
 from tests.networks.waiting import NothingWaits
+
+CITATION = re.compile(r"[A-Z][\w'-]+ (?:et al\.|and [A-Z][\w'-]+), [^()]*?\b(?:19[5-9]\d|20[0-3]\d)\b")
+"""Authors, then a year before the next bracket."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -72,7 +76,14 @@ def test_promised_uncertainty(name: str) -> None:
 def test_documented(name: str) -> None:
     method = get_method(name)
     assert len(method.about) > 60 and method.title
-    assert any(mark in method.about for mark in ("19", "20", "without weights")), "no citation"
+    if name != "vanilla":
+        assert CITATION.search(method.about), "no author with a year"
+
+
+def test_a_number_alone_is_no_citation() -> None:
+    for about in ("Trained 20 times.", "Wang and Wang, a method of 19 parts", "In 2021 nobody wrote this."):
+        assert not CITATION.search(about)
+    assert CITATION.search("after Kang et al., ICLR 2020") and CITATION.search("(Nix and Weigend, 1994)")
 
 
 @pytest.mark.parametrize("name", ["vanilla", "ranksim", "vae", "ensemble", "vir", "infer-noise"])

@@ -7,6 +7,7 @@ import inspect
 import math
 import os
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -791,6 +792,29 @@ def test_it_trains_in_a_plain_loop(preset: str) -> None:
 def _ranks_model(y: Tensor) -> VIR:
     torch.manual_seed(0)
     return VIR(nn.Linear(3, 5), 5, LabelBins.from_labels(y), latent_dim=4, smoothing={"cov_variance": True})
+
+
+@pytest.mark.parametrize(
+    ("message", "calls"),
+    [
+        ("process 0 terminated with signal SIGSEGV", 1),
+        ("process 1 terminated with signal SIGABRT", 2),
+        ("[enforce fail at gloo/transport/tcp/pair.cc] connection reset", 3),
+        ("assert 1 == 2", 1),
+    ],
+)
+def test_only_what_gloo_breaks_is_tried_again(
+    message: str, calls: int, connected: Callable[..., Path]
+) -> None:
+    folders: list[Path] = []
+
+    def ranks(folder: Path) -> None:
+        folders.append(folder)
+        raise RuntimeError(message)
+
+    with pytest.raises(RuntimeError, match=re.escape(message)):
+        connected(ranks)
+    assert len(set(folders)) == calls
 
 
 WAYS = ("alone", "wrapped", "inside")

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter1d
 from torch import Tensor
 
 from tailwise.networks.shared_ensembles import MemberSmoother
@@ -203,6 +204,29 @@ def test_reflecting_ends_by_hand() -> None:
     truncated.accumulate(z_mean, z_var, torch.arange(3))
     truncated.commit()
     torch.testing.assert_close(truncated.smoothed.mu_mean[:, 0], torch.tensor([2 / 3, 3.5, 22 / 3]))
+
+
+@pytest.mark.parametrize("form", ["paper", "reference"])
+@pytest.mark.parametrize("num_bins", [4, 9])
+def test_reflecting_ends_equal_padded_statistics(form: str, num_bins: int) -> None:
+    """Statistics padded by NumPy, then a weighted sum over five bins: squared weights for the variance."""
+    rng = np.random.default_rng(num_bins)
+    index = np.repeat(np.arange(num_bins), 3)
+    z_mean, z_var = rng.normal(size=(len(index), 2)), rng.gamma(2.0, size=(len(index), 2))
+    config = SmoothingConfig(form=form, boundary="reflect")  # type: ignore[arg-type]
+    smoother = LatentSmoother(num_bins, 2, config).double()
+    smoother.accumulate(*tensors(z_mean, z_var, index))
+    smoother.commit()
+    stats = loop_statistics(z_mean, z_var, index, num_bins)
+    window = np.exp(-(np.arange(-2, 3) ** 2) / 8)
+    if form == "reference":
+        window = gaussian_filter1d(np.array([0, 0, 1.0, 0, 0]), 2.0)
+    window = window / window.sum()
+    for name, share in (("mu_mean", window), ("mu_var", window**2), ("cov_mean", window)):
+        padded = np.pad(stats[name], ((2, 2), (0, 0)), mode="reflect")
+        want = [sum(share[k] * padded[b + k] for k in range(5)) for b in range(num_bins)]
+        got = getattr(smoother.smoothed, name).numpy()  # by a kernel in float32
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7, err_msg=name)
 
 
 @pytest.mark.parametrize(("clip", "low", "high"), [((0.1, 10.0), 0.1, 10.0), ((0.5, 2.0), 0.5, 2.0)])

