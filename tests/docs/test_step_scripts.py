@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import depth_step, vision_step
+from benchmarks import depth_step, image_input, vision_step
 
 
 @pytest.mark.slow
@@ -22,6 +22,13 @@ def test_time_and_memory_of_depth_maps(capsys: pytest.CaptureFixture[str]) -> No
     out = capsys.readouterr().out
     assert "maps of 24 x 18: 864 latents of 8 numbers" in out
     assert out.count("vir ") == 2
+
+
+def test_the_input_of_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert image_input.main(["--smoke", "--cores", "1"]) == 0
+    out = capsys.readouterr().out
+    assert [line.split()[0] for line in out.splitlines()[1:4]] == ["decode", "batches", "training"]
+    assert "64 pictures of 16 x 16" in out and "waiting" in out
 
 
 def test_the_goals_are_those_of_a_gpu() -> None:
