@@ -23,7 +23,7 @@ INSTALL := $(BIN)/python -m pip install -qq --no-input --no-compile --disable-pi
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo pictures test slowtest gputest lint format bench docs clean
+.PHONY: help demo pictures test slowtest gputest fuzz lint format bench docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
@@ -44,6 +44,9 @@ slowtest: $(VENV)/.installed-dev  ## run the slow tests: several processes, whol
 
 gputest: $(VENV)/.installed-dev  ## run the tests that need a GPU
 	TAILWISE_TEST_GPU=1 $(BIN)/python -m pytest -q -m gpu $(ARGS)
+
+fuzz: $(VENV)/.installed-dev  ## attack with 5,000 mutated models and 500 malformed tables
+	$(BIN)/python -W ignore benchmarks/fuzz.py $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check

@@ -653,3 +653,46 @@ def test_a_model_and_its_page_are_written_both_or_not_at_all(
     out = run(*line, "--report", tmp_path / "r.html")
     assert out.exit_code == 0 and "resuming from" in out.stderr and "epoch 1" not in out.stderr
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["m", "r.html"]
+
+
+# -- hostile names and files ---------------------------------------------------------------------
+
+
+def test_names_from_data_cannot_control_a_terminal(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("\x1b[2Jx,price\n" + "\n".join(f"{i},{i}" for i in range(30)), encoding="utf-8")
+    for line in (
+        ["diagnose", path, "-t", "nothing"],
+        ["fit", path, "-t", "price", "-o", tmp_path / "m", *FAST],
+    ):
+        out = run(*(word for word in line if word != "--quiet"))
+        assert "\x1b" not in out.output and "x1b[2Jx" in out.output
+
+
+def test_a_target_named_self_and_a_signature(run: Run, sample: Sample, tmp_path: Path) -> None:
+    table, key, model = tmp_path / "t.csv", tmp_path / "key", tmp_path / "m"
+    sample(60).rename(columns={"price": "self", "z": "=z"}).assign(note="=1+1").to_csv(table, index=False)
+    line = ["fit", table, "-t", "self", "-o", model, *FAST, "--drop", "note"]
+    assert "cannot use" in run(*line, "--sign", key).stderr and not model.exists()
+    key.write_text("short")
+    assert "a key needs at least 16" in run(*line, "--sign", key).stderr and not model.exists()
+    key.write_text("0123456789abcdef")
+    assert run(*line, "--sign", key).exit_code == 0
+    out = tmp_path / "p.csv"
+    asked = ["predict", model, table, "-o", out, "--force", "--keep", "note,=z"]
+    assert run(*asked, "--verify", key, "--escape-formulas").exit_code == 0
+    assert out.read_text().splitlines()[1].startswith("'=1+1,") and out.read_text().startswith("note,'=z,")
+    assert run(*asked).exit_code == 0 and out.read_text().splitlines()[1].startswith("=1+1,")
+    key.write_text("another secret key")
+    refused = run(*asked, "--verify", key)
+    assert refused.exit_code == 1 and "was signed with another key" in refused.stderr
+
+
+def test_encodings_are_named_by_a_flag(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(("город,цена\n" + "".join(f"Москва,{i}\n" for i in range(30))).encode("koi8-r"))
+    refused = run("diagnose", path, "-t", "цена")
+    assert refused.exit_code == 1 and "big5 or koi8-r with --encoding" in refused.stderr
+    assert run("diagnose", path, "-t", "цена", "--encoding", "koi8-r").exit_code == 0
+    path.write_bytes(("Größe,price\n" + "".join(f"{i},{i}\n" for i in range(30))).encode("cp1252"))
+    assert "is not UTF-8 and was read as cp1252" in run("diagnose", path, "-t", "price").stderr

@@ -143,3 +143,32 @@ def test_a_failed_write_leaves_the_old_file(
         simple.save(path, overwrite=True)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["m"]
+
+
+def test_a_signed_file_loads_with_its_key_only(simple: TailRegressor, saved: Path, tmp_path: Path) -> None:
+    key, other = tmp_path / "key", b"another secret of 32 characters."
+    key.write_text("0123456789abcdef0123456789abcdef\n")
+    path = simple.save(tmp_path / "m", key=key)
+    for given in (None, key, str(key), key.read_bytes().strip()):
+        TailRegressor.load(path, key=given)
+    with pytest.raises(ValueError, match="m was signed with another key, or changed after it was signed"):
+        TailRegressor.load(path, key=other)
+    with pytest.raises(ValueError, match="is not signed: load it without a key only if you trust"):
+        TailRegressor.load(saved, key=key)
+    with pytest.raises(ValueError, match=r"the key has 5 bytes, and a key needs at least 16: make one with"):
+        TailRegressor.load(path, key=b"short")
+    with zipfile.ZipFile(path) as opened:
+        comment = opened.comment
+    members = members_of(path)
+    for forged in (changed(members, held_out=False), {**members, WEIGHTS: members[WEIGHTS] + b" "}):
+        written(tmp_path / "n", forged, sums=True)
+        with zipfile.ZipFile(tmp_path / "n", "a") as opened:
+            opened.comment = comment
+        with pytest.raises(ValueError, match="another key, or changed"):
+            TailRegressor.load(tmp_path / "n", key=key)
+
+
+def test_manifests_of_too_many_values(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(archive.MAX_JSON, MANIFEST, 100)
+    with pytest.raises(ValueError, match=r"manifest\.json has more than 100 values"):
+        TailRegressor.load(saved)

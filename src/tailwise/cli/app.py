@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from tailwise._version import __version__
 from tailwise.cli import bench, comparing, diagnosing, discard_output, exit_code, models, recalibrating
-from tailwise.cli.output import running
+from tailwise.cli.output import printable, running
 
 DEBUG = "TAILWISE_DEBUG"
 """Environment variable; when set, errors show a traceback."""
@@ -43,7 +43,7 @@ class _Commands(TyperGroup):
             if hasattr(error, "exit_code") or isinstance(error, typer.Abort) or os.environ.get(DEBUG):
                 raise
             discard_output()
-            typer.echo(f"error: {_message(error)}", err=True)
+            typer.echo(printable(f"error: {_message(error)}"), err=True)
             raise typer.Exit(1) from None
 
 
@@ -58,7 +58,7 @@ def _show_warnings_as_notes() -> None:
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         if str(message) not in shown:  # rows are predicted once per target, with the same warnings
-            typer.echo(f"note: {message}", err=True)
+            typer.echo(printable(f"note: {message}"), err=True)
         shown.add(str(message))
 
     warnings.showwarning = show
@@ -70,13 +70,31 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"cannot {f'use {error.filename}' if error.filename else 'write'}: {error.strerror}"
     if isinstance(error, MemoryError):
-        return "not enough memory: use fewer rows, fewer label bins, or columns with fewer distinct texts"
+        return (
+            f"not enough memory{_memory_limit() or ':'} use fewer rows, fewer label bins, or columns with "
+            "fewer distinct texts"
+        )
     if "PytorchStreamWriter" in text or "inline_container" in text:
         reason = text.partition("strerror: ")[2]  # torch gives no other reason
         return f"a file could not be written: {reason or 'is the disk full?'}"
     if isinstance(error, (ValueError, OSError, RuntimeError, ImportError)):
         return text
     return f"unexpected {type(error).__name__}: {text} (set {DEBUG}=1 for a traceback, and please report it)"
+
+
+def _memory_limit() -> str:
+    """Return which limit applies; one on addresses (ulimit -v) also counts memory that is only reserved."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return ""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return ""
+    return (
+        f" within the limit of {limit / 1e9:.1f} GB (ulimit -v), which also counts memory that is reserved "
+        "but not used: raise it,"
+    )
 
 
 app = typer.Typer(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -12,6 +13,7 @@ import typer
 from tailwise.cli.options import (
     Config,
     Drop,
+    Encoding,
     Force,
     Json,
     Quiet,
@@ -248,6 +250,7 @@ def compare(
     image_size: ImageSize = 224,
     augment: Augment = "crop-flip",
     skip_broken: SkipBroken = False,
+    encoding: Encoding = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -261,7 +264,8 @@ def compare(
     """
     check_outputs({"--out": out, "--report": report}, force=force, inputs=[data])
     names = _checked_methods(methods, balanced=balanced, pictures=images is not None)
-    column, read = only_target(target), load_labelled
+    column = only_target(target)
+    read: Any = partial(load_labelled, encoding=encoding)
     settings: dict[str, Any] = {}
     if images is not None:
         settings = picture_settings("auto", image_size, augment)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tailwise.cli.options import Config, Force, Json, Quiet, Table, Target, only_target
+from tailwise.cli.options import Config, Encoding, Force, Json, Quiet, Table, Target, only_target
 from tailwise.cli.output import check_outputs, note, print_json, save_picture
 from tailwise.cli.reading import load_table, split_labelled
 
@@ -21,6 +21,7 @@ def diagnose(
     ] = None,
     many: Annotated[int, typer.Option(metavar="N", min=1, help="Bins with more labels are many-shot.")] = 100,
     few: Annotated[int, typer.Option(metavar="N", min=1, help="Bins with fewer labels are few-shot.")] = 20,
+    encoding: Encoding = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -32,7 +33,7 @@ def diagnose(
     """
     column = only_target(target)
     check_outputs({"--plot": plot}, force=force, inputs=[data])
-    table = load_table(data, quiet)
+    table = load_table(data, quiet, encoding)
     if table.shape[1] == 1:  # labels alone are enough here, but splitting asks for an input
         table = table.assign(**{" row": 0})
     labels = split_labelled(table, [column], data, quiet).labels

@@ -15,6 +15,7 @@ from tailwise.cli.options import (
     Coverage,
     Drop,
     Emphasis,
+    Encoding,
     Force,
     Json,
     LabelPrior,
@@ -22,8 +23,10 @@ from tailwise.cli.options import (
     Quiet,
     Report,
     Seed,
+    Sign,
     Table,
     Targets,
+    Verify,
     parse_bins,
     parse_bounds,
     parse_emphasis,
@@ -189,6 +192,8 @@ def fit(
     augment: Augment = "crop-flip",
     split: SplitColumn = None,
     skip_broken: SkipBroken = False,
+    encoding: Encoding = None,
+    sign: Sign = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -241,8 +246,13 @@ def fit(
         "random_state": seed,
         "verbose": int(not quiet),
     }
+    if sign is not None:
+        from tailwise.estimator.archive import key_bytes
+
+        key_bytes(sign)  # a key that cannot be used is an error before anything is trained
     dropped = split_names(drop)
-    pictures, read = None, load_labelled
+    pictures: PictureReader | None = None
+    read: Any = partial(load_labelled, encoding=encoding)
     if images is not None:
         settings |= picture_settings(backbone, image_size, augment)
         pictures = PictureReader(images, paths, skip_broken, (image_size, image_size), split)
@@ -279,7 +289,7 @@ def fit(
                 _score(model, name, place, measured, coverage, rows if compared else None, plain)
                 for place, name in enumerate(target)
             ]
-        outputs[out] = model.save
+        outputs[out] = partial(model.save, key=sign)
         if onnx is not None:
             outputs[onnx] = partial(model.export_onnx, coverage=coverage)
         if report is not None:
@@ -414,6 +424,14 @@ def predict(
     images: Images = None,
     paths: PathColumn = "path",
     skip_broken: SkipBroken = False,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas", help="Put ' before texts that a spreadsheet would run as a formula."
+        ),
+    ] = False,
+    encoding: Encoding = None,
+    verify: Verify = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -427,6 +445,7 @@ def predict(
     import pandas as pd
 
     from tailwise.data.tables.columns import check_column
+    from tailwise.data.tables.files import escape_formulas as escaped
     from tailwise.data.tables.files import write_table
     from tailwise.estimator.matching import match_inputs
 
@@ -434,10 +453,10 @@ def predict(
     check_outputs({"--out": out}, force=force, inputs=inputs, table=True)
     if as_json and out == STANDARD:
         raise ValueError("--json and --out - both use standard output: write the predictions to a file")
-    fitted = load_model(model)
+    fitted = load_model(model, verify)
     pictures = reader_for(fitted, images, paths, skip=skip_broken)
     dial = _dial(fitted, emphasis, label_prior, data, quiet)
-    table = load_table(data, quiet)
+    table = load_table(data, quiet, encoding)
     table = table if pictures is None else pictures.with_paths(table, data, quiet)
     for column in split_names(keep):
         check_column(table, column, data)
@@ -447,7 +466,7 @@ def predict(
     if frame.columns.duplicated().any():
         clash = str(frame.columns[frame.columns.duplicated()][0])
         raise ValueError(f"the column {clash!r} of --keep has the name of a prediction: rename it")
-    write_table(frame, out)
+    write_table(escaped(frame) if escape_formulas else frame, out)
     if as_json:
         counted = {"regions": regions.pop("region")} if "region" in regions else regions
         print_json({"rows": len(frame), "out": out, "emphasis": _emphasis_of(fitted, dial), **counted})
@@ -478,6 +497,8 @@ def evaluate(
     images: Images = None,
     paths: PathColumn = "path",
     skip_broken: SkipBroken = False,
+    encoding: Encoding = None,
+    verify: Verify = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -494,11 +515,11 @@ def evaluate(
 
     sources = [source for source in (model, data, against, label_prior) if source is not None]
     check_outputs({"--report": report}, force=force, inputs=sources)
-    fitted = load_model(model)
+    fitted = load_model(model, verify)
     pictures = reader_for(fitted, images, paths, skip=skip_broken)
-    second = None if against is None else load_model(against)
+    second = None if against is None else load_model(against, verify)
     dial = _dial(fitted, emphasis, label_prior, data, quiet)
-    table = load_table(data, quiet)
+    table = load_table(data, quiet, encoding)
     table = table if pictures is None else pictures.with_paths(table, data, quiet)
     try:
         columns = match_targets(fitted, table, target or [], data)
@@ -557,6 +578,7 @@ def export(
     ] = "0.05,0.5,0.95",
     emphasis: Emphasis = "auto",
     label_prior: LabelPrior = None,
+    verify: Verify = None,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
@@ -568,7 +590,7 @@ def export(
     path = out or model.with_suffix(".onnx")
     check_outputs({"--out": path}, force=force, inputs=[model, *([label_prior] if label_prior else [])])
     levels = parse_levels(quantiles)
-    fitted = load_model(model)
+    fitted = load_model(model, verify)
     dial = _dial(fitted, emphasis, label_prior, "", quiet)
     fitted.export_onnx(path, quantiles=levels, coverage=coverage, **dial)
     note(f"wrote {path}", quiet)

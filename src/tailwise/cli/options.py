@@ -84,6 +84,21 @@ Table = Annotated[
         metavar="FILE", help="CSV (any delimiter, plain or gzip) or Parquet; - is standard input."
     ),
 ]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Encoding of the tables, such as shift_jis or koi8-r; UTF-8 or western text by default.",
+    ),
+]
+Sign = Annotated[
+    Path | None,
+    typer.Option("--sign", metavar="KEYFILE", help="File with a secret key to sign the model with."),
+]
+Verify = Annotated[
+    Path | None,
+    typer.Option("--verify", metavar="KEYFILE", help="Refuse a model that was not signed with this key."),
+]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file written by `tailwise fit`.")]
 Target = Annotated[list[str], typer.Option("--target", "-t", metavar="COLUMN", help="Column to predict.")]
 Targets = Annotated[

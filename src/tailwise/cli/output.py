@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 if TYPE_CHECKING:
+    import logging
+
     from tailwise.report.baselines import Lineup
     from tailwise.report.scoring import Scored
     from tailwise.report.verdict import Verdict
@@ -149,7 +152,12 @@ def write_outputs(
     command = _this_command()
     if kept is not None and command is not None:
         write_atomically(_marker(kept), lambda part: part.write_text(command, encoding="utf-8"))
-    write_together({path: writer(content) for path, content in contents.items()})
+    try:
+        write_together({path: writer(content) for path, content in contents.items()})
+    except BaseException:
+        if kept is not None:  # nothing was written
+            _marker(kept).unlink(missing_ok=True)
+        raise
     for path in contents:
         note(f"wrote {path}", quiet)
 
@@ -206,10 +214,25 @@ def resumable(kept: Path | None) -> Iterator[None]:
 # -- words ---------------------------------------------------------------------------------------
 
 
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+"""Characters that move a cursor, change colours or hide text on a terminal."""
+
+
+def printable(text: str) -> str:
+    """Return text for a terminal: names from data cannot control it.
+
+    >>> printable("a\\x1b[2Jb")
+    'a\\\\x1b[2Jb'
+    """
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def note(text: str, quiet: bool = False) -> None:
     """Print something that is not a result to standard error."""
     if not quiet:
-        typer.echo(text, err=True)
+        typer.echo(printable(text), err=True)
 
 
 def command_line() -> str:
@@ -228,13 +251,20 @@ def show_progress(quiet: bool) -> None:
     if not quiet:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(message)s"))
+        handler.addFilter(_make_printable)
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False
 
 
+def _make_printable(record: logging.LogRecord) -> bool:
+    record.msg, record.args = printable(record.getMessage()), ()
+    return True
+
+
 def print_words(text: str) -> None:
     """Print sentences, wrapped at words on a terminal and as one line elsewhere."""
+    text = printable(text)
     if not sys.stdout.isatty():
         typer.echo(text)
         return
@@ -275,7 +305,9 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    columns = list(zip(header, *rows, strict=True))
+    lines = [[printable(cell) for cell in line] for line in (header, *rows)]
+    columns = list(zip(*lines, strict=True))
+    title = printable(title)
     widths = [max(map(len, cells)) + 2 for cells in columns]
     console = Console(width=None if sys.stdout.isatty() else sum(widths))
     start = names
@@ -319,7 +351,7 @@ def print_findings(findings: Sequence[Finding]) -> None:
 
     for finding in findings:
         if len(findings) > 1:
-            typer.echo(f"{finding.target}:")
+            typer.echo(printable(f"{finding.target}:"))
         _print_regions(finding.lineup.all)
         print_words(finding.verdict.text)
         if (dial := dial_of(finding.lineup.ours)) is not None:

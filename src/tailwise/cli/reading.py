@@ -35,11 +35,20 @@ def file_name(source: str) -> str:
     return "standard input" if source == STANDARD else Path(source).name
 
 
-def load_table(source: str, quiet: bool) -> pd.DataFrame:
-    """Read a table and note how many columns without a name were left out."""
-    from tailwise.data.tables.files import read_table
+def load_table(source: str, quiet: bool, encoding: str | None = None) -> pd.DataFrame:
+    """Read a table; note a guessed encoding, and how many columns without a name were left out."""
+    from tailwise.data.tables.files import TableError, read_table
 
-    table = read_table(source)
+    try:
+        table = read_table(source, encoding)
+    except TableError as error:
+        hint = " with --encoding" if "name its encoding" in str(error) else ""
+        raise TableError(f"{error}{hint}") from None
+    guessed = table.attrs.pop("encoding", None)
+    if guessed is not None:
+        note(
+            f"note: {source} is not UTF-8 and was read as {guessed}: name another one with --encoding", quiet
+        )
     unnamed = table.attrs.pop("unnamed", 0)
     if unnamed:
         note(f"note: left out {unnamed} column{'s' if unnamed > 1 else ''} without a name", quiet)
@@ -96,6 +105,7 @@ def load_labelled(
     like: pd.DataFrame | None = None,
     groups: str | None = None,
     time: str | None = None,
+    encoding: str | None = None,
 ) -> Labelled:
     """Read a table as inputs and targets, and note what looks like a mistake.
 
@@ -103,7 +113,7 @@ def load_labelled(
     """
     from tailwise.data.tables.columns import check_column, check_infinity
 
-    table = load_table(source, quiet)
+    table = load_table(source, quiet, encoding)
     split = split_labelled(table, targets, source, quiet, drop, weight, groups, time)
     inputs, labels = split.inputs, split.labels
     if like is not None:
@@ -252,11 +262,11 @@ def _histogram(table: pd.DataFrame, source: str) -> tuple[Any, Any]:
     return np.append(lower, upper[-1]), count
 
 
-def load_model(path: Path) -> TailRegressor:
-    """Read a model, or raise an error that says what is wrong with the file."""
+def load_model(path: Path, key: Path | None = None) -> TailRegressor:
+    """Read a model, or raise an error that says what is wrong with the file or, with `key`, its signature."""
     if path.is_dir() or not path.exists():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise ValueError(f"{path} {what}: name a model file written by `tailwise fit`")
     from tailwise.estimator.regressor import TailRegressor
 
-    return TailRegressor.load(path)
+    return TailRegressor.load(path, key=key)

@@ -92,7 +92,10 @@ def test_several_targets_stay_columns_and_one_column_becomes_labels() -> None:
         ([[1.0, 2.0], [np.inf, 3.0]], r"row 1 is \[inf"),
         ([1.0, -1e200], r"y exceeds 1e\+150 in row 1: rescale it"),
         (["low", "high"], "y must be numbers: could not convert string to float: 'low'"),
-        (np.array(["2024-01-01"], "datetime64[D]"), "y holds dates or times: subtract a start"),
+        (
+            np.array(["2024-01-01"], "datetime64[D]"),
+            "y holds dates: turn them into numbers first",
+        ),
         (np.ones((2, 2, 2)), r"y must have the shape \(rows,\) or \(rows, targets\), not \(2, 2, 2\)"),
         (pd.DataFrame(NUMBERS, columns=["a", "a"]), "target name 'a' occurs twice: rename"),
         ([], "0 sample"),

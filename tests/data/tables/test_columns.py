@@ -1,5 +1,7 @@
 """Targets and weights as numbers, and columns that may not be what they seem."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -131,7 +133,7 @@ def test_long_tables_show_a_dozen_of_their_columns() -> None:
         (["1", "2", "much"], "line 4 holds 'much'"),
         ([1, 2, np.inf], "line 4 holds 'inf'"),
         ([0, 0, 0], "is 0 in every row: there is nothing to train on"),
-        (pd.to_datetime(["2020-01-01"] * 3), "holds dates or times"),
+        (pd.to_datetime(["2020-01-01"] * 3), "holds dates: turn them into numbers first"),
     ],
 )
 def test_weights_are_numbers_from_0_on(weights: list[object], words: str) -> None:
@@ -173,3 +175,25 @@ def test_long_cells_are_shown_in_part() -> None:
     assert shown_cell("a" * 40) == repr("a" * 40)
     assert shown_cell("a" * 41) == repr("a" * 40 + "...")
     assert shown_cell(1.5) == "'1.5'"
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (pd.to_timedelta(range(5), "h"), r"t\.csv: the target 'y' holds durations: divide them by a unit"),
+        (pd.period_range("2020", periods=5), r"t\.csv: the target 'y' holds periods: turn them into numbers"),
+        (pd.date_range("2020", periods=5, tz="UTC"), r"t\.csv: the target 'y' holds dates: turn them into"),
+        ([1j] * 5, r"t\.csv: the target 'y' holds complex numbers"),
+        ([b"1"] * 5, r"t\.csv: the target 'y' holds bytes"),
+        ([1, 2, int("9" * 400), 4, 5], r"t\.csv: the target 'y' is infinite in line 4: rescale it"),
+        (["1", "2", "9" * 400, "4", "5"], r"t\.csv: the target 'y' is infinite in line 4: rescale it"),
+    ],
+)
+def test_targets_without_a_unit_or_beyond_all_numbers(cells: Any, message: str) -> None:
+    with pytest.raises(TableError, match=message):
+        split_targets(pd.DataFrame({"x": range(5), "y": cells}), ["y"], "t.csv")
+
+
+def test_a_target_may_have_any_name() -> None:
+    inputs, labels, _ = split_targets(pd.DataFrame({"x": [1, 2], "self": [3, 4]}), ["self"], "t.csv")
+    assert list(inputs) == ["x"] and labels["self"].tolist() == [3.0, 4.0]

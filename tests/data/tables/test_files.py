@@ -9,7 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailwise.data.tables.files import TableError, check_table_name, read_table, write_table
+from tailwise.data.tables import files
+from tailwise.data.tables.files import (
+    TableError,
+    check_table_name,
+    escape_formulas,
+    read_table,
+    write_table,
+)
 
 ROWS = "name;größe;y\nä b;1,5;2\nc;2,5;3\n"
 
@@ -198,3 +205,88 @@ def test_cells_longer_than_a_csv_reader_takes_are_read(tmp_path: Path) -> None:
     text = "x" * 140_000
     table = read_table(written(tmp_path, f"a,b\n{text},1\n"))
     assert table["a"].tolist() == [text] and table["b"].tolist() == [1]
+
+
+# -- encodings, comments, bytes and formulas -----------------------------------------------------
+
+WORDS = {
+    "shift_jis": "名前,値段,y\n東京都新宿区,りんご,1\n大阪,ﾘﾝｺﾞ,2\n",
+    "gb18030": "名称,价格,y\n北京市朝阳区,苹果,1\n上海,梨,2\n",
+    "big5": "名稱,價格,y\n臺北市大安區,蘋果,1\n高雄,梨,2\n",
+    "koi8-r": "имя,цена,y\nМосква город,яблоко,1\nТверь,груша,2\n",
+    "euc-kr": "이름,값,y\n서울시,사과,1\n부산시,배,2\n",
+}
+
+
+@pytest.mark.parametrize("encoding", WORDS)
+def test_text_of_other_scripts_is_not_read_as_western_text(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(WORDS[encoding].encode(encoding))
+    with pytest.raises(TableError, match=r"t\.csv is neither UTF-8 nor western text: .* name its encoding"):
+        read_table(path)
+    table = read_table(path, encoding)
+    assert table.to_csv(index=False) == WORDS[encoding] and "encoding" not in table.attrs
+
+
+def test_western_text_says_how_it_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("name,größe\nKöln Straße,1\nHélène née à Évreux,2\n".encode("cp1252"))
+    table = read_table(path)
+    assert table.attrs["encoding"] == "cp1252" and list(table) == ["name", "größe"]
+
+
+@pytest.mark.parametrize("encoding", ["nonsense", "hex", "rot13"])
+def test_encodings_that_are_none(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"a,b\n1,2\n")
+    with pytest.raises(TableError, match=f"unknown encoding '{encoding}'"):
+        read_table(path, encoding)
+    path.write_bytes(b"a,b\n1,\xff\n")
+    with pytest.raises(TableError, match=r"t\.csv is not utf-8: byte 6 does not fit"):
+        read_table(path, "utf-8")
+
+
+def test_lines_that_end_with_other_characters(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\u20281,2\u20283,4\u2028", encoding="utf-8")
+    assert read_table(path).to_dict("list") == {"a": [1, 3], "b": [2, 4]}
+
+
+def test_comments_before_the_names_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("# made by a machine\n# twice\na,b\n1,2\n")
+    with pytest.raises(TableError, match=r"t\.csv begins with 2 lines of comments \('# made by a machine'\)"):
+        read_table(path)
+    path.write_text("#id,b\n1,2\n")
+    assert list(read_table(path)) == ["#id", "b"]
+    path.write_text("#\n\n1\n")
+    assert list(read_table(path)) == ["#"]
+
+
+def test_bytes_of_parquet_are_text_or_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pd.DataFrame({"a": [b"x", None], "y": [1, 2]}).to_parquet(path)
+    assert read_table(path)["a"].fillna("none").tolist() == ["x", "none"]
+    pd.DataFrame({"a": [b"x", b"\xff"], "y": [1, 2]}).to_parquet(path)
+    with pytest.raises(TableError, match=r"t\.parquet: column 'a' holds bytes that are not text in row 1"):
+        read_table(path)
+
+
+def test_a_gzip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_UNPACKED", 1000)
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(bytes(1_000_000)))
+    with pytest.raises(TableError, match=r"t\.csv\.gz unpacks to more than \d+ bytes"):
+        read_table(path)
+
+
+def test_formulas_are_escaped_on_request() -> None:
+    table = pd.DataFrame({"=a": ["=1+1", "+x", None, "plain"], "n": [-1.0, 2.0, 3.0, 4.0]})
+    table["c"] = pd.Categorical(["@a", "b", "b", "-2"])
+    shown = escape_formulas(table)
+    assert list(shown) == ["'=a", "n", "c"]
+    assert (
+        shown["'=a"].fillna("none").tolist() == ["'=1+1", "'+x", "none", "plain"]
+        and shown["c"].tolist()[3] == "'-2"
+    )
+    assert shown["n"].tolist() == [-1.0, 2.0, 3.0, 4.0] and "=a" in table

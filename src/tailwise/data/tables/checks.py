@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array, validate_data
 from torch import Tensor
 
 from tailwise.data.inputs import as_array, column_names, refuse_data_set
-from tailwise.data.tables.columns import LARGEST_TARGET, check_infinity
+from tailwise.data.tables.columns import LARGEST_TARGET, check_infinity, not_numbers
 
 
 def checked_table(estimator: Any, X: Any, *, reset: bool) -> Any:
@@ -70,14 +70,18 @@ def checked_targets(y: Any) -> NDArray[np.float64]:
     """Return labels as finite float64, (N,) or (N, T); an error names the row of a label that is not."""
     y = as_array(y) if isinstance(y, Tensor) else y
     refuse_repeated(column_names(y) or [], "target")
-    if getattr(getattr(y, "dtype", None), "kind", "") in ("m", "M"):
-        raise ValueError("y holds dates or times: subtract a start and divide by a unit, such as days")
+    kinds = getattr(y, "dtypes", None) if hasattr(y, "columns") else [getattr(y, "dtype", None)]
+    for kind in kinds if kinds is not None else []:
+        if (found := not_numbers(kind)) is not None:
+            raise ValueError(f"y holds {found}")
     try:
         labels = check_array(
             y, ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False, input_name="y"
         )
-    except ValueError as error:
-        if "could not convert" in str(error):
+    except (ValueError, TypeError, OverflowError) as error:
+        if isinstance(error, OverflowError):
+            raise ValueError(f"y exceeds {LARGEST_TARGET:g}: rescale it") from None
+        if "could not convert" in str(error) or ("float()" in str(error) and "must be" in str(error)):
             raise ValueError(f"y must be numbers: {error}") from None
         raise
     bad = ~np.isfinite(labels)

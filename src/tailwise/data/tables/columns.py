@@ -5,6 +5,7 @@ Errors name the file, the column and the line, and say what to do.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -62,9 +63,9 @@ def split_targets(
             raise TableError(f"column {target!r} is the target and cannot be dropped as well")
         if target in targets[:place]:
             raise TableError(f"column {target!r} is named as a target twice")
-    labels = table[[]].assign(
-        **{target: _numbers(table[target], f"target {target!r}", name) for target in targets}
-    )
+    labels = table[[]].copy()
+    for target in targets:
+        labels[target] = _numbers(table[target], f"target {target!r}", name)
     known = labels.notna().all(axis=1)
     words = " and ".join(map(repr, targets))
     if not known.any():
@@ -83,9 +84,9 @@ def row_weights(table: pd.DataFrame, column: str, targets: Sequence[str], name: 
     import pandas as pd
 
     cells, known = table[column], table[list(targets)].notna().all(axis=1).to_numpy()
-    if cells.dtype.kind in "mM":
-        raise TableError(f"{name}: the weight {column!r} holds dates or times: turn them into numbers first")
-    weights = pd.to_numeric(cells, errors="coerce").astype(float)
+    if (kind := not_numbers(cells.dtype)) is not None:
+        raise TableError(f"{name}: the weight {column!r} holds {kind}")
+    weights = _as_floats(cells)
     values = weights.to_numpy()
     wrong = known & ~((values >= 0) & np.isfinite(values))
     if wrong.any():
@@ -207,12 +208,40 @@ def number_column(table: pd.DataFrame, column: str, name: str) -> pd.Series[floa
     return _numbers(table[column], f"column {column!r}", name)
 
 
-def _numbers(column: pd.Series[Any], what: str, name: str) -> pd.Series[float]:
+def not_numbers(kind: Any) -> str | None:
+    """Return what a column of this dtype holds and what to do, if its numbers would have no stated unit."""
+    words = str(kind).lower()
+    if words.startswith(("datetime", "date", "timestamp")):
+        return "dates: turn them into numbers first, such as days since a start"
+    if words.startswith(("timedelta", "duration")):
+        return "durations: divide them by a unit first, such as pandas.Timedelta('1h')"
+    if words.startswith("period"):
+        return "periods: turn them into numbers first, such as years or days since a start"
+    if words.startswith("complex"):
+        return "complex numbers: choose one part"
+    return None
+
+
+def _as_floats(column: pd.Series[Any]) -> pd.Series[float]:
+    """Numbers of a column; NaN where a cell is none, infinite where an integer is beyond float64."""
     import pandas as pd
 
-    if pd.api.types.is_datetime64_any_dtype(column):
-        raise TableError(f"{name}: the {what} holds dates: turn them into numbers first")
-    numbers = pd.to_numeric(column, errors="coerce").astype(float)
+    try:
+        return pd.to_numeric(column, errors="coerce").astype(float)
+    except OverflowError:
+        huge = column.map(lambda cell: isinstance(cell, int) and abs(cell) > LARGEST_TARGET)
+        # A text of 400 digits becomes such an integer too.
+        huge |= column.map(lambda cell: isinstance(cell, str) and abs(as_number(cell) or 0) > LARGEST_TARGET)
+        return pd.to_numeric(column.where(~huge, math.inf), errors="coerce").astype(float)
+
+
+def _numbers(column: pd.Series[Any], what: str, name: str) -> pd.Series[float]:
+
+    if (kind := not_numbers(column.dtype)) is not None:
+        raise TableError(f"{name}: the {what} holds {kind}")
+    if column.dtype == object and column.map(lambda cell: isinstance(cell, (bytes, complex))).any():
+        raise TableError(f"{name}: the {what} holds bytes or complex numbers: turn them into numbers first")
+    numbers = _as_floats(column)
     wrong = (numbers.isna() & column.notna()).to_numpy()
     if wrong.any():
         row = int(np.argmax(wrong))

@@ -15,7 +15,7 @@ import sys
 import warnings
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailwise.core.lookup import nearest
 from tailwise.data.writing import write_atomically
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 STANDARD = "-"
 """The name of standard input and output."""
 DELIMITERS = (",", ";", "\t", "|", " ")
+MAX_UNPACKED = 1 << 28
+"""A gzip file may unpack to this many bytes, or to 200 times its size if that is more."""
 _SNIFFED_LINES = 60
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -45,6 +47,8 @@ _OTHER_FORMATS = (
     (b"ARROW1", "an Arrow or Feather file: save it as Parquet or CSV"),
     (b"SQLite format 3", "an SQLite database: export the table as CSV"),
 )
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""How a text begins that spreadsheets run as a formula."""
 _WRITTEN = ("csv", "tsv", "txt", "parquet", "pq")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 _PERHAPS_THOUSANDS = re.compile(r"[+-]?([1-9]\d{0,2},\d{3}|\d+)")
@@ -57,21 +61,27 @@ class TableError(ValueError):
 # -- reading -------------------------------------------------------------------------------------
 
 
-def read_table(source: str | Path) -> pd.DataFrame:
-    """Read CSV (any delimiter and encoding, gzip or not) or Parquet; ``-`` is standard input.
+def read_table(source: str | Path, encoding: str | None = None) -> pd.DataFrame:
+    """Read CSV (any delimiter, gzip or not) or Parquet; ``-`` is standard input.
 
+    Unless `encoding` is given, text is UTF-8, UTF-16 or UTF-32, or else western (Windows-1252 or Latin-1);
+    ``table.attrs["encoding"]`` names the latter. Text that is probably of another encoding is an error.
     Columns without a name, such as the row numbers that pandas writes, are left out;
     ``table.attrs["unnamed"]`` is their number.
     """
     name = "standard input" if str(source) == STANDARD else str(source)
-    return parse_table(file_content(source, name), name)
+    return parse_table(file_content(source, name), name, encoding)
 
 
-def parse_table(content: bytes, name: str) -> pd.DataFrame:
-    """Return the table in the content of a file; `name` is its name in errors."""
+def parse_table(content: bytes, name: str, encoding: str | None = None) -> pd.DataFrame:
+    """Return the table in the content of a file, as `read_table` does; `name` is its name in errors."""
     if content.startswith(b"PAR1"):
         return _parquet(content, name)
-    return _delimited(_decoded(content, name), name)
+    text, guessed = _decoded(content, name) if encoding is None else (_read_as(content, encoding, name), None)
+    table = _delimited(text, name)
+    if guessed is not None:
+        table.attrs["encoding"] = guessed
+    return table
 
 
 def file_content(source: str | Path, name: str) -> bytes:
@@ -90,13 +100,22 @@ def file_content(source: str | Path, name: str) -> bytes:
             raise TableError(f"cannot read {name}: {error.strerror or error}") from None
     if content.startswith(b"\x1f\x8b"):
         try:
-            content = gzip.decompress(content)
+            content = _unpacked(content, name)
         except (OSError, EOFError, zlib.error) as error:
             raise TableError(f"{name} is a damaged gzip file ({error}): copy or download it again") from None
     if not content.strip():
         raise TableError(f"{name} is empty: it needs a line of column names and rows below it")
     refuse_other_formats(content, name)
     return content
+
+
+def _unpacked(content: bytes, name: str) -> bytes:
+    allowed = max(MAX_UNPACKED, 200 * len(content))  # text rarely shrinks to less than a hundredth
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+        data = file.read(allowed + 1)
+    if len(data) > allowed:
+        raise TableError(f"{name} unpacks to more than {allowed} bytes: unpack it yourself if you trust it")
+    return data
 
 
 def refuse_other_formats(content: bytes, name: str) -> None:
@@ -124,8 +143,21 @@ def _similar_files(path: Path) -> str:
     return hint if "did you mean" in hint else f": is it in another folder than {path.parent.resolve()}?"
 
 
-def _decoded(content: bytes, name: str) -> str:
-    """A file's text: UTF-8, UTF-16 or UTF-32, otherwise Windows-1252 or Latin-1."""
+def _read_as(content: bytes, encoding: str, name: str) -> str:
+    """A file's text in the encoding that the user named."""
+    try:
+        kind = codecs.lookup(encoding)
+        return content.decode(kind.name).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise TableError(f"{name} is not {encoding}: byte {error.start} does not fit") from None
+    except (LookupError, TypeError, AssertionError, ValueError):
+        raise TableError(
+            f"unknown encoding {encoding!r}: use a name such as utf-8, shift_jis, gb18030, big5 or koi8-r"
+        ) from None
+
+
+def _decoded(content: bytes, name: str) -> tuple[str, str | None]:
+    """A file's text, and its encoding where that is a guess: Windows-1252 or Latin-1."""
     encoding = next((e for bom, e in _BOMS if content.startswith(bom)), None)
     if encoding is None and b"\x00" in content[:4096]:
         encoding = _wide_encoding(content[:4096])
@@ -133,18 +165,39 @@ def _decoded(content: bytes, name: str) -> str:
             raise TableError(f"{name} is a binary file, not a table: give a CSV or Parquet file")
     for candidate in [encoding] if encoding else ["utf-8", "cp1252", "latin-1"]:
         try:
-            text = content.decode(candidate)
+            text, used = content.decode(candidate), candidate
             break
         except UnicodeDecodeError as error:
             if encoding is not None:
                 raise TableError(
                     f"{name} is damaged: byte {error.start} is not {encoding}; save it again as UTF-8"
                 ) from None
+    western = used in ("cp1252", "latin-1")
+    if western and not _is_western(content[:200_000]):
+        raise TableError(
+            f"{name} is neither UTF-8 nor western text: save it as UTF-8, or name its encoding, such as "
+            "shift_jis, gb18030, big5 or koi8-r"
+        )
     sample = text[:20_000]
     odd = sum(1 for c in sample if (c < " " and c not in "\t\r\n\f") or "\x7f" <= c < "\xa0" or c == "\ufffd")
     if "\x00" in text or odd > 0.02 * len(sample):
         raise TableError(f"{name} is a binary file, not a table: give a CSV or Parquet file")
-    return text
+    return text, used if western else None
+
+
+def _is_western(sample: bytes) -> bool:
+    """Whether bytes that are not UTF-8 look like a western language in Windows-1252 or Latin-1.
+
+    There, accented letters are single and few among plain ones. Chinese, Japanese and Korean encodings use
+    pairs of bytes, and Cyrillic or Greek ones whole words of bytes beyond ASCII.
+    """
+    sample = sample.replace(b"\xdf", b"s")  # in German, a sharp s follows an umlaut
+    high = re.findall(rb"[\x80-\xff]+", sample)
+    letters = len(re.findall(rb"[A-Za-z]", sample))
+    count = sum(map(len, high))
+    in_runs = sum(len(run) for run in high if len(run) > 1)
+    controls = len(re.findall(rb"[\x81-\x84\x86-\x90\x98-\x9f]", sample))  # leads of Shift-JIS
+    return in_runs <= 0.4 * count and controls <= 0.3 * count and count <= max(letters, 3)
 
 
 def _wide_encoding(sample: bytes) -> str | None:
@@ -161,8 +214,11 @@ def _delimited(text: str, name: str) -> pd.DataFrame:
 
     # Skip blank lines before the header. Excel may write the delimiter first, as in "sep=;".
     text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\n")
+    if "\n" not in text.rstrip("\n"):  # some editors end lines with these
+        text = re.sub("[\u2028\u2029\x85]", "\n", text)
     marked = re.match(r"sep=(.)\n", text)
     text = text[marked.end() :].lstrip("\n") if marked else text
+    _refuse_comments(text, name)
     delimiter = marked.group(1) if marked else _delimiter(text)
     header = _header(text, delimiter, name)
     try:
@@ -192,6 +248,20 @@ def _delimited(text: str, name: str) -> pd.DataFrame:
     table = table[kept].set_axis([header[place] for place in kept], axis=1)
     table.attrs["unnamed"] = len(header) - len(kept)
     return _with_decimal_commas(table, delimiter)
+
+
+def _refuse_comments(text: str, name: str) -> None:
+    """Raise an error if lines of comments come before the line of column names."""
+    lines = text[:200_000].split("\n", _SNIFFED_LINES)[:_SNIFFED_LINES]
+    count = next((place for place, line in enumerate(lines) if not line.startswith("#")), 0)
+    if count == 0 or not lines[count].strip():
+        return
+    delimiter = _delimiter("\n".join(lines[count:]))
+    if lines[count - 1].count(delimiter) != lines[count].count(delimiter):  # not "#id,x,y", a line of names
+        raise TableError(
+            f"{name} begins with {count} line{'s' if count > 1 else ''} of comments ({lines[0]!r:.40}): "
+            "remove them, so that the column names come first"
+        )
 
 
 def _delimiter(text: str) -> str:
@@ -286,7 +356,28 @@ def _parquet(content: bytes, name: str) -> pd.DataFrame:
     # A named index that pandas wrote is a column to other programs.
     named = [name for name in table.index.names if name is not None and name not in table.columns]
     table = table.reset_index(level=named) if named else table
-    return table.rename(columns=str).reset_index(drop=True)
+    table = table.rename(columns=str).reset_index(drop=True)
+    for title, kind in zip(table.columns, table.dtypes, strict=True):
+        if kind.kind == "O" and table.columns.tolist().count(title) == 1:
+            table[title] = _without_bytes(table[title], title, name)
+    return table
+
+
+def _without_bytes(column: pd.Series[Any], title: str, name: str) -> pd.Series[Any]:
+    """A column with its bytes as text; bytes that are none are an error."""
+    if not column.map(lambda cell: isinstance(cell, bytes)).any():
+        return column
+    cells = list(column)
+    for row, cell in enumerate(cells):
+        if isinstance(cell, bytes):
+            try:
+                cells[row] = cell.decode()
+            except UnicodeDecodeError:
+                raise TableError(
+                    f"{name}: column {title!r} holds bytes that are not text in row {row}: leave the column "
+                    "out, or write it as text or numbers"
+                ) from None
+    return type(column)(cells, index=column.index)
 
 
 # -- writing -------------------------------------------------------------------------------------
@@ -297,6 +388,23 @@ def check_table_name(path: Path) -> None:
     ending = path.name.lower().removesuffix(".gz").rpartition(".")[2] if "." in path.name else "csv"
     if ending not in _WRITTEN:
         raise TableError(f"cannot write {path} as a table: use .csv, .csv.gz, .tsv or .parquet")
+
+
+def escape_formulas(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose texts and column names no spreadsheet runs as a formula.
+
+    A text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line end gets a quotation mark (``'``)
+    before it, as OWASP advises. Numbers do not change.
+    """
+
+    def escaped(cell: Any) -> Any:
+        return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+
+    found = table.copy()
+    for title, kind in zip(table.columns, table.dtypes, strict=True):
+        if kind.kind not in "biufmM":
+            found[title] = table[title].astype(object).map(escaped)
+    return found.rename(columns=escaped)
 
 
 def write_table(table: pd.DataFrame, path: str | Path) -> None:

@@ -8,6 +8,7 @@ columns.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -35,6 +36,11 @@ UNUSUAL_SHARE = 0.05
 _CHUNK = 65_536
 _NO_VALUE = {"", "?", "...", "-", "na", "n/a", "#na", "#n/a", "nan", "null", "none", "<na>"}
 """Texts that mean a missing value, in lower case."""
+
+
+MANY_COLUMNS = 50
+"""With more columns of text, categories or dates than this, a line says that encoding them takes time."""
+_log = logging.getLogger(__name__)
 
 
 class NumericEncoder(nn.Module):
@@ -126,6 +132,13 @@ class TablePreprocessor:
             # The projection of texts is random: with a seed, the same table gives the same features.
             texts = StringEncoder(random_state=0)
             x = _with_plain_columns(x)
+            others = sum(not _is_number(kind) for kind in x.dtypes)
+            if others > MANY_COLUMNS:
+                _log.info(
+                    "encoding %d columns that are not numbers: about a second for every 10 of them, and more "
+                    "features to train on; leave out columns that do not matter",
+                    others,
+                )
             self.vectorizer = TableVectorizer(low_cardinality=known, high_cardinality=texts).fit(x)
         matrix = self._encoded(x)
         if matrix.shape[1] == 0:
@@ -355,11 +368,11 @@ def _with_plain_columns(x: Any) -> Any:
         column = x[name]
         if type(column.dtype).__name__ == "ArrowDtype":
             column = column.array.__arrow_array__().to_pandas().set_axis(x.index)
-            x = x.assign(**{name: column})
+            x[name] = column
         if column.dtype.kind == "f" and column.abs().max() > LARGEST:
-            x = x.assign(**{name: column.clip(-LARGEST, LARGEST)})
+            x[name] = column.clip(-LARGEST, LARGEST)
         if column.dtype == object:
             kinds = {type(value) for value in column.dropna()}
             if len(kinds) > 1 or not kinds <= {str, bool, int, float}:
-                x = x.assign(**{name: column.where(column.isna(), column.astype(str))})
+                x[name] = column.where(column.isna(), column.astype(str))
     return x
