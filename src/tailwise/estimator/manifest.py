@@ -178,6 +178,7 @@ _PARTS: dict[str, Check] = {
     "objective_options": mapping,
     "penalty": or_none(text),
     "resampling": or_none(text),
+    "perturbation_layer": or_none(text),
     "retrain_from": or_none(_share),
     "top_bins": whole(1, 1 << 20),
     "latent_samples": whole(0, 10_000),
@@ -186,7 +187,7 @@ _PARTS: dict[str, Check] = {
     "recolor": flag,
 }
 """Fields of `Method` with limits; the type of any other field is that of its default."""
-LATER_PARTS: frozenset[str] = frozenset({"reconstruct", "elbo"})
+LATER_PARTS: frozenset[str] = frozenset({"reconstruct", "elbo", "perturbation_layer"})
 """Fields of `Method` that files of older versions do not have."""
 
 BACKBONE_OPTIONS: dict[str, Check] = {
