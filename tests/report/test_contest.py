@@ -118,7 +118,10 @@ def test_too_few_rows_and_unknown_names(new_rows: Rows) -> None:
     x, y = new_rows
     with pytest.raises(ValueError, match="1 rows are too few to compare methods"):
         Contest("shells", x[:1], y[:1], ("plain",)).scored(0)
-    with pytest.raises(ValueError, match="rows are too few to compare with boosted trees"):
+    with (
+        pytest.raises(ValueError, match="rows are too few to compare with boosted trees"),
+        pytest.warns(UserWarning, match=r"^0.9 intervals take"),  # and not for every level of a diagram
+    ):
         Contest("shells", x[:11], y[:11], ("catboost",), epochs=1).scored(0)
     check_name("vir-dial")
     with pytest.raises(ValueError, match=r"unknown method 'catbost'.*'catboost'"):

@@ -179,7 +179,7 @@ def test_a_region_of_one_row_has_no_range(lineup: Lineup, facts: MakeFacts, no_c
     pair = [
         replace(
             s, y=s.y[rows], distribution=s.distribution[rows], uncalibrated=s.uncalibrated[rows],
-            lower=s.lower[rows], upper=s.upper[rows],
+            lower=s.lower[rows], upper=s.upper[rows], calibrator=None,
             covered={level: inside[rows] for level, inside in s.covered.items()},
         )
         for s in (vir, lineup.other)

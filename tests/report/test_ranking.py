@@ -55,7 +55,7 @@ def test_the_page_has_three_charts_and_the_verdict() -> None:
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert page.count('role="img"') == 3 and len(ids) == len(set(ids))
     assert "A is first with 1. Bars are standard deviations over seeds." in page
-    assert "tailwise compare" in page and "epochs: 3" in page.split("<details>")[1]
+    assert "tailwise compare" in page and "epochs: 3" in page.split("<details>")[-1]
 
 
 def test_two_data_sets_have_a_section_each_whatever_their_names() -> None:
@@ -131,6 +131,11 @@ def test_methods_are_compared_with_the_plain_network_and_with_catboost() -> None
     assert [line.split(", the error of TAIL")[0] for line in lines] == [
         "shells: compared with PLAIN", "shells: compared with CATBOOST",
     ]  # fmt: skip
+
+
+def test_the_comparison_with_baselines_is_folded() -> None:
+    page = comparison_page(Results(records({"plain": [2.0], "tail": [1.0]})), title="", command="")
+    assert "compared with PLAIN" in page.split("<details>")[1]
 
 
 def test_the_page_says_which_rows_were_tested() -> None:

@@ -192,7 +192,36 @@ def test_without_a_tail_common_labels_decide() -> None:
     )
 
 
-# -- what the issue is about: chance ---------------------------------------------------------------
+# -- chance, and sentences that were wrong once ----------------------------------------------------
+
+
+def test_a_gain_within_chance_is_no_reason_where_trees_are_much_better() -> None:
+    """Once: "Use VIR: it is better on common labels and as good on rare labels"."""
+    table = Table.of(600, 60, 14)
+    ours, plain = table.model(common=0.9, rare=1.0), table.model(common=1.05, rare=1.0, seed=1)
+    trees = table.model(seed=2)
+    assert 0.9 < ours.error.mean() / plain.error.mean() < 1 < 1.43 < ours.error.mean() / trees.error.mean()
+    verdict = said(table.lineup(ours, plain, trees))
+    assert USE not in verdict.text and "CatBoost rather than VIR" in verdict.advice
+    assert "Against the plain network, the error is undecided for common labels" in verdict.text
+
+
+def test_a_lower_mae_is_not_better_while_the_rmse_rises() -> None:
+    """Once, for labels without a tail: "Use VIR: it is better all the same"."""
+    table = Table.of(4000, 0, 0, std=0.3)
+    flat = LabelBins.from_labels(np.repeat([0.0, 1.0, 2.0], 500))
+    mean = table.y + 0.5 * table.noise
+    mean[::40] += 2.0
+    verdict = said(table.lineup(scored(table.y, mean, bins=flat), *(table.model(seed=s) for s in (1, 2, 3))))
+    assert USE not in verdict.text and verdict.advice.startswith(NONE) and verdict.status != "good"
+
+
+def test_intervals_wider_than_one_that_ignores_the_columns_are_called_so() -> None:
+    """Once: intervals of width 4.58 around labels of which 95% lie within 2."""
+    table = Table.of(1000, 100, 30)
+    text = said(table.lineup(table.model(reach=2.29), booster=table.model(reach=0.95, seed=1))).text
+    assert "their mean width is 4.58" in text and "The constant interval from 0 to 3 is 3 wide" in text
+    assert "On average the intervals are no narrower" in text or "For intervals, use VIR: " in text
 
 
 def test_a_gain_within_chance_is_seldom_called_a_gain() -> None:

@@ -178,4 +178,5 @@ def _baseline(
         upper=upper,
         covered={level: (y >= low) & (y <= high) for level, (low, high) in ends.items()},
         calibrator=None,
+        networks=(),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -95,7 +96,9 @@ def dial_of(scored: Scored) -> Dial | None:
         return None
     used = () if math.isnan(scored.emphasis) else (scored.emphasis,)
     settings = tuple(sorted({*EMPHASES, *used}))
-    each = [_at(scored, emphasis) for emphasis in settings]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # `score_model` has warned already, at the one in use
+        each = [_at(scored, emphasis) for emphasis in settings]
     return Dial(
         scored,
         settings,

@@ -56,7 +56,8 @@ def comparison_page(results: Results, *, title: str, command: str) -> str:
         columns=[figure.name for figure in COLUMNS],
         methods=[results.titles[m] for m in results.methods],
         seeds=sorted({record["seed"] for record in results.records}),
-        verdict=comparison_verdict(results),
+        firsts=[line for data in results.data for line in _firsts(results, data)],
+        gains=[line for data in results.data for line in _gains(results, data)],
         recipe=results.records[0]["recipe"],
         natural=results.records[0]["recipe"].get("rows") == "as they occur",
     )
@@ -175,29 +176,37 @@ def method_cells(results: Results, data: str) -> dict[str, list[str]]:
 
 
 def comparison_verdict(results: Results) -> list[str]:
-    """Say for each data set which method is first, and what each gains and costs against plain training."""
+    """Say for each data set which method is first, and what each gains and costs against the baselines."""
+    return [line for data in results.data for line in (*_firsts(results, data), *_gains(results, data))]
+
+
+def _firsts(results: Results, data: str) -> list[str]:
+    """Say which method has the lowest error for rare labels and over all rows."""
     lines = []
-    for data in results.data:
-        for region, words in (("few", "for few-shot labels"), ("all", "over all test rows")):
-            ranked = _ranking(results, Figure("mae", region), data)["mean"]
-            if ranked.empty:
-                lines.append(f"{data}: no test row has a few-shot label, so the tail cannot be judged.")
-                continue
-            first, *others = ranked.index
-            line = f"{data}: {results.titles[first]} has the lowest error {words}"
-            if others:
-                shown = pair(ranked[first], ranked[others[0]])
-                line += f" ({shown[0]}), {results.titles[others[0]]} is next ({shown[1]})"
-                line += _undecided(results, Figure("mae", region), data, first, others[0])
-            else:
-                line += f" ({number(ranked[first])})"
-            lines.append(f"{line}.")
-        found = [next((m for m in names if m in results.methods), None) for names in BASELINES]
-        baselines = [method for method in found if method is not None]
-        for baseline in baselines:
-            others = [m for m in results.methods if m not in baselines]
-            lines += [line for m in others if (line := _gains_and_costs(results, data, m, baseline))]
+    for region, words in (("few", "for few-shot labels"), ("all", "over all test rows")):
+        ranked = _ranking(results, Figure("mae", region), data)["mean"]
+        if ranked.empty:
+            lines.append(f"{data}: no test row has a few-shot label, so the tail cannot be judged.")
+            continue
+        first, *others = ranked.index
+        line = f"{data}: {results.titles[first]} has the lowest error {words}"
+        if others:
+            shown = pair(ranked[first], ranked[others[0]])
+            line += f" ({shown[0]}), {results.titles[others[0]]} is next ({shown[1]})"
+            line += _undecided(results, Figure("mae", region), data, first, others[0])
+        else:
+            line += f" ({number(ranked[first])})"
+        lines.append(f"{line}.")
     return lines
+
+
+def _gains(results: Results, data: str) -> list[str]:
+    """Compare every other method with each baseline that is among them."""
+    found = [next((m for m in names if m in results.methods), None) for names in BASELINES]
+    baselines = [method for method in found if method is not None]
+    others = [m for m in results.methods if m not in baselines]
+    each = [_gains_and_costs(results, data, m, baseline) for baseline in baselines for m in others]
+    return [line for line in each if line]
 
 
 def _undecided(results: Results, figure: Figure, data: str, method: str, other: str) -> str:

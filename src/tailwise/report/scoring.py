@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -197,9 +198,11 @@ def score_model(
     calibrator = model.calibrators_at(emphasis, label_prior)[place]
     raw = model.raw_predictions(X)[place]
     predicted = calibrator.predicted(raw)
-    ends = {
-        level: [end.double().numpy() for end in predicted.interval(level)] for level in {*LEVELS, coverage}
-    }
+    ends = {coverage: [end.double().numpy() for end in predicted.interval(coverage)]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # nobody asked for the levels of a diagram
+        for level in set(LEVELS) - {coverage}:
+            ends[level] = [end.double().numpy() for end in predicted.interval(level)]
     lower, upper = ends[coverage]
     return Scored(
         title=get_method(model.method).title,
