@@ -78,3 +78,24 @@ def test_each_target_has_its_own_bounds() -> None:
         quick(bounds=[(0, None), None, None]).fit(x, both)
     with pytest.raises(ValueError, match="row 0, below the bound 0"):
         quick(bounds=(0, None)).fit(x, both)
+
+
+def test_whole_labels_stay_whole(tmp_path: Path) -> None:
+    x, y = positive(300)
+    y = np.floor(y).clip(0, 9)
+    model, free = (quick(method="vir", keep_values=keep).fit(x, y) for keep in (True, False))
+    ends, wide = model.predict_interval(x), free.predict_interval(x)
+    assert (ends % 1 == 0).all() and not (wide % 1 == 0).all()
+    assert (model.predict_quantiles(x, [0.1, 0.9]) % 1 == 0).all()
+    covered = [((y >= e[:, 0]) & (y <= e[:, 1])).mean() for e in (ends, wide)]
+    assert covered[0] >= covered[1] and (ends[:, 1] - ends[:, 0]).mean() < (wide[:, 1] - wide[:, 0]).mean()
+    again = TailRegressor.load(model.save(tmp_path / "m.tailwise"))
+    np.testing.assert_array_equal(again.predict_interval(x), ends)
+    assert (model.recalibrate(x, y).predict_interval(x) % 1 == 0).all()
+
+
+def test_intervals_of_many_zeros_begin_at_zero() -> None:
+    x, y = positive(300)
+    y = np.where(x[:, 1] > 0, 0.0, y + 0.5)
+    ends = quick(method="vir").fit(x, y).predict_interval(x)
+    assert (ends[:, 0] == 0).mean() > 0.3 and ends.min() == 0

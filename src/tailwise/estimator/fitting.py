@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from tailwise.core.distributions import Distribution, concatenate
 from tailwise.core.labels import LabelBins
 from tailwise.core.lookup import check_name, nearest
+from tailwise.core.support import LabelSupport
 from tailwise.core.truncation import Bounds, bounds_of
 from tailwise.data.inputs import as_tensors, row_count, take_rows
 from tailwise.data.splits import halves
@@ -95,6 +96,7 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
     feature_dim: int | None
     bins: int | ArrayLike | None
     bounds: Any
+    keep_values: bool
     epochs: int | Literal["auto"]
     batch_size: int | Literal["auto"]
     lr: float | Literal["auto"]
@@ -217,6 +219,11 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
             if bounds is not None:
                 bounds.check(column, where)
         return each
+
+    def _label_supports(self, labels: Floats) -> list[LabelSupport | None]:
+        """Values that the labels of each target can have, if they are not continuous."""
+        columns = labels.reshape(len(labels), -1).T
+        return [LabelSupport.from_labels(column) if self.keep_values else None for column in columns]
 
     def _column(self, X: Any, given: Any, what: str) -> Any:
         """Values that are given as an array, or as the name of a column of X."""
@@ -420,29 +427,29 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         select: Rows,
         confirm: Rows,
         bounds: Sequence[Bounds | None],
+        supports: Sequence[LabelSupport | None],
     ) -> None:
         """Fit scaling, emphasis and intervals of each target on held-out rows."""
         self.calibrators_ = []
         for t, bins in enumerate(self._all_bins()):
             several = held.labels.ndim == 2
-            self.calibrators_.append(
-                fit_calibrator(
-                    raw[:, t] if several else raw,
-                    held.labels[:, t] if several else held.labels,
-                    bins,
-                    select,
-                    confirm,
-                    base=None if held.offset is None else held.offset.reshape(len(held.labels), -1)[:, t],
-                    calibrate=self.calibrate,
-                    conformal=self.conformal,
-                    emphasis=self.emphasis,
-                    bounds=bounds[t],
-                    many=self.many,
-                    few=self.few,
-                    held_out=self.held_out_,
-                    votes=len(self.networks_) > 1,
-                )
+            fitted = fit_calibrator(
+                raw[:, t] if several else raw,
+                held.labels[:, t] if several else held.labels,
+                bins,
+                select,
+                confirm,
+                base=None if held.offset is None else held.offset.reshape(len(held.labels), -1)[:, t],
+                calibrate=self.calibrate,
+                conformal=self.conformal,
+                emphasis=self.emphasis,
+                bounds=bounds[t],
+                many=self.many,
+                few=self.few,
+                held_out=self.held_out_,
+                votes=len(self.networks_) > 1,
             )
+            self.calibrators_.append(replace(fitted, support=supports[t]))
 
     # -- predict -------------------------------------------------------------------------------
 

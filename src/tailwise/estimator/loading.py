@@ -25,6 +25,7 @@ from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
 from tailwise.core.label_prior import LabelDensity
 from tailwise.core.label_prior import emphasis as tilt_to_rare
 from tailwise.core.labels import LabelBins
+from tailwise.core.support import LabelSupport
 from tailwise.core.truncation import Bounds
 from tailwise.data.tables.preprocessing import NumericEncoder, TablePreprocessor
 from tailwise.estimator.archive import (
@@ -237,6 +238,7 @@ def _target(state: Mapping[str, Any], held: Mapping[str, Tensor]) -> Calibrator:
         None if tilt.is_identity else tilt,
         _held(state["held"], held),
         None if state.get("bounds") is None else Bounds(**state["bounds"]),  # older files have none
+        None if state.get("support") is None else LabelSupport.from_dict(state["support"]),
     )
 
 

@@ -254,6 +254,7 @@ class _Graph(nn.Module):
         self.ends = None
         if coverage is not None and any(calibrator.conformal is None for calibrator in self.calibrators):
             self.ends = Quantiles(((1 - coverage) / 2, (1 + coverage) / 2))
+        self.supports = [calibrator.support for calibrator in calibrators]
         self.bounds: list[_TracedBounds | None] = []
         for t, own in enumerate(calibrators):
             self.bounds.append(None if own.bounds is None else _TracedBounds(own))
@@ -326,6 +327,11 @@ class _Graph(nn.Module):
             named[name] = (value if name == "std" else value + self.location[t]) * self.scale[t]
             if bounds is not None and name != "std":
                 named[name] = bounds.clip(named[name])
+        if (support := self.supports[t]) is not None:
+            if "quantiles" in named:
+                named["quantiles"] = support.nearest(named["quantiles"])
+            if "lower" in named:
+                named["lower"], named["upper"] = support.between(named["lower"], named["upper"])
         return tuple(named.values())
 
 

@@ -26,6 +26,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "feature_dim": [_COUNT, None],
     "bins": [_COUNT, "array-like", None],
     "bounds": [object],  # `tailwise.core.truncation.bounds_of` says what is wrong with it
+    "keep_values": ["boolean"],
     "epochs": [_COUNT, _AUTO],
     "batch_size": [_COUNT, _AUTO],
     "lr": [Interval(Real, 0, None, closed="neither"), _AUTO],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -63,7 +64,7 @@ class Recalibration(Fitting):
                 many=self.many,
                 few=self.few,
             )
-            found.append(fitted)
+            found.append(replace(fitted, support=calibrator.support))
         self.calibrators_ = found
         self.held_out_, self.unseen_ = True, len(confirm) < len(labels)
         self.recalibrated_ = len(labels)

@@ -119,6 +119,7 @@ def _target_to_dict(calibrator: Calibrator) -> dict[str, Any]:
         "density": None if density is None else asdict(density),
         "emphasis": calibrator.emphasis,
         "bounds": None if calibrator.bounds is None else asdict(calibrator.bounds),
+        "support": None if calibrator.support is None else calibrator.support.to_dict(),
         "held": None if held is None else type(held.prediction).__name__,
     }
 

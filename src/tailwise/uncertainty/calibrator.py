@@ -18,6 +18,7 @@ from tailwise.core.label_prior import LabelDensity, Tilt, Tilted, change_of_prio
 from tailwise.core.label_prior import emphasis as tilt_to_rare
 from tailwise.core.labels import LabelBins
 from tailwise.core.metrics import by_region
+from tailwise.core.support import LabelSupport
 from tailwise.core.truncation import Bounds
 from tailwise.uncertainty.conformal import ConformalIntervals, fit_conformal, majority
 from tailwise.uncertainty.interval_scores import intervals_by_region
@@ -74,6 +75,8 @@ class Calibrator:
     held: HeldOut | None = None
     bounds: Bounds | None = None
     """Smallest and largest possible label, if they are known."""
+    support: LabelSupport | None = None
+    """Values that labels can have, if they are not continuous."""
 
     def at(self, emphasis: float | None = None, label_prior: Any = None) -> Calibrator:
         """Return a calibrator for another emphasis or label prior (VIR:dial), with intervals that fit it.
@@ -138,11 +141,11 @@ class Calibrator:
         Conformal intervals if there are any, otherwise those of the distribution. `networks` are the
         calibrated predictions of each network, if there are several: each gives an interval as it did for
         its held-out rows, and `majority` joins them. If there are too few held-out rows for the coverage,
-        a warning says so and the ends are those of the observed labels. No interval leaves the bounds; no
-        possible label is lost by that.
+        a warning says so and the ends are those of the observed labels. No interval leaves the bounds,
+        and their ends are possible labels; no possible label is lost by that.
         """
         if self.conformal is None:
-            return prediction.interval(coverage)
+            return self._ends(*prediction.interval(coverage))
         if not self.conformal.can_cover(coverage):
             warnings.warn(
                 f"{self.conformal.too_few(coverage)} The intervals span all training labels instead: fit "
@@ -155,7 +158,17 @@ class Calibrator:
             lower, upper = majority(lower, upper, prediction.point)
         else:
             lower, upper = self.conformal.interval(prediction, coverage, finite=True)
-        return (lower, upper) if self.bounds is None else (self.bounds.clip(lower), self.bounds.clip(upper))
+        return self._ends(lower, upper)
+
+    def _ends(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        if self.bounds is not None:
+            lower, upper = self.bounds.clip(lower), self.bounds.clip(upper)
+        return (lower, upper) if self.support is None else self.support.between(lower, upper)
+
+    def quantile(self, prediction: Distribution, level: float) -> Tensor:
+        """Return a quantile of calibrated predictions, moved to a possible label. (N,)"""
+        found = prediction.quantile(level)
+        return found if self.support is None else self.support.nearest(found)
 
     def explain(self, coverage: float) -> str:
         """Return a text: which intervals are in use and what they promise."""
@@ -219,6 +232,10 @@ class Predicted(NamedTuple):
     def interval(self, coverage: float) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends. (N,) each"""
         return self.calibrator.interval(self.distribution, coverage, self.networks)
+
+    def quantile(self, level: float) -> Tensor:
+        """Return a quantile, moved to a possible label. (N,)"""
+        return self.calibrator.quantile(self.distribution, level)
 
     def columns(self, coverage: float, many: int, few: int) -> dict[str, Any]:
         """Return the columns of a table of predictions. (N,) each"""
