@@ -22,9 +22,9 @@ def support(y: np.ndarray) -> LabelSupport:
     return found
 
 
-@pytest.mark.parametrize("step", [1.0, 0.5, 0.1, 5.0, 0.0025])
+@pytest.mark.parametrize("step", [1.0, 0.5, 0.1, 5.0, 0.0025, 7.3e-12, 1e16])
 def test_labels_on_a_grid_stay_exactly_what_they_are(step: float) -> None:
-    values = np.round(np.arange(-7, 40) * step, 4)
+    values = np.array([float(f"{k * step:.15g}") for k in range(-7, 40)])
     found = support(np.repeat(values, 3))
     at = torch.from_numpy(values)
     low, high = found.between(at, at)
@@ -62,7 +62,7 @@ def test_an_end_beside_an_atom_moves_to_it() -> None:
         np.arange(20.0) % 4,  # too few
         np.full(100, 3.0),
         np.repeat([*np.arange(12.0), 1e6], 4),  # a million steps
-        np.repeat(np.arange(12) * 1e16, 3),
+        np.repeat(np.r_[np.arange(12.0), np.pi], 3),  # no common step
         np.arange(300.0),  # no value repeats
     ],
 )
@@ -73,7 +73,17 @@ def test_continuous_labels_have_no_support(y: np.ndarray) -> None:
 def test_dictionaries() -> None:
     for found in (support(np.arange(60.0) % 6), support(np.r_[np.zeros(50), np.linspace(0.1, 1, 50)])):
         assert LabelSupport.from_dict(found.to_dict()) == found
-    with pytest.raises(ValueError, match="a grid of labels cannot be"):
-        LabelSupport.from_dict({"grid": [1.0, 0.0, 0.0], "atoms": []})
+    for wrong in ([1.0, 0.0], [1.0]):
+        with pytest.raises(ValueError, match="a grid of labels must rise"):
+            LabelSupport.from_dict({"grid": wrong, "atoms": []})
     with pytest.raises(ValueError, match="must lie between its neighbours"):
-        LabelSupport.from_dict({"grid": None, "atoms": [[0.0, 0.0, math.inf]]})
+        LabelSupport.from_dict({"grid": [], "atoms": [[0.0, 0.0, math.inf]]})
+
+
+def test_a_value_that_no_label_has_is_a_point_of_the_grid() -> None:
+    values = np.array([0.0, 0.2, 0.5, 0.7])
+    found = support(np.repeat(values, 10))
+    assert found.grid == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+    assert [float(end) for end in found.between(double(0.3), double(0.3))] == [0.3, 0.3]
+    low, high = found.between(double(-0.25), double(0.95))
+    torch.testing.assert_close(torch.cat([low, high]), double(-0.2, 0.9))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor, nn
 
-from tailwise.core.distributions import NIG, Normal
+from tailwise.core.distributions import NIG, Mixture, Normal
 from tailwise.networks.heads import (
     HEADS,
     EvidentialHead,
@@ -196,7 +196,11 @@ def test_gradients_equal_finite_differences(name: str) -> None:
     w = (torch.rand(4, dtype=torch.float64) + 0.5).requires_grad_()
 
     def parameters(z: Tensor, w: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
-        return tuple(p for p in head(z, w).parameters if p.requires_grad)
+        found = head(z, w)
+        parts = (
+            (found.weights, *found.components.parameters) if isinstance(found, Mixture) else found.parameters
+        )
+        return tuple(p for p in parts if p.requires_grad)
 
     assert torch.autograd.gradcheck(parameters, (z, w, *head.parameters()))
 

@@ -1,4 +1,4 @@
-"""Values that labels can have: whole numbers, steps of a decimal, and values that many labels share.
+"""Values that labels can have: whole numbers and other equal steps, and values that many labels share.
 
 A predicted distribution is continuous. Its quantiles, and the ends of intervals, are moved to values that
 labels can have. Intervals only lose stretches without possible labels, so they get narrower and contain the
@@ -7,9 +7,11 @@ same labels.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,8 +26,6 @@ MAX_STEPS = 1000
 """A range of more steps than this counts as continuous."""
 ATOM_SHARE = 0.1
 """A value is an atom if at least this share of the labels have it."""
-_MAX_DECIMALS = 4
-_EXACT = 2.0**53
 _SLACK = 1e-6  # of a step: an end on a step stays there in spite of rounding
 
 
@@ -41,8 +41,8 @@ class LabelSupport:
     [[0.0], [0.0]]
     """
 
-    grid: tuple[float, float, float] | None = None
-    """Labels are (offset + k stride) / power for whole k: power, offset, stride."""
+    grid: tuple[float, ...] = ()
+    """Possible labels at equal distances, from the smallest training label to the largest; () for no grid."""
     atoms: tuple[tuple[float, float, float], ...] = ()
     """Values that many labels share, with the next smaller and larger label; infinite if there is none."""
 
@@ -50,20 +50,20 @@ class LabelSupport:
     def from_labels(cls, y: Array) -> LabelSupport | None:
         """Return what the labels show, or None if they are continuous. (N,)
 
-        At least 30 labels are needed. They lie on a grid if they are whole numbers, or decimals of at most
-        four places, that repeat (at most half as many values as labels) and span at most 1,000 steps.
-        Otherwise values that a tenth of the labels share are atoms.
+        At least 30 labels are needed. They lie on a grid if all are multiples of one step, such as whole
+        numbers, that repeat (at most half as many values as labels) and span at most 1,000 steps. Otherwise
+        values that a tenth of the labels share are atoms.
         """
         values, counts = np.unique(y, return_counts=True)
         if len(y) < MIN_LABELS or values.size < 2:
             return None
-        grid = _grid(values) if 2 * values.size <= len(y) else None
-        if grid is not None:
+        grid = _grid(values) if 2 * values.size <= len(y) else ()
+        if grid:
             return cls(grid)
         around = np.concatenate([[-math.inf], values, [math.inf]])
         often = np.flatnonzero(counts >= ATOM_SHARE * len(y))
         atoms = tuple((float(values[k]), float(around[k]), float(around[k + 2])) for k in often)
-        return cls(None, atoms) if atoms else None
+        return cls((), atoms) if atoms else None
 
     def between(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         """Return the narrowest ends of intervals that contain the same possible labels.
@@ -72,15 +72,12 @@ class LabelSupport:
         moves to it over a stretch that has no training label. The chance that a new label lies in such a
         stretch is at most 2 in n + 1 for each atom, with n training labels.
         """
-        if self.grid is not None:
-            power, offset, stride = self._parts(lower)
-            low = ((lower * power - offset) / stride - _SLACK).ceil()
-            high = ((upper * power - offset) / stride + _SLACK).floor()
-            nearest = ((lower + upper) / 2 * power - offset) / stride
+        if self.grid:
+            low = (self._place(lower) - _SLACK).ceil()
+            high = (self._place(upper) + _SLACK).floor()
+            middle = self._place((lower + upper) / 2).round()
             empty = low > high
-            steps = (torch.where(empty, nearest.round(), k) for k in (low, high))
-            low, high = ((offset + k * stride) / power for k in steps)
-            return low, high
+            return self._point(torch.where(empty, middle, low)), self._point(torch.where(empty, middle, high))
         for atom, below, above in self._atoms(lower):
             contains = (lower <= atom) & (upper >= atom)
             lower = torch.where(contains & (lower > below), atom, lower)
@@ -89,18 +86,29 @@ class LabelSupport:
 
     def nearest(self, y: Tensor) -> Tensor:
         """Return the nearest possible label: of the grid, or between an atom and the label next to it."""
-        if self.grid is not None:
-            power, offset, stride = self._parts(y)
-            rounded: Tensor = (offset + ((y * power - offset) / stride).round() * stride) / power
-            return rounded
+        if self.grid:
+            return self._point(self._place(y).round())
         for atom, below, above in self._atoms(y):
             side = torch.where(y < atom, below, above)
             near = (y > below) & (y < above) & ((y - atom).abs() <= (side - y).abs())
             y = torch.where(near, atom, y)
         return y
 
-    def _parts(self, like: Tensor) -> tuple[Tensor, ...]:
-        return torch.tensor(self.grid, dtype=torch.float64, device=like.device).unbind()
+    @property
+    def _step(self) -> float:
+        return (self.grid[-1] - self.grid[0]) / (len(self.grid) - 1)
+
+    def _place(self, y: Tensor) -> Tensor:
+        """How many steps above the smallest label."""
+        first, step = torch.tensor([self.grid[0], self._step], dtype=torch.float64, device=y.device).unbind()
+        return (y - first) / step
+
+    def _point(self, k: Tensor) -> Tensor:
+        """The label at a whole number of steps above the smallest one, or below it."""
+        points = torch.tensor(self.grid, dtype=torch.float64, device=k.device)
+        step = torch.tensor(self._step, dtype=torch.float64, device=k.device)
+        inside = k.clamp(0, len(self.grid) - 1)
+        return points[inside.long()] + (k - inside) * step
 
     def _atoms(self, like: Tensor) -> list[tuple[Tensor, ...]]:
         table = torch.tensor(self.atoms, dtype=torch.float64, device=like.device).reshape(-1, 3)
@@ -108,32 +116,38 @@ class LabelSupport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists of numbers."""
-        return {
-            "grid": None if self.grid is None else list(self.grid),
-            "atoms": [list(a) for a in self.atoms],
-        }
+        return {"grid": list(self.grid), "atoms": [list(atom) for atom in self.atoms]}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> LabelSupport:
         """Rebuild what `to_dict` returned; numbers that make no grid are an error."""
-        grid, atoms = state["grid"], tuple(tuple(map(float, atom)) for atom in state["atoms"])
-        if grid is not None and not (grid[0] >= 1 and grid[2] >= 1 and all(map(math.isfinite, grid))):
-            raise ValueError(f"a grid of labels cannot be {grid}")
-        if not all(len(atom) == 3 and atom[1] < atom[0] < atom[2] for atom in atoms):
+        grid, atoms = tuple(map(float, state["grid"])), tuple(tuple(map(float, a)) for a in state["atoms"])
+        if len(grid) == 1 or not all(low < high for low, high in pairwise(grid)):
+            raise ValueError("a grid of labels must rise")
+        if not all(below < atom < above for atom, below, above in atoms):
             raise ValueError("a shared label must lie between its neighbours")
-        return cls(None if grid is None else tuple(map(float, grid)), atoms)  # type: ignore[arg-type]
+        return cls(grid, atoms)  # type: ignore[arg-type]
 
 
-def _grid(values: Array) -> tuple[float, float, float] | None:
-    """Power of ten, offset and stride of values that are decimals of few places. (V,), ascending"""
-    for power in (10.0**places for places in range(_MAX_DECIMALS + 1)):
-        scaled = values * power
-        if np.abs(scaled).max() >= _EXACT:
-            return None
-        whole = np.round(scaled)
-        # Divided, a whole number gives the float that the decimal is read as.
-        if (whole / power == values).all():
-            stride = int(np.gcd.reduce(np.diff(whole).astype(np.int64)))
-            steps = (whole[-1] - whole[0]) / stride
-            return (power, float(whole[0] % stride), float(stride)) if steps <= MAX_STEPS else None
-    return None
+def _grid(values: Array) -> tuple[float, ...]:
+    """All points between the smallest and largest value of the coarsest grid that has them; () if it is fine.
+
+    The values themselves are points as they are. Others are rounded to 12 digits, so that 3 * 0.1 is 0.3.
+    """
+    slack = _SLACK * float(np.diff(values).min())
+    step = functools.reduce(lambda a, b: _common_step(a, b, slack), np.diff(values))
+    places = (values - values[0]) / step
+    whole = np.round(places).astype(np.int64)
+    if np.abs(places - whole).max() > _SLACK or whole[-1] > MAX_STEPS:
+        return ()
+    points = [float(f"{values[0] + k * step:.12g}") for k in range(int(whole[-1]) + 1)]
+    for k, value in zip(whole, values, strict=True):
+        points[k] = float(value)
+    return tuple(points)
+
+
+def _common_step(a: float, b: float, slack: float) -> float:
+    """Largest number of which both are multiples, by Euclid's algorithm."""
+    while b > slack:
+        a, b = b, a - b * math.floor(a / b + _SLACK)
+    return a

@@ -44,6 +44,7 @@ from tailwise.learning.loop import FitResult, TensorData, fit, predict
 from tailwise.learning.progress import visible
 from tailwise.methods import build_model, get_method
 from tailwise.networks.backbones import BACKBONES, IMAGE_BACKBONES, make_backbone, make_image_backbone
+from tailwise.networks.heads import HEADS
 from tailwise.networks.trainable import Trainable
 from tailwise.resampling.smogn import resampled
 from tailwise.uncertainty.calibrator import Calibrator, Predicted, Raw, fit_calibrator
@@ -420,6 +421,10 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
             accelerator="cpu" if cpu else self.device,
         )
 
+    @property
+    def _scalable(self) -> bool:
+        return HEADS[self.networks_[0].method.head].scalable
+
     def _calibrate(
         self,
         raw: Distribution,
@@ -440,7 +445,7 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
                 select,
                 confirm,
                 base=None if held.offset is None else held.offset.reshape(len(held.labels), -1)[:, t],
-                calibrate=self.calibrate,
+                calibrate=self.calibrate if self._scalable else False,
                 conformal=self.conformal,
                 emphasis=self.emphasis,
                 bounds=bounds[t],

@@ -272,7 +272,7 @@ TARGET = fields(
         "density": or_none(fields({"edges": _edges, "density": items(_factor, 1, MAX_BINS)})),
         "emphasis": _share,
         "support": or_none(
-            fields({"grid": or_none(items(number(), 3, 3)), "atoms": items(items(any_number, 3, 3), 0, 10)})
+            fields({"grid": items(number(), 0, 1001), "atoms": items(items(any_number, 3, 3), 0, 10)})
         ),
         "bounds": or_none(fields({"low": any_number, "high": any_number})),
         "held": or_none(choice(("Normal", "NIG", "Mixture"))),

@@ -57,7 +57,7 @@ class Recalibration(Fitting):
                 calibrator.bins,
                 select,
                 confirm,
-                calibrate=self.calibrate,
+                calibrate=self.calibrate if self._scalable else False,
                 conformal=self.conformal,
                 emphasis=calibrator.emphasis,
                 bounds=calibrator.bounds,

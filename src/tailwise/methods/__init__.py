@@ -4,7 +4,14 @@
 and `Space` describe the options to search.
 """
 
-from tailwise.methods import balanced_mse, balanced_nll, pointwise, ranksim, table  # noqa: F401  (fill the registry)
+from tailwise.methods import (  # noqa: F401  (fill the registry)
+    balanced_mse,
+    balanced_nll,
+    pointwise,
+    ranksim,
+    table,
+    two_part,
+)
 from tailwise.methods.registry import (
     Range,
     RegisteredMethod,

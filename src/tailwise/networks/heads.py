@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tailwise.core.distributions import NIG, Distribution, Normal
+from tailwise.core.labels import LabelBins
 from tailwise.core.lookup import make_by_name
 
 _FLOOR = 1e-6
@@ -58,6 +59,16 @@ class Head(nn.Module, ABC):
     linear: nn.Module
     location_row: ClassVar[int] = 0
     """Row of the linear layer that gives the location."""
+
+    scalable: ClassVar[bool] = True
+    """Whether factors on its uncertainty can be fitted on held-out rows (VIR:calibrate)."""
+
+    def see(self, bins: LabelBins) -> None:
+        """Take what the head needs from the label bins, before training."""
+
+    def moved(self, prediction: Distribution, base: Tensor) -> Distribution:
+        """Return a prediction of this head, moved to the base's (VIR:offset). base: (N,)"""
+        return prediction.rescale(base, 1.0)
 
     @abstractmethod
     def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:
@@ -110,12 +121,17 @@ class EvidentialHead(Head):
 
     def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:
         """z: (N, D) -> NIG (N,)"""
-        gamma, nu, alpha, beta = self.linear(z).unbind(-1)
+        return self.belief(self.linear(z), self.sharpness, self.min_alpha)
+
+    @staticmethod
+    def belief(raw: Tensor, sharpness: float, min_alpha: float) -> NIG:
+        """Return the NIG of four unbounded numbers per row. (N, 4) -> (N,)"""
+        gamma, nu, alpha, beta = raw.unbind(-1)
         return NIG(
             gamma,
-            positive(nu, self.sharpness),
-            self.min_alpha + positive(alpha, self.sharpness),
-            positive(beta, self.sharpness),
+            positive(nu, sharpness),
+            min_alpha + positive(alpha, sharpness),
+            positive(beta, sharpness),
         )
 
 

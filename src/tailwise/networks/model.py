@@ -88,6 +88,7 @@ class TailModel(Trainable):
         dim = latent.dim
         self.smoother = LatentSmoother(len(bins), dim, method.smoothing) if method.smoothing else None
         self.head = make_head(method.head, dim, method.head_options)
+        self.head.see(bins)
         self.offset: Offset | None = None
         if offset:
             self.offset = Offset()
@@ -163,7 +164,7 @@ class TailModel(Trainable):
     def _distribution(self, z: Tensor, w: Tensor | None, base: Tensor | None) -> Distribution:
         """Return the head's distribution, shifted to the base if there is one (VIR:offset). (N, D) -> (N,)"""
         prediction: Distribution = self.head(z, w)
-        return prediction if base is None else prediction.rescale(base, 1.0)
+        return prediction if base is None else self.head.moved(prediction, base)
 
     def _in_label_units(self, prediction: Distribution, shape: torch.Size) -> Distribution:
         exact = prediction.map(lambda p: in_label_precision(p).reshape(shape))

@@ -1,0 +1,73 @@
+"""A two-part model for labels of which many are exactly one value, such as 0.
+
+The head predicts the probability p that a label has the value, and a normal-inverse-gamma distribution
+of the others. The prediction is a mixture of both, so everything that reads mixtures reads it: the mean is
+``p a + (1 - p) m`` with the value a and the mean m of the others, and CDF, quantiles, CRPS and the dial
+follow from the mixture. The value itself is a Student-t of `WIDTH` label standard deviations. So the NLL
+of a label at the value is that of a density, ``-log p`` plus the logarithm of about 2.5 widths, and the CDF
+rises by p within some widths around it. `TailRegressor` moves quantiles and ends of intervals to the value
+exactly.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tailwise.core.distributions import NIG, Distribution, Mixture
+from tailwise.core.labels import LabelBins
+from tailwise.methods.registry import register
+from tailwise.networks.heads import HEADS, EvidentialHead, Head
+from tailwise.networks.parts import Method
+
+WIDTH = 1e-3
+"""Standard deviation of the atom, in label standard deviations."""
+_NU, _ALPHA = 1e3, 100.0
+
+
+class TwoPartHead(Head):
+    """Probability of one value, and a NIG for all others; `atom` is the value, in label units."""
+
+    location_row = 1
+    scalable = False
+
+    def __init__(self, dim: int, *, atom: float = 0.0, min_alpha: float = 1.5) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, 5)
+        self.given, self.min_alpha = float(atom), min_alpha
+        self.register_buffer("place", torch.zeros(()), persistent=False)
+        self.place: Tensor
+
+    def see(self, bins: LabelBins) -> None:
+        """Place the value among standardised labels."""
+        self.place = torch.tensor((self.given - bins.location) / bins.scale, dtype=torch.float32)
+
+    def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:
+        """z: (N, D) -> Mixture of NIG (N,)"""
+        raw = self.linear(z)
+        rest = EvidentialHead.belief(raw[..., 1:], 1.0, self.min_alpha)
+        beta = WIDTH**2 * _ALPHA / (1 + 1 / _NU)
+        own = (torch.full_like(rest.gamma, value) for value in (_NU, _ALPHA, beta))
+        atom = NIG(self.place.to(rest.gamma).expand_as(rest.gamma), *own)
+        p = raw[..., 0].sigmoid()
+        return Mixture([atom, rest], torch.stack([p, 1 - p]))
+
+    def moved(self, prediction: Distribution, base: Tensor) -> Distribution:
+        """Move the other labels to the base; the value stays where it is."""
+        assert isinstance(prediction, Mixture)
+        atom, rest = prediction.components[0], prediction.components[1]
+        return Mixture([atom, rest.rescale(base, 1.0)], prediction.weights)
+
+
+HEADS["two-part"] = TwoPartHead
+register(
+    "two-part",
+    title="Two-part model",
+    parts=Method(head="two-part", head_options={"atom": 0.0}, objective="nll"),
+    uncertainty="aleatoric",
+    about=(
+        "The probability p(x) that a label is exactly 0 (option head_options.atom) and a NIG distribution "
+        "of the others, trained together by -log of p(x) delta(y) + (1 - p(x)) t(y|x): for many "
+        "zeros (after Cragg, Some statistical models for limited dependent variables, Econometrica 1971)."
+    ),
+)
