@@ -231,6 +231,9 @@ def test_a_head_with_other_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -
             super().__init__()
             self.linear, self.factor = nn.Linear(dim, 1), nn.Parameter(torch.ones(1))
 
+        def see(self, bins: LabelBins) -> None:
+            pass
+
     monkeypatch.setitem(HEADS, "scaled", Scaled)
     with pytest.raises(ValueError, match="Scaled has weights outside linear layers"):
         SharedEnsemble(TabM(4), 64, LabelBins.from_labels([0.0, 1.0]), Method(head="scaled"), members=8)

@@ -366,7 +366,11 @@ class Mixture(Distribution):
     weights: Tensor  # (K, *shape), sums to 1 over K
 
     def __init__(
-        self, components: Sequence[Distribution] | Distribution, weights: Tensor | None = None
+        self,
+        components: Sequence[Distribution] | Distribution,
+        weights: Tensor | None = None,
+        *,
+        check: bool = True,
     ) -> None:
         if not isinstance(components, Distribution):
             components = stack(components)
@@ -377,7 +381,7 @@ class Mixture(Distribution):
         else:
             shares = torch.as_tensor(weights).to(components.mean)
             # Reading values on a GPU would wait for it, and while tracing there are none.
-            readable = shares.device.type == "cpu" and not torch.compiler.is_compiling()
+            readable = check and shares.device.type == "cpu" and not torch.compiler.is_compiling()
             if readable and not bool((shares >= 0).all() & (shares.sum(0) > 0).all()):
                 raise ValueError("weights must not be negative or NaN, and must not all be 0")
         shares = shares.reshape(shares.shape + (1,) * (components.mean.dim() - shares.dim()))

@@ -50,13 +50,13 @@ class TwoPartHead(Head):
         own = (torch.full_like(rest.gamma, value) for value in (_NU, _ALPHA, beta))
         atom = NIG(self.place.to(rest.gamma).expand_as(rest.gamma), *own)
         p = raw[..., 0].sigmoid()
-        return Mixture([atom, rest], torch.stack([p, 1 - p]))
+        return Mixture([atom, rest], torch.stack([p, 1 - p]), check=False)
 
     def moved(self, prediction: Distribution, base: Tensor) -> Distribution:
         """Move the other labels to the base; the value stays where it is."""
         assert isinstance(prediction, Mixture)
         atom, rest = prediction.components[0], prediction.components[1]
-        return Mixture([atom, rest.rescale(base, 1.0)], prediction.weights)
+        return Mixture([atom, rest.rescale(base, 1.0)], prediction.weights, check=False)
 
 
 HEADS["two-part"] = TwoPartHead
@@ -64,7 +64,7 @@ register(
     "two-part",
     title="Two-part model",
     parts=Method(head="two-part", head_options={"atom": 0.0}, objective="nll"),
-    uncertainty="aleatoric",
+    uncertainty="aleatoric and epistemic",
     about=(
         "The probability p(x) that a label is exactly 0 (option head_options.atom) and a NIG distribution "
         "of the others, trained together by -log of p(x) delta(y) + (1 - p(x)) t(y|x): for many "

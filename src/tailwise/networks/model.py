@@ -377,7 +377,8 @@ class TailModel(Trainable):
         if isinstance(prediction, Mixture):  # (S, K N) -> (S K, N)
             samples = prediction.components.shape[0]
             components = prediction.components.map(lambda p: p.reshape(samples * members, -1))
-            return Mixture(components, shares.repeat(samples, 1))
+            own = prediction.weights.reshape(samples, members, -1) * shares
+            return Mixture(components, own.reshape(samples * members, -1))
         return Mixture(prediction.map(lambda p: p.reshape(members, -1)), shares)
 
     # -- state ---------------------------------------------------------------------------------
