@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -57,6 +58,10 @@ def test_python_runs_as_it_stands(page: str):
 @pytest.mark.parametrize("page", ["docs/depth.md", "docs/own-models.md", "docs/sentences.md"])
 def test_python_runs(page: str):
     run_python(page)
+
+
+def test_python_of_pictures_runs(torchvision: ModuleType):
+    run_python("docs/images.md")
 
 
 def test_readme_names_the_two_commands_together():
