@@ -55,4 +55,4 @@ def test_what_counts_as_a_failure(fuzz: Any) -> None:
         raise ValueError("no name")
 
     assert fuzz.tried(broken, "m") == "KeyError: 'x'"
-    assert fuzz.tried(unclear, "m").startswith("unclear message")
+    assert fuzz.tried(unclear, "m.tailwise").startswith("unclear message")

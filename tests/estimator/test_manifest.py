@@ -117,7 +117,7 @@ def test_the_schema_knows_every_part_of_a_method() -> None:
     values = {f.name: f.default for f in fields(WeightConfig)}
     schema._PARTS["weights"](values, "weights")
     schema._PARTS["smoothing"]({f.name: f.default for f in fields(SmoothingConfig)}, "smoothing")
-    assert set(schema._PARTS) | schema.LATER_PARTS <= {f.name for f in fields(Method)}
+    assert set(schema._PARTS) | schema.FIRST_PARTS <= {f.name for f in fields(Method)}
 
 
 def test_headers_that_are_too_large(saved: Path, tmp_path: Path) -> None:

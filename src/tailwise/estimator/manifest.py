@@ -187,8 +187,15 @@ _PARTS: dict[str, Check] = {
     "recolor": flag,
 }
 """Fields of `Method` with limits; the type of any other field is that of its default."""
-LATER_PARTS: frozenset[str] = frozenset({"reconstruct", "elbo", "perturbation_layer"})
-"""Fields of `Method` that files of older versions do not have."""
+FIRST_PARTS = frozenset(
+    {
+        *("weights", "reweight", "smoothing", "latent", "latent_dim", "latent_mean", "head", "head_options"),
+        *("objective", "objective_options", "penalty", "penalty_weight", "regularizer", "regularizer_form"),
+        *("kl", "recon", "decode_features", "inference", "recolor", "top_bins", "latent_samples"),
+        *("perturbation", "perturbation_scale", "members", "retrain_from", "resampling"),
+    }
+)
+"""Fields of `Method` that files of every version have; any other may be missing in older files."""
 
 BACKBONE_OPTIONS: dict[str, Check] = {
     "hidden": items(whole(1, MAX_WIDTH), 0, 100),
@@ -302,15 +309,20 @@ def _backbone(value: Any, where: str) -> None:
 
 
 def _parts() -> Check:
-    needed: dict[str, Check] = {}
-    for field in dataclass_fields(Method):
-        plain = number() if isinstance(field.default, (int, float)) else text
-        plain = flag if isinstance(field.default, bool) else plain
-        needed[field.name] = _PARTS.get(field.name) or plain
+    known = {field.name: _PARTS.get(field.name) or _like(field.default) for field in dataclass_fields(Method)}
     return fields(
-        {name: check for name, check in needed.items() if name not in LATER_PARTS},
-        {name: check for name, check in needed.items() if name in LATER_PARTS},
+        {name: check for name, check in known.items() if name in FIRST_PARTS},
+        {name: check for name, check in known.items() if name not in FIRST_PARTS},
     )
+
+
+def _like(default: Any) -> Check:
+    """Values of the type of a default; where that is None, a text or None."""
+    if isinstance(default, bool):
+        return flag
+    if isinstance(default, (int, float)):
+        return number()
+    return or_none(text) if default is None else text
 
 
 MANIFEST_FIELDS = fields(
