@@ -170,6 +170,15 @@ def test_a_part_that_is_new_counts_only_if_the_method_uses_it(monkeypatch: pytes
     assert changed_parts(old)["smoothing"] == (None, True)
 
 
+def test_a_parameter_of_the_estimator_that_is_new_counts_if_it_is_set() -> None:
+    old, other = line(ESTIMATOR), line(ESTIMATOR, patience=3)
+    for record in (old, other):
+        del record["trace"]["row"]["patience"], record["trace"]["row"]["method.top_bins"]
+    assert changed_parts(old) == {} and changed_parts(other) == {"patience": (None, 3)}
+    old["trace"]["row"]["conformal"] = "none of today's"
+    assert list(changed_parts(old)) == ["conformal"]
+
+
 def test_lines_that_do_not_tell_have_no_known_changes() -> None:
     removed = line("vanilla")
     removed["trace"]["method"] = "a plugin's"

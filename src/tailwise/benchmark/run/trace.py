@@ -224,14 +224,24 @@ def changed_parts(record: Mapping[str, Any]) -> dict[str, Change]:
         return {"options": (options, str(error))}
     if before == now:
         return {}
-    neutral = _flat(Method(smoothing=SmoothingConfig()))
-    neutral.pop("smoothing")
+    neutral = _neutral(name == ESTIMATOR)
     found = {}
     for key in [*before, *(key for key in now if key not in before)]:
-        new = key not in before and neutral.get(key.removeprefix("method.")) == now[key]
+        new = key not in before and neutral.get(key) == now[key]
         if before.get(key) != now.get(key) and not new:
             found[key] = before.get(key), now.get(key)
     return found
+
+
+def _neutral(estimator: bool) -> Row:
+    """Return what a line may lack: the defaults of all parts, and of the parameters of TailRegressor."""
+    parts = _flat(Method(smoothing=SmoothingConfig()))
+    parts.pop("smoothing")  # to smooth is a change, whatever the options
+    if not estimator:
+        return parts
+    from tailwise.estimator import TailRegressor
+
+    return {**TailRegressor().get_params(), **{f"method.{key}": value for key, value in parts.items()}}
 
 
 def describe_changes(changes: Mapping[str, Change]) -> str:
