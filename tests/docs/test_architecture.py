@@ -23,6 +23,7 @@ WHOLE_ROOM = {
     "cli/test_stopping.py": "signals end whole processes",
     "estimator/test_bounds.py": "the estimator with bounds of the label",
     "estimator/test_dial.py": "the estimator under another label prior",
+    "estimator/test_fuzz.py": "mutated models and malformed tables, a part of `make fuzz`",
     "estimator/test_folds.py": "the estimator with a network per fold",
     "estimator/test_inputs.py": "tables of every kind through the estimator",
     "estimator/test_own_backbones.py": "the estimator on networks of the user's own",
