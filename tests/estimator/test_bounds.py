@@ -46,6 +46,15 @@ def test_the_distribution_agrees_with_the_columns(bounded: TailRegressor) -> Non
     assert np.isfinite(bounded.score_by_region(x, y)["nll"].dropna()).all()
 
 
+def test_at_emphasis_0_the_prediction_is_the_mean_without_bounds() -> None:
+    x, y = positive()
+    bounded, free = (quick(method="vir", emphasis=0.0, bounds=b).fit(x, y) for b in ((0, None), None))
+    mean, std = free.predict(x, return_std=True)
+    inside = mean > 0.2 * std
+    assert inside.sum() > 100
+    np.testing.assert_allclose(bounded.predict(x)[inside], mean[inside], rtol=1e-4)
+
+
 def test_bounds_are_saved(bounded: TailRegressor, tmp_path: Path) -> None:
     x, _ = positive()
     again = TailRegressor.load(bounded.save(tmp_path / "m.tailwise"))

@@ -299,8 +299,10 @@ class Tilted(Distribution):
     @property
     def point(self) -> Tensor:
         """The median. The weights of rare labels can be large far from the prediction, where a heavy tail
-        has little probability: they move the mean much more than the median."""
-        return self.median
+        has little probability: they move the mean much more than the median. Bounds alone have no weights:
+        the mean."""
+        finite = self.tilt.log_weights[self.tilt.log_weights > -np.inf]
+        return self.mean if (finite == finite[0]).all() else self.median
 
     @property
     def variance(self) -> Tensor:
