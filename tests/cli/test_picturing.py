@@ -64,8 +64,22 @@ def test_predict_and_evaluate_find_the_pictures_in_an_archive_too(
         tables.append(pd.read_csv(out))
     assert len(tables[0]) == len(AGES)
     pd.testing.assert_frame_equal(tables[0], tables[1])
-    done = run("evaluate", fitted[0], folder / "faces.csv", "--images", folder / "pictures", "--json")
-    assert done.exit_code == 0, done.output
+    given = (fitted[0], folder / "faces.csv", "--images", folder / "pictures", "--json")
+    for command in (("evaluate", *given), ("recalibrate", *given, "--out", folder / "again.tailwise")):
+        done = run(*command)
+        assert done.exit_code == 0, done.output
+
+
+def test_tables_without_paths_or_training_rows_are_explained(folder: Path, torchvision: ModuleType) -> None:
+    whole = pd.read_csv(folder / "faces.csv")
+    for change, message in (
+        ({"path": whole["path"].where(whole.index != 4)}, "column 'path' is empty in line 6: fill it"),
+        ({"split": "test"}, "no row has 'train' in the column 'split'"),
+    ):
+        whole.assign(**change).to_csv(folder / "changed.csv", index=False)
+        given = ("--images", folder / "pictures", "--split", "split", "--out", folder / "none.tailwise")
+        done = run("fit", folder / "changed.csv", "--target", "age", *given)
+        assert done.exit_code == 1 and message in done.output
 
 
 def test_broken_pictures_stop_a_command_or_are_left_out(folder: Path, fitted: tuple[Path, Result]) -> None:
@@ -83,6 +97,7 @@ def test_broken_pictures_stop_a_command_or_are_left_out(folder: Path, fitted: tu
     ("arguments", "message"),
     [
         (("--export", "m.onnx"), "--export is for tables"),
+        (("--split", "part"), "no column 'part'"),
         (("--images", "nowhere"), "nowhere does not exist: name the folder or the zip archive"),
         (("--paths", "file"), "no column 'file'"),
         (("--split", "path"), "not one of train, val, test"),
@@ -114,6 +129,7 @@ def test_models_of_pictures_need_them_and_models_of_tables_refuse_them(
     assert done.exit_code == 1 and "leave out --images" in done.output
 
 
+@pytest.mark.slow
 def test_compare_trains_networks_on_pictures(folder: Path, torchvision: ModuleType) -> None:
     given = ("compare", folder / "faces.csv", "--target", "age", "--images", folder / "pictures")
     done = run(*given, "--image-size", 16, "--epochs", 1, "--seeds", 1, "--methods", "vanilla", "--json")

@@ -9,6 +9,7 @@ import typer
 
 from tailwise.cli.options import Config, Force, Json, Model, Quiet, Table
 from tailwise.cli.output import check_outputs, print_json, write_outputs
+from tailwise.cli.picturing import Images, PathColumn, SkipBroken, reader_for
 from tailwise.cli.reading import load_model, load_table, split_labelled
 
 
@@ -22,6 +23,9 @@ def recalibrate(
             "--target", "-t", metavar="COLUMN", help="Column of true labels; the model's target by default."
         ),
     ] = None,
+    images: Images = None,
+    paths: PathColumn = "path",
+    skip_broken: SkipBroken = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -36,7 +40,9 @@ def recalibrate(
 
     check_outputs({"--out": out}, force=force, inputs=[model, data])
     fitted = load_model(model)
+    pictures = reader_for(fitted, images, paths, skip=skip_broken)
     table = load_table(data, quiet)
+    table = table if pictures is None else pictures.with_paths(table, data, quiet)
     columns = match_targets(fitted, table, target or [], data)
     if len(columns) != fitted.n_targets_:
         raise ValueError(f"the model has {fitted.n_targets_} targets: give a column of labels for each")

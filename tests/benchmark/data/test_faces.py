@@ -66,6 +66,7 @@ def test_suites_name_contenders_networks_and_augmentations_that_exist(name: str)
     assert set(FACES.network_options("resnet18")) == {"weights", "mean", "std"}
 
 
+@pytest.mark.slow
 def test_a_method_trains_on_faces_with_augmentation_decoder_and_dial(
     faces: Faces, torchvision: ModuleType
 ) -> None:
