@@ -270,7 +270,7 @@ def scores_of(found: dict[str, dict[str, Array]], name: str, seed: int) -> list[
     for method, (lower, upper) in intervals_of(found, few).items():
         line: dict[str, Any] = {"data": name, "seed": seed, "method": method}
         made_by = "CatBoost folds" if method == "CatBoost, our rule" else method.split(" + ")[0]
-        line |= json.loads(str(found.get(made_by, tail)["about"]))
+        line |= json.loads(str(found[made_by]["about"])) if made_by in found else {}
         table = intervals_by_region(lower, upper, y, bins, COVERAGE)
         rare = tail["rare"].astype(bool)
         inside, width = (y >= lower) & (y <= upper), upper - lower
