@@ -371,9 +371,10 @@ def spike_advice(d: Diagnosis, value: float, share: float) -> str:
             f"{text}, the {end} label: if they were capped there, use a model for censored data; otherwise "
             "predict first whether a label has that value."
         )
+    how = " Method 'two-part' does this." if value == 0 else ""
     return (
         f"{text}. Predict first whether a label is {value:g}, then the others with a model trained on them "
-        "alone: smoothing over neighbouring labels makes no sense at that value."
+        f"alone: smoothing over neighbouring labels makes no sense at that value.{how}"
     )
 
 
