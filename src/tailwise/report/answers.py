@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailwise.report.baselines import Lineup
-from tailwise.report.contrasts import CONFIDENCE, REGION_WORDS
-from tailwise.report.formatting import level, number, percent
-from tailwise.report.scoring import Difference, Floats, Scored, paired_difference
+from tailwise.report.contrasts import REGION_WORDS, Outcome, contrast
+from tailwise.report.formatting import level, number, pair, percent
+from tailwise.report.scoring import Difference, Floats, Scored
 from tailwise.report.thumbnails import thumbnail
 from tailwise.report.verdict import MIN_TAIL_ROWS, Soundness, interval_soundness, tail_of
 
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 SHOWN_ROWS = 5
 SHOWN_COLUMNS = 6
 SHOWN_CHARACTERS = 40
+_WORDS: dict[Outcome, str] = {
+    "better": "ours is lower",
+    "worse": "ours is higher",
+    "mixed": "RMSE disagrees",
+    "undecided": "undecided",
+}
+"""What MAE and RMSE say together about the error of the model, as in the verdict."""
 _TONE: dict[Soundness, str] = {"kept": "good", "over": "mixed", "undecided": "mixed", "under": "bad"}
 
 
@@ -59,17 +66,12 @@ def _error(lineup: Lineup, question: str, rows: NDArray[np.bool_]) -> Answer:
     scored = lineup.ours
     others = []
     for rival in lineup.rivals:
-        found = paired_difference(scored.error, rival.error, rows, CONFIDENCE)
-        others.append((rival.title, f"{number(found.theirs)}, {_word(found)}"))
+        found = contrast(scored, rival, "", rows)
+        others.append((rival.title, f"{number(found.mae.theirs)}, {_WORDS[found.outcome]}"))
     if lineup.constant is not None:
         others.append(("constant", number(float(lineup.constant.error[rows].mean()))))
     about = f"mean absolute error, {n:,} test rows"
     return Answer(question, number(float(scored.error[rows].mean())), about, tuple(others))
-
-
-def _word(found: Difference) -> str:
-    """Say whether the model's error is lower or higher than that of a baseline."""
-    return "undecided" if found.undecided else "ours is lower" if found.better else "ours is higher"
 
 
 def _intervals(lineup: Lineup, rare: NDArray[np.bool_], name: str) -> Answer:
@@ -98,9 +100,8 @@ def _coverage_and_width(scored: Scored, rows: NDArray[np.bool_], more: str = "")
 def _cost(lineup: Lineup) -> Answer:
     """The error over all rows, as a change against the first baseline that there is."""
     scored = lineup.ours
-    everything = scored.mask("all")
     found = {
-        rival.title: paired_difference(scored.error, rival.error, everything, CONFIDENCE)
+        rival.title: contrast(scored, rival, "all")
         for rival in (lineup.booster, lineup.other, lineup.weighted)
         if rival is not None
     }
@@ -108,14 +109,13 @@ def _cost(lineup: Lineup) -> Answer:
     if not found:
         return Answer(question, number(float(scored.error.mean())), "mean absolute error; no baseline", ())
     (first, cost), *others = found.items()
-    about = (
-        f"error of all {cost.n:,} test rows against {first}: {number(cost.ours)} and {number(cost.theirs)}"
-    )
+    figures = " and ".join(pair(cost.mae.ours, cost.mae.theirs))
+    about = f"error of all {cost.mae.n:,} test rows against {first}: {figures}"
     return Answer(
         question,
-        _change(cost),
-        f"{about}, {_word(cost)}",
-        tuple((title, f"{_change(d)}, {_word(d)}") for title, d in others),
+        _change(cost.mae),
+        f"{about}, {_WORDS[cost.outcome]}",
+        tuple((title, f"{_change(d.mae)}, {_WORDS[d.outcome]}") for title, d in others),
     )
 
 

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tailwise.report.baselines import PLAIN_TITLE, Lineup
 from tailwise.report.formatting import pair
 from tailwise.report.scoring import Difference, Scored, paired_difference, rmse_difference, sorted_regions
@@ -43,6 +46,11 @@ class Contrast:
         return "undecided"
 
     @property
+    def close(self) -> bool:
+        """Whether the intervals of both differences allow no more than `CLOSE`."""
+        return self.mae.bound <= CLOSE and self.rmse.bound <= CLOSE
+
+    @property
     def words(self) -> str:
         """``common labels (MAE 1.4 against 1.6; RMSE 1.9 against 2.1)``."""
         mae, rmse = (" against ".join(pair(d.ours, d.theirs)) for d in (self.mae, self.rmse))
@@ -73,7 +81,7 @@ class Standing:
             return "split"
         if wins or losses:
             return "ahead" if wins else "behind"
-        if self.contrasts and all(d.bound <= CLOSE for c in self.contrasts for d in (c.mae, c.rmse)):
+        if self.contrasts and all(contrast.close for contrast in self.contrasts):
             return "close"
         return "open"
 
@@ -94,9 +102,9 @@ class Standing:
         return f"Against {self.rival}, the error is {'; '.join(parts)}." if parts else ""
 
 
-def contrast(ours: Scored, theirs: Scored, region: str) -> Contrast:
-    """Compare two models on the test rows of a region."""
-    rows = ours.mask(region)
+def contrast(ours: Scored, theirs: Scored, region: str, rows: NDArray[np.bool_] | None = None) -> Contrast:
+    """Compare two models on the test rows of a region, or on those given. (N,)"""
+    rows = ours.mask(region) if rows is None else rows
     return Contrast(
         region,
         paired_difference(ours.error, theirs.error, rows, CONFIDENCE),

@@ -373,15 +373,21 @@ def _beaten(
         advice = f"For point predictions, use {ours} if {mine} matter most, and {rest}."
         return _Points(f"{ours} is more accurate for {mine}, and {clause}", advice, "depends")
     rival, words = first
-    if not others and next(s for s in standings if s.rival == rival).kind == "behind":
-        advice = (
-            f"For point predictions, use {rival} rather than {ours}: its error is lower for {words}, and "
-            "clearly higher in no region."
-        )
-    else:
+    standing = next(s for s in standings if s.rival == rival)
+    if others or standing.kind != "behind":
         rest = "".join(f", {rival} if {words} do" for rival, words in others)
         advice = (
             f"For point predictions, use {rival} if {words} matter most{rest}: for no labels is the error of "
             f"{ours} clearly lower than that of every baseline."
+        )
+    elif still := [c.region for c in standing.regions("undecided") if not c.close]:
+        advice = (
+            f"For point predictions of {words}, use {rival} rather than {ours}: its error is lower. Which of "
+            f"the two is better for {region_words(still)} is undecided."
+        )
+    else:
+        advice = (
+            f"For point predictions, use {rival} rather than {ours}: its error is lower for {words}, and "
+            "clearly higher in no region."
         )
     return _Points(clause, advice, "theirs")
