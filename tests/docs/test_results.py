@@ -1,5 +1,6 @@
 """Pages of results match what their commands write, and figures elsewhere match these results."""
 
+import json
 import math
 import re
 import shlex
@@ -18,7 +19,7 @@ from tailwise.benchmark.pages.stsb_page import PAPER
 from tailwise.benchmark.run.ablations import is_ablation
 from tailwise.benchmark.run.defaults import decisions
 from tailwise.benchmark.run.results import ResultsFile
-from tailwise.benchmark.run.trace import changed_parts, describe_changes, trace_of
+from tailwise.benchmark.run.trace import changed_parts, describe_changes, trace_of, unchanged
 from tests.benchmark.conftest import run_bench
 
 ROOT = Path(__file__).parents[2]
@@ -54,14 +55,23 @@ def test_a_page_is_what_its_command_writes(
     assert (tmp_path / page.relative_to(ROOT)).read_text(encoding="utf-8") == text
 
 
+def run_of(record: dict[str, Any]) -> str:
+    """What a line is a run of; a later line of the same run replaces it."""
+    named = {key: record.get(key) for key in ("suite", "data", "table", "method", "network", "power", "seed")}
+    searched = "metrics" not in record and record.get("options")  # a search has a line for each configuration
+    return json.dumps([named, searched or None])
+
+
 def outdated(folder: Path) -> list[str]:
-    """Name the lines of results files whose method has changed since."""
-    return [
-        f"{path.name}, line {number}: {record.get('method')} has changed since ({describe_changes(changes)})"
-        for path in sorted(folder.rglob("*.jsonl"))
-        for number, record in enumerate(ResultsFile(path).records, start=1)
-        if (changes := changed_parts(record))
-    ]
+    """Name the lines of results files that count and whose method has changed since."""
+    found = []
+    for path in sorted(folder.rglob("*.jsonl")):
+        lines = list(enumerate(ResultsFile(path).records, start=1))
+        for number, record in {run_of(record): (number, record) for number, record in lines}.values():
+            if changes := changed_parts(record):
+                words = f"{record.get('method')} has changed since ({describe_changes(changes)})"
+                found.append(f"{path.name}, line {number}: {words}")
+    return found
 
 
 def test_no_line_is_of_a_method_that_has_changed() -> None:
@@ -77,6 +87,8 @@ def test_a_line_of_a_method_that_has_changed_is_found(tmp_path: Path) -> None:
     assert outdated(tmp_path) == [
         f"results.jsonl, line 3: vir has changed since (kl 5.0, now {trace['row']['kl']})"
     ]
+    lines.append({"method": "vir", "trace": trace})  # the run was repeated
+    assert outdated(tmp_path) == []
 
 
 def test_the_page_of_the_encoder_is_what_its_lines_give() -> None:
@@ -95,14 +107,14 @@ def test_pages_of_scripts_are_what_their_lines_give() -> None:
     if "rarest/coverage" in lines[0]:  # lines of the former script lack it, and have no page of today
         assert text("coverage") == coverage.page(lines)
     assert text("junk_columns") == junk_columns.page(Results(read_results(FOLDER / "junk_columns.jsonl")))
-    runs = [backbones.Run(**line) for line in ResultsFile(FOLDER / "backbones.jsonl").records]
+    runs = [backbones.Run(**line) for line in unchanged(ResultsFile(FOLDER / "backbones.jsonl").records)]
     names, seeds = list(dict.fromkeys(r.network for r in runs)), sorted({r.seed for r in runs})
     verdict = backbones.verdict(runs, names, seeds)
     assert text("backbones") == backbones.page(runs, names, seeds, verdict)
 
 
 def test_the_table_of_weight_powers() -> None:
-    lines = ResultsFile(FOLDER / "weight_power.jsonl").records
+    lines = unchanged(ResultsFile(FOLDER / "weight_power.jsonl").records)
     assert weight_power.table(lines) in (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 
 
