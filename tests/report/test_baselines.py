@@ -1,5 +1,6 @@
 """Baselines of a model, on the same test rows."""
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -53,6 +54,9 @@ def test_a_model_without_a_base_is_compared_with_catboost(
     plain = TailRegressor(base=None, folds=1, epochs=1, random_state=0).fit(one, y)
     assert fit_booster(plain, Training(one, y)) is None  # no column varies
     assert fit_booster(models["vanilla"], Training(x[:9], y[:9])) is None  # too few rows
+    own = copy(models["vanilla"])
+    own.preprocessor_ = None  # as of a model with a backbone of the user's own, which takes anything
+    assert fit_booster(own, Training(x, y)) is None
     found = fit_booster(models["vanilla"], Training(x[:40], y[:40]))
     assert found is not None and len(found.models) == 5
     again = fit_booster(models["vanilla"], Training(x[:40], y[:40], np.ones(40)))

@@ -26,6 +26,7 @@ from tailwise.cli.options import (
 from tailwise.cli.output import (
     STANDARD,
     check_outputs,
+    check_page_name,
     checkpoint_path,
     command_line,
     note,
@@ -349,6 +350,7 @@ def report(
     if results.is_dir():
         raise ValueError(f"{results} is a folder: name the results file in it")
     path = out or results.with_suffix(".html")
+    check_page_name(path)
     check_outputs({"--out": path}, force=force, inputs=[results])
     try:
         read = Results(read_results(results))

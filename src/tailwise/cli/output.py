@@ -70,11 +70,8 @@ def check_outputs(
     given = {flag: path for flag, path in outputs.items() if path is not None}
     force = force or _killed_while_writing(given.get("--out"))
     for flag, path in given.items():
-        if flag == "--report" and Path(path).suffix.lower() not in PAGES:
-            raise ValueError(
-                f"a report is an HTML page, but {path} ends in {Path(path).suffix}: name a file that ends in "
-                ".html; a browser can print it as PDF"
-            )
+        if flag == "--report":
+            check_page_name(Path(path))
         if str(path) == STANDARD:
             if not table:
                 raise ValueError("only predictions can be written to - (standard output): name a file")
@@ -95,6 +92,15 @@ def _claim(out: Path) -> None:
     current = _RUNNING.get()
     if current is not None:
         current.held.enter_context(claimed(out.resolve()))
+
+
+def check_page_name(path: Path) -> None:
+    """Raise an error for a report whose name promises something other than HTML."""
+    if path.suffix.lower() not in PAGES:
+        raise ValueError(
+            f"a report is an HTML page, but {path} ends in {path.suffix}: name a file that ends in .html; a "
+            "browser can print it as PDF"
+        )
 
 
 def _check_output(out: Path, *, force: bool, inputs: Sequence[str | Path], table: bool) -> None:
