@@ -31,7 +31,7 @@ def test_one_fit_gives_its_own_emphasis_and_emphasis_1(
         return fit(self, *arguments)
 
     monkeypatch.setattr(TailRegressor, "fit", seen)
-    balanced, own = run_variants(tail_contender(), problem, quick, FAST)
+    balanced, own = run_variants(tail_contender(), problem, quick, {**FAST, "emphasis": 0.2})
     (model,) = fitted
     assert (own["method"], balanced["method"]) == ("tail", "tail-balanced")
     assert own["title"] == "TailRegressor" and balanced["title"] == "TailRegressor, emphasis 1"
