@@ -367,17 +367,17 @@ def test_emphasis_moves_predictions_towards_rare_labels(run: Run, place: Path, t
 
 def test_evaluate_measures_at_an_emphasis(run: Run, place: Path, tmp_path: Path, pages: list[Any]) -> None:
     line = ["evaluate", place / "m.tailwise", place / "new.csv", "--json"]
-    own, rare = (
-        json.loads(run(*line, *extra).stdout)
-        for extra in ([], ["--emphasis", "1", "--report", tmp_path / "e.html"])
+    low, high = (
+        json.loads(run(*line, "--emphasis", emphasis, *extra).stdout)
+        for emphasis, extra in (("0.2", ["--report", tmp_path / "e.html"]), ("0.9", []))
     )
-    assert rare["emphasis"] == 1 != own["emphasis"]
-    assert rare["regions"]["all"]["bias"] > own["regions"]["all"]["bias"]
+    assert (low["emphasis"], high["emphasis"]) == (0.2, 0.9)
+    assert high["regions"]["all"]["bias"] > low["regions"]["all"]["bias"]
     new = pd.read_csv(place / "new.csv")
     model = TailRegressor.load(place / "m.tailwise")
-    lower, upper = model.predict_interval(new.drop(columns="price"), emphasis=1.0).T
-    assert rare["regions"]["all"]["coverage"] == ((new["price"] >= lower) & (new["price"] <= upper)).mean()
-    assert pages[0].intervals == model.explain_intervals(target=0, emphasis=1.0)
+    lower, upper = model.predict_interval(new.drop(columns="price"), emphasis=0.2).T
+    assert low["regions"]["all"]["coverage"] == ((new["price"] >= lower) & (new["price"] <= upper)).mean()
+    assert pages[0].intervals == model.explain_intervals(target=0, emphasis=0.2)
 
 
 def test_fit_takes_an_emphasis_and_reports_it(run: Run, place: Path, tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ def test_a_label_prior_is_a_sample_or_a_histogram(run: Run, place: Path, pair: P
     new = pd.read_csv(place / "new.csv").drop(columns="price")
     expected = model.predict(new, label_prior=([-1, 4, 6, 9], [0, 2, 1]))
     assert found["histogram"].to_numpy() == pytest.approx(expected)
-    assert found["sample"].mean() > model.predict(new, emphasis=0.0).mean() + 1
+    assert (found["sample"].to_numpy() > model.predict(new, emphasis=0.0)).mean() > 0.9  # towards 5 to 7
     both = run("evaluate", pair / "m", pair / "both.csv", "--label-prior", pair / "both.csv", "--json")
     assert both.exit_code == 0, both.output
 

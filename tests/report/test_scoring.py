@@ -99,8 +99,10 @@ def test_calibration_can_be_undone(models: dict[str, TailRegressor], vir: Scored
     again = scaling.apply(vir.uncalibrated)
     torch.testing.assert_close(again.variance, vir.distribution.variance)
     plain = {"base": None, "folds": 1, "emphasis": 0.0, "calibrate": False, "conformal": None}
-    bare = TailRegressor(epochs=1, random_state=0, **plain).fit(*new_rows)
-    scored = score_model(bare, *new_rows, coverage=0.5)
+    x, y = new_rows
+    y = y + x["b"].to_numpy() / 9  # no longer whole, so that ends of intervals are not either
+    bare = TailRegressor(epochs=1, random_state=0, **plain).fit(x, y)
+    scored = score_model(bare, x, y, coverage=0.5)
     assert scored.uncalibrated is scored.distribution  # nothing was scaled
     low, high = (end.double().numpy() for end in scored.distribution.interval(0.5))
     np.testing.assert_allclose([scored.lower, scored.upper], [low, high])
