@@ -12,7 +12,16 @@ import typer
 from typer.core import TyperGroup
 
 from tailwise._version import __version__
-from tailwise.cli import bench, comparing, diagnosing, discard_output, exit_code, models, recalibrating
+from tailwise.cli import (
+    bench,
+    comparing,
+    deploying,
+    diagnosing,
+    discard_output,
+    exit_code,
+    models,
+    recalibrating,
+)
 from tailwise.cli.output import printable, running
 
 DEBUG = "TAILWISE_DEBUG"
@@ -135,6 +144,9 @@ for command in (
     comparing.compare,
     comparing.report,
     comparing.methods,
+    deploying.serve,
+    deploying.card,
+    deploying.doctor,
 ):
     app.command()(command)
 app.add_typer(bench.app, name="bench")

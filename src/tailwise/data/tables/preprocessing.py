@@ -146,18 +146,18 @@ class TablePreprocessor:
                 f"no column of X holds a value ({', '.join(self.columns or [])}): "
                 "there is nothing to predict from"
             )
-        components = [place for places in self._made_of("high_cardinality").values() for place in places]
+        components = [place for places in self.made_of("high_cardinality").values() for place in places]
         self.numeric = NumericEncoder.fit(matrix, components)
         if self.vectorizer is not None:
             # A saved model contains skrub's object but not this one, so both facts are stored there.
             self.vectorizer.library_ = _library(x)
             self.vectorizer.seen_once_ = {
                 name: int((matrix[:, places].sum(0) == 1).sum()) / len(matrix)
-                for name, places in self._made_of("low_cardinality").items()
+                for name, places in self.made_of("low_cardinality").items()
             }
         return self
 
-    def _made_of(self, *kinds: str) -> dict[str, list[int]]:
+    def made_of(self, *kinds: str) -> dict[str, list[int]]:
         """The places in `matrix` of the columns that skrub made from each column of these kinds."""
         if self.vectorizer is None:
             return {}
@@ -213,7 +213,7 @@ class TablePreprocessor:
         names: Sequence[Any] = self.columns or range(len(missing))
         made = {name: [place] for place, name in enumerate(names)}
         if self.vectorizer is not None:
-            made = self._made_of("numeric", "datetime")
+            made = self.made_of("numeric", "datetime")
         for name, (first, *_) in made.items():
             if _is_unusual(missing[first], len(raw)):
                 found = f"was never missing at fit, but is in {missing[first]} of {len(raw)} rows"
@@ -222,7 +222,7 @@ class TablePreprocessor:
     def _warn_of_new_categories(self, table: Any, raw: NDArray[np.float64]) -> None:
         """Warn of columns in which many rows hold a category that was not there at fit."""
         seen_once = getattr(self.vectorizer, "seen_once_", {})  # models of earlier versions lack it
-        for name, places in self._made_of("low_cardinality").items():
+        for name, places in self.made_of("low_cardinality").items():
             new = ~raw[:, places].any(1)
             count = int(new.sum())
             if _is_unusual(count, len(raw), seen_once.get(name, 0.0)):

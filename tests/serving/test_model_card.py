@@ -1,0 +1,83 @@
+"""Model cards."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tailwise import TailRegressor
+from tailwise.core.metrics import by_region
+from tailwise.report.formatting import number
+from tailwise.serving.model_card import model_card
+from tests.estimator.small_tables import quick
+from tests.estimator.small_tables import table as numbers
+
+VERDICT = {"status": "good", "headline": "It holds.", "sentences": ["Errors are low."], "advice": ""}
+FIGURES = {"n": 40, "mae": 0.5, "rmse": 0.75, "coverage": 0.925, "width": 2.0}
+TEST: dict[str, Any] = {
+    "target": "price",
+    "verdict": VERDICT,
+    "regions": {"all": FIGURES, "few": {**FIGURES, "n": 0}},
+    "base": {"all": {**FIGURES, "mae": None}},
+}
+
+
+def test_a_card_has_the_evidence_of_the_file(model: TailRegressor) -> None:
+    card = model_card(model, name="model.tailwise")
+    titles = re.findall(r"^## (.*)$", card, re.M)
+    assert titles == [
+        "Training",
+        "Labels",
+        "Columns",
+        "Errors on held-out rows",
+        "Test",
+        "Intervals",
+        "Limits",
+        "Use",
+    ]
+    assert "predicts price from 9 columns" in card and "Trained on 120 rows" in card
+    assert "| kind | text | no | 3 categories |" in card and "| empty | unused | yes |  |" in card
+    (calibrator,) = model.calibrators_
+    assert calibrator.held is not None
+    held = calibrator.possible(calibrator.held.prediction)
+    expected = by_region(held, calibrator.held.labels, calibrator.bins, ("mae", "rmse"), many=100, few=20)
+    row = expected.loc["all"]
+    assert f"| all | {int(row['n'])} | {number(row['mae'])} | {number(row['rmse'])} |" in card
+    assert "No test on rows that training did not see was given." in card
+    assert model.explain_intervals(0.9) in card and "tailwise serve model.tailwise" in card
+    assert "nan" not in card
+
+
+def test_a_test_and_a_page_are_shown(model: TailRegressor) -> None:
+    card = model_card(model, name="m", test=TEST, page="m.html")
+    assert "It holds. Errors are low." in card and "[the report](m.html)" in card
+    assert "| this model | all | 40 | 0.5 | 0.75 | 92.5% | 2 |" in card
+    assert (
+        "| boosted trees | all | 40 | – | 0.75 | 92.5% | 2 |" in card
+        and "| few |" not in card.split("## Test")[1]
+    )
+    both = model_card(model, name="m", test={"targets": [TEST, {**TEST, "target": "rent"}]})
+    assert "### price" in both and "### rent" in both
+    with pytest.raises(ValueError, match="the report has no figures"):
+        model_card(model, name="m", test={"target": None, "verdict": None})
+
+
+def test_cards_of_other_models() -> None:
+    x, y = numbers(120)
+    model = quick(epochs=1, bounds=(-100, 100), method_options={"regularizer": 0.01}).fit(
+        x, pd.DataFrame({"u": y, "v": -y})
+    )
+    card = model_card(model, name="m")
+    assert card.count("### u") == 2 and "| option regularizer | 0.01 |" in card
+    assert "stay within -100 to 100, -100 to 100" in card
+    model.base_given_ = True
+    model.calibrators_ = [replace(c, held=None) for c in model.calibrators_]
+    card = model_card(model, name="m")
+    assert "The model takes no table" in card and "written by an older version" in card
+    assert "| base | predictions of your own |" in card
+    model.held_out_ = False
+    assert "The table was too small to hold out rows." in model_card(model, name="m")
