@@ -24,9 +24,13 @@ COMMANDS = (
     "predict",
     "evaluate",
     "export",
+    "recalibrate",
     "compare",
     "report",
     "methods",
+    "serve",
+    "card",
+    "doctor",
     "bench",
 )
 

@@ -41,7 +41,7 @@ def run_python(page: str, *, quick: bool = False) -> None:
         exec(compile(block, page, "exec"), namespace)
 
 
-FITTED = ["README.md", "docs/command-line.md", "docs/estimator.md", "docs/metrics.md"]
+FITTED = ["README.md", "docs/command-line.md", "docs/estimator.md", "docs/metrics.md", "docs/serving.md"]
 
 
 @pytest.mark.parametrize("page", FITTED)

@@ -16,8 +16,6 @@ mlflow = pytest.importorskip("mlflow")
 
 from tailwise.serving import pyfunc  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:mlflow")
-
 
 def as_floats(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table as MLflow takes it: numbers as float64, categories as text."""

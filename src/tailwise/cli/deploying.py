@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tailwise.cli.options import Coverage, Force, Json, Model, Quiet
+from tailwise.cli.options import Coverage, Force, Json, Model, Quiet, Verify
 from tailwise.cli.output import check_outputs, note, print_json, write_outputs
 from tailwise.cli.reading import load_model
 
@@ -29,10 +29,7 @@ def serve(
         int | None,
         typer.Option(metavar="N", min=1, help="Threads of the networks; torch chooses by default."),
     ] = None,
-    verify: Annotated[
-        Path | None,
-        typer.Option(metavar="KEYFILE", help="Serve only a model that was signed with this key."),
-    ] = None,
+    verify: Verify = None,
     quiet: Quiet = False,
 ) -> None:
     """Answer requests for predictions over HTTP.
@@ -45,7 +42,7 @@ def serve(
     require("serve", "fastapi", "uvicorn")
     from tailwise.serving.web import Limits, Service, listen, server
 
-    fitted = load_model(model) if verify is None else _signed(model, verify)
+    fitted = load_model(model, verify)
     limits = Limits(max_rows=max_rows, max_body=max_bytes, max_waiting=max_waiting)
     with listen(host, port) as sock:
         service = Service(fitted, title=model.name, limits=limits, threads=threads)
@@ -55,12 +52,6 @@ def serve(
             server(service).run(sockets=[sock])
         except KeyboardInterrupt:  # the server repeats the signal when it has shut down
             note(f"stopped after {service.counters.answers} answers", quiet)
-
-
-def _signed(path: Path, key: Path) -> Any:
-    from tailwise.estimator.regressor import TailRegressor
-
-    return TailRegressor.load(path, key=key)
 
 
 def card(
@@ -76,6 +67,7 @@ def card(
     ] = None,
     coverage: Coverage = 0.9,
     force: Force = False,
+    verify: Verify = None,
     quiet: Quiet = False,
 ) -> None:
     """Write a model card: training, columns, errors and intervals in Markdown.
@@ -83,7 +75,7 @@ def card(
     The figures come from held-out rows in the model file and, with --report, from a test.
     """
     check_outputs({"--out": out}, force=force, inputs=[model, *([report] if report else [])])
-    fitted = load_model(model)
+    fitted = load_model(model, verify)
     from tailwise.serving.model_card import model_card
 
     page = str(report) if report is not None and report.suffix.lower() in (".html", ".htm") else None

@@ -5,6 +5,9 @@ MLflow calls `_load_pyfunc`. Numbers must be float64, because MLflow refuses to 
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,20 +29,31 @@ def save_model(model_file: str | Path, path: str | Path) -> Path:
     ``mlflow.pyfunc.load_model(path).predict(table, params={"coverage": 0.8})`` returns the table of
     `TailRegressor.predict_frame`, and a column for each level of the parameter ``quantiles``.
     """
-    import_mlflow().pyfunc.save_model(str(path), **_contents(Path(model_file)))
+    with _quietly():
+        import_mlflow().pyfunc.save_model(str(path), **_contents(Path(model_file)))
     return Path(path)
 
 
 def log_model(model_file: str | Path, name: str = "model", **options: Any) -> Any:
     """Log a model file to the active MLflow run; options are those of `mlflow.pyfunc.log_model`."""
-    return import_mlflow().pyfunc.log_model(name=name, **_contents(Path(model_file)), **options)
+    with _quietly():
+        return import_mlflow().pyfunc.log_model(name=name, **_contents(Path(model_file)), **options)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Hide what MLflow says about its own types, and its advice to give an example for a signature."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
 
 
 def import_mlflow() -> Any:
     """Return MLflow; if it is missing, the error says how to install it."""
     require("mlflow", "mlflow")
-    import mlflow
-    import mlflow.pyfunc
+    with _quietly():
+        import mlflow
+        import mlflow.pyfunc
 
     return mlflow
 
