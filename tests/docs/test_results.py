@@ -35,7 +35,16 @@ def prose(page: str) -> str:
 
 def test_every_kind_of_page_is_found() -> None:
     names = {page.stem for page in PAGES}
-    assert names == {"ablations", "defaults", "estimator", "stsb", "stsb-modern", "stsb-paper", "tabular"}
+    assert names == {
+        "ablations",
+        "defaults",
+        "estimator",
+        "stsb",
+        "stsb-modern",
+        "stsb-paper",
+        "tabular",
+        "utkface",
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -232,9 +241,17 @@ def test_figures_of_estimators_in_the_readme() -> None:
     width = math.exp(changes(results, Figure("width", "rare"), "tail", "catboost", "data").mean())
     fit, predict = (time_ratio(results, kind, "tail") for kind in ("fit", "predict"))
     assert (
-        f"{width:.1f} times as wide as CatBoost's, a fit takes {fit:.1f} times as long, a prediction "
+        f"for rare labels these intervals are {width:.1f} times as wide as CatBoost's, a fit takes {fit:.1f} times as long, a prediction "
         f"{predict:.0f} times"
     ) in text
+
+
+def test_figures_of_faces_in_the_readme() -> None:
+    page = prose("docs/results/utkface.md")
+    found = re.search(r"\*\*VIR\*\*: .*? place among (\d+) methods over all rows: MAE 1, NLL 1, CRPS 1", page)
+    assert found is not None and "seeds 0, 1, 2" in page
+    said = f"(UTKFace, 3 seeds, {found[1]} methods so far) VIR is first in MAE, NLL and CRPS"
+    assert said in prose("README.md")
 
 
 def test_figures_of_sentence_pairs() -> None:

@@ -108,19 +108,21 @@ def coverage_table(results: Results, methods: Sequence[str]) -> Table:
         known = [mean for mean in means if not math.isnan(mean)]
         good = sum(low <= mean <= high for mean in known)
         everywhere = np.nanmean([results.mean_std(Figure("coverage"), d, method)[0] for d in results.data])
-        width = "1.000" if method == REFERENCE else f"{_width_ratio(results, method):.3f}"
+        widths = [f"{_width_ratio(results, method, labels):.3f}" for labels in ("rare", "all")]
         cells = ["-" if math.isnan(mean) else f"{mean:.3f}" for mean in means]
-        rows.append([results.titles[method], *cells, f"{good}/{len(known)}", f"{everywhere:.3f}", width])
+        rows.append([results.titles[method], *cells, f"{good}/{len(known)}", f"{everywhere:.3f}", *widths])
     caption = (
         f"Coverage of 90% intervals for the rarest labels by table (mean over seeds), tables with {low:g} to "
-        f"{high:g}, coverage of all labels, and width for the rarest labels divided by CatBoost's"
+        f"{high:g}, coverage of all labels, widths for the rarest and for all labels divided by CatBoost's"
     )
-    head = ["estimator", *results.data, f"{low:g} to {high:g}", "all labels", "width rare"]
+    head = ["estimator", *results.data, f"{low:g} to {high:g}", "all labels", "width rare", "width all"]
     return Table(caption, head, rows)
 
 
-def _width_ratio(results: Results, method: str) -> float:
-    by_table = changes(results, Figure("width", "rare"), method, REFERENCE, "data")
+def _width_ratio(results: Results, method: str, labels: str) -> float:
+    if method == REFERENCE:
+        return 1.0
+    by_table = changes(results, Figure("width", labels), method, REFERENCE, "data")
     return math.exp(by_table.mean()) if by_table.size else math.nan
 
 
