@@ -19,7 +19,7 @@ from tailwise.networks.parts import Method, WeightConfig
 from tests.methods.trained_methods import NAMES, skewed_bins, table, train, trained
 from tests.networks.waiting import NothingWaits
 
-CITATION = re.compile(r"[A-Z][\w'-]+ (?:et al\.|and [A-Z][\w'-]+), [^()]*?\b(?:19[5-9]\d|20[0-3]\d)\b")
+CITATION = re.compile(r"[A-Z][\w'-]+(?: et al\.| and [A-Z][\w'-]+)?, [^()]*?\b(?:19[5-9]\d|20[0-3]\d)\b")
 """Authors, then a year before the next bracket."""
 
 
