@@ -23,7 +23,7 @@ INSTALL := $(BIN)/python -m pip install -qq --no-input --no-compile --disable-pi
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo pictures test slowtest gputest fuzz lint format bench docs clean
+.PHONY: help demo pictures test slowtest gputest fuzz lint format bench docs tutorials clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
@@ -65,11 +65,16 @@ bench: $(VENV)/.installed  ## compare the methods (docs/results/), measure speed
 	$(BIN)/tailwise bench stsb
 	set -e; for name in $(SPEED); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 
-docs: $(VENV)/.installed-dev  ## check the documentation: links, examples, equations, results
+docs: $(VENV)/.installed-dev  ## check the documentation, and build its site into site/
+	$(BIN)/python benchmarks/which_method.py --write
 	$(BIN)/python -m pytest -q tests/docs -m "not slow"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict
+
+tutorials: $(VENV)/.installed-dev  ## run the tutorials and write their notebooks
+	$(BIN)/python docs/notebooks.py $(ARGS)
 
 clean:  ## remove the environment, caches and demo output
-	rm -rf $(VENV) tailwise-demo build dist .coverage .coverage.* htmlcov
+	rm -rf $(VENV) tailwise-demo site build dist .coverage .coverage.* htmlcov
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
