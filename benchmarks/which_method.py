@@ -2,8 +2,8 @@
 
     python benchmarks/which_method.py --write
 
-Nothing is run: docs/results/estimator.jsonl, results.jsonl and stsb-modern/results.jsonl are read, and
-utkface/results.jsonl if it exists.
+Nothing is run: docs/results/estimator.jsonl and results.jsonl are read, and the results.jsonl of stsb-modern,
+stsb-paper and utkface there.
 """
 
 from __future__ import annotations
@@ -127,6 +127,12 @@ def names(suite: Suite, methods: Sequence[str], most: int = 4) -> str:
     return "; ".join(titles[:most]) + (f" and {len(titles) - most} more" if len(titles) > most else "")
 
 
+def choice(suite: Suite, method: str) -> str:
+    """Return the title of a method and how to use it."""
+    code = in_code(method)
+    return code if "TailRegressor" in code else f"{suite.results.titles[method]}<br>{code}"
+
+
 def decision_row(
     suite: Suite, question: str, figure: Figure, candidates: Sequence[str], shown: Sequence[Figure]
 ) -> tuple[list[str], str]:
@@ -134,7 +140,7 @@ def decision_row(
     best = min(candidates, key=lambda method: suite.ratio(figure, method))
     level = suite.level_with(figure, best, candidates)
     cells = [f"**{suite.text(f, best)}**" if f == figure else suite.text(f, best) for f in shown]
-    return [question, suite.results.titles[best], in_code(best), *cells, names(suite, level)], best
+    return [question, choice(suite, best), *cells, names(suite, level)], best
 
 
 def estimator_table(suite: Suite) -> Table:
@@ -155,17 +161,16 @@ def estimator_table(suite: Suite) -> Table:
     answers = [decision_row(suite, *question, shown) for question in questions]
     fastest = min(methods, key=lambda m: time_ratio(results, "fit", m))
     figures = [suite.text(f, fastest) for f in shown]
-    first = ["the time of a fit", results.titles[fastest], in_code(fastest)]
-    answers.append(([*first, *figures, "not tested"], fastest))
+    answers.append((["the time of a fit", choice(suite, fastest), *figures, "not tested"], fastest))
     rows = []
     for place, (row, best) in enumerate(answers):
         low, high = coverage(results, best)
-        intervals = f"{low:.0%} to {high:.0%}, {number(suite.ratio(width, best))}"
+        intervals = f"{low:.0%} to {high:.0%}<br>{number(suite.ratio(width, best))}"
         time = number(time_ratio(results, "fit", best), 2)
         intervals = f"**{intervals}**" if place == len(questions) - 1 else intervals
         rows.append([*row[:-1], intervals, f"**{time}**" if best == fastest else time, row[-1]])
-    head = ["what matters most", "choose", "in code", *map(head_of, shown)]
-    head += ["rare labels in 90% intervals, their width", "fit time", "within chance of it"]
+    head = ["what matters most", "choose", *map(head_of, shown)]
+    head += ["rare in 90% intervals<br>and their width", "fit time", "within chance of it"]
     caption = f"Estimators with default settings on {len(results.data)} tables"
     return Table(f"{caption}; errors, widths and times divided by CatBoost's", head, rows)
 
@@ -183,10 +188,10 @@ def head_of(figure: Figure) -> str:
 
 
 def left_aligned(table: Table) -> str:
-    """Return a table whose columns of words are aligned to the left: the first three and the last."""
+    """Return a table whose columns of words are aligned to the left: the first two and the last."""
     lines = table.markdown().splitlines()
     count = len(table.head)
-    lines[3] = "| " + " | ".join("---" if i < 3 or i == count - 1 else "--:" for i in range(count)) + " |"
+    lines[3] = "| " + " | ".join("---" if i < 2 or i == count - 1 else "--:" for i in range(count)) + " |"
     return "\n".join(lines)
 
 
@@ -212,7 +217,7 @@ def suite_table(suite: Suite, what: str) -> Table:
     heads = map(head_of, shown)
     return Table(
         f"{what}; errors divided by those of the plain network, and differences of NLL",
-        ["what matters most", "choose", "in code", *heads, "within chance of it"],
+        ["what matters most", "choose", *heads, "within chance of it"],
         rows,
     )
 
@@ -355,23 +360,19 @@ def page(folder: Path) -> tuple[str, dict[str, str]]:
         every_table(tables).markdown(),
     ]
     others = (
-        (
-            "stsb-modern",
-            "mse",
-            "Sentence pairs",
-            "STS-B-DIR, frozen vectors ([all figures](results/stsb.md)).",
-        ),
-        ("utkface", "mae", "Pictures", "Faces of UTKFace, a ResNet-18 from random weights."),
+        ("stsb-modern", "mse", "Sentence pairs, vectors of a trained encoder", "STS-B-DIR", "stsb"),
+        ("stsb-paper", "mse", "Sentence pairs, a BiLSTM from scratch", "STS-B-DIR", "stsb"),
+        ("utkface", "mae", "Pictures", "Faces of UTKFace, a ResNet-18 from random weights", "utkface"),
     )
-    for name, metric, title, words in others:
+    for name, metric, title, words, details in others:
         path = folder / name / "results.jsonl"
         if path.is_file():
             suite = read_suite(path, metric)
             seeds = max(
                 len(suite.results.runs(data, m)) for data in suite.results.data for m in suite.methods
             )
-            table = suite_table(suite, f"Methods on {title.lower()}, {seeds} seeds")
-            parts += [f"## {title}", words, left_aligned(table)]
+            table = suite_table(suite, f"{title}, {seeds} seeds")
+            parts += [f"## {title}", f"{words} ([all figures](results/{details}.md)).", left_aligned(table)]
     with rc_context(STYLE):
         pictures = {
             "which-estimator.svg": as_svg(

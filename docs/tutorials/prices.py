@@ -8,7 +8,7 @@
 # - read error and coverage for common and rare prices,
 # - turn the dial towards rare prices after training.
 #
-# It takes about a minute on one core.
+# It takes less than a minute on one core.
 
 # %%
 import matplotlib.pyplot as plt

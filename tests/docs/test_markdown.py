@@ -41,7 +41,14 @@ def run_python(page: str, *, quick: bool = False) -> None:
         exec(compile(block, page, "exec"), namespace)
 
 
-FITTED = ["README.md", "docs/command-line.md", "docs/estimator.md", "docs/metrics.md", "docs/serving.md"]
+FITTED = [
+    "README.md",
+    "docs/command-line.md",
+    "docs/estimator.md",
+    "docs/metrics.md",
+    "docs/serving.md",
+    "docs/start.md",
+]
 
 
 @pytest.mark.parametrize("page", FITTED)

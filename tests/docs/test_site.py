@@ -1,0 +1,130 @@
+"""The site has every public name, its notebooks are what their scripts give, and links lead to its pages."""
+
+import importlib
+import json
+import re
+from html import escape
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import which_method
+from docs import griffe_docstrings, notebooks, site_hooks
+from tailwise.benchmark import read_results
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+TUTORIALS = sorted(path.stem for path in notebooks.TUTORIALS.glob("*.py"))
+QUICK = "label-shift"
+MODULES = ("tailwise", "tailwise.data", "tailwise.metrics", "tailwise.methods", "tailwise.benchmark")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_name_is_on_its_page(module: str) -> None:
+    page = DOCS / "api" / f"{module.rpartition('.')[2]}.md"
+    found = re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(found) == sorted(f"{module}.{name}" for name in importlib.import_module(module).__all__)
+
+
+@pytest.fixture(scope="module")
+def decisions() -> tuple[str, dict[str, str]]:
+    return which_method.page(DOCS / "results")
+
+
+def test_the_decision_table_is_what_the_results_give(decisions: tuple[str, dict[str, str]]) -> None:
+    text = (DOCS / "which-method.md").read_text(encoding="utf-8")
+    assert text == decisions[0], "run `python benchmarks/which_method.py --write`"
+
+
+@pytest.mark.parametrize("picture, lines", [("which-method", "results"), ("which-estimator", "estimator")])
+def test_the_picture_names_every_method_and_marks_boosters(
+    decisions: tuple[str, dict[str, str]], picture: str, lines: str
+) -> None:
+    stored = (DOCS / "img" / f"{picture}.svg").read_text(encoding="utf-8")
+    titles = {record["title"] for record in read_results(DOCS / "results" / f"{lines}.jsonl")}
+    for svg in (stored, decisions[1][f"{picture}.svg"]):
+        assert [title for title in titles if f">{escape(title, quote=False)}<" not in svg] == []
+        assert ">booster<" in svg
+
+
+def test_a_decision_takes_the_lowest_figure() -> None:
+    suite = which_method.read_suite(DOCS / "results" / "results.jsonl", "mae")
+    best = min(suite.methods, key=lambda method: suite.ratio(suite.rare, method))
+    assert which_method.is_booster("lightgbm-lds") and not which_method.is_booster("vir")
+    assert best not in suite.level_with(suite.rare, best, suite.methods)
+    cells, chosen = which_method.decision_row(suite, "rare", suite.rare, suite.methods, (suite.rare,))
+    assert chosen == best and cells[2].startswith("**")
+
+
+def test_cells_outputs_and_page() -> None:
+    script = '# %% [markdown]\n# # Title\n# words\n\n# %%\nx = 2\nprint("<", x)\nx + 1\n'
+    cells = notebooks.read_cells(script)
+    assert cells == [
+        notebooks.Cell("markdown", "# Title\nwords"),
+        notebooks.Cell("code", 'x = 2\nprint("<", x)\nx + 1'),
+    ]
+    notebook = notebooks.as_notebook(cells, notebooks.run_cells(cells, "script"))
+    printed, shown = notebook["cells"][1]["outputs"]
+    assert printed["text"] == ["< 2\n"] and shown["data"]["text/plain"] == ["3"]
+    page = notebooks.as_markdown(notebook, "a.ipynb")
+    assert page.startswith('# Title\n\n<a href="a.ipynb" download>')
+    assert "<pre><code>&lt; 2</code></pre>" in page
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_a_notebook_has_the_cells_of_its_script_and_outputs(name: str) -> None:
+    script = notebooks.TUTORIALS / f"{name}.py"
+    cells = notebooks.read_cells(script.read_text(encoding="utf-8"))
+    stored = json.loads(script.with_suffix(".ipynb").read_text(encoding="utf-8"))["cells"]
+    found = [notebooks.Cell(cell["cell_type"], "".join(cell["source"])) for cell in stored]
+    assert found == cells, f"run `make tutorials ARGS={name}`"
+    assert any(cell.get("outputs") for cell in stored)
+    assert re.search(rf"\({name}\.ipynb\)", (notebooks.TUTORIALS / "index.md").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n == QUICK else pytest.mark.slow) for n in TUTORIALS]
+)
+def test_a_tutorial_runs(name: str) -> None:
+    cells = notebooks.read_cells((notebooks.TUTORIALS / f"{name}.py").read_text(encoding="utf-8"))
+    outputs = notebooks.run_cells(cells, name)
+    assert sum(map(len, outputs)) >= 2
+
+
+@pytest.mark.parametrize(
+    "page, link, rewritten",
+    [
+        ("estimator.md", "[a](metrics.md#b)", "[a](metrics.md#b)"),
+        ("tutorials/index.md", "[a](prices.ipynb)", "[a](prices.md)"),
+        ("results/README.md", "[a](../../CONTRIBUTING.md#b)", "[a](../repository/CONTRIBUTING.md#b)"),
+        ("repository/README.md", "[a](docs/estimator.md)", "[a](../estimator.md)"),
+        ("repository/README.md", "[a](examples/)", "a"),
+        ("own-models.md", "[a](../examples/fabric_loop.py)", "[a](repository/examples/fabric_loop.py.md)"),
+        ("estimator.md", "[a](../missing.md)", "[a](../missing.md)"),
+        ("estimator.md", "[a](https://a.org/b.md)", "[a](https://a.org/b.md)"),
+        ("estimator.md", "```\n[a](../README.md)\n```", "```\n[a](../README.md)\n```"),
+    ],
+)
+def test_links_lead_to_pages_of_the_site(page: str, link: str, rewritten: str) -> None:
+    here = SimpleNamespace(file=SimpleNamespace(src_uri=page))
+    assert site_hooks.on_page_markdown(link, here, None, None) == rewritten  # type: ignore[arg-type]
+
+
+def test_examples_and_parameters_of_docstrings_are_markdown() -> None:
+    text = griffe_docstrings.as_markdown("Add.\n\nParameters\n----------\na, b : numbers.\n\n>>> 1 + 1\n2")
+    assert text == "Add.\n\n**Parameters**\n\n- `a, b`: numbers.\n\n```pycon\n>>> 1 + 1\n2\n```"
+
+
+@pytest.mark.slow
+def test_the_site_builds_strictly_and_loads_nothing_from_outside(tmp_path: Path) -> None:
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True))
+    pages = {path: path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")}
+    outside = re.compile(
+        r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"(?:https?:)?//", flags=re.IGNORECASE
+    )
+    assert [path for path, text in pages.items() if outside.search(text)] == []
+    assert "TailRegressor" in (tmp_path / "search" / "search_index.js").read_text(encoding="utf-8")
