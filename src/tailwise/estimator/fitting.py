@@ -494,7 +494,22 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         """Return what the networks predict for each target, before calibration. (N,) each"""
         X = self._validated(X, reset=False)
         features, matrix = self._features(X)
-        offset = self._offset(matrix, row_count(X), base_prediction)
+        return self._raw(features, self._offset(matrix, row_count(X), base_prediction))
+
+    def encoded(self, X: Any) -> Floats:
+        """Return the rows of a table as numbers, which `raw_of_encoded` takes. (N, F)"""
+        check_is_fitted(self, "networks_")
+        if self.preprocessor_ is None:
+            raise ValueError("this model takes no tables: its inputs have no columns")
+        return self.preprocessor_.matrix(self._validated(X, reset=False))
+
+    def raw_of_encoded(self, matrix: Floats) -> list[Raw]:
+        """Return what `raw_predictions` returns, for rows that are encoded already. (N, F) -> (N,) each"""
+        assert self.preprocessor_ is not None
+        features = torch.from_numpy(self.preprocessor_.scaled(matrix))
+        return self._raw(features, self._offset(matrix, len(matrix), None))
+
+    def _raw(self, features: Any, offset: Floats | None) -> list[Raw]:
         x = self._inputs(features, offset)
         each = [self._network_prediction(network, x, offset) for network in self.networks_]
         if self.n_targets_ == 1:

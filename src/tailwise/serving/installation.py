@@ -21,6 +21,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "peers": ("crepes", "lightgbm", "ngboost"),
     "serve": ("fastapi", "uvicorn"),
     "mlflow": ("mlflow-skinny",),
+    "explain": ("shap",),
 }
 """Packages of each extra of pyproject.toml, except those for development."""
 STAND_INS = {"mlflow-skinny": "mlflow"}

@@ -166,6 +166,19 @@ class TablePreprocessor:
         return {name: [place[output] for output in made[name]] for kind in kinds for name in columns[kind]}
 
     @property
+    def places(self) -> dict[str, list[int]]:
+        """The places in `matrix` of each column of the table; none for a column that has no values.
+
+        Columns of an array without names are numbered.
+        """
+        if self.vectorizer is None:
+            names = self.columns or [str(place) for place in range(len(self.numeric.center))]
+            return {name: [place] for place, name in enumerate(names)}
+        place = {name: i for i, name in enumerate(self.vectorizer.get_feature_names_out())}
+        made = self.vectorizer.input_to_outputs_
+        return {str(name): [place[o] for o in outputs if o in place] for name, outputs in made.items()}
+
+    @property
     def out_dim(self) -> int:
         """Number of features per row."""
         return self.numeric.out_dim

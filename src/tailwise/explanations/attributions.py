@@ -1,0 +1,163 @@
+"""Shapley values: what each column of a row adds to its prediction, against rows of a background.
+
+The value of a set of columns is the mean prediction of rows that have these columns of the explained row and
+the others of a background row. A Shapley value is the mean, over all orders of the columns, of what a column
+adds when the columns are exchanged one after another. Orders are sampled in pairs, each order with its
+reverse, one pair or more for every background row. What the columns of one order add sums to the explained
+prediction minus that of the background row. So the attributions of a row sum to its prediction minus the base
+value exactly, whatever the number of orders.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.utils.validation import check_is_fitted
+
+from tailwise.estimator.regressor import TailRegressor
+from tailwise.explanations.columnwise import CHUNK, ColumnwiseModel, Figure, Floats, Rows, sampled
+
+DEFAULT_BACKGROUND = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Attributions:
+    """What each column adds to the figure of each row: ``base + values.sum(axis=1)`` is `explained`."""
+
+    values: pd.DataFrame
+    """A row for each explained row and a column for each column of the table."""
+    base: float
+    """Mean of the figure over the background rows."""
+    explained: Floats  # (N,)
+    """The figure of each row, as `predict` returns it."""
+    error: pd.DataFrame
+    """Standard error of each value over the background rows; more `rounds` or rows make it smaller."""
+
+    @property
+    def gap(self) -> float:
+        """The largest difference between a row's figure and the sum of base and values; rounding only."""
+        sums = self.base + self.values.to_numpy().sum(axis=1)
+        return float(np.abs(sums - self.explained).max(initial=0.0))
+
+    def reasons(self, count: int = 3) -> list[list[tuple[str, float]]]:
+        """Return, for each row, the columns with the largest attributions, largest first; no zeros."""
+        found = []
+        for row in self.values.to_numpy():
+            order = np.argsort(-np.abs(row), kind="stable")[:count]
+            found.append([(str(self.values.columns[k]), float(row[k])) for k in order if row[k] != 0])
+        return found
+
+    def to_shap(self, X: Any = None) -> Any:
+        """Return a `shap.Explanation`, for the plots of the shap package (extra ``explain``).
+
+        X are the explained rows, whose cells the plots show.
+        """
+        try:
+            import shap
+        except ImportError as error:
+            raise ImportError("to_shap needs shap: pip install 'tailwise[explain]'") from error
+        return shap.Explanation(
+            values=self.values.to_numpy(),
+            base_values=np.full(len(self.values), self.base),
+            data=None if X is None else np.asarray(X, dtype=object),
+            feature_names=list(self.values.columns),
+        )
+
+
+def shapley(
+    model: TailRegressor,
+    X: Any,
+    background: Any = None,
+    *,
+    of: Figure = "prediction",
+    background_rows: int = DEFAULT_BACKGROUND,
+    rounds: int = 1,
+    target: int | str | None = None,
+    emphasis: float | None = None,
+    label_prior: Any = None,
+    coverage: float = 0.9,
+    random_state: int = 0,
+) -> Attributions:
+    """Return Shapley values of the columns for every row of X, a table as `predict` takes it.
+
+    A value is what the column adds to the prediction of this row, compared with rows of `background`, in
+    units of the label. Text, a date or a category is one column. `of` is what to explain: ``"prediction"``,
+    ``"std"`` or ``"width"``, which is that of the interval of `coverage`. At most `background_rows` rows of
+    the background, chosen at random, are used; without a background they are rows of X. Each row of X costs
+    ``2 * rounds * background_rows * (columns - 1)`` predictions.
+
+    Values are for columns that are exchanged on their own: rows with exchanged columns need not occur.
+    """
+    if rounds < 1 or background_rows < 1:
+        raise ValueError(f"rounds and background_rows must be 1 or more, got {rounds} and {background_rows}")
+    check_is_fitted(model, "networks_")
+    columns = ColumnwiseModel(
+        model, target=target, emphasis=emphasis, label_prior=label_prior, coverage=coverage
+    )
+    rows = columns.encode(X)
+    if background is None and len(rows) < 2:
+        raise ValueError("a single row has nothing to be compared with: give a background of other rows")
+    others = rows if background is None else columns.encode(background)
+    rng = np.random.default_rng(random_state)
+    others = others[sampled(len(others), background_rows, rng)]
+    names = list(columns.places)
+    blocks = [(k, places) for k, places in enumerate(columns.places.values()) if places]
+    # (pairs,) background row of each pair of orders, and (pairs, columns) the orders themselves
+    of_pair = np.tile(np.arange(len(others)), rounds)
+    orders = np.array([rng.permutation(len(blocks)) for _ in of_pair])
+
+    at_start, at_end = columns.figure(others, of), columns.figure(rows, of)
+    values, errors = (np.zeros((len(rows), len(names))) for _ in range(2))
+    size = max(1, CHUNK // max(1, 2 * len(of_pair) * (len(blocks) - 1)))
+    places = [block for _, block in blocks]
+    for first in range(0, len(rows), size):
+        part = rows[first : first + size]
+        mixed = np.concatenate([_mixed(row, others, of_pair, orders, places) for row in part])
+        steps = columns.figure(mixed, of) if len(mixed) else np.empty(0)
+        steps = steps.reshape(len(part), 2, len(of_pair), len(blocks) - 1)
+        for place, inner in enumerate(steps, start=first):
+            added = _added(inner, at_start[of_pair], at_end[place], orders)  # (pairs, columns)
+            by_row = added.reshape(rounds, len(others), -1).mean(axis=0)
+            where = [k for k, _ in blocks]
+            values[place, where] = by_row.mean(axis=0)
+            if len(others) > 1:
+                errors[place, where] = by_row.std(axis=0, ddof=1) / np.sqrt(len(others))
+    index = X.index if hasattr(X, "index") and hasattr(X, "columns") else None
+    return Attributions(
+        values=pd.DataFrame(values, columns=names, index=index),
+        base=float(at_start.mean()),
+        explained=at_end,
+        error=pd.DataFrame(errors, columns=names, index=index),
+    )
+
+
+def _mixed(row: Floats, others: Floats, of_pair: Rows, orders: Rows, places: list[list[int]]) -> Floats:
+    """Return background rows with the first 1, 2, ... columns of their orders taken from `row`.
+
+    The whole row and the whole background row are left out: they are known. (2 * pairs * (columns - 1), F),
+    first along the orders, then along their reverses.
+    """
+    found = []
+    for direction in (orders, orders[:, ::-1]):
+        current = others[of_pair].copy()
+        steps = []
+        for step in range(orders.shape[1] - 1):
+            for block, taken in enumerate(places):
+                chosen = np.flatnonzero(direction[:, step] == block)[:, None]
+                current[chosen, taken] = row[taken]
+            steps.append(current.copy())
+        found.append(np.stack(steps, axis=1) if steps else np.empty((len(of_pair), 0, others.shape[1])))
+    return np.concatenate(found).reshape(-1, others.shape[1])
+
+
+def _added(inner: Floats, start: Floats, end: float, orders: Rows) -> Floats:
+    """Return what each column adds in each pair of orders. inner: (2, pairs, columns - 1)"""
+    total = np.zeros(orders.shape)
+    pairs = np.arange(len(orders))[:, None]
+    for along, direction in zip(inner, (orders, orders[:, ::-1]), strict=True):
+        path = np.column_stack([start, along, np.full(len(start), end)])  # (pairs, columns + 1)
+        total[pairs, direction] += np.diff(path, axis=1) / 2
+    return total

@@ -1,0 +1,70 @@
+"""A model as a function of whole columns: exchanged before or after encoding, the prediction is the same."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tailwise import TailRegressor
+from tailwise.explanations.columnwise import ColumnwiseModel, sampled
+from tests.explanations.conftest import Rows
+
+
+def test_columns_exchanged_after_encoding_are_those_exchanged_before(
+    model: TailRegressor, rows: Rows
+) -> None:
+    table = rows[0]
+    columns = ColumnwiseModel(model)
+    matrix = columns.encode(table)
+    assert list(columns.places) == list(table.columns)
+    assert len(columns.places["when"]) > 1 and len(columns.places["text"]) > 1
+    assert sorted(itertools.chain(*columns.places.values())) == list(range(matrix.shape[1]))
+    order = np.random.default_rng(0).permutation(len(table))
+    for name, places in columns.places.items():
+        raw, encoded = table.copy(), matrix.copy()
+        raw[name] = table[name].to_numpy()[order]
+        encoded[:, places] = matrix[np.ix_(order, places)]
+        np.testing.assert_array_equal(columns.figure(encoded), model.predict(raw))
+
+
+def test_figures_are_those_of_the_estimator(model: TailRegressor, rows: Rows) -> None:
+    table = rows[0]
+    columns = ColumnwiseModel(model, emphasis=0.2, coverage=0.8)
+    matrix = columns.encode(table)
+    point, std = model.predict(table, return_std=True, emphasis=0.2)
+    ends = model.predict_interval(table, 0.8, emphasis=0.2)
+    np.testing.assert_array_equal(columns.figure(matrix, "prediction"), point)
+    np.testing.assert_array_equal(columns.figure(matrix, "std"), std)
+    np.testing.assert_array_equal(columns.figure(matrix, "width"), ends[:, 1] - ends[:, 0])
+    with pytest.raises(ValueError, match="unknown figure 'widht'; did you mean 'width'"):
+        columns.figure(matrix, "widht")  # type: ignore[arg-type]
+
+
+def test_one_of_several_targets_is_chosen(twins: tuple[TailRegressor, np.ndarray]) -> None:
+    model, x = twins
+    second = ColumnwiseModel(model, target=1)
+    np.testing.assert_array_equal(second.figure(second.encode(x)), model.predict(x)[:, 1])
+    with pytest.raises(ValueError, match="2 targets: choose one"):
+        ColumnwiseModel(model)
+    with pytest.raises(ValueError, match="between 0 and 1, got 2"):
+        ColumnwiseModel(model, target=2)
+    with pytest.raises(ValueError, match="unknown target 'price'"):
+        ColumnwiseModel(model, target="price")
+
+
+def test_models_without_columns_of_their_own_are_refused(model: TailRegressor) -> None:
+    given = TailRegressor()
+    given.base_given_ = True
+    with pytest.raises(ValueError, match="fitted with base_prediction"):
+        ColumnwiseModel(given)
+    pictures = TailRegressor()
+    pictures.networks_, pictures.preprocessor_ = [], None
+    with pytest.raises(ValueError, match="takes no tables"):
+        pictures.encoded(None)
+
+
+def test_a_sample_is_ascending_and_without_repetition() -> None:
+    rng = np.random.default_rng(0)
+    assert sampled(3, 5, rng).tolist() == [0, 1, 2]
+    chosen = sampled(100, 10, rng)
+    assert len(set(chosen)) == 10 and (np.diff(chosen) > 0).all()
