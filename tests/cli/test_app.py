@@ -232,6 +232,6 @@ def test_a_terminal_shows_a_bar_and_whole_words(tailwise: Tailwise, place: Path,
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
     assert "━" in text and re.search(r"epoch 2/2 .*best", text)  # a bar
     assert len(re.findall(r"^epoch", text, re.M)) <= 2  # and no line for each epoch besides
-    verdict = text[text.index("The tail") :].splitlines()
+    verdict = text[text.index("The 90% intervals") :].splitlines()
     assert len(verdict) > 2 and all(len(row) <= 120 for row in verdict)
     assert all(row.endswith((" ", ".", ",", ":")) or row.rstrip()[-1:].isalnum() for row in verdict[:2])

@@ -76,6 +76,7 @@ def test_without_base_folds_and_dial_the_numbers_are_those_of_version_1(
         epochs=8,
         batch_size=32,
         lr=1e-3,
+        keep_values=False,
         patience=16,
         random_state=0,
     ).fit(*abalone)

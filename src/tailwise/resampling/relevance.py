@@ -75,8 +75,8 @@ class RelevanceFunction:
         array([[2.5, 0. ],
                [4. , 1. ]])
         >>> RelevanceFunction.from_labels([0, 0, 0, 0, 0, 0, 1, 2, 3]).points[:, :2]
-        array([[0. , 0. ],
-               [2.5, 1. ]])
+        array([[0., 0.],
+               [2., 1.]])
         """
         check_name("method", method, ("both", "high", "low"))
         if not 0 < coef < np.inf:

@@ -242,10 +242,10 @@ def smoter(
     rounded; labels are float64. If no label is rare, or all are, the rows do not change, and a warning
     says so.
 
-    >>> X, y = np.arange(12.0).reshape(12, 1), np.array([0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 20, 21])
+    >>> X, y = np.arange(12.0).reshape(12, 1), np.array([0, 1, 1, 2, 2, 2, 2, 3, 3, 4, 20, 21])
     >>> new_X, new_y = smoter(X, y)
     >>> (y > 9).sum(), (new_y > 9).sum(), (new_y <= 9).sum()
-    (np.int64(2), np.int64(6), np.int64(6))
+    (np.int64(2), np.int64(4), np.int64(8))
     """
     return _resampled(X, y, relevance, threshold, k, over, under, None, seed, categorical)
 
@@ -271,10 +271,10 @@ def smogn(
     or the safe distance times it if that is less, and stays within the column's range. Categories and
     missing values are copied (Branco et al. 2017). All else is as in `smoter`.
 
-    >>> X, y = np.arange(12.0).reshape(12, 1), np.array([0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 20, 21])
+    >>> X, y = np.arange(12.0).reshape(12, 1), np.array([0, 1, 1, 2, 2, 2, 2, 3, 3, 4, 20, 21])
     >>> new_X, new_y = smogn(X, y, over=3)
     >>> new_X.shape, new_y.max() <= 21
-    ((16, 1), np.True_)
+    ((18, 1), np.True_)
     """
     if not 0 <= noise < np.inf:
         raise ValueError(f"noise must not be negative, got {noise!r}")
