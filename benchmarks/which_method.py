@@ -339,7 +339,8 @@ def page(folder: Path) -> tuple[str, dict[str, str]]:
         "[results](results/README.md); do not edit.",
         "Find the line of what matters most to you. A bold figure decided its line. *Within chance of it* "
         "are methods that a paired t-test over seeds, with Holm's correction, does not tell apart from the "
-        "choice. The choice and its figure come from the same runs, so expect a little less on your data. A "
+        "choice. That test speaks for other seeds on these data, not for other data. The choice and its "
+        "figure come from the same runs, so expect a little less on your data. A "
         "difference of a few percent is no reason to change a method that works.",
         "## A table, and an estimator that works as it is",
         "Natural splits: test labels are as rare as training labels. Rare labels are the 15% with the lowest "

@@ -25,6 +25,7 @@ INCLUDED = (
     *(path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("examples/*.py"))),
 )
 _LINK = re.compile(r"(\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")
+_ROW = re.compile(r"^\| (VIR:.*) \|$", flags=re.MULTILINE)
 _FENCE = re.compile(r"(^```.*?^```$)", flags=re.MULTILINE | re.DOTALL)
 
 
@@ -61,11 +62,22 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrite links that leave docs/, and links of pages that lie outside it."""
+    """Rewrite links that leave docs/ and links of pages outside it; give wide tables room."""
+    if page.file.src_uri == "which-method.md":
+        page.meta["hide"] = ["toc"]
+    if page.file.src_uri == "equations.md":
+        markdown = _ROW.sub(_section, re.sub(r"^\| id \|.*\n\|---.*\n", "", markdown, flags=re.MULTILINE))
     parts = _FENCE.split(markdown)
     here = repository_name(page.file.src_uri)
     parts[::2] = [_LINK.sub(lambda found: _rewritten(found, here), text) for text in parts[::2]]
     return "".join(parts)
+
+
+def _section(row: re.Match[str]) -> str:
+    """Return a formula of the table as a section of its own, which search and links can find."""
+    name, formula, functions, tests = (cell.strip() for cell in row[1].split(" | "))
+    proof = "Tests" if "," in tests else "Test"
+    return f"### {name}\n\n> {formula}\n\nComputed by {functions}. {proof}: {tests}.\n"
 
 
 def _rewritten(found: re.Match[str], here: str) -> str:

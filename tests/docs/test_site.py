@@ -107,8 +107,17 @@ def test_a_tutorial_runs(name: str) -> None:
     ],
 )
 def test_links_lead_to_pages_of_the_site(page: str, link: str, rewritten: str) -> None:
-    here = SimpleNamespace(file=SimpleNamespace(src_uri=page))
+    here = SimpleNamespace(file=SimpleNamespace(src_uri=page), meta={})
     assert site_hooks.on_page_markdown(link, here, None, None) == rewritten  # type: ignore[arg-type]
+
+
+def test_every_formula_is_a_section_of_the_site() -> None:
+    text = (DOCS / "equations.md").read_text(encoding="utf-8")
+    here = SimpleNamespace(file=SimpleNamespace(src_uri="equations.md"), meta={})
+    shown = site_hooks.on_page_markdown(text, here, None, None)  # type: ignore[arg-type]
+    names = re.findall(r"^\| (VIR:\w+) \|", text, flags=re.MULTILINE)
+    assert names and re.findall(r"^### (.*)$", shown, flags=re.MULTILINE) == names
+    assert "\n| " not in shown
 
 
 def test_examples_and_parameters_of_docstrings_are_markdown() -> None:
