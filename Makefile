@@ -65,10 +65,11 @@ bench: $(VENV)/.installed  ## compare the methods (docs/results/), measure speed
 	$(BIN)/tailwise bench stsb
 	set -e; for name in $(SPEED); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 
+# mkdocs is not called with -q, which would hide the warnings that --strict counts.
 docs: $(VENV)/.installed-dev  ## check the documentation, and build its site into site/
 	$(BIN)/python benchmarks/which_method.py --write
 	$(BIN)/python -m pytest -q tests/docs -m "not slow"
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 tutorials: $(VENV)/.installed-dev  ## run the tutorials and write their notebooks
 	$(BIN)/python docs/notebooks.py $(ARGS)
