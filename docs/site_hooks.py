@@ -62,9 +62,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrite links that leave docs/ and links of pages outside it; give wide tables room."""
+    """Rewrite links that leave docs/ and links of pages outside it; set how pages are shown."""
     if page.file.src_uri == "which-method.md":
         page.meta["hide"] = ["toc"]
+    if page.file.src_uri.startswith(("results/", OUTSIDE)):
+        page.meta["search"] = {"boost": 0.2}  # pages that explain come first
     if page.file.src_uri == "equations.md":
         markdown = _ROW.sub(_section, re.sub(r"^\| id \|.*\n\|---.*\n", "", markdown, flags=re.MULTILINE))
     parts = _FENCE.split(markdown)
