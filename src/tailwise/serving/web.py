@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tailwise.estimator.regressor import TailRegressor
 
 RETRY_SECONDS = 1
+KEEP_ALIVE_SECONDS = 75
+"""Idle connections are closed after this time. A client may send its next request just then, and lose it."""
 MAX_CONNECTIONS = 1000
 """Connections beyond this many are answered with status 503 as well."""
 
@@ -193,10 +195,13 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens; an address that cannot be used is an error that names it."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
+        sock = socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"cannot listen on {host} port {port}: {reason}") from None
+    # Connections inherit it. Without it, an answer waits 40 ms for the acknowledgement of its headers.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
 
 
 def server(service: Service, *, grace_seconds: int = 30) -> uvicorn.Server:
@@ -211,6 +216,7 @@ def server(service: Service, *, grace_seconds: int = 30) -> uvicorn.Server:
             access_log=False,
             server_header=False,
             limit_concurrency=MAX_CONNECTIONS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=grace_seconds,
             lifespan="on",
         )
