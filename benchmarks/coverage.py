@@ -74,7 +74,7 @@ def the_split(name: str, seed: int) -> tuple[Any, Array]:
 def fit_tail(split: Any, x_test: pd.DataFrame, seed: int, **parameters: Any) -> dict[str, Array]:
     """Predictions of TailRegressor, those of its held-out rows, and its own intervals."""
     from tailwise import TailRegressor
-    from tailwise.uncertainty.conformal import spread
+    from tailwise.uncertainty.spreads import spread
 
     model = TailRegressor(random_state=seed, device="cpu", **parameters).fit(split.x_train, split.y_train)
     (found,) = model.predictions(x_test)

@@ -230,6 +230,18 @@ def test_bounds_hold_for_every_interval(run: Run, place: Path, tmp_path: Path) -
     assert found["lower"].min() >= table["price"].min() and found["upper"].max() <= table["price"].max()
 
 
+def test_intervals_by_a_column(run: Run, place: Path, tmp_path: Path) -> None:
+    line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", *FAST, "--conformal-by"]
+    out = run(*line, "siz")
+    assert out.exit_code == 1 and "column of conformal_by" in out.stderr
+    column = next(name for name in pd.read_csv(place / "numbers.csv") if name != "price")
+    out = run(*line, column)
+    assert out.exit_code == 0, out.output
+    assert f"By the column {column}" in TailRegressor.load(tmp_path / "m").explain_intervals()
+    out = run(*line, column, "--images", tmp_path, "--force")
+    assert out.exit_code == 1 and "--conformal-by is for tables" in out.stderr
+
+
 def test_unknown_names_are_refused_before_any_training(run: Run, place: Path, tmp_path: Path) -> None:
     line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", *FAST]
     for extra, words in (
@@ -561,6 +573,8 @@ def test_what_cannot_be_exported_is_refused_before_any_training(
     assert out.exit_code == 1 and "'catboost'" in out.stderr
     out = run(*line[:-1], tmp_path / "m")
     assert out.exit_code == 1 and "--out and --export name the same file" in out.stderr
+    out = run(*line, "--conformal-by", "size")
+    assert out.exit_code == 1 and "leave out --export or --conformal-by" in out.stderr
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     out = run(*line)
     assert out.exit_code == 1 and "pip install 'tailwise[export]'" in out.stderr

@@ -38,7 +38,12 @@ def test_recalibrate_and_coverage_by(run: Run, sales: Path, tmp_path: Path) -> N
     told = ("-t", "price", "-o", model, "--groups", "shop", *FAST)
     done(run("fit", sales, *told))
     assert "shop" not in TailRegressor.load(model).feature_names_in_
-    found = done(run("recalibrate", model, sales, "-o", again, "--json"))
+    key = tmp_path / "key"
+    key.write_text("a secret of at least sixteen bytes")
+    found = done(run("recalibrate", model, sales, "-o", again, "--json", "--sign", key))
+    out = run("recalibrate", model, sales, "-o", tmp_path / "o", "--verify", key)
+    assert out.exit_code == 1 and "sign" in out.stderr
+    done(run("recalibrate", again, sales, "-o", tmp_path / "o", "--verify", key, "--encoding", "utf-8"))
     assert json.loads(found.stdout) == {"model": str(again), "rows": 300}
     assert TailRegressor.load(again).recalibrated_ == 300
     out = done(run("evaluate", again, sales, "--by", "shop"))

@@ -16,10 +16,10 @@ from tailwise.data import load_abalone
 from tailwise.estimator import fitting
 from tailwise.resampling import smogn
 from tailwise.uncertainty.calibrator import HeldOut
-from tailwise.uncertainty.conformal import spread
 from tailwise.uncertainty.former_intervals import FormerIntervals
 from tailwise.uncertainty.scaling import balanced_weights
 from tailwise.uncertainty.score_table import ScoreTable
+from tailwise.uncertainty.spreads import spread
 from tests.estimator.small_tables import quick, table
 
 DATA = Path(__file__).parent / "data"

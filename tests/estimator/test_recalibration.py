@@ -73,3 +73,61 @@ def test_coverage_of_several_targets_by_name() -> None:
     targets = pd.DataFrame({"one": y, "two": -y})
     found = quick().fit(frame, targets).coverage_by(frame, targets, "a", bins=2)
     assert list(found["target"].unique()) == ["one", "two"] and len(found) == 6
+
+
+def sites(rows: int, seed: int) -> tuple[pd.DataFrame, Array, Array]:
+    """Labels of site b have twice the noise of those of site a; the last is a base for both."""
+    rng = np.random.default_rng(seed)
+    data = pd.DataFrame({"x": rng.normal(size=rows), "site": rng.choice(["a", "b"], rows)})
+    base = 20 * data["x"].to_numpy()
+    return data, base + np.where(data["site"] == "b", 2, 1) * rng.normal(size=rows), base
+
+
+def shares(model: TailRegressor, **dial: float) -> Array:
+    x, y, base = sites(2000, 1)
+    return model.coverage_by(x, y, "site", base_prediction=base, **dial)["coverage"].to_numpy()[:2]
+
+
+def within(found: Array) -> bool:
+    return bool(((found > 0.85) & (found < 0.95)).all())
+
+
+def test_intervals_by_a_column_cover_each_of_its_groups(tmp_path: Path) -> None:
+    """The network predicts one spread for all rows; only intervals by site know that b is noisier."""
+    params = {"method": "vanilla", "backbone": "mlp", "emphasis": 0.0, "validation_fraction": 0.5}
+    x, y, base = sites(2000, 0)
+    assert not within(shares(quick(**params).fit(x, y, base_prediction=base)))
+    model = quick(**params, conformal_by="site").fit(x, y, base_prediction=base)
+    assert within(shares(model)) and within(shares(model, emphasis=0.2))
+    again = TailRegressor.load(model.save(tmp_path / "m.tailwise"))
+    new, around = pd.DataFrame({"x": 0.0, "site": ["a", "b", "c", None]}), np.zeros(4)
+    for dial in ({"emphasis": 0.2}, {}):
+        ends = [m.predict_interval(new, base_prediction=around, **dial) for m in (again, model)]
+        np.testing.assert_array_equal(*ends)
+    width = np.diff(ends[0])[:, 0]
+    assert width[0] < width[2] < width[1]  # c has the overall limits
+    assert width[3] == pytest.approx(width[2], rel=0.1)  # and so have missing values
+    x, y, base = sites(1500, 4)
+    assert within(shares(again.recalibrate(x, y, base_prediction=base)))
+    assert "By the column site" in again.explain_intervals()
+
+
+def test_intervals_by_the_number_of_a_column_and_what_is_wrong() -> None:
+    x, y = table(300)
+    model = quick(conformal_by=1, folds=2).fit(x, np.c_[y, y])
+    assert model.conformal_groups_ is not None and len(model.conformal_groups_.names) == 5
+    assert np.isfinite(model.predict_interval(x)).all()
+    names = pd.DataFrame(x, columns=["u", "v", "w"])
+    assert quick(conformal_by=2).fit(names, y).explain_intervals().count("held-out row") > 5
+    for params, X, message in (
+        ({"conformal_by": "v"}, x, "X has no names: give its number"),
+        ({"conformal_by": 3}, x, "conformal_by=3 is not one of 3 columns"),
+        ({"conformal_by": 3}, names, "conformal_by=3 is not one of 3 columns"),
+        ({"conformal_by": "vv"}, names, "column of conformal_by"),
+        ({"conformal_by": "v", "conformal": None}, names, "needs conformal intervals"),
+        ({"conformal_by": "v", "backbone": "resnet18"}, names, "names a column of a table"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            quick(**params).fit(X, y)
+    with pytest.raises(ValueError, match="cannot be part of an ONNX file: pass coverage=None"):
+        quick(conformal_by=1).fit(x, y).export_onnx("never.onnx")

@@ -15,16 +15,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tailwise.core.distributions import NIG, Mixture, Normal
-from tailwise.core.label_prior import LabelDensity, emphasis, rarest
+from tailwise.core.label_prior import LabelDensity, rarest
 from tailwise.core.labels import LabelBins
+from tailwise.uncertainty.column_groups import ColumnGroups
 from tailwise.uncertainty.conformal import (
     REGIONS,
     SPLITS,
     ConformalIntervals,
     fit_conformal,
     majority,
-    sides,
-    spread,
 )
 from tailwise.uncertainty.scaling import balanced_weights
 from tailwise.uncertainty.score_table import ScoreTable
@@ -62,47 +61,6 @@ def covered(intervals, distribution, y, coverage=0.9):
 
 
 # --- the score ---------------------------------------------------------------------------------
-
-
-def test_spread_is_the_width_of_the_central_interval():
-    df = np.concatenate([np.linspace(2, 60, 200), [1e3, 1e6, 1e9]])
-    belief = NIG(torch.zeros(df.size, dtype=torch.float64), 2.0, torch.from_numpy(df / 2), 3.0)
-    scale = np.sqrt(3.0 / (df / 2) * 1.5)
-    expected = scale * stats.t.ppf(0.95, df) / stats.norm.ppf(0.95)
-    np.testing.assert_allclose(spread(belief), expected, rtol=0.01)
-
-
-def test_spread_of_a_normal_is_its_standard_deviation():
-    assert spread(Normal(torch.zeros(2), torch.tensor([4.0, 9.0]))).tolist() == [2.0, 3.0]
-
-
-def test_spread_of_a_mixture_counts_the_distance_between_its_members():
-    pair = Mixture([Normal(torch.tensor([0.0]), 3.0), Normal(torch.tensor([2.0]), 3.0)])
-    assert spread(pair).item() == 2.0
-
-
-def test_spread_under_another_prior_is_that_of_the_interval():
-    tilt = emphasis(LabelDensity.from_bins(BINS), 1.0)
-    for kind in ("normal", "nig", "mixture"):
-        tilted = tilt.apply(predicted(kind, 5, np.random.default_rng(0)))
-        low, high = tilted.interval(0.9)
-        np.testing.assert_allclose(spread(tilted), (high - low) / 2 / stats.norm.ppf(0.95))
-
-
-def test_a_member_without_weight_does_not_count():
-    parts = [Normal(torch.tensor([0.0]), 4.0), Normal(torch.tensor([0.0]), math.inf)]
-    assert spread(Mixture(parts, torch.tensor([1.0, 0.0]))).item() == 2.0
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_spread_is_finite_and_positive_for_every_alpha(dtype):
-    alpha = torch.logspace(-6, 30 if dtype == torch.float64 else 18, 200, dtype=dtype)
-    found = spread(NIG(torch.zeros_like(alpha), 1.0, alpha, alpha))
-    assert found.isfinite().all()
-    assert (found > 0).all()
-
-
-# --- coverage by simulation --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -479,11 +437,57 @@ def test_the_majority_holds_what_most_intervals_hold(networks, seed):
         assert (low, high) == tuple(ends[0])
 
 
-def test_sides_are_those_of_the_quantiles_under_another_prior():
-    tilted = emphasis(LabelDensity.from_bins(BINS), 1.0).apply(predicted("nig", 5, np.random.default_rng(0)))
-    below, above = sides(tilted)
-    lower, upper = tilted.interval(0.9)
-    np.testing.assert_allclose(below, (tilted.point - lower) / stats.norm.ppf(0.95))
-    np.testing.assert_allclose(above, (upper - tilted.point) / stats.norm.ppf(0.95))
-    for side in sides(standard(2)):
-        assert side.tolist() == [1.0, 1.0]
+SITES = ColumnGroups.of(["a", "b", "c"], "site")
+
+
+def by_site(**kwargs):
+    """Site b is twice as noisy as a, and c has two rows."""
+    rng = np.random.default_rng(0)
+    codes = np.repeat([1, 2, 3], [400, 400, 2])
+    y = rng.normal(size=codes.size) * np.array([0, 1, 2, 50])[codes]
+    return fit_conformal(standard(y.size), y, BINS, column=SITES, column_codes=codes, **kwargs), codes, y
+
+
+@pytest.mark.parametrize(("mode", "weights"), [("global", None), ("region", "rare")])
+def test_each_group_of_a_column_is_covered(mode, weights):
+    fitted, codes, y = by_site(mode=mode, weights=weights)
+    lower, upper = fitted.interval(standard(y.size), 0.9, groups=codes)
+    inside = ((y >= lower.numpy()) & (y <= upper.numpy())).astype(float)
+    assert 0.9 <= inside[codes == 1].mean() <= 0.93 and 0.9 <= inside[codes == 2].mean() <= 0.93
+    plain, top = (end.numpy() for end in fitted.interval(standard(y.size), 0.9))
+    assert ((y >= plain) & (y <= top))[codes == 1].mean() > 0.97  # the overall limits are too wide for a
+    again = ConformalIntervals.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    for end, other in zip((lower, upper), again.interval(standard(y.size), 0.9, groups=codes), strict=True):
+        assert end.tolist() == other.tolist()
+
+
+def test_limits_of_a_column_are_shrunk_by_hand():
+    """Two rows of c have scores of 50 and a share of 4 / 904, which keeps the overall limits nearly."""
+    fitted, codes, y = by_site()
+    _, upper = fitted.interval(standard(4), 0.9, groups=np.array([0, 1, 2, 3]))
+    _, overall = fitted.limits(0.9)["many"]
+    far = max(y[codes == 3].max(), 0.1 * overall)
+    assert upper[0].item() == pytest.approx(overall)  # a value without a group
+    assert upper[3].item() == pytest.approx(overall * (far / overall) ** (4 / 904))
+    assert upper[1] < upper[0] < upper[2]
+
+
+def test_explain_names_the_groups_of_a_column():
+    text = by_site()[0].explain(0.9)
+    assert "By the column site" in text and "(400 held-out rows)" in text and "Promise" not in text
+    assert "any other value: not" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.update(column=None), "between 0 and 2"),
+        (lambda s: s.update(groups=[]), "need the scores of all rows"),
+        (lambda s: s["groups"][0]["regions"].__setitem__(0, 99), "between 0 and 11"),
+    ],
+)
+def test_a_damaged_column_is_named(change, message):
+    state = by_site()[0].to_dict()
+    change(state)
+    with pytest.raises(ValueError, match=message):
+        ConformalIntervals.from_dict(state)

@@ -125,6 +125,12 @@ def fit(
             help="Hold out the latest rows by this column; it stays an input unless dropped.",
         ),
     ] = None,
+    conformal_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Fit intervals for each value of this column, or for bins of its numbers."
+        ),
+    ] = None,
     start_from: Annotated[
         Path | None,
         typer.Option(metavar="MODEL", help="Model of the same method and columns to train further."),
@@ -223,8 +229,14 @@ def fit(
         from tailwise.estimator.onnx import require_onnx
         from tailwise.estimator.onnx_trees import check_exportable
 
+        if conformal_by is not None:
+            raise ValueError(
+                "an ONNX file cannot contain intervals by a column: leave out --export or --conformal-by"
+            )
         require_onnx()
         check_exportable(None if base == "none" else base)
+    if images is not None and conformal_by is not None:
+        raise ValueError("--conformal-by is for tables: leave it out, or leave out --images")
     if report is not None and len(target) > 1:
         raise ValueError(
             "a report is about one target: leave out --report, and then write a page for each target with "
@@ -239,6 +251,7 @@ def fit(
         "backbone": backbone,
         "bins": parse_bins(bins),
         "bounds": parse_bounds(bounds),
+        "conformal_by": conformal_by,
         "epochs": epochs or "auto",
         "batch_size": batch_size or "auto",
         "lr": lr or "auto",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tailwise.cli.options import Config, Force, Json, Model, Quiet, Table
+from tailwise.cli.options import Config, Encoding, Force, Json, Model, Quiet, Sign, Table, Verify
 from tailwise.cli.output import check_outputs, print_json, write_outputs
 from tailwise.cli.picturing import Images, PathColumn, SkipBroken, reader_for
 from tailwise.cli.reading import load_model, load_table, split_labelled
@@ -26,6 +27,9 @@ def recalibrate(
     images: Images = None,
     paths: PathColumn = "path",
     skip_broken: SkipBroken = False,
+    encoding: Encoding = None,
+    verify: Verify = None,
+    sign: Sign = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -39,9 +43,13 @@ def recalibrate(
     from tailwise.estimator.matching import match_inputs, match_targets
 
     check_outputs({"--out": out}, force=force, inputs=[model, data])
-    fitted = load_model(model)
+    if sign is not None:
+        from tailwise.estimator.archive import key_bytes
+
+        key_bytes(sign)  # a key that cannot be used is an error before anything is fitted
+    fitted = load_model(model, verify)
     pictures = reader_for(fitted, images, paths, skip=skip_broken)
-    table = load_table(data, quiet)
+    table = load_table(data, quiet, encoding)
     table = table if pictures is None else pictures.with_paths(table, data, quiet)
     columns = match_targets(fitted, table, target or [], data)
     if len(columns) != fitted.n_targets_:
@@ -52,6 +60,6 @@ def recalibrate(
     fitted.recalibrate(
         match_inputs(fitted, split.inputs, data), labels if labels.shape[1] > 1 else labels.iloc[:, 0]
     )
-    write_outputs({out: fitted.save}, quiet=quiet or as_json)
+    write_outputs({out: partial(fitted.save, key=sign)}, quiet=quiet or as_json)
     if as_json:
         print_json({"model": out, "rows": len(labels)})

@@ -48,6 +48,7 @@ from tailwise.networks.heads import HEADS
 from tailwise.networks.trainable import Trainable
 from tailwise.resampling.smogn import resampled
 from tailwise.uncertainty.calibrator import Calibrator, Predicted, Raw, fit_calibrator
+from tailwise.uncertainty.column_groups import MAX_GROUPS, ColumnGroups
 
 logger = logging.getLogger(__name__)
 
@@ -66,10 +67,12 @@ class FitRows(NamedTuple):
     labels: Floats  # (N,) or (N, T)
     weight: Floats  # (N,)
     offset: Floats | None  # base predictions, in the shape of the labels
+    groups: Rows | None = None  # codes in the column that intervals go by, (N,)
 
     def rows(self, rows: Rows) -> FitRows:
         offset = None if self.offset is None else self.offset[rows]
-        return FitRows(take_rows(self.features, rows), self.labels[rows], self.weight[rows], offset)
+        groups = None if self.groups is None else self.groups[rows]
+        return FitRows(take_rows(self.features, rows), self.labels[rows], self.weight[rows], offset, groups)
 
     def tensors(self, *, weighted: bool = True) -> TensorData:
         """As the training loop takes them; weights have a mean of 1."""
@@ -83,6 +86,23 @@ class FitRows(NamedTuple):
 
 def _numbered(path: Path, k: int) -> Path:
     return path if k == 0 else path.with_name(f"{path.name}.{k}")
+
+
+def _table_column(X: Any, column: str | int) -> Any:
+    """A column of a checked table, by name or, if it has no names, by number. (N,)"""
+    if hasattr(X, "columns"):
+        names = [str(name) for name in X.columns]
+        if isinstance(column, str):
+            check_name("column of conformal_by", column, names)
+        elif column >= len(names):
+            raise ValueError(f"conformal_by={column} is not one of {len(names)} columns")
+        return X[X.columns[names.index(column) if isinstance(column, str) else column]]
+    if isinstance(column, str):
+        raise ValueError(f"conformal_by={column!r} names a column, but X has no names: give its number")
+    if column >= X.shape[1]:
+        raise ValueError(f"conformal_by={column} is not one of {X.shape[1]} columns")
+    values = X[:, [column]]
+    return (values.toarray() if hasattr(values, "toarray") else values)[:, 0]
 
 
 class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
@@ -107,6 +127,7 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
     validation_fraction: float
     calibrate: bool | Literal["balanced"]
     conformal: Literal["global", "region"] | None
+    conformal_by: str | int | None
     many: int
     few: int
     image_size: int
@@ -124,6 +145,7 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
     networks_: list[Trainable]
     histories_: list[FitResult]
     calibrators_: list[Calibrator]
+    conformal_groups_: ColumnGroups | None
     held_out_: bool
     unseen_: bool
     recalibrated_: int
@@ -145,6 +167,10 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         if self.conformal not in ("global", "region", None):
             hint = nearest(str(self.conformal), ("global", "region"))
             raise ValueError(f"unknown conformal {self.conformal!r}{hint}, or None")
+        if self.conformal_by is not None and self.conformal is None:
+            raise ValueError("conformal_by needs conformal intervals: leave out conformal=None")
+        if self.conformal_by is not None and self._raw_inputs:
+            raise ValueError("conformal_by names a column of a table: leave it out for other inputs")
         if self.few > self.many:
             raise ValueError(f"few={self.few} must not exceed many={self.many}")
         self._train_config(1, 0)  # raises an error for an unknown monitor
@@ -235,6 +261,17 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         check_name(f"column of {what}", given, [str(name) for name in X.columns])
         return X[given]
 
+    def _find_interval_groups(self, X: Any) -> None:
+        self.conformal_groups_ = None
+        if self.conformal_by is not None:
+            values = _table_column(X, self.conformal_by)
+            self.conformal_groups_ = ColumnGroups.of(values, self.conformal_by, at_most=MAX_GROUPS)
+
+    def _interval_groups(self, X: Any) -> Rows | None:
+        """Codes of the rows of a table in the column that intervals go by, if there is one. (N,)"""
+        groups = self.conformal_groups_
+        return None if groups is None else groups.codes(_table_column(X, groups.column))
+
     def _label_bins(self, labels: Floats, weight: Floats) -> LabelBins | list[LabelBins]:
         given: dict[str, Any] = {}
         if self.bins is not None:
@@ -314,7 +351,8 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
     def _watched(self, X: Any, labels: Floats) -> FitRows:
         """Rows to stop and calibrate by."""
         features, matrix = self._features(X)
-        return FitRows(features, labels, np.ones(len(labels)), self._offset(matrix, len(labels), None))
+        offset = self._offset(matrix, len(labels), None)
+        return FitRows(features, labels, np.ones(len(labels)), offset, self._interval_groups(X))
 
     def _build(self, inputs: Any, trained: Rows) -> Trainable:
         if isinstance(self.backbone, str) and self._takes_pictures:
@@ -453,6 +491,8 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
                 few=self.few,
                 held_out=self.held_out_,
                 votes=len(self.networks_) > 1,
+                column=self.conformal_groups_,
+                column_codes=held.groups,
             )
             self.calibrators_.append(replace(fitted, support=supports[t]))
 
@@ -494,7 +534,8 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         """Return what the networks predict for each target, before calibration. (N,) each"""
         X = self._validated(X, reset=False)
         features, matrix = self._features(X)
-        return self._raw(features, self._offset(matrix, row_count(X), base_prediction))
+        offset = self._offset(matrix, row_count(X), base_prediction)
+        return self._raw(features, offset, self._interval_groups(X))
 
     def encoded(self, X: Any) -> Floats:
         """Return the rows of a table as numbers, which `raw_of_encoded` takes. (N, F)"""
@@ -504,17 +545,20 @@ class Fitting(BaseEstimator):  # type: ignore[misc,unused-ignore]
         return self.preprocessor_.matrix(self._validated(X, reset=False))
 
     def raw_of_encoded(self, matrix: Floats) -> list[Raw]:
-        """Return what `raw_predictions` returns, for rows that are encoded already. (N, F) -> (N,) each"""
+        """Return what `raw_predictions` returns, for rows that are encoded already. (N, F) -> (N,) each
+
+        The values of the column of `conformal_by` are not known here: intervals have the overall limits.
+        """
         assert self.preprocessor_ is not None
         features = torch.from_numpy(self.preprocessor_.scaled(matrix))
         return self._raw(features, self._offset(matrix, len(matrix), None))
 
-    def _raw(self, features: Any, offset: Floats | None) -> list[Raw]:
+    def _raw(self, features: Any, offset: Floats | None, groups: Rows | None = None) -> list[Raw]:
         x = self._inputs(features, offset)
         each = [self._network_prediction(network, x, offset) for network in self.networks_]
         if self.n_targets_ == 1:
-            return [Raw.of(each)]
-        return [Raw.of([own[:, t] for own in each]) for t in range(self.n_targets_)]
+            return [Raw.of(each, groups)]
+        return [Raw.of([own[:, t] for own in each], groups) for t in range(self.n_targets_)]
 
     def calibrators_at(self, emphasis: float | None, label_prior: Any) -> list[Calibrator]:
         """Return the calibrator of each target under the label prior asked for."""

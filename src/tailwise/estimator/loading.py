@@ -48,6 +48,7 @@ from tailwise.networks.backbones import IMAGE_BACKBONES, make_backbone, make_ima
 from tailwise.networks.parts import Method
 from tailwise.networks.trainable import Trainable
 from tailwise.uncertainty.calibrator import Calibrator, HeldOut
+from tailwise.uncertainty.column_groups import ColumnGroups
 from tailwise.uncertainty.former_intervals import read_intervals
 from tailwise.uncertainty.scaling import NIGScaling, Scaling, VarianceScaling
 
@@ -143,6 +144,7 @@ def _rebuild(
         "unseen_": bool(manifest.get("unseen", manifest["held_out"])),  # older files do not say
         "recalibrated_": int(manifest.get("recalibrated", 0)),
         "calibrators_": targets,
+        "conformal_groups_": next((c.conformal.column for c in targets if c.conformal is not None), None),
     }
     if manifest["n_features_in"] is not None:
         fitted["n_features_in_"] = int(manifest["n_features_in"])
@@ -236,7 +238,7 @@ def _target(state: Mapping[str, Any], held: Mapping[str, Tensor]) -> Calibrator:
         labels,
         emphasis,
         None if tilt.is_identity else tilt,
-        _held(state["held"], held),
+        _held(state["held"], held, None if conformal is None else conformal.column),
         None if state.get("bounds") is None else Bounds(**state["bounds"]),  # older files have none
         None if state.get("support") is None else LabelSupport.from_dict(state["support"]),
     )
@@ -248,7 +250,7 @@ def _rising(edges: NDArray[np.float64]) -> bool:
     )
 
 
-def _held(kind: str | None, tensors: Mapping[str, Tensor]) -> HeldOut | None:
+def _held(kind: str | None, tensors: Mapping[str, Tensor], column: ColumnGroups | None) -> HeldOut | None:
     if kind is None:
         return None
     form: type[Normal | NIG] = NIG if "gamma" in tensors else Normal
@@ -260,7 +262,12 @@ def _held(kind: str | None, tensors: Mapping[str, Tensor]) -> HeldOut | None:
         raise ValueError("the held-out predictions are not finite")
     if labels.ndim != 1 or prediction.shape != labels.shape:
         raise ValueError("the held-out predictions do not fit their labels")
-    return HeldOut(prediction, labels)
+    if column is None:
+        return HeldOut(prediction, labels)
+    groups = tensors["groups"].long().numpy()
+    if groups.shape != labels.shape or ((groups < 0) | (groups > len(column.names))).any():
+        raise ValueError("the held-out rows do not fit the groups of their column")
+    return HeldOut(prediction, labels, groups)
 
 
 def _network(

@@ -15,6 +15,7 @@ from typing import Any
 from tailwise.core.lookup import nearest
 from tailwise.networks.backbones import BACKBONES, IMAGE_BACKBONES
 from tailwise.networks.parts import Method
+from tailwise.uncertainty.column_groups import MAX_GROUPS
 from tailwise.uncertainty.conformal import REGIONS
 
 Check = Callable[[Any, str], None]
@@ -27,6 +28,9 @@ MAX_BINS = 10_000
 """Label bins; the kernel over them is a matrix of its square."""
 MAX_VALUES = 10_000_000
 """Numbers in one list."""
+
+MAX_CELLS = len(REGIONS) * (MAX_GROUPS + 2)
+"""Regions times groups of a column, those of missing and of other values included."""
 
 # -- kinds of values -------------------------------------------------------------------------------
 
@@ -154,6 +158,12 @@ _numbers = items(number())
 _edges = items(number(), 2, MAX_BINS + 1)
 _factor = number(0, above=True)
 
+
+def _column(value: Any, where: str) -> None:
+    """The name or the number of a column."""
+    (text if isinstance(value, str) else whole(0, MAX_VALUES))(value, where)
+
+
 _KERNEL: dict[str, Check] = {
     "kernel": or_none(text),
     "bandwidth": _factor,
@@ -224,11 +234,19 @@ _SCORES = fields(
         "effective": _factor,
     },
 )
+_COLUMN = fields(
+    {
+        "column": _column,
+        "names": items(text, 0, MAX_GROUPS + 1),
+        "edges": or_none(items(number(), 0, MAX_GROUPS)),
+        "missing": flag,
+    }
+)
 _GROUP = fields(
     {
         "name": choice(("all", "rare", "few", "balanced", "given")),
         "scores": items(number(), 1),
-        "regions": items(whole(0, len(REGIONS) - 1), 1),
+        "regions": items(whole(0, MAX_CELLS - 1), 1),
         "weights": items(number(0), 1),
         "effective": _factor,
         "slack": _factor,
@@ -251,7 +269,8 @@ CONFORMAL = fields(
         "votes": flag,
         "rule": text,
         "groups": items(_GROUP, 0, 10),
-        "mean_sides": items(items(number(0), 2, 2), len(REGIONS), len(REGIONS)),
+        "mean_sides": items(items(number(0), 2, 2), len(REGIONS), MAX_CELLS),
+        "column": or_none(_COLUMN),
     },
 )
 """Conformal intervals of one target."""

@@ -41,7 +41,7 @@ MAX_ROWS = 2**31 - 1
 TOLERANCE = 1e-4
 """How far onnxruntime may be off in units of the labels' standard deviation."""
 SPREAD_LEVELS = 0.05, 0.95
-"""Ends of the interval that `tailwise.uncertainty.conformal.spread` needs."""
+"""Ends of the interval that `tailwise.uncertainty.spreads.spread` needs."""
 _CHECKED_ROWS = 33
 
 
@@ -68,7 +68,8 @@ def export_onnx(
     default it is ``emphasis_``.
 
     The file contains the base: CatBoost, LightGBM or scikit-learn's HistGradientBoostingRegressor. A model
-    with another base, or with base predictions of your own, cannot be exported. Five CatBoost models of
+    with another base, or with base predictions of your own, cannot be exported, nor can intervals by a column
+    (`conformal_by`). Five CatBoost models of
     1000 trees take about 24 MB. An emphasis needs memory for up to 100 numbers per row, and for each member
     of a mixture, several times: pass large tables in batches of some thousand rows.
 
@@ -79,6 +80,11 @@ def export_onnx(
         raise ValueError(
             "this model was fitted with base_prediction, from a model that cannot be part of an ONNX file: "
             "fit with base='auto' or base=None to export"
+        )
+    if estimator.conformal_groups_ is not None and coverage is not None:
+        raise ValueError(
+            "intervals by a column (conformal_by) cannot be part of an ONNX file: pass coverage=None to "
+            "leave out intervals, or fit without conformal_by"
         )
     for own in estimator.base_ or []:
         check_exportable(own.models[0])

@@ -36,6 +36,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
     "calibrate": ["boolean", StrOptions({"balanced"})],
     "conformal": [str, None],
+    "conformal_by": [str, _SHOTS, None],
     "many": [_SHOTS],
     "few": [_SHOTS],
     "image_size": [_COUNT],

@@ -15,8 +15,9 @@ from tailwise.data.inputs import row_count
 from tailwise.data.splits import halves
 from tailwise.estimator.fitting import Fitting, Floats
 from tailwise.estimator.holdout import MIN_HOLDOUT
-from tailwise.uncertainty.by_column import BINS, column_groups, coverage_by_group
+from tailwise.uncertainty.by_column import column_groups, coverage_by_group
 from tailwise.uncertainty.calibrator import fit_calibrator
+from tailwise.uncertainty.column_groups import BINS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +50,7 @@ class Recalibration(Fitting):
         x = self._inputs(features, offset)
         raw = pooled([self._network_prediction(network, x, offset) for network in self.networks_])
         select, confirm = halves(len(labels), 0, 4 * MIN_HOLDOUT)
-        found = []
+        found, groups = [], self._interval_groups(X)
         for t, (calibrator, column) in enumerate(zip(self.calibrators_, columns, strict=True)):
             fitted = fit_calibrator(
                 raw if labels.ndim == 1 else raw[:, t],
@@ -63,6 +64,8 @@ class Recalibration(Fitting):
                 bounds=calibrator.bounds,
                 many=self.many,
                 few=self.few,
+                column=self.conformal_groups_,
+                column_codes=groups,
             )
             found.append(replace(fitted, support=calibrator.support))
         self.calibrators_ = found

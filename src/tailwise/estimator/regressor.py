@@ -76,6 +76,9 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         label bin the same weight in that.
     conformal : ``"global"``, ``"region"`` (by the predicted label's region) or None for the
         distribution's own intervals.
+    conformal_by : column of X, by name or for arrays by number, whose groups of rows have intervals of
+        their own: the 50 most frequent values, or five bins of a number with more than 20 values. Groups with
+        few rows stay close to the overall intervals; other values have these. The column stays an input.
     many, few : a label bin with more training rows than `many` is many-shot, with fewer than `few`
         few-shot.
     image_size : height and width at which files of pictures are decoded; arrays stay as they are.
@@ -124,6 +127,7 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         validation_fraction: float = 0.2,
         calibrate: bool | Literal["balanced"] = True,
         conformal: Literal["global", "region"] | None = "region",
+        conformal_by: str | int | None = None,
         many: int = 100,
         few: int = 20,
         image_size: int = 224,
@@ -151,6 +155,7 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         self.validation_fraction = validation_fraction
         self.calibrate = calibrate
         self.conformal = conformal
+        self.conformal_by = conformal_by
         self.many = many
         self.few = few
         self.image_size = image_size
@@ -199,6 +204,7 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         self._check_parameters()
         group_of, time_of = self._column(X, groups, "groups"), self._column(X, time, "time")
         X = self._validated(X, reset=True)
+        self._find_interval_groups(X)
         labels = self._labels(X, y, reset=True)
         check_row_count(len(labels))
         self.target_names_ = target_names(y)
@@ -242,7 +248,8 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
             self.bins_, self.preprocessor_, self.base_ = start.bins_, start.preprocessor_, start.base_
             features, matrix = self._features(X)
             offset = None if self.base_given_ else self._offset(matrix, len(labels), None)
-        data = FitRows(features, labels, weight, given if given is not None else offset)
+        offset = given if given is not None else offset
+        data = FitRows(features, labels, weight, offset, self._interval_groups(X))
         held = self._train(
             data,
             parts,

@@ -180,6 +180,8 @@ def _tensors(estimator: TailRegressor) -> dict[str, Tensor]:
 def _held_to_tensors(held: HeldOut) -> dict[str, Tensor]:
     """Return labels and parameters of held-out predictions, and the weights of a mixture."""
     prediction, found = held.prediction, {"labels": torch.from_numpy(held.labels)}
+    if held.groups is not None:
+        found["groups"] = torch.from_numpy(held.groups)
     if isinstance(prediction, Mixture):
         found["weights"] = prediction.weights
         prediction = prediction.components

@@ -113,7 +113,7 @@ def _at(scored: Scored, emphasis: float) -> Scored:
     """Return the scores of the same model at another emphasis."""
     assert scored.calibrator is not None
     calibrator = scored.calibrator.at(emphasis)
-    predicted = calibrator.predicted(Raw(scored.uncalibrated, scored.networks))
+    predicted = calibrator.predicted(Raw(scored.uncalibrated, scored.networks, scored.groups))
     lower, upper = (end.double().numpy() for end in predicted.interval(scored.coverage))
     return replace(
         scored, distribution=predicted.distribution, lower=lower, upper=upper, calibrator=calibrator

@@ -54,6 +54,8 @@ class Scored:
     """What made `distribution` and the intervals; baselines without a dial have none."""
     networks: tuple[Distribution, ...] = ()
     """What each network predicts, before calibration, if there are several. (N,) each"""
+    groups: NDArray[np.int64] | None = None
+    """Codes in the column that intervals go by, if there is one. (N,)"""
 
     @property
     def emphasis(self) -> float:
@@ -210,6 +212,7 @@ def score_model(
         distribution=predicted.distribution,
         uncalibrated=raw.pooled,
         networks=raw.networks,
+        groups=raw.groups,
         bins=calibrator.bins,
         lower=lower,
         upper=upper,

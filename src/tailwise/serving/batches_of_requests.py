@@ -207,8 +207,7 @@ class Batcher:
         """Return the predictions of some rows, by target if there are several."""
         each = []
         for target, calibrator in zip(raw, self._calibrators(options.emphasis), strict=True):
-            part = Raw(target.pooled[rows], tuple(network[rows] for network in target.networks))
-            predicted = calibrator.predicted(part)
+            predicted = calibrator.predicted(target.rows(rows.numpy()))
             columns = predicted.columns(options.coverage, self._model.many, self._model.few)
             cells = [_finite(values.tolist()) for values in columns.values()]
             found = [dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]

@@ -3,6 +3,8 @@
 - `scaling`: factors on the predicted spread (`fit_scaling`, `balanced_weights`, `split_variance`)
 - `score_table`: limits of intervals from sorted scores
 - `widening`: how much wider intervals must be to cover rare labels
+- `spreads`: the unit of those limits, from the predicted distribution (`spread`, `sides`)
+- `column_groups`: groups of rows by the values of a column (`ColumnGroups`)
 - `conformal`: intervals that cover held-out labels (`fit_conformal`, `ConformalIntervals`)
 - `former_intervals`: intervals of files that earlier versions wrote (`read_intervals`)
 - `interval_scores`: coverage and width by region, beside a constant interval (`intervals_by_region`)

@@ -8,52 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
+from tailwise.uncertainty.column_groups import BINS, ColumnGroups
+
 if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
 
-MAX_VALUES = 20
-"""A column of numbers with more values than this is cut into bins of equal numbers of rows."""
-BINS = 5
-
 
 def column_groups(values: Any, bins: int = BINS) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the group of each row, and the names of the groups in order. (N,)
-
-    Numbers and dates with more than 20 values are cut into `bins` groups of about equal size. Missing values
-    are a group of their own.
+    """Return the group of each row, and the names of the groups in order; see `ColumnGroups`. (N,)
 
     >>> column_groups(["b", "a", "b"])
     (array([1, 0, 1]), ['a', 'b'])
-    >>> column_groups(np.arange(100), bins=2)[1]
-    ['0 to 49', '50 to 99']
     """
-    import pandas as pd
-
-    if bins < 1:
-        raise ValueError(f"bins must be at least 1, got {bins!r}")
-    column = pd.Series(np.asarray(values) if not hasattr(values, "array") else values.array)
-    numeric = pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column)
-    if numeric and not pd.api.types.is_bool_dtype(column) and column.nunique() > MAX_VALUES:
-        codes = pd.qcut(column, bins, labels=False, duplicates="drop").to_numpy()
-        found = np.where(np.isnan(codes), -1, codes).astype(np.int64)
-        names = [_range(column[found == code]) for code in range(int(found.max()) + 1)]
-    else:
-        text = column if numeric else column.astype(object).where(column.isna(), column.astype(str))
-        codes, seen = pd.factorize(text, sort=True)
-        found = np.asarray(codes, np.int64)
-        names = [f"{value:g}" if isinstance(value, float) else str(value) for value in seen]
-    if (found < 0).any():
-        found = np.where(found < 0, len(names), found)
-        names.append("missing")
-    return found, names
-
-
-def _range(values: pd.Series[Any]) -> str:
-    low, high = values.min(), values.max()
-    ends = [f"{end:.6g}" if isinstance(end, (int, float, np.number)) else str(end) for end in (low, high)]
-    return " to ".join(ends)
+    groups = ColumnGroups.of(values, bins=bins)
+    return groups.codes(values) - 1, list(groups.names)
 
 
 def coverage_by_group(

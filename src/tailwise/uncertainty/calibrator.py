@@ -20,6 +20,7 @@ from tailwise.core.labels import LabelBins
 from tailwise.core.metrics import by_region
 from tailwise.core.support import LabelSupport
 from tailwise.core.truncation import Bounds
+from tailwise.uncertainty.column_groups import ColumnGroups
 from tailwise.uncertainty.conformal import ConformalIntervals, fit_conformal, majority
 from tailwise.uncertainty.interval_scores import intervals_by_region
 from tailwise.uncertainty.scaling import Scaling, balanced_weights, fit_scaling, split_variance
@@ -45,6 +46,8 @@ class HeldOut:
 
     prediction: Distribution
     labels: Floats
+    groups: Rows | None = None
+    """Codes in the column that intervals go by, if there is one."""
 
 
 class Raw(NamedTuple):
@@ -53,11 +56,18 @@ class Raw(NamedTuple):
     pooled: Distribution  # (N,)
     networks: tuple[Distribution, ...] = ()
     """Predictions of each network, if there are several. (N,) each"""
+    groups: Rows | None = None
+    """Codes in the column that intervals go by, if there is one. (N,)"""
 
     @classmethod
-    def of(cls, each: Sequence[Distribution]) -> Raw:
+    def of(cls, each: Sequence[Distribution], groups: Rows | None = None) -> Raw:
         """Pool the predictions of one or more networks. (N,) each"""
-        return cls(pooled(each), tuple(each) if len(each) > 1 else ())
+        return cls(pooled(each), tuple(each) if len(each) > 1 else (), groups)
+
+    def rows(self, rows: Rows) -> Raw:
+        """Return some of the rows. rows: (M,)"""
+        networks = tuple(network[rows] for network in self.networks)
+        return Raw(self.pooled[rows], networks, None if self.groups is None else self.groups[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +126,8 @@ class Calibrator:
             few=self.conformal.few,
             held_out=self.conformal.held_out,
             votes=self.conformal.votes,
+            column=self.conformal.column,
+            column_codes=self.held.groups,
         )
         return replace(moved, conformal=intervals)
 
@@ -126,7 +138,7 @@ class Calibrator:
     def predicted(self, raw: Raw) -> Predicted:
         """Return calibrated predictions with their intervals at any coverage."""
         networks = tuple(self.calibrated(each) for each in raw.networks)
-        return Predicted(self.calibrated(raw.pooled), self, networks)
+        return Predicted(self.calibrated(raw.pooled), self, networks, raw.groups)
 
     def possible(self, scaled: Distribution) -> Distribution:
         """Return a scaled prediction under the label prior in use and within the bounds. (N,) -> (N,)"""
@@ -134,13 +146,18 @@ class Calibrator:
         return tilted if self.bounds is None else self.bounds.apply(tilted)
 
     def interval(
-        self, prediction: Distribution, coverage: float, networks: Sequence[Distribution] = ()
+        self,
+        prediction: Distribution,
+        coverage: float,
+        networks: Sequence[Distribution] = (),
+        groups: Rows | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends for calibrated predictions. (N,) each
 
         Conformal intervals if there are any, otherwise those of the distribution. `networks` are the
         calibrated predictions of each network, if there are several: each gives an interval as it did for
-        its held-out rows, and `majority` joins them. If there are too few held-out rows for the coverage,
+        its held-out rows, and `majority` joins them. `groups` are the codes of the rows in the column
+        that intervals go by. If there are too few held-out rows for the coverage,
         a warning says so and the ends are those of the observed labels. No interval leaves the bounds,
         and their ends are possible labels; no possible label is lost by that.
         """
@@ -153,11 +170,11 @@ class Calibrator:
                 stacklevel=2,
             )
         if networks and self.conformal.votes:
-            ends = [self.conformal.interval(network, coverage, finite=True) for network in networks]
+            ends = [self.conformal.interval(n, coverage, finite=True, groups=groups) for n in networks]
             lower, upper = (torch.stack(side) for side in zip(*ends, strict=True))
             lower, upper = majority(lower, upper, prediction.point)
         else:
-            lower, upper = self.conformal.interval(prediction, coverage, finite=True)
+            lower, upper = self.conformal.interval(prediction, coverage, finite=True, groups=groups)
         return self._ends(lower, upper)
 
     def _ends(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,9 +200,10 @@ class Calibrator:
         many: int,
         few: int,
         networks: Sequence[Distribution] = (),
+        groups: Rows | None = None,
     ) -> dict[str, Any]:
         """Return the columns of a table of calibrated predictions. (N,) each"""
-        lower, upper = self.interval(prediction, coverage, networks)
+        lower, upper = self.interval(prediction, coverage, networks, groups)
         scaled = prediction.base if isinstance(prediction, Tilted) else prediction
         raw = scaled if self.scaling is None else self.scaling.inverse.apply(scaled)
         aleatoric, epistemic = split_variance(prediction, raw)
@@ -208,13 +226,14 @@ class Calibrator:
         many: int,
         few: int,
         networks: Sequence[Distribution] = (),
+        groups: Rows | None = None,
     ) -> pd.DataFrame:
         """Return a table of errors, coverage and width, over all labels and by region. y: (N,)
 
         The coverage and width of `constant_interval` stand beside them.
         """
         table = by_region(prediction, y, self.bins, ("mae", "rmse", "gm", "nll", "ause"), many=many, few=few)
-        lower, upper = (end.numpy() for end in self.interval(prediction, coverage, networks))
+        lower, upper = (end.numpy() for end in self.interval(prediction, coverage, networks, groups))
         intervals = intervals_by_region(lower, upper, y, self.bins, coverage, many=many, few=few)
         return table.join(
             intervals[["coverage", "width", "constant_coverage", "constant_width"]]
@@ -228,10 +247,12 @@ class Predicted(NamedTuple):
     calibrator: Calibrator
     networks: tuple[Distribution, ...] = ()
     """Calibrated predictions of each network, if there are several. (N,) each"""
+    groups: Rows | None = None
+    """Codes in the column that intervals go by, if there is one. (N,)"""
 
     def interval(self, coverage: float) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends. (N,) each"""
-        return self.calibrator.interval(self.distribution, coverage, self.networks)
+        return self.calibrator.interval(self.distribution, coverage, self.networks, self.groups)
 
     def quantile(self, level: float) -> Tensor:
         """Return a quantile, moved to a possible label. (N,)"""
@@ -239,11 +260,11 @@ class Predicted(NamedTuple):
 
     def columns(self, coverage: float, many: int, few: int) -> dict[str, Any]:
         """Return the columns of a table of predictions. (N,) each"""
-        return self.calibrator.columns(self.distribution, coverage, many, few, self.networks)
+        return self.calibrator.columns(self.distribution, coverage, many, few, self.networks, self.groups)
 
     def scores(self, y: Floats, coverage: float, many: int, few: int) -> pd.DataFrame:
         """Return a table of errors, coverage and width by region. y: (N,)"""
-        return self.calibrator.scores(self.distribution, y, coverage, many, few, self.networks)
+        return self.calibrator.scores(self.distribution, y, coverage, many, few, self.networks, self.groups)
 
 
 def fit_calibrator(
@@ -262,6 +283,8 @@ def fit_calibrator(
     few: int = 20,
     held_out: bool = True,
     votes: bool = False,
+    column: ColumnGroups | None = None,
+    column_codes: Rows | None = None,
 ) -> Calibrator:
     """Fit the scaling and the emphasis on the rows `select`, then intervals on the rows `confirm`.
 
@@ -269,7 +292,8 @@ def fit_calibrator(
     or the intervals lose their guarantee. ``calibrate="balanced"`` gives every label bin the same weight in
     the scaling. `base` has the base's prediction of each row, for `choose_emphasis`. `bounds` are those
     of the label. ``held_out=False`` says that the rows were trained on, so that no coverage can be kept.
-    ``votes=True`` says that each row was predicted by one of several networks. y, base: (N,)
+    ``votes=True`` says that each row was predicted by one of several networks. Intervals go by the groups
+    of a `column`, if it is given, with the `column_codes` of the rows. y, base, column_codes: (N,)
     """
     scaling = None
     if calibrate:
@@ -295,9 +319,15 @@ def fit_calibrator(
             few=few,
             held_out=held_out,
             votes=votes,
+            column=column,
+            column_codes=None if column_codes is None else column_codes[confirm],
         )
     kept = confirm if len(confirm) <= MAX_HELD else _sample(confirm)
-    held = HeldOut(scaled[kept].map(lambda p: p.detach().clone()), y[kept])
+    held = HeldOut(
+        scaled[kept].map(lambda p: p.detach().clone()),
+        y[kept],
+        None if column_codes is None else column_codes[kept],
+    )
     used = None if tilt.is_identity else tilt
     return Calibrator(bins, scaling, intervals, density, chosen, used, held, bounds)
 

@@ -8,7 +8,8 @@ distribution.
 
 Two options help rare labels, without an exact guarantee. ``mode="region"`` fits limits for each predicted
 region and shrinks them towards the overall ones where a region has few rows. ``weights="rare"`` widens all
-limits by common factors until the rarest 15% of the held-out labels are covered as often as all of them. No
+limits by common factors until the rarest 15% of the held-out labels are covered as often as all of them.
+A `column` fits factors on the limits for each group of rows, shrunk towards 1 in the same way. No
 method can guarantee coverage given the *true* label, which is unknown at prediction time.
 """
 
@@ -25,16 +26,17 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from tailwise.core.distributions import NIG, Distribution, Mixture
+from tailwise.core.distributions import Distribution
 from tailwise.core.label_prior import LabelDensity, rarest
 from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.core.lookup import check_name
 from tailwise.core.scores import prepared
-from tailwise.core.tilt import Tilted
+from tailwise.uncertainty.column_groups import ColumnGroups
 from tailwise.uncertainty.interval_scores import label_range
 from tailwise.uncertainty.scaling import balanced_weights
 from tailwise.uncertainty.score_table import ROUNDING, Limits, ScoreTable, check_keys
-from tailwise.uncertainty.widening import Group
+from tailwise.uncertainty.spreads import sides
+from tailwise.uncertainty.widening import Codes, Group
 
 Array = NDArray[np.float64]
 Mode = Literal["global", "region"]
@@ -52,54 +54,8 @@ SPLITS = (0.25, 0.5, 0.75)
 """Shares of the missed labels that may lie below. ``weights="rare"`` takes the one with the narrowest
 intervals at `CHOSEN_AT`; other coverages have the same, so that a higher one does not narrow an end."""
 CHOSEN_AT = 0.9
-_Z90 = 1.6448536269514722
 _SPREAD_FLOOR = 1e-6
-_SIDE_FLOOR = 0.1
 _LEAST_LIMIT, _LEAST_SHRUNK = 1e-9, 0.1
-
-
-def spread(distribution: Distribution) -> Tensor:
-    """Return half the width of the central 90% interval, divided by 1.645.
-
-    For a Normal that is the standard deviation. For an NIG it is the width of its Student-t by Peizer
-    and Pratt's approximation, which is within 1% for 2 or more degrees of freedom and simple enough for
-    ONNX. For a mixture it is the root of the mean of squared spreads plus the variance between means.
-    Under another label prior it is exact.
-    Unlike the standard deviation, it is finite for every alpha and does not explode near ``alpha = 1``.
-
-    >>> belief = NIG(torch.tensor([0.0], dtype=torch.float64), 1.0, 3.0, 2.0)
-    >>> low, high = belief.interval(0.9)
-    >>> round(spread(belief).item(), 2), round((high - low).item() / 2 / 1.645, 2)
-    (1.36, 1.36)
-    """
-    if isinstance(distribution, Tilted):
-        lower, upper = distribution.central
-        return (upper - lower) / (2 * _Z90)
-    if isinstance(distribution, Mixture):
-        members = distribution.components
-        squares = spread(members) ** 2 + (members.mean - distribution.mean) ** 2
-        counted = torch.where(distribution.weights > 0, squares, 0.0)
-        return (distribution.weights * counted).sum(0).sqrt()
-    if not isinstance(distribution, NIG):
-        return distribution.std
-    df = (2 * distribution.alpha).clamp_min(1.5)  # the approximation is not monotone below
-    moved = df - 2 / 3 + 0.1 / df
-    tail = (df * torch.expm1(_Z90**2 * (df - 5 / 6) / moved / moved)).sqrt() / _Z90
-    return distribution.scale * tail
-
-
-def sides(distribution: Distribution) -> tuple[Tensor, Tensor]:
-    """Return the spread below and above the point; both are `spread` unless the label prior was changed.
-
-    Under another label prior they are the distances of the point from the 5% and the 95% quantile, divided by
-    1.645, and at least a tenth of `spread`.
-    """
-    if not isinstance(distribution, Tilted):
-        both = spread(distribution)
-        return both, both
-    lower, upper = distribution.central
-    point, least = distribution.point, _SIDE_FLOOR * (upper - lower) / (2 * _Z90)
-    return torch.maximum((point - lower) / _Z90, least), torch.maximum((upper - point) / _Z90, least)
 
 
 def majority(lower: Tensor, upper: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,14 +78,15 @@ class ConformalIntervals:
     """Intervals fitted by `fit_conformal`, for any prediction and any coverage.
 
     The interval is ``point + lower * below`` to ``point + upper * above``, with the `limits` (lower, upper)
-    of the predicted region and the `sides` (below, above) of the prediction.
+    of the predicted region and the `sides` (below, above) of the prediction. With a `column`, each group of
+    rows has limits of its own in each region: its *cells*. Group 0 has the rows without a group of their own.
     """
 
     mode: Mode
     bins: LabelBins
     tables: Mapping[str, ScoreTable] = field(repr=False)  # "all", and the regions that have rows
     groups: tuple[Group, ...] = field(default=(), repr=False)  # rows that must be covered
-    mean_sides: Array = field(default_factory=lambda: np.ones((3, 2)), repr=False)  # by region, in label stds
+    mean_sides: Array = field(default_factory=lambda: np.ones((3, 2)), repr=False)  # by cell, in label stds
     weighting: str = "none"  # "none", "balanced", "rare" or "given"
     min_rows: int = MIN_ROWS
     many: int = 100
@@ -137,6 +94,7 @@ class ConformalIntervals:
     held_out: bool = True  # whether the rows were held out from training
     split: float = 0.5  # share of the missed labels that may lie below
     votes: bool = False  # whether the intervals of several networks are joined by `majority`
+    column: ColumnGroups | None = None  # groups of rows with limits of their own
 
     @cached_property
     def _region_codes(self) -> Tensor:
@@ -170,22 +128,25 @@ class ConformalIntervals:
         """
         check_name("region", region, REGIONS)
         n = self.tables[region].n if self.mode == "region" and region in self.tables else 0
+        return self._share(n)
+
+    def _share(self, n: float) -> float:
         return n**2 / (n**2 + self.min_rows**2)
 
     def limits(self, coverage: float = 0.9) -> dict[str, Limits]:
         """Return, for each predicted region, the limits in units of the spread below and above.
 
-        With n held-out rows at most ``n / (n + 1)`` can be covered; limits for more are infinite.
+        With a `column` they are those of rows without a group of their own. With n held-out rows at
+        most ``n / (n + 1)`` can be covered; limits for more are infinite.
         """
-        if not 0 < coverage < 1:
-            raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
+        _check_coverage(coverage)
         if not self.can_cover(coverage):
             return dict.fromkeys(REGIONS, (-math.inf, math.inf))
         found = self._widened(coverage)
         return {region: (float(found[r, 0]), float(found[r, 1])) for r, region in enumerate(REGIONS)}
 
     def _widened(self, coverage: float) -> Array:
-        """Limits of the regions, shrunk, then widened until each group of rows is covered. (3, 2)"""
+        """Limits of the cells, shrunk, then widened until each group of rows is covered. (3 (G + 1), 2)"""
         overall = np.array(self.tables["all"].promised(coverage, self.split))
         limits = np.tile(overall, (len(REGIONS), 1))
         for r, region in enumerate(REGIONS):
@@ -199,10 +160,31 @@ class ConformalIntervals:
         if not self.groups:
             return limits
         limits += np.array([-1, 1]) * np.where(limits == 0, _LEAST_LIMIT, 0.0)
+        limits = self._by_column(limits, coverage)
         for group in self.groups:
-            trusted = group.effective**2 / (group.effective**2 + self.min_rows**2)
-            limits = limits * group.factors(limits, coverage) ** trusted
+            limits = limits * group.factors(limits, coverage) ** self._share(group.effective)
         return limits
+
+    def _by_column(self, limits: Array, coverage: float) -> Array:
+        """Limits of each group of the column in each region, shrunk. (3, 2) -> (3 (G + 1), 2)"""
+        if self.column is None:
+            return limits
+        cells = np.tile(limits, (len(self.column.names) + 1, 1, 1))
+        for code, factors in enumerate(self._column_factors(limits, coverage)):
+            cells[code] *= factors
+        return cells.reshape(-1, 2)
+
+    def _column_factors(self, limits: Array, coverage: float) -> Array:
+        """Factors on the limits of each group of the column, shrunk towards 1. (G + 1, 2)"""
+        assert self.column is not None
+        every, found = self.groups[0], np.ones((len(self.column.names) + 1, 2))
+        for code in range(1, len(found)):
+            rows = every.regions // len(REGIONS) == code
+            if rows.any():
+                own = replace(every.only(rows), regions=every.regions[rows] % len(REGIONS))
+                exact = np.maximum(own.exact_factors(limits, coverage, self.split), _LEAST_SHRUNK)
+                found[code] = exact ** self._share(own.effective)
+        return found
 
     def narrowest(self) -> ConformalIntervals:
         """Return these intervals with the `split` of `SPLITS` that makes them narrowest at `CHOSEN_AT`."""
@@ -213,32 +195,40 @@ class ConformalIntervals:
     def _mean_width(self) -> float:
         """Mean width over the held-out rows at `CHOSEN_AT`, in label standard deviations."""
         limits = self._widened(CHOSEN_AT)
-        rows = np.array([self.tables[r].n if r in self.tables else 0 for r in REGIONS], float)
-        if not rows.any():  # global: all limits are equal
-            rows[0] = 1
+        rows = np.bincount(self.groups[0].regions, self.groups[0].weights, len(limits))
         return float(rows @ (limits * np.array([-1, 1]) * self.mean_sides).sum(1) / rows.sum())
 
     def interval(
-        self, distribution: Distribution, coverage: float = 0.9, *, finite: bool = False
+        self,
+        distribution: Distribution,
+        coverage: float = 0.9,
+        *,
+        finite: bool = False,
+        groups: Codes | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends for predictions of any shape, in label units.
 
-        With too few held-out rows for the coverage the ends are infinite. With ``finite=True`` they are
+        `groups` are the codes of the rows in the `column`; without them the limits are the overall ones. With
+        too few held-out rows for the coverage the ends are infinite. With ``finite=True`` they are
         then the smallest and the largest training label, and at least the largest error seen away from
         the prediction.
         """
-        limits = self.limits(coverage)
+        _check_coverage(coverage)
         point = distribution.point.detach()
         below, above = (side.detach().clamp_min(self.floor) for side in sides(distribution))
-        if finite and math.isinf(limits["many"][1]):
+        if not self.can_cover(coverage):
+            if not finite:
+                return torch.full_like(point, -math.inf), torch.full_like(point, math.inf)
             widest, (low, high) = self.tables["all"].widest, label_range(self.bins)
             return (point - widest * below).clamp_max(low), (point + widest * above).clamp_min(high)
-        table = torch.tensor([limits[r] for r in REGIONS], dtype=point.dtype, device=point.device)
-        if self.mode == "global":
-            lower, upper = table[0].unbind()
-        else:
+        table = torch.tensor(self._widened(coverage), dtype=point.dtype, device=point.device)
+        codes: Tensor | None = None
+        if self.mode == "region":
             codes = self._region_codes.to(point.device)[self.bins.index(point)]
-            lower, upper = table[codes].unbind(-1)
+        if groups is not None and self.column is not None:
+            first = len(REGIONS) * torch.from_numpy(groups).to(point.device)
+            codes = first if codes is None else codes + first
+        lower, upper = (table[0] if codes is None else table[codes]).unbind(-1)
         return point + lower * below, point + upper * above
 
     def explain(self, coverage: float = 0.9, *, finite: bool = False) -> str:
@@ -255,8 +245,10 @@ class ConformalIntervals:
             lines.append(f"  prediction {_in_words(limits['many'])}")
         else:
             lines += [f"  {r}: prediction {_in_words(limits[r])} ({self._basis(r)})" for r in REGIONS]
+        if self.column is not None:
+            lines += self._by_group(coverage)
         same = "if new rows come from the same distribution as the held-out rows."
-        if self.weighting == "none" and self.mode == "global":
+        if self.weighting == "none" and self.mode == "global" and self.column is None:
             lines.append(f"Promise: at least {coverage:.4g} of new labels, on average over all rows, {same}")
         else:
             lines.append(
@@ -282,6 +274,19 @@ class ConformalIntervals:
         share = 1 - group.slack * (1 - coverage)
         return f"Widened until {share:.4g} of {_rows(round(group.effective))} {kinds[group.name]} are inside."
 
+    def _by_group(self, coverage: float) -> list[str]:
+        """Lines that say how much wider the intervals of each group of the column are."""
+        assert self.column is not None
+        cells = self._widened(coverage).reshape(-1, len(REGIONS), 2)
+        factors = cells[:, 0] / np.where(cells[0, 0] == 0, 1.0, cells[0, 0])
+        codes = self.groups[0].regions // len(REGIONS)
+        rows = np.bincount(codes, self.groups[0].weights, len(cells))
+        lines = [f"By the column {self.column.column}, these limits are multiplied:"]
+        for code, name in enumerate(self.column.names, start=1):
+            by = f"by {factors[code, 0]:.3g} below and {factors[code, 1]:.3g} above"
+            lines.append(f"  {name}: {by} ({_rows(round(rows[code]))})")
+        return [*lines, "  any other value: not"]
+
     def _basis(self, region: str) -> str:
         rows = self.tables[region].n if region in self.tables else 0
         return f"{_rows(rows)}, {self.share_of_own(region):.0%} its own limits, the rest the overall ones"
@@ -303,18 +308,28 @@ class ConformalIntervals:
             "tables": {name: table.to_dict() for name, table in self.tables.items()},
             "groups": [group.to_dict() for group in self.groups],
             "mean_sides": self.mean_sides.tolist(),
+            "column": None if self.column is None else self.column.to_dict(),
         }
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> ConformalIntervals:
         """Rebuild intervals from `to_dict`, or say what is wrong with the state."""
-        check_keys(state, {*KEYS, "held_out", "split", "votes", "rule", "groups", "mean_sides"})
+        needed = {*KEYS, "held_out", "split", "votes", "rule", "groups", "mean_sides"}
+        check_keys(state, needed, ("column",))  # older files have no column
+        column = None if state.get("column") is None else ColumnGroups.from_dict(state["column"])
+        groups = tuple(Group.from_dict(group) for group in state["groups"])
+        cells = len(REGIONS) * (1 if column is None else len(column.names) + 1)
+        if any(group.regions.max() >= cells or group.regions.min() < 0 for group in groups):
+            raise ValueError(f"the regions of the groups must lie between 0 and {cells - 1}")
+        if column is not None and (not groups or groups[0].name != "all"):
+            raise ValueError("limits by a column need the scores of all rows")
         mean_sides = np.asarray(state["mean_sides"], np.float64)
-        if mean_sides.shape != (len(REGIONS), 2):
-            raise ValueError(f"mean_sides must have the shape (3, 2), got {mean_sides.shape}")
+        if mean_sides.shape != (cells, 2):
+            raise ValueError(f"mean_sides must have the shape ({cells}, 2), got {mean_sides.shape}")
         return cls(
             **fields_of(state, str(state["rule"])),
-            groups=tuple(Group.from_dict(group) for group in state["groups"]),
+            groups=groups,
+            column=column,
             mean_sides=mean_sides,
             held_out=bool(state["held_out"]),
             split=float(state["split"]),
@@ -356,6 +371,8 @@ def fit_conformal(
     few: int = 20,
     held_out: bool = True,
     votes: bool = False,
+    column: ColumnGroups | None = None,
+    column_codes: Codes | None = None,
 ) -> ConformalIntervals:
     """Fit intervals on held-out rows that were used neither for training nor for scaling.
 
@@ -373,7 +390,9 @@ def fit_conformal(
     every label bin the same total weight, and `weights` may also be an array. Their finite-sample correction
     uses Kish's effective number of rows, which is an approximation. ``held_out=False`` says that the rows
     were trained on: then no coverage can be kept. ``votes=True`` says that each row was predicted by one
-    of several networks, whose intervals for new rows `majority` joins. distribution, y, weights: (n,)
+    of several networks, whose intervals for new rows `majority` joins. With a `column` and the
+    `column_codes` of the rows, the limits of each group of the column are multiplied by the factors that
+    cover its own rows, to the power of the same share s of its n rows. distribution, y, weights: (n,)
 
     >>> from tailwise.core.distributions import Normal
     >>> bins = LabelBins.from_labels([0, 0, 1, 2])
@@ -401,19 +420,36 @@ def fit_conformal(
     below, above = below.clamp_min(fitted.floor), above.clamp_min(fitted.floor)
     off = labels - point
     scores = (off / torch.where(off < 0, below, above)).numpy()
-    codes = (
-        fitted._region_codes[bins.index(point)].numpy() if mode == "region" else np.zeros(off.numel(), int)
-    )
-    tables, mean_sides = {"all": ScoreTable.from_scores(scores)}, np.ones((len(REGIONS), 2))
-    for code, region in enumerate(REGIONS):
+    codes = np.zeros(off.numel(), np.int64)
+    tables = {"all": ScoreTable.from_scores(scores)}
+    if mode == "region":
+        codes = fitted._region_codes[bins.index(point)].numpy()
+        for code in np.unique(codes):
+            tables[REGIONS[code]] = ScoreTable.from_scores(scores[codes == code])
+    mean_sides = np.ones((len(REGIONS), 2))
+    if column is not None:
+        assert column_codes is not None
+        codes = codes + len(REGIONS) * column_codes
+        mean_sides = np.ones((len(REGIONS) * (len(column.names) + 1), 2))
+    for code in np.unique(codes):
         rows = codes == code
-        if rows.any():
-            mean_sides[code] = [float(side.numpy()[rows].mean()) / bins.scale for side in (below, above)]
-            if mode == "region":
-                tables[region] = ScoreTable.from_scores(scores[rows])
+        mean_sides[code] = [float(side.numpy()[rows].mean()) / bins.scale for side in (below, above)]
     groups, weighting = _groups(weights, labels.numpy(), bins, (many, few), scores, codes)
+    if column is not None and not groups:
+        groups = (Group.of("all", scores, codes, np.ones(scores.size)),)
     fitted = ConformalIntervals(
-        mode, bins, tables, groups, mean_sides, weighting, int(min_rows), many, few, held_out, votes=votes
+        mode,
+        bins,
+        tables,
+        groups,
+        mean_sides,
+        weighting,
+        int(min_rows),
+        many,
+        few,
+        held_out,
+        votes=votes,
+        column=column,
     )
     return fitted.narrowest() if weighting == "rare" else fitted
 
@@ -451,6 +487,11 @@ def _groups(
 def _checked_mode(mode: object) -> Mode:
     check_name("mode", mode, get_args(Mode))
     return cast("Mode", mode)
+
+
+def _check_coverage(coverage: float) -> None:
+    if not 0 < coverage < 1:
+        raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
 
 
 def _rows(count: int) -> str:

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from tailwise.core.distributions import Distribution
-from tailwise.uncertainty.conformal import KEYS, REGIONS, ConformalIntervals, fields_of, spread
+from tailwise.uncertainty.conformal import KEYS, REGIONS, ConformalIntervals, fields_of
 from tailwise.uncertainty.score_table import Limits, check_keys
+from tailwise.uncertainty.spreads import spread
+from tailwise.uncertainty.widening import Codes
 
 
 def read_intervals(state: Mapping[str, Any]) -> ConformalIntervals:
@@ -57,7 +59,12 @@ class FormerIntervals(ConformalIntervals):
         return chosen
 
     def interval(
-        self, distribution: Distribution, coverage: float = 0.9, *, finite: bool = False
+        self,
+        distribution: Distribution,
+        coverage: float = 0.9,
+        *,
+        finite: bool = False,
+        groups: Codes | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends for predictions of any shape, in label units; always finite."""
         limits = self.limits(coverage)

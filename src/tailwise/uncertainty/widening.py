@@ -56,14 +56,35 @@ class Group:
         limits: (regions, 2). A side that misses less than half of what may be missed keeps its limits, and
         the other side may miss the rest: rare labels lie on one side more often than not.
         """
-        reach = np.where(self.scores < 0, -limits[self.regions, 0], limits[self.regions, 1])
-        ratio = self.scores / reach
+        ratio = self._ratio(limits)
         weight = self.weights / self.weights.sum()
         spare = self.slack * (1 - coverage) - coverage / self.effective
         below, above = float(weight[ratio < -1].sum()), float(weight[ratio > 1].sum())
         half = max(spare, 0.0) / 2
         leave = min(below, max(half, spare - above)), min(above, max(half, spare - below))
         return np.array([_least_factor(-ratio, weight, leave[0]), _least_factor(ratio, weight, leave[1])])
+
+    def only(self, rows: NDArray[np.bool_]) -> Group:
+        """Return some of the rows. (m,)"""
+        w = self.weights[rows]
+        return Group(self.name, self.scores[rows], self.regions[rows], w, float(w.sum()), self.slack)
+
+    def exact_factors(self, limits: Array, coverage: float, split: float) -> Array:
+        """Return the factors, below 1 or above, with which the limits cover just these rows. (2,)
+
+        limits: (regions, 2). `split` is the share of the rows left out that lie below. The weights must
+        count rows.
+        """
+        ratio = self._ratio(limits)
+        spare = max(1 - coverage - coverage / self.effective, 0.0)
+        weight = self.weights / self.weights.sum()
+        below = _least_factor(-ratio, weight, spare * split, 0.0)
+        return np.array([below, _least_factor(ratio, weight, spare * (1 - split), 0.0)])
+
+    def _ratio(self, limits: Array) -> Array:
+        """Scores in units of the limit on their side. (m,)"""
+        reach = np.where(self.scores < 0, -limits[self.regions, 0], limits[self.regions, 1])
+        return np.asarray(self.scores / reach)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings and lists, ready for JSON."""
@@ -89,9 +110,9 @@ class Group:
         )
 
 
-def _least_factor(ratio: Array, weight: Array, leave: float) -> float:
-    """Return the least factor of at least 1 with at most the weight `leave` of the ratios above it."""
+def _least_factor(ratio: Array, weight: Array, leave: float, least: float = 1.0) -> float:
+    """Return the least factor, `least` or more, with at most the weight `leave` of the ratios above it."""
     order = np.argsort(-ratio, kind="stable")
     above = np.cumsum(weight[order])  # weight of a ratio and all larger ones
     first = int(np.searchsorted(above, leave + ROUNDING, side="right"))
-    return max(1.0, float(ratio[order[first]])) if first < ratio.size else 1.0
+    return max(least, float(ratio[order[first]])) if first < ratio.size else least
