@@ -11,6 +11,7 @@ from tailwise import TailRegressor
 from tailwise.estimator import bases
 from tailwise.methods import get_method
 from tailwise.report.baselines import PLAIN, PLAIN_TITLE, Lineup, Training, line_up
+from tailwise.report.drivers import Drivers, drivers_of
 from tailwise.report.page import Facts, model_page
 from tailwise.report.scoring import Scored, score_model
 from tailwise.report.verdict import judge
@@ -97,6 +98,18 @@ def facts(models: dict[str, TailRegressor]) -> Callable[[str], Facts]:
 
 
 @pytest.fixture(scope="session")
-def page(lineup: Lineup, facts: Callable[[str], Facts], new_rows: Rows) -> str:
-    """The page about VIR beside its baselines."""
-    return model_page(lineup, judge(lineup), facts("vir"), new_rows[0].assign(a="<i>a</i>"))
+def drivers(models: dict[str, TailRegressor], vir: Scored, new_rows: Rows) -> Drivers:
+    found = drivers_of(models["vir"], vir, new_rows[0])
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="session")
+def page(lineup: Lineup, drivers: Drivers, facts: Callable[[str], Facts], new_rows: Rows) -> str:
+    """The page about VIR beside its baselines, with names that must be escaped."""
+    hostile = replace(
+        drivers,
+        table=(replace(drivers.table[0], column="<script>a"),),
+        reasons=dict.fromkeys(drivers.reasons, ("<i>why",) * 5),
+    )
+    return model_page(lineup, judge(lineup), facts("vir"), new_rows[0].assign(a="<i>a</i>"), hostile)

@@ -76,7 +76,8 @@ FIRST = ["Error for rare labels", "Error for common labels", "Do the intervals h
 def test_the_page_has_every_part_in_order(page: str) -> None:
     read = Reader(page)
     assert read.headings[1:] == [
-        *FIRST, "The dial between common and rare labels", "Verdict", *CHARTS, "Rows to look at",
+        *FIRST, "The dial between common and rare labels", "Verdict", *CHARTS,
+            "Which columns drive the tail", "Rows to look at",
         "Largest errors", "Widest intervals", "Figures by region", "How to reproduce this",
         "Reliability", "Noise or lack of data?", "Calibration, before and after", "Weights",
     ]  # fmt: skip

@@ -384,11 +384,18 @@ def _score(
 
 
 def _page(model: TailRegressor, finding: Finding, inputs: pd.DataFrame | None, **about: Any) -> str:
+    from tailwise.estimator.matching import match_inputs
+    from tailwise.report.drivers import drivers_of
     from tailwise.report.page import facts_of, model_page
 
     about = {name: value for name, value in about.items() if value is not None}
-    facts = facts_of(model, finding.lineup.ours, target=finding.target, command=command_line(), **about)
-    return model_page(finding.lineup, finding.verdict, facts, inputs)
+    scored = finding.lineup.ours
+    facts = facts_of(model, scored, target=finding.target, command=command_line(), **about)
+    drivers = None
+    if inputs is not None:
+        rows = match_inputs(model, inputs, about["source"])
+        drivers = drivers_of(model, scored, rows, place=about.get("place", 0), **about.get("dial", {}))
+    return model_page(finding.lineup, finding.verdict, facts, inputs, drivers)
 
 
 def _dial(

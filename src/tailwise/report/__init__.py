@@ -7,6 +7,7 @@ Other rooms may use:
 - `baselines`: `line_up`, a model beside a plain network, boosted trees and a constant on the same rows
 - `verdict`: `judge`, what such a lineup shows in words
 - `contest`: `Contest` and `run_contest`, methods as `fit` trains them, over several seeds
+- `drivers`: `drivers_of`, which columns drive the tail, and reasons of single rows
 - `page`: `Facts` and `model_page`, the page about one model
 - `ranking`: `comparison_page`, `comparison_verdict` and `method_cells`, for runs of several methods
 - `plots`: every chart as a function of matplotlib Axes

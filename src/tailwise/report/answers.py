@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from tailwise.report.baselines import Lineup
 from tailwise.report.contrasts import REGION_WORDS, Outcome, contrast
 from tailwise.report.formatting import level, number, pair, percent
-from tailwise.report.scoring import Difference, Floats, Scored
+from tailwise.report.scoring import Difference, Scored
 from tailwise.report.thumbnails import thumbnail
 from tailwise.report.verdict import MIN_TAIL_ROWS, Soundness, interval_soundness, tail_of
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 SHOWN_ROWS = 5
 SHOWN_COLUMNS = 6
 SHOWN_CHARACTERS = 40
+ERRORS, WIDTHS = "Largest errors", "Widest intervals"
+"""Titles of the two tables of rows."""
+REASONS_COLUMN = "reasons"
 _WORDS: dict[Outcome, str] = {
     "better": "ours is lower",
     "worse": "ours is higher",
@@ -140,22 +144,41 @@ class RowTable:
     """The picture of each row as a data URI, for a model of pictures."""
 
 
-def row_tables(scored: Scored, inputs: pd.DataFrame | None, *, pictures: bool = False) -> list[RowTable]:
+def shown_rows(scored: Scored) -> dict[str, NDArray[np.int64]]:
+    """Return the places of the rows of each table: the largest errors and the widest intervals."""
+    kinds = {ERRORS: scored.error, WIDTHS: scored.width}
+    return {title: np.argsort(-by, kind="stable")[:SHOWN_ROWS] for title, by in kinds.items()}
+
+
+def row_tables(
+    scored: Scored,
+    inputs: pd.DataFrame | None,
+    *,
+    pictures: bool = False,
+    reasons: Mapping[str, Sequence[str]] | None = None,
+) -> list[RowTable]:
     """Return the test rows with the largest errors and those with the widest intervals.
 
-    With `pictures`, the first column of the inputs has their paths.
+    With `pictures`, the first column of the inputs has their paths. `reasons` has a text for each row of each
+    table, by its title.
     """
-    kinds = {"Largest errors": scored.error, "Widest intervals": scored.width}
-    return [_row_table(title, scored, inputs, by, pictures) for title, by in kinds.items()]
+    return [
+        _row_table(title, scored, inputs, chosen, pictures, (reasons or {}).get(title))
+        for title, chosen in shown_rows(scored).items()
+    ]
 
 
 def _row_table(
-    title: str, scored: Scored, inputs: pd.DataFrame | None, by: Floats, pictures: bool
+    title: str,
+    scored: Scored,
+    inputs: pd.DataFrame | None,
+    chosen: NDArray[np.int64],
+    pictures: bool,
+    reasons: Sequence[str] | None,
 ) -> RowTable:
-    chosen = np.argsort(-by, kind="stable")[:SHOWN_ROWS]
     names = [] if inputs is None else list(inputs.columns[:SHOWN_COLUMNS])
     rows = []
-    for row in chosen:
+    for place, row in enumerate(chosen):
         cells = [
             scored.label(scored.y[row]),
             scored.label(scored.mean[row]),
@@ -164,8 +187,10 @@ def _row_table(
             str(scored.region[row]),
         ]
         given = [] if inputs is None else [_cell(inputs[name].iloc[row]) for name in names]
-        rows.append((*cells, *given))
-    columns = ("true", "predicted", "error", "interval", "region", *map(str, names))
+        why = [] if reasons is None else [reasons[place]]
+        rows.append((*cells, *why, *given))
+    why = [] if reasons is None else [REASONS_COLUMN]
+    columns = ("true", "predicted", "error", "interval", "region", *why, *map(str, names))
     shown: tuple[str, ...] = ()
     if pictures and inputs is not None:
         shown = tuple(thumbnail(str(inputs.iloc[row, 0])) for row in chosen)

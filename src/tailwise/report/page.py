@@ -15,6 +15,7 @@ from tailwise.report.baselines import Lineup
 from tailwise.report.charts import ModelCharts
 from tailwise.report.contrasts import contrast
 from tailwise.report.dial import Dial, dial_of
+from tailwise.report.drivers import Drivers
 from tailwise.report.formatting import number
 from tailwise.report.html import render
 from tailwise.report.scoring import Scored
@@ -83,11 +84,17 @@ def facts_of(
     )
 
 
-def model_page(lineup: Lineup, verdict: Verdict, facts: Facts, inputs: pd.DataFrame | None = None) -> str:
+def model_page(
+    lineup: Lineup,
+    verdict: Verdict,
+    facts: Facts,
+    inputs: pd.DataFrame | None = None,
+    drivers: Drivers | None = None,
+) -> str:
     """Return the HTML page about a fitted model and its baselines.
 
     `verdict` is what `judge` returns for the same models. `inputs` are the test rows, for the table of those
-    with the largest errors.
+    with the largest errors. `drivers` is what `drivers_of` returns for them.
     """
     scored, dial = lineup.ours, dial_of(lineup.ours)
     charts = ModelCharts(lineup, facts.target, facts.method, dial)
@@ -104,7 +111,10 @@ def model_page(lineup: Lineup, verdict: Verdict, facts: Facts, inputs: pd.DataFr
         dial=None if dial is None else _dial_panel(dial),
         charts=[charts.histogram(), *charts.main()],
         rows=_region_rows(lineup),
-        row_tables=row_tables(scored, inputs, pictures=facts.pictures),
+        drivers=drivers,
+        row_tables=row_tables(
+            scored, inputs, pictures=facts.pictures, reasons=None if drivers is None else drivers.reasons
+        ),
         scored=scored,
         lineup=lineup,
         detail_charts=charts.details(),
