@@ -598,6 +598,9 @@ def export(
     ] = "0.05,0.5,0.95",
     emphasis: Emphasis = "auto",
     label_prior: LabelPrior = None,
+    raw_columns: Annotated[
+        bool, typer.Option("--raw-columns", help="Inputs are columns of numbers and categories.")
+    ] = False,
     verify: Verify = None,
     force: Force = False,
     quiet: Quiet = False,
@@ -612,5 +615,5 @@ def export(
     levels = parse_levels(quantiles)
     fitted = load_model(model, verify)
     dial = _dial(fitted, emphasis, label_prior, "", quiet)
-    fitted.export_onnx(path, quantiles=levels, coverage=coverage, **dial)
+    fitted.export_onnx(path, quantiles=levels, coverage=coverage, raw_columns=raw_columns, **dial)
     note(f"wrote {path}", quiet)

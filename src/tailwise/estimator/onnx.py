@@ -26,6 +26,7 @@ from tailwise.core.distributions import Distribution, concatenate, pooled
 from tailwise.core.labels import LabelBins
 from tailwise.core.tilt import Tilt
 from tailwise.data.writing import write_atomically
+from tailwise.estimator.onnx_columns import takes_columns
 from tailwise.estimator.onnx_quantiles import Quantiles, StudentTails, TracedTilt, grid_root, traced_standard
 from tailwise.estimator.onnx_trees import BASE, base_model, check_exportable, put_in_front
 from tailwise.uncertainty.calibrator import Calibrator
@@ -53,6 +54,7 @@ def export_onnx(
     coverage: float | None = 0.9,
     emphasis: float | None = None,
     label_prior: Any = None,
+    raw_columns: bool = False,
 ) -> Path:
     """Write the numeric part of a fitted `TailRegressor` as one ONNX file and return its path.
 
@@ -60,6 +62,9 @@ def export_onnx(
     numbers these are the columns as they are, NaN where missing. For tables with text, categories or
     dates they are the output of skrub's vectorizer, which is not part of the file. An infinity counts as
     missing.
+
+    With `raw_columns` the inputs are the columns of the table instead, (N,) each: float64 for numbers and
+    strings for categories, which the file encodes. Free text, dates and durations are an error.
 
     The outputs are float64, in the units of y, and agree with the estimator: ``mean`` and ``std`` (N,),
     ``quantiles`` (N, Q), ``lower`` and ``upper`` (N,) of `predict_interval` at `coverage`. With several
@@ -129,6 +134,8 @@ def export_onnx(
         entry.key, entry.value = key, json.dumps(value)
     data: bytes = proto.SerializeToString()
     _verify(data, graph, rows, base)
+    if raw_columns:
+        data = takes_columns(proto, estimator.preprocessor_).SerializeToString()
     path = Path(path)
     write_atomically(path, lambda part: part.write_bytes(data))
     return path

@@ -507,18 +507,26 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         coverage: float | None = 0.9,
         emphasis: float | None = None,
         label_prior: Any = None,
+        raw_columns: bool = False,
     ) -> Path:
         """Write the numeric part as ONNX and return its path: mean, std, quantiles, lower and upper.
 
         The file contains the base, the networks, the calibration, the intervals and the dial at one
         `emphasis` or `label_prior`, by default ``emphasis_``. The input ``x`` is ``preprocessor_.matrix(X)``:
         float64, NaN where missing. No `quantiles`, or a `coverage` of None, leaves those outputs out. A base
-        other than CatBoost, LightGBM or HistGradientBoostingRegressor is an error; see
+        other than CatBoost, LightGBM or HistGradientBoostingRegressor is an error. With `raw_columns` the
+        inputs are columns of numbers and categories, encoded in the file; see
         `tailwise.estimator.onnx.export_onnx`.
         """
         from tailwise.estimator.onnx import export_onnx
 
         check_is_fitted(self, "networks_")
         return export_onnx(
-            self, path, quantiles=quantiles, coverage=coverage, emphasis=emphasis, label_prior=label_prior
+            self,
+            path,
+            quantiles=quantiles,
+            coverage=coverage,
+            emphasis=emphasis,
+            label_prior=label_prior,
+            raw_columns=raw_columns,
         )
