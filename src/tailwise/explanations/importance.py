@@ -101,23 +101,26 @@ def importance(
     groups = {"all": np.ones(len(labels), bool), **({"rare": rare} if rare.any() else {})}
 
     def figures(encoded: Floats) -> dict[str, Floats]:
-        predicted = columns.predicted(encoded)
-        return {name: MEASURES[name][0](predicted, labels, coverage) for name in measures}
+        """Each measure of each row, for one or more tables below one another. (R * N, F) -> (R, N)"""
+        predicted, truth = columns.predicted(encoded), np.tile(labels, len(encoded) // len(labels))
+        return {
+            name: MEASURES[name][0](predicted, truth, coverage).reshape(-1, len(labels)) for name in measures
+        }
 
     before = figures(matrix)
     orders = [rng.permutation(len(labels)) for _ in range(repeats)]
     found = []
     for column, places in columns.places.items():
-        each: list[dict[str, Floats]] = []
-        for order in orders if places else ():
-            shuffled = matrix.copy()
-            shuffled[:, places] = matrix[order][:, places]
+        after = before
+        if places:
+            shuffled = np.tile(matrix, (repeats, 1))
+            shuffled[:, places] = matrix[np.concatenate(orders)][:, places]
             after = figures(shuffled)
-            each.append({name: MEASURES[name][1](after[name], before[name]) for name in measures})
         for name in measures:
+            changes = MEASURES[name][1](after[name], before[name])
             for group, chosen in groups.items():
-                means = [float(changes[name][chosen].mean()) for changes in each] or [0.0, 0.0]
-                found.append(_row(name, group, column, means, before[name], chosen))
+                means = np.broadcast_to(changes[:, chosen].mean(axis=1), repeats)
+                found.append(_row(name, group, column, means, before[name][0], chosen))
     table = pd.DataFrame(found)
     for key, names in (("measure", list(measures)), ("labels", list(groups))):
         table[key] = pd.Categorical(table[key], names)
@@ -126,7 +129,7 @@ def importance(
 
 
 def _row(
-    measure: str, group: str, column: str, means: list[float], reference: Floats, chosen: NDArray[np.bool_]
+    measure: str, group: str, column: str, means: Floats, reference: Floats, chosen: NDArray[np.bool_]
 ) -> dict[str, Any]:
     return {
         "measure": measure,

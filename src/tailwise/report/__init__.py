@@ -10,6 +10,7 @@ Other rooms may use:
 - `drivers`: `drivers_of`, which columns drive the tail, and reasons of single rows
 - `page`: `Facts` and `model_page`, the page about one model
 - `ranking`: `comparison_page`, `comparison_verdict` and `method_cells`, for runs of several methods
+- `displays`: plots of a fitted model as scikit-learn has them, such as `RegionDisplay.from_estimator`
 - `plots`: every chart as a function of matplotlib Axes
 - `formatting`: numbers as text
 """

@@ -106,7 +106,12 @@ def _drivers(table: pd.DataFrame) -> tuple[str, tuple[Driver, ...]]:
     parts = {key: part.set_index("column") for key, part in table.groupby(["measure", "labels"])}
     rare, every, width = parts["error", "rare"], parts["error", "all"], parts["width", "rare"]
     found = tuple(
-        Driver(_short(name), _share(rare.loc[name]), _share(every.loc[name]), _share(width.loc[name]))
+        Driver(
+            _short(name),
+            _share(rare.loc[name]),
+            _share(every.loc[name]),
+            _share(width.loc[name]).removeprefix("+"),
+        )
         for name in rare.index[:SHOWN_DRIVERS]
     )
     kind = f"the rarest {level(RARE_SHARE)} of the labels"

@@ -392,3 +392,54 @@ def method_ranking(
     ax.set(xlabel=metric, ylim=(-0.6, len(ordered) - 0.4))
     ax.grid(axis="y", color="0.5", alpha=0.25)
     return ax
+
+
+def importance_bars(table: pd.DataFrame, ax: Axes | None = None, *, most: int = 10) -> Axes:
+    """Draw how much columns matter, most important for rare labels at the top, with their spread.
+
+    The table is one measure of `tailwise.explanations.importance`.
+    """
+    groups = [name for name in ("all", "rare") if (table["labels"] == name).any()]
+    order = table[table["labels"] == groups[-1]]["column"].head(most)
+    ax = new_axes(ax, (6.0, 1.2 + 0.34 * len(order)))
+    height = 0.8 / len(groups)
+    for place, name in enumerate(groups):
+        shown = table[table["labels"] == name].set_index("column").loc[order]
+        ax.barh(
+            np.arange(len(order)) + (place - (len(groups) - 1) / 2) * height,
+            shown["importance"],
+            height,
+            xerr=shown["spread"],
+            color=COLORS[place],
+            hatch=("", "//")[place],
+            edgecolor=PAPER,
+            ecolor=INK,
+            error_kw={"elinewidth": 1, "capsize": 2},
+            label=f"{name} labels",
+        )
+    ax.axvline(0, color=INK, linewidth=0.8)
+    ax.set_yticks(np.arange(len(order)), [_plain_text(name) for name in order])
+    ax.invert_yaxis()
+    changes = {"error": "increase of the mean absolute error", "crps": "increase of the mean CRPS"}
+    measure = str(table["measure"].iloc[0])
+    ax.set_xlabel(changes.get(measure, f"mean absolute change of the {measure}") + " if shuffled")
+    ax.legend(frameon=False)
+    return ax
+
+
+def dependence_curve(
+    table: pd.DataFrame, ax: Axes | None = None, *, column: str = "value", label: str = "prediction"
+) -> Axes:
+    """Draw the mean prediction and the mean interval along a column, as of `partial_dependence`."""
+    ax = new_axes(ax)
+    along = table["value"]
+    if not (pd.api.types.is_numeric_dtype(along) or pd.api.types.is_datetime64_any_dtype(along)):
+        ax.set_xticks(np.arange(len(along)), [_plain_text(str(value)) for value in along], rotation=30)
+        along = pd.Series(np.arange(len(along)))
+    ax.fill_between(
+        along, table["lower"], table["upper"], color=COLORS[0], alpha=0.18, lw=0, label="interval"
+    )
+    ax.plot(along, table["prediction"], label="prediction", **_line_style(0))
+    ax.set(xlabel=_plain_text(column), ylabel=_plain_text(label))
+    ax.legend(frameon=False)
+    return ax
