@@ -301,3 +301,26 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"cannot mount a small disk here: {made.stderr.decode().strip()}")
     yield disk
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def predicted(run: Run, model: Path, table: Path) -> pd.DataFrame:
+    """Predictions of a table."""
+    out = model.with_name(f"{model.name}.csv")
+    done = run("predict", model, table, "-o", out)
+    assert done.exit_code == 0, done.output
+    return pd.read_csv(out)
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The facts of each page that a command writes. The page itself, slow to draw, is only a word."""
+    import tailwise.report.page
+
+    facts: list[Any] = []
+
+    def page(lineup: Any, verdict: Any, about: Any, *_: Any) -> str:
+        facts.append(about)
+        return "page"
+
+    monkeypatch.setattr(tailwise.report.page, "model_page", page)
+    return facts

@@ -21,6 +21,7 @@ from tailwise.cli import (
     exit_code,
     models,
     recalibrating,
+    training,
 )
 from tailwise.cli.output import printable, running
 
@@ -136,7 +137,7 @@ def _root(
 for command in (
     comparing.demo,
     diagnosing.diagnose,
-    models.fit,
+    training.fit,
     models.predict,
     models.evaluate,
     models.export,

@@ -1,0 +1,132 @@
+"""What commands find about a model, printed, as JSON and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tailwise.cli.output import command_line, print_table, print_words, printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.report.baselines import Lineup
+    from tailwise.report.scoring import Scored
+    from tailwise.report.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Scores of one target: a model and its baselines, and the verdict on them."""
+
+    target: str
+    lineup: Lineup
+    verdict: Verdict
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return figures by region and the verdict, ready for JSON."""
+        models = self.lineup
+        each = {
+            "regions": models.ours,
+            "baseline": models.other,
+            "base": models.booster,
+            "weighted": models.weighted,
+            "constant": models.constant,
+        }
+        regions = {k: v.by_region().to_dict(orient="index") for k, v in each.items() if v is not None}
+        return {"target": self.target, "verdict": self.verdict.to_dict(), **regions}
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Print figures by region, a verdict and what the emphasis costs and gains, for each target."""
+    from tailwise.report.dial import dial_of
+
+    for finding in findings:
+        if len(findings) > 1:
+            typer.echo(printable(f"{finding.target}:"))
+        _print_regions(finding.lineup.all)
+        print_words(finding.verdict.text)
+        if (dial := dial_of(finding.lineup.ours)) is not None:
+            print_words(dial.text)
+
+
+def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the findings for JSON: those of one target at the top level, of several in a list."""
+    if len(findings) > 1:
+        return {"targets": [finding.to_dict() for finding in findings]}
+    return findings[0].to_dict() if findings else {"target": None, "verdict": None}
+
+
+def coverage_by(findings: Sequence[Finding], values: Any) -> list[dict[str, Any]]:
+    """Return coverage and width of each target's intervals by the values of a column, ready for JSON."""
+    from tailwise.uncertainty.by_column import column_groups, coverage_by_group
+
+    group, names = column_groups(values)
+    rows: list[dict[str, Any]] = []
+    for finding in findings:
+        scored = finding.lineup.ours
+        table = coverage_by_group(group, names, scored.lower, scored.upper, scored.y)
+        rows += [{"target": finding.target, **row} for row in _records(table)]
+    return rows
+
+
+def _records(table: Any) -> list[dict[str, Any]]:
+    return [{str(k): v for k, v in row.items()} for row in table.to_dict(orient="records")]
+
+
+def print_coverage_by(column: str, rows: Sequence[dict[str, Any]], coverage: float) -> None:
+    """Print coverage with its 95% interval, and width, by the values of a column."""
+    from tailwise.report.formatting import level, number
+
+    header = ["target", column, "rows", f"{level(coverage)} coverage", "its 95% interval", "width"]
+    lines = []
+    for row in rows:
+        ends = f"{row['coverage_low']:.1%} to {row['coverage_high']:.1%}"
+        told = [row["target"], row["value"], str(row["rows"]), f"{row['coverage']:.1%}", ends]
+        lines.append([*told, number(row["width"])])
+    print_table(header, lines, names=2)
+
+
+def _print_regions(models: Sequence[Scored]) -> None:
+    from tailwise.report.formatting import level, number
+
+    promised = level(models[0].coverage)
+    rows = []
+    for scored in models:
+        for region, row in scored.by_region().iterrows():
+            if row["n"] > 0:
+                figures = [number(row["mae"]), number(row["rmse"]), number(row["nll"])]
+                shown = [f"{row['n']:.0f}", *figures, f"{row['coverage']:.1%}", number(row["width"])]
+                rows.append([scored.title if region == "all" else "", str(region), *shown])
+    header = ["method", "region", "rows", "MAE", "RMSE", "NLL", f"{promised} coverage", "width"]
+    print_table(header, rows, names=2)
+
+
+def page_of(model: TailRegressor, finding: Finding, inputs: pd.DataFrame | None, **about: Any) -> str:
+    """Return the HTML page about one target; `about` are facts of `tailwise.report.page.facts_of`."""
+    from tailwise.estimator.matching import match_inputs
+    from tailwise.report.drivers import drivers_of
+    from tailwise.report.page import facts_of, model_page
+
+    about = {name: value for name, value in about.items() if value is not None}
+    scored = finding.lineup.ours
+    facts = facts_of(model, scored, target=finding.target, command=command_line(), **about)
+    drivers = None
+    if inputs is not None:
+        rows = match_inputs(model, inputs, about["source"])
+        drivers = drivers_of(model, scored, rows, place=about.get("place", 0), **about.get("dial", {}))
+    return model_page(finding.lineup, finding.verdict, facts, inputs, drivers)
+
+
+def emphasis_of(model: TailRegressor, dial: Mapping[str, Any] | None = None) -> Any:
+    """Return the emphasis in use for JSON, by target if there are several; None under a label prior."""
+    if dial:
+        return dial.get("emphasis")
+    chosen = model.emphasis_
+    if not isinstance(chosen, list):
+        return chosen
+    return dict(zip(model.target_names_ or range(len(chosen)), chosen, strict=True))

@@ -1,0 +1,375 @@
+"""The command `fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailwise.cli.findings import (
+    Finding,
+    emphasis_of,
+    findings_json,
+    page_of,
+    print_findings,
+)
+from tailwise.cli.options import (
+    Config,
+    Coverage,
+    Drop,
+    Emphasis,
+    Encoding,
+    Force,
+    Json,
+    Quiet,
+    Report,
+    Seed,
+    Sign,
+    Table,
+    Targets,
+    parse_bins,
+    parse_bounds,
+    parse_emphasis,
+    parse_method_options,
+    split_names,
+)
+from tailwise.cli.output import (
+    STANDARD,
+    check_outputs,
+    checkpoint_path,
+    note,
+    print_json,
+    remove_checkpoint,
+    resumable,
+    show_progress,
+    write_outputs,
+)
+from tailwise.cli.picturing import (
+    Augment,
+    Images,
+    ImageSize,
+    PathColumn,
+    PictureReader,
+    SkipBroken,
+    SplitColumn,
+    picture_settings,
+)
+from tailwise.cli.reading import (
+    Labelled,
+    file_name,
+    hold_out,
+    load_labelled,
+    load_model,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tailwise.estimator.regressor import TailRegressor
+
+
+def fit(
+    data: Table,
+    target: Targets,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Model file to write.")],
+    method: Annotated[str, typer.Option(metavar="NAME", help="Method; see `tailwise methods`.")] = "vir-dial",
+    report: Report = None,
+    onnx: Annotated[
+        Path | None,
+        typer.Option("--export", metavar="FILE", help="ONNX file to write as well; see `tailwise export`."),
+    ] = None,
+    valid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Table for early stopping and calibration; part of FILE by default."
+        ),
+    ] = None,
+    test: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Table to measure on; part of FILE by default.")
+    ] = None,
+    test_share: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE", min=0.0, max=0.9, help="Share of FILE to measure on; 0 trains on all rows."
+        ),
+    ] = 0.2,
+    drop: Drop = "",
+    weight: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of row weights for training; it is not an input."),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Rows with the same value are never split between training and held-out rows; not an input.",
+        ),
+    ] = None,
+    time_column: Annotated[
+        str | None,
+        typer.Option(
+            "--time",
+            metavar="COLUMN",
+            help="Hold out the latest rows by this column; it stays an input unless dropped.",
+        ),
+    ] = None,
+    conformal_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Fit intervals for each value of this column, or for bins of its numbers."
+        ),
+    ] = None,
+    start_from: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL", help="Model of the same method and columns to train further."),
+    ] = None,
+    baseline: Annotated[
+        bool,
+        typer.Option(
+            help="With --report, also train a plain network and boosted trees with label weights, to compare."
+        ),
+    ] = True,
+    coverage: Coverage = 0.9,
+    epochs: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Maximum number of epochs; set from the data by default."),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Rows per batch; set from the data by default.")
+    ] = None,
+    lr: Annotated[
+        float | None,
+        typer.Option(metavar="RATE", min=1e-12, help="Learning rate; 0.003 by default, 0.001 for pictures."),
+    ] = None,
+    bins: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BINS",
+            help="Number of label bins, or edges such as 0,1,10,100; set from the labels by default.",
+        ),
+    ] = None,
+    bounds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW,HIGH",
+            help="Smallest and largest possible label; 0, has no upper bound, observed is the range in FILE.",
+        ),
+    ] = None,
+    backbone: Annotated[
+        str, typer.Option(metavar="NAME", help="Network, such as mlp, residual or tabm.")
+    ] = "auto",
+    base: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Model that the network starts from, such as lightgbm; none for no such model.",
+        ),
+    ] = "auto",
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Number of networks, each with its own held-out rows; 5 for most tables."
+        ),
+    ] = None,
+    emphasis: Emphasis = "auto",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="Setting of the method, such as regularizer=0.01; can be repeated."
+        ),
+    ] = None,
+    seed: Seed = 0,
+    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto",
+    images: Images = None,
+    paths: PathColumn = "path",
+    image_size: ImageSize = 224,
+    augment: Augment = "crop-flip",
+    split: SplitColumn = None,
+    skip_broken: SkipBroken = False,
+    encoding: Encoding = None,
+    sign: Sign = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Train a model on a table, test it and write it to a file.
+
+    Part of the table, or the table given with --test, is not used for training: errors and coverage are
+    measured on its rows. After Ctrl-C the same command resumes where it stopped.
+    """
+    import time
+
+    from tailwise.methods import get_method
+
+    began = time.perf_counter()
+    sources = [data, *(s for s in (valid, test) if s is not None)]
+    if sources.count(STANDARD) > 1:
+        raise ValueError("only one of FILE, --valid and --test can be - (standard input)")
+    if time_column is not None and valid is not None:
+        raise ValueError("--time and --valid both say which rows are held out: leave one out")
+    inputs: list[str | Path] = [*sources, *([start_from] if start_from else [])]
+    check_outputs({"--out": out, "--report": report, "--export": onnx}, force=force, inputs=inputs)
+    start = None if start_from is None else load_model(start_from)
+    if images is not None and onnx is not None:
+        raise ValueError("--export is for tables: leave it out, or leave out --images")
+    if onnx is not None:
+        from tailwise.estimator.onnx import require_onnx
+        from tailwise.estimator.onnx_trees import check_exportable
+
+        if conformal_by is not None:
+            raise ValueError(
+                "an ONNX file cannot contain intervals by a column: leave out --export or --conformal-by"
+            )
+        require_onnx()
+        check_exportable(None if base == "none" else base)
+    if images is not None and conformal_by is not None:
+        raise ValueError("--conformal-by is for tables: leave it out, or leave out --images")
+    if report is not None and len(target) > 1:
+        raise ValueError(
+            "a report is about one target: leave out --report, and then write a page for each target with "
+            f"`tailwise evaluate {out} FILE --target {target[0]} --report PAGE`, on rows not used here"
+        )
+    settings = {
+        "method": get_method(method).name,
+        "method_options": parse_method_options(option or []),
+        "base": None if base == "none" else base,
+        "folds": folds or "auto",
+        "emphasis": parse_emphasis(emphasis),
+        "backbone": backbone,
+        "bins": parse_bins(bins),
+        "bounds": parse_bounds(bounds),
+        "conformal_by": conformal_by,
+        "epochs": epochs or "auto",
+        "batch_size": batch_size or "auto",
+        "lr": lr or "auto",
+        "device": device,
+        "random_state": seed,
+        "verbose": int(not quiet),
+    }
+    if sign is not None:
+        from tailwise.estimator.archive import key_bytes
+
+        key_bytes(sign)  # a key that cannot be used is an error before anything is trained
+    dropped = split_names(drop)
+    pictures: PictureReader | None = None
+    read: Any = partial(load_labelled, encoding=encoding)
+    if images is not None:
+        settings |= picture_settings(backbone, image_size, augment)
+        pictures = PictureReader(images, paths, skip_broken, (image_size, image_size), split)
+        read = pictures.load_labelled
+    rows = read(data, target, dropped, quiet, weight, groups=groups, time=time_column)
+    by_part = None if pictures is None or pictures.parts is None else pictures.divided(rows)
+    held, measured = (
+        None if source is None else read(source, target, dropped, quiet, like=rows.inputs)
+        for source in (valid, test)
+    )
+    if by_part is not None:
+        rows, held, measured = by_part[0], held or by_part[1], measured or by_part[2]
+    elif measured is None:
+        rows, measured = hold_out(rows, test_share, seed, quiet)
+    if report is not None and measured is None:
+        raise ValueError(
+            "there are no test rows, so there is nothing to report: raise --test-share or give --test"
+        )
+    kept, kept_plain = checkpoint_path(out), checkpoint_path(out, ".vanilla")
+    outputs: dict[Path, Any] = {}
+    with resumable(kept):
+        model = _train(settings, rows, held, kept, quiet, start)
+        plain = None
+        compared = report is not None and baseline
+        if compared:
+            from tailwise.report.baselines import PLAIN
+
+            trees = "" if images is not None else " and boosted trees with label weights"
+            note(f"training a plain network{trees}, to compare with", quiet)
+            plain = _train({**settings, **PLAIN}, rows, held, kept_plain, quiet)
+        findings = []
+        if measured is not None:
+            findings = [
+                _score(model, name, place, measured, coverage, rows if compared else None, plain)
+                for place, name in enumerate(target)
+            ]
+        outputs[out] = partial(model.save, key=sign)
+        if onnx is not None:
+            outputs[onnx] = partial(model.export_onnx, coverage=coverage)
+        if report is not None:
+            outputs[report] = page_of(
+                model,
+                findings[0],
+                None if measured is None else measured.inputs,
+                source=file_name(data),
+                test_source=f"rows of {file_name(test)}" if test else None,
+                weight=weight,
+                seconds=time.perf_counter() - began,
+            )
+    write_outputs(outputs, quiet=quiet or as_json, kept=kept)
+    for path in (kept_plain, kept):
+        remove_checkpoint(path)
+    seconds = time.perf_counter() - began
+    if as_json:
+        shown = {"model": out, "report": report, "seconds": seconds, "emphasis": emphasis_of(model)}
+        print_json({**shown, **findings_json(findings)})
+    else:
+        print_findings(findings)
+    if any(finding.verdict.status == "unknown" for finding in findings):
+        note("note: a larger --test-share, or a table given with --test, has more rows to judge by", quiet)
+
+
+def _train(
+    settings: Mapping[str, Any],
+    rows: Labelled,
+    held: Labelled | None,
+    checkpoint: Path,
+    quiet: bool,
+    start: TailRegressor | None = None,
+) -> TailRegressor:
+    """Fit a model; resume from `checkpoint` if a stopped command left it."""
+    from tailwise.estimator.regressor import TailRegressor
+
+    if checkpoint.exists():
+        note(f"resuming from {checkpoint}", quiet)
+    show_progress(quiet)
+    return TailRegressor(**settings).fit(
+        rows.inputs,
+        _one_or_all(rows.labels),
+        sample_weight=rows.weights,
+        eval_set=None if held is None else (held.inputs, _one_or_all(held.labels)),
+        checkpoint=checkpoint,
+        groups=rows.groups,
+        time=rows.times,
+        init_model=start,
+    )
+
+
+def _one_or_all(labels: pd.DataFrame) -> pd.DataFrame | pd.Series[float]:
+    """Return a single target as 1-d labels, as scikit-learn expects them."""
+    return labels.iloc[:, 0] if labels.shape[1] == 1 else labels
+
+
+def _score(
+    model: TailRegressor,
+    target: str,
+    place: int,
+    measured: Labelled,
+    coverage: float,
+    trained: Labelled | None,
+    plain: TailRegressor | None,
+) -> Finding:
+    """Score a model and its baselines; `trained` has rows to fit boosted trees on, if they are wanted."""
+    from tailwise.report.baselines import PLAIN_TITLE, Training, line_up
+    from tailwise.report.scoring import score_model
+    from tailwise.report.verdict import judge
+
+    inputs, labels = measured.inputs, measured.labels[target]
+    train, other = None, None
+    if trained is not None:
+        train = Training(trained.inputs, trained.labels[target], trained.weights)
+    if plain is not None:
+        other = replace(score_model(plain, inputs, labels, coverage, target=place), title=PLAIN_TITLE)
+    lineup = line_up(model, inputs, labels, coverage, target=place, train=train, other=other)
+    return Finding(target, lineup, judge(lineup))

@@ -1,0 +1,231 @@
+"""`tailwise fit`: files written, figures printed, mistakes refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tailwise import TailRegressor
+from tests.cli.conftest import predicted
+
+Run = Callable[..., Any]
+Sample = Callable[..., pd.DataFrame]
+FAST = ["--epochs", "1", "--folds", "1", "--base", "none", "--quiet"]
+
+
+def test_fit_writes_a_model_and_a_report_and_nothing_else(place: Path) -> None:
+    left = sorted(p.name for p in place.iterdir() if p.name.startswith("m."))
+    assert left == ["m.html", "m.tailwise"]
+    page = (place / "m.html").read_text(encoding="utf-8")
+    for part in ("Verdict", "plain network", "weighted CatBoost", "constant", 'id="emphasis"', "red"):
+        assert part in page
+    assert len(page) < 2_000_000
+
+
+def test_the_same_seed_gives_the_same_model(run: Run, place: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        out = run("fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / name, "--seed", "3", *FAST)
+        assert out.exit_code == 0, out.output
+    first, second = (predicted(run, tmp_path / name, place / "new.csv") for name in ("a", "b"))
+    pd.testing.assert_frame_equal(first, second)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("signal", "noise", "words"),
+    [
+        (0.0, 1.0, "Nothing was learned: no model has a clearly lower error than always predicting"),
+        (3.0, 0.1, "the error is "),
+    ],
+    ids=["noise only", "all signal"],
+)
+def test_the_verdict_on_a_generated_table(
+    run: Run, tmp_path: Path, signal: float, noise: float, words: str
+) -> None:
+    """From a CSV to its verdict: labels that the columns say nothing about, or nearly everything."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(800, 3))
+    y = np.exp(0.5 * (signal * x[:, 0] / 3 + noise * rng.normal(size=800)))
+    pd.DataFrame(x, columns=list("abc")).assign(price=y.round(3)).to_csv(tmp_path / "t.csv", index=False)
+    out = run("fit", tmp_path / "t.csv", "-t", "price", "-o", tmp_path / "m", "--report", tmp_path / "m.html",
+              "--epochs", 20, "--quiet")  # fmt: skip
+    assert out.exit_code == 0, out.output
+    assert words in out.stdout
+    assert ("Nothing was learned" in out.stdout) == (signal == 0)
+
+
+def test_a_report_is_html_and_nothing_else(run: Run, place: Path, tmp_path: Path) -> None:
+    line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", *FAST, "--report"]
+    for name in ("r.pdf", "r.PDF", "r.docx"):
+        out = run(*line, tmp_path / name)
+        assert out.exit_code == 1 and list(tmp_path.iterdir()) == []
+        assert f"a report is an HTML page, but {tmp_path / name} ends in {Path(name).suffix}" in out.stderr
+        assert "a browser can print it as PDF" in out.stderr
+
+
+def test_own_validation_and_test_tables(run: Run, place: Path, tmp_path: Path) -> None:
+    out = run("fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--valid", place / "new.csv",
+              "--test", place / "new.csv", "--json", *FAST)  # fmt: skip
+    assert out.exit_code == 0, out.output
+    assert json.loads(out.stdout)["regions"]["all"]["n"] == 150
+    line = ["fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "n", "--test"]
+    out = run(*line, place / "numbers.csv")
+    assert out.exit_code == 1 and "no column 'kind'" in out.stderr
+    out = run(*line, "-", "--valid", "-")
+    assert out.exit_code == 1 and "only one of FILE, --valid and --test can be -" in out.stderr
+
+
+def test_test_rows_come_from_sparse_labels_too(run: Run, tmp_path: Path, fits: list[Any]) -> None:
+    alone = list(range(20, 61, 10))
+    prices = pd.DataFrame({"price": [1] * 60 + [2] * 60 + alone}).assign(x=lambda t: t["price"] % 7)
+    prices.to_csv(tmp_path / "t.csv", index=False)
+    run("fit", tmp_path / "t.csv", "-t", "price", "-o", tmp_path / "m", *FAST)
+    trained = list(fits[0].y)
+    assert [trained.count(price) for price in (1, 2)] == [48, 48]  # all but a fifth
+    assert sum(price in trained for price in alone) == 4  # of these five too
+
+
+def test_without_test_rows_there_is_no_report(run: Run, place: Path, tmp_path: Path) -> None:
+    line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--test-share", "0"]
+    out = run(*line, "--report", tmp_path / "m.html", *FAST)
+    assert out.exit_code == 1 and "raise --test-share or give --test" in out.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tail_that_cannot_be_judged_needs_more_test_rows(run: Run, sample: Sample, tmp_path: Path) -> None:
+    sample(40).to_csv(tmp_path / "t.csv", index=False)
+    out = run("fit", tmp_path / "t.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", "1")
+    assert out.exit_code == 0, out.output
+    assert "Nothing can be judged: 8 test rows are too few." in out.stdout
+    assert "note: a larger --test-share, or a table given with --test" in out.stderr
+
+
+def test_the_baseline_is_one_plain_network(
+    run: Run, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = []
+
+    def caught(model: TailRegressor, *_: Any, **__: Any) -> TailRegressor:
+        trained.append(model)
+        if len(trained) == 2:
+            raise ValueError("not trained")
+        return model
+
+    monkeypatch.setattr(TailRegressor, "fit", caught)
+    run("fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "m", "--report", tmp_path / "m.html",
+        "--option", "regularizer=0.2", "--lr", 0.01, "--quiet")  # fmt: skip
+    ours, plain = trained
+    assert (ours.method, ours.base, ours.folds, ours.emphasis) == ("vir-dial", "auto", "auto", "auto")
+    assert (plain.method, plain.base, plain.folds, plain.emphasis) == ("vanilla", None, 1, 0.0)
+    assert plain.method_options is None and plain.lr == ours.lr == 0.01
+
+
+def test_the_regions_of_the_baseline_are_those_of_the_model(
+    run: Run, place: Path, tmp_path: Path, pages: list[Any]
+) -> None:
+    """The two hold out other rows, so each would have counts of its own."""
+    line = [
+        "fit",
+        place / "numbers.csv",
+        "-t",
+        "price",
+        "-o",
+        tmp_path / "m",
+        "--report",
+        tmp_path / "m.html",
+    ]
+    out = run(*line, "--test", place / "new.csv", "--base", "none", "--folds", 2, "--epochs", 1, "--json")
+    assert out.exit_code == 0, out.output
+    printed = json.loads(out.stdout)
+    rows = [[printed[k][r]["n"] for r in ("many", "medium", "few")] for k in ("regions", "baseline")]
+    assert rows[0] == rows[1] == [printed["base"][r]["n"] for r in ("many", "medium", "few")]
+    assert {"weighted", "constant"} <= printed.keys()  # CatBoost, although the model has no base
+
+
+def test_weights_reach_the_baseline_and_are_not_an_input(
+    run: Run, sample: Sample, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: list[Any]
+) -> None:
+    table = sample().assign(w=lambda t: 1.5 + (t["x"] > 0))
+    table.loc[3, ["price", "w"]] = None  # a row without a label needs no weight
+    table.to_csv(tmp_path / "weighed.csv", index=False)
+    given = []
+    fit = TailRegressor.fit
+
+    def seen(self: TailRegressor, X: Any, y: Any, **options: Any) -> TailRegressor:
+        given.append((self, X, options["sample_weight"]))
+        return fit(self, X, y, **options)
+
+    monkeypatch.setattr(TailRegressor, "fit", seen)
+    line = ["fit", tmp_path / "weighed.csv", "-t", "price", "--seed", "3", *FAST]
+    out = run(*line, "-o", tmp_path / "m", "--weight", "w", "--report", tmp_path / "m.html")
+    assert out.exit_code == 0, out.output
+    assert (tmp_path / "m.html").read_text() == "page"
+    facts = pages[0]
+    assert (facts.weight, facts.source, facts.target, facts.features) == ("w", "weighed.csv", "price", 2)
+    assert facts.trained_here and facts.seed == 3 and facts.seconds > 0
+    (tmp_path / "c.toml").write_text('weight = "w"\n')
+    out = run(*line, "-o", tmp_path / "n", "--config", tmp_path / "c.toml", "--test", place / "new.csv",
+              "--valid", place / "new.csv")  # fmt: skip
+    assert out.exit_code == 0, out.output
+    assert [model.method for model, *_ in given] == ["vir-dial", "vanilla", "vir-dial"]
+    for _, X, weights in given:
+        assert list(X.columns) == ["x", "z"]
+        assert list(weights) == list(1.5 + (X["x"] > 0))  # each row its own, whichever were held out
+    assert len(predicted(run, tmp_path / "m", place / "new.csv")) == 150  # a table without w
+
+
+def test_rows_of_weight_0_are_not_trained_on(run: Run, sample: Sample, place: Path, tmp_path: Path) -> None:
+    wrong = sample(100, seed=5).assign(price=50.0, w=0)
+    sample().to_csv(tmp_path / "a-rows.csv", index=False)
+    pd.concat([sample().assign(w=1), wrong]).to_csv(tmp_path / "b-rows.csv", index=False)
+    for name, weight in (("a", []), ("b", ["--weight", "w"])):
+        line = ["fit", tmp_path / f"{name}-rows.csv", "-t", "price", "-o", tmp_path / name, *weight]
+        out = run(*line, "--test", place / "new.csv", *FAST)
+        assert out.exit_code == 0, out.output
+    first, second = (predicted(run, tmp_path / name, place / "new.csv") for name in ("a", "b"))
+    pd.testing.assert_frame_equal(first, second)
+
+
+def test_bounds_hold_for_every_interval(run: Run, place: Path, tmp_path: Path) -> None:
+    numbers = place / "numbers.csv"
+    told = ("-t", "price", "-o", tmp_path / "m", "--epochs", "1", "--base", "none", "--folds", "1", "-q")
+    out = run("fit", numbers, *told, "--bounds", "0,oops")
+    assert out.exit_code == 1 and "--bounds takes observed, or the smallest and largest" in out.stderr
+    out = run("fit", numbers, *told, "--bounds", "1e6,")
+    assert out.exit_code == 1 and "below the bound 1000000" in out.stderr
+    assert run("fit", numbers, *told, "--bounds", "observed").exit_code == 0
+    assert run("predict", tmp_path / "m", numbers, "-o", tmp_path / "p.csv").exit_code == 0
+    table, found = pd.read_csv(numbers), pd.read_csv(tmp_path / "p.csv")
+    assert found["lower"].min() >= table["price"].min() and found["upper"].max() <= table["price"].max()
+
+
+def test_intervals_by_a_column(run: Run, place: Path, tmp_path: Path) -> None:
+    line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", *FAST, "--conformal-by"]
+    out = run(*line, "siz")
+    assert out.exit_code == 1 and "column of conformal_by" in out.stderr
+    column = next(name for name in pd.read_csv(place / "numbers.csv") if name != "price")
+    out = run(*line, column)
+    assert out.exit_code == 0, out.output
+    assert f"By the column {column}" in TailRegressor.load(tmp_path / "m").explain_intervals()
+    out = run(*line, column, "--images", tmp_path, "--force")
+    assert out.exit_code == 1 and "--conformal-by is for tables" in out.stderr
+
+
+def test_unknown_names_are_refused_before_any_training(run: Run, place: Path, tmp_path: Path) -> None:
+    line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", *FAST]
+    for extra, words in (
+        (["--method", "vri"], "'vir'"),
+        (["--option", "regularizr=1"], "'regularizer'"),
+        (["--option", "what"], "NAME=VALUE"),
+        (["--option", "regularizer=abc"], "error: regularizer must be a number, got 'abc'"),
+        (["--option", "recolor=yes"], "error: recolor must be true or false, got 'yes'"),
+        (["--backbone", "mpl"], "'mlp'"),
+        (["--bins", "1000,2000,3000"], "edges from 1000 to 3000 leave out"),
+    ):
+        out = run(*line, *extra)
+        assert out.exit_code == 1 and words in out.stderr, out.stderr
+    assert list(tmp_path.iterdir()) == []
