@@ -297,6 +297,10 @@ def test_export(run: Run, place: Path, tmp_path: Path) -> None:
     out = run("export", place / "m.tailwise", "-o", tmp_path / "m.onnx")
     assert out.exit_code == 0, out.stderr
     assert (tmp_path / "m.onnx").stat().st_size > 0
+    out = run("export", place / "m.tailwise", "-o", tmp_path / "raw.onnx", "--raw-columns")
+    assert out.exit_code == 0, out.stderr
+    session = onnxruntime.InferenceSession(tmp_path / "raw.onnx")
+    assert {value.name for value in session.get_inputs()} == {"x", "z", "kind"}
 
 
 @pytest.mark.slow
