@@ -23,7 +23,8 @@ from torch import Tensor
 
 from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
 from tailwise.core.labels import Array
-from tailwise.core.tilt import Tilt, Tilted, student_or_normal
+from tailwise.core.tilt import Tilt, Tilted
+from tailwise.core.weighted_cells import student_or_normal
 
 LEAST_DISTANCE = 0.1
 """Smallest distance of a bounded mean from the bound, in units of the scale before the cut, and at most a
