@@ -15,6 +15,7 @@ TESTED_ELSEWHERE = {
     "__main__.py": "tests/cli runs `python -m tailwise`",
     "_version.py": "one line; tests/cli/test_app.py prints it",
     "estimator/loading.py": "tests/estimator/test_saving.py loads what it saved",
+    "estimator/model_files.py": "tests/estimator/test_saving.py and test_onnx.py call its methods",
 }
 """Modules without a test module of their own, and where they are tested."""
 

@@ -104,21 +104,6 @@ def test_eval_set_is_held_out_and_all_of_x_trained_on() -> None:
             quick(epochs=1).fit(x, y, eval_set=wrong)
 
 
-def test_an_eval_set_of_other_labels_or_too_few_rows() -> None:
-    x, y = table(100)
-    constant = quick().fit(x, y, eval_set=(x[:50], np.full(50, 1.0)))
-    beyond = quick().fit(x, y, eval_set=(x[:50], y[:50] + 1e6))
-    for model in (constant, beyond):
-        assert np.isfinite(model.predict_frame(x).drop(columns="region").to_numpy()).all()
-    lower, upper = beyond.predict_interval(x).T
-    assert ((y + 1e6 >= lower) & (y + 1e6 <= upper)).mean() > 0.8
-    single = quick().fit(x, y, eval_set=(x[:1], y[:1]))
-    text = single.explain_intervals()
-    with pytest.warns(UserWarning, match="there are 1. The intervals span all training labels"):
-        assert np.isfinite(single.predict_interval(x)).all() and "inf" not in text
-    assert "No promise: 0.9 intervals take 9 held-out rows" in text and "the largest error seen" in text
-
-
 def test_sample_weight_moves_the_model_and_equals_repetition() -> None:
     x, y = table(200)
     weight = np.where(y > np.median(y), 3.0, 1.0)
@@ -170,13 +155,6 @@ def test_constant_labels_and_columns(base: str | None, few_trees: None) -> None:
     x, _ = table(100)
     model = quick(base=base).fit(np.c_[x, np.ones(100), np.full(100, np.nan)], np.full(100, 3.0))
     np.testing.assert_allclose(model.predict(np.c_[x, np.ones(100), np.full(100, np.nan)]), 3.0, atol=1.0)
-
-
-def test_bins_given() -> None:
-    x, y = table(200)
-    assert len(quick(bins=7).fit(x, y).bins_) == 7
-    bins = quick(bins=[0.0, 1.0, 5.0, 50.0]).fit(x, y).bins_
-    assert isinstance(bins, LabelBins) and bins.edges.tolist() == [0.0, 1.0, 5.0, 50.0]
 
 
 @pytest.mark.parametrize("method", ["smoter", "smogn"])
@@ -252,15 +230,6 @@ def test_an_eval_set_beside_a_base(few_trees: None) -> None:
     assert held is not None and set(held.labels) <= set(truth)
     with pytest.raises(ValueError, match="eval_set cannot be used with base_prediction"):
         quick().fit(x, y, eval_set=(fresh, truth), base_prediction=y)
-
-
-def test_a_wrong_eval_set_is_found_before_the_base_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "cross_fit", None)
-    x, y = table()
-    with pytest.raises(ValueError, match="X has 2 features"):
-        quick(base="catboost").fit(x, y, eval_set=(x[:, :2], y))
-    with pytest.raises(ValueError, match="inconsistent"):
-        quick(base="catboost").fit(x, y, eval_set=(x, y[:5]))
 
 
 def test_training_goes_on_from_a_model(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.estimator import fitting
+from tailwise.estimator import fitting, preparing
 from tailwise.estimator.parameters import CONSTRAINTS
 from tests.estimator.small_tables import quick, table
 
@@ -52,7 +52,7 @@ def test_wrong_values_are_named_before_any_training(
     def train(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("something was trained")
 
-    monkeypatch.setattr(fitting, "cross_fit", train)
+    monkeypatch.setattr(preparing, "cross_fit", train)
     monkeypatch.setattr(fitting, "fit", train)
     with pytest.raises(ValueError, match=message.replace("?,", r"\?,")):
         quick(**options).fit(*table(60))

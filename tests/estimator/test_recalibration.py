@@ -110,24 +110,3 @@ def test_intervals_by_a_column_cover_each_of_its_groups(tmp_path: Path) -> None:
     x, y, base = sites(1500, 4)
     assert within(shares(again.recalibrate(x, y, base_prediction=base)))
     assert "By the column site" in again.explain_intervals()
-
-
-def test_intervals_by_the_number_of_a_column_and_what_is_wrong() -> None:
-    x, y = table(300)
-    model = quick(conformal_by=1, folds=2).fit(x, np.c_[y, y])
-    assert model.conformal_groups_ is not None and len(model.conformal_groups_.names) == 5
-    assert np.isfinite(model.predict_interval(x)).all()
-    names = pd.DataFrame(x, columns=["u", "v", "w"])
-    assert quick(conformal_by=2).fit(names, y).explain_intervals().count("held-out row") > 5
-    for params, X, message in (
-        ({"conformal_by": "v"}, x, "X has no names: give its number"),
-        ({"conformal_by": 3}, x, "conformal_by=3 is not one of 3 columns"),
-        ({"conformal_by": 3}, names, "conformal_by=3 is not one of 3 columns"),
-        ({"conformal_by": "vv"}, names, "column of conformal_by"),
-        ({"conformal_by": "v", "conformal": None}, names, "needs conformal intervals"),
-        ({"conformal_by": "v", "backbone": "resnet18"}, names, "names a column of a table"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            quick(**params).fit(X, y)
-    with pytest.raises(ValueError, match="cannot be part of an ONNX file: pass coverage=None"):
-        quick(conformal_by=1).fit(x, y).export_onnx("never.onnx")

@@ -13,8 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from tailwise.core.distributions import pooled
 from tailwise.data.inputs import row_count
 from tailwise.data.splits import halves
-from tailwise.estimator.fitting import Fitting, Floats
+from tailwise.estimator.fitting import Fitting
 from tailwise.estimator.holdout import MIN_HOLDOUT
+from tailwise.estimator.preparing import Floats
 from tailwise.uncertainty.by_column import column_groups, coverage_by_group
 from tailwise.uncertainty.calibrator import fit_calibrator
 from tailwise.uncertainty.column_groups import BINS

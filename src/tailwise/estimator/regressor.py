@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -12,23 +11,23 @@ from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
 
 from tailwise.core.distributions import Distribution
 from tailwise.data.equal_rows import merge_equal_rows
 from tailwise.data.inputs import take_rows
 from tailwise.data.tables.checks import target_names
 from tailwise.estimator.bases import given_predictions
-from tailwise.estimator.fitting import BackboneChoice, FitRows, Floats
+from tailwise.estimator.fitting import FitRows
 from tailwise.estimator.holdout import check_row_count, group_codes, held_out_parts, latest_rows
-from tailwise.estimator.parameters import CONSTRAINTS, DEFAULT_BACKBONE
-from tailwise.estimator.recalibration import Recalibration
+from tailwise.estimator.model_files import ModelFiles
+from tailwise.estimator.parameters import CONSTRAINTS
+from tailwise.estimator.preparing import BackboneChoice, Floats
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-ignore]
+class TailRegressor(RegressorMixin, ModelFiles):  # type: ignore[misc,unused-ignore]
     """Regression that stays accurate, and honest about its uncertainty, where labels are rare.
 
     Takes tables as they are (DataFrames with numbers, categories, dates, text and missing values,
@@ -457,76 +456,3 @@ class TailRegressor(RegressorMixin, Recalibration):  # type: ignore[misc,unused-
         found = self.calibrators_at(emphasis, label_prior)
         chosen = found if target is None else [found[target]]
         return source + "\n".join(calibrator.explain(coverage) for calibrator in chosen)
-
-    # -- files ---------------------------------------------------------------------------------
-
-    def __getstate__(self) -> Any:
-        """For pickle and joblib: weights as on a CPU, so that a machine without a GPU can read them."""
-        state = super().__getstate__()
-        networks = state.get("networks_")
-        if networks is None or all(network.device.type == "cpu" for network in networks):
-            return state
-        return {**state, "networks_": [copy.deepcopy(network).to("cpu") for network in networks]}
-
-    def save(
-        self, path: str | Path, *, overwrite: bool = False, key: bytes | str | Path | None = None
-    ) -> Path:
-        """Write the fitted model to one file, without pickle, and return its path; see `load`.
-
-        A file that exists is an error unless `overwrite`. Of a backbone of your own only the weights
-        are written. With `key`, a secret or the name of a file that holds it, the file is signed.
-        """
-        from tailwise.estimator.saving import save
-
-        check_is_fitted(self, "networks_")
-        return save(self, path, default_backbone=DEFAULT_BACKBONE, overwrite=overwrite, key=key)
-
-    @classmethod
-    def load(
-        cls,
-        path: str | Path,
-        *,
-        backbone: nn.Module | Callable[[], nn.Module] | None = None,
-        key: bytes | str | Path | None = None,
-    ) -> Self:
-        """Read a model written by `save`; predictions are the same to the last bit on one machine.
-
-        A `backbone` of your own must be given again. Nothing in the file is run, and one that is
-        damaged, changed or of another kind is an error that says so. With `key`, a file that was not
-        signed with it is an error too.
-        """
-        from tailwise.estimator.loading import load
-
-        return load(path, into=cls, backbone=backbone, key=key)
-
-    def export_onnx(
-        self,
-        path: str | Path,
-        *,
-        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
-        coverage: float | None = 0.9,
-        emphasis: float | None = None,
-        label_prior: Any = None,
-        raw_columns: bool = False,
-    ) -> Path:
-        """Write the numeric part as ONNX and return its path: mean, std, quantiles, lower and upper.
-
-        The file contains the base, the networks, the calibration, the intervals and the dial at one
-        `emphasis` or `label_prior`, by default ``emphasis_``. The input ``x`` is ``preprocessor_.matrix(X)``:
-        float64, NaN where missing. No `quantiles`, or a `coverage` of None, leaves those outputs out. A base
-        other than CatBoost, LightGBM or HistGradientBoostingRegressor is an error. With `raw_columns` the
-        inputs are columns of numbers and categories, encoded in the file; see
-        `tailwise.estimator.onnx.export_onnx`.
-        """
-        from tailwise.estimator.onnx import export_onnx
-
-        check_is_fitted(self, "networks_")
-        return export_onnx(
-            self,
-            path,
-            quantiles=quantiles,
-            coverage=coverage,
-            emphasis=emphasis,
-            label_prior=label_prior,
-            raw_columns=raw_columns,
-        )
