@@ -52,7 +52,10 @@ def test_mlflow_predicts_what_the_model_does(tmp_path: Path) -> None:
     data = pd.DataFrame(x, columns=["a", "b", "c"])
     model = quick(epochs=1).fit(data, y)
     file = model.save(tmp_path / "m.tailwise")
-    loaded = mlflow.pyfunc.load_model(str(pyfunc.save_model(file, tmp_path / "mlflow")))
+    path = pyfunc.save_model(
+        file, tmp_path / "mlflow"
+    )  # first: it imports mlflow.pyfunc without its warnings
+    loaded = mlflow.pyfunc.load_model(str(path))
     found = loaded.predict(data, params={"coverage": 0.8})
     pd.testing.assert_frame_equal(found, model.predict_frame(data, 0.8))
     with pytest.raises(mlflow.exceptions.MlflowException, match="missing inputs"):
@@ -72,7 +75,8 @@ def test_the_signature_of_several_targets_and_of_arrays() -> None:
 
 
 def test_logging_calls_mlflow_with_the_same_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {}
+    given: dict[str, object] = {}
+    pyfunc.import_mlflow()
     x, y = numbers(60)
     model_file = (
         quick(epochs=1).fit(pd.DataFrame(x, columns=["a", "b", "c"]), y).save(tmp_path / "m.tailwise")
