@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tailwise import TailRegressor
+from tailwise.explanations import shapley
 from tailwise.explanations.columnwise import ColumnwiseModel, sampled
-from tests.explanations.conftest import Rows
+from tests.explanations.conftest import Rows, make_rows
 
 
 def test_columns_exchanged_after_encoding_are_those_exchanged_before(
@@ -38,6 +39,23 @@ def test_figures_are_those_of_the_estimator(model: TailRegressor, rows: Rows) ->
     np.testing.assert_array_equal(columns.figure(matrix, "width"), ends[:, 1] - ends[:, 0])
     with pytest.raises(ValueError, match="unknown figure 'widht'; did you mean 'width'"):
         columns.figure(matrix, "widht")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("column", ["kind", 1])
+def test_intervals_by_a_column_follow_it(column: str | int, rows: Rows) -> None:
+    table, y = make_rows(150, seed=0)
+    table = table[["size", "kind"]] if column == "kind" else table[["size", "junk"]].to_numpy()
+    settings = {"base": None, "folds": 1, "epochs": 2, "random_state": 0}
+    fitted = TailRegressor(conformal_by=column, **settings).fit(
+        table, y + 9 * y * (make_rows(150, 0)[0]["kind"] == "b")
+    )
+    columns = ColumnwiseModel(fitted)
+    ends = fitted.predict_interval(table)
+    matrix = columns.encode(table)
+    np.testing.assert_array_equal(columns.figure(matrix, "width"), ends[:, 1] - ends[:, 0])
+    assert list(columns.places.values())[1][-1] == matrix.shape[1] - 1
+    found = shapley(fitted, table[:4], table, of="width", background_rows=10)
+    assert found.gap < 1e-9 * np.ptp(y)
 
 
 def test_one_of_several_targets_is_chosen(twins: tuple[TailRegressor, np.ndarray]) -> None:

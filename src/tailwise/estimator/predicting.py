@@ -66,20 +66,36 @@ class Predicting(Preparing):
         return self._raw(features, offset, self._interval_groups(X))
 
     def encoded(self, X: Any) -> Floats:
-        """Return the rows of a table as numbers, which `raw_of_encoded` takes. (N, F)"""
+        """Return the rows of a table as numbers, which `raw_of_encoded` takes. (N, F)
+
+        With `conformal_by`, the last number of a row is the code of its group.
+        """
         check_is_fitted(self, "networks_")
         if self.preprocessor_ is None:
             raise ValueError("this model takes no tables: its inputs have no columns")
-        return self.preprocessor_.matrix(self._validated(X, reset=False))
+        X = self._validated(X, reset=False)
+        matrix, groups = self.preprocessor_.matrix(X), self._interval_groups(X)
+        return matrix if groups is None else np.column_stack([matrix, groups])
+
+    @property
+    def encoded_places(self) -> dict[str, list[int]]:
+        """The places in `encoded` of each column of the table."""
+        assert self.preprocessor_ is not None
+        places = self.preprocessor_.places
+        if self.conformal_groups_ is not None:
+            column = self.conformal_groups_.column
+            name = column if isinstance(column, str) else list(places)[column]
+            places[name].append(len(self.preprocessor_.numeric.center))
+        return places
 
     def raw_of_encoded(self, matrix: Floats) -> list[Raw]:
-        """Return what `raw_predictions` returns, for rows that are encoded already. (N, F) -> (N,) each
-
-        The values of the column of `conformal_by` are not known here: intervals have the overall limits.
-        """
+        """Return what `raw_predictions` returns, for rows that are encoded already. (N, F) -> (N,) each"""
         assert self.preprocessor_ is not None
+        groups = None
+        if self.conformal_groups_ is not None:
+            matrix, groups = np.ascontiguousarray(matrix[:, :-1]), matrix[:, -1].astype(np.int64)
         features = torch.from_numpy(self.preprocessor_.scaled(matrix))
-        return self._raw(features, self._offset(matrix, len(matrix), None))
+        return self._raw(features, self._offset(matrix, len(matrix), None), groups)
 
     def _raw(self, features: Any, offset: Floats | None, groups: Rows | None = None) -> list[Raw]:
         x = self._inputs(features, offset)

@@ -52,8 +52,7 @@ class ColumnwiseModel:
     @property
     def places(self) -> dict[str, list[int]]:
         """The places of each column in `encode`'s matrix."""
-        assert self.model.preprocessor_ is not None
-        return self.model.preprocessor_.places
+        return self.model.encoded_places
 
     def encode(self, X: Any) -> Floats:
         """Return a table as numbers, with the checks and warnings of `predict`. (N, F)"""
