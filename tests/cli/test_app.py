@@ -23,6 +23,7 @@ COMMANDS = (
     "fit",
     "predict",
     "evaluate",
+    "explain",
     "export",
     "recalibrate",
     "compare",

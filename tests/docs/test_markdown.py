@@ -45,6 +45,7 @@ FITTED = [
     "README.md",
     "docs/command-line.md",
     "docs/estimator.md",
+    "docs/explanations.md",
     "docs/metrics.md",
     "docs/serving.md",
     "docs/start.md",

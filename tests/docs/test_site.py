@@ -17,7 +17,14 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TUTORIALS = sorted(path.stem for path in notebooks.TUTORIALS.glob("*.py"))
 QUICK = "label-shift"
-MODULES = ("tailwise", "tailwise.data", "tailwise.metrics", "tailwise.methods", "tailwise.benchmark")
+MODULES = (
+    "tailwise",
+    "tailwise.data",
+    "tailwise.explanations",
+    "tailwise.metrics",
+    "tailwise.methods",
+    "tailwise.benchmark",
+)
 
 
 @pytest.mark.parametrize("module", MODULES)

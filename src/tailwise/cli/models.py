@@ -22,6 +22,7 @@ from tailwise.cli.options import (
     Coverage,
     Emphasis,
     Encoding,
+    EscapeFormulas,
     Force,
     Json,
     LabelPrior,
@@ -29,6 +30,7 @@ from tailwise.cli.options import (
     Quiet,
     Report,
     Table,
+    TableOut,
     Verify,
     parse_emphasis,
     parse_levels,
@@ -77,12 +79,7 @@ def _dial(
 def predict(
     model: Model,
     data: Table,
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="CSV (.csv, .csv.gz), .tsv or .parquet; - is standard output."
-        ),
-    ],
+    out: TableOut,
     coverage: Coverage = 0.9,
     keep: Annotated[
         str,
@@ -96,12 +93,7 @@ def predict(
     images: Images = None,
     paths: PathColumn = "path",
     skip_broken: SkipBroken = False,
-    escape_formulas: Annotated[
-        bool,
-        typer.Option(
-            "--escape-formulas", help="Put ' before texts that a spreadsheet would run as a formula."
-        ),
-    ] = False,
+    escape_formulas: EscapeFormulas = False,
     encoding: Encoding = None,
     verify: Verify = None,
     force: Force = False,

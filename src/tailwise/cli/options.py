@@ -99,6 +99,16 @@ Verify = Annotated[
     Path | None,
     typer.Option("--verify", metavar="KEYFILE", help="Refuse a model that was not signed with this key."),
 ]
+TableOut = Annotated[
+    str,
+    typer.Option(
+        "--out", "-o", metavar="FILE", help="CSV (.csv, .csv.gz), .tsv or .parquet; - is standard output."
+    ),
+]
+EscapeFormulas = Annotated[
+    bool,
+    typer.Option("--escape-formulas", help="Put ' before texts that a spreadsheet would run as a formula."),
+]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file written by `tailwise fit`.")]
 Target = Annotated[list[str], typer.Option("--target", "-t", metavar="COLUMN", help="Column to predict.")]
 Targets = Annotated[

@@ -1,0 +1,132 @@
+"""The command that gives reasons: `explain`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailwise.cli.options import (
+    Config,
+    Coverage,
+    Encoding,
+    EscapeFormulas,
+    Force,
+    Json,
+    Model,
+    Quiet,
+    Table,
+    TableOut,
+    Verify,
+)
+from tailwise.cli.output import STANDARD, check_outputs, note, print_json
+from tailwise.cli.reading import load_model, load_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tailwise.explanations import Attributions
+
+
+def explain(
+    model: Model,
+    data: Table,
+    out: TableOut,
+    row: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="N", min=0, help="Row of FILE, the first is 0; can be repeated. All rows by default."
+        ),
+    ] = None,
+    of: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="What to explain: prediction, std, or width of the interval."),
+    ] = "prediction",
+    target: Annotated[
+        str | None,
+        typer.Option("--target", "-t", metavar="NAME", help="Target of the model, if it has several."),
+    ] = None,
+    background: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Rows to compare with; those of the table by default."),
+    ] = None,
+    background_rows: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Most rows to compare with, chosen at random.")
+    ] = 100,
+    top: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Only the N largest reasons of each row; all by default."),
+    ] = None,
+    coverage: Coverage = 0.9,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed.")] = 0,
+    escape_formulas: EscapeFormulas = False,
+    encoding: Encoding = None,
+    verify: Verify = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Say what each column adds to the prediction of each row.
+
+    The output has a line for each row and column, the largest reason first: its Shapley value, in units of
+    the label. The values of a row and the base value sum to its prediction.
+    """
+    from tailwise.data.tables.files import escape_formulas as escaped
+    from tailwise.data.tables.files import write_table
+    from tailwise.estimator.matching import match_inputs
+    from tailwise.explanations import shapley
+
+    others = [background] if background is not None else []
+    check_outputs({"--out": out}, force=force, inputs=[model, data, *others], table=True)
+    if as_json and out == STANDARD:
+        raise ValueError("--json and --out - both use standard output: write the reasons to a file")
+    if background == STANDARD == data:
+        raise ValueError("only one of FILE and --background can be - (standard input)")
+    fitted = load_model(model, verify)
+    table = match_inputs(fitted, load_table(data, quiet, encoding), data)
+    compared = table
+    if background is not None:
+        compared = match_inputs(fitted, load_table(background, quiet, encoding), background)
+    elif len(table) < 2:
+        raise ValueError(f"{data} has one row, which has nothing to be compared with: give --background")
+    wanted = row or list(range(len(table)))
+    if max(wanted) >= len(table):
+        raise ValueError(f"{data} has no row {max(wanted)}: its last is row {len(table) - 1}")
+    chosen: Any = of  # the function checks it, and names the nearest
+    found = shapley(
+        fitted,
+        table.iloc[wanted],
+        compared,
+        of=chosen,
+        background_rows=background_rows,
+        target=target,
+        coverage=coverage,
+        random_state=seed,
+    )
+    frame = _reasons_table(found, table, wanted, of, top)
+    write_table(escaped(frame) if escape_formulas else frame, out)
+    if as_json:
+        print_json({"rows": len(wanted), "out": out, "of": of, "base": found.base})
+    elif out != STANDARD:
+        note(f"wrote the reasons of {len(wanted)} row{'s' * (len(wanted) != 1)} to {out}", quiet)
+
+
+def _reasons_table(
+    found: Attributions, table: pd.DataFrame, rows: list[int], of: str, top: int | None
+) -> pd.DataFrame:
+    """Return a line for each row and column, the largest value of each row first."""
+    import numpy as np
+    import pandas as pd
+
+    lines = []
+    cells = {str(name): table.iloc[:, place] for place, name in enumerate(table.columns)}
+    values, errors = found.values.to_numpy(), found.error.to_numpy()
+    for place, (row, explained) in enumerate(zip(rows, found.explained, strict=True)):
+        for k in np.argsort(-np.abs(values[place]), kind="stable")[:top]:
+            name = str(found.values.columns[k])
+            cell: Any = cells[name].iloc[row]
+            shown = "" if pd.isna(cell) else str(cell)
+            lines.append((row, explained, found.base, name, shown, values[place, k], errors[place, k]))
+    columns = ["row", of, "base", "column", "cell", "attribution", "standard_error"]
+    return pd.DataFrame(lines, columns=columns)
