@@ -170,3 +170,23 @@ def test_several_targets_and_a_model_without_a_dial() -> None:
     answer = batcher.submit(request([row], emphasis=0.123)).result()
     assert answer.status == 422 and b"without emphasis" in answer.content
     batcher.close()
+
+
+@pytest.mark.parametrize("column", ["flag", "kind", "whole"])
+def test_intervals_by_a_column(column: str) -> None:
+    x, y = numbers(160)
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "a": x[:, 0],
+            "flag": rng.random(160) < 0.5,
+            "kind": rng.choice(["u", "v"], 160),
+            "whole": rng.integers(0, 3, 160),
+        }
+    )
+    model = quick(epochs=1, conformal_by=column).fit(table, y * (1 + 3 * table["flag"]))
+    batcher = Batcher(model, Counters("0"))
+    found = content(batcher.submit(request(table[:30].to_dict(orient="records"), coverage=0.7)))
+    batcher.close()
+    upper = [row["upper"] for row in found["predictions"]]
+    np.testing.assert_allclose(upper, model.predict_interval(table[:30], 0.7)[:, 1], rtol=1e-5)

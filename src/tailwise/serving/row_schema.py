@@ -161,6 +161,8 @@ class RowSchema:
     columns: tuple[Column, ...]
     named: bool = True
     """Whether training had column names; otherwise they are x0, x1 and so on, and the model takes arrays."""
+    flag: str | None = None
+    """A column of true and false that intervals go by: the numbers 1 and 0 would be in no group."""
 
     @classmethod
     def of(cls, model: TailRegressor) -> RowSchema:
@@ -170,12 +172,15 @@ class RowSchema:
             raise ValueError("only models of tables can be served: this one takes pictures or tensors")
         if model.base_given_:
             raise ValueError("the model needs predictions of your own base model: only your program has them")
+        groups = model.conformal_groups_
+        flags = {"True", "False"}
+        flag = str(groups.column) if groups is not None and flags & set(groups.names) else None
         if encoder.columns is None:
             count = len(encoder.numeric.center)
             return cls(tuple(_number(encoder, f"x{k}", k) for k in range(count)), named=False)
         if encoder.vectorizer is None:
-            return cls(tuple(_number(encoder, name, k) for k, name in enumerate(encoder.columns)))
-        return cls(tuple(_encoded(encoder, name) for name in encoder.columns))
+            return cls(tuple(_number(encoder, name, k) for k, name in enumerate(encoder.columns)), flag=flag)
+        return cls(tuple(_encoded(encoder, name) for name in encoder.columns), flag=flag)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON schema of a row."""
@@ -233,10 +238,12 @@ class RowSchema:
         joined = {c.name: [cell for part in parts for cell in part[c.name]] for c in self.columns}
         if not self.named:
             return np.column_stack([np.array(cells, np.float64) for cells in joined.values()])
-        table = {}
+        table: dict[str, Any] = {}
         for column in self.columns:
             cells = joined[column.name]
-            if column.kind in ("number", "unused"):
+            if column.kind == "number" and column.name == self.flag:
+                table[column.name] = pd.Series(cells, dtype="float64").astype("boolean")
+            elif column.kind in ("number", "unused"):
                 table[column.name] = pd.Series(cells, dtype="float64")
             elif column.kind == "duration":
                 table[column.name] = pd.to_timedelta(pd.Series(cells, dtype="float64"), unit="s")
