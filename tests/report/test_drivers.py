@@ -37,7 +37,7 @@ def test_reasons_are_those_of_the_rows_shown(
     table = row_tables(vir, new_rows[0], reasons=drivers.reasons)[0]
     assert table.columns[5] == "reasons" and table.columns[6] == "a"
     assert [row[5] for row in table.rows] == list(drivers.reasons["Largest errors"])
-    assert drivers.reasons["Largest errors"][0].startswith("a ")
+    assert drivers.reasons["Largest errors"][0].startswith("a\u00a0")
 
 
 def test_the_page_shows_them_escaped(page: str, drivers: Drivers) -> None:
@@ -65,4 +65,4 @@ def test_words_for_columns_that_do_not_matter(models: dict[str, TailRegressor], 
         importance=np.where(table["column"] == "b", 1.0, 0.0), spread=0.1, column=table["column"] * 40
     )
     assert _drivers(one)[0].endswith(f"if {'b' * 29}… is shuffled.")
-    assert _reasons_text([("size", 3.21), ("kind", -1.0)]) == "size +3.2, kind \u22121"
+    assert _reasons_text([("size", 3.21), ("kind", -1.0)]) == "size\u00a0+3.2, kind\u00a0\u22121"

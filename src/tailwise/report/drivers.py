@@ -89,8 +89,8 @@ def drivers_of(
 
 
 def _reasons_text(reasons: list[tuple[str, float]]) -> str:
-    """``size +3.2, kind −1``."""
-    return ", ".join(f"{_short(name)} {_signed(value)}" for name, value in reasons)
+    """``size +3.2, kind −1``; a value stays on the line of its name."""
+    return ", ".join(f"{_short(name)}\u00a0{_signed(value)}" for name, value in reasons)
 
 
 def _signed(value: float) -> str:
