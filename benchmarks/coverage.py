@@ -108,8 +108,9 @@ def fit_folds(split: Any, x_test: pd.DataFrame, seed: int, fit: Callable[..., An
     """Predictions of five models that held out a fold each, with the intervals of TailRegressor."""
     import torch
 
-    from tailwise.core.distributions import Normal, concatenate, pooled
+    from tailwise.core.distributions import Normal, concatenate
     from tailwise.core.labels import LabelBins
+    from tailwise.core.pooling import pooled
     from tailwise.estimator.bases import deal_folds
     from tailwise.uncertainty.calibrator import fit_calibrator
 

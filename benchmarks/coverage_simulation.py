@@ -29,9 +29,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from tailwise.core.distributions import Distribution, Normal, pooled
+from tailwise.core.distributions import Distribution, Normal
 from tailwise.core.label_prior import LabelDensity, rarest
 from tailwise.core.labels import LabelBins
+from tailwise.core.pooling import pooled
 from tailwise.uncertainty.calibrator import Calibrator, fit_calibrator
 from tailwise.uncertainty.interval_scores import constant_interval, wilson_interval
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tailwise import TailRegressor
-from tailwise.core.distributions import pooled
 from tailwise.core.label_prior import LabelDensity, change_of_prior
+from tailwise.core.pooling import pooled
 from tests.estimator.small_tables import quick, table
 
 

@@ -10,53 +10,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import special
 from torch import Tensor
 
+from tailwise.core.student_t import log_gamma_ratio, student_quantile, with_scipy
+
 Number = float | Tensor
 _QUANTILE_STEPS = 80
-
-
-def log_gamma_ratio(a: Tensor) -> Tensor:
-    """Return ``log Gamma(a + 1/2) - log Gamma(a)`` without cancellation, for any a > 0.
-
-    The difference of two `lgamma` loses every digit in float32 once a reaches 1e6. Eight steps of
-    the recurrence Gamma(a+1) = a Gamma(a) bring a to 8 or more, where Stirling's series is exact
-    to rounding.
-    """
-    steps = torch.arange(8, dtype=a.dtype, device=a.device)
-    lifted = a.unsqueeze(-1) + steps
-    # The product of eight factors by three halvings: the gradient of `prod` makes a GPU wait.
-    pairs = lifted / (lifted + 0.5)
-    pairs = pairs[..., :4] * pairs[..., 4:]
-    pairs = pairs[..., :2] * pairs[..., 2:]
-    product = pairs[..., 0] * pairs[..., 1]
-    x = a + 8
-    inverse = 1 / x
-    square = inverse * inverse
-    series = inverse * (
-        -1 / 8 + square * (1 / 192 + square * (-1 / 640 + square * (17 / 14336 - square * 31 / 18432)))
-    )
-    return product.log() + 0.5 * x.log() + series
-
-
-def _numpy(value: Tensor) -> NDArray[np.float64]:
-    return cast("NDArray[np.float64]", value.detach().double().cpu().numpy())
-
-
-def _with_scipy(function: Callable[..., NDArray[np.float64]], like: Tensor, *args: Tensor) -> Tensor:
-    result = np.asarray(function(*(_numpy(a) for a in args)))
-    return torch.from_numpy(result).to(dtype=like.dtype, device=like.device)
-
-
-def _student_quantile(df: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:
-    # SciPy returns +inf at level 0.
-    return np.where(q <= 0, -np.inf, special.stdtrit(df, q))
 
 
 class Distribution(ABC):
@@ -242,11 +205,11 @@ class Normal(_Parametric):
 
     def cdf(self, y: Number) -> Tensor:
         standardized = (self._like(y) - self.mean) / self.variance.sqrt()
-        return _with_scipy(special.ndtr, self.mean, standardized)
+        return with_scipy(special.ndtr, self.mean, standardized)
 
     def quantile(self, q: Number) -> Tensor:
         levels = torch.as_tensor(checked_probability(q), dtype=torch.float64)
-        return self.mean.detach() + self.variance.detach().sqrt() * _with_scipy(
+        return self.mean.detach() + self.variance.detach().sqrt() * with_scipy(
             special.ndtri, self.mean, levels
         )
 
@@ -335,11 +298,11 @@ class NIG(_Parametric):
 
     def cdf(self, y: Number) -> Tensor:
         standardized = (self._like(y) - self.gamma) / self.scale
-        return _with_scipy(special.stdtr, self.gamma, 2 * self.alpha, standardized)
+        return with_scipy(special.stdtr, self.gamma, 2 * self.alpha, standardized)
 
     def quantile(self, q: Number) -> Tensor:
         levels = torch.as_tensor(checked_probability(q), dtype=torch.float64)
-        standardized = _with_scipy(_student_quantile, self.gamma, 2 * self.alpha, levels)
+        standardized = with_scipy(student_quantile, self.gamma, 2 * self.alpha, levels)
         return self.gamma.detach() + self.scale.detach() * standardized
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
@@ -492,33 +455,6 @@ def concatenate(distributions: Sequence[Distribution]) -> Distribution:
     """Join distributions of one type along their first dimension."""
     _check_alike(distributions)
     return type(distributions[0])._concatenated(distributions)
-
-
-def pooled(distributions: Sequence[Distribution]) -> Distribution:
-    """Return one distribution for the predictions of several models, of the type that they have.
-
-    Its mean, aleatoric and epistemic variance are those of the mixture of all: the variance between the
-    models' means is epistemic. Mixtures, and NIG of infinite variance, are joined into one mixture.
-
-    >>> both = pooled([NIG(torch.tensor([0.0]), 2.0, 3.0, 4.0), NIG(torch.tensor([2.0]), 2.0, 3.0, 4.0)])
-    >>> both.mean.item(), both.aleatoric.item(), both.epistemic.item()
-    (1.0, 2.0, 2.0)
-    """
-    if len(distributions) == 1:
-        return distributions[0]
-    mixtures = [d for d in distributions if isinstance(d, Mixture)]
-    if mixtures:
-        components = concatenate([d.components for d in mixtures])
-        return Mixture(components, torch.cat([d.weights for d in mixtures]))
-    every = stack(distributions)
-    between = every.mean.var(0, correction=0)
-    if isinstance(every, Normal):
-        return Normal(every.mean.mean(0), every.variance.mean(0) + between)
-    if not isinstance(every, NIG) or (not torch.compiler.is_compiling() and bool((every.alpha <= 1).any())):
-        return Mixture(every)
-    aleatoric, epistemic = every.aleatoric.mean(0), every.epistemic.mean(0) + between
-    excess = 1 / (1 / (every.alpha - 1)).mean(0)  # the heavier tails count more
-    return NIG(every.mean.mean(0), aleatoric / epistemic, 1 + excess, aleatoric * excess)
 
 
 def _check_alike(distributions: Sequence[Distribution]) -> None:

@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
-from tailwise.core.distributions import NIG, Distribution, Mixture, Normal, log_gamma_ratio
+from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
 from tailwise.core.lookup import check_name
+from tailwise.core.student_t import log_gamma_ratio
 from tailwise.core.tilt import Tilted
 
 Labels = ArrayLike | Tensor

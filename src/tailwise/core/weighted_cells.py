@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from scipy import special
 from torch import Tensor
 
-from tailwise.core.distributions import NIG, Normal, log_gamma_ratio
+from tailwise.core.distributions import NIG, Normal
 from tailwise.core.labels import Array
+from tailwise.core.student_t import log_gamma_ratio
 
 Index = NDArray[np.intp]
 _NEAR_2 = 1e-6

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tailwise._version import __version__
-from tailwise.core.distributions import Distribution, concatenate, pooled
+from tailwise.core.distributions import Distribution, concatenate
 from tailwise.core.labels import LabelBins
+from tailwise.core.pooling import pooled
 from tailwise.core.tilt import Tilt
 from tailwise.data.writing import write_atomically
 from tailwise.estimator.onnx_columns import takes_columns

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from scipy import special
 from torch import Tensor, nn
 
-from tailwise.core.distributions import NIG, Distribution, Mixture, Normal, Number, log_gamma_ratio
+from tailwise.core.distributions import NIG, Distribution, Mixture, Normal, Number
+from tailwise.core.student_t import log_gamma_ratio
 from tailwise.core.tilt import Tilt, Tilted
 from tailwise.core.truncation import Standard
 

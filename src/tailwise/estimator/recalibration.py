@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from tailwise.core.distributions import pooled
+from tailwise.core.pooling import pooled
 from tailwise.data.inputs import row_count
 from tailwise.data.splits import halves
 from tailwise.estimator.fitting import Fitting

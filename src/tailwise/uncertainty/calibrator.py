@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tailwise.core.distributions import Distribution, pooled
+from tailwise.core.distributions import Distribution
 from tailwise.core.label_prior import LabelDensity, Tilt, Tilted, change_of_prior, rarest
 from tailwise.core.label_prior import emphasis as tilt_to_rare
 from tailwise.core.labels import LabelBins
 from tailwise.core.metrics import by_region
+from tailwise.core.pooling import pooled
 from tailwise.core.support import LabelSupport
 from tailwise.core.truncation import Bounds
 from tailwise.uncertainty.column_groups import ColumnGroups
