@@ -354,29 +354,6 @@ def test_a_damaged_state_is_named(change, message):
         ConformalIntervals.from_dict(state)
 
 
-def test_explain_says_which_limits_are_in_force():
-    intervals, _ = fitted(mode="region", weights="balanced")
-    text = intervals.explain(0.9)
-    rows = {r: intervals.tables[r].n for r in REGIONS}
-    assert "from 400 held-out rows, by predicted region" in text
-    assert f"({rows['many']} held-out rows, 99% its own limits, the rest the overall ones)" in text
-    assert f"({rows['few']} held-out rows, {intervals.share_of_own('few'):.0%} its own limits" in text
-    assert "there is no exact promise" in text
-    assert "No method can promise coverage given the true label" in text
-    assert "by the rarity of their labels" in text
-
-
-def test_explain_of_global_limits():
-    text = fit_conformal(standard(39), np.arange(-19.0, 20.0), BINS).explain(0.9)
-    assert text.splitlines() == [
-        "Conformal intervals at 0.9 from 39 held-out rows, the same for all rows.",
-        "  prediction -18 to +18 spreads",
-        "Promise: at least 0.9 of new labels, on average over all rows, if new rows come from the same "
-        "distribution as the held-out rows.",
-        "No method can promise coverage given the true label.",
-    ]
-
-
 # --- the rarest labels -------------------------------------------------------------------------
 
 
@@ -435,6 +412,18 @@ def test_the_majority_holds_what_most_intervals_hold(networks, seed):
     assert low <= ends[0, 0] <= high  # the prediction
     if networks == 1:
         assert (low, high) == tuple(ends[0])
+
+
+def test_explain_says_which_limits_are_in_force():
+    intervals, _ = fitted(mode="region", weights="balanced")
+    text = intervals.explain(0.9)
+    rows = {r: intervals.tables[r].n for r in REGIONS}
+    assert "from 400 held-out rows, by predicted region" in text
+    assert f"({rows['many']} held-out rows, 99% its own limits, the rest the overall ones)" in text
+    assert f"({rows['few']} held-out rows, {intervals.share_of_own('few'):.0%} its own limits" in text
+    assert "there is no exact promise" in text
+    assert "No method can promise coverage given the true label" in text
+    assert "by the rarity of their labels" in text
 
 
 SITES = ColumnGroups.of(["a", "b", "c"], "site")

@@ -13,7 +13,8 @@ def pooled(distributions: Sequence[Distribution]) -> Distribution:
     """Return one distribution for the predictions of several models, of the type that they have.
 
     Its mean, aleatoric and epistemic variance are those of the mixture of all: the variance between the
-    models' means is epistemic. Mixtures, and NIG of infinite variance, are joined into one mixture.
+    models' means is epistemic, and a part of the only variance of a Normal. Mixtures,
+    and NIG of infinite variance, are joined into one mixture.
 
     >>> both = pooled([NIG(torch.tensor([0.0]), 2.0, 3.0, 4.0), NIG(torch.tensor([2.0]), 2.0, 3.0, 4.0)])
     >>> both.mean.item(), both.aleatoric.item(), both.epistemic.item()

@@ -33,6 +33,7 @@ from tailwise.core.lookup import check_name
 from tailwise.core.scores import prepared
 from tailwise.uncertainty.column_groups import ColumnGroups
 from tailwise.uncertainty.interval_scores import label_range
+from tailwise.uncertainty.interval_texts import explain, too_few
 from tailwise.uncertainty.scaling import balanced_weights
 from tailwise.uncertainty.score_table import ROUNDING, Limits, ScoreTable, check_keys
 from tailwise.uncertainty.spreads import sides
@@ -233,63 +234,19 @@ class ConformalIntervals:
 
     def explain(self, coverage: float = 0.9, *, finite: bool = False) -> str:
         """Return a text: the limits in use, the number of rows behind them, and what they guarantee."""
-        limits = self.limits(coverage)
-        how = "the same for all rows" if self.mode == "global" else "by predicted region"
-        lines = [f"Conformal intervals at {coverage:.4g} from {_rows(self.tables['all'].n)}, {how}."]
-        if not self.can_cover(coverage):
-            ends = "infinite"
-            if finite:
-                ends = "the smallest and the largest training label, or the largest error seen if it is more"
-            return "\n".join([*lines, f"No promise: {self.too_few(coverage)} The ends are {ends}."])
-        if self.mode == "global":
-            lines.append(f"  prediction {_in_words(limits['many'])}")
-        else:
-            lines += [f"  {r}: prediction {_in_words(limits[r])} ({self._basis(r)})" for r in REGIONS]
-        if self.column is not None:
-            lines += self._by_group(coverage)
-        same = "if new rows come from the same distribution as the held-out rows."
-        if self.weighting == "none" and self.mode == "global" and self.column is None:
-            lines.append(f"Promise: at least {coverage:.4g} of new labels, on average over all rows, {same}")
-        else:
-            lines.append(
-                f"About {coverage:.4g} of new labels are inside, on average over all rows, {same} The more "
-                "rows were held out, the closer; there is no exact promise."
-            )
-        lines.append("No method can promise coverage given the true label.")
-        lines += [self._in_group(group, coverage) for group in self.groups if group.name != "all"]
-        return "\n".join(lines)
+        return explain(self, coverage, finite=finite)
 
     def too_few(self, coverage: float) -> str:
         """Return a sentence that names the coverage, the rows it takes, and those there are."""
-        needed = math.ceil(coverage / (1 - coverage) - ROUNDING)
-        return f"{coverage:.4g} intervals take {_rows(needed)}, and there are {self.rows}."
+        return too_few(self.rows, coverage)
 
-    def _in_group(self, group: Group, coverage: float) -> str:
-        kinds = {
-            "rare": "with the rarest labels",
-            "few": "with few-shot labels",
-            "balanced": "weighted by the rarity of their labels",
-            "given": "weighted as given",
-        }
-        share = 1 - group.slack * (1 - coverage)
-        return f"Widened until {share:.4g} of {_rows(round(group.effective))} {kinds[group.name]} are inside."
-
-    def _by_group(self, coverage: float) -> list[str]:
-        """Lines that say how much wider the intervals of each group of the column are."""
+    def column_factors(self, coverage: float = 0.9) -> tuple[Array, Array]:
+        """Return the factors on the limits of each group of the column, and its rows. (G, 2), (G,)"""
         assert self.column is not None
         cells = self._widened(coverage).reshape(-1, len(REGIONS), 2)
-        factors = cells[:, 0] / np.where(cells[0, 0] == 0, 1.0, cells[0, 0])
-        codes = self.groups[0].regions // len(REGIONS)
-        rows = np.bincount(codes, self.groups[0].weights, len(cells))
-        lines = [f"By the column {self.column.column}, these limits are multiplied:"]
-        for code, name in enumerate(self.column.names, start=1):
-            by = f"by {factors[code, 0]:.3g} below and {factors[code, 1]:.3g} above"
-            lines.append(f"  {name}: {by} ({_rows(round(rows[code]))})")
-        return [*lines, "  any other value: not"]
-
-    def _basis(self, region: str) -> str:
-        rows = self.tables[region].n if region in self.tables else 0
-        return f"{_rows(rows)}, {self.share_of_own(region):.0%} its own limits, the rest the overall ones"
+        factors = cells[1:, 0] / np.where(cells[0, 0] == 0, 1.0, cells[0, 0])
+        rows = np.bincount(self.groups[0].regions // len(REGIONS), self.groups[0].weights, len(cells))
+        return factors, np.asarray(rows[1:], np.float64)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings and lists, ready for JSON."""
@@ -492,11 +449,3 @@ def _checked_mode(mode: object) -> Mode:
 def _check_coverage(coverage: float) -> None:
     if not 0 < coverage < 1:
         raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
-
-
-def _rows(count: int) -> str:
-    return f"{count} held-out row" + ("" if count == 1 else "s")
-
-
-def _in_words(limits: Limits) -> str:
-    return f"{limits[0]:+.3g} to {limits[1]:+.3g} spreads"

@@ -1,0 +1,31 @@
+"""Intervals in words."""
+
+import numpy as np
+import torch
+
+from tailwise.core.distributions import Normal
+from tailwise.core.labels import LabelBins
+from tailwise.uncertainty.conformal import fit_conformal
+from tailwise.uncertainty.interval_texts import too_few
+
+BINS = LabelBins.from_labels(np.repeat([0, 1, 2], [300, 50, 5]))  # many, medium, few
+
+
+def standard(n, **kwargs):
+    return Normal(torch.zeros(n, dtype=torch.float64), 1.0, **kwargs)
+
+
+def test_explain_of_global_limits():
+    text = fit_conformal(standard(39), np.arange(-19.0, 20.0), BINS).explain(0.9)
+    assert text.splitlines() == [
+        "Conformal intervals at 0.9 from 39 held-out rows, the same for all rows.",
+        "  prediction -18 to +18 spreads",
+        "Promise: at least 0.9 of new labels, on average over all rows, if new rows come from the same "
+        "distribution as the held-out rows.",
+        "No method can promise coverage given the true label.",
+    ]
+
+
+def test_too_few_rows_in_words():
+    assert too_few(8, 0.9) == "0.9 intervals take 9 held-out rows, and there are 8."
+    assert too_few(0, 0.5) == "0.5 intervals take 1 held-out row, and there are 0."
