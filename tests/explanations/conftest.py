@@ -54,5 +54,5 @@ def model() -> TailRegressor:
 def twins() -> tuple[TailRegressor, np.ndarray]:
     """A model of an array with two targets, and its rows."""
     x = np.random.default_rng(0).normal(size=(80, 3))
-    y = np.column_stack([x[:, 0] + 0.1 * x[:, 2], np.exp(x[:, 1])])
+    y = pd.DataFrame({"first": x[:, 0] + 0.1 * x[:, 2], "second": np.exp(x[:, 1])})
     return TailRegressor(base=None, folds=1, epochs=25, random_state=0).fit(x, y), x

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.explanations import shapley
+from tailwise.explanations import importance, shapley
 from tailwise.explanations.attributions import Attributions
 from tests.explanations.conftest import Rows, make_rows
 
@@ -74,6 +74,8 @@ def test_a_column_without_values_adds_nothing(rows: Rows) -> None:
     fitted = TailRegressor(base=None, folds=1, epochs=1, random_state=0).fit(table, rows[1])
     found = shapley(fitted, table[:3], table[:10])
     assert (found.values["empty"] == 0).all() and found.gap < 1e-9
+    shuffled = importance(fitted, table, rows[1], repeats=2).set_index("column")
+    assert (shuffled.loc["empty", ["importance", "spread"]] == 0).all(axis=None)
     assert all(name != "empty" for reasons in found.reasons() for name, _ in reasons)
 
 
@@ -90,6 +92,8 @@ def test_targets_arrays_and_the_rows_themselves_as_background(
     model, x = twins
     found = shapley(model, x[:10], target=0, background_rows=8)
     assert found.values.abs().mean().idxmax() == "0" and list(found.values.columns) == ["0", "1", "2"]
+    one = shapley(model, x[:2], x[5:6], target=0)
+    assert one.gap < 1e-12 and (one.error == 0).all(axis=None)
     with pytest.raises(ValueError, match="a single row"):
         shapley(model, x[:1], target=0)
     with pytest.raises(ValueError, match="rounds and background_rows"):

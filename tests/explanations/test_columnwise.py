@@ -60,7 +60,7 @@ def test_intervals_by_a_column_follow_it(column: str | int, rows: Rows) -> None:
 
 def test_one_of_several_targets_is_chosen(twins: tuple[TailRegressor, np.ndarray]) -> None:
     model, x = twins
-    second = ColumnwiseModel(model, target=1)
+    second = ColumnwiseModel(model, target="second")
     np.testing.assert_array_equal(second.figure(second.encode(x)), model.predict(x)[:, 1])
     with pytest.raises(ValueError, match="2 targets: choose one"):
         ColumnwiseModel(model)
