@@ -10,117 +10,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tailwise.cli.bench_options import (
+    Epochs,
+    Methods,
+    Plugin,
+    Prepared,
+    Seeds,
+    SuiteArgument,
+    SuiteOption,
+    TimeLimit,
+    Trials,
+    Weights,
+    Work,
+    Workers,
+    parse_names,
+    parse_seeds,
+)
+
 if TYPE_CHECKING:
     from tailwise.benchmark import Recipe, Suite, Summary
 
 app = typer.Typer(no_args_is_help=True, context_settings={"max_content_width": 100})
 RESULTS = Path("docs/results")
 TIME_IS_UP = 3
-
-
-# -- options -------------------------------------------------------------------------------------
-
-
-def _load_plugins(files: list[str]) -> list[str]:
-    from tailwise.benchmark import load_plugin
-
-    for file in files:
-        try:
-            load_plugin(file)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
-    return files
-
-
-def _known_suite(name: str) -> str:
-    from tailwise.benchmark import get_suite
-
-    try:
-        get_suite(name)
-    except (ValueError, OSError) as error:
-        raise typer.BadParameter(str(error)) from None
-    return name
-
-
-def _seeds(text: str | None) -> list[int] | None:
-    """``5`` means 0 to 4; ``0,3`` means these two."""
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.split(",")]
-    least = 0 if len(parts) > 1 else 1
-    for part in parts:
-        if not part.isdecimal() or int(part) < least:
-            raise typer.BadParameter(
-                f"{part!r} is not a whole number of at least {least}", param_hint="--seeds"
-            )
-    return [int(part) for part in parts] if len(parts) > 1 else list(range(int(text)))
-
-
-def _known_weights(text: str | None) -> str | None:
-    if text not in (None, "own", "sqinv"):
-        raise typer.BadParameter(f"{text!r} is neither own nor sqinv")
-    return text
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-_SUITES = (
-    "tabular, development, quick, stsb-paper, stsb-modern, utkface, agedb-paper, imdb-wiki-paper, "
-    "nyuv2-small, nyud2-paper, or a TOML file with a suite of your own."
-)
-SuiteArgument = Annotated[
-    str, typer.Argument(callback=_known_suite, help=f"Data sets to compare on: {_SUITES}")
-]
-SuiteOption = Annotated[
-    str, typer.Option("--suite", callback=_known_suite, help=f"Data sets to prepare: {_SUITES}")
-]
-# Eager: a suite's file may name methods that a plugin registers.
-Plugin = Annotated[
-    list[str],
-    typer.Option(
-        "--plugin", metavar="FILE", is_eager=True, callback=_load_plugins,
-        help="Python file that registers your own methods; --methods can then name them. Repeatable.",
-    ),
-]  # fmt: skip
-Seeds = Annotated[
-    str,
-    typer.Option(
-        metavar="N", help="Number of seeds, or a list of them: 5 means 0 to 4; 0,3 means these two."
-    ),
-]
-Workers = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Number of worker processes, one thread each.")
-]
-Epochs = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Maximum number of epochs; by default the suite's.")
-]
-Trials = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="Configurations to try per method; by default the suite's."),
-]
-Weights = Annotated[
-    str | None,
-    typer.Option(
-        metavar="own|sqinv", callback=_known_weights,
-        help="`sqinv` gives all methods the paper's label weights (name another --out).",
-    ),
-]  # fmt: skip
-TimeLimit = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS", min=0, help="Stop after this many seconds; the same command continues later."
-    ),
-]
-Methods = Annotated[
-    str,
-    typer.Option(
-        help="Comma-separated names. `all`, `peers` and `ablation-lambda`, `-bins`, ... are groups."
-    ),
-]
-Prepared = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder written by `tailwise bench prepare`.")]
-Work = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for prepared data.")]
 
 
 # -- output --------------------------------------------------------------------------------------
@@ -180,7 +92,7 @@ def suite_command(
     from tailwise.benchmark import bench, get_suite
 
     summary = bench(
-        suite, out=out, work=work, methods=methods, seeds=_seeds(seeds),
+        suite, out=out, work=work, methods=methods, seeds=parse_seeds(seeds),
         recipe=_recipe(get_suite(suite), epochs, trials, weights), workers=workers, time_limit=time_limit,
         times=times, report=_print,
     )  # fmt: skip
@@ -205,7 +117,7 @@ def prepare_command(
     """Split and encode the tables of a suite."""
     from tailwise.benchmark import prepare
 
-    prepare(suite, out, _seeds(seeds) or (), max_rows=max_rows, per_bin=per_bin, report=_print)
+    prepare(suite, out, parse_seeds(seeds) or (), max_rows=max_rows, per_bin=per_bin, report=_print)
 
 
 @app.command("run")
@@ -229,8 +141,8 @@ def run_command(
 
     suite = suite_of(prepared)
     summary = run_suite(
-        prepared, choose_contenders(methods, suite.options), out=out, seeds=_seeds(seeds) or (),
-        data=None if data is None else _names(data), recipe=_recipe(suite, epochs, trials, weights),
+        prepared, choose_contenders(methods, suite.options), out=out, seeds=parse_seeds(seeds) or (),
+        data=None if data is None else parse_names(data), recipe=_recipe(suite, epochs, trials, weights),
         workers=workers, time_limit=time_limit,
     )  # fmt: skip
     for line in summary.failed:
@@ -309,7 +221,7 @@ def ablations_command(
         _print(f"wrote {write_ablations(out, out.with_suffix('.md'))}")
         return
     summary = run_missing(
-        suite, choose_contenders(ablations()), out=out, work=work, seeds=_seeds(seeds) or (),
+        suite, choose_contenders(ablations()), out=out, work=work, seeds=parse_seeds(seeds) or (),
         recipe=_recipe(get_suite(suite), epochs, trials), workers=workers, time_limit=time_limit,
         report=_print,
     )  # fmt: skip
@@ -420,7 +332,7 @@ def choose_defaults_command(
     suite = suite_of(prepared)
     summary = choose_defaults(
         prepared, out=out, seeds=range(suite.seeds), recipe=_recipe(suite, epochs, trials),
-        methods=None if methods is None else _names(methods), workers=workers, time_limit=time_limit,
+        methods=None if methods is None else parse_names(methods), workers=workers, time_limit=time_limit,
     )  # fmt: skip
     if not summary.left:
         _print(f"wrote {write_defaults(out, page)}")
@@ -451,7 +363,7 @@ def search_prior_command(
     suite = suite_of(prepared)
     summary = choose_defaults(
         prepared, out=out, seeds=range(suite.seeds), recipe=_recipe(suite, epochs, trials),
-        methods=_names(methods), study=PriorStudy, workers=workers, time_limit=time_limit,
+        methods=parse_names(methods), study=PriorStudy, workers=workers, time_limit=time_limit,
     )  # fmt: skip
     for found in decisions(ResultsFile(out).records) if not summary.left else ():
         words = "no other prior was better with the seed of the search"
@@ -495,16 +407,16 @@ def estimator_command(
     from tailwise.benchmark.run.estimators import choose_estimators
 
     tables = {s.name: s for s in get_suite(suite).sources if isinstance(s, Source)}
-    names = list(tables) if data is None else _names(data)
+    names = list(tables) if data is None else parse_names(data)
     for name in names:
         if name not in tables:
             raise typer.BadParameter(
                 f"{suite} has no table {name!r}; it has {', '.join(tables) or 'none'}", param_hint="--data"
             )
-    chosen = choose_estimators(None if estimators is None else _names(estimators), report=_print)
+    chosen = choose_estimators(None if estimators is None else parse_names(estimators), report=_print)
     summary = run_estimators(
-        [tables[name] for name in names], chosen, out=out, suite=suite_name(suite), seeds=_seeds(seeds) or (),
-        max_rows=max_rows, workers=workers, time_limit=time_limit,
+        [tables[name] for name in names], chosen, out=out, suite=suite_name(suite),
+        seeds=parse_seeds(seeds) or (), max_rows=max_rows, workers=workers, time_limit=time_limit,
     )  # fmt: skip
     for line in summary.failed:
         _print(f"failed: {line}")
