@@ -316,8 +316,8 @@ def test_fit_exports_its_own_emphasis_and_export_another(run: Run, place: Path, 
     for name, emphasis in (("own", None), ("m", 1.0)):
         session = onnxruntime.InferenceSession(tmp_path / f"{name}.onnx")
         outputs = [output.name for output in session.get_outputs()]
-        assert outputs == ["mean", "std", *(["quantiles"] if name == "own" else []), "lower", "upper"]
-        (mean,) = session.run(["mean"], {"x": new.to_numpy()})
+        assert outputs == ["prediction", "std", *(["quantiles"] if name == "own" else []), "lower", "upper"]
+        (mean,) = session.run(["prediction"], {"x": new.to_numpy()})
         assert mean == pytest.approx(fitted.predict(new, emphasis=emphasis), rel=1e-4)
 
 

@@ -67,7 +67,7 @@ def export_onnx(
     With `raw_columns` the inputs are the columns of the table instead, (N,) each: float64 for numbers and
     strings for categories, which the file encodes. Free text, dates and durations are an error.
 
-    The outputs are float64, in the units of y, and agree with the estimator: ``mean`` and ``std`` (N,),
+    The outputs are float64, in the units of y, and agree with the estimator: ``prediction`` and ``std`` (N,),
     ``quantiles`` (N, Q), ``lower`` and ``upper`` (N,) of `predict_interval` at `coverage`. With several
     targets they are (N, T) and (N, T, Q). No `quantiles`, or a `coverage` of None, leaves those outputs out.
     `emphasis` and `label_prior` are those of `TailRegressor.predict`. The file has one setting of them; by
