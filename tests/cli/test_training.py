@@ -211,6 +211,8 @@ def test_intervals_by_a_column(run: Run, place: Path, tmp_path: Path) -> None:
     out = run(*line, column)
     assert out.exit_code == 0, out.output
     assert f"By the column {column}" in TailRegressor.load(tmp_path / "m").explain_intervals()
+    out = run("export", tmp_path / "m")
+    assert out.exit_code == 1 and "fit it without --conformal-by" in out.stderr
     out = run(*line, column, "--images", tmp_path, "--force")
     assert out.exit_code == 1 and "--conformal-by is for tables" in out.stderr
 

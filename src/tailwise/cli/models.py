@@ -258,6 +258,11 @@ def export(
     check_outputs({"--out": path}, force=force, inputs=[model, *([label_prior] if label_prior else [])])
     levels = parse_levels(quantiles)
     fitted = load_model(model, verify)
+    if fitted.conformal_groups_ is not None:
+        raise ValueError(
+            f"{model} has intervals by a column, which an ONNX file cannot contain: "
+            "fit it without --conformal-by"
+        )
     dial = _dial(fitted, emphasis, label_prior, "", quiet)
     fitted.export_onnx(path, quantiles=levels, coverage=coverage, raw_columns=raw_columns, **dial)
     note(f"wrote {path}", quiet)
