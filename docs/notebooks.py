@@ -62,6 +62,7 @@ def _run(source: str, name: str, namespace: dict[str, Any]) -> list[dict[str, An
     tree = ast.parse(source)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     printed, value = io.StringIO(), None
+    pyplot.close("all")  # figures of other code in this process are not this cell's
     with contextlib.redirect_stdout(printed):
         exec(compile(tree, name, "exec"), namespace)
         if isinstance(last, ast.Expr):

@@ -104,7 +104,7 @@ def test_a_second_run_with_the_same_output_is_told(run: Any, sample: Sample, tmp
 def test_a_run_killed_after_it_wrote_is_finished_by_the_same_command(
     run: Any, sample: Sample, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tailwise.cli import comparing, models
+    from tailwise.cli import comparing, training
 
     sample(60).to_csv(tmp_path / "some.csv", index=False)
     line = [name, tmp_path / "some.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", 1]
@@ -114,7 +114,7 @@ def test_a_run_killed_after_it_wrote_is_finished_by_the_same_command(
         raise SystemExit(9)
 
     with monkeypatch.context() as patch:
-        patch.setattr(models if name == "fit" else comparing, "remove_checkpoint", killed)
+        patch.setattr(training if name == "fit" else comparing, "remove_checkpoint", killed)
         assert run(*line).exit_code == 9
     assert files(tmp_path) == ["m", "m.checkpoint", "m.checkpoint.writing", "some.csv"]
     first = (tmp_path / "m").read_bytes()

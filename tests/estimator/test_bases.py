@@ -17,7 +17,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 
 from tailwise import TailRegressor
-from tailwise.estimator import bases, fitting
+from tailwise.estimator import bases, fitting, preparing
 from tailwise.estimator.bases import (
     AUTO,
     BASES,
@@ -121,7 +121,7 @@ class NoParameters(NoFit):
 def test_what_is_no_base_is_said(
     base: Any, error: type[Exception], message: str, untrained: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fitting, "cross_fit", None)
+    monkeypatch.setattr(preparing, "cross_fit", None)
     with pytest.raises(error, match=message):
         quick(base=base).fit(*table(60))
 
