@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tailwise.cli.app import app
+from tailwise.cli.picturing import PictureReader
 from tests.picture_samples import pictures, write_pictures, zipped
 
 AGES = np.repeat([20.0, 30.0, 40.0, 50.0, 60.0], [36, 24, 18, 12, 6])
@@ -140,3 +141,11 @@ def test_compare_trains_networks_on_pictures(folder: Path, torchvision: ModuleTy
     assert done.exit_code == 1 and "boosted trees take tables" in done.output
     done = run(*given, "--balanced")
     assert done.exit_code == 1 and "--balanced is for tables" in done.output
+
+
+def test_a_table_of_pictures_is_read_in_the_encoding_asked_for(tmp_path: Path) -> None:
+    table = tmp_path / "faces.csv"
+    table.write_bytes("path,возраст\nимя.jpg,30\n".encode("koi8-r"))
+    reader = PictureReader(str(tmp_path), "path", False, (8, 8))
+    found = reader.load_labelled(str(table), ["возраст"], [], True, encoding="koi8-r")
+    assert Path(found.inputs["path"][0]).name == "имя.jpg"

@@ -270,7 +270,8 @@ def compare(
     settings: dict[str, Any] = {}
     if images is not None:
         settings = picture_settings("auto", image_size, augment)
-        read = PictureReader(images, paths, skip_broken, (image_size, image_size)).load_labelled
+        pictures = PictureReader(images, paths, skip_broken, (image_size, image_size))
+        read = partial(pictures.load_labelled, encoding=encoding)
     inputs, labels = read(data, [column], split_names(drop), quiet)[:2]
     name = "data" if data == STANDARD else Path(data).name.split(".")[0]
     kept = None if out is None else checkpoint_path(out)

@@ -77,9 +77,10 @@ class PictureReader:
         like: pd.DataFrame | None = None,
         groups: str | None = None,
         time: str | None = None,
+        encoding: str | None = None,
     ) -> Labelled:
         """Read a table as paths and targets; see `tailwise.cli.reading.load_labelled`."""
-        table = self.with_paths(load_table(source, quiet), source, quiet)
+        table = self.with_paths(load_table(source, quiet, encoding), source, quiet)
         found = split_labelled(table, targets, source, quiet, drop, weight, groups, time)
         self.parts = None
         if self.split is not None and like is None:

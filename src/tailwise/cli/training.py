@@ -261,7 +261,7 @@ def fit(
     if images is not None:
         settings |= picture_settings(backbone, image_size, augment)
         pictures = PictureReader(images, paths, skip_broken, (image_size, image_size), split)
-        read = pictures.load_labelled
+        read = partial(pictures.load_labelled, encoding=encoding)
     rows = read(data, target, dropped, quiet, weight, groups=groups, time=time_column)
     by_part = None if pictures is None or pictures.parts is None else pictures.divided(rows)
     held, measured = (
