@@ -1,9 +1,20 @@
 """Two models, region by region."""
 
+import numpy as np
+import pytest
+
 from tailwise.report.baselines import Lineup
-from tailwise.report.contrasts import Contrast, Outcome, Standing, best_by_region, contrasts_of, joined
+from tailwise.report.contrasts import (
+    Contrast,
+    Outcome,
+    Standing,
+    best_by_region,
+    contrasts_of,
+    coverage_contrast,
+    joined,
+)
 from tailwise.report.scoring import Difference
-from tests.report.made import Table
+from tests.report.made import Table, scored
 
 LOWER, HIGHER = Difference(1.0, 2.0, 0.5, 50), Difference(2.0, 1.0, 0.5, 50)
 SLIGHTLY_LOWER, SLIGHTLY_HIGHER = Difference(1.0, 1.1, 0.5, 50), Difference(1.1, 1.0, 0.5, 50)
@@ -52,3 +63,23 @@ def test_regions_with_few_rows_are_left_out() -> None:
     (found,) = contrasts_of(Lineup(table.model(), table.model(seed=3, title="b")), min_rows=10)
     assert [c.region for c in found.contrasts] == ["many", "few"] and found.overall.n == 139
     assert joined(["a"]) == "a"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "p_value", "outcome"),
+    [(26, 22, 2 / 2**4, "undecided"), (29, 22, 2 / 2**7, "undecided"), (30, 22, 2 / 2**8, "better"),
+     (22, 30, 2 / 2**8, "worse"), (30, 30, 1.0, "undecided")],
+)  # fmt: skip
+def test_coverages_differ_if_mcnemars_test_says_so(
+    ours: int, theirs: int, p_value: float, outcome: Outcome
+) -> None:
+    """The rows that one model covers are among those of the other: a coin that shows one side only."""
+    y, rows = np.zeros(40), np.arange(40) < 30
+
+    def covers(hits: int, reach: float) -> np.ndarray:
+        return np.where(np.arange(40) < hits, reach, 0.5)
+
+    found = coverage_contrast(scored(y, y + 1, covers(ours, 3)), scored(y, y + 1, covers(theirs, 2)), rows)
+    assert (found.hits, found.n, found.outcome) == ((ours, theirs), 30, outcome)
+    assert found.p_value == pytest.approx(p_value) and found.undecided == (outcome == "undecided")
+    assert found.width.n == 40 and found.widths[0] != found.widths[1]

@@ -226,7 +226,9 @@ def test_intervals_wider_than_one_that_ignores_the_columns_are_called_so() -> No
     table = Table.of(1000, 100, 30)
     text = said(table.lineup(table.model(reach=2.29), booster=table.model(reach=0.95, seed=1))).text
     assert "their mean width is 4.58" in text and "The constant interval from 0 to 3 is 3 wide" in text
-    assert "On average the intervals are no narrower" in text or "For intervals, use VIR: " in text
+    assert (
+        "On average the intervals are no narrower" in text and "Whose intervals to use is undecided" in text
+    )
 
 
 def test_a_gain_within_chance_is_seldom_called_a_gain() -> None:
@@ -266,7 +268,8 @@ def test_coverage_is_called_what_the_rows_can_show(hits: int, rows: int, words: 
 
 def test_width_stands_beside_coverage_and_beside_a_constant_interval() -> None:
     table = Table.of()
-    verdict = said(table.lineup(reaching(table, 1.35, 2.0), booster=reaching(table, 1.0, 1.0)))
+    ours = reaching(table, 1.35, 2.0)
+    verdict = said(table.lineup(ours, booster=reaching(table, 1.0, 1.0)))
     assert "their mean width is 2.76; for rare labels, where a label bin has fewer than 20 training rows" in (
         verdict.text
     )
@@ -277,21 +280,66 @@ def test_width_stands_beside_coverage_and_beside_a_constant_interval() -> None:
         "The constant interval from 0 to 3 is 3 wide and contains 96% of the labels, 0% for rare"
         in verdict.text
     )
-    assert "For intervals, use VIR: 9" in verdict.advice and "of those of CatBoost." in verdict.advice
+    rare = [f"{100 * inside[booster.y >= 4].mean():.0f}%" for inside in (ours.inside, booster.inside)]
+    assert verdict.advice.endswith(
+        f"For intervals, use those of VIR: {rare[0]} of those of VIR and {rare[1]} of those of CatBoost "
+        "contain the label for rare labels; their mean widths are 2.76 and 2."
+    )
 
 
 def test_intervals_that_a_simpler_model_has_narrower_are_not_recommended() -> None:
     table = Table.of()
     verdict = said(table.lineup(reaching(table, 3.0, 3.0), booster=reaching(table, 1.4, 1.4)))
-    assert "For intervals, the intervals of CatBoost will do: narrower, and as far as" in verdict.advice
+    assert verdict.advice.endswith(
+        "For intervals, those of CatBoost will do: they are 2.8 wide on average, not 6, and as far as these "
+        "rows show they hold too."
+    )
     flat = LabelBins.from_labels(np.repeat([0.0, 1.0, 2.0], 500))
     common = Table.of(2000, 0, 0, std=0.3)
     verdict = said(common.lineup(common.model(reach=3.0, bins=flat), booster=common.model(reach=2.0, seed=1)))
-    assert "For intervals, constant ones will do: narrower" in verdict.advice
+    assert "For intervals, constant ones will do: they are 3 wide on average, not 6" in verdict.advice
     wide = said(table.lineup(reaching(table, 3.0, 3.0), booster=reaching(table, 0.5, 0.5)))
-    assert "use VIR: 100% contain the label for rare labels" in wide.advice
+    assert "use those of VIR: 100% of those of VIR and" in wide.advice
     narrow = said(table.lineup(reaching(table, 3.0, 0.2), booster=reaching(table, 0.5, 0.5)))
     assert "no narrower than one that ignores the columns." in narrow.advice
+
+
+def hit(table: Table, hits: int, reach: float = 1.4) -> Scored:
+    """A model whose intervals contain the last so many rare labels, and common ones as `reach` does."""
+    made = table.model(reach=reach)
+    rare = np.flatnonzero(table.y >= 4)
+    lower, upper = made.lower.copy(), made.upper.copy()
+    lower[rare], upper[rare] = table.y[rare] - reach, table.y[rare] + reach
+    missed = rare[: rare.size - hits]
+    lower[missed], upper[missed] = table.y[missed] + 0.1, table.y[missed] + 0.1 + 2 * reach
+    return replace(made, lower=lower, upper=upper)
+
+
+def test_four_rows_do_not_decide_whose_intervals_to_use() -> None:
+    """Once: "For intervals, use VIR: 93% contain the label, 79% of those of CatBoost", of 28 rows."""
+    table = Table.of(2000, 200, 28)
+    ours, booster = hit(table, 26, 1.45), hit(table, 22)
+    assert said(table.lineup(ours, booster=booster)).advice.endswith(
+        "Whose intervals to use is undecided: 93% of those of VIR and 79% of those of CatBoost contain the "
+        "label for rare labels, which can be chance on 28 rows; their mean widths are 2.9 and 2.8."
+    )
+    assert (
+        "Whose intervals to use is undecided: 79% of those of VIR"
+        in said(table.lineup(booster, booster=ours)).advice
+    )
+    many = Table.of(2000, 200, 280)
+    more, fewer = hit(many, 260, 1.45), hit(many, 220)
+    assert "For intervals, use those of VIR: 93%" in said(many.lineup(more, booster=fewer)).advice
+    assert "For intervals, use those of CatBoost: 79%" in said(many.lineup(fewer, booster=more)).advice
+
+
+def test_narrower_intervals_that_hold_are_recommended() -> None:
+    table = Table.of(2000, 200, 280)
+    advice = said(table.lineup(hit(table, 255, 1.35), booster=hit(table, 260, 1.45))).advice
+    assert (
+        "For intervals, use those of VIR: they are 2.7 wide on average, not 2.9, and as far as these"
+        in advice
+    )
 
 
 def test_too_few_hits_over_all_rows_are_named() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailwise.report.baselines import Lineup
-from tailwise.report.contrasts import REGION_WORDS, Outcome, contrast
+from tailwise.report.contrasts import REGION_WORDS, Outcome, contrast, coverage_contrast
 from tailwise.report.formatting import level, number, pair, percent
 from tailwise.report.scoring import Difference, Scored
 from tailwise.report.thumbnails import thumbnail
@@ -32,6 +32,12 @@ _WORDS: dict[Outcome, str] = {
     "undecided": "undecided",
 }
 """What MAE and RMSE say together about the error of the model, as in the verdict."""
+_COVERS: dict[Outcome, str] = {
+    "better": "ours more",
+    "worse": "ours fewer",
+    "undecided": "undecided",
+}
+"""Whether the intervals of the model contain clearly more labels."""
 _TONE: dict[Soundness, str] = {"kept": "good", "over": "mixed", "undecided": "mixed", "under": "bad"}
 
 
@@ -89,7 +95,10 @@ def _intervals(lineup: Lineup, rare: NDArray[np.bool_], name: str) -> Answer:
         others.append((name, _coverage_and_width(scored, rare)))
     for other in (lineup.other, lineup.booster, lineup.constant):
         if other is not None:
-            rarely = f" (rare {percent(other.inside[rare].mean())})" if rare.any() else ""
+            rarely = ""
+            if rare.any():
+                word = _COVERS[coverage_contrast(scored, other, rare).outcome]
+                rarely = f" (rare {percent(other.inside[rare].mean())}, {word})"
             others.append((other.title, _coverage_and_width(other, everything, rarely)))
     about = (
         f"of {level(scored.coverage)} intervals contain the label; mean width {number(scored.width.mean())}"

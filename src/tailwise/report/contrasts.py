@@ -1,4 +1,4 @@
-"""Errors of a model and a baseline, region by region: what is lower, what is higher, what is undecided."""
+"""Errors and intervals of a model and a baseline: what is lower, what is higher, what is undecided."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from tailwise.report.baselines import PLAIN_TITLE, Lineup
 from tailwise.report.formatting import pair
@@ -110,6 +111,46 @@ def contrast(ours: Scored, theirs: Scored, region: str, rows: NDArray[np.bool_] 
         paired_difference(ours.error, theirs.error, rows, CONFIDENCE),
         rmse_difference(ours.error, theirs.error, rows, CONFIDENCE),
     )
+
+
+@dataclass(frozen=True)
+class CoverageContrast:
+    """How many intervals of two models contain the label, on the same rows, and their mean widths."""
+
+    hits: tuple[int, int]
+    """Intervals of the model and of the baseline that contain the label."""
+    n: int
+    p_value: float
+    """Of McNemar's exact test: the rows that one of the two covers and the other does not."""
+    width: Difference
+    """Mean widths over all rows."""
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the difference of the two shares can be chance."""
+        return self.p_value >= 1 - CONFIDENCE
+
+    @property
+    def outcome(self) -> Outcome:
+        """Better if the model's intervals contain clearly more labels, worse if clearly fewer."""
+        if self.undecided:
+            return "undecided"
+        return "better" if self.hits[0] > self.hits[1] else "worse"
+
+    @property
+    def widths(self) -> tuple[str, str]:
+        """The mean widths of the two as text."""
+        return pair(self.width.ours, self.width.theirs)
+
+
+def coverage_contrast(ours: Scored, theirs: Scored, rows: NDArray[np.bool_]) -> CoverageContrast:
+    """Compare the intervals of two models on some rows by McNemar's exact test. (N,)"""
+    a, b = ours.inside[rows], theirs.inside[rows]
+    only_ours, only_theirs = int((a & ~b).sum()), int((b & ~a).sum())
+    differ = only_ours + only_theirs
+    p_value = float(stats.binomtest(only_ours, differ).pvalue) if differ else 1.0
+    width = paired_difference(ours.width, theirs.width, ours.mask("all"), CONFIDENCE)
+    return CoverageContrast((int(a.sum()), int(b.sum())), a.size, p_value, width)
 
 
 def contrasts_of(lineup: Lineup, min_rows: int) -> list[Standing]:

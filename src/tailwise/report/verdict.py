@@ -2,7 +2,8 @@
 
 Every sentence rests on test rows that no model has seen. Two errors differ only if the 99% interval of their
 paired difference excludes zero: a page compares three baselines in three regions by two measures, and at 95%
-one of them would often differ by chance. A model is recommended only if each baseline has a clearly higher
+one of them would often differ by chance. The labels that two models' intervals contain are compared by
+McNemar's exact test at the same level. A model is recommended only if each baseline has a clearly higher
 error for some labels, and none a clearly lower one for others.
 """
 
@@ -16,7 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailwise.report.baselines import Lineup
-from tailwise.report.contrasts import Standing, best_by_region, contrasts_of, joined, region_words
+from tailwise.report.contrasts import (
+    CoverageContrast,
+    Standing,
+    best_by_region,
+    contrasts_of,
+    coverage_contrast,
+    joined,
+    region_words,
+)
 from tailwise.report.formatting import level, number, percent
 from tailwise.report.scoring import Scored, paired_difference, wilson_interval
 
@@ -264,28 +273,53 @@ def _other_interval(other: Scored, tail: Tail | None, *, constant: bool) -> str:
 
 
 def _interval_choice(lineup: Lineup, tail: Tail | None) -> str:
-    """Say which intervals to use, if one of two holds where the other does not, or is narrower."""
-    scored = lineup.ours
+    """Say which intervals to use, unless it is left to chance.
+
+    Of intervals that hold, the clearly narrower ones are preferred. If those of only one model hold, they
+    must also contain clearly more labels.
+    """
+    scored, constant, booster = lineup.ours, lineup.constant, lineup.booster
     rows = scored.mask("all") if tail is None else tail.rows
-    where = "" if tail is None else f" for {tail.name}"
 
     def holds(s: Scored) -> bool:
-        everything = interval_soundness(s, s.mask("all"))
-        return everything in ("kept", "over") and interval_soundness(s, rows) in ("kept", "over")
+        return all(interval_soundness(s, part) in ("kept", "over") for part in (s.mask("all"), rows))
 
-    booster, constant = lineup.booster, lineup.constant
     for other in (constant, booster):
-        if other is not None and holds(other) and other.width.mean() < scored.width.mean():
-            name = "constant ones" if other is constant else f"the intervals of {other.title}"
-            return f"For intervals, {name} will do: narrower, and as far as these rows show they hold too."
-    if holds(scored) and booster is not None and interval_soundness(booster, rows) == "under":
-        return (
-            f"For intervals, use {scored.title}: {percent(scored.inside[rows].mean())} contain the label"
-            f"{where}, {percent(booster.inside[rows].mean())} of those of {booster.title}."
-        )
+        if other is not None and holds(other):
+            found = coverage_contrast(scored, other, rows)
+            name = "constant ones" if other is constant else f"those of {other.title}"
+            if found.width.worse:
+                return f"For intervals, {name} will do: {_narrower(*found.widths[::-1])}"
+    choice = ""
+    if booster is not None:
+        found, ours, theirs = coverage_contrast(scored, booster, rows), holds(scored), holds(booster)
+        if ours and theirs and found.width.better:
+            choice = f"For intervals, use those of {scored.title}: {_narrower(*found.widths)}"
+        elif ours != theirs and (found.undecided or ours == (found.outcome == "better")):
+            choice = _only_one_holds(found, scored, booster, tail)
     if constant is not None and scored.width.mean() >= constant.width.mean():
-        return "On average the intervals are no narrower than one that ignores the columns."
-    return ""
+        return f"{choice} On average the intervals are no narrower than one that ignores the columns.".strip()
+    return choice
+
+
+def _narrower(width: str, wider: str) -> str:
+    return f"they are {width} wide on average, not {wider}, and as far as these rows show they hold too."
+
+
+def _only_one_holds(found: CoverageContrast, ours: Scored, theirs: Scored, tail: Tail | None) -> str:
+    """Recommend the intervals that hold if they contain clearly more labels; give the widths of both."""
+    shares = [
+        f"{percent(hits / found.n)} of those of {s.title}"
+        for hits, s in zip(found.hits, (ours, theirs), strict=True)
+    ]
+    where = "" if tail is None else f" for {tail.name}"
+    widths = "their mean widths are {} and {}.".format(*found.widths)
+    covered = f"{joined(shares)} contain the label{where}"
+    if found.undecided:
+        chance = f"which can be chance on {found.n:,} rows"
+        return f"Whose intervals to use is undecided: {covered}, {chance}; {widths}"
+    better = ours if found.outcome == "better" else theirs
+    return f"For intervals, use those of {better.title}: {covered}; {widths}"
 
 
 def _pull_sentence(scored: Scored, tail: Tail) -> str:
