@@ -7,6 +7,7 @@ Other rooms also use these modules:
 - `splits`: rows of the training, validation and test parts
 - `writing`: files written whole or not at all
 - `tables`, `sentences`, `images`: the kinds of data
+- `streams`: tables larger than memory
 """
 
 from tailwise.data.sentences.pairs import (

@@ -1,0 +1,281 @@
+"""Parquet files as a stream of rows, read by row group with pyarrow."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tailwise.data.streams.row_stream import FIRST, SOURCE, Shard, checked_names, compare_columns
+from tailwise.data.tables.files import TableError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHUNK_ROWS = 65_536
+"""Rows of a chunk, at most."""
+ENDINGS = (".parquet", ".pq")
+_READAHEAD = 2  # chunks that pyarrow decodes in advance
+_BUFFER = 1 << 20  # bytes of a column that are read at a time
+
+
+class _RowGroup(NamedTuple):
+    """A row group of a file: how many rows there are, and how many come before it in the stream."""
+
+    fragment: Any
+    path: str
+    number: int
+    rows: int
+    start: int
+
+
+class ParquetRows:
+    """A stream of the rows of Parquet files: one file, a list of files, or a folder and its folders.
+
+    Only some chunks of a row group are in memory at a time. With a seed, row groups come in random order.
+    Parts for several processes are whole row groups; with fewer row groups than parts, ranges of rows.
+    Names in a folder that begin with ``_`` or ``.`` are left out. Folders such as ``year=2024`` become a
+    column. A file with other columns than the first one is an error.
+    """
+
+    columns: Mapping[str, str]
+
+    def __init__(
+        self, source: str | PathLike[str] | Sequence[str | PathLike[str]], *, chunk_rows: int = CHUNK_ROWS
+    ) -> None:
+        if chunk_rows < 1:
+            raise ValueError(f"chunk_rows must be positive, got {chunk_rows}")
+        self.chunk_rows = chunk_rows
+        base = None
+        if isinstance(source, (str, PathLike)):
+            path = Path(source)
+            self.name, self.files = str(path), parquet_files(path)
+            base = path if path.is_dir() else None
+        else:
+            self.name, self.files = f"{len(source)} Parquet files", [Path(path) for path in source]
+        _require_pyarrow(self.name)
+        self._open(base)
+
+    def _open(self, base: Path | None) -> None:
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+
+        format_ = ds.ParquetFileFormat(
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(
+                pre_buffer=False, use_buffered_stream=True, buffer_size=_BUFFER
+            )
+        )
+        schema = None
+        self._groups: list[_RowGroup] = []
+        start = 0
+        for path in self.files:
+            try:
+                own = ds.dataset(
+                    str(path),
+                    format=format_,
+                    partitioning=None if base is None else "hive",
+                    partition_base_dir=None if base is None else str(base),
+                )
+                kinds = _kinds(own.schema)
+                (fragment,) = own.get_fragments()
+                parts = fragment.split_by_row_group()
+                sizes = [part.row_groups[0].num_rows for part in parts]
+            except (pa.ArrowException, OSError) as error:
+                _refuse_repeated(path)
+                raise TableError(_damaged(str(path), error)) from None
+            if schema is None:
+                schema, self.columns = own.schema, kinds
+            compare_columns(kinds, self.columns, str(path), str(self.files[0]))
+            schema = _joined(schema, own.schema)
+            self.columns = _kinds(schema)
+            for number, (part, rows) in enumerate(zip(parts, sizes, strict=True)):
+                if rows:
+                    self._groups.append(_RowGroup(part, str(path), number, rows, start))
+                start += rows
+        self.rows = start
+        """Number of rows of the whole stream."""
+        if not self._groups:
+            raise TableError(f"{self.name} has columns but no rows")
+        self._schema = schema
+
+    def chunks(
+        self, columns: Sequence[str] | None = None, *, shard: Shard = (0, 1), seed: int | None = None
+    ) -> Iterator[pd.DataFrame]:
+        """Return an iterator over all rows of a shard."""
+        names = checked_names(columns, self.columns)
+        groups = self._groups
+        if seed is not None:
+            groups = [groups[k] for k in np.random.default_rng(seed).permutation(len(groups))]
+        if len(groups) >= shard[1]:
+            first, end, groups = 0, self.rows, groups[shard[0] :: shard[1]]
+        else:
+            first, end = (self.rows * k // shard[1] for k in (shard[0], shard[0] + 1))
+            groups = [group for group in groups if group.start < end and group.start + group.rows > first]
+        return (chunk for group in groups for chunk in self._read(group, names, first, end))
+
+    def _read(self, group: _RowGroup, names: list[str], first: int, end: int) -> Iterator[pd.DataFrame]:
+        """Yield the chunks of a row group, without rows before `first` and from `end` on."""
+        import pandas as pd
+        import pyarrow as pa
+
+        source = f"{group.path}, row group {group.number}"
+        first, end = first - group.start, end - group.start
+        place = 0
+        try:
+            for batch in group.fragment.to_batches(
+                schema=self._schema,
+                columns=names,
+                batch_size=self.chunk_rows,
+                batch_readahead=_READAHEAD,
+                fragment_readahead=1,
+            ):
+                rows = batch.num_rows
+                low, high = max(first - place, 0), min(end - place, rows)
+                if low < high:
+                    part = _plain(pa.table(batch.slice(low, high - low)), source)
+                    chunk = part.to_pandas(ignore_metadata=True, split_blocks=False)
+                    begin = group.start + place + low
+                    chunk.index = pd.RangeIndex(begin, begin + len(chunk))
+                    chunk.attrs = {SOURCE: source, FIRST: place + low}
+                    yield chunk
+                place += rows
+        except (pa.ArrowException, OSError) as error:
+            raise TableError(_damaged(source, error)) from None
+        if place != group.rows:
+            raise TableError(
+                f"{source} has {place} rows, but {group.rows} when it was opened: it has changed"
+            )
+
+
+def parquet_files(path: Path) -> list[Path]:
+    """Return a Parquet file itself, or the Parquet files of a folder and its folders, sorted by name."""
+    if not path.exists():
+        raise TableError(f"{path} does not exist")
+    if not path.is_dir():
+        return [path]
+    found = [p for ending in ENDINGS for p in path.rglob(f"*{ending}") if p.is_file()]
+    hidden = ("_", ".")
+    shown = [p for p in found if not any(part.startswith(hidden) for part in p.relative_to(path).parts)]
+    if not shown:
+        raise TableError(
+            f"{path} is a folder without a Parquet file: name one with files that end in .parquet"
+        )
+    return sorted(shown)
+
+
+def _require_pyarrow(name: str) -> None:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise TableError(f"reading {name} needs pyarrow: pip install 'tailwise[big]'")
+
+
+def _damaged(source: str, error: Exception) -> str:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return f"{source} cannot be read as Parquet ({reason:.200}): copy or write it again"
+
+
+def _shown(schema: Any) -> list[Any]:
+    """The columns that a user knows of: pandas writes row numbers without a name as well."""
+    return [f for f in schema if not (f.name.startswith("__index_level_") and f.name.endswith("__"))]
+
+
+def _refuse_repeated(path: Path) -> None:
+    """Raise an error that shows the first name that occurs twice, if the file can be opened at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with suppress(pa.ArrowException, OSError):
+        names = pq.read_schema(path).names
+        for name in names:
+            if names.count(name) > 1:
+                raise TableError(f"{path}: column name {name!r} occurs twice: rename one of them")
+
+
+def _kinds(schema: Any) -> dict[str, str]:
+    return {field.name: _kind(field.type) for field in _shown(schema)}
+
+
+def _kind(type_: Any) -> str:
+    from pyarrow import types
+
+    type_ = type_.value_type if types.is_dictionary(type_) else type_
+    if types.is_boolean(type_):
+        return "boolean"
+    if types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_):
+        return "number"
+    if types.is_timestamp(type_) or types.is_date(type_):
+        return "date"
+    if types.is_null(type_):
+        return "empty"
+    texts = (
+        types.is_string,
+        types.is_large_string,
+        types.is_string_view,
+        types.is_binary,
+        types.is_large_binary,
+    )
+    return "text" if any(is_text(type_) for is_text in texts) else "other"
+
+
+def _joined(first: Any, other: Any) -> Any:
+    """A schema that the rows of both files fit: the wider of two types of one kind."""
+    import pyarrow as pa
+
+    fields = []
+    for field in first:
+        place = other.get_field_index(field.name)
+        type_ = field.type if place < 0 else _wider(field.type, other.field(place).type)
+        fields.append(pa.field(field.name, type_))
+    return pa.schema(fields)
+
+
+def _wider(first: Any, second: Any) -> Any:
+    import pyarrow as pa
+    from pyarrow import types
+
+    if first == second or types.is_null(second):
+        return first
+    if types.is_null(first):
+        return second
+    kind = _kind(first)
+    if kind == "number":
+        return pa.int64() if types.is_integer(first) and types.is_integer(second) else pa.float64()
+    return {"text": pa.string(), "date": pa.timestamp("us")}.get(kind, first)
+
+
+def _plain(table: Any, source: str) -> Any:
+    """Columns in types that pandas has: decimals as floats, dates as timestamps, texts as they are.
+
+    A dictionary differs from chunk to chunk, so it becomes the texts or numbers that it stands for.
+    """
+    import pyarrow as pa
+    from pyarrow import types
+
+    for place, field in enumerate(table.schema):
+        type_ = field.type.value_type if types.is_dictionary(field.type) else field.type
+        if types.is_decimal(type_) or types.is_float16(type_):
+            type_ = pa.float64()
+        elif types.is_date(type_):
+            type_ = pa.timestamp("ms")
+        elif types.is_boolean(type_) and table.column(place).null_count:
+            type_ = pa.float64()
+        elif types.is_binary(type_) or types.is_large_binary(type_):
+            type_ = pa.string()
+        if type_ == field.type:
+            continue
+        try:
+            column = table.column(place)
+            column = (
+                column.cast(pa.int8()).cast(type_) if types.is_boolean(field.type) else column.cast(type_)
+            )
+        except pa.ArrowInvalid:
+            raise TableError(
+                f"{source}: column {field.name!r} holds bytes that are not text: leave the column out, or "
+                "write it as text or numbers"
+            ) from None
+        table = table.set_column(place, field.name, column)
+    return table
