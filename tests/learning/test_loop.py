@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import runpy
 import subprocess
 import sys
 import warnings
@@ -494,28 +495,6 @@ def test_an_epoch_of_more_rows_than_the_bins_counted_is_one_epoch() -> None:
     assert model.smoother.stats.count.sum() == 2 * ROWS + 9
 
 
-@pytest.mark.parametrize("training_mode", [True, False])
-def test_predict_does_not_depend_on_the_batch_size_and_keeps_the_mode(training_mode: bool) -> None:
-    model = vir()
-    fit(model, (X, Y), None, settings(epochs=1))
-    model.train(training_mode)
-    whole = predict(model, X)
-    for size in (1, 7, ROWS):
-        parts = predict(model, X, batch_size=size)
-        torch.testing.assert_close(parts.mean, whole.mean, rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(parts.variance, whole.variance, rtol=1e-5, atol=1e-6)
-    assert whole.shape == (ROWS,)
-    assert not whole.mean.requires_grad
-    assert model.training is training_mode
-
-
-def test_predict_keeps_the_mode_when_it_fails() -> None:
-    model = vir().train()
-    with pytest.raises(RuntimeError):
-        predict(model, X[:, :2])
-    assert model.training
-
-
 def test_a_trained_model_pickles_and_trains_on() -> None:
     model = vir()
     fit(model, (X, Y), VALID, settings(epochs=1))
@@ -545,9 +524,9 @@ def test_a_gpu_is_not_waited_for_in_a_step() -> None:
     assert waits[0] == waits[1]
 
 
-TWO_RANKS = dedent(
+RANKS = dedent(
     """
-    import os, sys, warnings
+    import os, sys
     from pathlib import Path
 
     import torch
@@ -557,52 +536,68 @@ TWO_RANKS = dedent(
     from tailwise.core.labels import LabelBins
     from tailwise.metrics import get_metric
     from tailwise.networks.model import VIR
+    from tailwise.networks.ranks import all_predictions, shared_bins
     from tailwise.learning.loop import TrainConfig, fit, predict
 
-    torch.set_num_threads(1)
-    folder = Path(sys.argv[1])
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(41, 5, generator=generator)
     y = x[:, 0].mul(3).round()
     bins = LabelBins.from_labels(y)
+    weight = torch.rand(41, generator=generator)
 
-    def model(**options):
+    class Ordered:
+        def shard(self, number, shards, size, seed):  # the shards have 14, 14 and 13 rows
+            yield from zip(x[number::shards].split(size), y[number::shards].split(size))
+
+    def model(norm=False, **options):
         torch.manual_seed(7)
-        body = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2))
-        return VIR(body, 8, bins, **options)
+        middle = nn.BatchNorm1d(8) if norm else nn.Identity()
+        return VIR(nn.Sequential(nn.Linear(5, 8), middle, nn.ReLU(), nn.Dropout(0.2)), 8, bins, **options)
 
-    def config(**changes):
-        small = {"epochs": 3, "batch_size": 8, "accelerator": "cpu", "devices": 2}
-        return TrainConfig(**{**small, **changes})
+    def main(folder, devices):
+        def run(trained, data=(x, y, weight / weight.mean()), valid=(x, y), checkpoint=None, **changes):
+            small = {"epochs": 3, "batch_size": 8, "accelerator": "cpu", "devices": devices, "shards": 3}
+            config = TrainConfig(**{**small, "restore_best": False, **changes})
+            result = fit(trained, data, valid, config, checkpoint=checkpoint)
+            rows = [{k: v for k, v in row.items() if k != "seconds"} for row in result.history]
+            return {"state": trained.state_dict(), "rows": rows, "best": result.best_score,
+                    "again": get_metric("balanced_mae")(predict(trained, x), y, bins)}
 
-    def run(trained, **changes):
-        data, valid = changes.pop("data", (x, y)), changes.pop("valid", (x, y))
-        result = fit(trained, data, valid, config(**changes), checkpoint=checkpoint)
-        return {"state": trained.state_dict(), "losses": [r["loss"] for r in result.history],
-                "parameters": dict(trained.named_parameters()), "best": result.best_score,
-                "again": get_metric("balanced_mae")(predict(trained, x), y, bins)}
+        runs = {"plain": run(model()), "exact": run(model(smoothing={"exact": True}), epochs=1)}
+        runs["streamed"] = run(model(), data=Ordered())
+        run(model(), checkpoint=folder / f"{devices}.pt", epochs=2)
+        runs["resumed"] = run(model(), checkpoint=folder / f"{devices}.pt")
+        if devices == 2:
+            rank = torch.distributed.get_rank()
+            loader = DataLoader(TensorDataset(x, y), 7, shuffle=True)
+            valid = DataLoader(TensorDataset(x, y), 9)
+            runs["loader"] = run(
+                model(norm=True), data=loader, valid=valid, patience=1, restore_best=True, shards=None
+            )
+            found = shared_bins(y[rank::2])
+            runs["bins"] = torch.tensor(found.counts), torch.tensor(found.edges)
+            prediction, labels = all_predictions(predict(model(), x[rank::2]), y[rank::2])
+            runs["all"] = prediction.mean, labels
+            x[3] = torch.nan  # one rank has the row, both name it
+            try:
+                run(model())
+            except RuntimeError as error:
+                runs["error"] = str(error)
+            torch.save(runs, folder / f"rank{rank}.pt")
+            torch.distributed.barrier()
+            torch.distributed.destroy_process_group()
+        return runs
 
-    checkpoint, runs = None, {}
-    runs["whole"] = run(model(), restore_best=False)
-    checkpoint = folder / "run.pt"
-    run(model(), restore_best=False, epochs=2)
-    runs["resumed"] = run(model(), restore_best=False)
-    checkpoint = None
-    runs["exact"] = run(model(smoothing={"exact": True}), epochs=1, restore_best=False)
-    loader = DataLoader(TensorDataset(x, y), 7, shuffle=True)
-    runs["loader"] = run(model(), data=loader, valid=DataLoader(TensorDataset(x, y), 9), patience=1)
-    rank = os.environ["LOCAL_RANK"]
-    torch.save(runs, folder / f"rank{rank}.pt")
-    if torch.distributed.is_initialized():
-        torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
+    if __name__ == "__main__":
+        torch.set_num_threads(1)
+        main(Path(sys.argv[1]), 2)
     """
 )
 
 
 def _train_two_ranks(folder: Path) -> None:
     script = folder / "two_ranks.py"
-    script.write_text(TWO_RANKS)
+    script.write_text(RANKS)
     source = str(Path(training.__file__).parents[2])
     outside = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "COV_"))}
     env = {**outside, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
@@ -614,24 +609,52 @@ def _train_two_ranks(folder: Path) -> None:
         raise RuntimeError(done.stderr[-3000:])
 
 
+def assert_near(got: dict[str, Any], want: dict[str, Any], tolerance: float) -> None:
+    for name, value in want.items():
+        if not name.endswith("_extra_state"):  # the next sums start at another point in empty bins
+            torch.testing.assert_close(got[name], value, rtol=tolerance, atol=tolerance, msg=name)
+
+
+def test_shards_give_the_numbers_of_the_whole_batch() -> None:
+    """Without random numbers in a step, only rounding tells shards from the whole; rows have weights."""
+    models, weight = [point() for _ in range(2)], torch.linspace(0.5, 1.5, ROWS)
+    for model, shards in zip(models, (1, 3), strict=True):
+        fit(model, (X, Y, weight), None, settings(batch_size=32, shards=shards))
+    assert_near(weights(models[0]), weights(models[1]), 1e-5)
+    with pytest.raises(ValueError, match="a loader cannot be divided into shards"):
+        fit(point(), [(X, Y)], None, settings(shards=2))
+
+
 @pytest.mark.slow
-def test_two_ranks_train_one_model(connected: Callable[..., Path]) -> None:
+def test_two_ranks_train_the_model_of_one(connected: Callable[..., Path]) -> None:
     folder = connected(_train_two_ranks)
     ranks = [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in (0, 1)]
-    for name in ranks[0]:
+    alone = runpy.run_path(str(folder / "two_ranks.py"))["main"](folder, 1)
+    for name in ("plain", "exact", "streamed", "resumed", "loader"):
         first, second = (rank[name] for rank in ranks)
-        assert_same(first["parameters"], second["parameters"])
-        assert first["best"] == second["best"]
-    whole, resumed = ranks[0]["whole"], ranks[0]["resumed"]
-    assert_same(whole["state"], resumed["state"])
-    assert whole["losses"] == resumed["losses"]
-    assert ranks[0]["whole"]["losses"] != ranks[1]["whole"]["losses"]  # each has rows of its own
+        assert_same(first["state"], second["state"])
+        assert first["rows"] == second["rows"]
+    for name in ("plain", "exact", "streamed"):
+        assert_near(ranks[0][name]["state"], alone[name]["state"], 1e-5)
+        for one, two in zip(alone[name]["rows"], ranks[0][name]["rows"], strict=True):
+            assert two == pytest.approx(one, rel=1e-4)
+        counts = ranks[0][name]["state"]["smoother.stats_count"]
+        assert int(counts.sum()) == 41  # each row once
+    assert_near(
+        *({k: v for k, v in r["exact"]["state"].items() if "stats" in k} for r in (ranks[0], alone)), 1e-6
+    )
+    assert_same(ranks[0]["plain"]["state"], ranks[0]["resumed"]["state"])
+    assert_same(alone["plain"]["state"], alone["resumed"]["state"])
     # The score is of all validation rows, whoever loads them.
     loader = ranks[0]["loader"]
     assert loader["best"] == pytest.approx(loader["again"], rel=1e-6)
-    # Both have the statistics of all rows, each row counted once.
-    exact = ranks[0]["exact"]["state"]
-    assert int(exact["smoother.stats_count"].sum()) == 41
-    assert_same(
-        *({k: v for k, v in r["exact"]["state"].items() if k.startswith("smoother.stats")} for r in ranks)
-    )
+    x, y = (runpy.run_path(str(folder / "two_ranks.py"))[name] for name in ("x", "y"))
+    bins = LabelBins.from_labels(y)
+    mean, labels = ranks[0]["all"]
+    assert torch.equal(labels, torch.cat([y[::2], y[1::2]]))
+    assert len(mean) == len(x)
+    for rank in ranks:
+        counts, edges = rank["bins"]
+        np.testing.assert_array_equal(counts, bins.counts)
+        np.testing.assert_array_equal(edges, bins.edges)
+        assert "training rows 3: their inputs are not finite" in rank["error"]

@@ -462,6 +462,26 @@ def test_a_group_of_one_rank_is_no_group(tmp_path: Path, monkeypatch: pytest.Mon
         torch.testing.assert_close(got, want)
 
 
+@pytest.mark.parametrize("fourth_order", [False, True])
+def test_sums_move_to_another_point(fourth_order: bool) -> None:
+    z_mean, z_var, index = tensors(*rows(4))
+    sums, wanted = (BinSums.zeros(7, 3, fourth_order=fourth_order) for _ in range(2))
+    sums.reference.fill_(0.5)
+    wanted.reference.copy_(torch.arange(21.0).reshape(7, 3))
+    for one in (sums, wanted):
+        one.add_(z_mean, z_var, index)
+    moved = sums.about(wanted.reference)
+    torch.testing.assert_close(moved.moments, wanted.moments)
+    assert torch.equal(moved.count, wanted.count)
+
+
+def test_equal_rows_have_no_spread_about_another_point() -> None:
+    sums = BinSums.zeros(1, 3)
+    sums.add_(torch.full((5, 3), 0.1), None, torch.zeros(5, dtype=torch.int64))
+    moved = sums.about(torch.full((1, 3), 0.1, dtype=torch.float64))
+    assert torch.equal(moved.statistics().cov_mean, torch.zeros(1, 3, dtype=torch.float64))
+
+
 def test_an_unbiased_covariance_divides_by_one_row_less() -> None:
     z_mean, z_var, index = tensors(*rows(2))
     plain, unbiased = (

@@ -2,8 +2,9 @@
 
 - `config`: how to train, as one frozen configuration
 - `batches`: training data as batches
-- `steps`: one step of training, as it is or as a CUDA graph
-- `loop`: `fit` and `predict`
+- `steps`: one step of training: as it is, in shards, or as a CUDA graph
+- `loop`: `fit`
+- `prediction`: `predict`, in batches
 - `checkpoints`: the file from which an interrupted run continues
 - `nonfinite`: the error for a loss that is not finite
 - `progress`: a bar or log lines during training

@@ -11,10 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from itertools import islice
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 T = TypeVar("T")
 Transform = Callable[[Any, Tensor], tuple[Any, Tensor]]
@@ -203,29 +205,93 @@ def batches(
     device: torch.device,
     order: Tensor | None = None,
     seed: int | None = None,
+    *,
+    share: tuple[int, int] = (0, 1),
 ) -> Iterator[Batch]:
     """Yield batches on the device. Tensors give batches of at most `size` rows, in the given row order.
 
-    Rows with lengths are regrouped by length: at random with a `seed`, otherwise from short to long.
+    Rows with lengths are regrouped by length: at random with a `seed`, otherwise from short to long. The
+    `share` ``(2, 5)`` has every fifth batch from the third on.
     """
-    if not isinstance(data, TensorData):
-        for x, y, *others in data:
-            if len(others) > 2:
-                raise ValueError(
-                    f"a batch has {2 + len(others)} parts: expected (x, y), (x, y, weight) or "
-                    "(x, y, weight, offset)"
-                )
-            x = apply_to(x, lambda t: t.to(device))
-            yield Batch(x, y.to(device), *(None if t is None else t.to(device) for t in others))
+    first, every = share
+    if isinstance(data, TensorData):
+        yield from _gathered(data, _groups(data, size, order, seed)[first::every])
         return
-    rows = torch.arange(len(data)) if order is None else order
-    if data.lengths is None:
-        # Batches of nearly equal size: a last batch of one row would break batch normalisation.
-        home = tensors_of(data.x)[0].device
-        groups = rows.to(home).tensor_split(-(-len(rows) // size))
+    for x, y, *others in islice(data, first, None, every):
+        if len(others) > 2:
+            raise ValueError(
+                f"a batch has {2 + len(others)} parts: expected (x, y), (x, y, weight) or "
+                "(x, y, weight, offset)"
+            )
+        x = apply_to(x, lambda t: t.to(device))
+        yield Batch(x, y.to(device), *(None if t is None else t.to(device) for t in others))
+
+
+@runtime_checkable
+class Sharded(Protocol):
+    """Training data that is read in several shards at once, each with a part of the rows."""
+
+    def shard(self, number: int, shards: int, size: int, seed: int) -> Iterable[Any]:
+        """Return the batches of one shard in an epoch, of `size` rows, shuffled by a seed."""
+
+
+def sharded(
+    data: TensorData | Sharded | Iterable[Any],
+    size: int,
+    device: torch.device,
+    order: Tensor | None = None,
+    seed: int = 0,
+    *,
+    shards: int,
+    own: range,
+) -> Iterator[list[tuple[int, Batch]]]:
+    """Yield, for each step, those shards of its batch that are `own`, with their numbers.
+
+    Tensors: `size` rows of all shards together are a step, whoever owns them. `Sharded` data: a step is the
+    next batch of each shard that still has one. Another iterable gives the batches of one shard.
+    """
+    if isinstance(data, TensorData):
+        groups = [group.tensor_split(shards) for group in _groups(data, size, order, seed)]
+        kept = [[(number, group[number]) for number in own if len(group[number])] for group in groups]
+        flat = _gathered(data, [rows for step in kept for _, rows in step])
+        for step in kept:
+            yield [(number, next(flat)) for number, _ in step]
+        return
+    if isinstance(data, Sharded):
+        part = max(1, size // shards)
+        running = {n: batches(data.shard(n, shards, part, seed), part, device) for n in own}
+    elif len(own) == 1:
+        running = {own[0]: batches(data, size, device)}
     else:
-        groups = by_length(rows, data.lengths[rows], size, seed)
-    yield from _streamed(data, groups) if data.streams else map(data.rows, groups)
+        raise ValueError("a loader cannot be divided into shards: pass tensors, or leave shards out")
+    while running:
+        taken = [(number, batch) for number, rows in running.items() if (batch := next(rows, None))]
+        running = {number: running[number] for number, _ in taken}
+        if taken:
+            yield taken
+
+
+def check_divided(loader: DataLoader[Any]) -> None:
+    """Raise an error if a loader would give all its rows to each of several ranks."""
+    if not isinstance(loader.dataset, IterableDataset) and not isinstance(loader.sampler, DistributedSampler):
+        raise ValueError(
+            "the DataLoader gives every process the same rows: make it with "
+            "sampler=torch.utils.data.DistributedSampler(dataset), or pass tensors"
+        )
+
+
+def _groups(data: TensorData, size: int, order: Tensor | None, seed: int | None) -> Sequence[Tensor]:
+    """Return the row numbers of each batch."""
+    rows = torch.arange(len(data)) if order is None else order
+    if data.lengths is not None:
+        return by_length(rows, data.lengths[rows], size, seed)
+    # Batches of nearly equal size: a last batch of one row would break batch normalisation.
+    home = tensors_of(data.x)[0].device
+    return rows.to(home).tensor_split(-(-len(rows) // size))
+
+
+def _gathered(data: TensorData, groups: Sequence[Tensor]) -> Iterator[Batch]:
+    return _streamed(data, groups) if data.streams else map(data.rows, groups)
 
 
 def _streamed(data: TensorData, groups: Sequence[Tensor]) -> Iterator[Batch]:

@@ -20,6 +20,7 @@ class TrainConfig:
 
     epochs: int = 100
     batch_size: int = 256
+    """Rows of a step, over all ranks together; a `DataLoader` has its own, for each rank."""
     lr: float = 1e-3
     weight_decay: float = 1e-4
     optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
@@ -44,6 +45,12 @@ class TrainConfig:
     seed: int = 0
     accelerator: str = "auto"
     devices: int = 1
+    """Processes to start, each with a device of its own, unless several run already."""
+    shards: int | None = None
+    """Parts of each batch, each with random numbers of its own; by default as many as processes.
+
+    Runs with the same number of shards give the same weights, up to rounding, whether one process works on
+    all of them or several share them."""
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -54,15 +61,17 @@ class TrainConfig:
             value = getattr(self, name)
             if value not in choices:
                 raise ValueError(f"unknown {name} {value!r}{nearest(str(value), choices)}")
-        for name in ("epochs", "batch_size", "lr", "clip_norm", "patience", "devices"):
+        for name in ("epochs", "batch_size", "lr", "clip_norm", "patience", "devices", "shards"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, got {value!r}")
         for name in ("weight_decay", "warmup", "decay", "seed"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
-        if self.graphs and self.devices > 1:
-            raise ValueError("a CUDA graph holds the step of one device: set devices=1, or graphs=False")
+        if self.graphs and (self.devices > 1 or (self.shards or 1) > 1):
+            raise ValueError(
+                "a CUDA graph holds the step of one device: set devices=1 and shards=1, or graphs=False"
+            )
         get_metric(self.monitor)
 
 

@@ -12,9 +12,10 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -23,17 +24,35 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from tailwise.core.distributions import Distribution, concatenate
+from tailwise.core.distributions import Distribution
 from tailwise.core.metrics import get_metric
-from tailwise.learning.batches import Batch, Data, as_data, batches, finite_rows, tensors_of
+from tailwise.learning.batches import (
+    Batch,
+    Data,
+    as_data,
+    batches,
+    check_divided,
+    finite_rows,
+    sharded,
+)
 from tailwise.learning.batches import TensorData as TensorData
 from tailwise.learning.checkpoints import read_checkpoint, shortened, write_checkpoint
 from tailwise.learning.config import TrainConfig as TrainConfig
 from tailwise.learning.config import check_accelerator, learning_rate, make_optimizer, set_learning_rate
 from tailwise.learning.nonfinite import NonFiniteLossError as NonFiniteLossError
-from tailwise.learning.nonfinite import explain_nonfinite
+from tailwise.learning.nonfinite import explain_step
+from tailwise.learning.prediction import predict as predict
+from tailwise.learning.prediction import predict_batches
 from tailwise.learning.progress import Progress, progress_display
-from tailwise.learning.steps import GraphedStep, TrainingStep, autocast, fast_kernels
+from tailwise.learning.steps import GraphedStep, SharedStep, TrainingStep, autocast, fast_kernels
+from tailwise.networks.ranks import (
+    average_batch_statistics,
+    from_first,
+    gathered,
+    join_launched,
+    rank_and_ranks,
+    share_weights,
+)
 from tailwise.networks.trainable import Trainable
 
 if TYPE_CHECKING:
@@ -41,7 +60,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _SMALL_NETWORK = 500_000  # parameters
-_NUMBERS_PER_BATCH = 2**26  # at most so many inputs in a batch of predictions
 _STEPS_IN_FLIGHT = 4  # steps whose flags a GPU may still compute while the next ones are queued
 
 
@@ -76,6 +94,10 @@ def fit(
     model ends with the weights of the epoch that has the best `monitor`. With `checkpoint`, the state is
     saved to that file after every epoch; if the file exists, training continues from it and gives the same
     numbers as an uninterrupted run. The caller's random state does not change.
+
+    In each of several processes that `torch.distributed` has connected, or that torchrun has started, a call
+    trains one model on the rows of all. Tensors must be the same in all of them: each process takes its share
+    of every batch. A loader gives each process its own rows. Only rank 0 writes and reads the checkpoint.
     """
     from lightning_fabric import (
         Fabric,  # here, because it imports torch's compiler, which predicting does not need
@@ -83,7 +105,8 @@ def fit(
 
     config = config or TrainConfig()
     check_accelerator(config.accelerator)
-    fabric = Fabric(accelerator=config.accelerator, devices=config.devices)
+    join_launched(config.accelerator)
+    fabric = Fabric(accelerator=config.accelerator, devices=_devices(config))
     fabric.launch()
     cuda = [fabric.device] if fabric.device.type == "cuda" else []
     compiled = model.compiled() if config.compile else nullcontext()
@@ -94,9 +117,17 @@ def fit(
         compiled,
     ):
         loop = _Loop(model, train, valid, config, fabric, checkpoint)
-        display, shown = progress_display(progress if fabric.is_global_zero else False, config)
+        display, shown = progress_display(progress if rank_and_ranks()[0] == 0 else False, config)
         with display:
             return loop.run(shown)
+
+
+def _devices(config: TrainConfig) -> int | list[int]:
+    """Return how many processes to start, or in one of several the device that it has chosen."""
+    if config.devices > 1 or rank_and_ranks()[1] == 1:
+        return config.devices
+    cuda = config.accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+    return [torch.cuda.current_device()] if cuda else 1
 
 
 @contextmanager
@@ -115,7 +146,7 @@ class _Pending(NamedTuple):
     """A step whose flag has not been read yet: reading it at once would block the GPU."""
 
     number: int
-    batch: Batch
+    batches: Sequence[Batch]
     failed: Tensor
     event: torch.cuda.Event | None
 
@@ -131,25 +162,20 @@ class _Loop:
         checkpoint: str | os.PathLike[str] | None,
     ) -> None:
         self.model, self.config, self.fabric = model, config, fabric
+        self.rank, self.ranks = rank_and_ranks()
+        self.shards = config.shards or self.ranks
+        if self.shards < self.ranks:
+            raise ValueError(f"{self.ranks} processes cannot share {self.shards} shards: raise shards")
         self.train = self._placed(train)
         self.valid = None if valid is None else self._placed(valid, shared=False)
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.metric = get_metric(config.monitor)
         fabric.to_device(model)
-        optimizer = make_optimizer(model, config, fabric.device)
-        self.wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
-        self.wrapped.mark_forward_method("loss")
-        self.raw_optimizer = optimizer
-        self.step: TrainingStep | GraphedStep = TrainingStep(
-            model,
-            optimizer,
-            config,
-            fabric.device,
-            loss=self.wrapped.loss,
-            backward=fabric.backward,
-            take=cast("torch.optim.Optimizer", wrapped_optimizer).step,
-        )
-        if config.graphs and fabric.device.type == "cuda":
+        share_weights(model)
+        self.optimizer = make_optimizer(model, config, fabric.device)
+        kind = TrainingStep if self.shards == 1 else SharedStep
+        self.step: TrainingStep | GraphedStep = kind(model, self.optimizer, config, fabric.device)
+        if config.graphs and fabric.device.type == "cuda" and self.shards == 1:
             self.step = GraphedStep(self.step)
         self.result = FitResult(monitor=config.monitor)
         self.best_loss = math.inf
@@ -158,7 +184,7 @@ class _Loop:
         self.fingerprints = {} if checkpoint is None else self._fingerprints()
         self.pending: deque[_Pending] = deque()
         self.buffers: dict[str, Tensor] = {}
-        if self.checkpoint is not None and self.checkpoint.exists():
+        if self.checkpoint is not None and from_first(self.checkpoint.exists()):
             self._load()
 
     def _placed(self, data: Data, *, shared: bool = True) -> TensorData | Iterable[Any]:
@@ -170,6 +196,8 @@ class _Loop:
                 ready = replace(ready, lengths=lengths, padded_inputs=padded)
             return ready.to(self.fabric.device)
         if isinstance(ready, DataLoader):
+            if shared and self.ranks > self.fabric.world_size:
+                check_divided(ready)
             loader = self.fabric.setup_dataloaders(ready, use_distributed_sampler=shared)
             return cast("Iterable[Any]", loader)
         return ready
@@ -219,8 +247,13 @@ class _Loop:
         They depend on the configured seed and the epoch only, so checkpoints need not store them.
         """
         source = np.random.SeedSequence((self.config.seed, epoch))
-        seeds = source.generate_state(2 + self.fabric.global_rank, np.uint64)
+        seeds = source.generate_state(2 + self.rank, np.uint64)
         return int(seeds[0]), int(seeds[-1])
+
+    def _seed_shard(self, epoch: int, step: int, shard: int) -> None:
+        """Seed what a shard draws in a step, whichever rank works on it."""
+        source = np.random.SeedSequence((self.config.seed, epoch, step, shard))
+        self._seed(int(source.generate_state(1, np.uint64)[0]))
 
     def _seed(self, seed: int) -> None:
         torch.default_generator.manual_seed(seed)
@@ -236,52 +269,68 @@ class _Loop:
         state = self.model.state_dict()
         self.buffers = copy.deepcopy({name: value for name, value in state.items() if name not in weights})
         size = self.config.batch_size
-        for batch in batches(self.train, size, self.fabric.device, order, seed):
+        own = range(self.rank, self.shards, self.ranks)
+        running = sharded(self.train, size, self.fabric.device, order, seed, shards=self.shards, own=own)
+        while True:
+            shards = next(running, [])
+            if not shards and self.ranks == 1:
+                break
             lr = learning_rate(epoch + steps / length if length else epoch, self.config)
-            set_learning_rate(self.raw_optimizer, lr)
-            loss, now = self.step(batch)
-            self._watch(epoch, steps, batch)
-            share = len(batch.y)
-            rows, steps = rows + share, steps + 1
-            total = total + loss * share
-            for name, value in now.items():
-                parts[name] = parts.get(name, torch.zeros_like(value)) + value * share
+            set_learning_rate(self.optimizer, lr)
+            if isinstance(self.step, SharedStep):
+                done, everywhere = self.step.together(shards, partial(self._seed_shard, epoch, steps))
+                if not done and not everywhere:  # no rank has rows left
+                    break
+            else:
+                ((_, batch),) = shards
+                done = [(len(batch.y), self.step(batch))]
+            self._watch(epoch, steps, [batch for _, batch in shards])
+            steps += 1
+            for share, (loss, now) in done:
+                rows, total = rows + share, total + loss * share
+                for name, value in now.items():
+                    parts[name] = parts.get(name, torch.zeros_like(value)) + value * share
         self._raise_if_failed(epoch, waiting=0)
         if steps == 0:
             raise ValueError("the training data has no batch: the loader is empty or exhausted")
         if self.model.exact_statistics:
-            whole = batches(self.train, 4 * size, self.fabric.device, self._order(None))
             with self._autocast():
-                self.model.collect_statistics((batch.x, batch.y) for batch in whole)
+                self.model.collect_statistics((batch.x, batch.y) for batch in self._own_rows(seed))
         self.model.end_epoch()
+        average_batch_statistics(self.model)
         figures = {"loss": total, **{f"loss/{name}": value for name, value in parts.items()}}
-        return {name: float(value) / rows for name, value in figures.items()}
+        return _averaged({name: float(value) for name, value in figures.items()}, rows)
 
-    def _order(self, seed: int | None) -> Tensor | None:
-        """Return this rank's rows: an equal share of a random order, or without a seed each row once."""
+    def _order(self, seed: int) -> Tensor | None:
+        """Return the rows in a random order, which all ranks share."""
         if not isinstance(self.train, TensorData):
             return None
-        rows, rank, ranks = len(self.train), self.fabric.global_rank, self.fabric.world_size
-        if seed is None:
-            return torch.arange(rank, rows, ranks)
-        share, shuffle = -(-rows // ranks), torch.Generator().manual_seed(seed)
-        return torch.randperm(rows, generator=shuffle).repeat(2)[rank * share :][:share]
+        return torch.randperm(len(self.train), generator=torch.Generator().manual_seed(seed))
+
+    def _own_rows(self, seed: int) -> Iterator[Batch]:
+        """Yield this rank's part of the training rows, without regard to steps."""
+        size, device = 4 * self.config.batch_size, self.fabric.device
+        if isinstance(self.train, TensorData):
+            return batches(self.train, size, device, share=(self.rank, self.ranks))
+        own = range(self.rank, self.shards, self.ranks)
+        running = sharded(self.train, size, device, None, seed, shards=self.shards, own=own)
+        return (batch for step in running for _, batch in step)
 
     def _steps_per_epoch(self) -> int | None:
         if isinstance(self.train, TensorData):
-            return -(-len(self.train) // (self.config.batch_size * self.fabric.world_size))
+            return -(-len(self.train) // self.config.batch_size)
         try:
             return len(cast("Sized", self.train))
         except TypeError:  # a generator, or a loader over an iterable data set
             return None
 
-    def _watch(self, epoch: int, step: int, batch: Batch) -> None:
+    def _watch(self, epoch: int, step: int, shards: Sequence[Batch]) -> None:
         """Raise an error if a step has failed; on a GPU, some steps later, so that it is not waited for."""
         flag, event = self.step.failed.clone(), None
         if self.fabric.device.type == "cuda":
             flag, event = flag.to("cpu", non_blocking=True), torch.cuda.Event()
             event.record()
-        self.pending.append(_Pending(step, batch, flag, event))
+        self.pending.append(_Pending(step, shards, flag, event))
         self._raise_if_failed(epoch, waiting=_STEPS_IN_FLIGHT if event else 0)
 
     def _raise_if_failed(self, epoch: int, waiting: int) -> None:
@@ -292,7 +341,7 @@ class _Loop:
                 step.event.synchronize()
             if step.failed:
                 with self._autocast():
-                    error = explain_nonfinite(self.model, step.batch, epoch, step.number)
+                    error = explain_step(self.model, step.batches, epoch, step.number)
                 # The running statistics include the bad batch: restore those from the epoch's start.
                 self.model.load_state_dict(self.buffers, strict=False)
                 raise error
@@ -302,7 +351,9 @@ class _Loop:
         assert self.valid is not None
         with self._autocast():
             batch_size = 4 * self.config.batch_size
-            prediction, y = _predict(self.model, self.valid, batch_size, self.fabric.device)
+            prediction, y = predict_batches(
+                self.model, self.valid, batch_size, self.fabric.device, (self.rank, self.ranks)
+            )
         if not prediction.mean.isfinite().all():
             raise ValueError(self._bad_predictions(prediction))
         score = self.model.score(self.metric, prediction, y)
@@ -311,8 +362,7 @@ class _Loop:
                 f"monitor {self.config.monitor!r} is undefined: the validation data has too few labels of "
                 "that region; choose another monitor or another split"
             )
-        # Batch statistics differ between ranks, but all must stop at the same epoch.
-        return float(self.fabric.broadcast(score))
+        return from_first(score)  # all ranks must stop at the same epoch, whatever their machines round to
 
     def _bad_predictions(self, prediction: Distribution) -> str:
         bad = int((~prediction.mean.isfinite()).reshape(len(prediction), -1).any(1).sum())
@@ -341,11 +391,11 @@ class _Loop:
         state = {
             "epoch": epoch,
             "model": self.model.state_dict(),
-            "optimizer": self.raw_optimizer.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "best": {"loss": self.best_loss, "state": self.best_state},
             "result": asdict(self.result),
         }
-        if self.fabric.is_global_zero:
+        if self.rank == 0:
             assert self.checkpoint is not None
             write_checkpoint(self.checkpoint, self._settings(), state)
 
@@ -361,6 +411,8 @@ class _Loop:
     def _settings(self) -> dict[str, str]:
         """Return the settings that must not change when a run is resumed."""
         free = {"epochs", "patience", "accelerator", "devices", "compile", "graphs"}
+        if self.config.shards is None:
+            free.add("shards")  # files written before there were shards do not name them
         bins, method = self.model.bins, self.model.method
         if self.config.schedule == "cosine" or method.retrain_from is not None:
             free.remove("epochs")
@@ -375,53 +427,34 @@ class _Loop:
 
     def _load(self) -> None:
         assert self.checkpoint is not None
-        state = read_checkpoint(self.checkpoint, self._settings())
+        state = self._read(self.checkpoint)
         try:
             self.model.load_state_dict(state["model"])
         except RuntimeError as error:
             raise ValueError(
                 f"{self.checkpoint} was trained with another network: {shortened(str(error), 200)}"
             ) from error
-        self.raw_optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(state["optimizer"])
         self.start, self.result = state["epoch"], FitResult(**state["result"])
         self.best_loss, self.best_state = state["best"]["loss"], state["best"]["state"]
 
-
-# -- prediction ----------------------------------------------------------------------------------
-
-
-def _predict(
-    model: Trainable, data: TensorData | Iterable[Any], batch_size: int, device: torch.device
-) -> tuple[Distribution, Tensor]:
-    model.eval()
-    predictions, labels = [], []
-    with torch.no_grad():
-        for batch in batches(data, batch_size, device):
-            predictions.append(model(batch.x, offset=batch.offset).map(lambda p: p.cpu()))
-            labels.append(batch.y.cpu())
-    if not predictions:
-        raise ValueError("the validation data has no batch: the loader is empty or exhausted")
-    return concatenate(predictions), torch.cat(labels)
+    def _read(self, checkpoint: Path) -> dict[str, Any]:
+        """Read a checkpoint on rank 0, where it was written, and pass it or the error on to all ranks."""
+        state: dict[str, Any] | ValueError = {}
+        if self.rank == 0:
+            try:
+                state = read_checkpoint(checkpoint, self._settings())
+            except ValueError as error:
+                state = error
+        state = from_first(state)
+        if isinstance(state, ValueError):
+            raise state
+        return state
 
 
-@torch.no_grad()
-def predict(model: Trainable, x: Any, batch_size: int = 4096, offset: Tensor | None = None) -> Distribution:
-    """Predict all rows of an input in batches on the model's device; the result is on the CPU.
-
-    Batches of large inputs, such as pictures, have fewer rows than `batch_size`.
-    offset: base predictions (N,), or (N, T) for several targets, for a model built with ``offset=True``.
-    """
-    training, device = model.training, model.device
-    rows = len(tensors_of(x)[0])
-    if rows == 0:
-        raise ValueError("no rows to predict")
-    numbers = max(t[0].numel() for t in tensors_of(x))
-    batch_size = max(1, min(batch_size, _NUMBERS_PER_BATCH // max(numbers, 1)))
-    lengths, padded = model.row_lengths(x), model.padded_inputs
-    labels, base = torch.arange(rows, device=device), None if offset is None else offset.to(device)
-    data = TensorData(x, labels, offset=base, lengths=lengths, padded_inputs=padded)
-    try:
-        prediction, order = _predict(model, data, batch_size, device)
-    finally:
-        model.train(training)
-    return prediction if data.lengths is None else prediction[order.argsort()]
+def _averaged(sums: dict[str, float], rows: int) -> dict[str, float]:
+    """Divide sums over this rank's rows by the rows, those of all ranks together."""
+    everywhere = gathered((sums, rows))
+    number = sum(rows for _, rows in everywhere)
+    names = dict.fromkeys(name for own, _ in everywhere for name in own)
+    return {name: sum(own.get(name, 0.0) for own, _ in everywhere) / number for name in names}

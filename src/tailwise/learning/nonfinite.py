@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from tailwise.learning.batches import Batch, finite_rows
+from tailwise.networks.ranks import gathered
 from tailwise.networks.trainable import Trainable
 
 
@@ -15,6 +18,15 @@ class NonFiniteLossError(RuntimeError):
     def __init__(self, message: str, *, epoch: int, step: int, rows: list[int]) -> None:
         super().__init__(message)
         self.epoch, self.step, self.rows = epoch, step, rows
+
+
+def explain_step(model: Trainable, step: Sequence[Batch], epoch: int, number: int) -> NonFiniteLossError:
+    """Return the error of the first batch of a step, on any rank, that has rows to name."""
+    found = [explain_nonfinite(model, batch, epoch, number) for batch in step]
+    told = [(str(error), error.rows) for error in found]
+    everywhere = [one for rank in gathered(told) for one in rank]
+    message, rows = next((one for one in everywhere if one[1]), everywhere[0])
+    return NonFiniteLossError(message, epoch=epoch + 1, step=number + 1, rows=rows)
 
 
 @torch.no_grad()

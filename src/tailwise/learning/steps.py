@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,9 +14,12 @@ from torch import Tensor
 
 from tailwise.learning.batches import Batch, apply_to, tensors_of
 from tailwise.learning.config import TrainConfig
+from tailwise.networks.ranks import rank_and_ranks, sum_over_ranks
 from tailwise.networks.trainable import Trainable
 
 Losses = tuple[Tensor, dict[str, Tensor]]
+Shards = Sequence[tuple[int, Batch]]
+"""Numbers of shards of a step, each with its rows."""
 WARM = 3
 """Steps of a batch shape that run as they are before one is recorded: libraries choose kernels in them."""
 MOST_GRAPHS = 4
@@ -61,21 +64,24 @@ class TrainingStep:
         optimizer: torch.optim.Optimizer,
         config: TrainConfig,
         device: torch.device,
-        *,
-        loss: Callable[..., Losses] | None = None,
-        backward: Callable[[Tensor], Any] = Tensor.backward,
-        take: Callable[[], Any] | None = None,
     ) -> None:
         self.model, self.optimizer, self.config, self.device = model, optimizer, config, device
-        self.loss, self.backward, self.take = loss or model.loss, backward, take or optimizer.step
         self.failed = torch.zeros((), dtype=torch.bool, device=device)
 
     def __call__(self, batch: Batch) -> Losses:
         """Train on a batch and return its loss and the parts of it, detached."""
-        with autocast(self.config, self.device):
-            loss, parts = self.loss(batch.x, batch.y, batch.sample_weight, batch.offset)
+        loss, parts = self._loss(batch)
         self.optimizer.zero_grad()
-        self.backward(loss)
+        loss.backward()
+        self._take(loss)
+        return loss.detach(), parts
+
+    def _loss(self, batch: Batch) -> Losses:
+        with autocast(self.config, self.device):
+            return self.model.loss(batch.x, batch.y, batch.sample_weight, batch.offset)
+
+    def _take(self, loss: Tensor) -> None:
+        """Let the optimiser step by the gradients, unless one of them or the loss is not finite."""
         grads = [p for p in self.model.parameters() if p.grad is not None]
         norm = torch.nn.utils.clip_grad_norm_(grads, self.config.clip_norm or math.inf, foreach=True)
         self.failed.logical_or_(~(torch.isfinite(loss) & torch.isfinite(norm)))
@@ -83,10 +89,60 @@ class TrainingStep:
             # Fused optimisers skip the step on the device if this flag is set, as for AMP.
             cast("Any", self.optimizer).found_inf = self.failed.float()
             cast("Any", self.optimizer).grad_scale = None
-            self.take()
+            self.optimizer.step()
         elif not self.failed:
-            self.take()
-        return loss.detach(), parts
+            self.optimizer.step()
+
+
+class SharedStep(TrainingStep):
+    """A step whose batch is divided into shards, which one or several ranks work on.
+
+    Each shard draws random numbers of its own. Gradients are added up over the shards and all ranks, each
+    row with the same weight, so the step does not depend on who works on which shard. A rank may have no
+    rows in a step.
+    """
+
+    def together(
+        self, shards: Shards, seed: Callable[[int], None]
+    ) -> tuple[list[tuple[int, Losses]], Tensor]:
+        """Train on this rank's shards; return the rows and losses of each, and the rows of all ranks.
+
+        `seed` is called with the number of each shard before its random numbers are drawn.
+        """
+        self.optimizer.zero_grad()
+        total, rows = (torch.zeros((), device=self.device) for _ in range(2))
+        done: list[tuple[int, Losses]] = []
+        for shard, batch in shards:
+            seed(shard)
+            loss, parts = self._loss(batch)
+            (loss * len(batch.y)).backward()
+            total, rows = total + loss.detach() * len(batch.y), rows + len(batch.y)
+            done.append((len(batch.y), (loss.detach(), parts)))
+        total, rows = self._reduced(total, rows)
+        # A GPU is only waited for by a rank without rows. If no rank has any, there is no step.
+        if done or rows:
+            self._take(total / rows)
+        return done, rows
+
+    @torch.no_grad()
+    def _reduced(self, total: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Add gradients, losses and row counts over all ranks, in one call; divide gradients by the rows."""
+        weights = [p for p in self.model.parameters() if p.requires_grad]
+        if rank_and_ranks()[1] == 1:
+            for p in weights:
+                if p.grad is not None:
+                    p.grad /= rows
+            return total, rows
+        # A weight without a gradient on any rank must stay without one: optimisers decay those that have one.
+        own = [p.grad is not None for p in weights]
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in weights]
+        has = torch.tensor(own, dtype=total.dtype, device=self.device)
+        flat = sum_over_ranks(torch.cat([*(g.reshape(-1) for g in grads), has, total[None], rows[None]]))
+        *summed, has, total, rows = flat.split([*(p.numel() for p in weights), len(weights), 1, 1])
+        found = own if any(own) else has.tolist()  # ranks with rows have the same gradients
+        for p, value, seen in zip(weights, summed, found, strict=True):
+            p.grad = (value / rows).view_as(p).to(p.dtype) if seen else None
+        return total[0], rows[0]
 
 
 @dataclass(frozen=True)

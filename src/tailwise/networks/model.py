@@ -26,6 +26,7 @@ from tailwise.networks.losses import (
 from tailwise.networks.offset import Offset
 from tailwise.networks.parts import INFERENCE, PRESETS, Inference, Method
 from tailwise.networks.perturbations import PERTURBATIONS, intermediate_layer, perturbed_output
+from tailwise.networks.ranks import rank_and_ranks
 from tailwise.networks.smoothing import LatentSmoother
 from tailwise.networks.trainable import Trainable
 
@@ -260,8 +261,7 @@ class TailModel(Trainable):
         if not self._bracketed and self._rows_seen >= self.bins.counts.sum() > 0:
             self.end_epoch()
         self.smoother.accumulate(z_mean, z_var, index, known)
-        ranks = torch.distributed.get_world_size() if _distributed() else 1
-        self._rows_seen += index.shape[0] // self.members * ranks
+        self._rows_seen += index.shape[0] // self.members * rank_and_ranks()[1]
 
     @torch.no_grad()
     def collect_statistics(self, batches: Iterable[tuple[Any, Tensor]]) -> None:
@@ -405,10 +405,6 @@ class TailModel(Trainable):
                 f"bins of this model have {own.location:g} and {own.scale:g}: build it with the same bins"
             )
         self._rows_seen, self._retraining, self._bracketed = int(rows_seen), bool(retraining), False
-
-
-def _distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 class VIR(TailModel):

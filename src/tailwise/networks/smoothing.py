@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from tailwise.core.kernels import Boundary, KernelForm, kernel_matrix
+from tailwise.networks.ranks import rank_and_ranks, sum_over_ranks
 
 _FLOOR = 1e-30
 _LARGE = 1e6
@@ -96,6 +97,38 @@ class BinSums:
             rows, one = rows * known.reshape(-1, 1, 1), one * known
         self.moments.index_add_(0, index, rows)
         self.count.index_add_(0, index, one)
+
+    def about(self, reference: Tensor) -> BinSums:
+        """Return the sums of the same rows about another point. reference: (B, D)"""
+        n = self.count.unsqueeze(-1).to(self.moments.dtype)
+        shift = self.reference - reference
+        offset, square, var, *fourth = self.moments.unbind(1)
+        moved_square = square + shift * (2 * offset + n * shift)
+        # As in `statistics`: what equal rows leave of this difference is rounding.
+        moved_square = torch.where(moved_square > _ROUNDING * (square + n * shift**2), moved_square, 0.0)
+        moved = [offset + n * shift, moved_square, var]
+        if fourth:
+            var_square, var_offset, var_offset_square = fourth
+            moved += [
+                var_square,
+                var_offset + shift * var,
+                var_offset_square + shift * (2 * var_offset + shift * var),
+            ]
+        return BinSums(self.count, reference, torch.stack(moved, dim=1))
+
+    def over_ranks(self) -> BinSums:
+        """Return the sums of the rows of all ranks, whose references may differ.
+
+        They meet at the mean of each bin over all ranks, where the squares cancel least.
+        """
+        if rank_and_ranks()[1] == 1:
+            return self
+        count = sum_over_ranks(self.count)
+        own = self.count.unsqueeze(-1).to(self.moments.dtype)
+        total = sum_over_ranks(own * self.reference + self.moments[:, 0])
+        mean = total / count.clamp_min(1).unsqueeze(-1)
+        moved = self.about(mean)
+        return BinSums(count, mean, sum_over_ranks(moved.moments))
 
     def statistics(self, *, unbiased: bool = False) -> BinStatistics:
         """Return the statistics of each bin's statistics (VIR:A).
@@ -238,14 +271,6 @@ def recolor(
     return mean, torch.where(still, z_var, var)
 
 
-def _sum_over_ranks(value: Tensor) -> Tensor:
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return value
-    total = value.clone()
-    torch.distributed.all_reduce(total)
-    return total
-
-
 @dataclass(frozen=True, kw_only=True)
 class SmoothingConfig:
     """How latent statistics are smoothed over label bins; the defaults are the paper's."""
@@ -273,7 +298,7 @@ class LatentSmoother(nn.Module):
     `accumulate` adds a batch. `commit` ends an epoch: it merges the sums into running statistics with
     momentum (a bin's first epoch replaces them) and smooths these. Rows do not change before the first
     commit. Under `torch.distributed` a commit adds the sums of all ranks, so that the statistics do not
-    depend on the number of ranks.
+    depend on the number of ranks. Only `commit` waits for other ranks.
     """
 
     def __init__(self, num_bins: int, dim: int, config: SmoothingConfig | None = None) -> None:
@@ -360,16 +385,13 @@ class LatentSmoother(nn.Module):
         """Use the mean of the first batch as the reference point, unless a state was loaded."""
         self._anchored = True
         known = self.sums.count.any() | self.stats_count.any()
-        rows = z_mean.detach().to(self.sums.reference.dtype)
-        number = _sum_over_ranks(torch.full_like(rows[:1].sum(0), len(rows)))
-        mean = _sum_over_ranks(rows.sum(0)) / number.clamp_min(1)
+        mean = z_mean.detach().to(self.sums.reference.dtype).sum(0) / max(len(z_mean), 1)
         self.sums.reference.copy_(torch.where(known, self.sums.reference, mean))
 
     @torch.no_grad()
     def commit(self) -> None:
         """End an epoch: merge its sums into the running statistics, smooth these, clear the sums."""
-        count, moments = _sum_over_ranks(self.sums.count), _sum_over_ranks(self.sums.moments)
-        sums = BinSums(count, self.sums.reference, moments)
+        sums = self.sums.over_ranks()
         new, old = sums.statistics(unbiased=self.config.unbiased), self.stats
         momentum = self.config.momentum
         kept = torch.where(old.count > 0, momentum, 0.0)
@@ -384,7 +406,7 @@ class LatentSmoother(nn.Module):
         self.self_weight.copy_(row_normalized(self.kernel, merged.count).diagonal())
         # The next epoch's reference point; an empty bin keeps its own.
         seen = merged.count.unsqueeze(-1) > 0
-        self.sums.reference.copy_(torch.where(seen, merged.mu_mean, self.sums.reference))
+        self.sums.reference.copy_(torch.where(seen, merged.mu_mean, sums.reference))
         self.reset()
 
     def reset(self) -> None:

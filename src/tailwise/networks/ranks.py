@@ -1,0 +1,106 @@
+"""What several processes share while they train one model: bins, sums, weights and predictions.
+
+A rank is one of the processes of `torch.distributed`, whoever started them: torchrun, Lightning Fabric, Ray
+or a script. Without a process group there is one rank, and each function returns what it is given.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from tailwise.core.distributions import Distribution, concatenate
+from tailwise.core.labels import LabelBins, checked_labels
+
+T = TypeVar("T")
+MOST_LABELS = 100_000
+"""Labels of each rank that choose the edges of the bins; of more, evenly spaced order statistics."""
+
+
+def rank_and_ranks() -> tuple[int, int]:
+    """Return the number of this process, from 0, and how many there are."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return 0, 1
+    return dist.get_rank(), dist.get_world_size()
+
+
+def join_launched(accelerator: str) -> None:
+    """Connect the processes that torchrun started, unless they are connected already."""
+    if dist.is_available() and dist.is_torchelastic_launched() and not dist.is_initialized():
+        cuda = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+        dist.init_process_group("nccl" if cuda else "gloo")
+
+
+def sum_over_ranks(value: Tensor) -> Tensor:
+    """Return the sum of a tensor over all ranks; the tensor itself does not change."""
+    if rank_and_ranks()[1] == 1:
+        return value
+    total = value.clone()
+    dist.all_reduce(total)
+    return total
+
+
+def gathered(value: T) -> list[T]:
+    """Return the values of all ranks, in the order of the ranks."""
+    ranks = rank_and_ranks()[1]
+    if ranks == 1:
+        return [value]
+    values: list[Any] = [None] * ranks
+    dist.all_gather_object(values, value)
+    return cast("list[T]", values)
+
+
+def from_first(value: T) -> T:
+    """Return the value of rank 0."""
+    if rank_and_ranks()[1] == 1:
+        return value
+    values = [value]
+    dist.broadcast_object_list(values)
+    return values[0]
+
+
+@torch.no_grad()
+def share_weights(model: nn.Module) -> None:
+    """Give all ranks the weights and buffers of rank 0."""
+    if rank_and_ranks()[1] > 1:
+        for tensor in (*model.parameters(), *model.buffers()):
+            dist.broadcast(tensor, 0)
+
+
+@torch.no_grad()
+def average_batch_statistics(model: nn.Module) -> None:
+    """Average what batch normalisation has recorded over the ranks, so that all predict the same."""
+    ranks = rank_and_ranks()[1]
+    if ranks == 1:
+        return
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None:
+            for recorded in (module.running_mean, module.running_var):
+                if recorded is not None:
+                    recorded.copy_(sum_over_ranks(recorded) / ranks)
+
+
+def shared_bins(y: ArrayLike | Tensor, **options: Any) -> LabelBins:
+    """Return the label bins of all ranks together. Each rank passes its own labels. y: (N,)
+
+    `options` are those of `LabelBins.from_labels`. Every label counts once. The edges are those of all labels
+    if no rank has more than `MOST_LABELS`; otherwise they are chosen from order statistics of each rank.
+    """
+    own = np.sort(checked_labels(y))
+    picked = own
+    if len(own) > MOST_LABELS:
+        picked = own[np.linspace(0, len(own) - 1, MOST_LABELS).round().astype(np.int64)]
+    bins = LabelBins.from_labels(np.concatenate(gathered(picked)), **options)
+    counts = np.bincount(bins.index(own), minlength=len(bins))
+    return LabelBins(bins.edges, np.sum(gathered(counts), axis=0).astype(np.int64), bins.rule)
+
+
+def all_predictions(prediction: Distribution, y: Tensor) -> tuple[Distribution, Tensor]:
+    """Return the predictions and labels of all ranks, for metrics of all rows. y: (N,)"""
+    parts = gathered((prediction.map(lambda p: p.detach().cpu()), y.detach().cpu()))
+    return concatenate([part for part, _ in parts]), torch.cat([labels for _, labels in parts])
