@@ -18,7 +18,9 @@ import torch
 
 from tailwise.core.labels import LabelBins
 from tailwise.networks.backbones import MLP
-from tailwise.networks.model import VIR, Method, TailModel
+from tailwise.networks.model import TailModel
+from tailwise.networks.parts import Method
+from tailwise.networks.vir import VIR
 
 BINS = (10, 100, 1000)
 INPUTS, HIDDEN, BATCH, ROWS = 64, (256, 128), 256, 16_384

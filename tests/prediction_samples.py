@@ -1,7 +1,10 @@
-"""Predictions and labels that tests of scores, metrics and label priors share."""
+"""Predictions and labels that tests of distributions, scores, metrics and label priors share."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 from torch import Tensor
 
@@ -41,3 +44,31 @@ def at_zero(
         return Normal(torch.zeros_like(labels), variance), labels
     nu = 1 / torch.tensor(epistemic, dtype=torch.float64)
     return NIG(torch.zeros_like(labels), nu, 2.0, 1.0), labels
+
+
+def double(values: Any) -> Tensor:
+    return torch.as_tensor(values, dtype=torch.float64)
+
+
+def three() -> list[Normal | NIG | Mixture]:
+    """One of each kind, of shape (3,)."""
+    nig = NIG(
+        double([0.0, 1.0, -2.0]),
+        double([1.0, 0.5, 3.0]),
+        double([2.0, 5.0, 1.5]),
+        double([1.0, 2.0, 0.3]),
+    )
+    normal = Normal(double([0.0, 1.0, -2.0]), double([1.0, 0.25, 4.0]))
+    of_normals = Mixture(
+        [normal, Normal(double([2.0, 0.0, -2.0]), double([0.5, 1.0, 1.0]))], double([0.3, 0.7])
+    )
+    other = NIG(
+        double([1.0, 0.0, 3.0]),
+        double([2.0, 1.0, 1.0]),
+        double([3.0, 2.5, 4.0]),
+        double([0.5, 1.0, 1.0]),
+    )
+    return [normal, nig, of_normals, Mixture([nig, other])]
+
+
+each_kind = pytest.mark.parametrize("dist", three(), ids=["normal", "nig", "mixture-normal", "mixture-nig"])

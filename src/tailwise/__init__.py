@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tailwise.core.labels import LabelBins
     from tailwise.estimator.regressor import TailRegressor
     from tailwise.methods import available_methods, build_model
-    from tailwise.networks.model import VIR
+    from tailwise.networks.vir import VIR
     from tailwise.report.diagnosis import diagnose
 
 _HOMES = {
@@ -25,7 +25,7 @@ _HOMES = {
     "NIG": "core.distributions",
     "Normal": "core.distributions",
     "TailRegressor": "estimator",
-    "VIR": "networks.model",
+    "VIR": "networks.vir",
     "available_methods": "methods",
     "build_model": "methods",
     "diagnose": "report.diagnosis",

@@ -15,8 +15,9 @@ from tailwise.core.labels import MAX_BINS, MAX_LATTICE_BINS, MIN_BINS, LabelBins
 from tailwise.learning.loop import TrainConfig
 from tailwise.metrics import ause
 from tailwise.networks.heads import PseudoCountHead
-from tailwise.networks.model import VIR, TailModel
+from tailwise.networks.model import TailModel
 from tailwise.networks.parts import PRESETS
+from tailwise.networks.vir import VIR
 
 TEXT = (Path(__file__).parents[2] / "docs" / "deviations.md").read_text(encoding="utf-8")
 NAMES = ("VIR", "LabelBins.from_labels", "TrainConfig", "ause", "model")

@@ -15,7 +15,9 @@ from tailwise.learning.loop import (
     TrainConfig,
 )
 from tailwise.networks.backbones import MLP
-from tailwise.networks.model import VIR, Method, TailModel
+from tailwise.networks.model import TailModel
+from tailwise.networks.parts import Method
+from tailwise.networks.vir import VIR
 
 ROWS, INPUTS = 90, 5
 

@@ -31,7 +31,8 @@ from tailwise.learning.loop import (
 from tailwise.methods import build_model
 from tailwise.metrics import get_metric
 from tailwise.networks.backbones import MLP
-from tailwise.networks.model import Method, TailModel
+from tailwise.networks.model import TailModel
+from tailwise.networks.parts import Method
 from tailwise.networks.smoothing import bin_statistics
 from tests.learning.small_models import (
     BINS,
@@ -535,8 +536,8 @@ RANKS = dedent(
 
     from tailwise.core.labels import LabelBins
     from tailwise.metrics import get_metric
-    from tailwise.networks.model import VIR
     from tailwise.networks.ranks import all_predictions, shared_bins
+    from tailwise.networks.vir import VIR
     from tailwise.learning.loop import TrainConfig, fit, predict
 
     generator = torch.Generator().manual_seed(0)

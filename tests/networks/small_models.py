@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tailwise.core.labels import LabelBins
-from tailwise.networks.model import VIR, TailModel
+from tailwise.networks.model import TailModel
+from tailwise.networks.vir import VIR
 
 Array = NDArray[np.float64]
 

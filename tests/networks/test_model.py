@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor, nn
 
-import tailwise
 from tailwise.core.distributions import NIG, Mixture
 from tailwise.core.labels import LabelBins
 from tailwise.networks.backbones import MLP, TableDecoder
-from tailwise.networks.model import VIR, TailModel, redraw
+from tailwise.networks.model import TailModel, redraw
 from tailwise.networks.parts import PRESETS, Method
 from tailwise.networks.smoothing import SmoothingConfig
+from tailwise.networks.vir import VIR
 from tests.networks.small_models import MODES, PRIOR, Array, build, data, npy, one_epoch, train
 
 
@@ -544,22 +544,6 @@ def test_bfloat16_autocast_keeps_statistics_in_float32() -> None:
     loss.backward()
 
 
-@pytest.mark.parametrize("several", [list, tuple])
-def test_vir_has_one_target_and_says_what_takes_more(several: Callable[..., Any]) -> None:
-    _, y = data()
-    bins = LabelBins.from_labels(y)
-    with pytest.raises(TypeError, match=r'one target.* a list of them to tailwise.build_model\("vir", ...\)'):
-        VIR(nn.Linear(3, 5), 5, several([bins, bins]))
-    model = tailwise.build_model("vir", nn.Linear(3, 5), 5, [bins, bins])
-    assert model(torch.zeros(4, 3)).shape == (4, 2), "what the message tells to do works"
-
-
-def test_labels_in_place_of_bins_are_told_how_to_become_some() -> None:
-    _, y = data()
-    with pytest.raises(TypeError, match=r"not Tensor: make them with LabelBins.from_labels\(y\)"):
-        VIR(nn.Linear(3, 5), 5, y)  # type: ignore[arg-type]
-
-
 def test_an_epoch_ends_by_itself_after_as_many_rows_as_the_bins_counted() -> None:
     x, y = data()
     model = build(y).train()
@@ -774,19 +758,6 @@ def test_an_averaged_bound_counts_each_number_of_a_reconstruction_once() -> None
     assert [recon(d, elbo="sum") for d in (nn.Linear, Summing)] == pytest.approx([3 * mean] * 2)
     features = [recon(None, decode_features=True, elbo=elbo) for elbo in ("sum", "mean")]
     assert features[0] == pytest.approx(5 * features[1])
-
-
-@pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_it_trains_in_a_plain_loop(preset: str) -> None:
-    x, y = data(100)
-    torch.manual_seed(0)
-    net = MLP(3, (16,), dropout=0.0)
-    model = VIR(net, 16, LabelBins.from_labels(y), preset=preset).double()
-    error = (model.eval()(x, "plain").mean - y).abs().mean().item()
-    losses = train(model, x, y, epochs=25, batch=50, lr=2e-2)
-    assert losses[-1] < losses[0]
-    assert (model.eval()(x, "plain").mean - y).abs().mean().item() < 0.6 * error
-    assert torch.isfinite(model(x).mean).all() and (model(x).variance > 0).all()
 
 
 def _ranks_model(y: Tensor) -> VIR:

@@ -16,10 +16,11 @@ from tailwise.learning.loop import TensorData, TrainConfig, fit, predict
 from tailwise.methods import available_methods, build_model
 from tailwise.networks.backbones import MLP, TabM
 from tailwise.networks.heads import HEADS, make_head
-from tailwise.networks.model import VIR, TailModel
+from tailwise.networks.model import TailModel
 from tailwise.networks.offset import Offset
 from tailwise.networks.parts import INFERENCE, Method
 from tailwise.networks.trainable import Trainable
+from tailwise.networks.vir import VIR
 from tests.methods.trained_methods import table
 
 CONFIG = TrainConfig(epochs=2, batch_size=60, accelerator="cpu", lr=1e-2)

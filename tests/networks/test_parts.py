@@ -13,9 +13,9 @@ from torch import nn
 from tailwise.core.distributions import NIG, Normal
 from tailwise.core.labels import LabelBins
 from tailwise.methods import get_method
-from tailwise.networks.model import VIR
 from tailwise.networks.parts import PRESETS, Method, WeightConfig
 from tailwise.networks.smoothing import SmoothingConfig
+from tailwise.networks.vir import VIR
 from tests.networks.small_models import build, data, npy
 
 

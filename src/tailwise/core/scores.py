@@ -17,10 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
-from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
+from tailwise.core.crps import crps_losses
+from tailwise.core.distributions import Distribution, Normal
 from tailwise.core.lookup import check_name
-from tailwise.core.student_t import log_gamma_ratio
-from tailwise.core.tilt import Tilted
 
 Labels = ArrayLike | Tensor
 By = Literal["std", "epistemic"]
@@ -29,8 +28,6 @@ GM_FLOOR = 1e-10
 """Smallest absolute error, in label units, that the geometric mean counts."""
 DEPTH_FLOOR = 1e-3
 """Smallest prediction that log10 and delta count, in label units (metres for depth)."""
-_MIXTURE_NODES = 256
-_CHUNK = 2**22
 
 
 def prepared(distribution: Distribution, y: Labels) -> tuple[Distribution, Tensor]:
@@ -99,88 +96,6 @@ def _log_ratio(d: Distribution, y: Tensor) -> Tensor:
 
 def _within(d: Distribution, y: Tensor, k: int = 1) -> Tensor:
     return (_log_ratio(d, y) < k * math.log10(1.25)).double()
-
-
-def _crps(d: Distribution, y: Tensor) -> Tensor:
-    """CRPS = E|Y - y| - E|Y - Y'| / 2 for Y, Y' drawn from the prediction."""
-    if isinstance(d, Tilted):
-        return d.deviation(y) - _staircase_spread(*d.members)
-    if isinstance(d, Mixture):
-        deviation = (d.weights * _deviation(d.components, y)).sum(0)
-        return deviation - _mixture_spread(d)
-    return _deviation(d, y) - _spread(d)
-
-
-def _student(d: Distribution) -> tuple[Tensor, Tensor]:
-    """Degrees of freedom and scale of an NIG's predictive Student-t (VIR:predict)."""
-    if not isinstance(d, NIG):
-        raise TypeError(f"CRPS supports Normal, NIG and mixtures of them, not {type(d).__name__}")
-    return 2 * d.alpha, d.scale
-
-
-def _deviation(d: Distribution, y: Tensor) -> Tensor:
-    """E|Y - y|."""
-    distance = y - d.mean
-    if isinstance(d, Normal):
-        scale = d.variance.sqrt()
-        z = distance / scale
-        log_density = -0.5 * z**2 - 0.5 * math.log(2 * math.pi)
-        tail = 2 * log_density.exp()
-    else:
-        df, scale = _student(d)
-        z = distance / scale
-        log_kernel = -0.5 * (df + 1) * (z**2 / df).log1p()
-        log_density = log_gamma_ratio(df / 2) - 0.5 * (math.pi * df).log() + log_kernel
-        tail = 2 * log_density.exp() * (df + z**2) / (df - 1)
-        tail = torch.where(df > 1, tail, math.nan)
-    # A prediction without spread is a point: its CRPS is the absolute error.
-    return torch.where(scale > 0, distance * (2 * d.cdf(y) - 1) + scale * tail, distance.abs())
-
-
-def _spread(d: Distribution) -> Tensor:
-    """E|Y - Y'| / 2."""
-    if isinstance(d, Normal):
-        return d.variance.sqrt() / math.sqrt(math.pi)
-    df, scale = _student(d)
-    log_betas = 2 * log_gamma_ratio(df / 2) - log_gamma_ratio(df - 0.5) - 0.5 * math.log(math.pi)
-    return scale * 2 * df.sqrt() / (df - 1) * log_betas.exp()
-
-
-def _mixture_spread(d: Mixture) -> Tensor:
-    """E|Y - Y'| / 2 of a mixture: exact for Normals, on a grid of quantiles for Student-t."""
-    members, weights = d.components, d.weights
-    if not isinstance(members, Normal):
-        return _staircase_spread(members, weights)
-    total = torch.zeros_like(d.mean)
-    for k in range(len(weights)):
-        gap = Normal(members.mean[k] - members.mean, members.variance[k] + members.variance)
-        total += weights[k] * (weights * _deviation(gap, torch.zeros(()).double())).sum(0)
-    return total / 2
-
-
-def _staircase_spread(members: Distribution, weights: Tensor) -> Tensor:
-    """E|Y - Y'| / 2 of a mixture by quadrature. (K, N) each -> (N,)
-
-    The spread is the integral of F (1 - F). F is approximated by a staircase with steps at quantiles
-    of each member, at levels that differ between members so that equal ones do not step at the same
-    points.
-    """
-    size = len(weights)
-    count = max(16, _MIXTURE_NODES // size)
-    offset = (0.5 + torch.arange(size, dtype=torch.float64) * 0.6180339887498949) % 1
-    v = (torch.arange(count).unsqueeze(1) + 0.05 + 0.9 * offset) / count
-    levels = (v**3 * (10 - 15 * v + 6 * v**2)).unsqueeze(-1)  # (nodes, K, 1), dense in the tails
-    steps = (v * (1 - v)) ** 2
-    steps = (steps / steps.sum(0)).unsqueeze(-1)
-    rows = max(1, _CHUNK // levels.numel())
-    parts = []
-    for start in range(0, max(1, weights.shape[1]), rows):
-        part = slice(start, start + rows)
-        points = members[:, part].quantile(levels)  # (nodes, K, rows)
-        points, order = points.flatten(0, 1).sort(0)
-        below = (steps * weights[:, part]).flatten(0, 1).gather(0, order).cumsum(0)[:-1]
-        parts.append((below * (1 - below) * points.diff(dim=0)).sum(0))
-    return torch.cat(parts)
 
 
 def _same(mean: Tensor) -> Tensor:
@@ -321,7 +236,7 @@ MEANS: dict[Function, tuple[PerSample, Callable[[Tensor], Tensor]]] = {
     nll: (_nll, _same),
     gaussian_nll: (_gaussian_nll, _same),
     gaussian_nll_reference: (_epistemic_nll, _same),
-    crps: (_crps, _same),
+    crps: (crps_losses, _same),
     coverage: (_covered, _same),
     width: (_width, _same),
     log10: (_log_ratio, _same),

@@ -5,6 +5,6 @@
 - `latents`, `heads`, `losses`, `smoothing`, `perturbations`: the parts
 - `offset`: the base prediction around which a model may predict
 - `trainable`: what the training loop needs from a model
-- `model`: one network (`TailModel`, `VIR`)
+- `model`: one network (`TailModel`); `vir`: that of the paper as a class (`VIR`)
 - `ensembles`, `shared_ensembles`, `targets`: several networks as one model
 """

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from tailwise._version import __version__
-from tailwise.benchmark.run.results import Record, ResultsFile, finished_runs, read_results
-from tailwise.benchmark.run.run_display import show_runs
-from tailwise.benchmark.run.runs import (
+from tailwise.benchmark.run.region_scores import (
     OF_THE_MEAN,
     OF_THE_SPREAD,
     errors_along_label,
@@ -22,6 +20,8 @@ from tailwise.benchmark.run.runs import (
     score_limits,
     scores_by_region,
 )
+from tailwise.benchmark.run.results import Record, ResultsFile, finished_runs, read_results
+from tailwise.benchmark.run.run_display import show_runs
 from tailwise.benchmark.run.trace import machine
 from tailwise.benchmark.run.workers import Workers
 from tailwise.core.labels import LabelBins

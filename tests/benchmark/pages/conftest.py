@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tailwise.benchmark.run.runs import OF_THE_MEAN, OF_THE_SPREAD
+from tailwise.benchmark.run.region_scores import OF_THE_MEAN, OF_THE_SPREAD
 from tailwise.metrics import REGIONS
 
 

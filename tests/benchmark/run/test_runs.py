@@ -22,8 +22,8 @@ from tailwise.benchmark import (
     run_one,
     run_suite,
 )
+from tailwise.benchmark.run.region_scores import OF_THE_MEAN, OF_THE_SPREAD
 from tailwise.benchmark.run.results import finished_runs, read_results
-from tailwise.benchmark.run.runs import OF_THE_MEAN, OF_THE_SPREAD
 from tailwise.metrics import REGIONS, evaluate
 from tailwise.uncertainty.scaling import balanced_weights
 from tests.benchmark.conftest import Offset

@@ -12,8 +12,8 @@ import numpy as np
 from scipy import stats
 
 from tailwise.benchmark.pages.origin import MARK, changed_methods
+from tailwise.benchmark.run.region_scores import OF_THE_MEAN
 from tailwise.benchmark.run.results import Record
-from tailwise.benchmark.run.runs import OF_THE_MEAN
 from tailwise.core.metrics import get_metric
 
 RATIOS = ("mae", "mse", "rmse", "gm", "balanced_mae", "crps", "width")

@@ -12,8 +12,8 @@ from tailwise.benchmark.pages.markup import Table, best_cells, with_spread
 from tailwise.benchmark.pages.origin import describe_origin
 from tailwise.benchmark.pages.statistics import Figure, Results
 from tailwise.benchmark.run.ablations import is_ablation
+from tailwise.benchmark.run.region_scores import OF_THE_SPREAD
 from tailwise.benchmark.run.results import read_results
-from tailwise.benchmark.run.runs import OF_THE_SPREAD
 from tailwise.core.metrics import REGIONS, get_metric
 from tailwise.data.writing import write_atomically
 from tailwise.methods import get_method

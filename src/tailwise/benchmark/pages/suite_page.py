@@ -26,8 +26,8 @@ from tailwise.benchmark.pages.statistics import (
     compare,
     tests_of,
 )
+from tailwise.benchmark.run.region_scores import OF_THE_MEAN, OF_THE_SPREAD
 from tailwise.benchmark.run.results import read_results
-from tailwise.benchmark.run.runs import OF_THE_MEAN, OF_THE_SPREAD
 from tailwise.benchmark.run.times import Times
 from tailwise.core.lookup import nearest
 from tailwise.core.metrics import REGIONS

@@ -15,16 +15,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
-
-import numpy as np
+from typing import Any
 
 from tailwise._version import __version__
 from tailwise.benchmark.data.nyu import packed_maps
-from tailwise.benchmark.data.problems import Array, Problem
+from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.recipe import Recipe, default_options
 from tailwise.benchmark.data.suites import get_suite, prepare, prepared_data, suite_name
 from tailwise.benchmark.run.contenders import Contender, Outcome
+from tailwise.benchmark.run.region_scores import (
+    OF_THE_MEAN,
+    OF_THE_SPREAD,
+    errors_along_label,
+    region_rows,
+    score_limits,
+    scores_by_region,
+)
 from tailwise.benchmark.run.results import (
     Record,
     ResultsFile,
@@ -36,57 +42,11 @@ from tailwise.benchmark.run.run_display import show_runs
 from tailwise.benchmark.run.search import Study, describe_space, require_optuna
 from tailwise.benchmark.run.trace import changed_parts, describe_changes, machine, unchanged
 from tailwise.benchmark.run.workers import Workers
-from tailwise.core.distributions import Distribution
-from tailwise.core.labels import LabelBins
-from tailwise.core.metrics import REGIONS, by_bin, evaluate, get_metric
+from tailwise.core.metrics import get_metric
 from tailwise.learning.config import check_accelerator
 from tailwise.uncertainty.scaling import balanced_weights, fit_scaling
 
-OF_THE_MEAN = ("mae", "mse", "rmse", "gm", "pearson", "spearman", "balanced_mae")
-"""Metrics that calibration does not change; calibrated results do not repeat them."""
-OF_THE_SPREAD = (
-    *("nll", "balanced_nll", "gaussian_nll", "gaussian_nll_reference", "ause", "ause_reference"),
-    *("crps", "coverage", "width", "ence"),
-)
-
-
 # -- one run -------------------------------------------------------------------------------------
-
-
-class ScoredPart(Protocol):
-    """Labels of test rows and the bins of the training labels; a `Problem` has them."""
-
-    @property
-    def bins(self) -> LabelBins: ...
-    @property
-    def shots(self) -> tuple[int, int]: ...
-    def labels(self, part: Literal["test"]) -> Array:
-        """Return the labels that are scored. (N,)"""
-
-
-def scores_by_region(prediction: Distribution, problem: ScoredPart, metrics: Sequence[str]) -> dict[str, Any]:
-    """Return rounded metrics of test predictions by region; None where a region has too few rows."""
-    names = [f"{region}/{metric}" for region in REGIONS for metric in metrics]
-    many, few = problem.shots
-    values = evaluate(prediction, problem.labels("test"), problem.bins, names, many=many, few=few)
-    table: dict[str, Any] = {region: {} for region in REGIONS}
-    for name, value in values.items():
-        region, metric = name.split("/")
-        table[region][metric] = float(f"{value:.6g}") if math.isfinite(value) else None
-    return table
-
-
-def errors_along_label(prediction: Distribution, problem: ScoredPart) -> dict[str, list[float]]:
-    """Return center, number of test rows and mean absolute error of each label bin, rounded."""
-    table = by_bin(prediction, problem.labels("test"), problem.bins, ("mae",))
-    return {name: [float(f"{value:.5g}") for value in table[name]] for name in ("center", "n", "mae")}
-
-
-def region_rows(problem: ScoredPart) -> dict[str, int]:
-    """Return the number of test rows of each region."""
-    many, few = problem.shots
-    regions = problem.bins.regions(many, few)[problem.bins.index(problem.labels("test"))]
-    return {region: int((regions == region).sum()) for region in REGIONS[1:]}
 
 
 def _tune(
@@ -205,18 +165,6 @@ def _record(
     record["along_label"] = errors_along_label(best.test, problem)
     record["seconds"] = {"fit": round(best.fit_seconds, 3), "predict": round(best.predict_seconds, 3)}
     return record
-
-
-def score_limits(table: dict[str, Any], limits: tuple[Array, Array], problem: ScoredPart) -> None:
-    """Replace coverage and width by region by those of a contender's own intervals."""
-    lower, upper = limits
-    many, few = problem.shots
-    region = problem.bins.regions(many, few)[problem.bins.index(problem.labels("test"))]
-    inside, wide = (lower <= problem.labels("test")) & (problem.labels("test") <= upper), upper - lower
-    for name in REGIONS:
-        rows = np.ones(len(region), bool) if name == "all" else region == name
-        for metric, values in (("coverage", inside), ("width", wide)):
-            table[name][metric] = float(f"{values[rows].mean():.6g}") if rows.any() else None
 
 
 # -- many runs -----------------------------------------------------------------------------------
