@@ -1,8 +1,9 @@
-"""The studies of intervals (benchmarks/coverage.py, benchmarks/coverage_simulation.py): figures and pages."""
+"""The studies of intervals in benchmarks/: coverage, coverage_simulation and rare_coverage."""
 
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
-from benchmarks import coverage, coverage_simulation
+from benchmarks import coverage, coverage_simulation, rare_coverage
+from tailwise.core.distributions import Normal
+from tailwise.core.label_prior import LabelDensity, rarest
+from tailwise.core.labels import LabelBins
+from tailwise.uncertainty.calibrator import Raw, fit_calibrator
+from tailwise.uncertainty.conformal import MOST_RARE
 
 ROOT = Path(__file__).parents[2]
 
@@ -107,3 +114,48 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "abalone-0-CatBoost.npz").touch()
     assert coverage.main(["fit", *arguments]) == 0
     assert "0 of 1 runs to do" in capsys.readouterr().out
+
+
+# -- rules for rare labels -------------------------------------------------------------------------
+
+
+def made_run(seed: int) -> dict[str, Any]:
+    """Labels with a far tail that predictions know nothing of, for 2,000 held-out and 1,000 test rows."""
+    rng = np.random.default_rng(seed)
+    y = np.where(rng.random(3000) < 0.03, rng.uniform(20, 60, 3000), 2 * rng.normal(size=3000))
+    every = Normal(torch.zeros(3000, dtype=torch.float64), 4.0)
+    bins, rows = LabelBins.from_labels(y[:2000]), np.arange(2000)
+    calibrator = fit_calibrator(every[:2000], y[:2000], bins, rows, rows)
+    rare = rarest(y[2000:], LabelDensity.from_bins(bins))
+    return {"found": calibrator.predicted(Raw(every[2000:])), "y": y[2000:], "rare": rare}
+
+
+def test_the_default_is_the_rule_that_won(tmp_path: Path) -> None:
+    run = made_run(0)
+    lower, upper = (end.numpy() for end in run["found"].interval(0.9))
+    scores = {name: rare_coverage.score(run, name) for name in rare_coverage.VARIANTS}
+    won = scores["rare at most 93%"]
+    inside = (run["y"] >= lower) & (run["y"] <= upper)
+    assert won["rarest/coverage"] == inside[run["rare"]].mean() and won["few-shot/n"] > 0
+    assert scores["rare only"]["all/width"] <= won["all/width"] < scores["rare and few-shot"]["all/width"]
+    for seed in (0, 1):
+        (tmp_path / f"made-{seed}-2000.pkl").write_bytes(pickle.dumps(made_run(seed)))
+    text = rare_coverage.markdown(rare_coverage.score_all(tmp_path))
+    assert "| made | 2 | rare only | " in text and "\n| rare and few-shot | " in text
+    page = (ROOT / "docs" / "results" / "rare_coverage.md").read_text(encoding="utf-8")
+    assert "`rare at most 93%` wins" in page and f"at most {MOST_RARE:.0%}" in page
+
+
+def test_a_variant_wins_only_by_the_rule() -> None:
+    line = {f"{part}/{what}": 0.9 for part in rare_coverage.PARTS for what in ("coverage", "width")}
+    line |= {f"{part}/n": 100 for part in rare_coverage.PARTS} | {"seed": 0, "table": "made"}
+    lines = [line | {"variant": name, "all/width": 3.0} for name in rare_coverage.VARIANTS]
+    lines[1] |= {"all/width": 1.0, "rarest/coverage": 0.96}
+    lines[2] |= {"all/width": 1.5, "few-shot/coverage": 0.84}
+    lines[3] |= {"all/width": 2.0}
+    table = rare_coverage.judged(pd.DataFrame(lines))
+    assert table["fails"].tolist()[:4] == ["-", "1", "2", "-"]
+    best = list(rare_coverage.VARIANTS)[3]
+    assert rare_coverage.finding(table).startswith(f"`{best}` wins: 6 of 8 variants satisfy all conditions")
+    none = rare_coverage.judged(pd.DataFrame([one | {"all/coverage": 0.87} for one in lines]))
+    assert rare_coverage.finding(none).startswith("No variant satisfies all conditions")

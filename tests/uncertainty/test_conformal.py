@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from dataclasses import replace
@@ -19,7 +18,8 @@ from tailwise.core.label_prior import LabelDensity, rarest
 from tailwise.core.labels import LabelBins
 from tailwise.uncertainty.column_groups import ColumnGroups
 from tailwise.uncertainty.conformal import (
-    REGIONS,
+    FEW_SLACKS,
+    MOST_RARE,
     SPLITS,
     ConformalIntervals,
     fit_conformal,
@@ -303,57 +303,6 @@ def test_intervals_follow_shift_and_scale_of_the_labels(kind, mode, weights, sca
         torch.testing.assert_close((end - shift) / scale, expected, rtol=1e-6, atol=1e-6)
 
 
-# --- state and words ---------------------------------------------------------------------------
-
-
-def fitted(**kwargs):
-    rng = np.random.default_rng(12)
-    at = rng.choice([0.0, 1.0, 2.0], p=[0.8, 0.17, 0.03], size=kwargs.pop("n", 400))
-    prediction = Normal(torch.from_numpy(at), torch.from_numpy(rng.uniform(0.5, 2, at.size)))
-    return fit_conformal(prediction, at + rng.normal(size=at.size), BINS, **kwargs), prediction
-
-
-@pytest.mark.parametrize(
-    ("mode", "weights", "n"), [*itertools.product(["global", "region"], [None, "balanced"], [400, 9000])]
-)
-def test_json_round_trip(mode, weights, n):
-    intervals, prediction = fitted(mode=mode, weights=weights, n=n)
-    text = json.dumps(intervals.to_dict(), allow_nan=False)
-    assert len(text) < 300_000
-    back = ConformalIntervals.from_dict(json.loads(text))
-    assert back.to_dict() == intervals.to_dict()
-    assert back.explain(0.8) == intervals.explain(0.8)
-    for coverage in (0.5, 0.9, 0.99):
-        for a, b in zip(
-            back.interval(prediction, coverage), intervals.interval(prediction, coverage), strict=True
-        ):
-            assert torch.equal(a, b)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda s: s.pop("edges"), "lacks edges"),
-        (lambda s: s.update(egdes=[1]), "did you mean 'edges'"),
-        (lambda s: s.update(mode="local"), "unknown mode"),
-        (lambda s: s.update(counts=[1]), "1 bins need 2 edges"),
-        (lambda s: s["tables"].pop("all"), "lacks all"),
-        (lambda s: s["tables"].update(rare=s["tables"]["all"]), "unknown key 'rare'"),
-        (lambda s: s["tables"]["all"].update(values=[1.0]), "scores must be ascending"),
-        (lambda s: s["tables"]["all"]["values"].reverse(), "scores must be ascending"),
-        (lambda s: s["tables"]["all"]["values"].__setitem__(0, math.nan), "scores must be finite"),
-        (lambda s: s["groups"][0].update(weights=[1.0]), "need as many regions and weights"),
-        (lambda s: s["groups"][0].pop("slack"), "a conformal state lacks slack"),
-        (lambda s: s.update(mean_sides=[1.0]), r"the shape \(3, 2\)"),
-    ],
-)
-def test_a_damaged_state_is_named(change, message):
-    state = fitted(weights="balanced")[0].to_dict()
-    change(state)
-    with pytest.raises(ValueError, match=message):
-        ConformalIntervals.from_dict(state)
-
-
 # --- the rarest labels -------------------------------------------------------------------------
 
 
@@ -390,6 +339,34 @@ def test_intervals_for_the_rarest_labels_say_so():
     assert again.limits(0.9) == fitted.limits(0.9)
 
 
+def heavy_tailed(n, seed):
+    """Predictions that know nothing of a far tail: to cover most of it takes much wider intervals."""
+    rng = np.random.default_rng(seed)
+    y = np.where(rng.random(n) < 0.03, rng.uniform(20, 60, n), rng.normal(size=n) * 2)
+    return Normal(torch.zeros(n, dtype=torch.float64), 4.0), y
+
+
+def test_few_shot_labels_do_not_widen_intervals_until_all_rare_labels_are_covered():
+    held, y = heavy_tailed(4000, 0)
+    bins = LabelBins.from_labels(y)
+    fitted = fit_conformal(held, y, bins, weights="rare")
+    rare, few = fitted.groups[1:]
+    limits = fitted._widened(0.9)
+    assert few.slack > FEW_SLACKS[0] and 0.9 <= rare.covered(limits) <= MOST_RARE
+    strict = replace(fitted, groups=(*fitted.groups[:2], replace(few, slack=1.5)))
+    assert rare.covered(strict._widened(0.9)) > MOST_RARE
+    assert few.covered(limits) + 0.05 < few.covered(strict._widened(0.9)) < 0.86  # 0.85, shrunk
+    assert np.diff(fitted.limits(0.9)["many"])[0] < np.diff(strict.limits(0.9)["many"])[0]
+    sooner = FEW_SLACKS[FEW_SLACKS.index(few.slack) - 1]  # the least slack that will do
+    before = replace(fitted, groups=(*fitted.groups[:2], replace(few, slack=sooner))).narrowest()
+    assert rare.covered(before._widened(0.9)) > MOST_RARE
+    text = fitted.explain(0.9)
+    assert f"Widened until {1 - few.slack * 0.1:.4g} of " in text and "few-shot" in text
+    assert "few-shot" not in replace(fitted, groups=(*fitted.groups[:2], replace(few, slack=10.0))).explain(
+        0.9
+    )
+
+
 def test_labels_are_missed_on_the_side_that_saves_most():
     held, y = skewed_rows(2000, np.random.default_rng(7))
     fitted = fit_conformal(held, y, LabelBins.from_labels(y), weights="rare")
@@ -412,18 +389,6 @@ def test_the_majority_holds_what_most_intervals_hold(networks, seed):
     assert low <= ends[0, 0] <= high  # the prediction
     if networks == 1:
         assert (low, high) == tuple(ends[0])
-
-
-def test_explain_says_which_limits_are_in_force():
-    intervals, _ = fitted(mode="region", weights="balanced")
-    text = intervals.explain(0.9)
-    rows = {r: intervals.tables[r].n for r in REGIONS}
-    assert "from 400 held-out rows, by predicted region" in text
-    assert f"({rows['many']} held-out rows, 99% its own limits, the rest the overall ones)" in text
-    assert f"({rows['few']} held-out rows, {intervals.share_of_own('few'):.0%} its own limits" in text
-    assert "there is no exact promise" in text
-    assert "No method can promise coverage given the true label" in text
-    assert "by the rarity of their labels" in text
 
 
 SITES = ColumnGroups.of(["a", "b", "c"], "site")

@@ -7,6 +7,7 @@ from tailwise.core.distributions import Normal
 from tailwise.core.labels import LabelBins
 from tailwise.uncertainty.conformal import fit_conformal
 from tailwise.uncertainty.interval_texts import too_few
+from tailwise.uncertainty.widening import REGIONS
 
 BINS = LabelBins.from_labels(np.repeat([0, 1, 2], [300, 50, 5]))  # many, medium, few
 
@@ -29,3 +30,18 @@ def test_explain_of_global_limits():
 def test_too_few_rows_in_words():
     assert too_few(8, 0.9) == "0.9 intervals take 9 held-out rows, and there are 8."
     assert too_few(0, 0.5) == "0.5 intervals take 1 held-out row, and there are 0."
+
+
+def test_explain_says_which_limits_are_in_force():
+    rng = np.random.default_rng(12)
+    at = rng.choice([0.0, 1.0, 2.0], p=[0.8, 0.17, 0.03], size=400)
+    prediction, y = Normal(torch.from_numpy(at), 1.0), at + rng.normal(size=at.size)
+    intervals = fit_conformal(prediction, y, BINS, mode="region", weights="balanced")
+    text = intervals.explain(0.9)
+    rows = {r: intervals.tables[r].n for r in REGIONS}
+    assert "from 400 held-out rows, by predicted region" in text
+    assert f"({rows['many']} held-out rows, 99% its own limits, the rest the overall ones)" in text
+    assert f"({rows['few']} held-out rows, {intervals.share_of_own('few'):.0%} its own limits" in text
+    assert "there is no exact promise" in text
+    assert "No method can promise coverage given the true label" in text
+    assert "by the rarity of their labels" in text

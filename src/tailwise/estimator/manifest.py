@@ -16,7 +16,7 @@ from tailwise.core.lookup import nearest
 from tailwise.networks.backbones import BACKBONES, IMAGE_BACKBONES
 from tailwise.networks.parts import Method
 from tailwise.uncertainty.column_groups import MAX_GROUPS
-from tailwise.uncertainty.conformal import REGIONS
+from tailwise.uncertainty.widening import REGIONS
 
 Check = Callable[[Any, str], None]
 """Takes a value and the name of its place; a wrong value is an error that names the place."""

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from tailwise.core.distributions import Distribution
-from tailwise.uncertainty.conformal import KEYS, REGIONS, ConformalIntervals, fields_of
+from tailwise.uncertainty.conformal import ConformalIntervals
+from tailwise.uncertainty.interval_states import KEYS, former_fields
 from tailwise.uncertainty.score_table import Limits, check_keys
 from tailwise.uncertainty.spreads import spread
-from tailwise.uncertainty.widening import Codes
+from tailwise.uncertainty.widening import REGIONS, Codes
 
 
 def read_intervals(state: Mapping[str, Any]) -> ConformalIntervals:
@@ -93,7 +94,7 @@ class FormerIntervals(ConformalIntervals):
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> FormerIntervals:
         check_keys(state, set(KEYS))
-        return cls(**fields_of(state, "edges as given"))
+        return cls(**former_fields(state, "edges as given"))
 
 
 def _within(limits: Limits, widest: float) -> Limits:

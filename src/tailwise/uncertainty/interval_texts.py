@@ -40,7 +40,10 @@ def explain(intervals: ConformalIntervals, coverage: float, *, finite: bool) -> 
             "rows were held out, the closer; there is no exact promise."
         )
     lines.append("No method can promise coverage given the true label.")
-    lines += [_widened(group, coverage) for group in intervals.groups if group.name != "all"]
+    widened = (
+        group for group in intervals.groups if group.name != "all" and group.slack * (1 - coverage) < 1
+    )
+    lines += [_widened(group, coverage) for group in widened]
     return "\n".join(lines)
 
 

@@ -13,6 +13,8 @@ from tailwise.core.labels import Array, checked_labels
 from tailwise.uncertainty.score_table import MAX_POINTS, ROUNDING, check_keys, grid
 
 Codes = NDArray[np.int64]
+REGIONS = ("many", "medium", "few")
+"""Predicted regions, in the order of their codes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +82,10 @@ class Group:
         weight = self.weights / self.weights.sum()
         below = _least_factor(-ratio, weight, spare * split, 0.0)
         return np.array([below, _least_factor(ratio, weight, spare * (1 - split), 0.0)])
+
+    def covered(self, limits: Array) -> float:
+        """Return the share of the weight within the limits. (regions, 2)"""
+        return float(self.weights[np.abs(self._ratio(limits)) <= 1].sum() / self.weights.sum())
 
     def _ratio(self, limits: Array) -> Array:
         """Scores in units of the limit on their side. (m,)"""
