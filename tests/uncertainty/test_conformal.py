@@ -362,9 +362,8 @@ def test_few_shot_labels_do_not_widen_intervals_until_all_rare_labels_are_covere
     assert rare.covered(before._widened(0.9)) > MOST_RARE
     text = fitted.explain(0.9)
     assert f"Widened until {1 - few.slack * 0.1:.4g} of " in text and "few-shot" in text
-    assert "few-shot" not in replace(fitted, groups=(*fitted.groups[:2], replace(few, slack=10.0))).explain(
-        0.9
-    )
+    ignored = replace(fitted, groups=(*fitted.groups[:2], replace(few, slack=10.0)))
+    assert "few-shot" not in ignored.explain(0.9) and "few-shot" in ignored.explain(0.95)
 
 
 def test_labels_are_missed_on_the_side_that_saves_most():

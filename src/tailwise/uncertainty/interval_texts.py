@@ -40,10 +40,8 @@ def explain(intervals: ConformalIntervals, coverage: float, *, finite: bool) -> 
             "rows were held out, the closer; there is no exact promise."
         )
     lines.append("No method can promise coverage given the true label.")
-    widened = (
-        group for group in intervals.groups if group.name != "all" and group.slack * (1 - coverage) < 1
-    )
-    lines += [_widened(group, coverage) for group in widened]
+    some = [g for g in intervals.groups if g.name != "all" and g.slack * (1 - coverage) < 1 - ROUNDING]
+    lines += [_widened(group, coverage) for group in some]
     return "\n".join(lines)
 
 
