@@ -226,7 +226,8 @@ def test_estimator_runs_writes_and_continues(
 ) -> None:
     monkeypatch.setattr("tailwise.benchmark.run.estimators.LIGHTGBM_TREES", 5)
     monkeypatch.setattr(
-        "tailwise.benchmark.run.estimators.fit_catboost.__kwdefaults__", {"weighted": False, "trees": 5}
+        "tailwise.benchmark.run.estimators.fit_catboost.__kwdefaults__",
+        {"weighted": False, "trees": 5, "threads": 1},
     )
     sources = tuple(Source(name, "y", partial(generated, rows=200)) for name in ("one", "two"))
     monkeypatch.setitem(SUITES, "tiny", Suite(sources))

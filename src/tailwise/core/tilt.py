@@ -216,6 +216,11 @@ class Tilted(Distribution):
         return lower, upper
 
     @cached_property
+    def median(self) -> Tensor:
+        """Label that is exceeded with probability 1/2, computed once."""
+        return self.quantile(0.5)
+
+    @cached_property
     def central(self) -> tuple[Tensor, Tensor]:
         """Ends of the central 90% interval, computed once."""
         return self.interval(0.9)
@@ -336,21 +341,23 @@ class Tilted(Distribution):
         return CellTable(below, above, mass, share), _Summary(log_z, weights, mean, variance)
 
     @cached_property
-    def _whole(self) -> tuple[CellTable | None, _Summary]:
-        """The summary of all rows, and their table if it is small enough to keep."""
+    def _whole(self) -> tuple[CellTable, _Summary] | None:
+        """The table and the summary of all rows, unless they are too large to keep."""
         chunks = self._chunks(self.tilt.log_weights.size)
-        if len(chunks) == 1:
-            return self._tabulated(chunks[0])
-        parts = zip(*(self._tabulated(rows)[1] for rows in chunks), strict=True)
-        return None, _Summary(*(np.concatenate(part, -1) for part in parts))
+        return self._tabulated(chunks[0]) if len(chunks) == 1 else None
 
-    @property
+    @cached_property
     def _summary(self) -> _Summary:
-        return self._whole[1]
+        if self._whole is not None:
+            return self._whole[1]
+        chunks = self._chunks(self.tilt.log_weights.size)
+        parts = zip(*(self._tabulated(rows)[1] for rows in chunks), strict=True)
+        return _Summary(*(np.concatenate(part, -1) for part in parts))
 
     def _table(self, rows: slice) -> CellTable:
-        whole = self._whole[0]
-        return self._tabulated(rows)[0] if whole is None else CellTable(*(part[:, rows] for part in whole))
+        if self._whole is None:
+            return self._tabulated(rows)[0]
+        return CellTable(*(part[:, rows] for part in self._whole[0]))
 
     def _tensor(self, values: Array, shape: tuple[int, ...] | None = None) -> Tensor:
         return torch.from_numpy(values.reshape(self.shape if shape is None else shape)).to(self.base.mean)

@@ -171,17 +171,21 @@ def fit_tail(x: pd.DataFrame, y: Array, seed: int, **parameters: Any) -> Predict
     model = TailRegressor(random_state=seed, device="cpu", **parameters).fit(x, y)
 
     def predict(x: pd.DataFrame) -> Prediction:
-        lower, upper = np.asarray(model.predict_interval(x, COVERAGE), np.float64).T
-        distribution = model.predict_distribution(x)
-        if not isinstance(distribution, Distribution):
-            raise TypeError("one target has one distribution")
-        return Prediction(np.asarray(model.predict(x), np.float64), lower, upper, distribution)
+        (found,) = model.predictions(x)
+        lower, upper = (end.numpy() for end in found.interval(COVERAGE))
+        return Prediction(found.distribution.point.numpy(), lower, upper, found.distribution)
 
     return predict
 
 
 def fit_catboost(
-    x: pd.DataFrame, y: Array, seed: int, *, weighted: bool = False, trees: int = CATBOOST_TREES
+    x: pd.DataFrame,
+    y: Array,
+    seed: int,
+    *,
+    weighted: bool = False,
+    trees: int = CATBOOST_TREES,
+    threads: int = 1,
 ) -> Predict:
     """Fit CatBoost's Gaussian (RMSEWithUncertainty) with its own handling of categories."""
     import pandas as pd
@@ -193,13 +197,13 @@ def fit_catboost(
         return pd.DataFrame({**columns.numeric(x), **{name: _strings(x[name]) for name in columns.values}})
 
     model = CatBoostRegressor(
-        loss_function="RMSEWithUncertainty", iterations=trees, random_seed=seed, thread_count=1,
+        loss_function="RMSEWithUncertainty", iterations=trees, random_seed=seed, thread_count=threads,
         verbose=False, allow_writing_files=False, cat_features=list(columns.values),
     )  # fmt: skip
     model.fit(table(x), y, sample_weight=sqinv_weights(y) if weighted else None)
 
     def predict(x: pd.DataFrame) -> Prediction:
-        found = model.predict(table(x), prediction_type="RMSEWithUncertainty", thread_count=1)
+        found = model.predict(table(x), prediction_type="RMSEWithUncertainty", thread_count=threads)
         return _normal(*np.asarray(found, np.float64).T)
 
     return predict
