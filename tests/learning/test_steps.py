@@ -148,6 +148,7 @@ def test_only_some_shapes_are_recorded(
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's compiler triggers it and hides it
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_replayed_steps_train_as_steps_do(compiled: bool, optimizer: str) -> None:

@@ -52,7 +52,7 @@ OBJECTIVES.update({"focal-r": FocalR, "beta-nll": BetaNLL})
 register(
     "focal-r",
     title="Focal-R",
-    parts=Method(objective="focal-r", objective_options={"b": 0.41, "g": 2.3}),
+    parts=Method(objective="focal-r", objective_options={"b": 0.069, "g": 2.6}),
     about=(
         "Absolute error times (2 sigmoid(|b e|) - 1)^g, as in the published code (Yang et al., Delving into "
         "Deep Imbalanced Regression, ICML 2021, after the focal loss of Lin et al., ICCV 2017)."
