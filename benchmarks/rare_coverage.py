@@ -42,7 +42,8 @@ above until groups of held-out rows are covered.
   times on, until at most so many of the rarest held-out labels are covered.
 
 The last three were added after the others had been compared on twelve of the runs; the rule stayed as it
-was. Also tried on some runs, without a gain: a search for the narrowest pair of factors, factors for each
+was. `rare at most 93%` was ahead while two of the runs were missing, because condition 2 is just met by the
+winner. Also tried on some runs, without a gain: a search for the narrowest pair of factors, factors for each
 predicted region, and spreads at emphasis 1."""
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ import pandas as pd
 import torch
 
 from tailwise.uncertainty.calibrator import Predicted
-from tailwise.uncertainty.conformal import FEW_SLACKS, ConformalIntervals
+from tailwise.uncertainty.conformal import ConformalIntervals
 from tailwise.uncertainty.widening import Group
 
 ROOT = Path(__file__).parents[1]
@@ -124,10 +125,11 @@ def uncorrected(fitted: ConformalIntervals) -> ConformalIntervals:
 def capped(fitted: ConformalIntervals, most: float) -> ConformalIntervals:
     """Return intervals with the least few-shot slack that covers at most this share of the rarest labels."""
     found = fitted
-    for slack in FEW_SLACKS:
-        found = narrowest(with_slack(fitted, slack), THREE)
+    for slack in np.arange(1.5, 10.01, 0.25):
+        found = narrowest(with_slack(fitted, float(slack)), THREE)
         rare = next(group for group in found.groups if group.name == "rare")
-        if rare.covered(found._widened(COVERAGE)) <= most:
+        inside = np.abs(rare._ratio(found._widened(COVERAGE))) <= 1
+        if rare.weights[inside].sum() <= most * rare.weights.sum():
             break
     return found
 

@@ -18,8 +18,6 @@ from tailwise.core.label_prior import LabelDensity, rarest
 from tailwise.core.labels import LabelBins
 from tailwise.uncertainty.column_groups import ColumnGroups
 from tailwise.uncertainty.conformal import (
-    FEW_SLACKS,
-    MOST_RARE,
     SPLITS,
     ConformalIntervals,
     fit_conformal,
@@ -333,37 +331,11 @@ def test_intervals_for_the_rarest_labels_say_so():
     fitted = fit_conformal(held, y, LabelBins.from_labels(y), weights="rare")
     assert "Widened until 0.9 of 30 held-out rows with the rarest labels are inside." in fitted.explain(0.9)
     few = fitted.bins.counts[fitted.bins.index(y)] < 20
-    text = f"Widened until 0.85 of {few.sum()} held-out rows with few-shot labels are inside."
+    text = f"Widened until 0.8 of {few.sum()} held-out rows with few-shot labels are inside."
     assert text in fitted.explain(0.9)
+    assert "few-shot" not in fitted.explain(0.5)  # half of them may be missed twice as often: all
     again = ConformalIntervals.from_dict(json.loads(json.dumps(fitted.to_dict())))
     assert again.limits(0.9) == fitted.limits(0.9)
-
-
-def heavy_tailed(n, seed):
-    """Predictions that know nothing of a far tail: to cover most of it takes much wider intervals."""
-    rng = np.random.default_rng(seed)
-    y = np.where(rng.random(n) < 0.03, rng.uniform(20, 60, n), rng.normal(size=n) * 2)
-    return Normal(torch.zeros(n, dtype=torch.float64), 4.0), y
-
-
-def test_few_shot_labels_do_not_widen_intervals_until_all_rare_labels_are_covered():
-    held, y = heavy_tailed(4000, 0)
-    bins = LabelBins.from_labels(y)
-    fitted = fit_conformal(held, y, bins, weights="rare")
-    rare, few = fitted.groups[1:]
-    limits = fitted._widened(0.9)
-    assert few.slack > FEW_SLACKS[0] and 0.9 <= rare.covered(limits) <= MOST_RARE
-    strict = replace(fitted, groups=(*fitted.groups[:2], replace(few, slack=1.5)))
-    assert rare.covered(strict._widened(0.9)) > MOST_RARE
-    assert few.covered(limits) + 0.05 < few.covered(strict._widened(0.9)) < 0.86  # 0.85, shrunk
-    assert np.diff(fitted.limits(0.9)["many"])[0] < np.diff(strict.limits(0.9)["many"])[0]
-    sooner = FEW_SLACKS[FEW_SLACKS.index(few.slack) - 1]  # the least slack that will do
-    before = replace(fitted, groups=(*fitted.groups[:2], replace(few, slack=sooner))).narrowest()
-    assert rare.covered(before._widened(0.9)) > MOST_RARE
-    text = fitted.explain(0.9)
-    assert f"Widened until {1 - few.slack * 0.1:.4g} of " in text and "few-shot" in text
-    ignored = replace(fitted, groups=(*fitted.groups[:2], replace(few, slack=10.0)))
-    assert "few-shot" not in ignored.explain(0.9) and "few-shot" in ignored.explain(0.95)
 
 
 def test_labels_are_missed_on_the_side_that_saves_most():

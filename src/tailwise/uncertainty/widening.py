@@ -21,8 +21,8 @@ REGIONS = ("many", "medium", "few")
 class Group:
     """Scores, predicted regions and weights of held-out rows that have something in common. (m,) each
 
-    `slack` is how much more often than all rows these rows may be missed: with 1.5 and a coverage of 0.9
-    at most 15% of their weight.
+    `slack` is how much more often than all rows these rows may be missed: with 2 and a coverage of 0.9
+    at most 20% of their weight.
     """
 
     name: str
@@ -82,10 +82,6 @@ class Group:
         weight = self.weights / self.weights.sum()
         below = _least_factor(-ratio, weight, spare * split, 0.0)
         return np.array([below, _least_factor(ratio, weight, spare * (1 - split), 0.0)])
-
-    def covered(self, limits: Array) -> float:
-        """Return the share of the weight within the limits. (regions, 2)"""
-        return float(self.weights[np.abs(self._ratio(limits)) <= 1].sum() / self.weights.sum())
 
     def _ratio(self, limits: Array) -> Array:
         """Scores in units of the limit on their side. (m,)"""
