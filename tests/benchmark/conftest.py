@@ -57,6 +57,14 @@ def recipe() -> Recipe:
     return Recipe(train=TrainConfig(epochs=2, accelerator="cpu"), backbone_options={"hidden": (8,)}, trials=2)
 
 
+def without_times(record: dict[str, Any]) -> dict[str, Any]:
+    """What two equal runs must agree in."""
+    kept = {key: value for key, value in record.items() if key != "seconds"}
+    if "trials" in kept:
+        kept["trials"] = [{k: v for k, v in t.items() if k != "seconds"} for t in record["trials"]]
+    return kept
+
+
 class Offset:
     """Predicts the labels it may see, shifted by an option: cheap, and its error is the option."""
 

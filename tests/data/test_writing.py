@@ -1,5 +1,6 @@
 """Files are written whole or not at all."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tailwise.data import writing
-from tailwise.data.writing import claimed, write_atomically, write_together
+from tailwise.data.writing import append_line, claimed, write_atomically, write_together
 
 
 def test_a_file_is_written_in_new_folders_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_write(tmp_path: Path)
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tailwise.data.writing import claimed, write_atomically
+from tailwise.data.writing import append_line, claimed, write_atomically
 def write(part):
     part.write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -125,3 +126,21 @@ def test_without_locks_outputs_are_still_written(tmp_path: Path, monkeypatch: py
     with claimed(tmp_path / "m"), claimed(tmp_path / "m"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\n" + 70_000 * b"x")  # a line without an end, longer than what is read at once
+    append_line(path, b"two")
+    assert path.read_bytes() == b"one\ntwo\n"
+    path.write_bytes(b"half")
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        append_line(path, b"three")
+    assert path.read_bytes() == b""

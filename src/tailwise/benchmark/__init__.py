@@ -15,7 +15,8 @@ from tailwise.benchmark.data.suites import SUITES, Suite, get_suite, prepare, su
 from tailwise.benchmark.run.contenders import Contender, Outcome, choose_contenders, from_registry
 from tailwise.benchmark.run.plugins import load_plugin
 from tailwise.benchmark.run.results import read_results
-from tailwise.benchmark.run.runs import Summary, run_missing, run_one, run_suite
+from tailwise.benchmark.run.run_once import run_one
+from tailwise.benchmark.run.runs import Summary, run_missing, run_suite
 
 __all__ = [
     "SUITES", "Contender", "DataSet", "Outcome", "Problem", "Recipe", "Source", "Suite", "Summary", "bench",
@@ -36,13 +37,15 @@ def bench(
     time_limit: float | None = None,
     times: bool = False,
     progress: bool | None = None,
+    storage: str | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Summary:
     """Run what ``out/results.jsonl`` lacks of a suite and write ``out/suite.md``, ``.csv`` and ``.tex``.
 
     `suite` is a name or a TOML file; by default methods, seeds and recipe are the suite's. Prepared data goes
     to `work` and is only needed while runs are missing. Peers that are not installed are reported and left
-    out. With `times`, every contender is fitted once more after all runs to measure its cost
+    out. Processes with the same `out` share the runs; with `storage`, the URL of a database, also the trials
+    of each tuning. With `times`, every contender is fitted once more after all runs to measure its cost
     (``out/times.jsonl``).
     """
     from tailwise.benchmark.pages.suite_page import write_tables
@@ -58,7 +61,7 @@ def bench(
             report(f"{name} is left out because it is not installed: pip install 'tailwise[peers]'")
     summary = run_missing(
         suite, contenders, out=results, work=work, seeds=seeds, recipe=recipe, workers=workers,
-        time_limit=time_limit, progress=progress, report=report,
+        time_limit=time_limit, progress=progress, storage=storage, report=report,
     )  # fmt: skip
     runs = read_results(results) if times and not summary.left and results.is_file() else []
     if missing_times(runs, contenders, clock):

@@ -16,6 +16,7 @@ from tailwise.cli.bench_options import (
     Plugin,
     Prepared,
     Seeds,
+    Storage,
     SuiteArgument,
     SuiteOption,
     TimeLimit,
@@ -45,7 +46,8 @@ def _print(line: str) -> None:
 def _finish(summary: Summary) -> None:
     """Print what was done and end with its exit code."""
     failed = len(summary.failed)
-    _print(f"{summary.done} runs in {summary.seconds:.0f} s, {summary.left} left, {failed} failed")
+    others = f" (and {summary.others} by other processes)" if summary.others else ""
+    _print(f"{summary.done} runs{others} in {summary.seconds:.0f} s, {summary.left} left, {failed} failed")
     if failed or summary.left:
         raise typer.Exit(1 if failed else TIME_IS_UP)
 
@@ -83,18 +85,20 @@ def suite_command(
     trials: Trials = None,
     weights: Weights = None,
     time_limit: TimeLimit = None,
+    storage: Storage = None,
     plugin: Plugin = [],  # noqa: B006
 ) -> None:
     """Do all steps for one suite.
 
     Prepares its data, runs what is missing and writes the tables. Run it again to continue.
+    Several processes with the same --out share the runs, also on several machines with a common folder.
     """
     from tailwise.benchmark import bench, get_suite
 
     summary = bench(
         suite, out=out, work=work, methods=methods, seeds=parse_seeds(seeds),
         recipe=_recipe(get_suite(suite), epochs, trials, weights), workers=workers, time_limit=time_limit,
-        times=times, report=_print,
+        times=times, storage=storage, report=_print,
     )  # fmt: skip
     _finish(summary)
 
@@ -134,16 +138,20 @@ def run_command(
     trials: Trials = None,
     weights: Weights = None,
     time_limit: TimeLimit = None,
+    storage: Storage = None,
     plugin: Plugin = [],  # noqa: B006
 ) -> None:
-    """Run methods on prepared data."""
+    """Run methods on prepared data.
+
+    Several processes with the same --out share the runs, also on several machines with a common folder.
+    """
     from tailwise.benchmark import choose_contenders, run_suite, suite_of
 
     suite = suite_of(prepared)
     summary = run_suite(
         prepared, choose_contenders(methods, suite.options), out=out, seeds=parse_seeds(seeds) or (),
         data=None if data is None else parse_names(data), recipe=_recipe(suite, epochs, trials, weights),
-        workers=workers, time_limit=time_limit,
+        workers=workers, time_limit=time_limit, storage=storage,
     )  # fmt: skip
     for line in summary.failed:
         _print(f"failed: {line}")

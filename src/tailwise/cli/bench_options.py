@@ -49,6 +49,17 @@ def _known_weights(text: str | None) -> str | None:
     return text
 
 
+def _known_storage(url: str | None) -> str | None:
+    if url is not None:
+        from tailwise.benchmark.run.search import check_storage
+
+        try:
+            check_storage(url)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+    return url
+
+
 def parse_names(text: str) -> list[str]:
     """Return comma-separated names."""
     return [name.strip() for name in text.split(",") if name.strip()]
@@ -109,3 +120,11 @@ Methods = Annotated[
 ]
 Prepared = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder written by `tailwise bench prepare`.")]
 Work = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for prepared data.")]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", callback=_known_storage,
+        help="Database in which processes with the same --out share the trials of each tuning: "
+        "postgresql://USER@HOST/NAME, or sqlite:///FILE on one machine.",
+    ),
+]  # fmt: skip

@@ -8,7 +8,8 @@ import socket
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 
 try:
@@ -81,19 +82,43 @@ def _runs(process: int) -> bool:
     return True
 
 
+class HeldError(BlockingIOError):
+    """Another process holds a lock; `process` is its id, as text."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__(f"held by process {process}")
+        self.process = process
+
+
 @contextmanager
 def claimed(path: Path) -> Iterator[None]:
     """Hold an output file while it is being made. If another process holds it, that is an error.
 
-    The hold is a lock on a hidden file beside the output. The system releases it when the process ends, and
-    the next one to claim the output removes the file.
+    The hold is a lock on a hidden file beside the output.
     """
     folder = next(folder for folder in path.absolute().parents if folder.exists())
     name = "-".join(path.absolute().relative_to(folder).parts)
-    lock = folder / f".{name}.lock"
-    handle = _locked(lock, path) if fcntl is not None else None
-    try:
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(folder / f".{name}.lock"))
+        except HeldError as error:
+            raise ValueError(
+                f"{path} is being written by another run (process {error.process}): wait for it, or "
+                "name another file"
+            ) from None
         remove_leftovers(path)
+        yield
+
+
+@contextmanager
+def locked(lock: Path) -> Iterator[None]:
+    """Hold a lock on a file that exists for this purpose only; `HeldError` if another process holds it.
+
+    The system releases the lock when the process ends, however it ends. The next one to hold it removes the
+    file. Where files cannot be locked, nothing is held.
+    """
+    handle = _locked(lock) if fcntl is not None else None
+    try:
         yield
     finally:
         if handle is not None:
@@ -101,7 +126,7 @@ def claimed(path: Path) -> Iterator[None]:
             os.close(handle)
 
 
-def _locked(lock: Path, path: Path) -> int | None:
+def _locked(lock: Path) -> int | None:
     """Return an open and locked file; None where files cannot be locked."""
     while True:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
@@ -110,10 +135,7 @@ def _locked(lock: Path, path: Path) -> int | None:
         except BlockingIOError:
             process = os.read(handle, 20).decode(errors="replace")
             os.close(handle)
-            raise ValueError(
-                f"{path} is being written by another run (process {process or 'unknown'}): wait for it, or "
-                "name another file"
-            ) from None
+            raise HeldError(process or "unknown") from None
         except OSError:  # a file system without locks
             os.close(handle)
             lock.unlink(missing_ok=True)
@@ -125,3 +147,40 @@ def _locked(lock: Path, path: Path) -> int | None:
                 os.write(handle, str(os.getpid()).encode())
                 return handle
         os.close(handle)
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Append a line to a file, whole or not at all, and wait until it is on the disk.
+
+    Several processes may append to the same file. A last line without an end, which a killed process left, is
+    removed.
+    """
+    # Without a buffer: after an error nothing is left that closing the file would write.
+    with path.open("a+b", buffering=0) as file:
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)  # closing the file releases it
+        end = _whole(file)
+        file.truncate(end)
+        left = line + b"\n"
+        try:
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        except BaseException:
+            with suppress(OSError):
+                file.truncate(end)
+            raise
+
+
+def _whole(file: FileIO) -> int:
+    """Return where the last whole line ends."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        begin = max(end - 65_536, 0)
+        file.seek(begin)
+        found = file.read(end - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        end = begin
+    return 0

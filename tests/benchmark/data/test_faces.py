@@ -12,7 +12,7 @@ from tailwise.benchmark.data.faces import DATA, FACES, Faces
 from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.suites import SUITES
 from tailwise.benchmark.run.contenders import choose_contenders
-from tailwise.benchmark.run.runs import run_variants
+from tailwise.benchmark.run.run_once import run_variants
 from tailwise.data.images import ImageListing
 from tests.picture_samples import pictures, write_pictures, zipped
 

@@ -12,7 +12,7 @@ from tailwise.benchmark.data.nyu import DATA, DEPTH_MAPS, METRICS, packed_maps, 
 from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.recipe import Recipe
 from tailwise.benchmark.run.contenders import from_registry
-from tailwise.benchmark.run.runs import run_one
+from tailwise.benchmark.run.run_once import run_one
 from tailwise.core.distributions import Normal
 from tailwise.learning.config import TrainConfig
 

@@ -1,8 +1,6 @@
-"""One run, the results file, resuming, and what may never leak."""
+"""Many runs: the order, resuming, sharing a results file, and what is refused."""
 
 import itertools
-import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-import tailwise
 from tailwise.benchmark import (
     Contender,
     Problem,
@@ -19,118 +16,11 @@ from tailwise.benchmark import (
     Summary,
     choose_contenders,
     from_registry,
-    run_one,
     run_suite,
 )
-from tailwise.benchmark.run.region_scores import OF_THE_MEAN, OF_THE_SPREAD
-from tailwise.benchmark.run.results import finished_runs, read_results
-from tailwise.metrics import REGIONS, evaluate
-from tailwise.uncertainty.scaling import balanced_weights
-from tests.benchmark.conftest import Offset
-
-
-def without_times(record: dict[str, Any]) -> dict[str, Any]:
-    """What two equal runs must agree in."""
-    kept = {key: value for key, value in record.items() if key != "seconds"}
-    if "trials" in kept:
-        kept["trials"] = [{k: v for k, v in t.items() if k != "seconds"} for t in record["trials"]]
-    return kept
-
-
-# -- one run -------------------------------------------------------------------------------------
-
-
-def test_record_says_how_it_came_about(problem: Problem, recipe: Recipe) -> None:
-    record = run_one(from_registry("vir"), problem, recipe)
-    assert record["version"] == tailwise.__version__
-    assert (record["data"], record["method"], record["seed"]) == ("small", "vir", 0)
-    assert record["recipe"]["epochs"] == 2 and record["recipe"]["criterion"] == "balanced_mae"
-    assert len(record["trials"]) == 2 and record["options"] in [t["options"] for t in record["trials"]]
-    assert record["rows"] == {"train": 160, "valid": 60, "test": 60, "table": 280}
-    assert sum(record["test_rows"].values()) == 60
-    assert record["seconds"]["fit"] > 0 and record["parameters"] > 0
-    for region in REGIONS:
-        assert set(record["metrics"]["raw"][region]) == set(OF_THE_MEAN + OF_THE_SPREAD)
-        assert set(record["metrics"]["calibrated"][region]) == set(OF_THE_SPREAD)
-    json.dumps(record, allow_nan=False)
-
-
-def test_metrics_are_those_of_the_test_part(problem: Problem, recipe: Recipe, offset: Offset) -> None:
-    record = run_one(offset.contender(), problem, recipe, {"offset": 0.25})
-    outcome = offset.fit(problem, {"offset": 0.25}, recipe)
-    names = ["mae", "balanced_mae", "nll", "coverage"]
-    expected = evaluate(outcome.test, problem.y_test, problem.bins, names)
-    for name in names:
-        assert record["metrics"]["raw"]["all"][name] == pytest.approx(expected[name], rel=1e-5)
-
-
-def test_calibration_comes_from_the_balanced_validation_part(
-    problem: Problem, recipe: Recipe, offset: Offset
-) -> None:
-    record = run_one(offset.contender(), problem, recipe, {"offset": 0.25})
-    # All validation errors are 0.25 with variance 1: the factor that fits is 0.25^2 by hand.
-    assert balanced_weights(problem.y_valid, problem.bins).mean() == pytest.approx(1)
-    assert record["scaling"] == {"w": pytest.approx(0.0625)}
-    assert record["valid"] == {recipe.criterion: pytest.approx(0.25)}
-
-
-@pytest.mark.parametrize("name", ["vir", "smogn", "ensemble", "infer-noise"])
-def test_same_seed_same_numbers(problem: Problem, recipe: Recipe, name: str) -> None:
-    first, second = (run_one(from_registry(name), problem, recipe) for _ in range(2))
-    assert without_times(first) == without_times(second)
-
-
-def test_another_seed_other_numbers(problem: Problem, recipe: Recipe) -> None:
-    vanilla = from_registry("vanilla", tuned=False)
-    first, second = (run_one(vanilla, replace(problem, seed=s), recipe) for s in (0, 1))
-    assert first["metrics"] != second["metrics"]
-
-
-# -- nothing leaks -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["vir", "lds-fds-der", "smoter", "bmse-gai", "vanilla"])
-def test_test_labels_influence_nothing(problem: Problem, recipe: Recipe, name: str) -> None:
-    shuffled = replace(problem, y_test=np.random.default_rng(1).permutation(problem.y_test) + 7)
-    contender = from_registry(name)
-    first, second = (run_one(contender, p, recipe) for p in (problem, shuffled))
-    assert first["metrics"] != second["metrics"]
-    for key in ("options", "scaling", "epochs", "bins"):
-        assert first[key] == second[key], key
-    assert without_times(first)["trials"] == without_times(second)["trials"]
-    a, b = (contender.fit(p, first["options"], recipe).test for p in (problem, shuffled))
-    assert a.mean.equal(b.mean) and a.variance.equal(b.variance)
-
-
-def test_tuning_goes_by_the_validation_part(problem: Problem, recipe: Recipe, offset: Offset) -> None:
-    # On the validation part 0.1 is best, on the test part -5 would be, by far.
-    far = replace(problem, y_test=np.full_like(problem.y_test, problem.y_train.mean() + 5))
-    contender = offset.contender(offset=(2.0, 0.1, -5.0))
-    record = run_one(contender, far, replace(recipe, trials=3))
-    assert record["options"] == {"offset": 0.1}
-    scores = {t["options"]["offset"]: t["score"] for t in record["trials"]}
-    assert scores == {2.0: pytest.approx(2.0), 0.1: pytest.approx(0.1), -5.0: pytest.approx(5.0)}
-
-
-def test_a_configuration_that_fails_has_lost(problem: Problem, recipe: Recipe, offset: Offset) -> None:
-    offset.fails = lambda problem, options: options["offset"] == 0.1
-    record = run_one(offset.contender(offset=(0.1, 1.0)), problem, recipe)
-    assert record["options"] == {"offset": 1.0}
-    assert [t["score"] for t in record["trials"]] == [None, 1.0]
-    record = run_one(offset.contender(offset=(math.nan, 1.0)), problem, recipe)
-    assert record["options"] == {"offset": 1.0}
-    assert record["trials"][0]["error"] == "its balanced_mae on the validation part is nan"
-    offset.fails = lambda problem, options: True
-    with pytest.raises(RuntimeError, match="every configuration failed; the first with: it broke"):
-        run_one(offset.contender(offset=(0.1, 1.0)), problem, recipe)
-    with pytest.raises(RuntimeError, match="it broke"):
-        run_one(offset.contender(), problem, recipe, {"offset": 1.0})
-
-
-# -- the file ------------------------------------------------------------------------------------
-
-
-# -- many runs -----------------------------------------------------------------------------------
+from tailwise.benchmark.run.claims import FileClaims
+from tailwise.benchmark.run.results import ResultsFile, finished_runs, read_results
+from tests.benchmark.conftest import Offset, without_times
 
 
 def run(prepared: Path, out: Path, recipe: Recipe, *contenders: Contender, **options: Any) -> Summary:
@@ -289,3 +179,72 @@ def test_a_device_that_is_not_there_is_told_once_and_leaves_no_lines(
     with pytest.raises(ValueError, match=r"no 'cuda' .*`accelerator` in \[recipe.train\]"):
         run_suite(prepared, [from_registry("vanilla")], out=out, seeds=[0], recipe=on_gpu)
     assert not out.exists()
+
+
+# -- many processes ------------------------------------------------------------------------------
+
+
+def test_processes_with_one_results_file_share_the_runs(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, alone = tmp_path / "results.jsonl", tmp_path / "alone.jsonl"
+    contender = offset.contender(offset=(0.3, 0.1))
+    assert run(prepared, alone, recipe, contender).done == 4
+    theirs = [line for line in ResultsFile(alone).records if line["data"] == "one"]
+    other = FileClaims(out)
+    assert other.take(repr(("one", "offset", 0)))  # another process tunes it
+
+    def other_process(seconds: float) -> None:
+        """Go on while this process waits."""
+        for line in theirs:
+            ResultsFile(out).append(line)
+        other.release(repr(("one", "offset", 0)))
+
+    monkeypatch.setattr("time.sleep", other_process)
+    before = len(offset.calls)
+    summary = run(prepared, out, recipe, contender)
+    lines = [(line["data"], line["seed"]) for line in ResultsFile(out).records]
+    assert lines == [("two", 0), ("two", 1), ("one", 0), ("one", 1)]
+    assert (summary.done, summary.others, summary.left, summary.failed) == (2, 2, 0, [])
+    assert [name for name, *_ in offset.calls[before:]] == 3 * ["two"]  # two trials, and the other seed
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_failure_of_another_process_is_told_and_not_repeated(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "results.jsonl"
+    failed = {"data": "one", "method": "offset", "seed": 0, "error": "RuntimeError: it broke"}
+    other = FileClaims(out)
+    assert other.take(repr(("one", "offset", 0)))
+    monkeypatch.setattr(
+        "time.sleep",
+        lambda seconds: (ResultsFile(out).append(failed), other.release(repr(("one", "offset", 0)))),
+    )
+    summary = run(prepared, out, recipe, offset.contender(offset=(0.3, 0.1)), data=["one"])
+    assert summary.failed == ["one offset 0: RuntimeError: it broke"] and not offset.calls
+
+
+def test_a_tuning_in_a_database_is_shared_and_resumed(
+    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
+) -> None:
+    out, storage = tmp_path / "results.jsonl", f"sqlite:///{tmp_path / 'search.db'}"
+    contender, asked = offset.contender(offset=(0.3, 0.1, 0.2)), replace(recipe, trials=3)
+    offset.fails = lambda problem, options: len(offset.calls) == 2 and _stop()
+
+    def _stop() -> bool:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(prepared, out, asked, contender, data=["one"], storage=storage)
+    offset.fails = lambda problem, options: False
+    summary = run(prepared, out, asked, contender, data=["one"], storage=storage)
+    # The first trial is not repeated, and what was chosen is fitted once more for each seed.
+    tried = [options["offset"] for _, _, options in offset.calls]
+    assert tried[0] == 0.3 and tried[1] == tried[2] and sorted(tried[2:]) == [0.1, 0.1, 0.1, 0.2]
+    lines = ResultsFile(out).records
+    assert summary.done == 2 and [len(line.get("trials", ())) for line in lines] == [3, 0]
+    assert {line["options"]["offset"] for line in lines} == {0.1}
+    offset.fails = lambda problem, options: True
+    summary = run(prepared, tmp_path / "other.jsonl", asked, contender, data=["two"], storage=storage)
+    assert len(summary.failed) == 1 and "every configuration failed" in summary.failed[0]

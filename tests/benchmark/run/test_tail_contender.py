@@ -7,7 +7,7 @@ import pytest
 
 from tailwise import TailRegressor
 from tailwise.benchmark import Recipe, choose_contenders
-from tailwise.benchmark.run.runs import run_variants
+from tailwise.benchmark.run.run_once import run_variants
 from tailwise.benchmark.run.tail_contender import tail_contender
 from tests.benchmark.conftest import make_small_problem
 

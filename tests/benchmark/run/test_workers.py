@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,9 +15,7 @@ def square(number: int) -> int:
     return number * number
 
 
-def wait_or_die(seconds: float) -> float:
-    if seconds < 0:
-        os._exit(1)
+def wait(seconds: float) -> float:
     time.sleep(seconds)
     return seconds
 
@@ -55,7 +54,7 @@ def test_no_job_is_free_to_start_when_the_time_is_up() -> None:
 @pytest.mark.slow
 def test_processes_end_at_the_time_limit_and_leave_no_child() -> None:
     before = set(multiprocessing.active_children())
-    with Workers(wait_or_die, 2) as workers:
+    with Workers(wait, 2) as workers:
         workers.submit(0.0)
         workers.submit(600.0)
         assert not workers.free
@@ -66,11 +65,28 @@ def test_processes_end_at_the_time_limit_and_leave_no_child() -> None:
     assert set(multiprocessing.active_children()) == before
 
 
+def die_beside_others(job: tuple[Path, int]) -> int:
+    """Die the first time, as a process that takes too much memory does."""
+    folder, number = job
+    if number == 0 and not (folder / "died").exists():
+        (folder / "died").touch()
+        os._exit(1)
+    return number
+
+
 @pytest.mark.slow
-def test_a_process_that_dies_is_an_error_that_says_so() -> None:
-    with (
-        pytest.raises(RuntimeError, match="a worker process died while 1 runs were in progress"),
-        Workers(wait_or_die, 2) as workers,
-    ):
-        workers.submit(-1.0)
-        list(workers.finished())
+def test_jobs_of_a_process_that_dies_start_again_in_fewer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Workers(die_beside_others, 2) as workers:
+        for number in (0, 1):
+            workers.submit((tmp_path, number))
+        found = set()
+        while workers.running:
+            found |= {result for _, result in workers.finished()}
+        assert found == {0, 1} and workers.count == 1
+        assert "a worker process died" in caplog.text and "one runs at a time" in caplog.text
+        (tmp_path / "died").unlink()
+        workers.submit((tmp_path, 0))
+        with pytest.raises(RuntimeError, match="died again when it was alone"):
+            list(workers.finished())

@@ -21,6 +21,7 @@ from tailwise.benchmark.data.configurations import BUNDLED, read_configuration
 from tailwise.benchmark.data.problems import MAX_ROWS, PER_BIN, DataSet, Source
 from tailwise.benchmark.data.recipe import Recipe
 from tailwise.core.lookup import nearest
+from tailwise.data.writing import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -199,7 +200,7 @@ def prepare(
             if not path.is_file():
                 problem = source.problem(seed, max_rows=max_rows, per_bin=per_bin, suite=suite_name(suite))
                 folder.mkdir(parents=True, exist_ok=True)  # not before the raw data has been found
-                note.write_text(json.dumps(about) + "\n", encoding="utf-8")
+                write_atomically(note, lambda part: part.write_text(json.dumps(about) + "\n"))
                 problem.save(folder)
                 rows = problem.describe()["rows"]
                 report(

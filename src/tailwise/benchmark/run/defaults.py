@@ -33,6 +33,7 @@ from tailwise.benchmark.run.search import Study
 from tailwise.benchmark.run.trace import changed_parts, describe_changes, machine, trace_of
 from tailwise.benchmark.run.workers import Workers
 from tailwise.core.metrics import get_metric
+from tailwise.data.writing import claimed
 from tailwise.methods import Space, available_methods, get_method
 from tailwise.uncertainty.scaling import balanced_weights, fit_scaling
 
@@ -227,7 +228,7 @@ def choose_defaults(
     expected = len(chosen) + searched * (recipe.trials - 1 + 2 * (len(seeds) - 1)) - len(results.records)
     display = show_runs(progress, expected, float(expected))
     work = partial(score_of, folder=prepared.absolute(), recipe=recipe)
-    with Workers(work, workers, time_limit) as crew, display as update:
+    with claimed(out), Workers(work, workers, time_limit) as crew, display as update:
         while (plan.queue or crew.running) and crew.in_time:
             while plan.queue and crew.free:
                 crew.submit(plan.queue.popleft())

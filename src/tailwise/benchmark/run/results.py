@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from tailwise.benchmark.data.recipe import Recipe
+from tailwise.benchmark.run.claims import FileClaims
 from tailwise.benchmark.run.contenders import Contender
+from tailwise.data.writing import append_line
 
 Record = dict[str, Any]
+Run = tuple[str, str, int]
+"""What a line is found by: data, method and seed."""
 
 
 class ResultsFile:
-    """A file with one JSON object per line, to which lines are only appended.
+    """A file with one JSON object per line, to which lines are only appended, by one process or by several.
 
     An unfinished last line, as a kill leaves it, is dropped; a broken line elsewhere is an error.
     """
@@ -28,37 +32,96 @@ class ResultsFile:
                 raise ValueError(f"{parent} is a file, so {path.name} cannot be in it: name another folder")
         self.path = path
         self.records: list[Record] = []
-        self._torn_at: int | None = None
-        if path.is_file():
-            self._read()
+        self._read = 0
+        self.refresh()
 
-    def _read(self) -> None:
-        content = self.path.read_bytes()
+    def refresh(self) -> list[Record]:
+        """Read the lines that were appended since the last call, and return them."""
+        if not self.path.is_file():
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            content = file.read()
         whole = content[: content.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.splitlines(), start=1):
+        found: list[Record] = []
+        for line in whole.splitlines():
             try:
-                self.records.append(json.loads(line))
+                found.append(json.loads(line))
             except ValueError:
+                number = len(self.records) + len(found) + 1
                 raise ValueError(
                     f"{self.path}, line {number} is not JSON: delete that line, or name another file"
                 ) from None
-        if len(whole) < len(content):
-            self._torn_at = len(whole)
+        self._read += len(whole)
+        self.records += found
+        return found
+
+    def append(self, record: Record) -> list[Record]:
+        """Append a line and wait until it is on the disk; return it after lines of other processes."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        append_line(self.path, json.dumps(record, allow_nan=False).encode())
+        return self.refresh()
+
+
+class _Job(Protocol):
+    @property
+    def run(self) -> Run: ...
+    @property
+    def alone(self) -> bool: ...
+
+
+J = TypeVar("J", bound=_Job)
+
+
+class SharedRuns(FileClaims, Generic[J]):
+    """The runs that processes with one results file divide among them. A context manager.
+
+    A process claims a run, and then reads what others have written: a run whose line is there is not done
+    again. It appends its own line before it ends the claim. So no run is lost, and none is done twice.
+    `heard` gets each line of another process, and `dropped` each job that another process has done.
+    """
+
+    def __init__(
+        self,
+        results: ResultsFile,
+        heard: Callable[[Record], None],
+        dropped: Callable[[J, Record], None],
+    ) -> None:
+        super().__init__(results.path)
+        self.results, self.heard, self.dropped = results, heard, dropped
+        self.ended: dict[Run, Record] = {}
+
+    def next(self, queue: deque[J]) -> J | None:
+        """Claim the first job of a queue that no other process has; None if there is none now.
+
+        Jobs of other processes go to the end of the queue. A job that is not done `alone` is not claimed.
+        """
+        held = 0
+        while held < len(queue):
+            job = queue.popleft()
+            if job.alone and not self.take(repr(job.run)):
+                queue.append(job)
+                held += 1
+                continue
+            self._hear(self.results.refresh())
+            if job.run not in self.ended:
+                return job
+            self.release(repr(job.run))
+            self.dropped(job, self.ended[job.run])
+        return None
+
+    def _hear(self, lines: Iterable[Record]) -> None:
+        for line in lines:
+            self.ended[line["data"], line["method"], line["seed"]] = line
+            self.heard(line)
 
     def append(self, record: Record) -> None:
-        """Append a line and wait until it is on the disk."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
-            if self._torn_at is not None:  # only now, because reading must not change the file
-                file.truncate(self._torn_at)
-                self._torn_at = None
-            file.write((json.dumps(record, allow_nan=False) + "\n").encode())
-            file.flush()
-            os.fsync(file.fileno())
-        self.records.append(record)
+        """Write the line of a job that this process has done."""
+        *others, _ = self.results.append(record)
+        self._hear(others)
 
 
-def finished_runs(records: Iterable[Record]) -> dict[tuple[str, str, int], Record]:
+def finished_runs(records: Iterable[Record]) -> dict[Run, Record]:
     """Return the last line without an error of each (data, method, seed)."""
     return {(r["data"], r["method"], r["seed"]): r for r in records if "error" not in r}
 

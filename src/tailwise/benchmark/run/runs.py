@@ -2,183 +2,60 @@
 
 Each contender is tuned once per data set, with the first seed and its validation part; the other seeds use
 the options chosen there. Only the parent process writes, one line at a time and flushed to the disk, so that
-a kill loses only the runs in progress.
+a kill loses only the runs in progress. Several processes may share a results file: each run is claimed first.
 """
 
 from __future__ import annotations
 
-import math
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from tailwise._version import __version__
-from tailwise.benchmark.data.nyu import packed_maps
 from tailwise.benchmark.data.problems import Problem
-from tailwise.benchmark.data.recipe import Recipe, default_options
+from tailwise.benchmark.data.recipe import Recipe
 from tailwise.benchmark.data.suites import get_suite, prepare, prepared_data, suite_name
-from tailwise.benchmark.run.contenders import Contender, Outcome
-from tailwise.benchmark.run.region_scores import (
-    OF_THE_MEAN,
-    OF_THE_SPREAD,
-    errors_along_label,
-    region_rows,
-    score_limits,
-    scores_by_region,
-)
+from tailwise.benchmark.run.claims import POLL
+from tailwise.benchmark.run.contenders import Contender
 from tailwise.benchmark.run.results import (
     Record,
     ResultsFile,
+    Run,
+    SharedRuns,
     check_comparable,
     finished_runs,
     read_results,
 )  # fmt: skip
 from tailwise.benchmark.run.run_display import show_runs
-from tailwise.benchmark.run.search import Study, describe_space, require_optuna
-from tailwise.benchmark.run.trace import changed_parts, describe_changes, machine, unchanged
+from tailwise.benchmark.run.run_once import Tuned, run_variants, tune_shared
+from tailwise.benchmark.run.search import claims_on, require_optuna
+from tailwise.benchmark.run.trace import changed_parts, describe_changes, unchanged
 from tailwise.benchmark.run.workers import Workers
-from tailwise.core.metrics import get_metric
 from tailwise.learning.config import check_accelerator
-from tailwise.uncertainty.scaling import balanced_weights, fit_scaling
-
-# -- one run -------------------------------------------------------------------------------------
-
-
-def _tune(
-    contender: Contender, problem: Problem, recipe: Recipe
-) -> tuple[Outcome, dict[str, Any], list[Record]]:
-    """Return the outcome and the options with the best validation criterion, and all trials."""
-    study, criterion = Study(contender.space(recipe), recipe.trials), get_metric(recipe.criterion)
-    best: tuple[float, Outcome, dict[str, Any]] | None = None
-    trials: list[Record] = []
-    while (options := study.ask()) is not None:
-        try:
-            outcome = contender.fit(problem, options, recipe)
-            score = criterion(outcome.valid, problem.labels("valid"), problem.bins)
-            if not math.isfinite(score):
-                raise RuntimeError(f"its {recipe.criterion} on the validation part is {score}")
-        except RuntimeError as error:  # not finite or not invertible: only this configuration fails
-            study.tell(None)
-            trials.append({"options": options, "score": None, "error": str(error)[:200]})
-            continue
-        loss = criterion.loss(score)
-        study.tell(loss)
-        seconds = round(outcome.fit_seconds, 3)
-        trials.append({"options": options, "score": float(f"{score:.6g}"), "seconds": seconds})
-        if best is None or loss < best[0]:
-            best = loss, outcome, options
-    if best is None:
-        raise RuntimeError(f"every configuration failed; the first with: {trials[0]['error']}")
-    return best[1], best[2], trials
-
-
-def run_one(
-    contender: Contender, problem: Problem, recipe: Recipe, options: Mapping[str, Any] | None = None
-) -> Record:
-    """Fit, calibrate on the validation part, and score the test part once; return a results line.
-
-    A contender that gives intervals of its own is not calibrated again. Without `options` they are tuned
-    first: of ``recipe.trials`` configurations the one with the best criterion on the validation part is kept,
-    and one whose training fails is never kept. With `options`, those that are missing have their defaults.
-    """
-    return run_variants(contender, problem, recipe, options)[-1]
-
-
-def run_variants(
-    contender: Contender, problem: Problem, recipe: Recipe, options: Mapping[str, Any] | None = None
-) -> list[Record]:
-    """Do what `run_one` does; return a line for each variant of the contender, and its own as the last."""
-    began = time.perf_counter()
-    trace = contender.trace(recipe)
-    trials: list[Record] = []
-    if options is None:
-        best, chosen, trials = _tune(contender, problem, recipe)
-    else:
-        chosen = {**default_options(contender.space(recipe)), **options}
-        best = contender.fit(problem, chosen, recipe)
-    records = [
-        _record(contender, name, title, best.variants[name], problem, recipe, chosen, trace)
-        for name, title in contender.variants.items()
-    ]
-    records.append(_record(contender, contender.name, contender.title, best, problem, recipe, chosen, trace))
-    if options is None:
-        records[-1] |= {"search": describe_space(contender.space(recipe)), "trials": trials}
-    seconds = round(time.perf_counter() - began, 3)
-    for record in records:
-        record["seconds"] = {**record["seconds"], "all": seconds}
-    return records
-
-
-def _record(
-    contender: Contender,
-    name: str,
-    title: str,
-    best: Outcome,
-    problem: Problem,
-    recipe: Recipe,
-    chosen: Mapping[str, Any],
-    trace: Mapping[str, Any],
-) -> Record:
-    """Calibrate an outcome on the validation part, unless it has its own intervals, and score it."""
-    scaling, calibrated, shown = {}, best.test, best.shown
-    if best.limits is None:
-        weights = balanced_weights(problem.labels("valid"), problem.bins)
-        fitted = fit_scaling(best.valid, problem.labels("valid"), weights=weights)
-        scaling, calibrated = asdict(fitted), fitted.apply(best.test)
-        shown = None if shown is None else fitted.apply(shown)
-    valid = get_metric(recipe.criterion)(best.valid, problem.labels("valid"), problem.bins)
-    record: Record = {
-        "suite": problem.suite,
-        "data": problem.name,
-        "method": name,
-        "title": title,
-        "uncertainty": contender.uncertainty,
-        "seed": problem.seed,
-        "version": __version__,
-        "machine": machine(),
-        "trace": trace,
-        "recipe": recipe.describe(),
-        "options": dict(chosen),
-        **({"fixed": dict(contender.fixed)} if contender.fixed else {}),
-        **problem.describe(),
-        "test_rows": region_rows(problem),
-        "valid": {recipe.criterion: float(f"{valid:.6g}") if math.isfinite(valid) else None},
-        "epochs": best.epochs,
-        "parameters": best.parameters,
-        "scaling": {name: float(f"{w:.6g}") for name, w in scaling.items()},
-        "metrics": {
-            "raw": scores_by_region(best.test, problem, OF_THE_MEAN + problem.metrics + OF_THE_SPREAD),
-            "calibrated": scores_by_region(calibrated, problem, OF_THE_SPREAD),
-        },
-    }
-    if best.emphasis is not None:
-        record["emphasis"] = best.emphasis
-    if best.limits is not None:
-        score_limits(record["metrics"]["calibrated"], best.limits, problem)
-    if shown is not None:
-        record["maps"] = packed_maps(shown)
-    record["along_label"] = errors_along_label(best.test, problem)
-    record["seconds"] = {"fit": round(best.fit_seconds, 3), "predict": round(best.predict_seconds, 3)}
-    return record
-
-
-# -- many runs -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run to do; `options` None means that it tunes."""
+    """A run to do; `options` None means that it tunes, `trials` are those of a search that has ended."""
 
     contender: Contender
     data: str
     seed: int
     options: Mapping[str, Any] | None
     cost: float
+    trials: tuple[Record, ...] = ()
+    alone: bool = True
+    """Whether one process does it; a tuning in a database is shared."""
+
+    @property
+    def run(self) -> Run:
+        """What the line of this run is found by."""
+        return self.data, self.contender.name, self.seed
 
 
 @dataclass
@@ -187,6 +64,8 @@ class Summary:
 
     done: int = 0
     left: int = 0
+    others: int = 0
+    """Runs that other processes have finished meanwhile."""
     failed: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -202,10 +81,19 @@ def _loaded(folder: Path, name: str, seed: int) -> Problem:
     return _cached(folder, name, seed, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
-def _work(job: Job, *, folder: Path, recipe: Recipe) -> list[Record]:
-    """Do a run in a worker; a failure becomes a record, so that a broken method does not stop the others."""
+def _work(job: Job, *, folder: Path, recipe: Recipe, storage: str | None) -> list[Record] | Tuned | None:
+    """Do a run in a worker; a failure becomes a record, so that a broken method does not stop the others.
+
+    With `storage`, a run that tunes ends with the options that were chosen; None if others still tune it.
+    """
     try:
-        return run_variants(job.contender, _loaded(folder, job.data, job.seed), recipe, job.options)
+        problem = _loaded(folder, job.data, job.seed)
+        if storage is not None and not job.alone:
+            tuned = tune_shared(job.contender, problem, recipe, storage)
+            if tuned is None:
+                time.sleep(POLL)
+            return tuned
+        return run_variants(job.contender, problem, recipe, job.options, job.trials)
     except Exception as error:
         return [error_record(job.data, job.contender.name, job.seed, error)]
 
@@ -243,6 +131,8 @@ class _Plan:
         seeds: Sequence[int],
         recipe: Recipe,
         records: Sequence[Record],
+        *,
+        shared: bool = False,
     ) -> None:
         done = finished_runs(records)
         tuned = {(r["data"], r["method"]): r["options"] for r in records if "trials" in r}
@@ -257,7 +147,7 @@ class _Plan:
                 first = missing[:1] if options is None else []
                 for seed in missing:
                     cost = contender.cost * (trials if seed in first else 1)
-                    job = Job(contender, name, seed, options, cost)
+                    job = Job(contender, name, seed, options, cost, alone=not (shared and seed in first))
                     if options is not None or seed in first:
                         self.ready.append(job)
                     else:
@@ -280,11 +170,11 @@ class _Plan:
         """Return the number of runs that have not started."""
         return len(self.jobs())
 
-    def release(self, job: Job, record: Record) -> None:
+    def release(self, record: Record) -> None:
         """Let the other seeds of a tuned contender start."""
-        for other in self.waiting.pop((job.data, job.contender.name), []):
+        for other in self.waiting.pop((record["data"], record["method"]), []):
             if "options" in record:
-                self.queue.append(Job(other.contender, other.data, other.seed, record["options"], other.cost))
+                self.queue.append(replace(other, options=record["options"]))
 
 
 def _line(job: Job, record: Record) -> str:
@@ -293,6 +183,10 @@ def _line(job: Job, record: Record) -> str:
         return f"{text} FAILED: {record['error'][:120]}"
     mae = record["metrics"]["raw"]["all"]["balanced_mae"]
     return f"{text}: balanced MAE {mae:.4g} in {record['seconds']['all']:.1f} s"
+
+
+def _failure(job: Job, record: Record) -> str:
+    return f"{job.data} {job.contender.name} {job.seed}: {record['error']}"
 
 
 def run_suite(
@@ -306,9 +200,12 @@ def run_suite(
     workers: int = 1,
     time_limit: float | None = None,
     progress: bool | None = None,
+    storage: str | None = None,
 ) -> Summary:
     """Run every contender on every data set and seed of a prepared folder; skip the runs that `out` has.
 
+    Several processes may do so with the same `out`: they share the runs, and each waits until all are done.
+    With `storage`, the URL of a database, they also share the trials of each tuning (`SharedStudy`).
     Runs of a method that has changed since are done again. After `time_limit` seconds running jobs are
     abandoned and the rest is left for the next call. Failed runs are recorded with their error and tried
     again by the next call.
@@ -324,7 +221,8 @@ def run_suite(
     if done:
         suite = _loaded(folder, there[0], seeds[0]).suite
         check_comparable(done, recipe, out, contenders, suite)
-    plan = _Plan(contenders, data or there, seeds, recipe, unchanged(results.records))
+    kept = unchanged(results.records)
+    plan = _Plan(contenders, data or there, seeds, recipe, kept, shared=storage is not None)
     if plan.jobs():
         try:
             check_accelerator(recipe.train.accelerator)
@@ -332,19 +230,38 @@ def run_suite(
             where = "`accelerator` in [recipe.train] of a copy of the suite's TOML file"
             raise ValueError(f"{error} ({where})") from None
     _check_same_data(plan.jobs(), done, folder, out)
+    if storage is not None and plan.jobs():
+        claims_on(storage).close()  # a database that cannot be reached is an error now, not in every worker
     summary = Summary()
     display = show_runs(progress, plan.count_left(), plan.cost_left())
-    work = partial(_work, folder=folder, recipe=recipe)
-    with Workers(work, workers, time_limit) as crew, display as update:
+    work = partial(_work, folder=folder, recipe=recipe, storage=storage)
+
+    def by_another(job: Job, record: Record) -> None:
+        summary.others += 1
+        update(job.cost, f"{_line(job, record)} by another process")
+        if "error" in record:
+            summary.failed.append(_failure(job, record))
+
+    with (
+        SharedRuns[Job](results, plan.release, by_another) as shared,
+        Workers(work, workers, time_limit) as crew,
+        display as update,
+    ):
         while (plan.queue or crew.running) and crew.in_time:
-            while plan.queue and crew.free:
-                crew.submit(plan.queue.popleft())
-            for job, records in crew.finished():
-                for record in records:  # the contender's own is the last: once it is there, all are
-                    results.append(record)
-                plan.release(job, record)
+            while crew.free and (job := shared.next(plan.queue)):
+                crew.submit(job)
+            for job, found in crew.finished(POLL if plan.queue and crew.free else None):
+                if isinstance(found, Tuned):
+                    job = replace(job, options=found.options, trials=tuple(found.trials), alone=True)
+                if found is None or isinstance(found, Tuned):  # others still tune it, or it can run now
+                    plan.queue.append(job)
+                    continue
+                for record in found:  # the contender's own is the last: once it is there, all are
+                    shared.append(record)
+                shared.release(repr(job.run))
+                plan.release(record)
                 if "error" in record:
-                    summary.failed.append(f"{job.data} {job.contender.name} {job.seed}: {record['error']}")
+                    summary.failed.append(_failure(job, record))
                 else:
                     summary.done += 1
                 update(job.cost, _line(job, record))
@@ -377,6 +294,7 @@ def run_missing(
     workers: int = 1,
     time_limit: float | None = None,
     progress: bool | None = None,
+    storage: str | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Summary:
     """Run what `out` lacks of a suite; if anything is missing, the data is prepared in a folder of `work`."""
@@ -392,7 +310,7 @@ def run_missing(
     prepare(suite, folder, seeds, report=report)
     summary = run_suite(
         folder, contenders, out=out, seeds=seeds, recipe=recipe, workers=workers,
-        time_limit=time_limit, progress=progress,
+        time_limit=time_limit, progress=progress, storage=storage,
     )  # fmt: skip
     for line in summary.failed:
         report(f"failed: {line}")

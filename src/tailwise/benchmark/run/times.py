@@ -23,6 +23,7 @@ from tailwise.benchmark.run.run_display import show_runs
 from tailwise.benchmark.run.runs import Summary
 from tailwise.benchmark.run.trace import machine
 from tailwise.benchmark.run.workers import Workers
+from tailwise.data.writing import claimed
 
 
 def _belongs(line: Record | None, run: Record) -> bool:
@@ -85,7 +86,7 @@ def take_times(
     summary = Summary(left=len(left))
     display = show_runs(progress, len(left), sum(by_name[run["method"]].cost for run in left))
     work = partial(_fit, folder=prepared.absolute(), recipe=recipe, warm=set())
-    with Workers(work, 1, time_limit) as crew, display as update:
+    with claimed(out), Workers(work, 1, time_limit) as crew, display as update:
         for run in left:
             if not crew.in_time:
                 break

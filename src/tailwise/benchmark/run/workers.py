@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import multiprocessing
 import signal
@@ -17,6 +18,7 @@ import torch
 
 from tailwise.benchmark.run.plugins import load_plugin, loaded_plugins
 
+logger = logging.getLogger(__name__)
 J = TypeVar("J")
 R = TypeVar("R")
 
@@ -58,7 +60,8 @@ class _SameProcess(Executor):
 class Workers(Generic[J, R]):
     """Runs ``function(job)`` in processes; jobs that run when `time_limit` seconds are over are abandoned.
 
-    A context manager. Submit jobs while `free`, then take those that are `finished`. Built on
+    A context manager. Submit jobs while `free`, then take those that are `finished`. If a process dies, its
+    jobs start again in half as many processes. Built on
     `ProcessPoolExecutor`: joblib can neither take jobs that depend on earlier results nor stop at a deadline
     and keep what is finished.
     """
@@ -71,12 +74,13 @@ class Workers(Generic[J, R]):
         self.deadline = math.inf if time_limit is None else self.began + time_limit
         self.running: dict[Future[R], J] = {}
         self._before = set(multiprocessing.active_children())
+        self._pool: Executor = self._processes() if count > 1 else _SameProcess()
+
+    def _processes(self) -> ProcessPoolExecutor:
         # Spawned, not forked: a fork of a process that has used torch's threads can hang.
         context = multiprocessing.get_context("spawn")
-        self._pool: Executor = (
-            ProcessPoolExecutor(count, mp_context=context, initializer=_start, initargs=(loaded_plugins(),))
-            if count > 1
-            else _SameProcess()
+        return ProcessPoolExecutor(
+            self.count, mp_context=context, initializer=_start, initargs=(loaded_plugins(),)
         )
 
     @property
@@ -99,19 +103,41 @@ class Workers(Generic[J, R]):
         with _interrupts_blocked():
             self.running[self._pool.submit(self.function, job)] = job
 
-    def finished(self) -> Iterator[tuple[J, R]]:
-        """Wait until a job ends and yield all that have ended; yield nothing when the time is up."""
-        left = None if math.isinf(self.deadline) else max(self.deadline - time.perf_counter(), 0)
-        done, _ = wait(self.running, left, FIRST_COMPLETED)
+    def finished(self, patience: float | None = None) -> Iterator[tuple[J, R]]:
+        """Wait until a job ends, for `patience` seconds at most, and yield all that have ended.
+
+        Yields nothing when the time is up.
+        """
+        left = min(self.deadline - time.perf_counter(), math.inf if patience is None else patience)
+        if not self.running and patience:
+            time.sleep(max(0.0, left))
+        done, _ = wait(self.running, None if math.isinf(left) else max(left, 0), FIRST_COMPLETED)
         for future in done:
             try:
                 result = future.result()
             except BrokenProcessPool:
-                raise RuntimeError(
-                    f"a worker process died while {len(self.running)} runs were in progress, perhaps for "
-                    "lack of memory: use fewer workers. Finished runs are kept."
-                ) from None
+                self._restart()
+                return
             yield self.running.pop(future), result
+
+    def _restart(self) -> None:
+        """Start the running jobs again in half as many processes, because one has died."""
+        if self.count == 1:
+            raise RuntimeError(
+                "a worker process died, and died again when it was alone, perhaps for lack of memory. "
+                "Finished runs are kept."
+            ) from None
+        self.count //= 2
+        logger.warning(
+            "a worker process died, perhaps for lack of memory: %d runs start again, and %s",
+            len(self.running),
+            "one runs at a time" if self.count == 1 else f"{self.count} run at a time",
+        )
+        self._pool.shutdown(cancel_futures=True)
+        self._pool, jobs = self._processes(), list(self.running.values())
+        self.running.clear()
+        for job in jobs:
+            self.submit(job)
 
     def __enter__(self) -> Self:
         return self
