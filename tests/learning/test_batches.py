@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tailwise.core.labels import LabelBins
-from tailwise.learning.batches import AHEAD, TensorData, batches, by_length, finite_rows
+from tailwise.learning.batches import AHEAD, TensorData, batches, by_length, finite_rows, in_background
 from tailwise.learning.loop import TrainConfig, fit, predict
 from tailwise.methods import build_model
 from tailwise.networks.backbones import BiLSTMPair
@@ -230,3 +231,18 @@ def test_inputs_too_large_for_a_gpu_stay_and_train_the_same(monkeypatch: pytest.
         torch.manual_seed(0)
         results.append(fit(point(), (X, Y), (X, Y), config, progress=False).history[-1]["loss"])
     assert results[0] == results[1]
+
+
+def test_items_made_in_the_background_keep_their_order_and_their_errors() -> None:
+    def items() -> Iterator[int]:
+        yield from range(40)
+        raise RuntimeError("the disk is gone")
+
+    made = in_background(items(), ahead=3)
+    assert [next(made) for _ in range(40)] == list(range(40))
+    with pytest.raises(RuntimeError, match="the disk is gone"):
+        next(made)
+    stopped = in_background(iter(range(100)), ahead=3)
+    assert next(stopped) == 0
+    stopped.close()  # ends the thread
+    assert not any(thread.name.startswith("batches") for thread in threading.enumerate())

@@ -338,6 +338,45 @@ def test_a_loader_of_the_same_batches_gives_the_same_weights(
         assert a == pytest.approx(b, rel=1e-5)
 
 
+class Shards:
+    """Rows in another order each epoch, as those of a stream; they may end in the middle of one."""
+
+    row_count = ROWS
+
+    def __init__(self, batches: float = math.inf) -> None:
+        self.left, self.seeds = batches, []  # type: ignore[var-annotated]
+
+    def fingerprint(self) -> str:
+        return "rows in an order of their own"
+
+    def shard(self, number: int, shards: int, size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+        self.seeds.append(seed)
+        order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(seed))
+        for rows in order.tensor_split(-(-ROWS // size)):
+            self.left -= 1
+            if self.left < 0:
+                raise RuntimeError("the stream ended")
+            yield X[rows], Y[rows]
+
+
+def test_a_stream_equals_tensors_in_the_same_order_and_resumes(tmp_path: Path) -> None:
+    config = settings(schedule="cosine", epochs=3)
+    steps = -(-ROWS // config.batch_size)
+    data, models = Shards(), [vir() for _ in range(3)]
+    fit(models[0], (X, Y), VALID, config)
+    fit(models[1], data, VALID, config)
+    assert_same(weights(models[0]), weights(models[1]))
+    assert len(set(data.seeds)) == 3
+    with pytest.raises(RuntimeError, match="the stream ended"):
+        fit(models[2], Shards(2 * steps + 1), VALID, config, checkpoint=tmp_path / "state.pt")
+    again = vir()
+    fit(again, rest := Shards(), VALID, config, checkpoint=tmp_path / "state.pt")
+    assert_same(weights(models[0]), weights(again))
+    assert rest.seeds == data.seeds[2:]
+    with pytest.raises(TypeError, match="validation rows cannot come in shards"):
+        fit(again, (X, Y), Shards(), config)
+
+
 def test_data_that_is_a_tensor_data_or_a_tuple() -> None:
     models = [vir(), vir()]
     fit(models[0], (X, Y), VALID, settings())

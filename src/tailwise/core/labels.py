@@ -57,6 +57,20 @@ def in_label_precision(y: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
+class LabelSummary:
+    """What bins are chosen from: the number of labels and their range, distinct values and quantiles.
+
+    Of labels that do not fit in memory, `sample` has some, and quantiles come from these.
+    """
+
+    count: int
+    low: float
+    high: float
+    values: Array | None  # distinct labels, ascending; None if there are more than MAX_LATTICE_BINS
+    sample: Array
+
+
+@dataclass(frozen=True, eq=False)
 class LabelBins:
     """Bins over the range of the training labels, with the number of labels in each (VIR:bins).
 
@@ -97,24 +111,47 @@ class LabelBins:
         count is the total weight of its labels, rounded, and at least 1 if the bin has labels.
         """
         labels = checked_labels(y)
+        ruled = width is None and count is None and edges is None
+        values = np.unique(labels) if ruled else None
+        summary = LabelSummary(labels.size, labels.min(), labels.max(), values, labels)
+        bins = cls.from_summary(summary, width=width, count=count, edges=edges)
+        index = bins.index(labels)
+        weights = None if weight is None else np.bincount(index, np.asarray(weight), len(bins))
+        return bins.counted(np.bincount(index, minlength=len(bins)), weights)
+
+    @classmethod
+    def from_summary(
+        cls,
+        summary: LabelSummary,
+        *,
+        width: float | None = None,
+        count: int | None = None,
+        edges: ArrayLike | None = None,
+    ) -> LabelBins:
+        """Choose bins as `from_labels` does; all counts are 0. Put the counts in with `counted`."""
         chosen = [n for n, v in (("width", width), ("count", count), ("edges", edges)) if v is not None]
         if len(chosen) > 1:
             raise ValueError(f"give only one of width, count and edges, not {' and '.join(chosen)}")
         if edges is not None:
-            grid, rule = _checked_edges(edges, labels), "edges as given"
+            grid, rule = _checked_edges(edges, summary), "edges as given"
         elif width is not None:
-            grid, rule = _width_edges(labels, width), f"width {width:g} as given"
+            grid, rule = _width_edges(summary, width), f"width {width:g} as given"
         elif count is not None:
-            grid, rule = _count_edges(labels, count), f"{count} equal-width bins as given"
+            grid, rule = _count_edges(summary, count), f"{count} equal-width bins as given"
         else:
-            grid, rule = _default_edges(labels)
+            grid, rule = _default_edges(summary)
         grid = _distinct(grid)
-        empty = cls(grid, np.zeros(grid.size - 1, np.int64), rule)
-        counts = np.bincount(empty.index(labels), minlength=len(empty))
-        if weight is not None:
-            weighted = np.bincount(empty.index(labels), weights=np.asarray(weight), minlength=len(empty))
-            counts = np.where(counts > 0, np.maximum(np.rint(weighted), 1), 0)
-        return cls(grid, counts.astype(np.int64), rule)
+        return cls(grid, np.zeros(grid.size - 1, np.int64), rule)
+
+    def counted(self, counts: ArrayLike, weights: ArrayLike | None = None) -> LabelBins:
+        """Return the same bins with the number of labels in each, or their total weight, rounded. (B,)
+
+        A bin with labels counts at least 1.
+        """
+        each = np.asarray(counts)
+        if weights is not None:
+            each = np.where(each > 0, np.maximum(np.rint(np.asarray(weights)), 1), 0)
+        return LabelBins(self.edges, each.astype(np.int64), self.rule)
 
     def __len__(self) -> int:
         return self.edges.size - 1
@@ -204,15 +241,15 @@ class LabelBins:
         return text
 
 
-def _checked_edges(edges: ArrayLike, labels: Array) -> Array:
+def _checked_edges(edges: ArrayLike, labels: LabelSummary) -> Array:
     grid = np.asarray(edges, np.float64).reshape(-1)
     if grid.size < 2 or not np.isfinite(grid).all() or (np.diff(grid) <= 0).any():
         raise ValueError("edges must be at least two finite numbers in strictly increasing order")
-    low, high = labels.min(), labels.max()
-    outside = int(((labels < grid[0]) | (labels > grid[-1])).sum())
-    if outside > labels.size / 2:  # end bins take in stray labels; with most of them, they separate none
+    low, high = labels.low, labels.high
+    outside = round(float(((labels.sample < grid[0]) | (labels.sample > grid[-1])).mean()) * labels.count)
+    if outside > labels.count / 2:  # end bins take in stray labels; with most of them, they separate none
         raise ValueError(
-            f"edges from {grid[0]:g} to {grid[-1]:g} leave out {outside} of {labels.size} labels, which lie "
+            f"edges from {grid[0]:g} to {grid[-1]:g} leave out {outside} of {labels.count} labels, which lie "
             f"between {low:g} and {high:g}: give edges that span most of them"
         )
     reach = max(high, grid[-2]) - min(low, grid[1])
@@ -232,20 +269,20 @@ def _distinct(grid: Array) -> Array:
     return kept if kept.size > 1 else np.array([kept[0], np.nextafter(kept[0], np.inf)])
 
 
-def _width_edges(labels: Array, width: float) -> Array:
+def _width_edges(labels: LabelSummary, width: float) -> Array:
     if not (np.isfinite(width) and width > 0):
         raise ValueError(f"width must be a positive number, got {width!r}")
-    low, high = labels.min(), labels.max()
+    low, high = labels.low, labels.high
     number = max(1, int(np.ceil((high - low) / width - 1e-6)))
     if number > _MOST_BINS:
         raise ValueError(f"width {width:g} gives {number} bins over {low:g} to {high:g}: choose a wider one")
     return np.asarray(low + width * np.arange(number + 1))
 
 
-def _count_edges(labels: Array, count: int) -> Array:
+def _count_edges(labels: LabelSummary, count: int) -> Array:
     if not 1 <= count <= _MOST_BINS or count != int(count):
         raise ValueError(f"count must be a whole number from 1 to {_MOST_BINS}, got {count!r}")
-    low, high = labels.min(), labels.max()
+    low, high = labels.low, labels.high
     if low == high:
         half = _single_value_width(low) / 2
         low, high = low - half, high + half
@@ -256,21 +293,20 @@ def _single_value_width(value: float) -> float:
     return 1.0 if value == np.round(value) and abs(value) < 2**52 else abs(value)
 
 
-def _default_edges(labels: Array) -> tuple[Array, str]:
-    values = np.unique(labels)
-    if values.size == 1:
-        half = _single_value_width(values[0]) / 2
-        return np.array([values[0] - half, values[0] + half]), "all labels are equal"
-    step, name = _lattice_step(values)
+def _default_edges(labels: LabelSummary) -> tuple[Array, str]:
+    low, high, values = labels.low, labels.high, labels.values
+    if low == high:
+        half = _single_value_width(low) / 2
+        return np.array([low - half, low + half]), "all labels are equal"
+    step, name = (None, "") if values is None else _lattice_step(values)
     if step is not None:
-        number = int(np.round((values[-1] - values[0]) / step)) + 1
-        return np.asarray(values[0] + step * (np.arange(number + 1) - 0.5)), name
-    low, high = values[0], values[-1]
-    quartiles = np.subtract(*np.percentile(labels, [75, 25]))
+        number = int(np.round((high - low) / step)) + 1
+        return np.asarray(low + step * (np.arange(number + 1) - 0.5)), name
+    quartiles = np.subtract(*np.percentile(labels.sample, [75, 25]))
     # A zero-inflated label may have no interquartile range: take the standard deviation instead.
     reach = high - low
-    spread = quartiles / reach if quartiles > 0 else 1.349 * ((labels - low) / reach).std()
-    wanted = np.ceil(1 / max(2 * spread * labels.size ** (-1 / 3), 1e-9))
+    spread = quartiles / reach if quartiles > 0 else 1.349 * ((labels.sample - low) / reach).std()
+    wanted = np.ceil(1 / max(2 * spread * labels.count ** (-1 / 3), 1e-9))
     number = int(np.clip(wanted, MIN_BINS, MAX_BINS))
     if wanted > MAX_BINS:
         how = f"the Freedman-Diaconis rule asks for more, capped at {MAX_BINS}"

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tailwise.core.labels import Array
@@ -54,14 +55,19 @@ class LabelSupport:
         numbers, that repeat (at most half as many values as labels) and span at most 1,000 steps. Otherwise
         values that a tenth of the labels share are atoms.
         """
-        values, counts = np.unique(y, return_counts=True)
-        if len(y) < MIN_LABELS or values.size < 2:
+        return cls.from_counts(*np.unique(y, return_counts=True))
+
+    @classmethod
+    def from_counts(cls, values: Array, counts: NDArray[np.int64]) -> LabelSupport | None:
+        """Return what `from_labels` does, from the distinct labels, ascending, and how often each occurs."""
+        total = int(counts.sum())
+        if total < MIN_LABELS or values.size < 2:
             return None
-        grid = _grid(values) if 2 * values.size <= len(y) else ()
+        grid = _grid(values) if 2 * values.size <= total else ()
         if grid:
             return cls(grid)
         around = np.concatenate([[-math.inf], values, [math.inf]])
-        often = np.flatnonzero(counts >= ATOM_SHARE * len(y))
+        often = np.flatnonzero(counts >= ATOM_SHARE * total)
         atoms = tuple((float(values[k]), float(around[k]), float(around[k + 2])) for k in often)
         return cls((), atoms) if atoms else None
 

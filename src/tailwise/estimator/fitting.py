@@ -21,7 +21,7 @@ from tailwise.core.truncation import Bounds
 from tailwise.data.inputs import take_rows
 from tailwise.data.splits import halves
 from tailwise.estimator.holdout import MIN_HOLDOUT
-from tailwise.estimator.parameters import DEFAULT_BACKBONE, table_config
+from tailwise.estimator.parameters import DEFAULT_BACKBONE, stream_config, table_config
 from tailwise.estimator.picture_inputs import augmentation, picture_config
 from tailwise.estimator.predicting import Predicting
 from tailwise.estimator.preparing import Floats, Rows
@@ -181,11 +181,12 @@ class Fitting(Predicting):
         x, y = resampled(name, data.features, data.labels, data.weight, seed)
         return FitRows(x, y, np.ones(len(y)), None)
 
-    def _train_config(self, rows: int, seed: int) -> TrainConfig:
+    def _train_config(self, rows: int, seed: int, *, streamed: bool = False) -> TrainConfig:
         """How to train on that many rows, where the parameters leave it open."""
         cpu = self.device == "auto" and not torch.cuda.is_available()
         cuda = self.device in ("auto", "gpu", "cuda") and torch.cuda.is_available()
         settings = picture_config(rows, cuda) if self._takes_pictures else table_config(rows)
+        settings = stream_config(rows) if streamed else settings
         given = {"epochs": self.epochs, "batch_size": self.batch_size, "lr": self.lr}
         settings |= {name: value for name, value in given.items() if value != "auto"}
         return TrainConfig(

@@ -11,13 +11,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from tailwise.estimator.parameters import DEFAULT_BACKBONE
-from tailwise.estimator.recalibration import Recalibration
+from tailwise.estimator.streaming import Streaming
 
 if TYPE_CHECKING:
     from tailwise.estimator.regressor import TailRegressor
 
 
-class ModelFiles(Recalibration):
+class ModelFiles(Streaming):
     """Methods that write and read files."""
 
     def __getstate__(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
@@ -54,4 +55,14 @@ def table_config(rows: int) -> dict[str, Any]:
         "epochs": int(np.clip(3_000_000 / max(rows, 1), 12, 300)),
         "batch_size": int(np.clip(2 ** np.round(np.log2(max(rows, 1) / 3)), 32, 2048)),
         "lr": 3e-3,
+    }
+
+
+def stream_config(rows: int) -> dict[str, Any]:
+    """Return how to train on that many rows of a stream: batches of up to 8,192 rows, and fewer epochs."""
+    small = table_config(rows)
+    return {
+        "epochs": int(np.clip(100_000_000 / max(rows, 1), 2, small["epochs"])),
+        "batch_size": max(small["batch_size"], min(2 ** round(math.log2(max(rows, 200) / 200)), 8192)),
+        "lr": small["lr"],
     }

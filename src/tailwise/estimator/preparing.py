@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Literal
 
@@ -146,18 +146,22 @@ class Preparing(BaseEstimator):  # type: ignore[misc,unused-ignore]
 
     def _label_bounds(self, labels: Floats, where: str = "y") -> list[Bounds | None]:
         """Bounds of each target; a label beyond them is an error."""
-        columns, given = labels.reshape(len(labels), -1).T, self.bounds
-        pair = isinstance(given, list | tuple) and all(e is None or isinstance(e, Real) for e in given)
-        if len(columns) > 1 and isinstance(given, list | tuple) and not pair:
-            if len(given) != len(columns):
-                raise ValueError(f"bounds has {len(given)} entries for {len(columns)} targets")
-            each = [bounds_of(own, column) for own, column in zip(given, columns, strict=True)]
-        else:
-            each = [bounds_of(given, column) for column in columns]
+        columns = list(labels.reshape(len(labels), -1).T)
+        each = self._bounds_of(columns)
         for bounds, column in zip(each, columns, strict=True):
             if bounds is not None:
                 bounds.check(column, where)
         return each
+
+    def _bounds_of(self, columns: Sequence[Floats]) -> list[Bounds | None]:
+        """Bounds of each target, as given or as observed in its labels."""
+        given = self.bounds
+        pair = isinstance(given, list | tuple) and all(e is None or isinstance(e, Real) for e in given)
+        if len(columns) > 1 and isinstance(given, list | tuple) and not pair:
+            if len(given) != len(columns):
+                raise ValueError(f"bounds has {len(given)} entries for {len(columns)} targets")
+            return [bounds_of(own, column) for own, column in zip(given, columns, strict=True)]
+        return [bounds_of(given, column) for column in columns]
 
     def _label_supports(self, labels: Floats) -> list[LabelSupport | None]:
         """Values that the labels of each target can have, if they are not continuous."""
@@ -184,10 +188,12 @@ class Preparing(BaseEstimator):  # type: ignore[misc,unused-ignore]
         groups = self.conformal_groups_
         return None if groups is None else groups.codes(_table_column(X, groups.column))
 
+    @property
+    def _given_bins(self) -> dict[str, Any]:
+        return {} if self.bins is None else {"count" if np.ndim(self.bins) == 0 else "edges": self.bins}
+
     def _label_bins(self, labels: Floats, weight: Floats) -> LabelBins | list[LabelBins]:
-        given: dict[str, Any] = {}
-        if self.bins is not None:
-            given = {"count" if np.ndim(self.bins) == 0 else "edges": self.bins}
+        given = self._given_bins
         if labels.ndim == 1:
             return LabelBins.from_labels(labels, weight=weight, **given)
         return [LabelBins.from_labels(column, weight=weight, **given) for column in labels.T]
@@ -235,6 +241,7 @@ class Preparing(BaseEstimator):  # type: ignore[misc,unused-ignore]
         weight: Floats,
         groups: Rows | None,
         seed: int,
+        folds: int = FOLDS,
     ) -> tuple[list[CrossFitted] | None, Floats | None]:
         """The base of each target, and out-of-fold predictions in the shape of the labels."""
         if make is None or matrix is None:
@@ -244,7 +251,7 @@ class Preparing(BaseEstimator):  # type: ignore[misc,unused-ignore]
         if ((matrix == matrix[0]) | (np.isnan(matrix) & np.isnan(matrix[0]))).all():
             return None, None  # CatBoost refuses a table without a column that varies
         columns = labels.reshape(len(labels), -1).T
-        fold = deal_folds(columns[0], seed)
+        fold = deal_folds(columns[0], seed, folds)
         if groups is not None:
             fold = deal_group_folds(columns[0], groups, seed, min(FOLDS, int(groups.max()) + 1))
         fitted = [cross_fit(make, matrix, column, weight, fold, seed) for column in columns]

@@ -24,6 +24,8 @@ DEVICE_SHARE = 1 / 3
 """Inputs move to a GPU as a whole if they take at most this share of its free memory."""
 AHEAD = 3
 """Number of batches that are gathered in advance if the inputs stay in the computer's memory."""
+STREAM_AHEAD = 16
+"""Number of batches of a stream that are made in advance: a chunk of the stream is several batches."""
 
 
 def apply_to(x: T, function: Callable[[Tensor], Tensor]) -> T:
@@ -189,14 +191,22 @@ class Batch:
     rows: Tensor | None = None
 
 
-Data = TensorData | tuple[Any, Tensor] | tuple[Any, Tensor, Tensor | None] | Iterable[Any]
+@runtime_checkable
+class Sharded(Protocol):
+    """Training data that is read in several shards at once, each with a part of the rows."""
+
+    def shard(self, number: int, shards: int, size: int, seed: int) -> Iterable[Any]:
+        """Return the batches of one shard in an epoch, of `size` rows, shuffled by a seed."""
 
 
-def as_data(data: Data) -> TensorData | Iterable[Any]:
+Data = TensorData | tuple[Any, Tensor] | tuple[Any, Tensor, Tensor | None] | Sharded | Iterable[Any]
+
+
+def as_data(data: Data) -> TensorData | Sharded | Iterable[Any]:
     """Return a tuple of tensors as `TensorData`, and anything else unchanged."""
     if isinstance(data, tuple) and 2 <= len(data) <= 4 and isinstance(data[1], Tensor):
         return TensorData(*data)
-    return cast("TensorData | Iterable[Any]", data)
+    return cast("TensorData | Sharded | Iterable[Any]", data)
 
 
 def batches(
@@ -228,11 +238,27 @@ def batches(
 
 
 @runtime_checkable
-class Sharded(Protocol):
-    """Training data that is read in several shards at once, each with a part of the rows."""
+class CountedShards(Sharded, Protocol):
+    """Shards of which is known how many rows they have together, and by which a resumed run knows them."""
 
-    def shard(self, number: int, shards: int, size: int, seed: int) -> Iterable[Any]:
-        """Return the batches of one shard in an epoch, of `size` rows, shuffled by a seed."""
+    row_count: int
+
+    def fingerprint(self) -> str:
+        """Return a short text that differs if the rows or their order differ."""
+
+
+def in_background(items: Iterator[T], ahead: int = STREAM_AHEAD) -> Iterator[T]:
+    """Yield items while a thread makes the next ones, at most `ahead` of them.
+
+    >>> list(in_background(iter("abc"), ahead=2))
+    ['a', 'b', 'c']
+    """
+    end = cast("T", object())
+    with ThreadPoolExecutor(1, "batches") as maker:
+        waiting = deque(maker.submit(next, items, end) for _ in range(ahead))
+        while (item := waiting.popleft().result()) is not end:
+            waiting.append(maker.submit(next, items, end))
+            yield item
 
 
 def sharded(

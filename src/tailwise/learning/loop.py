@@ -28,7 +28,9 @@ from tailwise.core.distributions import Distribution
 from tailwise.core.metrics import get_metric
 from tailwise.learning.batches import (
     Batch,
+    CountedShards,
     Data,
+    Sharded,
     as_data,
     batches,
     check_divided,
@@ -97,7 +99,8 @@ def fit(
 
     In each of several processes that `torch.distributed` has connected, or that torchrun has started, a call
     trains one model on the rows of all. Tensors must be the same in all of them: each process takes its share
-    of every batch. A loader gives each process its own rows. Only rank 0 writes and reads the checkpoint.
+    of every batch. A loader gives each process its own rows. `Sharded` data, such as a stream, gives each
+    process its shards. Only rank 0 writes and reads the checkpoint.
     """
     from lightning_fabric import (
         Fabric,  # here, because it imports torch's compiler, which predicting does not need
@@ -167,7 +170,10 @@ class _Loop:
         if self.shards < self.ranks:
             raise ValueError(f"{self.ranks} processes cannot share {self.shards} shards: raise shards")
         self.train = self._placed(train)
-        self.valid = None if valid is None else self._placed(valid, shared=False)
+        watched = None if valid is None else self._placed(valid, shared=False)
+        if isinstance(watched, Sharded):
+            raise TypeError("validation rows cannot come in shards: give tensors or a loader")
+        self.valid = watched
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.metric = get_metric(config.monitor)
         fabric.to_device(model)
@@ -187,7 +193,7 @@ class _Loop:
         if self.checkpoint is not None and from_first(self.checkpoint.exists()):
             self._load()
 
-    def _placed(self, data: Data, *, shared: bool = True) -> TensorData | Iterable[Any]:
+    def _placed(self, data: Data, *, shared: bool = True) -> TensorData | Sharded | Iterable[Any]:
         """Return data on the device; a loader that is not `shared` gives all its rows to every rank."""
         ready = as_data(data)
         if isinstance(ready, TensorData):
@@ -319,6 +325,8 @@ class _Loop:
     def _steps_per_epoch(self) -> int | None:
         if isinstance(self.train, TensorData):
             return -(-len(self.train) // self.config.batch_size)
+        if isinstance(self.train, CountedShards):
+            return -(-self.train.row_count // self.config.batch_size)
         try:
             return len(cast("Sized", self.train))
         except TypeError:  # a generator, or a loader over an iterable data set
@@ -400,13 +408,13 @@ class _Loop:
             write_checkpoint(self.checkpoint, self._settings(), state)
 
     def _fingerprints(self) -> dict[str, str]:
-        """Return a fingerprint of the training and validation tensors; loaders are not checked."""
-        parts = {"training data": self.train, "validation data": self.valid}
-        return {
-            name: f"{len(data)} rows with the fingerprint {data.fingerprint()}"
-            for name, data in parts.items()
-            if isinstance(data, TensorData)
-        }
+        """Return a fingerprint of the training and validation data; loaders are not checked."""
+        found = {}
+        for name, data in (("training data", self.train), ("validation data", self.valid)):
+            if isinstance(data, TensorData | CountedShards):
+                rows = len(data) if isinstance(data, TensorData) else data.row_count
+                found[name] = f"{rows} rows with the fingerprint {data.fingerprint()}"
+        return found
 
     def _settings(self) -> dict[str, str]:
         """Return the settings that must not change when a run is resumed."""

@@ -122,6 +122,11 @@ class FrameRows:
         table = _as_pandas(given)
         compare_columns(_kinds(table), self.columns, f"table {number} of the stream", "the first one")
         chunk = table[list(names)].set_axis(pd.RangeIndex(start, start + len(table)), axis=0)
+        for name in names:
+            if isinstance(
+                chunk[name].dtype, pd.CategoricalDtype
+            ):  # categories may differ from table to table
+                chunk[name] = chunk[name].astype(chunk[name].cat.categories.dtype)
         chunk.attrs = {SOURCE: f"table {number} of the stream", FIRST: 0}
         return chunk
 

@@ -4,5 +4,6 @@
 - `columns`: what the columns of a table hold
 - `checks`: checks of a table and its labels before training
 - `preprocessing`: columns of any kind as a numeric matrix
+- `quick_encoding`: the same matrix for one chunk of a large table after another
 - `bundled`: the table that comes with the package
 """

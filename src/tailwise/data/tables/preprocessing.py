@@ -132,7 +132,7 @@ class TablePreprocessor:
             # The projection of texts is random: with a seed, the same table gives the same features.
             texts = StringEncoder(random_state=0)
             x = _with_plain_columns(x)
-            others = sum(not _is_number(kind) for kind in x.dtypes)
+            others = sum(not is_number(kind) for kind in x.dtypes)
             if others > MANY_COLUMNS:
                 _log.info(
                     "encoding %d columns that are not numbers: about a second for every 10 of them, and more "
@@ -190,15 +190,25 @@ class TablePreprocessor:
         in which all cells are of another kind is an error. Also warns of columns that were never missing
         at fit and often are here, and of new categories if they are frequent.
         """
-        if self.vectorizer is not None:
-            x = _with_plain_columns(_of_library(x, getattr(self.vectorizer, "library_", None)))
+        x = self.plain(x)
+        raw = self.encoded(x)
+        self._warn_of_missing(raw)
+        self._warn_of_new_categories(x, raw)
+        return raw
+
+    def plain(self, x: Any) -> Any:
+        """Return a table in the types that `encoded` takes."""
+        if self.vectorizer is None:
+            return x
+        return _with_plain_columns(_of_library(x, getattr(self.vectorizer, "library_", None)))
+
+    def encoded(self, x: Any) -> NDArray[np.float64]:
+        """Return what `matrix` does for a `plain` table, and warn of cells of another kind only. (N, F)"""
         raw = self._encoded(x)
         if raw.shape[1] != len(self.numeric.center):
             raise ValueError(
                 f"X has {raw.shape[1]} features, but the training table had {len(self.numeric.center)}"
             )
-        self._warn_of_missing(raw)
-        self._warn_of_new_categories(x, raw)
         return raw
 
     def _encoded(self, table: Any) -> NDArray[np.float64]:
@@ -210,7 +220,7 @@ class TablePreprocessor:
 
     def _warn_of_unread_cells(self, table: Any, encoded: Any) -> None:
         """Warn of cells that skrub could not read and treats as missing without a warning."""
-        kinds = (("numeric", "numbers", _is_number, _is_date), ("datetime", "dates", _is_date, _is_number))
+        kinds = (("numeric", "numbers", is_number, _is_date), ("datetime", "dates", _is_date, is_number))
         for kind, words, is_kind, is_other in kinds:
             for name in self.vectorizer.kind_to_columns_[kind]:
                 column = table[name]
@@ -338,10 +348,11 @@ def _means_missing(cell: Any) -> bool:
 
 def _all_numeric(x: Any) -> bool:
     """Whether all columns are numbers or booleans."""
-    return column_names(x) is None or all(_is_number(kind) for kind in x.dtypes)
+    return column_names(x) is None or all(is_number(kind) for kind in x.dtypes)
 
 
-def _is_number(kind: Any) -> bool:
+def is_number(kind: Any) -> bool:
+    """Whether a dtype of pandas or polars is one of numbers or booleans."""
     if hasattr(kind, "is_numeric"):  # polars
         return bool(kind.is_numeric()) or str(kind) == "Boolean"
     from pandas.api.types import is_bool_dtype, is_numeric_dtype

@@ -1,0 +1,207 @@
+"""`TailRegressor.fit_batches` on streams of rows."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LinearRegression
+from sklearn.tree import DecisionTreeRegressor
+
+from tailwise import TailRegressor
+from tailwise.data.streams import FrameRows
+from tailwise.data.streams.parquet_rows import ParquetRows
+from tailwise.estimator import streaming
+from tailwise.estimator.streaming import StreamedRows
+from tailwise.learning import loop
+from tests.estimator.small_tables import quick
+
+N = 600
+
+
+def table(rows: int = N) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame(
+        {"a": rng.normal(size=rows), "b": rng.normal(size=rows), "c": rng.choice(list("uvw"), rows)}
+    )
+    data["y"] = np.exp(data.a) + 0.5 * (data.c == "u") + 0.1 * rng.normal(size=rows)
+    data["z"] = rng.poisson(np.exp(data.b)).clip(max=9)
+    data["w"] = rng.integers(1, 4, rows)
+    return data
+
+
+TABLE = table()
+X = TABLE[["a", "b", "c"]]
+ONE = {"target": "y", "drop": ["z", "w"]}
+
+
+def stream(chunk: int = 100) -> FrameRows:
+    return FrameRows([TABLE[k : k + chunk] for k in range(0, N, chunk)])
+
+
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The training data and the held-out rows that the loop was given."""
+    given: list[Any] = []
+
+    def remembered(network: Any, train: Any, valid: Any, config: Any, **options: Any) -> Any:
+        given.extend([train, valid, config])
+        return loop.fit(network, train, valid, config, **options)
+
+    monkeypatch.setattr(streaming, "fit", remembered)
+    return given
+
+
+def test_bins_weights_and_encodings_equal_those_of_the_table_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = seen(monkeypatch)
+    streamed = quick(base=LinearRegression(), epochs=1).fit_batches(stream(), **ONE)
+    held = data[0].held_out(TABLE)
+    assert held.sum() == 120
+    train = TABLE[~held]
+    whole = quick(base=LinearRegression(), epochs=1).fit(X[~held], train.y, eval_set=(X[held], TABLE.y[held]))
+    assert (streamed.bins_.edges == whole.bins_.edges).all()
+    assert (streamed.bins_.counts == whole.bins_.counts).all()
+    assert (streamed.networks_[0].w == whole.networks_[0].w).all()
+    assert streamed.calibrators_[0].support == whole.calibrators_[0].support
+    assert streamed.feature_names_in_.tolist() == whole.feature_names_in_.tolist()
+    assert streamed.target_names_ == ["y"]
+    for name in ("center", "scale"):
+        own, its = (getattr(m.preprocessor_.numeric, name) for m in (streamed, whole))
+        assert np.allclose(own, its)
+    assert len(data[1]) == 60  # the other half of the held-out rows fits the intervals
+
+
+def test_training_sees_every_other_row_once_and_held_out_rows_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = seen(monkeypatch)
+    quick(epochs=1).fit_batches(stream(), **ONE)
+    rows: StreamedRows = data[0]
+    first, again, other = ([batch[1].tolist() for batch in rows.shard(0, 1, 64, seed)] for seed in (5, 5, 6))
+    assert first == again != other
+    assert sorted(np.concatenate(first)) == sorted(TABLE.y[~rows.held_out(TABLE)])
+    assert rows.row_count == 480
+
+
+def test_shards_part_the_training_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = seen(monkeypatch)
+    quick(epochs=1).fit_batches(stream(), **ONE)
+    rows: StreamedRows = data[0]
+    parts = [batch[1] for number in range(4) for batch in rows.shard(number, 4, 20, seed=5)]
+    assert sorted(np.concatenate(parts)) == sorted(TABLE.y[~rows.held_out(TABLE)])
+
+
+def test_rows_of_the_sample_get_out_of_fold_predictions_of_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = seen(monkeypatch)
+    base = DecisionTreeRegressor(random_state=0)  # repeats the labels that it was fitted on
+    model = quick(base=base, epochs=1).fit_batches(stream(), sample=200, **ONE)
+    rows: StreamedRows = data[0]
+    sampled = np.isin(TABLE.index, rows.known) & ~rows.held_out(TABLE)
+    _, labels, _, offset = rows.encoded(TABLE)
+    sampled = sampled[~rows.held_out(TABLE)]
+    assert sampled.sum() == 200
+    assert model.base_ is not None
+    assert np.abs(labels - offset)[sampled].min() > 0  # no label is repeated
+    fitted = model.base_[0].predict(rows.encoder.matrix(X[~rows.held_out(TABLE)]))
+    assert np.array_equal(fitted[~sampled], offset[~sampled])
+    assert not np.array_equal(fitted[sampled], offset[sampled])
+
+
+@pytest.mark.parametrize("shuffle", [0, 128])
+def test_chunks_do_not_change_the_model(shuffle: int, tmp_path: Path) -> None:
+    TABLE.to_parquet(tmp_path / "a.parquet", row_group_size=N)
+    found = []
+    for rows in (ParquetRows(tmp_path, chunk_rows=37), ParquetRows(tmp_path, chunk_rows=N)):
+        model = quick(epochs=2, batch_size=50).fit_batches(rows, shuffle=shuffle, **ONE)
+        found.append(model.predict_frame(X))
+    pd.testing.assert_frame_equal(*found)
+
+
+class Killed(Exception):
+    """Stands for the end of a process."""
+
+
+def test_a_killed_run_resumes_and_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    def dying_after(chunks: float) -> Callable[[], Iterator[pd.DataFrame]]:
+        count = 0
+
+        def tables() -> Iterator[pd.DataFrame]:
+            nonlocal count
+            for k in range(0, N, 100):
+                count += 1
+                if count > chunks:
+                    raise Killed
+                yield TABLE[k : k + 100]
+
+        return tables
+
+    whole = quick(epochs=3).fit_batches(dying_after(np.inf), **ONE)
+    path = tmp_path / "state"
+    with pytest.raises(Killed):  # a look at the columns, two passes of 6 chunks, and one epoch and a half
+        quick(epochs=3).fit_batches(dying_after(1 + 12 + 9), checkpoint=path, **ONE)
+    assert path.exists()
+    resumed = quick(epochs=3).fit_batches(dying_after(np.inf), checkpoint=path, **ONE)
+    assert len(resumed.histories_[0].history) == 3
+    assert np.array_equal(resumed.predict(X), whole.predict(X))
+    with pytest.raises(ValueError, match="was trained with training data"):
+        quick(epochs=3).fit_batches(stream(), checkpoint=path, shuffle=7, **ONE)
+
+
+def test_several_targets_weights_bounds_and_groups(tmp_path: Path) -> None:
+    model = quick(epochs=1, bounds=(0, None), conformal_by="c", bins=15)
+    with pytest.raises(ValueError, match=r"'y' lies between -0\..* beyond the bounds 0 and inf"):
+        model.fit_batches(stream(), ["y", "z"], weight="w")
+    model = quick(epochs=1, bounds=[None, (0, None)], conformal_by="c", bins=15)
+    model.fit_batches(stream(), ["y", "z"], weight="w")
+    first = model.bins_[0]
+    assert len(first) == 15
+    assert first.counts.sum() > 1.5 * 480  # weights, not rows
+    assert model.calibrators_[1].support.grid[:3] == (0, 1, 2)
+    assert model.predict_interval(X)[:, 1, 0].min() >= 0
+    model.save(tmp_path / "m.tailwise")
+    loaded = TailRegressor.load(tmp_path / "m.tailwise")
+    assert np.array_equal(loaded.predict(X), model.predict(X))
+    assert loaded.score_by_region(X, TABLE[["y", "z"]]).shape[0] == 8
+
+
+def test_a_large_sample_has_a_base_of_two_folds(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    monkeypatch.setattr(streaming, "FEW_FOLDS_FROM", 400)
+    with caplog.at_level("INFO", logger="tailwise"):
+        model = quick(base=LinearRegression(), epochs=1, verbose=1).fit_batches(stream(), **ONE)
+    assert model.base_ is not None
+    assert len(model.base_[0].models) == 2
+    assert "fitting the base on a sample of 480 of 600 rows" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("params", "arguments", "words"),
+    [
+        ({}, {"target": "q"}, "unknown column of target 'q'"),
+        ({}, {"target": "c"}, "target 'c' holds text: choose a column of numbers"),
+        ({}, {"target": "y", "weight": "c"}, "weight 'c' holds text"),
+        ({}, {"target": "y", "drop": ["y"]}, "'y' is named twice"),
+        ({}, {"target": "y", "drop": list("abczw")}, "nothing to predict from"),
+        ({}, {"target": "y", "sample": 0}, "sample must be positive"),
+        ({"folds": 5}, {"target": "y"}, "a stream trains one network"),
+        ({"backbone": "resnet18"}, {"target": "y"}, "choose a backbone for tables"),
+        ({"validation_fraction": 0.01}, {"target": "y"}, "6 would be held out, fewer than 20"),
+        ({"method": "smogn"}, {"target": "y"}, "makes new rows"),
+    ],
+)
+def test_what_a_stream_cannot_serve_is_an_error(
+    params: dict[str, Any], arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        quick(**params).fit_batches(stream(), **arguments)
+
+
+def test_odd_columns_and_infinities_name_their_place(tmp_path: Path) -> None:
+    lists = [TABLE.assign(d=pd.to_timedelta(TABLE.a, unit="s"))]
+    with pytest.raises(ValueError, match="column 'd' holds lists, records or durations"):
+        quick().fit_batches(lists, "y")
+    bad = TABLE.copy()
+    bad.loc[590, "a"] = np.inf
+    bad.to_parquet(tmp_path / "a.parquet", row_group_size=300)
+    with pytest.raises(ValueError, match=r"a\.parquet, row group 1: column 'a' holds an infinity"):
+        quick(epochs=1).fit_batches(tmp_path, sample=20, **ONE)
