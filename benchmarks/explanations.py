@@ -60,7 +60,9 @@ def measure(rows: int, explained: int, background: int, epochs: int | None, seed
     seconds = time.perf_counter() - began
 
     encoded, new = model.encoded(train), model.encoded(test)
-    trees = CatBoostRegressor(iterations=bases.TREES, verbose=False, random_seed=seed, thread_count=1)
+    trees = CatBoostRegressor(
+        iterations=bases.TREES, verbose=False, random_seed=seed, thread_count=1, allow_writing_files=False
+    )
     trees.fit(encoded, y[:rows])
     began = time.perf_counter()
     theirs = trees.get_feature_importance(Pool(new), type="ShapValues", thread_count=1)
