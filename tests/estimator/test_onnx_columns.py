@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from tailwise.data.tables.preprocessing import TablePreprocessor
+from tailwise.estimator.onnx import export_onnx
 from tailwise.estimator.onnx_columns import takes_columns
 from tests.estimator.small_tables import quick
 
@@ -90,10 +93,16 @@ def test_columns_go_in_and_the_same_predictions_come_out(tmp_path: Path) -> None
     assert len(set(np.round(every[names[0]], 6))) > 20
 
 
-def test_text_and_dates_are_refused() -> None:
+def test_text_and_dates_are_refused_before_any_work(tmp_path: Path) -> None:
     table, _ = houses(60)
     days = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(60), "D")
     preprocessor = TablePreprocessor().fit(table.assign(day=days))
     empty = onnx.helper.make_model(onnx.helper.make_graph([], "empty", [], []))
-    with pytest.raises(ValueError, match="column 'day' holds free text, dates or durations"):
+    with pytest.raises(ValueError, match=r"dates or durations, as in column 'day': .* fit without it"):
         takes_columns(empty, preprocessor)
+    preprocessor = TablePreprocessor().fit(table.assign(day=days, till=days))
+    unread: Any = SimpleNamespace(
+        base_given_=False, conformal_groups_=None, base_=None, preprocessor_=preprocessor
+    )
+    with pytest.raises(ValueError, match=r"in columns 'day', 'till': .* fit without them"):
+        export_onnx(unread, tmp_path / "m.onnx", raw_columns=True)

@@ -27,7 +27,7 @@ from tailwise.core.labels import LabelBins
 from tailwise.core.pooling import pooled
 from tailwise.core.tilt import Tilt
 from tailwise.data.writing import write_atomically
-from tailwise.estimator.onnx_columns import takes_columns
+from tailwise.estimator.onnx_columns import columns_inside, takes_columns
 from tailwise.estimator.onnx_quantiles import Quantiles, StudentTails, TracedTilt, grid_root, traced_standard
 from tailwise.estimator.onnx_trees import BASE, base_model, check_exportable, put_in_front
 from tailwise.uncertainty.calibrator import Calibrator
@@ -105,6 +105,8 @@ def export_onnx(
             "export_onnx is for tables, not for pictures or what a backbone of your own takes: "
             "export `networks_` with torch.onnx and an input of yours"
         )
+    if raw_columns:
+        columns_inside(estimator.preprocessor_)  # refuse before the work, not after it
     several = isinstance(estimator.bins_, list)
     calibrators = estimator.calibrators_at(emphasis, label_prior)
     graph = _Graph(estimator, calibrators, levels, coverage).eval()

@@ -36,7 +36,7 @@ def takes_columns(proto: Any, preprocessor: TablePreprocessor) -> Any:
         return INSIDE + result
 
     axis = constant("axis", [1])
-    for k, (column, categories) in enumerate(_columns(preprocessor)):
+    for k, (column, categories) in enumerate(columns_inside(preprocessor)):
         name = f"{column}_column" if column in outputs else column
         kind = TensorProto.DOUBLE if categories is None else TensorProto.STRING
         inputs.append(helper.make_tensor_value_info(name, kind, ["rows"]))
@@ -72,14 +72,18 @@ def takes_columns(proto: Any, preprocessor: TablePreprocessor) -> Any:
     return proto
 
 
-def _columns(preprocessor: TablePreprocessor) -> list[tuple[str, list[str | None] | None]]:
-    """Return the columns in the order of the matrix, each with its categories; None is a missing value."""
+def columns_inside(preprocessor: TablePreprocessor) -> list[tuple[str, list[str | None] | None]]:
+    """Return the columns in the order of the matrix, each with its categories; None is a missing value.
+
+    Columns that an ONNX file cannot encode are an error that names all of them.
+    """
     vectorizer = preprocessor.vectorizer
     if vectorizer is None:
         count = len(preprocessor.numeric.center)
         return [(name, None) for name in preprocessor.columns or [f"x{k}" for k in range(count)]]
     places = preprocessor.made_of("numeric", "datetime", "low_cardinality", "high_cardinality")
     found: list[tuple[str, list[str | None] | None]] = []
+    refused = []
     for name in sorted(places, key=lambda column: places[column][0]):
         steps = {type(step).__name__: step for step in vectorizer.all_processing_steps_[name]}
         if "OneHotEncoder" in steps:
@@ -88,8 +92,11 @@ def _columns(preprocessor: TablePreprocessor) -> list[tuple[str, list[str | None
         elif vectorizer.column_to_kind_[name] == "numeric" and "DurationToFloat" not in steps:
             found.append((name, None))
         else:
-            raise ValueError(
-                f"column {name!r} holds free text, dates or durations, which an ONNX file cannot encode: "
-                "export without raw columns, or fit without it"
-            )
+            refused.append(repr(name))
+    if refused:
+        columns, it = ("columns", "them") if len(refused) > 1 else ("column", "it")
+        raise ValueError(
+            "an ONNX file cannot encode free text, dates or durations, as in "
+            f"{columns} {', '.join(refused)}: export without raw columns, or fit without {it}"
+        )
     return found
