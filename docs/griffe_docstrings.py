@@ -26,9 +26,29 @@ def as_markdown(text: str) -> str:
 
 
 class Docstrings(griffe.Extension):
-    """Rewrite the docstring of every object once it is loaded."""
+    """Rewrite the docstring of every object once it is loaded, and let methods inherit theirs."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrite one docstring."""
         if obj.docstring:
             obj.docstring.value = as_markdown(obj.docstring.value)
+
+    def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
+        """Give members without a docstring that of the class above, as `help` does; the site hides others."""
+        inherit(pkg)
+
+
+def inherit(module: griffe.Module) -> None:
+    """Copy docstrings to the members of a module's classes that override documented ones."""
+    for found in module.classes.values():
+        if found.is_alias:
+            continue
+        above = found.mro()
+        for name, member in found.members.items():
+            if member.is_alias or member.has_docstring or name.startswith("_"):
+                continue
+            overridden = [c.members[name] for c in above if name in c.members]
+            member.docstring = next((other.docstring for other in overridden if other.docstring), None)
+    for inner in module.modules.values():
+        if not inner.is_alias:
+            inherit(inner)

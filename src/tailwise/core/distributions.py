@@ -106,7 +106,7 @@ class NIG(Parametric):
 
     @property
     def gamma(self) -> Tensor:
-        """Location."""
+        """Location of the label's mean."""
         return self._values[0]
 
     @property

@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from tailwise.estimator.regressor import TailRegressor
 
 
+__all__ = [
+    "DependenceDisplay",
+    "DialDisplay",
+    "ImportanceDisplay",
+    "LabelErrorDisplay",
+    "RegionDisplay",
+    "ReliabilityDisplay",
+    "SparsificationDisplay",
+]
+
+
 class Display(ABC):
     """Something that is drawn on Axes."""
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tailwise.estimator.regressor import TailRegressor
     from tailwise.uncertainty.calibrator import Calibrator
 
+__all__ = ["model_card"]
+
 MAX_COLUMNS = 100
 """Most columns that the card lists."""
 TITLES = {

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from tailwise.estimator.regressor import TailRegressor
 
+__all__ = ["log_model", "save_model", "signature"]
+
 FIGURES = ("prediction", "std", "lower", "upper", "aleatoric_std", "epistemic_std")
 
 

@@ -32,6 +32,8 @@ from tailwise.serving.row_schema import RefusedRequest
 if TYPE_CHECKING:
     from tailwise.estimator.regressor import TailRegressor
 
+__all__ = ["Limits", "Service", "listen", "server"]
+
 RETRY_SECONDS = 1
 KEEP_ALIVE_SECONDS = 75
 """Idle connections are closed after this time. A client may send its next request just then, and lose it."""
