@@ -35,10 +35,12 @@ def prose(page: str) -> str:
 
 def test_every_kind_of_page_is_found() -> None:
     names = {page.stem for page in PAGES}
-    assert names == {
+    to_come = {"priors", "tabular-sqinv"}  # their runs take hours
+    assert names - to_come == {
         "ablations",
         "defaults",
         "estimator",
+        "nyuv2-small",
         "stsb",
         "stsb-modern",
         "stsb-paper",

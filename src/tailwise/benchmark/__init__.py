@@ -46,14 +46,19 @@ def bench(
     to `work` and is only needed while runs are missing. Peers that are not installed are reported and left
     out. Processes with the same `out` share the runs; with `storage`, the URL of a database, also the trials
     of each tuning. With `times`, every contender is fitted once more after all runs to measure its cost
-    (``out/times.jsonl``).
+    (``out/times.jsonl``). With SQINV weights for all methods the files are ``suite-sqinv.jsonl``,
+    ``suite-sqinv.md`` and so on, so that they can lie beside those of each method's own weights.
     """
     from tailwise.benchmark.pages.suite_page import write_tables
     from tailwise.benchmark.run.peers import missing_peers
     from tailwise.benchmark.run.times import missing_times, take_times
 
-    budget, results, clock = get_suite(suite), out / "results.jsonl", out / "times.jsonl"
+    budget, page = get_suite(suite), suite_name(suite)
     recipe = recipe or budget.recipe
+    results, clock = out / "results.jsonl", out / "times.jsonl"
+    if recipe.weights != "own":
+        page = f"{page}-{recipe.weights}"
+        results, clock = out / f"{page}.jsonl", out / f"{page}-times.jsonl"
     methods, seeds = methods or budget.methods, range(budget.seeds) if seeds is None else seeds
     contenders = choose_contenders(methods, budget.options)
     if "peers" in methods.split(","):
@@ -71,6 +76,6 @@ def bench(
         report(f"took {taken.done} times in {taken.seconds:.0f} s")
     if results.is_file() and read_results(results):
         known = clock if clock.is_file() else None
-        for path in write_tables(results, out, name=suite_name(suite), times=known):
+        for path in write_tables(results, out, name=page, times=known):
             report(f"wrote {path}")
     return summary

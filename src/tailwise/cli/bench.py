@@ -349,9 +349,18 @@ def choose_defaults_command(
 
 @app.command("search-prior")
 def search_prior_command(
-    prepared: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the suite `development`.")],
+    prepared: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of the suite `development`. Without it nothing is run, and the page is written from "
+            "the lines of --out.",
+        ),
+    ] = None,
     methods: Annotated[str, typer.Option(metavar="NAMES", help="Comma-separated names.")] = "vir-paper",
-    out: Annotated[Path, typer.Option(help="Results file; lines are appended.")] = RESULTS / "priors.jsonl",
+    out: Annotated[
+        Path, typer.Option(help="Results file; lines are appended, and the page is written beside it.")
+    ] = RESULTS / "priors.jsonl",
     workers: Workers = 1,
     epochs: Epochs = None,
     trials: Annotated[int, typer.Option(metavar="N", min=1, help="Priors to try per method.")] = 30,
@@ -364,24 +373,24 @@ def search_prior_command(
     compared with the present one on other seeds; the last lines say which should be the default.
     """
     from tailwise.benchmark import suite_of
+    from tailwise.benchmark.pages.prior_page import describe_decision, write_priors
     from tailwise.benchmark.run.defaults import choose_defaults, decisions
-    from tailwise.benchmark.run.prior import OPTION, PriorStudy
+    from tailwise.benchmark.run.prior import PriorStudy
     from tailwise.benchmark.run.results import ResultsFile
 
+    page = out.with_suffix(".md")
+    if prepared is None:
+        _print(f"wrote {write_priors(out, page)}")
+        return
     suite = suite_of(prepared)
     summary = choose_defaults(
         prepared, out=out, seeds=range(suite.seeds), recipe=_recipe(suite, epochs, trials),
         methods=parse_names(methods), study=PriorStudy, workers=workers, time_limit=time_limit,
     )  # fmt: skip
-    for found in decisions(ResultsFile(out).records) if not summary.left else ():
-        words = "no other prior was better with the seed of the search"
-        if found.best != found.default:
-            verdict = "adopt it" if found.adopted else "keep the present one"
-            words = (
-                f"{found.best[OPTION]} against {found.default[OPTION]}: {100 * found.change:+.1f} ± "
-                f"{100 * found.error:.1f}% with the other seeds: {verdict}"
-            )
-        typer.echo(f"{found.method}: {words}")
+    if not summary.left:
+        _print(f"wrote {write_priors(out, page)}")
+        for found in decisions(ResultsFile(out).records):
+            typer.echo(describe_decision(found))
     _finish(summary)
 
 

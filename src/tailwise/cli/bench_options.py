@@ -103,7 +103,7 @@ Weights = Annotated[
     str | None,
     typer.Option(
         metavar="own|sqinv", callback=_known_weights,
-        help="`sqinv` gives all methods the paper's label weights (name another --out).",
+        help="`sqinv` gives all methods the paper's label weights; `bench suite` names its files after it.",
     ),
 ]  # fmt: skip
 TimeLimit = Annotated[

@@ -50,9 +50,9 @@ def write_defaults(path: Path, to: Path) -> Path:
         changed = {k: v for k, v in d.best.items() if v != d.default[k]}
         words = ", ".join(f"{k} {d.default[k]} -> {v}" for k, v in changed.items()) or "-"
         base = [log_ratio(defaults[d.method][name], defaults["vanilla"][name]) for name in data]
-        cells = [_percent(*mean_and_error(base)), str(d.trials), _percent(d.found) if changed else "-"]
+        cells = [percent(*mean_and_error(base)), str(d.trials), percent(d.found) if changed else "-"]
         verdict = "adopted" if d.adopted else "kept" if own_space(d.method) else "fixed"
-        rows.append([get_method(d.method).title, *cells, _percent(d.change, d.error), verdict, words])
+        rows.append([get_method(d.method).title, *cells, percent(d.change, d.error), verdict, words])
     head = ["method", "default against Vanilla", "trials", "best against default: search", "check"]
     caption = "Change of the score in percent ± standard error over data sets; below 0 is better"
     table = Table(caption, [*head, "decision", "what the best changes"], rows)
@@ -62,7 +62,8 @@ def write_defaults(path: Path, to: Path) -> Path:
     return to
 
 
-def _percent(change: float, error: float = math.nan) -> str:
+def percent(change: float, error: float = math.nan) -> str:
+    """Format the logarithm of a ratio as a change in percent, with its error; ``-`` for NaN."""
     if math.isnan(change):
         return "-"
     return f"{100 * math.expm1(change):+.1f}" + ("" if math.isnan(error) else f" ± {100 * error:.1f}")
