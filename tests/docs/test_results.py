@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import backbones, coverage, encoder, junk_columns, mended, weight_power
+from benchmarks import backbones, coverage, encoder, junk_columns, mended, weight_power, worst_places
 from tailwise.benchmark import choose_contenders, read_results
 from tailwise.benchmark.pages.estimator_page import ratio_by_seed, tables_ahead, time_ratio
 from tailwise.benchmark.pages.markup import with_spread
-from tailwise.benchmark.pages.statistics import Comparison, Figure, Results, changes, compare
+from tailwise.benchmark.pages.statistics import Figure, Results, changes, compare
 from tailwise.benchmark.pages.stsb_page import PAPER
 from tailwise.benchmark.run.ablations import is_ablation
 from tailwise.benchmark.run.defaults import decisions
@@ -331,66 +331,30 @@ def test_figures_of_the_tables_in_the_readme() -> None:
     assert min(nll, key=nll.__getitem__) == "vir"
     assert "VIR's calibrated NLL for rare labels has the best average rank" in text
 
-    def place(region: str) -> int:
-        """Place by average rank, 1 being best; equal ranks count against VIR."""
-        ranks = results.average_ranks(Figure("mae", region))
-        return sum(rank <= ranks["vir"] for rank in ranks.values())
-
-    def ratio(region: str) -> str:
-        return f"{results.relative(Figure('mae', region), 'vir', 'vanilla'):.2f}"
-
-    def better(region: str) -> int:
-        tests = compare(results, Figure("mae", region), over="seeds")
-        return sum(test.verdict() == "better" for test in tests)
-
-    total = len(results.methods)
-    assert len(results.data) == 7 and f"VIR among {total} methods" in text
-    assert (
-        f"is {ratio('few')} for rare labels (place {place('few')}), {ratio('many')} for common ones (place "
-        f"{place('many')}) and {ratio('all')} overall (place {place('all')}). VIR is worst between rare and "
-        f"common labels: {better('medium')} of {total - 1} others are better beyond chance in the seeds."
-    ) in text
+    assert len(results.data) == 7 and f"VIR among {len(results.methods)} methods" in text
 
 
-def test_where_vir_is_worst() -> None:
-    text = prose("docs/results/README.md")
-    results = Results(read_results(FOLDER / "results.jsonl"))
+@pytest.fixture(scope="module")
+def tabular() -> Results:
+    return Results(read_results(FOLDER / "results.jsonl"))
 
-    def place(region: str) -> int:
-        ranks = results.average_ranks(Figure("mae", region))
-        return sum(rank <= ranks["vir"] for rank in ranks.values())
 
-    def ratio(region: str) -> str:
-        return f"{results.relative(Figure('mae', region), 'vir', 'vanilla'):.2f}"
+def test_where_vir_is_worst(tabular: Results) -> None:
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert worst_places.section(tabular) in text, "run `python benchmarks/worst_places.py --write`"
+    assert worst_places.readme_line(tabular) in prose("README.md")
 
-    def tests(region: str) -> dict[str, Comparison]:
-        return {c.method: c for c in compare(results, Figure("mae", region), over="seeds")}
 
-    def better(region: str) -> int:
-        return sum(c.verdict() == "better" for c in tests(region).values())
-
-    total = len(results.methods)
-    assert f"by average rank of the MAE among {total} contenders" in text
-    assert (
-        f"(medium-shot labels) VIR has place {place('medium')}, and {better('medium')} of the {total - 1} "
-        f"others have a lower error beyond chance in the seeds. Its error is {ratio('medium')} times "
-        "Vanilla's."
-    ) in text
-    assert (
-        f"(many-shot) labels: place {place('many')}, {ratio('many')} times Vanilla's error; {better('many')} "
-        "others are better beyond chance."
-    ) in text
-    ranks = results.average_ranks(Figure("mae", "few"))
-    ahead = [results.titles[m] for m in sorted(ranks, key=ranks.__getitem__) if ranks[m] <= ranks["vir"]]
-    names = [title for title in ahead if title != "VIR"]
-    assert better("few") == 0
-    assert (
-        f"(few-shot) labels: place {place('few')}, behind {', '.join(names[:-1])} and {names[-1]}, though "
-        f"not beyond chance. Its error is {ratio('few')} times Vanilla's."
-    ) in text
-    rival = [tests(region)["lds-fds-der"].verdict() for region in ("many", "medium", "all")]
-    assert rival == ["better"] * 3
-    assert "LDS + FDS + DER is also better for common labels, for those between, and overall." in text
+def test_the_words_about_vir_follow_the_results(tabular: Results) -> None:
+    """With its lines exchanged with another method's, the words are about that one's figures."""
+    best = worst_places.ahead(tabular, "few")[0]
+    other = {"vir": best, best: "vir"}
+    swapped = Results([{**r, "method": other.get(r["method"], r["method"])} for r in tabular.records])
+    assert worst_places.place(swapped, "few") == 1 and worst_places.ahead(swapped, "few") == []
+    assert worst_places.rival(swapped) == "VIR has the best average rank for rare labels."
+    assert "(few-shot): place 1. VIR's error" in worst_places.section(swapped)
+    alone = Results([r for r in tabular.records if r["method"] in ("vir", "vanilla")])
+    assert "VIR is worst for common labels: 1 of 1 others is better" in worst_places.readme_line(alone)
 
 
 def test_figures_of_sentence_pairs_in_the_readme() -> None:

@@ -114,17 +114,18 @@ AUSE are calibrated on the validation part; a method that predicts no spread has
 variance.
 """
 CAPTION = """\
-![Pictures, their depth, and predicted depth and uncertainty of each method]({picture})
+![Depth maps, and predicted depth and uncertainty of each method]({picture})
 
-Test pictures of the first seed: the picture, its depth, then the predicted depth of each method and, for
-methods that predict it, the calibrated standard deviation (bright is deep, and uncertain)."""
+Test pictures of the first seed: the depth, then the predicted depth of each method and, for methods that
+predict it, the calibrated standard deviation (bright is deep, and uncertain). The photographs are not ours to
+publish and are left out."""
 
 
 # -- the picture ---------------------------------------------------------------------------------
 
 
 def draw_maps(path: Path, prepared: Path, out: Path) -> Path:
-    """Draw pictures, their depth, and the maps that each method predicts for them; write a PNG file."""
+    """Draw the depth of some pictures and the maps that each method predicts for them; write a PNG file."""
     results = _one_data_set(path)
     (data,) = results.data
     shown = {r["method"]: r for r in results.records if "maps" in r}
@@ -139,15 +140,12 @@ def draw_maps(path: Path, prepared: Path, out: Path) -> Path:
     return out
 
 
-def _columns(
-    problem: Problem, records: list[Record], results: Results
-) -> list[tuple[str, NDArray[Any], str | None]]:
-    """Return title, maps (N, ...) and kind (depth, std or None for a picture) of every column."""
-    rows = problem.extra["shown"]
-    columns: list[tuple[str, NDArray[Any], str | None]] = [
-        ("picture", problem.x_test[rows], None),
-        ("depth", problem.y_test[rows], "depth"),
-    ]
+Column = tuple[str, NDArray[Any], str]
+
+
+def _columns(problem: Problem, records: list[Record], results: Results) -> list[Column]:
+    """Return title, maps (N, H, W) and kind (depth or std) of every column."""
+    columns: list[Column] = [("depth", problem.y_test[problem.extra["shown"]], "depth")]
     for record in records:
         title = results.titles[record["method"]]
         columns.append((title, unpacked_map(record["maps"]["mean"]), "depth"))
@@ -156,7 +154,7 @@ def _columns(
     return columns
 
 
-def _draw(columns: list[tuple[str, NDArray[Any], str | None]], to: Path) -> None:
+def _draw(columns: list[Column], to: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
@@ -165,7 +163,7 @@ def _draw(columns: list[tuple[str, NDArray[Any], str | None]], to: Path) -> None
     axes = np.asarray(figure.subplots(rows, len(columns), squeeze=False))
     stds = [maps for _, maps, kind in columns if kind == "std"]
     limits = {
-        "depth": (0.0, float(np.nanmax(columns[1][1]))),
+        "depth": (0.0, float(np.nanmax(columns[0][1]))),
         "std": (0.0, float(np.quantile(np.stack(stds), 0.99)) if stds else 1.0),
     }
     colours = {"depth": "viridis", "std": "magma"}
@@ -173,11 +171,11 @@ def _draw(columns: list[tuple[str, NDArray[Any], str | None]], to: Path) -> None
         for r in range(rows):
             panel = axes[r, c]
             panel.set_axis_off()
-            low, high = limits[kind] if kind else (None, None)
-            shown = panel.imshow(maps[r], vmin=low, vmax=high, cmap=colours[kind] if kind else None)
+            low, high = limits[kind]
+            shown = panel.imshow(maps[r], vmin=low, vmax=high, cmap=colours[kind])
             if r == 0:
                 panel.set_title(title, fontsize=8)
-        if kind and all(other != kind for _, _, other in columns[c + 1 :]):
+        if all(other != kind for _, _, other in columns[c + 1 :]):
             bar = figure.colorbar(shown, ax=axes, location="bottom", fraction=0.03, pad=0.01, aspect=60)
             bar.set_label(
                 "depth in metres" if kind == "depth" else "standard deviation in metres", fontsize=8

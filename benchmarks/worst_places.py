@@ -1,0 +1,126 @@
+"""Where VIR is worst on the seven tables, in words that its results give.
+
+    python benchmarks/worst_places.py --write
+
+Prints lines for README.md, and the section `Where VIR is worst` of docs/results/README.md, which `--write`
+replaces. Both come from docs/results/results.jsonl (`tailwise bench suite tabular`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import textwrap
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from tailwise.benchmark import read_results
+from tailwise.benchmark.pages.statistics import Figure, Results, compare
+
+ROOT = Path(__file__).parents[1]
+VIR, BASE = "vir", "vanilla"
+LABELS = {"many": "common labels", "medium": "labels between rare and common", "few": "rare labels"}
+SECTION = re.compile(r"^## Where VIR is worst\n.*?(?=^## )", re.M | re.S)
+WIDTH = 125
+
+
+def place(results: Results, region: str) -> int:
+    """Return VIR's place by average rank of the MAE, 1 being best; equal ranks count against VIR."""
+    ranks = results.average_ranks(Figure("mae", region))
+    return sum(rank <= ranks[VIR] for rank in ranks.values())
+
+
+def ratio(results: Results, region: str) -> str:
+    """Return VIR's MAE divided by the plain network's."""
+    return f"{results.relative(Figure('mae', region), VIR, BASE):.2f}"
+
+
+def better(results: Results, region: str) -> list[str]:
+    """Return the methods with a lower MAE than VIR beyond chance in the seeds."""
+    tests = compare(results, Figure("mae", region), VIR, over="seeds")
+    return [test.method for test in tests if test.verdict() == "better"]
+
+
+def ahead(results: Results, region: str) -> list[str]:
+    """Return the methods whose average rank is not above VIR's, the best first."""
+    ranks = results.average_ranks(Figure("mae", region))
+    return [m for m in sorted(ranks, key=ranks.__getitem__) if m != VIR and ranks[m] <= ranks[VIR]]
+
+
+def _listed(words: Sequence[str]) -> str:
+    between = "; " if any("," in word for word in words) else ", "
+    return " and ".join(filter(None, [between.join(words[:-1]), words[-1]]))
+
+
+def _chance(count: int, total: int) -> str:
+    """Say how many others are better beyond chance."""
+    if count == 0:
+        return "no other is better beyond chance in the seeds"
+    return f"{count} of {total} others {'is' if count == 1 else 'are'} better beyond chance in the seeds"
+
+
+def rival(results: Results) -> str:
+    """Say which method has the best average rank for rare labels, and where it is better than VIR."""
+    if not (names := ahead(results, "few")):
+        return "VIR has the best average rank for rare labels."
+    where = {"few": "rare labels", "many": "common ones", "medium": "those between", "all": "all labels"}
+    beyond = [words for region, words in where.items() if names[0] in better(results, region)]
+    text = f"For rare labels {results.titles[names[0]]} has the best average rank"
+    return text + (f", and a lower error than VIR's beyond chance for {_listed(beyond)}." if beyond else ".")
+
+
+def readme_line(results: Results) -> str:
+    """Return what README.md says: VIR's errors and places, and the region where its place is worst."""
+    worst = max(LABELS, key=lambda region: place(results, region))
+    cells = {region: f"(place {place(results, region)})" for region in (*LABELS, "all")}
+    chance = _chance(len(better(results, worst)), len(results.methods) - 1)
+    return (
+        f"VIR's MAE divided by the plain network's is {ratio(results, 'few')} for rare labels "
+        f"{cells['few']}, {ratio(results, 'many')} for common ones {cells['many']} and "
+        f"{ratio(results, 'all')} overall {cells['all']}. VIR is worst {_among(worst)}: "
+        f"{chance}."
+    )
+
+
+def _among(region: str) -> str:
+    return "between rare and common labels" if region == "medium" else f"for {LABELS[region]}"
+
+
+def section(results: Results) -> str:
+    """Return the section of docs/results/README.md, the worst region first."""
+    others = len(results.methods) - 1
+    points = []
+    for region in sorted(LABELS, key=lambda region: -place(results, region)):
+        names = [results.titles[m] for m in ahead(results, region)]
+        behind = f", behind {_listed(names)}" if 0 < len(names) <= 5 else ""
+        points.append(
+            f"**{LABELS[region].capitalize()}** ({region}-shot): place {place(results, region)}{behind}. "
+            f"VIR's error is {ratio(results, region)} times Vanilla's; "
+            f"{_chance(len(better(results, region)), others)}."
+        )
+    points.append(rival(results))
+    tables = "[tabular.md](tabular.md)"
+    head = f"On the {len(results.data)} tables of {tables}, by average rank of the MAE"
+    head += f" among {others + 1} contenders:"
+    fill = partial(textwrap.fill, width=WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    wrapped = [fill(f"- {point}") for point in points]
+    return "\n".join(["## Where VIR is worst", "", head, "", *wrapped, "", ""])
+
+
+def main() -> None:
+    """Print both texts, and replace the section if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="replace the section in docs/results/README.md")
+    options = parser.parse_args()
+    folder = ROOT / "docs" / "results"
+    results = Results(read_results(folder / "results.jsonl"))
+    print(f"README.md:\n- {readme_line(results)}\n- {rival(results)}\n\n{section(results)}")
+    if options.write:
+        page = folder / "README.md"
+        text = SECTION.sub(lambda _: section(results), page.read_text(encoding="utf-8"))
+        page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
