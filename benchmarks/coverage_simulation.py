@@ -2,20 +2,23 @@
 
     python benchmarks/coverage_simulation.py --write
 
-Labels are lognormal around a level that depends on x, so they have a long upper tail. Predictions are
-stand-ins for five networks, not trained ones: what the intervals promise does not depend on how predictions
-were made. Each stand-in pulls the true mean 15% towards the mean of all labels, as networks do with rare
-labels. It adds an error of 0.4 true standard deviations, half of whose variance all five share, and misjudges
-the true standard deviation by a factor with a log standard deviation of 0.2. Every row calibrates: it is
-predicted by the one stand-in whose fold it is in. New rows are predicted by all five. Scaling, limits and
-their joining by majority are the code that TailRegressor uses.
+Labels are lognormal around a level that depends on x, so they have a long upper tail. In the second table
+they are the same less 1, but at least 0: 30% of them are 0, and `bounds` says that none is smaller.
+Predictions are stand-ins for five networks, not trained ones: what the intervals promise does not depend on
+how predictions were made. Each stand-in pulls the true mean 15% towards the mean of all labels, as networks
+do with rare labels. It adds an error of 0.4 true standard deviations, half of whose variance all five share,
+and misjudges the true standard deviation by a factor with a log standard deviation of 0.2. In the second
+table, where it is almost 0 for rows whose label is almost surely 0, it includes the pull. Every row
+calibrates: it is predicted by the one stand-in whose fold it is in. New rows are predicted by all five.
+Scaling, limits and their joining by majority are the code that TailRegressor uses.
 
 `split conformal`: the same stand-ins, one symmetric normalised quantile of the held-out errors for all rows,
 around the mean of the five. `constant`: one interval between two quantiles of the training labels. Regions
 are those of the true label: more than 100, 20 to 100, or fewer than 20 training labels in its bin. `rarest`
 are the 15% of the new labels with the lowest density of training labels. Wilson's intervals are over all new
 rows of all draws. Rows of one draw share a calibration set, so the standard deviation of the coverage over
-draws is given too. Widths are in standard deviations of all labels.
+draws is given too. Widths are in standard deviations of all labels. `below 0` is the share of intervals with
+an end below 0.
 """
 
 from __future__ import annotations
@@ -23,41 +26,58 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
+from scipy import stats
 
 from tailwise.core.distributions import Distribution, Normal
 from tailwise.core.label_prior import LabelDensity, rarest
 from tailwise.core.labels import LabelBins
 from tailwise.core.pooling import pooled
+from tailwise.core.support import LabelSupport
+from tailwise.core.truncation import Bounds
 from tailwise.uncertainty.calibrator import Calibrator, fit_calibrator
 from tailwise.uncertainty.interval_scores import constant_interval, wilson_interval
 
 Array = np.ndarray
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 SIZES = (100, 300, 1000, 10_000)
-NETWORKS, NOISE, COVERAGE = 5, 0.5, 0.9
+NETWORKS, COVERAGE = 5, 0.9
+LEVEL, SPREAD, NOISE, PULL = 0.5, 0.8, 0.5, 0.15
+TOTAL = math.hypot(SPREAD, NOISE)
 PARTS = ("all", "many", "medium", "few", "rarest")
 
 
-def draw(n: int, rng: np.random.Generator) -> tuple[Array, list[Normal]]:
+def moments(level: Array | float, noise: float, floor: bool) -> tuple[Array, Array]:
+    """Return mean and variance of labels whose logarithm is normal; with a floor, of those less 1, or 0."""
+    first, second = np.exp(level + noise**2 / 2), np.exp(2 * np.asarray(level) + 2 * noise**2)
+    if not floor:
+        return first, second - first**2
+    above, once, twice = (stats.norm.cdf(np.asarray(level) / noise + k * noise) for k in range(3))
+    mean = first * once - above
+    return mean, second * twice - 2 * first * once + above - mean**2
+
+
+def draw(n: int, rng: np.random.Generator, floor: bool = False) -> tuple[Array, list[Normal]]:
     """Return labels and what each of the five stand-ins predicts for them. (n,) each"""
-    level = 0.5 + 0.8 * rng.normal(size=n)
+    level = LEVEL + SPREAD * rng.normal(size=n)
     y = np.exp(level + NOISE * rng.normal(size=n))
-    mean = np.exp(level + NOISE**2 / 2)
-    std = mean * math.sqrt(math.expm1(NOISE**2))
-    overall = math.exp(0.5 + 0.8**2 / 2 + NOISE**2 / 2)
+    y = np.maximum(y - 1, 0) if floor else y
+    mean, variance = moments(level, NOISE, floor)
+    std, overall = np.sqrt(variance), float(moments(LEVEL, TOTAL, floor)[0])
+    pull = PULL * (overall - mean)
+    judged = np.hypot(std, pull) if floor else std
     shared = rng.normal(size=n)
     found = []
     for _ in range(NETWORKS):
         error = 0.4 * std * (shared + rng.normal(size=n)) / math.sqrt(2)
-        spread = std * np.exp(0.2 * rng.normal(size=n))
-        found.append(
-            Normal(torch.from_numpy(overall + 0.85 * (mean - overall) + error), torch.from_numpy(spread**2))
-        )
+        spread = judged * np.exp(0.2 * rng.normal(size=n))
+        found.append(Normal(torch.from_numpy(mean + pull + error), torch.from_numpy(spread**2)))
     return y, found
 
 
@@ -87,13 +107,15 @@ def split_conformal(held: Normal, y: Array, new: list[Normal]) -> tuple[Array, A
     return mean - quantile * spread, mean + quantile * spread
 
 
-def one_draw(n: int, seed: int, new_rows: int = 1000) -> list[dict[str, float | str]]:
+def one_draw(n: int, seed: int, new_rows: int = 1000, floor: bool = False) -> list[dict[str, float | str]]:
     """Calibrate on n rows and return hits, rows and widths of new rows, by method and part."""
     rng = np.random.default_rng([n, seed])
-    y, predictions = draw(n, rng)
-    y_new, new = draw(new_rows, rng)
+    y, predictions = draw(n, rng, floor)
+    y_new, new = draw(new_rows, rng, floor)
     bins, held, rows = LabelBins.from_labels(y), held_out(predictions), np.arange(n)
-    calibrator = fit_calibrator(held, y, bins, rows, rows, votes=True)
+    bounds = Bounds(0.0, math.inf) if floor else None
+    calibrator = fit_calibrator(held, y, bins, rows, rows, votes=True, bounds=bounds)
+    calibrator = replace(calibrator, support=LabelSupport.from_labels(y))
     low, high = constant_interval(y, COVERAGE)
     methods = {
         "TailRegressor's rule": ours(calibrator, new),
@@ -102,7 +124,7 @@ def one_draw(n: int, seed: int, new_rows: int = 1000) -> list[dict[str, float | 
     }
     region = bins.regions()[bins.index(y_new)]
     rare = rarest(y_new, LabelDensity.from_bins(bins))
-    unit = math.exp(0.5 + (0.8**2 + NOISE**2) / 2) * math.sqrt(math.expm1(0.8**2 + NOISE**2))
+    unit = math.sqrt(float(moments(LEVEL, TOTAL, floor)[1]))
     found: list[dict[str, float | str]] = []
     for method, (lower, upper) in methods.items():
         inside, width = (y_new >= lower) & (y_new <= upper), (upper - lower) / unit
@@ -111,7 +133,8 @@ def one_draw(n: int, seed: int, new_rows: int = 1000) -> list[dict[str, float | 
             if mask.any():
                 found.append(
                     {"n": n, "seed": seed, "method": method, "part": part, "hits": int(inside[mask].sum()),
-                     "rows": int(mask.sum()), "width": float(width[mask].mean())}
+                     "rows": int(mask.sum()), "width": float(width[mask].mean()),
+                     "outside": int((np.minimum(lower, upper) < 0)[mask].sum())}
                 )  # fmt: skip
     return found
 
@@ -119,8 +142,8 @@ def one_draw(n: int, seed: int, new_rows: int = 1000) -> list[dict[str, float | 
 def table_of(results: pd.DataFrame) -> str:
     """Return a Markdown table: coverage with Wilson's interval, its spread over draws, and widths."""
     lines = [
-        "| rows | labels | method | coverage | Wilson 95% | std over draws | width |",
-        "|--:|---|---|--:|--:|--:|--:|",
+        "| rows | labels | method | coverage | Wilson 95% | std over draws | width | below 0 |",
+        "|--:|---|---|--:|--:|--:|--:|--:|",
     ]
     for (n, part, method), group in results.groupby(["n", "part", "method"], sort=False):
         hits, rows = int(group["hits"].sum()), int(group["rows"].sum())
@@ -128,16 +151,20 @@ def table_of(results: pd.DataFrame) -> str:
         spread = (group["hits"] / group["rows"]).std()
         lines.append(
             f"| {n:,} | {part} | {method} | {hits / rows:.3f} | {low:.3f} to {high:.3f} | {spread:.3f} | "
-            f"{group['width'].mean():.2f} |"
+            f"{group['width'].mean():.2f} | {group['outside'].sum() / rows:.1%} |"
         )
     return "\n".join(lines)
 
 
-def simulate(sizes: tuple[int, ...], draws: int) -> pd.DataFrame:
+def simulate(sizes: tuple[int, ...], draws: int, floor: bool = False, workers: int = 1) -> pd.DataFrame:
     """Return the scores of all draws, ordered by size, part and method."""
-    rows = [row for n in sizes for seed in range(draws) for row in one_draw(n, seed)]
-    results = pd.DataFrame(rows)
-    results["part"] = pd.Categorical(results["part"], PARTS, ordered=True).astype(str)
+    jobs = [(n, seed, 1000, floor) for n in sizes for seed in range(draws)]
+    if workers == 1:
+        found = [one_draw(*job) for job in jobs]
+    else:
+        with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            found = list(pool.map(one_draw, *zip(*jobs, strict=True), chunksize=10))
+    results = pd.DataFrame([row for rows in found for row in rows])
     order = results["part"].map(PARTS.index)
     return results.assign(order=order).sort_values(["n", "order"], kind="stable").drop(columns="order")
 
@@ -148,16 +175,26 @@ def main() -> int:
     )
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--write", action="store_true", help="write docs/results/coverage_simulation.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    text = table_of(simulate(tuple(options.sizes), options.draws))
+    plain, bounded = (
+        simulate(tuple(options.sizes), options.draws, floor, options.workers) for floor in (False, True)
+    )
+    own = bounded[(bounded["method"] == "TailRegressor's rule") & (bounded["part"] == "all")]
+    outside, ends = int(own["outside"].sum()), int(own["rows"].sum())
+    text = (
+        f"## Labels without bounds\n\n{table_of(plain)}\n\n## Labels of at least 0, 30% of them 0\n\n"
+        f"{outside:,} of {ends:,} intervals of TailRegressor's rule leave the bounds.\n\n{table_of(bounded)}"
+    )
     print(text)
     if options.write:
         about = (__doc__ or "").strip().splitlines()
         body = "\n".join(about[4:])
+        title = about[0].rstrip(".").replace("200", str(options.draws))
         (DOCS / "coverage_simulation.md").write_text(
-            f"# {about[0].rstrip('.')}\n\nWritten by `python benchmarks/coverage_simulation.py --write` with "
+            f"# {title}\n\nWritten by `python benchmarks/coverage_simulation.py --write` with "
             f"the seeds 0 to {options.draws - 1}; do not edit.\n\n{body}\n\n{text}\n",
             encoding="utf-8",
         )

@@ -1,11 +1,12 @@
 """Why 90% intervals cover the rarest labels more often than asked, and which rule for them is narrowest.
 
     python benchmarks/rare_coverage.py fit --seeds 2
+    python benchmarks/rare_coverage.py fit --seeds 1 --rows 4000 --data credit,flights,incomes,wages
     python benchmarks/rare_coverage.py write
 
 `fit` trains TailRegressor as it comes on the development tables of `tailwise bench` (`pip install
 'tailwise[development]'`), with random splits (20% test rows) and at most 1,500 training rows and 3,000 test
-rows, and stores the predictions. `--rows 4000` adds runs with more rows. `write` makes the intervals of
+rows (4,000 in four runs), and stores the predictions. `write` makes the intervals of
 each variant from the same predictions, so nothing is trained again. `rarest` are the 15% of the test labels
 with the lowest density of training labels; `few-shot` are labels in bins with fewer than 20 training rows.
 Widths are in standard deviations of the training labels.
@@ -272,7 +273,7 @@ def main() -> int:
     text = markdown(results)
     print(text)
     about = (__doc__ or "").strip().splitlines()
-    body = "\n".join(about[5:])
+    body = "\n".join(about[6:])
     runs = results[["table", "seed", "rows"]].drop_duplicates()
     (options.out / "rare_coverage.md").write_text(
         f"# {about[0].rstrip('.')}\n\nWritten by `python benchmarks/rare_coverage.py write` from {len(runs)} "

@@ -125,7 +125,12 @@ def fit(
     ] = None,
     start_from: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL", help="Model of the same method and columns to train further."),
+        typer.Option(
+            "--start-from",
+            "--init-model",
+            metavar="MODEL",
+            help="Model of the same method and columns to train further.",
+        ),
     ] = None,
     baseline: Annotated[
         bool,
