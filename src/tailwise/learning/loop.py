@@ -86,7 +86,7 @@ def fit(
     config: TrainConfig | None = None,
     *,
     checkpoint: str | os.PathLike[str] | None = None,
-    progress: bool | None = None,
+    progress: bool | Progress | None = None,
 ) -> FitResult:
     """Train a model in place and return the history.
 
@@ -101,6 +101,9 @@ def fit(
     trains one model on the rows of all. Tensors must be the same in all of them: each process takes its share
     of every batch. A loader gives each process its own rows. `Sharded` data, such as a stream, gives each
     process its shards. Only rank 0 writes and reads the checkpoint.
+
+    `progress` shows a bar (True), log lines (False), or a bar on a terminal only (None). An object with an
+    `update` gets the figures of every epoch, in every process.
     """
     from lightning_fabric import (
         Fabric,  # here, because it imports torch's compiler, which predicting does not need
@@ -120,6 +123,8 @@ def fit(
         compiled,
     ):
         loop = _Loop(model, train, valid, config, fabric, checkpoint)
+        if progress is not None and not isinstance(progress, bool):
+            return loop.run(progress)
         display, shown = progress_display(progress if rank_and_ranks()[0] == 0 else False, config)
         with display:
             return loop.run(shown)

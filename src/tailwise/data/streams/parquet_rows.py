@@ -81,7 +81,7 @@ class ParquetRows:
                     partitioning=None if base is None else "hive",
                     partition_base_dir=None if base is None else str(base),
                 )
-                kinds = _kinds(own.schema)
+                kinds = column_kinds(own.schema)
                 (fragment,) = own.get_fragments()
                 parts = fragment.split_by_row_group()
                 sizes = [part.row_groups[0].num_rows for part in parts]
@@ -92,7 +92,7 @@ class ParquetRows:
                 schema, self.columns = own.schema, kinds
             compare_columns(kinds, self.columns, str(path), str(self.files[0]))
             schema = _joined(schema, own.schema)
-            self.columns = _kinds(schema)
+            self.columns = column_kinds(schema)
             for number, (part, rows) in enumerate(zip(parts, sizes, strict=True)):
                 if rows:
                     self._groups.append(_RowGroup(part, str(path), number, rows, start))
@@ -137,8 +137,7 @@ class ParquetRows:
                 rows = batch.num_rows
                 low, high = max(first - place, 0), min(end - place, rows)
                 if low < high:
-                    part = _plain(pa.table(batch.slice(low, high - low)), source)
-                    chunk = part.to_pandas(ignore_metadata=True, split_blocks=False)
+                    chunk = as_frame(pa.table(batch.slice(low, high - low)), source)
                     begin = group.start + place + low
                     chunk.index = pd.RangeIndex(begin, begin + len(chunk))
                     chunk.attrs = {SOURCE: source, FIRST: place + low}
@@ -195,7 +194,8 @@ def _refuse_repeated(path: Path) -> None:
                 raise TableError(f"{path}: column name {name!r} occurs twice: rename one of them")
 
 
-def _kinds(schema: Any) -> dict[str, str]:
+def column_kinds(schema: Any) -> dict[str, str]:
+    """Return the kind of each column of an Arrow schema, as `RowStream.columns` has it."""
     return {field.name: _kind(field.type) for field in _shown(schema)}
 
 
@@ -245,6 +245,12 @@ def _wider(first: Any, second: Any) -> Any:
     if kind == "number":
         return pa.int64() if types.is_integer(first) and types.is_integer(second) else pa.float64()
     return {"text": pa.string(), "date": pa.timestamp("us")}.get(kind, first)
+
+
+def as_frame(table: Any, source: str) -> pd.DataFrame:
+    """Return an Arrow table as a DataFrame; `source` says in errors where it comes from."""
+    frame: pd.DataFrame = _plain(table, source).to_pandas(ignore_metadata=True, split_blocks=False)
+    return frame
 
 
 def _plain(table: Any, source: str) -> Any:

@@ -54,10 +54,15 @@ def as_row_stream(rows: Any) -> RowStream:
     """Return rows as a stream.
 
     Takes a stream, the path of a Parquet file or of a folder of such files, a list of paths, a DataFrame, a
-    list of DataFrames, or a function without arguments that returns an iterable of DataFrames.
+    list of DataFrames, a `ray.data.Dataset`, or a function without arguments that returns an iterable of
+    DataFrames.
     """
     if isinstance(rows, RowStream):
         return rows
+    if any(kind.__module__.startswith("ray.data") for kind in type(rows).__mro__):
+        from tailwise.data.streams.ray_rows import RayRows
+
+        return RayRows(rows)
     paths = rows if isinstance(rows, (list, tuple)) and rows else [rows]
     if all(isinstance(path, (str, PathLike)) for path in paths):
         from tailwise.data.streams.parquet_rows import ParquetRows

@@ -1,0 +1,262 @@
+"""One process, two gloo ranks and two Ray workers train the same model: how equal, and how fast.
+
+    python benchmarks/many_workers.py                    # bin statistics, weights, validation curve, seconds
+    python benchmarks/many_workers.py --kills 10         # Ray workers die by SIGKILL at random moments
+    python benchmarks/many_workers.py --arithmetic       # the cost of the all-reduce for 100 GPUs, computed
+
+Every way trains on the same generated rows with the same global batch, divided into as many shards as there
+are workers. Seconds are the fastest epoch of each way, so that other programs on the machine disturb least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tailwise import LabelBins, build_model
+from tailwise.learning.loop import FitResult, TrainConfig, fit
+from tailwise.learning.ray_workers import RayWorkers
+from tailwise.networks.backbones import MLP
+from tailwise.networks.trainable import Trainable
+
+Trained = tuple[Trainable, FitResult]
+MONITOR = "balanced_mae"
+
+
+def table(rows: int, columns: int = 20) -> tuple[Tensor, Tensor]:
+    """Return inputs and skewed labels of generated rows. (N, columns), (N,)"""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(rows, columns, generator=generator)
+    y = torch.exp(1 + 0.7 * x[:, 0] + 0.4 * x[:, 1] * x[:, 2] + 0.2 * torch.randn(rows, generator=generator))
+    return x, y.clamp(max=60)
+
+
+class Task:
+    """The same model, rows and settings for every way to train."""
+
+    def __init__(self, rows: int, epochs: int, batch: int, shards: int) -> None:
+        x, y = table(rows + rows // 4)
+        self.train, self.valid = (x[:rows], y[:rows]), (x[rows:], y[rows:])
+        self.bins = LabelBins.from_labels(y[:rows])
+        self.config = TrainConfig(
+            epochs=epochs, batch_size=batch, shards=shards, accelerator="cpu", monitor=MONITOR, patience=None
+        )
+
+    def model(self) -> Trainable:
+        """Return a network whose first weights are always the same: VIR with dropout and latent noise."""
+        torch.manual_seed(7)
+        body = MLP(self.train[0].shape[1], (256, 128), 0.1)
+        return build_model("vir", body, body.feature_dim, self.bins)
+
+    def alone(self, shards: int | None = None) -> Trained:
+        """Train in this process."""
+        model = self.model()
+        config = self.config if shards is None else TrainConfig(**{**vars(self.config), "shards": shards})
+        return model, fit(model, self.train, self.valid, config, progress=False)
+
+    def with_gloo(self, ranks: int) -> Trained:
+        """Train in processes that torch starts and connects."""
+        with tempfile.TemporaryDirectory() as folder:
+            torch.multiprocessing.spawn(_rank, (ranks, folder, self), nprocs=ranks)
+            found = torch.load(Path(folder) / "found.pt", weights_only=True)
+        model = self.model()
+        model.load_state_dict(found["state"])
+        return model, FitResult(**found["result"])
+
+    def with_ray(self, workers: RayWorkers) -> Trained:
+        """Train in the workers of Ray."""
+        model = self.model()
+        return model, workers.fit(model, self.train, self.valid, self.config)
+
+
+def _rank(rank: int, ranks: int, folder: str, task: Task) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    meet = f"file://{folder}/meet"
+    torch.distributed.init_process_group("gloo", init_method=meet, rank=rank, world_size=ranks)
+    model, result = task.alone()
+    if rank == 0:
+        torch.save({"state": model.state_dict(), "result": vars(result)}, Path(folder) / "found.pt")
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def differences(one: Trained, other: Trained) -> dict[str, float]:
+    """Return the largest differences of bin statistics, weights and validation curve."""
+    statistics, weights = 0.0, 0.0
+    for name, value in one[0].state_dict().items():
+        if name.endswith("_extra_state"):
+            continue
+        apart = (value.double() - other[0].state_dict()[name].double()).abs()
+        if "smoother." in name:
+            statistics = max(statistics, float((apart / value.double().abs().clamp_min(1)).max()))
+        else:
+            weights = max(weights, float(apart.max()))
+    curve = max(
+        abs(a[MONITOR] - b[MONITOR]) / abs(a[MONITOR])
+        for a, b in zip(one[1].history, other[1].history, strict=True)
+    )
+    return {"bin statistics": statistics, "weights": weights, "validation": curve}
+
+
+def seconds(trained: Trained) -> float:
+    """Return the time of the fastest epoch."""
+    return min(row["seconds"] for row in trained[1].history)
+
+
+def compare(task: Task, workers: RayWorkers | None, ranks: int) -> None:
+    """Train in every way, and print how far each is from one process."""
+    torch.set_num_threads(1)
+    plain, alone = task.alone(shards=1), task.alone()
+    ways = {"one process, one shard": plain, f"one process, {ranks} shards": alone}
+    ways[f"{ranks} gloo ranks"] = task.with_gloo(ranks)
+    if workers is not None:
+        ways[f"{ranks} Ray workers"] = task.with_ray(workers)
+    print(f"{'':28}{'bin statistics':>16}{'weights':>12}{'validation':>12}{'s/epoch':>10}{'efficiency':>12}")
+    for name, way in ways.items():
+        line = f"{name:28}"
+        if way is plain:
+            line += f"{'-':>16}{'-':>12}{'-':>12}"
+        else:
+            apart = differences(alone, way)
+            line += f"{apart['bin statistics']:16.1e}{apart['weights']:12.1e}{apart['validation']:12.1e}"
+        line += f"{seconds(way):10.3f}"
+        if way not in (plain, alone):
+            line += f"{seconds(plain) / seconds(way) / ranks:12.2f}"
+        print(line, flush=True)
+
+
+# -- chaos -----------------------------------------------------------------------------------------
+
+
+def own_workers() -> list[int]:
+    """Return the processes that train for this one under Ray."""
+    parents: dict[int, int] = {}
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                stat, command = (folder / "stat").read_text(), (folder / "cmdline").read_text()
+            except OSError:
+                continue
+            parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
+            if command.startswith("ray::RayTrainWorker"):
+                found.append(int(folder.name))
+
+    def ours(process: int) -> bool:
+        while process > 1 and process != os.getpid():
+            process = parents.get(process, 0)
+        return process == os.getpid()
+
+    return [process for process in found if ours(process)]
+
+
+class Killer(threading.Thread):
+    """Kills one of the workers after a random time, again and again, until it has killed often enough."""
+
+    def __init__(self, kills: int, spread: float, seed: int = 0) -> None:
+        super().__init__(daemon=True)
+        self.left, self.done, self.spread = kills, 0, spread
+        self.random, self.stopped = random.Random(seed), threading.Event()
+
+    def run(self) -> None:
+        """Wait for workers that were not there at the last kill; kill one of them some time later."""
+        before: set[int] = set()
+        while self.left > 0 and not self.stopped.wait(0.2):
+            new = set(own_workers()) - before
+            if not new:
+                continue
+            self.stopped.wait(self.random.uniform(0, self.spread))
+            alive = [process for process in own_workers() if process in new]
+            if alive and not self.stopped.is_set():
+                os.kill(self.random.choice(alive), signal.SIGKILL)
+                before |= new | set(own_workers())
+                self.left, self.done = self.left - 1, self.done + 1
+
+
+def chaos(task: Task, workers: RayWorkers, kills: int) -> int:
+    """Kill workers until there were `kills`; return how many finished runs differ from a quiet one."""
+    began = time.perf_counter()
+    with workers.connected():
+        quiet = task.with_ray(workers)
+        spread = time.perf_counter() - began
+        done, differing, runs = 0, 0, 0
+        while done < kills:
+            killer = Killer(kills - done, spread, seed=runs)
+            killer.start()
+            found = task.with_ray(workers)
+            killer.stopped.set()
+            killer.join()
+            done, runs = done + killer.done, runs + 1
+            apart = max(differences(quiet, found).values())
+            differing += apart > 0
+            print(f"run {runs}: {killer.done} kills, largest difference {apart:.1e}", flush=True)
+    print(f"{done} kills in {runs} runs: {differing} runs differ from the quiet one")
+    return differing
+
+
+# -- arithmetic ------------------------------------------------------------------------------------
+
+
+def all_reduce_seconds(bytes_: float, ranks: int, bandwidth: float, latency: float) -> float:
+    """Return the cost of a ring all-reduce: 2 (n - 1) messages, each of a share of the bytes.
+
+    bandwidth: bytes per second between two neighbours; latency: seconds per message.
+    """
+    return 2 * (ranks - 1) * (latency + bytes_ / ranks / bandwidth)
+
+
+def arithmetic(rows_per_second: float, rows: float, parameters: int, bins: int, dims: int) -> None:
+    """Print what follows from one worker's speed for more workers. It is computed, not measured."""
+    batch = 2048
+    gradient, statistics = 4.0 * parameters, 8.0 * bins * (2 + 4 * dims)
+    print(f"computed, not measured: {rows:,.0f} rows, {rows_per_second:,.0f} rows/s per worker")
+    print(f"{parameters:,} weights: {gradient / 1e6:.2f} MB each step; ", end="")
+    print(f"{bins} bins x {dims} dimensions: {statistics / 1e6:.2f} MB each epoch")
+    print(f"{'link':22}{'workers':>9}{'step ms':>9}{'reduce ms':>11}{'epoch h':>9}{'efficiency':>12}")
+    links = {"10 Gbit/s, 50 us": (1.25e9, 50e-6), "400 Gbit/s, 5 us": (50e9, 5e-6)}
+    for name, (bandwidth, latency) in links.items():
+        for ranks in (2, 10, 100):
+            step = batch / rows_per_second  # each worker keeps its batch: the global batch grows
+            reduce = all_reduce_seconds(gradient, ranks, bandwidth, latency)
+            end = all_reduce_seconds(statistics, ranks, bandwidth, latency)
+            epoch = rows / (batch * ranks) * (step + reduce) + end
+            share = rows / rows_per_second / ranks / epoch
+            line = f"{name:22}{ranks:9}{1e3 * step:9.1f}{1e3 * reduce:11.2f}"
+            print(f"{line}{epoch / 3600:9.2f}{share:12.2f}")
+
+
+def main() -> None:
+    """Read the flags and run the parts that they ask for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=40_000)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=2048)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--ray", default="local", help="address of a cluster, or none")
+    parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--arithmetic", action="store_true")
+    parser.add_argument("--rows-per-second", type=float, default=50_000)
+    options: Any = parser.parse_args()
+    if options.arithmetic:
+        arithmetic(options.rows_per_second, 1e10, parameters=100_000, bins=100, dims=64)
+        return
+    task = Task(options.rows, options.epochs, options.batch, options.workers)
+    workers = None if options.ray == "none" else RayWorkers(workers=options.workers, address=options.ray)
+    if options.kills:
+        assert workers is not None
+        raise SystemExit(int(chaos(task, workers, options.kills) > 0))
+    compare(task, workers, options.workers)
+
+
+if __name__ == "__main__":
+    main()

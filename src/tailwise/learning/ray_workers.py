@@ -1,0 +1,310 @@
+"""Training in the workers of a Ray cluster. Only this module imports Ray, and only when it is used."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import numpy as np
+import torch
+
+from tailwise.learning.batches import Data, TensorData, as_data
+from tailwise.learning.loop import FitResult, NonFiniteLossError, TrainConfig, fit
+from tailwise.networks.ranks import from_first, rank_and_ranks
+from tailwise.networks.trainable import Trainable
+
+T = TypeVar("T")
+R = TypeVar("R")
+LOCAL = "local"
+OBJECT_STORE = 500_000_000
+"""Bytes of memory that a Ray started on this machine takes for what its processes share."""
+_CHECKPOINT = "training.pt"
+_SECONDS_TO_ANSWER = 5.0
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "600",
+    "RAY_worker_niceness": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+class _Job(NamedTuple):
+    """What every worker gets."""
+
+    model: Trainable
+    train: Any
+    valid: Any
+    config: TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayWorkers:
+    """Workers of a Ray cluster that train one model together, each on a part of the rows.
+
+    Parameters
+    ----------
+    workers : number of training processes.
+    address : ``"local"`` starts Ray on this machine and stops it afterwards; ``"auto"`` finds the cluster of
+        this machine; otherwise the address of a cluster, such as ``"head:6379"``. If the program has
+        connected to Ray itself, that connection is used.
+    gpus : whether every worker has a GPU.
+    storage : folder that all machines see, or the address of a bucket, for checkpoints. On one machine it may
+        be left out.
+    replacements : how many times workers that die are replaced. Training continues from the last checkpoint.
+    """
+
+    workers: int = 2
+    address: str = LOCAL
+    gpus: bool = False
+    storage: str | None = None
+    replacements: int = 100
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise ValueError(f"workers must be positive, got {self.workers!r}")
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """Connect to the cluster, and disconnect afterwards if this call made the connection."""
+        ray = _ray()
+        if ray.is_initialized():
+            self._check_resources(ray)
+            yield
+            return
+        for name, value in _QUIET.items():
+            os.environ.setdefault(name, value)
+        settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        if self.address == LOCAL:
+            # One more than the workers: reading rows needs a processor too.
+            settings |= {"num_cpus": self.workers + 1, "object_store_memory": OBJECT_STORE}
+            settings |= {"include_dashboard": False, "address": LOCAL}
+        else:
+            _check_answers(self.address)
+            settings |= {"address": self.address}
+        try:
+            ray.init(**settings)
+        except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+            raise ConnectionError(_unreachable(self.address, str(error))) from error
+        try:
+            self._check_resources(ray)
+            yield
+        finally:
+            ray.shutdown()
+
+    def _check_resources(self, ray: Any) -> None:
+        kind = "GPU" if self.gpus else "CPU"
+        found = int(ray.cluster_resources().get(kind, 0))
+        if found < self.workers:
+            raise ValueError(
+                f"{self.workers} workers need a {kind} each, but the Ray cluster has {found}: ask for fewer "
+                "workers or add machines"
+            )
+
+    def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Call a function for each item, each call in a process of the cluster, and return the results."""
+        ray = _ray()
+        with self.connected():
+            task = ray.remote(num_cpus=1)(function)
+            try:
+                return list(ray.get([task.remote(item) for item in items]))
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None  # what the function raised, without Ray's traceback
+
+    def fit(
+        self,
+        model: Trainable,
+        train: Data,
+        valid: Data | None = None,
+        config: TrainConfig | None = None,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> FitResult:
+        """Train as `tailwise.learning.loop.fit` does, in the workers, and return the history.
+
+        The result has the numbers of one process with ``TrainConfig(shards=workers)``, up to rounding. With
+        `checkpoint`, the state after every epoch is in the folder of that name with ``.ray`` added; a later
+        call continues from there.
+        """
+        ray = _ray()
+        data = as_data(train)
+        if isinstance(data, TensorData) and len(data) < self.workers:
+            raise ValueError(f"{len(data)} training rows cannot be shared by {self.workers} workers")
+        config = config or TrainConfig()
+        config = replace(
+            config,
+            shards=config.shards or self.workers,
+            devices=1,
+            accelerator="cuda" if self.gpus else "cpu",
+            graphs=False,
+        )
+        with self.connected(), self._folder(checkpoint) as folder:
+            job = _Job(model, data, None if valid is None else as_data(valid), config)
+            # As bytes: what Ray takes apart itself arrives read-only.
+            found = self._run(ray.put(ray.cloudpickle.dumps(job)), folder)
+        model.load_state_dict({name: torch.from_numpy(value) for name, value in found["state"].items()})
+        model.eval()
+        return FitResult(**found["result"])
+
+    @contextmanager
+    def _folder(self, checkpoint: str | os.PathLike[str] | None) -> Iterator[str]:
+        """Name the folder of the checkpoints; one that nobody asked for is removed afterwards."""
+        if checkpoint is not None:
+            yield f"{Path(checkpoint).absolute()}.ray"
+        elif self.storage is not None:
+            yield self.storage
+        else:
+            with tempfile.TemporaryDirectory(prefix="tailwise-ray-") as folder:
+                yield folder
+
+    def _run(self, job: Any, folder: str) -> dict[str, Any]:
+        import ray.train
+        from ray.train.torch import TorchConfig, TorchTrainer
+
+        error_name = f"error-{uuid.uuid4().hex[:8]}.json"
+        trainer = TorchTrainer(
+            _work,
+            train_loop_config={"job": job, "error": error_name},
+            scaling_config=ray.train.ScalingConfig(
+                num_workers=self.workers,
+                use_gpu=self.gpus,
+                resources_per_worker=None if self.gpus else {"CPU": 1},
+            ),
+            torch_config=TorchConfig(backend="nccl" if self.gpus else "gloo"),
+            run_config=ray.train.RunConfig(
+                name="training",
+                storage_path=folder,
+                failure_config=ray.train.FailureConfig(max_failures=self.replacements),
+                checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1),
+            ),
+        )
+        found: dict[str, Any] = trainer.fit().return_value
+        if "error" in found:
+            raise _error(found["error"])
+        return found
+
+
+# -- in a worker ---------------------------------------------------------------------------------
+
+
+class _Report:
+    """Hands the checkpoint of every epoch to Ray, which keeps it where other workers find it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def update(self, row: dict[str, float], best_epoch: int) -> None:
+        import ray.train
+
+        kept = ray.train.Checkpoint.from_directory(self.folder) if rank_and_ranks()[0] == 0 else None
+        ray.train.report({**row, "best_epoch": best_epoch}, checkpoint=kept)
+
+
+def _work(settings: dict[str, Any]) -> dict[str, Any]:
+    """Train in a worker: alone with its rows, together with the others in every step."""
+    import ray
+    import ray.train
+
+    storage = ray.train.get_context().get_storage()
+    files, note = storage.storage_filesystem, f"{storage.experiment_fs_path}/{settings['error']}"
+    if from_first(_exists(files, note)):  # the last workers stopped with an error that would only come again
+        with files.open_input_stream(note) as stream:
+            return {"error": json.loads(stream.read())}
+    job: _Job = ray.cloudpickle.loads(ray.get(settings["job"]))
+    train = job.train
+    if hasattr(train, "divided"):  # what the ranks read is shared out by one of them
+        rank, ranks = rank_and_ranks()
+        train = from_first(train.divided(ranks) if rank == 0 else None)
+    with tempfile.TemporaryDirectory(prefix="tailwise-worker-") as folder:
+        local, last = Path(folder) / _CHECKPOINT, ray.train.get_checkpoint()
+        if last is not None:
+            last.to_directory(folder)
+        try:
+            result = fit(
+                job.model, train, job.valid, job.config, checkpoint=local, progress=_Report(Path(folder))
+            )
+        except Exception as error:
+            if _lost_another(error):
+                raise
+            with files.open_output_stream(note) as stream:
+                stream.write(json.dumps(_described(error)).encode())
+            raise
+    # Arrays: Ray returns no tensors.
+    state = {name: np.array(value.cpu()) for name, value in job.model.state_dict().items()}
+    return {"state": state, "result": asdict(result)}
+
+
+def _lost_another(error: Exception) -> bool:
+    """Whether an error says that another worker is gone, so that new workers would do better."""
+    text = f"{type(error).__module__} {error}".lower()
+    return any(word in text for word in ("gloo", "nccl", "ray.exceptions", "connection", "process group"))
+
+
+def _exists(files: Any, path: str) -> bool:
+    return bool(files.get_file_info(path).is_file)
+
+
+def _described(error: Exception) -> dict[str, Any]:
+    """Return an error as JSON: another process raises it again."""
+    known: dict[str, Any] = {"kind": type(error).__name__, "message": str(error)}
+    if isinstance(error, NonFiniteLossError):
+        known |= {"epoch": error.epoch, "step": error.step, "rows": error.rows}
+    return known
+
+
+def _error(known: dict[str, Any]) -> Exception:
+    """Return the error that a worker described."""
+    kind, message = known.pop("kind"), known.pop("message")
+    if kind == NonFiniteLossError.__name__:
+        return NonFiniteLossError(message, **known)
+    known_kinds = {error.__name__: error for error in (TypeError, ValueError, MemoryError)}
+    return known_kinds.get(kind, RuntimeError)(message)
+
+
+# -- connecting ----------------------------------------------------------------------------------
+
+
+def _ray() -> Any:
+    if importlib.util.find_spec("ray") is None:
+        raise ImportError("training on many machines needs Ray: pip install 'tailwise[ray]'")
+    import ray
+
+    return ray
+
+
+def _check_answers(address: str) -> None:
+    """Raise an error at once if nothing listens at an address; Ray itself tries for a minute."""
+    if address == "auto":
+        return
+    place = urlsplit(address if "://" in address else f"ray://{address}")
+    try:
+        host, port = place.hostname, place.port
+    except ValueError:
+        host, port = None, None
+    if not host or not port:
+        raise ValueError(
+            f"{address!r} is not the address of a Ray cluster: name host:port, auto, or {LOCAL} to start one"
+        )
+    try:
+        socket.create_connection((host, port), timeout=_SECONDS_TO_ANSWER).close()
+    except OSError as error:
+        raise ConnectionError(_unreachable(address, str(error))) from error
+
+
+def _unreachable(address: str, reason: str) -> str:
+    first = (reason.strip().splitlines() or ["no reason given"])[0]
+    return (
+        f"no Ray cluster answers at {address!r} ({first:.200}): start one with `ray start --head`, or use "
+        f"{LOCAL!r} for this machine"
+    )
