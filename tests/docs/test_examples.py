@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+TORCHRUN = "torchrun_loop.py"
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 
@@ -36,8 +37,9 @@ def test_example_runs_for_one_epoch(
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_example_runs(script: str, tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "TAILWISE_DATA"} | {"OMP_NUM_THREADS": "1"}
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2"] if script == TORCHRUN else []
     run = subprocess.run(
-        [sys.executable, str(EXAMPLES / script)],
+        [sys.executable, *launcher, str(EXAMPLES / script)],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -46,3 +48,7 @@ def test_example_runs(script: str, tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr[-2000:]
     assert len(run.stdout.splitlines()) >= 3, run.stdout
+    if script == TORCHRUN:  # every row of both processes, each once
+        assert re.search(
+            r"^2 processes: 1600 labels in \d+ bins, 1600 latent rows$", run.stdout, re.MULTILINE
+        )

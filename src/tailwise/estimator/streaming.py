@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -20,8 +21,10 @@ from tailwise.core.truncation import Bounds
 from tailwise.data.splits import halves
 from tailwise.data.streams.label_sketch import BinCounts, labels_of, weights_of
 from tailwise.data.streams.mixing import mixed
+from tailwise.data.streams.parquet_rows import ParquetRows
 from tailwise.data.streams.passes import Surveyed, first_pass, second_pass
-from tailwise.data.streams.row_stream import SOURCE, RowStream, as_row_stream
+from tailwise.data.streams.ray_rows import RayRows
+from tailwise.data.streams.row_stream import SOURCE, RowStream, Shard, as_row_stream
 from tailwise.data.tables.quick_encoding import QuickEncoder
 from tailwise.estimator.bases import FOLDS
 from tailwise.estimator.fitting import FitRows
@@ -31,6 +34,7 @@ from tailwise.estimator.recalibration import Recalibration
 from tailwise.learning.batches import in_background
 from tailwise.learning.loop import fit
 from tailwise.learning.progress import visible
+from tailwise.learning.ray_workers import RayWorkers
 from tailwise.methods import get_method
 
 if TYPE_CHECKING:
@@ -46,6 +50,7 @@ FEW_FOLDS_FROM = 50_000
 """With a sample of as many rows, the base has two folds, not five: it predicts every row of a stream."""
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +94,18 @@ class StreamColumns:
         if not inputs:
             raise ValueError("the stream has no column besides the target: there is nothing to predict from")
         return cls(inputs, targets, weight)
+
+
+def _by_parts(read: Callable[..., T], stream: RowStream, workers: RayWorkers | None) -> list[T]:
+    """Read a stream as a whole, or files in parts that the machines of a cluster read at the same time."""
+    if workers is None or not isinstance(stream, ParquetRows):
+        return [read()]
+    shards = [(number, workers.workers) for number in range(workers.workers)]
+    return workers.map(partial(_read_part, read), shards)
+
+
+def _read_part(read: Callable[..., T], shard: Shard) -> T:
+    return read(shard=shard)
 
 
 class StreamedRows:
@@ -168,11 +185,13 @@ class Streaming(Recalibration):
         sample: int = SAMPLE,
         shuffle: int = SHUFFLE,
         checkpoint: str | Path | None = None,
+        workers: RayWorkers | None = None,
     ) -> Self:
         """Train on a table that does not fit in memory, calibrate and return self.
 
         `rows` is a folder of Parquet files, a file, a list of files, a list of DataFrames, a function that
-        returns an iterable of DataFrames each time it is called, or a `tailwise.data.streams.RowStream`.
+        returns an iterable of DataFrames each time it is called, a `ray.data.Dataset`, or a
+        `tailwise.data.streams.RowStream`.
         `target` names the column of labels, or several. `weight` names a column of row weights. All columns
         but these and those of `drop` are inputs.
 
@@ -181,6 +200,10 @@ class Streaming(Recalibration):
         bins, exactly. Encodings and the base are fitted on the sample. Then one network trains on all rows
         that are not held out, mixed in a buffer of `shuffle` rows; with 0, rows keep their order. With
         `checkpoint`, training is saved there after every epoch and resumed from there.
+
+        With `workers`, the network trains in processes of a Ray cluster, each on its part of the rows. A
+        `ray.data.Dataset` always trains in the cluster that it belongs to, by default on all its GPUs, or
+        without a GPU on all its processors but one.
         """
         self._validate_params()
         self._check_parameters()
@@ -188,16 +211,27 @@ class Streaming(Recalibration):
         if sample < 1 or shuffle < 0:
             raise ValueError(f"sample must be positive and shuffle not negative, got {sample} and {shuffle}")
         stream = as_row_stream(rows)
+        if workers is None and isinstance(stream, RayRows):
+            workers = RayWorkers.of_cluster()
         columns = StreamColumns.of(stream, target, weight, drop)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        with visible() if self.verbose else nullcontext():
+        with (
+            visible() if self.verbose else nullcontext(),
+            nullcontext() if workers is None else workers.connected(),
+        ):
             self._log("reading the stream for the first time, to sample rows")
-            survey = self._surveyed(stream, columns, sample, seed)
+            survey = self._surveyed(stream, columns, sample, seed, workers)
             self._log("reading the labels of %d rows, to count them in bins", survey.rows)
-            counts = second_pass(stream, columns.targets, self._bins_of(survey), survey, columns.weight)
+            read = partial(
+                second_pass, stream, columns.targets, self._bins_of(survey), survey, columns.weight
+            )
+            counts, *others = _by_parts(read, stream, workers)
+            for other in others:
+                for own, its in zip(counts, other, strict=True):
+                    own.merge(its)
             self._take_labels(counts, columns)
             data = self._streamed_rows(stream, columns, survey, counts, shuffle, seed)
-            self._train_streamed(data, survey, columns, counts, seed, checkpoint)
+            self._train_streamed(data, survey, columns, counts, seed, checkpoint, workers)
         return self
 
     def _check_streamed(self) -> None:
@@ -216,9 +250,14 @@ class Streaming(Recalibration):
         if self.verbose:
             logger.info(text, *values)
 
-    def _surveyed(self, stream: RowStream, columns: StreamColumns, sample: int, seed: int) -> Surveyed:
+    def _surveyed(
+        self, stream: RowStream, columns: StreamColumns, sample: int, seed: int, workers: RayWorkers | None
+    ) -> Surveyed:
         """Sample the rows of a stream and sketch their labels."""
-        found = first_pass(stream, columns.all, columns.targets, sample + HELD_OUT, seed)
+        read = partial(first_pass, stream, columns.all, columns.targets, sample + HELD_OUT, seed)
+        found, *others = _by_parts(read, stream, workers)
+        for other in others:
+            found.merge(other)
         held = min(round(self.validation_fraction * found.rows), HELD_OUT)
         if held < MIN_HOLDOUT:
             raise ValueError(
@@ -277,6 +316,7 @@ class Streaming(Recalibration):
         counts: Sequence[BinCounts],
         seed: int,
         checkpoint: str | Path | None,
+        workers: RayWorkers | None,
     ) -> None:
         """Train one network on a stream, and calibrate it on the held-out rows."""
         known = self._stream_bounds(survey, columns), self._stream_supports(survey, counts)
@@ -286,14 +326,14 @@ class Streaming(Recalibration):
             torch.manual_seed(seed)
             start = torch.from_numpy(np.asarray(data.encoded(survey.sample)[0]))
             network = self._build(start, np.arange(len(start)))
-            history = fit(
-                network,
-                data,
-                held.rows(select).tensors(weighted=False),
-                self._train_config(data.row_count, seed, streamed=True),
-                checkpoint=checkpoint,
-                progress=None if self.verbose else False,
-            )
+            valid = held.rows(select).tensors(weighted=False)
+            config = self._train_config(data.row_count, seed, streamed=True)
+            if workers is None:
+                shown = None if self.verbose else False
+                history = fit(network, data, valid, config, checkpoint=checkpoint, progress=shown)
+            else:
+                self._log("training on %d workers of Ray", workers.workers)
+                history = workers.fit(network, data, valid, config, checkpoint=checkpoint)
         self.networks_, self.histories_ = [network], [history]
         self.held_out_, self.unseen_, self.recalibrated_ = True, len(confirm) < len(held.labels), 0
         raw = self._network_prediction(network, held.features, held.offset)

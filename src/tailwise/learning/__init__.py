@@ -5,6 +5,7 @@
 - `steps`: one step of training: as it is, in shards, or as a CUDA graph
 - `loop`: `fit`
 - `prediction`: `predict`, in batches
+- `ray_workers`: the loop in the processes of a Ray cluster
 - `checkpoints`: the file from which an interrupted run continues
 - `nonfinite`: the error for a loss that is not finite
 - `progress`: a bar or log lines during training

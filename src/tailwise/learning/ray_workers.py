@@ -75,6 +75,16 @@ class RayWorkers:
         if self.workers < 1:
             raise ValueError(f"workers must be positive, got {self.workers!r}")
 
+    @classmethod
+    def of_cluster(cls) -> RayWorkers:
+        """Return a worker for each GPU of the connected cluster, or for each of its processors but one."""
+        ray = _ray()
+        if not ray.is_initialized():
+            return cls()
+        found = ray.cluster_resources()
+        gpus = int(found.get("GPU", 0))
+        return cls(workers=gpus or max(1, int(found.get("CPU", 1)) - 1), gpus=gpus > 0)
+
     @contextmanager
     def connected(self) -> Iterator[None]:
         """Connect to the cluster, and disconnect afterwards if this call made the connection."""
@@ -116,9 +126,10 @@ class RayWorkers:
         """Call a function for each item, each call in a process of the cluster, and return the results."""
         ray = _ray()
         with self.connected():
-            task = ray.remote(num_cpus=1)(function)
+            task, shared = ray.remote(num_cpus=1)(_call), ray.put(ray.cloudpickle.dumps(function))
             try:
-                return list(ray.get([task.remote(item) for item in items]))
+                found = ray.get([task.remote(shared, item) for item in items])
+                return [ray.cloudpickle.loads(result) for result in found]
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from None  # what the function raised, without Ray's traceback
 
@@ -139,8 +150,11 @@ class RayWorkers:
         """
         ray = _ray()
         data = as_data(train)
-        if isinstance(data, TensorData) and len(data) < self.workers:
-            raise ValueError(f"{len(data)} training rows cannot be shared by {self.workers} workers")
+        rows = len(data) if isinstance(data, TensorData) else getattr(data, "row_count", self.workers)
+        if rows < self.workers:
+            raise ValueError(
+                f"{rows} training rows cannot be shared by {self.workers} workers: ask for fewer workers"
+            )
         config = config or TrainConfig()
         config = replace(
             config,
@@ -153,7 +167,9 @@ class RayWorkers:
             job = _Job(model, data, None if valid is None else as_data(valid), config)
             # As bytes: what Ray takes apart itself arrives read-only.
             found = self._run(ray.put(ray.cloudpickle.dumps(job)), folder)
-        model.load_state_dict({name: torch.from_numpy(value) for name, value in found["state"].items()})
+        model.load_state_dict(
+            {name: torch.from_numpy(value.copy()) for name, value in found["state"].items()}
+        )
         model.eval()
         return FitResult(**found["result"])
 
@@ -195,6 +211,14 @@ class RayWorkers:
         return found
 
 
+def _call(function: bytes, item: Any) -> bytes:
+    """Call a function in a process of the cluster. As bytes: what Ray takes apart itself is read-only."""
+    from ray import cloudpickle
+
+    found: bytes = cloudpickle.dumps(cloudpickle.loads(function)(item))
+    return found
+
+
 # -- in a worker ---------------------------------------------------------------------------------
 
 
@@ -219,13 +243,14 @@ def _work(settings: dict[str, Any]) -> dict[str, Any]:
     storage = ray.train.get_context().get_storage()
     files, note = storage.storage_filesystem, f"{storage.experiment_fs_path}/{settings['error']}"
     if from_first(_exists(files, note)):  # the last workers stopped with an error that would only come again
-        with files.open_input_stream(note) as stream:
-            return {"error": json.loads(stream.read())}
+        with files.open_input_stream(note) as file:
+            return {"error": json.loads(file.read())}
     job: _Job = ray.cloudpickle.loads(ray.get(settings["job"]))
     train = job.train
-    if hasattr(train, "divided"):  # what the ranks read is shared out by one of them
+    stream: Any = getattr(train, "stream", None)
+    if hasattr(stream, "divided"):  # one worker opens what all of them read at the same time
         rank, ranks = rank_and_ranks()
-        train = from_first(train.divided(ranks) if rank == 0 else None)
+        train.stream = from_first(stream.divided(ranks) if rank == 0 else None)
     with tempfile.TemporaryDirectory(prefix="tailwise-worker-") as folder:
         local, last = Path(folder) / _CHECKPOINT, ray.train.get_checkpoint()
         if last is not None:
@@ -237,8 +262,8 @@ def _work(settings: dict[str, Any]) -> dict[str, Any]:
         except Exception as error:
             if _lost_another(error):
                 raise
-            with files.open_output_stream(note) as stream:
-                stream.write(json.dumps(_described(error)).encode())
+            with files.open_output_stream(note) as file:
+                file.write(json.dumps(_described(error)).encode())
             raise
     # Arrays: Ray returns no tensors.
     state = {name: np.array(value.cpu()) for name, value in job.model.state_dict().items()}
