@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,6 +58,7 @@ from tailwise.cli.reading import (
     load_table,
     split_labelled,
 )
+from tailwise.cli.streamed import Stream, open_stream, predicted_chunks, some_rows
 
 if TYPE_CHECKING:
     from tailwise.estimator.regressor import TailRegressor
@@ -95,6 +97,7 @@ def predict(
     skip_broken: SkipBroken = False,
     escape_formulas: EscapeFormulas = False,
     encoding: Encoding = None,
+    stream: Stream = False,
     verify: Verify = None,
     force: Force = False,
     quiet: Quiet = False,
@@ -110,7 +113,7 @@ def predict(
 
     from tailwise.data.tables.columns import check_column
     from tailwise.data.tables.files import escape_formulas as escaped
-    from tailwise.data.tables.files import write_table
+    from tailwise.data.tables.files import write_chunks
     from tailwise.estimator.matching import match_inputs
 
     inputs: list[str | Path] = [model, data, *([label_prior] if label_prior else [])]
@@ -120,22 +123,28 @@ def predict(
     fitted = load_model(model, verify)
     pictures = reader_for(fitted, images, paths, skip=skip_broken)
     dial = _dial(fitted, emphasis, label_prior, data, quiet)
-    table = load_table(data, quiet, encoding)
-    table = table if pictures is None else pictures.with_paths(table, data, quiet)
-    for column in split_names(keep):
-        check_column(table, column, data)
-    frame = fitted.predict_frame(match_inputs(fitted, table, data), coverage, **dial)
-    regions = {name: frame[name].value_counts().to_dict() for name in frame if str(name).startswith("region")}
-    frame = pd.concat([table[split_names(keep)], frame.set_axis(table.index)], axis=1)
-    if frame.columns.duplicated().any():
-        clash = str(frame.columns[frame.columns.duplicated()][0])
-        raise ValueError(f"the column {clash!r} of --keep has the name of a prediction: rename it")
-    write_table(escaped(frame) if escape_formulas else frame, out)
+    parts = open_stream(data, stream, {"--images": images, "--encoding": encoding})
+    regions: dict[str, Counter[str]] = {}
+    if parts is not None:
+        frames = predicted_chunks(fitted, parts, split_names(keep), regions, coverage, dial)
+    else:
+        table = load_table(data, quiet, encoding)
+        table = table if pictures is None else pictures.with_paths(table, data, quiet)
+        for column in split_names(keep):
+            check_column(table, column, data)
+        frame = fitted.predict_frame(match_inputs(fitted, table, data), coverage, **dial)
+        regions |= {str(name): Counter(frame[name]) for name in frame if str(name).startswith("region")}
+        frame = pd.concat([table[split_names(keep)], frame.set_axis(table.index)], axis=1)
+        if frame.columns.duplicated().any():
+            clash = str(frame.columns[frame.columns.duplicated()][0])
+            raise ValueError(f"the column {clash!r} of --keep has the name of a prediction: rename it")
+        frames = iter([frame])
+    rows = write_chunks(map(escaped, frames) if escape_formulas else frames, out)
     if as_json:
         counted = {"regions": regions.pop("region")} if "region" in regions else regions
-        print_json({"rows": len(frame), "out": out, "emphasis": emphasis_of(fitted, dial), **counted})
+        print_json({"rows": rows, "out": out, "emphasis": emphasis_of(fitted, dial), **counted})
     elif out != STANDARD:
-        note(f"wrote {len(frame)} predictions to {out}", quiet)
+        note(f"wrote {rows} predictions to {out}", quiet)
 
 
 def evaluate(
@@ -162,6 +171,7 @@ def evaluate(
     paths: PathColumn = "path",
     skip_broken: SkipBroken = False,
     encoding: Encoding = None,
+    stream: Stream = False,
     verify: Verify = None,
     force: Force = False,
     quiet: Quiet = False,
@@ -183,7 +193,8 @@ def evaluate(
     pictures = reader_for(fitted, images, paths, skip=skip_broken)
     second = None if against is None else load_model(against, verify)
     dial = _dial(fitted, emphasis, label_prior, data, quiet)
-    table = load_table(data, quiet, encoding)
+    parts = open_stream(data, stream, {"--images": images, "--encoding": encoding})
+    table = load_table(data, quiet, encoding) if parts is None else some_rows(parts, 0, quiet)
     table = table if pictures is None else pictures.with_paths(table, data, quiet)
     try:
         columns = match_targets(fitted, table, target or [], data)

@@ -65,6 +65,7 @@ from tailwise.cli.reading import (
     load_labelled,
     load_model,
 )
+from tailwise.cli.streamed import Stream, StreamedTable, open_stream
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -196,6 +197,7 @@ def fit(
     split: SplitColumn = None,
     skip_broken: SkipBroken = False,
     encoding: Encoding = None,
+    stream: Stream = False,
     sign: Sign = None,
     force: Force = False,
     quiet: Quiet = False,
@@ -267,17 +269,32 @@ def fit(
         settings |= picture_settings(backbone, image_size, augment)
         pictures = PictureReader(images, paths, skip_broken, (image_size, image_size), split)
         read = partial(pictures.load_labelled, encoding=encoding)
-    rows = read(data, target, dropped, quiet, weight, groups=groups, time=time_column)
-    by_part = None if pictures is None or pictures.parts is None else pictures.divided(rows)
-    held, measured = (
-        None if source is None else read(source, target, dropped, quiet, like=rows.inputs)
-        for source in (valid, test)
-    )
-    if by_part is not None:
-        rows, held, measured = by_part[0], held or by_part[1], measured or by_part[2]
-    elif measured is None:
-        rows, measured = hold_out(rows, test_share, seed, quiet)
-    if report is not None and measured is None:
+    no_stream: dict[str, object] = {
+        "--valid": valid,
+        "--groups": groups,
+        "--time": time_column,
+        "--start-from": start_from,
+    }
+    no_stream |= {"--images": images, "--encoding": encoding, "--folds": folds if folds != 1 else None}
+    parts = open_stream(data, stream, no_stream)
+    rows: Any
+    held = measured = None
+    if parts is not None:
+        rows = StreamedTable.of(parts, target, dropped, weight, 0.0 if test else test_share, seed)
+        measured = None if test is None else rows.like(test, read, quiet)
+    else:
+        rows = read(data, target, dropped, quiet, weight, groups=groups, time=time_column)
+        by_part = None if pictures is None or pictures.parts is None else pictures.divided(rows)
+        held, measured = (
+            None if source is None else read(source, target, dropped, quiet, like=rows.inputs)
+            for source in (valid, test)
+        )
+        if by_part is not None:
+            rows, held, measured = by_part[0], held or by_part[1], measured or by_part[2]
+        elif measured is None:
+            rows, measured = hold_out(rows, test_share, seed, quiet)
+    to_come = isinstance(rows, StreamedTable) and rows.held_out is not None
+    if report is not None and measured is None and not to_come:
         raise ValueError(
             "there are no test rows, so there is nothing to report: raise --test-share or give --test"
         )
@@ -294,9 +311,12 @@ def fit(
             note(f"training a plain network{trees}, to compare with", quiet)
             plain = _train({**settings, **PLAIN}, rows, held, kept_plain, quiet)
         findings = []
+        if isinstance(rows, StreamedTable):
+            measured = measured or rows.test_rows()
+        trained = rows if compared and isinstance(rows, Labelled) else None
         if measured is not None:
             findings = [
-                _score(model, name, place, measured, coverage, rows if compared else None, plain)
+                _score(model, name, place, measured, coverage, trained, plain)
                 for place, name in enumerate(target)
             ]
         outputs[out] = partial(model.save, key=sign)
@@ -327,7 +347,7 @@ def fit(
 
 def _train(
     settings: Mapping[str, Any],
-    rows: Labelled,
+    rows: Labelled | StreamedTable,
     held: Labelled | None,
     checkpoint: Path,
     quiet: bool,
@@ -339,6 +359,8 @@ def _train(
     if checkpoint.exists():
         note(f"resuming from {checkpoint}", quiet)
     show_progress(quiet)
+    if isinstance(rows, StreamedTable):
+        return rows.train(settings, checkpoint)
     return TailRegressor(**settings).fit(
         rows.inputs,
         _one_or_all(rows.labels),

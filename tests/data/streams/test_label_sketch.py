@@ -70,8 +70,8 @@ def test_only_training_rows_count_in_bins_and_weights_add_up() -> None:
     ("cell", "words"), [(None, "is missing"), (-np.inf, "is infinite"), (1e200, r"exceeds 1e\+150")]
 )
 def test_labels_that_are_none_name_their_place(cell: float | None, words: str) -> None:
-    chunk = pd.DataFrame({"y": [1.0, cell, cell]})
-    chunk.attrs = {"source": "b.parquet, row group 3", "first": 10}
+    chunk = pd.DataFrame({"y": [1.0, cell, cell]}, index=[40, 41, 42])
+    chunk.attrs = {"source": "b.parquet, row group 3", "first": 30}
     with pytest.raises(TableError, match=f"b.parquet, row group 3, row 11: the target 'y' {words} .2 such"):
         labels_of(chunk, ["y"])
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailwise.data.streams.parquet_rows import ParquetRows
+from tailwise.data.streams.row_stream import where
 from tailwise.data.tables.files import TableError
 
 ROWS = 100
@@ -66,7 +67,8 @@ def test_a_seed_shuffles_row_groups(folder: Path) -> None:
 
 def test_chunks_say_where_they_come_from(folder: Path) -> None:
     chunk = list(ParquetRows(folder, chunk_rows=6).chunks())[3]
-    assert chunk.attrs == {"source": f"{folder / 'a.parquet'}, row group 1", "first": 6}
+    assert chunk.attrs == {"source": f"{folder / 'a.parquet'}, row group 1", "first": 10}
+    assert where(chunk, 2) == f"{folder / 'a.parquet'}, row group 1, row 8"
 
 
 def test_types_that_pandas_lacks_become_plain(tmp_path: Path) -> None:

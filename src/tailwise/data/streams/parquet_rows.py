@@ -140,7 +140,7 @@ class ParquetRows:
                     chunk = as_frame(pa.table(batch.slice(low, high - low)), source)
                     begin = group.start + place + low
                     chunk.index = pd.RangeIndex(begin, begin + len(chunk))
-                    chunk.attrs = {SOURCE: source, FIRST: place + low}
+                    chunk.attrs = {SOURCE: source, FIRST: group.start}
                     yield chunk
                 place += rows
         except (pa.ArrowException, OSError) as error:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SOURCE, FIRST = "source", "first"
-"""Names in the `attrs` of a chunk: where it comes from, and the place there of its first row."""
+"""Names in the `attrs` of a chunk: where it comes from, and the number of the first row of that place."""
 Shard = tuple[int, int]
 
 
@@ -36,8 +36,8 @@ class RowStream(Protocol):
       are all rows.
     - `seed` changes the order of the chunks, as well as the stream can. Without a seed, rows come in their
       own order.
-    - ``chunk.attrs["source"]`` may say in words where a chunk comes from, ``chunk.attrs["first"]`` the place
-      of its first row there. Errors name both.
+    - ``chunk.attrs["source"]`` may say in words where a chunk comes from, such as a file and a row group, and
+      ``chunk.attrs["first"]`` the number of the first row there. Errors name the place and the row in it.
     """
 
     @property
@@ -132,14 +132,14 @@ class FrameRows:
                 chunk[name].dtype, pd.CategoricalDtype
             ):  # categories may differ from table to table
                 chunk[name] = chunk[name].astype(chunk[name].cat.categories.dtype)
-        chunk.attrs = {SOURCE: f"table {number} of the stream", FIRST: 0}
+        chunk.attrs = {SOURCE: f"table {number} of the stream", FIRST: start}
         return chunk
 
 
 def where(chunk: pd.DataFrame, place: int) -> str:
     """Return in words where a row of a chunk comes from, to begin an error with."""
     if SOURCE in chunk.attrs:
-        return f"{chunk.attrs[SOURCE]}, row {chunk.attrs.get(FIRST, 0) + place}"
+        return f"{chunk.attrs[SOURCE]}, row {chunk.index[place] - chunk.attrs.get(FIRST, 0)}"
     return f"row {chunk.index[place]}"
 
 

@@ -6,11 +6,14 @@ samples of parts of a stream can be merged, and any later pass can tell from a r
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tailwise.data.streams.row_stream import RowStream, Shard
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,6 +51,41 @@ class HeldOut:
     def __call__(self, chunk: pd.DataFrame) -> NDArray[np.bool_]:
         """Return which rows of a chunk are held out. (n,)"""
         return np.asarray(row_keys(chunk.index.to_numpy(), self.seed) <= np.uint64(self.last))
+
+
+def held_share(share: float, seed: int) -> HeldOut:
+    """Return a random share of all rows to hold out, before any row is read.
+
+    >>> held = held_share(0.25, seed=0)
+    >>> bool(abs((row_keys(np.arange(10_000), 0) <= np.uint64(held.last)).mean() - 0.25) < 0.02)
+    True
+    """
+    return HeldOut(seed, min(int(share * 2**64), 2**64 - 1))
+
+
+class OtherRows:
+    """The rows of a stream that are not held out, as a stream."""
+
+    def __init__(self, stream: RowStream, held_out: HeldOut) -> None:
+        self.stream, self.held_out = stream, held_out
+        self.columns = stream.columns
+
+    def chunks(
+        self, columns: Sequence[str] | None = None, *, shard: Shard = (0, 1), seed: int | None = None
+    ) -> Iterator[pd.DataFrame]:
+        """Return an iterator over all rows of a shard."""
+        for chunk in self.stream.chunks(columns, shard=shard, seed=seed):
+            yield chunk[~self.held_out(chunk)]
+
+
+def sampled_rows(stream: RowStream, held_out: HeldOut, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """Return the rows of a stream that are held out, as one table."""
+    import pandas as pd
+
+    parts = [chunk[held_out(chunk)] for chunk in stream.chunks(columns)]
+    for part in parts:
+        part.attrs = {}
+    return pd.concat(parts)
 
 
 class RowSample:

@@ -1,0 +1,212 @@
+"""Tables larger than memory for commands: which files are streamed, and what commands do with them."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailwise.cli.output import STANDARD, note
+from tailwise.cli.reading import Labelled
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tailwise.data.streams.parquet_rows import ParquetRows
+    from tailwise.data.streams.sampling import HeldOut
+    from tailwise.estimator.regressor import TailRegressor
+
+STREAM_ROWS = 5_000_000
+"""A Parquet file with more rows than this is streamed, and so is every folder."""
+MEASURED_ROWS = 100_000
+"""Rows of a stream that a model is measured on, at most."""
+_TEST_SEED = 1 << 32  # the seeds of held-out rows are smaller
+
+Stream = Annotated[
+    bool,
+    typer.Option(
+        "--stream",
+        help="Read Parquet in parts, as folders and files of more than 5 million rows are read anyway.",
+    ),
+]
+
+
+def open_stream(source: str, wanted: bool, flags: Mapping[str, object]) -> ParquetRows | None:
+    """Return a table as a stream if it is a folder or large, or if that is `wanted`; otherwise None.
+
+    `flags` are the values of options that a stream does not take: one that is set is an error.
+    """
+    path = Path(source)
+    folder = source != STANDARD and path.is_dir() and _has_parquet(path)
+    parquet = source != STANDARD and path.is_file() and _starts_like_parquet(path)
+    if wanted and not folder and not parquet:
+        raise ValueError(f"--stream is for Parquet files and folders of them, and {source} is neither")
+    if not (folder or parquet):
+        return None
+    from tailwise.data.streams.parquet_rows import ParquetRows
+
+    if folder or wanted or _rows(path) > STREAM_ROWS:
+        given = [flag for flag, value in flags.items() if value not in (None, False)]
+        if given:
+            raise ValueError(f"{source} is read in parts, which {given[0]} does not go with: leave it out")
+        return ParquetRows(source)
+    return None
+
+
+def _has_parquet(folder: Path) -> bool:
+    """Whether a folder has Parquet files; of one that has none, reading it says so."""
+    from tailwise.data.streams.parquet_rows import parquet_files
+
+    try:
+        return bool(parquet_files(folder))
+    except ValueError:
+        return False
+
+
+def _starts_like_parquet(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"PAR1"
+    except OSError:
+        return False
+
+
+def _rows(path: Path) -> int:
+    """The rows of a Parquet file; 0 if it cannot be opened, which reading it explains."""
+    try:
+        import pyarrow.parquet as pq
+
+        return int(pq.read_metadata(path).num_rows)
+    except Exception:
+        return 0
+
+
+@dataclass(frozen=True)
+class StreamedTable:
+    """A table that a model is trained on part by part; `held_out` says which rows are test rows."""
+
+    stream: ParquetRows
+    targets: list[str]
+    drop: list[str]
+    weight: str | None
+    held_out: HeldOut | None = None
+
+    @classmethod
+    def of(
+        cls,
+        stream: ParquetRows,
+        targets: list[str],
+        drop: list[str],
+        weight: str | None,
+        share: float,
+        seed: int,
+    ) -> StreamedTable:
+        """Return a table with a share of its rows held out to measure on, at most `MEASURED_ROWS`."""
+        from tailwise.data.streams.sampling import held_share
+
+        share = min(share, MEASURED_ROWS / stream.rows)
+        table = cls(
+            stream, targets, drop, weight, held_share(share, _TEST_SEED + seed) if share > 0 else None
+        )
+        _ = table.inputs  # raises an error for columns that are not there
+        return table
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of the inputs."""
+        from tailwise.estimator.streaming import StreamColumns
+
+        return StreamColumns.of(self.stream, self.targets, self.weight, self.drop).inputs
+
+    def train(self, settings: Mapping[str, Any], checkpoint: Path) -> TailRegressor:
+        """Fit a model on the rows that are not test rows."""
+        from tailwise.data.streams.sampling import OtherRows
+        from tailwise.estimator.regressor import TailRegressor
+
+        rows: Any = self.stream if self.held_out is None else OtherRows(self.stream, self.held_out)
+        return TailRegressor(**settings).fit_batches(
+            rows, self.targets, weight=self.weight, drop=self.drop, checkpoint=checkpoint
+        )
+
+    def test_rows(self) -> Labelled | None:
+        """Return the test rows, if there are any."""
+        from tailwise.data.streams.sampling import sampled_rows
+
+        if self.held_out is None:
+            return None
+        table = sampled_rows(self.stream, self.held_out, [*self.inputs, *self.targets]).reset_index(drop=True)
+        return Labelled(table[self.inputs], table[self.targets].astype(float))
+
+    def like(self, source: str, read: Callable[..., Labelled], quiet: bool) -> Labelled:
+        """Return the rows of another table to measure on, with the columns of this one."""
+        import pandas as pd
+
+        from tailwise.data.tables.columns import check_column
+
+        other = open_stream(source, False, {})
+        if other is None:
+            return read(source, self.targets, (), quiet, like=pd.DataFrame(columns=self.inputs))
+        table = some_rows(other, 0, quiet)
+        for column in (*self.inputs, *self.targets):
+            check_column(table, column, source)
+        return Labelled(table[self.inputs], table[self.targets].astype(float))
+
+
+def some_rows(stream: ParquetRows, seed: int, quiet: bool) -> pd.DataFrame:
+    """Return a random sample of the rows of a stream, all of them if they are few."""
+    from tailwise.data.streams.sampling import held_share, sampled_rows
+
+    share = min(1.0, MEASURED_ROWS / stream.rows)
+    table = sampled_rows(stream, held_share(share, _TEST_SEED + seed)).reset_index(drop=True)
+    if len(table) < stream.rows:
+        note(f"note: measured on a random sample of {len(table)} of the {stream.rows} rows", quiet)
+    return table
+
+
+def predicted_chunks(
+    model: TailRegressor,
+    stream: ParquetRows,
+    keep: Sequence[str],
+    regions: dict[str, Counter[str]],
+    coverage: float,
+    dial: Mapping[str, Any],
+) -> Iterator[pd.DataFrame]:
+    """Yield a table of predictions for each chunk of a stream, and count the regions of the predictions.
+
+    A warning that only differs in its numbers from one before is not shown again.
+    """
+    import pandas as pd
+
+    from tailwise.data.streams.row_stream import SOURCE
+    from tailwise.data.tables.columns import check_column
+    from tailwise.estimator.matching import match_inputs
+
+    empty = pd.DataFrame(columns=list(stream.columns))
+    for column in keep:
+        check_column(empty, column, stream.name)
+    needed = list(match_inputs(model, empty, stream.name).columns)
+    told: set[str] = set()
+    for chunk in stream.chunks(list(dict.fromkeys([*needed, *keep]))):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            rows = match_inputs(model, chunk, str(chunk.attrs[SOURCE]))
+            frame = model.predict_frame(rows, coverage, **dial)
+        for warning in caught:
+            text = re.sub(r"\d+", "0", str(warning.message))
+            if text not in told:
+                told.add(text)
+                warnings.warn(warning.message, stacklevel=2)
+        for name in frame:
+            if str(name).startswith("region"):
+                regions.setdefault(str(name), Counter()).update(frame[name].astype(str))
+        beside = chunk[list(keep)]
+        clash = next((name for name in keep if name in frame), None)
+        if clash is not None:
+            raise ValueError(f"the column {clash!r} of --keep has the name of a prediction: rename it")
+        yield pd.concat([beside, frame], axis=1)
