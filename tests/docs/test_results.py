@@ -130,8 +130,26 @@ def test_the_table_of_weight_powers() -> None:
 
 
 def test_the_table_of_mended_baselines() -> None:
+    lines, defaults = (ResultsFile(FOLDER / f"{name}.jsonl").records for name in ("mended", "defaults"))
+    text = (ROOT / "docs" / "deviations.md").read_text(encoding="utf-8")
+    told = f"{mended.table(lines, defaults)}\n{mended.words(lines, defaults)}"
+    assert told in text, "run `python benchmarks/mended.py --write`"
+    assert mended.PLACE.findall(text) == [told]
+
+
+def test_options_chosen_anew_join_the_table_of_mended_baselines() -> None:
     lines = ResultsFile(FOLDER / "mended.jsonl").records
-    assert mended.table(lines) in (ROOT / "docs" / "deviations.md").read_text(encoding="utf-8")
+    scores = {"x": 1.0, "y": 2.0}
+    line = {"method": "ranksim", "seed": 0, "digest": "d", "trace": {}, "scores": scores}
+    search = [
+        {"method": "vanilla", "seed": 0, "digest": "d", "scores": {"x": 2.0, "y": 4.0}},
+        {**line, "options": {"penalty_weight": 0.14}},
+        {**line, "options": {"penalty_weight": 3.0}, "scores": {"x": 1.1, "y": 2.2}},
+    ]
+    assert "| after, options chosen anew |" in mended.table(lines, search)
+    assert "| -50.0 ± 0.0 (penalty_weight 0.14) |\n| Focal-R" in mended.table(lines, search)
+    assert "The last column" in mended.words(lines, search)
+    assert mended.chosen_anew("ranksim", [{k: v for k, v in r.items() if k != "trace"} for r in search]) == ""
 
 
 def test_the_hours_of_all_runs() -> None:
