@@ -1,13 +1,15 @@
-"""Link pages of results, once they exist, from the index, the overview of results and the site's navigation.
+"""Link pages of results once they exist, and say in the overview of results how long their runs took.
 
     python docs/result_links.py
 
-A page that does not exist yet cannot be linked, and one that exists must be. `make docs` runs this first, so
-that a new page needs no edit by hand. Pages that are linked already are left as they are.
+A page that does not exist yet cannot be linked, and one that exists must be: in the index, in the overview
+and in the site's navigation. `make docs` runs this first, so that a new page needs no edit by hand. Pages
+that are linked already are left as they are.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,16 +56,43 @@ PAGES = (
 )  # fmt: skip
 
 
-def hours(page: Page, root: Path) -> str:
-    """Return the time of all runs of a page in words."""
+HOURS = {
+    "suite tabular --times": "results.jsonl",
+    "bench ablations`": "ablations.jsonl",
+    "suite stsb-modern": "stsb-modern/results.jsonl",
+    "suite stsb-paper": "stsb-paper/results.jsonl",
+    "choose-defaults": "defaults.jsonl",
+    "bench estimator": "estimator.jsonl",
+}
+"""Commands in the overview whose hours come from a results file."""
+
+
+def seconds(path: Path) -> float:
+    """Return the time of all runs of a results file."""
     total = 0.0
-    for line in ResultsFile(root / "docs" / "results" / page.lines).records:
+    for line in ResultsFile(path).records:
         found = line.get("seconds", 0.0)
         if isinstance(found, dict):
             found = found.get("all") or sum(value for part, value in found.items() if part != "unit")
         total += found
+    return total
+
+
+def hours(page: Page, root: Path) -> str:
+    """Return the time of all runs of a page in words."""
+    total = seconds(root / "docs" / "results" / page.lines)
     words = f"{total / 3600:.1f} hours" if total >= 3600 else f"{max(round(total / 60), 1)} minutes"
     return words + page.machine
+
+
+def with_hours(text: str, root: Path = ROOT) -> str:
+    """Return the overview of results with the hours that the results files give."""
+    lines = text.splitlines()
+    for command, file in HOURS.items():
+        (place,) = (i for i, line in enumerate(lines) if line.startswith("| ") and command in line)
+        words = f" {seconds(root / 'docs' / 'results' / file) / 3600:.1f} hours"
+        lines[place] = re.sub(r" \d+\.\d hours", words, lines[place])
+    return "\n".join([*lines, ""])
 
 
 FILES = {
@@ -101,6 +130,13 @@ def add_links(root: Path = ROOT) -> list[str]:
     return added
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Link pages and refresh hours."""
     for entry in add_links():
         print(f"linked in {entry}")
+    overview = ROOT / "docs" / "results" / "README.md"
+    overview.write_text(with_hours(overview.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import backbones, coverage, encoder, junk_columns, mended, weight_power, worst_places
+from docs import result_links
 from tailwise.benchmark import choose_contenders, read_results
 from tailwise.benchmark.pages.estimator_page import ratio_by_seed, tables_ahead, time_ratio
 from tailwise.benchmark.pages.markup import with_spread
@@ -20,6 +21,7 @@ from tailwise.benchmark.run.ablations import is_ablation
 from tailwise.benchmark.run.defaults import decisions
 from tailwise.benchmark.run.results import ResultsFile
 from tailwise.benchmark.run.trace import changed_parts, describe_changes, trace_of, unchanged
+from tailwise.methods import get_method
 from tests.benchmark.conftest import run_bench
 
 ROOT = Path(__file__).parents[2]
@@ -153,27 +155,8 @@ def test_options_chosen_anew_join_the_table_of_mended_baselines() -> None:
 
 
 def test_the_hours_of_all_runs() -> None:
-    table = (FOLDER / "README.md").read_text(encoding="utf-8")
-
-    def seconds(line: dict[str, Any]) -> float:
-        found = line["seconds"]
-        if isinstance(found, float):
-            return found
-        return float(found.get("all") or sum(float(found[part]) for part in found if part != "unit"))
-
-    files = {
-        "suite tabular": "results.jsonl",
-        "bench ablations`": "ablations.jsonl",
-        "suite stsb-modern": "stsb-modern/results.jsonl",
-        "suite stsb-paper": "stsb-paper/results.jsonl",
-        "choose-defaults": "defaults.jsonl",
-        "bench estimator": "estimator.jsonl",
-    }
-    for words, file in files.items():
-        (row,) = (row for row in table.splitlines() if row.startswith("| ") and words in row)
-        lines = [line for line in ResultsFile(FOLDER / file).records if "error" not in line]
-        hours = sum(map(seconds, lines)) / 3600
-        assert f" {hours:.1f} hours" in row, f"{file}: {hours:.1f} hours"
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert result_links.with_hours(text) == text, "run `python docs/result_links.py`"
 
 
 def test_figures_of_networks_in_the_architecture() -> None:
@@ -394,14 +377,23 @@ def test_figures_of_sentence_pairs_in_the_readme() -> None:
 
 def test_figures_of_the_defaults() -> None:
     text = prose("docs/results/README.md")
-    found = {d.method: d for d in decisions(ResultsFile(FOLDER / "defaults.jsonl").records)}
-    changed = [name for name, d in found.items() if d.adopted and name != "vir"]
-    assert len(changed) == 11 and "Eleven other methods changed too" in text
+    records = ResultsFile(FOLDER / "defaults.jsonl").records
     lines = (FOLDER / "defaults.md").read_text(encoding="utf-8").splitlines()
     rows = {cells[0]: cells for cells in (line.strip("| ").split(" | ") for line in lines)}
-    for title in ("LDS + FDS + DER", "DER", "LDS"):
-        check = rows[title][4].removeprefix("-")
-        assert f"{title} gained {check}%" in text or f"{title} {check}%" in text
+
+    def gained(title: str) -> str:
+        assert rows[title][5] == "adopted"
+        return f"{title} ({rows[title][4].removeprefix('-')}% better)"
+
+    assert f"{gained('DER')} and {gained('LDS')}." in text
+    # Lines of the first search have no trace.
+    again = [d for d in decisions(r for r in records if "trace" in r) if d.method != "vanilla"]
+    titles, changed = [get_method(d.method).title for d in again], [d for d in again if d.adopted]
+    assert len(again) == 7 and "**Seven methods were searched again**" in text
+    assert f"of that time: {', '.join(titles[:-1])} and {titles[-1]}." in text
+    assert (
+        f"{' and '.join(gained(get_method(d.method).title) for d in changed)} changed, the others did" in text
+    )
     assert f"{rows['VIR'][4].removeprefix('-')}% with the four others" in text
     assert f"was {rows['VIR'][3].removeprefix('-')}% better than the former default" in text
     against = {name: rows[name][1] for name in rows if len(rows[name]) > 4}
