@@ -1,4 +1,4 @@
-"""The studies of intervals in benchmarks/: coverage, coverage_simulation and rare_coverage."""
+"""The studies of intervals in benchmarks/: coverage, coverage_simulation, rare_coverage, default_bounds."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarks import coverage, coverage_simulation, rare_coverage
+from benchmarks import coverage, coverage_simulation, default_bounds, rare_coverage
 from tailwise.core.distributions import Normal
 from tailwise.core.label_prior import LabelDensity, rarest
 from tailwise.core.labels import LabelBins
+from tailwise.core.truncation import Bounds
+from tailwise.estimator.regressor import TailRegressor
 from tailwise.uncertainty.calibrator import Raw, fit_calibrator
 from tailwise.uncertainty.conformal import FEW_SLACK
 
@@ -41,10 +43,10 @@ def test_intervals_hold_where_the_truth_is_known() -> None:
 
 
 def test_no_interval_leaves_the_bounds() -> None:
-    results = coverage_simulation.simulate((100,), draws=4, floor=True)
+    results = coverage_simulation.simulate((100,), draws=2, floor=True)
     sums = results[results["part"] == "all"].groupby("method")[["hits", "rows", "outside"]].sum()
-    assert sums.loc["TailRegressor's rule", "outside"] == 0 < 2000 < sums.loc["split conformal", "outside"]
-    assert 0.9 < sums.loc["TailRegressor's rule", "hits"] / 4000 < 0.98
+    assert sums.loc["TailRegressor's rule", "outside"] == 0 < 1000 < sums.loc["split conformal", "outside"]
+    assert 0.9 < sums.loc["TailRegressor's rule", "hits"] / 2000 < 0.98
     rng = np.random.default_rng(0)
     y, predictions = coverage_simulation.draw(100_000, rng, floor=True)
     mean, variance = coverage_simulation.moments(
@@ -177,3 +179,38 @@ def test_a_variant_wins_only_by_the_rule() -> None:
     assert rare_coverage.finding(table).startswith(f"`{best}` wins: 6 of 8 variants satisfy all conditions")
     none = rare_coverage.judged(pd.DataFrame([one | {"all/coverage": 0.87} for one in lines]))
     assert rare_coverage.finding(none).startswith("No variant satisfies all conditions")
+
+
+# -- bounds by default -----------------------------------------------------------------------------
+
+
+def test_rules_for_bounds() -> None:
+    y = np.r_[np.zeros(10), np.random.default_rng(0).exponential(size=90)]
+    found = {name: rule(y) for name, rule in default_bounds.RULES.items()}
+    assert found["none"] is None and found["observed"] == Bounds(0.0, y.max())
+    assert found["proposed"] == found["spike"] == Bounds(0.0) and default_bounds.RULES["spike"](y[9:]) is None
+
+
+def test_bounds_are_no_default_unless_every_condition_is_met(tmp_path: Path) -> None:
+    rng, bins = np.random.default_rng(0), LabelBins.from_labels(np.arange(300) % 30)
+    y = np.abs(rng.normal(size=300)) * 10
+    every, rows = Normal(torch.from_numpy(y + rng.normal(size=300)), 4.0), np.arange(200)
+    calibrator = fit_calibrator(every[:200], y[:200], bins, rows, rows)
+    run = {"found": calibrator.predicted(Raw(every[200:])), "y": y[200:], "rare": y[200:] > 15}
+    (tmp_path / "made-0-1500.pkl").write_bytes(pickle.dumps(run))
+    assert default_bounds.score(run, "spike") is None  # no value is frequent
+    results = default_bounds.score_all(tmp_path)
+    assert results["rule"].tolist() == ["none", "proposed", "observed"]
+    one = default_bounds.score(run, "none")
+    assert one is not None and one["width"] == results["width"][0]  # the calibrator as it is
+    line = dict.fromkeys(default_bounds.METRICS, 1.0) | {"table": "made", "seed": 0}
+    lines = [line | {"rule": name, "crps": 0.9} for name in default_bounds.RULES] + [line | {"rule": "none"}]
+    lines[0]["crps"] = 1.0
+    lines[2] |= {"width": 1.1}
+    lines[3] |= {"coverage rarest": 0.97, "mae rarest": 1.1}
+    judged = default_bounds.judged(default_bounds.compared(pd.DataFrame(lines)))
+    assert judged["conditions that fail"].tolist() == ["-", "2", "3, 4"]
+    assert default_bounds.markdown(pd.DataFrame(lines)).startswith("`proposed` becomes the default.")
+    page = (ROOT / "docs" / "results" / "default_bounds.md").read_text(encoding="utf-8")
+    assert "No rule satisfies all conditions: the default stays None." in page
+    assert TailRegressor().bounds is None

@@ -28,8 +28,9 @@ def test_four_figures_with_their_baselines() -> None:
     assert dict(common.baselines)["weighted CatBoost"].endswith("ours is lower")
     assert intervals.figure == f"{100 * ours.inside.mean():.0f}%"
     assert intervals.about == "of 90% intervals contain the label; mean width 2.66"
-    assert dict(intervals.baselines)["constant"] == "96% (rare 0%, ours more), 3 wide"
-    assert ", undecided), 2.66 wide" in dict(intervals.baselines)["plain network"]
+    assert dict(intervals.baselines)["constant"] == "96%, 3 wide\nrare 0%, ours hold more"
+    assert ", 2.66 wide\nrare " in dict(intervals.baselines)["plain network"]
+    assert dict(intervals.baselines)["plain network"].endswith(", undecided")
     assert dict(intervals.baselines)["rare labels"].endswith(", 2.66 wide")
     share = 100 * (ours.error.mean() / booster.error.mean() - 1)
     assert cost.figure == f"{share:+.1f}%".replace("-", "\u2212") and cost.about.endswith("ours is lower")

@@ -33,8 +33,8 @@ _WORDS: dict[Outcome, str] = {
 }
 """What MAE and RMSE say together about the error of the model, as in the verdict."""
 _COVERS: dict[Outcome, str] = {
-    "better": "ours more",
-    "worse": "ours fewer",
+    "better": "ours hold more",
+    "worse": "ours hold fewer",
     "undecided": "undecided",
 }
 """Whether the intervals of the model contain clearly more labels."""
@@ -95,19 +95,19 @@ def _intervals(lineup: Lineup, rare: NDArray[np.bool_], name: str) -> Answer:
         others.append((name, _coverage_and_width(scored, rare)))
     for other in (lineup.other, lineup.booster, lineup.constant):
         if other is not None:
-            rarely = ""
+            text = _coverage_and_width(other, everything)
             if rare.any():
                 word = _COVERS[coverage_contrast(scored, other, rare).outcome]
-                rarely = f" (rare {percent(other.inside[rare].mean())}, {word})"
-            others.append((other.title, _coverage_and_width(other, everything, rarely)))
+                text += f"\nrare {percent(other.inside[rare].mean())}, {word}"
+            others.append((other.title, text))
     about = (
         f"of {level(scored.coverage)} intervals contain the label; mean width {number(scored.width.mean())}"
     )
     return Answer("Do the intervals hold?", percent(scored.inside.mean()), about, tuple(others), tone)
 
 
-def _coverage_and_width(scored: Scored, rows: NDArray[np.bool_], more: str = "") -> str:
-    return f"{percent(scored.inside[rows].mean())}{more}, {number(float(scored.width[rows].mean()))} wide"
+def _coverage_and_width(scored: Scored, rows: NDArray[np.bool_]) -> str:
+    return f"{percent(scored.inside[rows].mean())}, {number(float(scored.width[rows].mean()))} wide"
 
 
 def _cost(lineup: Lineup) -> Answer:
