@@ -31,6 +31,12 @@ def place(results: Results, region: str) -> int:
     return sum(rank <= ranks[VIR] for rank in ranks.values())
 
 
+def placed(results: Results, region: str) -> str:
+    """Say VIR's place, and that it is the worst if it is the last."""
+    last = place(results, region) == len(results.methods)
+    return f"place {place(results, region)}{', the worst' if last else ''}"
+
+
 def ratio(results: Results, region: str) -> str:
     """Return VIR's MAE divided by the plain network's."""
     return f"{results.relative(Figure('mae', region), VIR, BASE):.2f}"
@@ -73,7 +79,7 @@ def rival(results: Results) -> str:
 def readme_line(results: Results) -> str:
     """Return what README.md says: VIR's errors and places, and the region where its place is worst."""
     worst = max(LABELS, key=lambda region: place(results, region))
-    cells = {region: f"(place {place(results, region)})" for region in (*LABELS, "all")}
+    cells = {region: f"({placed(results, region)})" for region in (*LABELS, "all")}
     chance = _chance(len(better(results, worst)), len(results.methods) - 1)
     return (
         f"VIR's MAE divided by the plain network's is {ratio(results, 'few')} for rare labels "
@@ -90,12 +96,15 @@ def _among(region: str) -> str:
 def section(results: Results) -> str:
     """Return the section of docs/results/README.md, the worst region first."""
     others = len(results.methods) - 1
-    points = []
+    points = [
+        f"**All labels**: {placed(results, 'all')}. VIR's error is {ratio(results, 'all')} times Vanilla's; "
+        f"{_chance(len(better(results, 'all')), others)}."
+    ]
     for region in sorted(LABELS, key=lambda region: -place(results, region)):
         names = [results.titles[m] for m in ahead(results, region)]
         behind = f", behind {_listed(names)}" if 0 < len(names) <= 5 else ""
         points.append(
-            f"**{LABELS[region].capitalize()}** ({region}-shot): place {place(results, region)}{behind}. "
+            f"**{LABELS[region].capitalize()}** ({region}-shot): {placed(results, region)}{behind}. "
             f"VIR's error is {ratio(results, region)} times Vanilla's; "
             f"{_chance(len(better(results, region)), others)}."
         )
