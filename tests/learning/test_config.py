@@ -122,6 +122,8 @@ def test_a_device_that_is_not_there_is_named(
 def test_a_graph_holds_one_device() -> None:
     with pytest.raises(ValueError, match="graph holds the step of one device: set devices=1"):
         TrainConfig(graphs=True, devices=2)
+    with pytest.raises(ValueError, match="graphs and compile do not work together"):
+        TrainConfig(graphs=True, compile=True)
 
 
 def test_compiling_lasts_as_long_as_training(monkeypatch: pytest.MonkeyPatch) -> None:

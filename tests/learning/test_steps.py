@@ -149,9 +149,9 @@ def test_only_some_shapes_are_recorded(
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's compiler triggers it and hides it
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("way", ["graphs", "compile"])
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_replayed_steps_train_as_steps_do(compiled: bool, optimizer: str) -> None:
+def test_replayed_and_compiled_steps_train_as_steps_do(way: str, optimizer: str) -> None:
     changes = {
         "accelerator": "cuda",
         "optimizer": optimizer,
@@ -161,7 +161,7 @@ def test_replayed_steps_train_as_steps_do(compiled: bool, optimizer: str) -> Non
     }
     plain, fast = vir(dropout=0.0, kl=0.01), vir(dropout=0.0, kl=0.01)
     usual = fit(plain, (X, Y), VALID, settings(**changes))
-    quick = fit(fast, (X, Y), VALID, settings(**changes, graphs=True, compile=compiled))
+    quick = fit(fast, (X, Y), VALID, settings(**changes, **{way: True}))
     assert len(usual.history) == len(quick.history)
     for a, b in zip(figures(usual)["history"], figures(quick)["history"], strict=True):
         assert a == pytest.approx(b, rel=0.05)

@@ -72,6 +72,8 @@ class TrainConfig:
             raise ValueError(
                 "a CUDA graph holds the step of one device: set devices=1 and shards=1, or graphs=False"
             )
+        if self.graphs and self.compile:
+            raise ValueError("graphs and compile do not work together: choose one of them")
         get_metric(self.monitor)
 
 
