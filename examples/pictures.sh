@@ -11,13 +11,18 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bash "$(dirname "$0")/abalone_age/run.sh" "$work"
 
-# Arguments: file, window size, colour scheme (0 is dark, 1 is light), part of the page.
+# The page from its section on columns on: Chromium does not paint where it has scrolled to.
+sed '/<h1>/,/<h2 id="columns">/{/<h2 id="columns">/!d}' "$work/abalone.html" >"$work/columns.html"
+
+# Arguments: file, page, window size, colour scheme (0 is dark, 1 is light). 64 colours make the files small.
 shoot() {
   "$chromium" --headless --no-sandbox --disable-gpu --hide-scrollbars --user-data-dir="$work/profile" \
-    --window-size="$2" --blink-settings=preferredColorScheme="$3" --screenshot="$out/$1" \
-    "file://$work/abalone.html${4:-}" 2>"$work/log" || { cat "$work/log" >&2; exit 1; }
+    --window-size="$3" --blink-settings=preferredColorScheme="$4" --screenshot="$work/$1" \
+    "file://$work/$2.html" 2>"$work/log" || { cat "$work/log" >&2; exit 1; }
+  "${PYTHON:-python}" -c 'import sys; from PIL import Image
+Image.open(sys.argv[1]).convert("RGB").quantize(64, dither=0).save(sys.argv[2], optimize=True)' "$work/$1" "$out/$1"
 }
-shoot report.png 1280,800 1
-shoot report-phone.png 390,1300 0
-shoot report-columns.png 1280,800 1 '#columns'
-shoot report-columns-phone.png 390,1300 0 '#columns'
+shoot report.png abalone 1280,800 1
+shoot report-phone.png abalone 390,1300 0
+shoot report-columns.png columns 1280,800 1
+shoot report-columns-phone.png columns 390,1300 0
