@@ -218,7 +218,7 @@ def all_reduce_seconds(bytes_: float, ranks: int, bandwidth: float, latency: flo
 def arithmetic(rows_per_second: float, rows: float, parameters: int, bins: int, dims: int) -> None:
     """Print what follows from one worker's speed for more workers. It is computed, not measured."""
     batch = 2048
-    gradient, statistics = 4.0 * parameters, 8.0 * bins * (2 + 4 * dims)
+    gradient, statistics = 4.0 * parameters, 8.0 * bins * (1 + 4 * dims)
     print(f"computed, not measured: {rows:,.0f} rows, {rows_per_second:,.0f} rows/s per worker")
     print(f"{parameters:,} weights: {gradient / 1e6:.2f} MB each step; ", end="")
     print(f"{bins} bins x {dims} dimensions: {statistics / 1e6:.2f} MB each epoch")

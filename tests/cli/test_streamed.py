@@ -126,7 +126,7 @@ def test_large_files_are_streamed_and_others_on_demand(
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 and no more")
     for other in ("-", str(tmp_path / "a.csv"), str(tmp_path / "none"), str(tmp_path / "broken.parquet")):
         assert streamed.open_stream(other, False, {}) is None
-    with pytest.raises(ValueError, match="--stream is for Parquet files"):
+    with pytest.raises(ValueError, match="--stream and --ray are for Parquet files"):
         streamed.open_stream(str(tmp_path / "a.csv"), True, {})
 
 
@@ -185,3 +185,19 @@ def test_a_warning_is_shown_once(run: Run, folder: Path, model: Path, tmp_path: 
         table.to_parquet(folder / f"{name}.parquet", row_group_size=100)
     done = run("predict", model, folder, "--out", tmp_path / "p.csv")
     assert done.stderr.count("unknown at fit") == 1
+
+
+def test_a_cluster_that_is_not_there_is_an_error_before_anything_is_read(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "rows.csv"
+    rows().to_csv(table, index=False)
+    options = ["--target", "y", "--out", tmp_path / "m.tailwise"]
+    for source, given, message in (
+        (folder, ["--workers", 2], "--workers is the number of processes on a Ray cluster: give --ray"),
+        (folder, ["--ray", "nowhere"], "'nowhere' is not the address of a Ray cluster"),
+        (folder, ["--ray", "127.0.0.1:1"], "no Ray cluster answers at '127.0.0.1:1'"),
+        (table, ["--ray", "local"], "--stream and --ray are for Parquet files and folders"),
+    ):
+        assert message in " ".join(error_of(run("fit", source, *options, *given)).split())
+    assert not (tmp_path / "m.tailwise").exists()

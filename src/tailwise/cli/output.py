@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -194,7 +195,13 @@ def remove_checkpoint(kept: Path) -> None:
     for path in kept.parent.glob(f"{glob.escape(kept.name)}*"):
         if path.name == kept.name or path.name.removeprefix(f"{kept.name}.").isdigit():
             path.unlink(missing_ok=True)
+    shutil.rmtree(_on_ray(kept), ignore_errors=True)
     _marker(kept).unlink(missing_ok=True)  # the last: without it the outputs are another run's
+
+
+def _on_ray(kept: Path) -> Path:
+    """Return the folder where Ray's workers keep a checkpoint."""
+    return kept.with_name(f"{kept.name}.ray")
 
 
 @contextmanager
@@ -205,7 +212,7 @@ def resumable(kept: Path | None) -> Iterator[None]:
     except KeyboardInterrupt as stop:
         if kept is None:
             stop.args = ("nothing was kept; with --out the same command could resume",)
-        elif kept.exists():
+        elif kept.exists() or _on_ray(kept).exists():
             stop.args = (f"no output was written; the same command resumes from {kept}",)
         else:
             stop.args = ("nothing was written",)

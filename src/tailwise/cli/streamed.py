@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tailwise.data.streams.parquet_rows import ParquetRows
     from tailwise.data.streams.sampling import HeldOut
     from tailwise.estimator.regressor import TailRegressor
+    from tailwise.learning.ray_workers import RayWorkers
 
 STREAM_ROWS = 5_000_000
 """A Parquet file with more rows than this is streamed, and so is every folder."""
@@ -35,6 +36,33 @@ Stream = Annotated[
         help="Read Parquet in parts, as folders and files of more than 5 million rows are read anyway.",
     ),
 ]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Train on a Ray cluster: host:port, auto, or local to start one on this machine.",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", metavar="N", min=1, help="With --ray, number of training processes; 2 by default."
+    ),
+]
+
+
+def ray_workers(address: str | None, workers: int | None, device: str) -> RayWorkers | None:
+    """Return the workers that --ray and --workers ask for."""
+    if address is None:
+        if workers is not None:
+            raise ValueError("--workers is the number of processes on a Ray cluster: give --ray as well")
+        return None
+    from tailwise.learning.ray_workers import RayWorkers
+
+    found = RayWorkers(workers=workers or 2, address=address, gpus=device in ("gpu", "cuda"))
+    found.check()
+    return found
 
 
 def open_stream(source: str, wanted: bool, flags: Mapping[str, object]) -> ParquetRows | None:
@@ -46,7 +74,9 @@ def open_stream(source: str, wanted: bool, flags: Mapping[str, object]) -> Parqu
     folder = source != STANDARD and path.is_dir() and _has_parquet(path)
     parquet = source != STANDARD and path.is_file() and _starts_like_parquet(path)
     if wanted and not folder and not parquet:
-        raise ValueError(f"--stream is for Parquet files and folders of them, and {source} is neither")
+        raise ValueError(
+            f"--stream and --ray are for Parquet files and folders of them, and {source} is neither"
+        )
     if not (folder or parquet):
         return None
     from tailwise.data.streams.parquet_rows import ParquetRows
@@ -96,6 +126,7 @@ class StreamedTable:
     drop: list[str]
     weight: str | None
     held_out: HeldOut | None = None
+    workers: RayWorkers | None = None
 
     @classmethod
     def of(
@@ -106,14 +137,14 @@ class StreamedTable:
         weight: str | None,
         share: float,
         seed: int,
+        workers: RayWorkers | None = None,
     ) -> StreamedTable:
         """Return a table with a share of its rows held out to measure on, at most `MEASURED_ROWS`."""
         from tailwise.data.streams.sampling import held_share
 
         share = min(share, MEASURED_ROWS / stream.rows)
-        table = cls(
-            stream, targets, drop, weight, held_share(share, _TEST_SEED + seed) if share > 0 else None
-        )
+        held_out = held_share(share, _TEST_SEED + seed) if share > 0 else None
+        table = cls(stream, targets, drop, weight, held_out, workers)
         _ = table.inputs  # raises an error for columns that are not there
         return table
 
@@ -131,7 +162,12 @@ class StreamedTable:
 
         rows: Any = self.stream if self.held_out is None else OtherRows(self.stream, self.held_out)
         return TailRegressor(**settings).fit_batches(
-            rows, self.targets, weight=self.weight, drop=self.drop, checkpoint=checkpoint
+            rows,
+            self.targets,
+            weight=self.weight,
+            drop=self.drop,
+            checkpoint=checkpoint,
+            workers=self.workers,
         )
 
     def test_rows(self) -> Labelled | None:

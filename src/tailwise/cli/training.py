@@ -65,7 +65,7 @@ from tailwise.cli.reading import (
     load_labelled,
     load_model,
 )
-from tailwise.cli.streamed import Stream, StreamedTable, open_stream
+from tailwise.cli.streamed import Ray, Stream, StreamedTable, Workers, open_stream, ray_workers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,6 +198,8 @@ def fit(
     skip_broken: SkipBroken = False,
     encoding: Encoding = None,
     stream: Stream = False,
+    ray: Ray = None,
+    workers: Workers = None,
     sign: Sign = None,
     force: Force = False,
     quiet: Quiet = False,
@@ -276,11 +278,13 @@ def fit(
         "--start-from": start_from,
     }
     no_stream |= {"--images": images, "--encoding": encoding, "--folds": folds if folds != 1 else None}
-    parts = open_stream(data, stream, no_stream)
+    cluster = ray_workers(ray, workers, device)
+    parts = open_stream(data, stream or cluster is not None, no_stream)
     rows: Any
     held = measured = None
     if parts is not None:
-        rows = StreamedTable.of(parts, target, dropped, weight, 0.0 if test else test_share, seed)
+        share = 0.0 if test else test_share
+        rows = StreamedTable.of(parts, target, dropped, weight, share, seed, cluster)
         measured = None if test is None else rows.like(test, read, quiet)
     else:
         rows = read(data, target, dropped, quiet, weight, groups=groups, time=time_column)

@@ -21,10 +21,9 @@ from tailwise.core.truncation import Bounds
 from tailwise.data.splits import halves
 from tailwise.data.streams.label_sketch import BinCounts, labels_of, weights_of
 from tailwise.data.streams.mixing import mixed
-from tailwise.data.streams.parquet_rows import ParquetRows
 from tailwise.data.streams.passes import Surveyed, first_pass, second_pass
 from tailwise.data.streams.ray_rows import RayRows
-from tailwise.data.streams.row_stream import SOURCE, RowStream, Shard, as_row_stream
+from tailwise.data.streams.row_stream import SOURCE, FrameRows, RowStream, Shard, as_row_stream
 from tailwise.data.tables.quick_encoding import QuickEncoder
 from tailwise.estimator.bases import FOLDS
 from tailwise.estimator.fitting import FitRows
@@ -97,8 +96,11 @@ class StreamColumns:
 
 
 def _by_parts(read: Callable[..., T], stream: RowStream, workers: RayWorkers | None) -> list[T]:
-    """Read a stream as a whole, or files in parts that the machines of a cluster read at the same time."""
-    if workers is None or not isinstance(stream, ParquetRows):
+    """Read a stream as a whole, or in parts that the machines of a cluster read at the same time.
+
+    Tables in the memory of this process, and data sets of Ray that are not divided, are read as a whole.
+    """
+    if workers is None or isinstance(stream, (FrameRows, RayRows)):
         return [read()]
     shards = [(number, workers.workers) for number in range(workers.workers)]
     return workers.map(partial(_read_part, read), shards)

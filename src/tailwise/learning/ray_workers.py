@@ -85,6 +85,12 @@ class RayWorkers:
         gpus = int(found.get("GPU", 0))
         return cls(workers=gpus or max(1, int(found.get("CPU", 1)) - 1), gpus=gpus > 0)
 
+    def check(self) -> None:
+        """Raise an error if Ray is not installed, or if nothing answers at the address."""
+        _ray()
+        if self.address != LOCAL:
+            _check_answers(self.address)
+
     @contextmanager
     def connected(self) -> Iterator[None]:
         """Connect to the cluster, and disconnect afterwards if this call made the connection."""
@@ -101,17 +107,26 @@ class RayWorkers:
             settings |= {"num_cpus": self.workers + 1, "object_store_memory": OBJECT_STORE}
             settings |= {"include_dashboard": False, "address": LOCAL}
         else:
-            _check_answers(self.address)
+            self.check()
             settings |= {"address": self.address}
-        try:
-            ray.init(**settings)
-        except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
-            raise ConnectionError(_unreachable(self.address, str(error))) from error
+        self._init(ray, settings)
         try:
             self._check_resources(ray)
             yield
         finally:
             ray.shutdown()
+
+    def _init(self, ray: Any, settings: dict[str, Any]) -> None:
+        """Connect. Ray gives its own processes half a minute to start: on a busy machine, try again."""
+        attempts = 3 if self.address == LOCAL else 1
+        for left in reversed(range(attempts)):
+            try:
+                ray.init(**settings)
+                return
+            except Exception as error:  # Ray raises many kinds here, bare `Exception` among them
+                ray.shutdown()
+                if left == 0:
+                    raise ConnectionError(_unreachable(self.address, str(error))) from error
 
     def _check_resources(self, ray: Any) -> None:
         kind = "GPU" if self.gpus else "CPU"
@@ -329,6 +344,8 @@ def _check_answers(address: str) -> None:
 
 def _unreachable(address: str, reason: str) -> str:
     first = (reason.strip().splitlines() or ["no reason given"])[0]
+    if address == LOCAL:
+        return f"Ray does not start on this machine ({first:.200}): is there enough memory and time?"
     return (
         f"no Ray cluster answers at {address!r} ({first:.200}): start one with `ray start --head`, or use "
         f"{LOCAL!r} for this machine"
