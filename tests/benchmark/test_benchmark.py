@@ -1,5 +1,6 @@
 """A whole suite from Python: prepare, run, write tables."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -29,5 +30,9 @@ def test_a_suite_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     page = (tmp_path / "out" / "tiny.md").read_text()
     assert "## Times" in page and "multiple of Vanilla's (geometric mean)" in page
     assert len(ResultsFile(tmp_path / "out" / "times.jsonl").records) == 4
+    own = (tmp_path / "out" / "results.jsonl").read_bytes()
+    assert run(methods="vanilla", recipe=replace(recipe, weights="sqinv")).done == 2
+    assert "weights its rows by SQINV" in (tmp_path / "out" / "tiny-sqinv.md").read_text()
+    assert (tmp_path / "out" / "results.jsonl").read_bytes() == own
     with pytest.raises(ValueError, match="unknown suite"):
         bench("quack", out=tmp_path)

@@ -22,6 +22,7 @@ from tailwise.benchmark.run.defaults import decisions
 from tailwise.benchmark.run.results import ResultsFile
 from tailwise.benchmark.run.trace import changed_parts, describe_changes, trace_of, unchanged
 from tailwise.methods import get_method
+from tailwise.report.ranking import comparison_verdict
 from tests.benchmark.conftest import run_bench
 
 ROOT = Path(__file__).parents[2]
@@ -199,6 +200,26 @@ def test_figures_of_the_demo_in_the_readme() -> None:
         found = compare(results, Figure("mae", region), "vanilla", over="seeds")
         assert next(c for c in found if c.method == "tail").verdict() == "open"
     assert "`TailRegressor` is level with the plain network: differences are within chance" in text
+
+
+def test_the_words_of_the_demo_say_what_each_setting_costs() -> None:
+    results = Results(read_results(FOLDER / "demo.jsonl"))
+    words = comparison_verdict(results)
+    titles = {method: results.titles[method] for method in ("vanilla", "catboost", "tail", "tail-balanced")}
+    against = [
+        ("tail", "vanilla"),
+        ("tail", "catboost"),
+        ("tail-balanced", "catboost"),
+        ("tail-balanced", "tail"),
+    ]
+    for ours, theirs in against:
+        start = f"abalone: compared with {titles[theirs]}, the error of {titles[ours]} is "
+        (line,) = (text for text in words if text.startswith(start))
+        for region in ("few", "medium", "many"):
+            errors = (results.mean_std(Figure("mae", region), "abalone", m)[0] for m in (ours, theirs))
+            mine, other = errors
+            way = "lower" if mine < other else "higher"
+            assert re.search(rf" {way} \({mine:.3g}\d* against {other:.3g}\d*\) for {region}-shot", line)
 
 
 def stsb(name: str) -> Results:

@@ -133,6 +133,12 @@ def test_methods_are_compared_with_the_plain_network_and_with_catboost() -> None
     ]  # fmt: skip
 
 
+def test_the_words_say_what_the_dial_costs() -> None:
+    runs = records({"tail": [1.0, 1.0], "tail-balanced": [2.0, 2.0]})
+    (line,) = [text for text in comparison_verdict(Results(runs)) if "compared with" in text]
+    assert line.startswith("shells: compared with TAIL, the error of TAIL-BALANCED is 1 higher (2 against 1)")
+
+
 def test_the_comparison_with_baselines_is_folded() -> None:
     page = comparison_page(Results(records({"plain": [2.0], "tail": [1.0]})), title="", command="")
     assert "compared with PLAIN" in page.split("<details>")[1]

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure as Picture
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from tailwise.benchmark.pages.statistics import Figure, Results
+from tailwise.benchmark.run.tail_contender import TAIL, TAIL_BALANCED
 from tailwise.core.labels import LabelBins
 from tailwise.core.metrics import REGIONS
 from tailwise.report import plots
@@ -201,11 +202,15 @@ def _firsts(results: Results, data: str) -> list[str]:
 
 
 def _gains(results: Results, data: str) -> list[str]:
-    """Compare every other method with each baseline that is among them."""
+    """Compare every other method with each baseline that is among them, and TailRegressor at emphasis 1
+    with its own emphasis."""
     found = [next((m for m in names if m in results.methods), None) for names in BASELINES]
     baselines = [method for method in found if method is not None]
     others = [m for m in results.methods if m not in baselines]
-    each = [_gains_and_costs(results, data, m, baseline) for baseline in baselines for m in others]
+    pairs = [(m, baseline) for baseline in baselines for m in others]
+    if {TAIL, TAIL_BALANCED} <= set(results.methods):  # what the dial costs
+        pairs.append((TAIL_BALANCED, TAIL))
+    each = [_gains_and_costs(results, data, *compared) for compared in pairs]
     return [line for line in each if line]
 
 
