@@ -276,6 +276,8 @@ class Streaming(Recalibration):
 
     def _take_labels(self, counts: Sequence[BinCounts], columns: StreamColumns) -> None:
         """Put exact counts into the bins."""
+        if counts[0].rows.sum() == 0:
+            raise ValueError(f"the weight {columns.weight!r} is 0 in every row: there is nothing to train on")
         bins = [count.counted(weighted=columns.weight is not None) for count in counts]
         self.bins_ = bins[0] if self.n_targets_ == 1 else bins
 
@@ -303,8 +305,7 @@ class Streaming(Recalibration):
         folds = 2 if len(X) >= FEW_FOLDS_FROM else FOLDS
         ones = np.ones(len(X)) if weight is None else weight
         self.base_, offset = self._fitted_base(make, matrix, labels, ones, None, seed, folds)
-        mean = float(counts[0].weights.sum() / max(counts[0].rows.sum(), 1))
-        return StreamedRows(self, stream, columns, survey, offset, mean, shuffle)
+        return StreamedRows(self, stream, columns, survey, offset, counts[0].mean_weight, shuffle)
 
     def _some_labels(self, table: pd.DataFrame, columns: StreamColumns) -> Floats:
         labels = labels_of(table, columns.targets)

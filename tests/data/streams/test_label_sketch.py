@@ -64,6 +64,10 @@ def test_only_training_rows_count_in_bins_and_weights_add_up() -> None:
     count.add(labels, train, np.array([2.0, 0.1, 9.0, 1.2, 1.4]))
     assert count.counted(weighted=False).counts.tolist() == [1, 1, 2]
     assert count.counted(weighted=True).counts.tolist() == [2, 1, 3]
+    shares = BinCounts(LabelBins.from_labels(labels), np.empty(0))
+    shares.add(labels, train, np.array([0.1, 0.0, 0.1, 0.1, 0.1]))
+    assert shares.counted(weighted=True).counts.tolist() == [1, 0, 2]  # no row of weight 0, a mean of 1
+    assert shares.mean_weight == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(

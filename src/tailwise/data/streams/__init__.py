@@ -9,6 +9,7 @@
 - `mixing`: batches of rows in random order, from a buffer of bounded size
 """
 
+from tailwise.data.streams.parquet_rows import ParquetRows
 from tailwise.data.streams.row_stream import FrameRows, RowStream, as_row_stream
 
-__all__ = ["FrameRows", "RowStream", "as_row_stream"]
+__all__ = ["FrameRows", "ParquetRows", "RowStream", "as_row_stream"]

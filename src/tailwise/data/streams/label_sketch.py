@@ -121,7 +121,8 @@ class BinCounts:
         self.below, self.above = np.full(len(shared), -math.inf), np.full(len(shared), math.inf)
 
     def add(self, labels: Floats, train: NDArray[np.bool_], weight: Floats | None = None) -> None:
-        """Count labels; `train` says which rows are trained on. (n,) each"""
+        """Count labels; `train` says which rows are trained on. Rows of weight 0 are not. (n,) each"""
+        train = train if weight is None else train & (weight > 0)
         index = self.bins.index(labels[train])
         self.rows += np.bincount(index, minlength=len(self.bins))
         self.total += len(labels)
@@ -140,9 +141,18 @@ class BinCounts:
         self.often += other.often
         self.below, self.above = np.maximum(self.below, other.below), np.minimum(self.above, other.above)
 
+    @property
+    def mean_weight(self) -> float:
+        """Mean weight of the training rows whose weight is not 0."""
+        return float(self.weights.sum() / max(self.rows.sum(), 1))
+
     def counted(self, *, weighted: bool) -> LabelBins:
-        """Return the bins with their counts, or with `weighted` their total weights."""
-        return self.bins.counted(self.rows, self.weights if weighted else None)
+        """Return the bins with their counts, or with `weighted` their total weights.
+
+        Weights with a mean below 1 are scaled up to a mean of 1, because they count rows.
+        """
+        scaled = self.weights / (min(self.mean_weight, 1.0) or 1.0)
+        return self.bins.counted(self.rows, scaled if weighted else None)
 
     def support(self, sketch: LabelSketch) -> LabelSupport | None:
         """Return the values that labels can have; `sketch` has all labels."""

@@ -263,8 +263,8 @@ class PiecewiseLinearEncoding(nn.Module):
         """x: (N, F) -> (N, bins of all columns)"""
         if x.shape[-1] != len(self.edges):
             raise ValueError(f"inputs have {x.shape[-1]} columns, but there are edges for {len(self.edges)}")
-        share = (x[..., self.column] - self.left) / self.width
-        return share.clamp(0.0, 1.0)
+        # In place, because this is a third of the time of a step with large batches.
+        return x.index_select(-1, self.column).sub_(self.left).div_(self.width).clamp_(0.0, 1.0)
 
 
 class Embedded(Backbone):
