@@ -53,6 +53,8 @@ model.fit(x[~test], dots[~test])
 model.score_by_region(x[test], dots[test])[["region", "n", "mae", "coverage", "width"]].round(2)
 
 # %% [markdown]
+# No bin has more than 100 training pictures, so *many* is empty.
+#
 # ## Where is it unsure?
 #
 # Predictions with the widest intervals, and their true counts. Dots are whole numbers, so the ends of

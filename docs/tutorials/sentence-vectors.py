@@ -48,6 +48,8 @@ model.fit(train.x, train.y, eval_set=(validation.x, validation.y))
 model.score_by_region(test.x, test.y)[["region", "n", "mae", "coverage", "width"]].round(2)
 
 # %% [markdown]
+# No bin has more than 100 training pairs, so *many* is empty.
+#
 # ## Which answers are uncertain?
 
 # %%

@@ -4,9 +4,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pandas as pd
 import pytest
+
+from tailwise.methods import registry
 
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
@@ -99,6 +102,21 @@ def test_mistakes_are_refused_before_any_run(run: Run, sample: Sample, place: Pa
     sample(4).to_csv(tmp_path / "tiny.csv", index=False)
     out = run("compare", tmp_path / "tiny.csv", "-t", "price", *BALANCED)
     assert out.exit_code == 1 and "4 rows are too few to compare methods" in out.stderr
+
+
+def test_a_plugin_adds_a_method(run: Run, place: Path, tmp_path: Path) -> None:
+    line = ["compare", place / "numbers.csv", "-t", "price", "--methods", "my-own,my-owl"]
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from tailwise.methods import register\nfrom tailwise.networks.parts import Method\n"
+        "register('my-own', title='Own', parts=Method(), about='A method of my own.')\n",
+        encoding="utf-8",
+    )
+    with mock.patch.dict(registry._REGISTRY):
+        out = run(*line, "--plugin", file)
+    assert out.exit_code == 1 and "unknown method 'my-owl'; did you mean 'my-own'" in out.stderr
+    out = run(*line, "--plugin", tmp_path / "gone.py")
+    assert out.exit_code == 2 and "does not exist" in out.stderr
 
 
 def test_a_checkpoint_of_other_rows_is_refused(

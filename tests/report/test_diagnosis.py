@@ -365,4 +365,5 @@ def test_bounds_are_proposed_where_labels_show_them(labels, bounds):
     if bounds is None:
         assert not said
     else:
-        assert f"set bounds to 0,{'' if bounds[1] is None else f'{bounds[1]:g}'}, and no interval" in said[0]
+        high = " (no upper end)" if bounds[1] is None else f"{bounds[1]:g}"
+        assert f"set bounds to 0,{high}: no interval" in said[0]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from tailwise.cli.bench_options import Plugin
 from tailwise.cli.options import (
     Config,
     Drop,
@@ -237,6 +238,7 @@ def compare(
             help="Test on rows balanced over the labels, with one small network per method, as `bench` does.",
         ),
     ] = False,
+    plugin: Plugin = [],  # noqa: B006
     seeds: Seeds = 3,
     out: Annotated[
         Path | None,

@@ -47,6 +47,10 @@ def diagnose(
         print_json(found.to_dict())
     else:
         text = found.summary()
-        for words, flag in (("set bins to ", "--bins "), ("set bounds to ", "--bounds ")):
+        for words, flag in (
+            ("set bins to ", "--bins "),
+            ("set bounds to ", "use --bounds "),
+            ("TailRegressor with its defaults and its dial (emphasis)", "`fit` and its dial (--emphasis)"),
+        ):
             text = text.replace(words, flag)  # to paste into `tailwise fit`
         typer.echo(text)

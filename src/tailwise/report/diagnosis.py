@@ -325,11 +325,14 @@ def propose_bounds(labels: NDArray[np.float64]) -> tuple[float | None, float | N
 def _bounds_advice(low: float | None, high: float | None) -> str:
     ends = ",".join("" if end is None else f"{end:g}" for end in (low, high))
     reason = (
-        "Labels are never negative and many are near 0"
+        "Labels are never negative, but an interval could reach below 0"
         if high is None
         else f"Labels lie between {low:g} and {high:g} and come near both"
     )
-    return f"{reason}: if other labels are impossible, set bounds to {ends}, and no interval will leave them."
+    note = " (no upper end)" if high is None else ""
+    return (
+        f"{reason}. If other labels are impossible, set bounds to {ends}{note}: no interval will leave them."
+    )
 
 
 def _log_edges(d: Diagnosis) -> str:
@@ -357,8 +360,9 @@ def _main_advice(d: Diagnosis) -> str:
     return (
         f"Plain training is likely to predict rare labels badly: {d.range_by_region['few']:.0%} of the range "
         f"has fewer than {d.few} labels per bin, {short:.1%} of all labels.{wide} "
-        "Use method 'vir' or 'lds', validate on balanced data, and judge by balanced MAE and by region: the "
-        "plain average mostly reflects common labels and may get worse."
+        "Use TailRegressor with its defaults and its dial (emphasis), or method 'vir' or 'lds' in a loop of "
+        "your own. Judge by balanced MAE and by region: the plain average mostly reflects common labels and "
+        "may get worse."
     )
 
 

@@ -75,11 +75,14 @@ def as_text(found: dict[str, Any]) -> str:
     """Return what `installation` found as lines."""
     packages = ", ".join(f"{name} {version or 'missing'}" for name, version in found["packages"].items())
     limit = f", OMP_NUM_THREADS={found['omp_num_threads']}" if found["omp_num_threads"] else ""
+    cuda = f" (torch for CUDA {found['cuda']})" if found["cuda"] else ""
+    if cuda and found["devices"] == ["cpu"]:
+        cuda = f" (torch for CUDA {found['cuda']}, but no GPU was found)"
     lines = [
         f"tailwise   {found['tailwise']}",
         f"python     {found['python']} on {found['platform']}",
         f"packages   {packages}",
-        f"devices    {', '.join(found['devices'])}" + (f" (CUDA {found['cuda']})" if found["cuda"] else ""),
+        f"devices    {', '.join(found['devices'])}{cuda}",
         f"threads    {found['threads']} of {found['cores']} cores{limit}",
         "extras",
     ]
