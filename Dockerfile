@@ -12,9 +12,9 @@ FROM python:3.12-slim
 RUN apt-get update \
  && apt-get install -y --no-install-recommends libgomp1 \
  && rm -rf /var/lib/apt/lists/* \
- && useradd --system --no-create-home --uid 10001 tailwise
+ && useradd --no-create-home --uid 10001 tailwise
 COPY --from=build /venv /venv
-ENV PATH="/venv/bin:$PATH" PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 MPLCONFIGDIR=/tmp
+ENV PATH="/venv/bin:$PATH" PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
 USER tailwise
 EXPOSE 8000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \

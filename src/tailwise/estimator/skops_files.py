@@ -11,6 +11,7 @@ from typing import Any
 
 from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 
+from tailwise.data.tables.preprocessing import import_skrub
 from tailwise.estimator.archive import EPOCH, LIMITS, PREPROCESSING, json_values
 
 KNOWN_TYPES = frozenset(
@@ -176,10 +177,9 @@ def vectorizer_to_bytes(vectorizer: Any) -> bytes:
 
 def vectorizer_from_bytes(data: bytes) -> Any:
     """Return the `TableVectorizer` in a skops file; anything else is an error."""
-    from skrub import TableVectorizer
-
+    known = import_skrub().TableVectorizer
     vectorizer = from_skops(data, PREPROCESSING, is_known_type)
-    if type(vectorizer) is not TableVectorizer:
+    if type(vectorizer) is not known:
         raise ValueError(f"{PREPROCESSING} holds a {type(vectorizer).__name__}, not a TableVectorizer")
     return vectorizer
 

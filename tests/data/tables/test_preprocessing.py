@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import warnings
 from typing import Any
 
@@ -299,3 +301,16 @@ def test_where_many_categories_occur_once_new_ones_are_expected() -> None:
     assert len(warned(preprocessor, x.assign(town="abroad"))) == 1
     del preprocessor.vectorizer.seen_once_, preprocessor.vectorizer.library_  # as in files of early versions
     assert len(warned(preprocessor, new)) == 1
+
+
+def test_skrub_is_imported_without_a_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKB_DATA_DIRECTORY", "")  # restored afterwards
+
+    def load(name: str) -> str:
+        if not os.environ.get("SKB_DATA_DIRECTORY"):
+            raise PermissionError(13, "Permission denied", "/home/nobody")
+        return name
+
+    monkeypatch.setattr(preprocessing.importlib, "import_module", load)
+    assert preprocessing.import_skrub() == "skrub"
+    assert os.environ["SKB_DATA_DIRECTORY"] == tempfile.gettempdir()

@@ -8,7 +8,10 @@ columns.
 
 from __future__ import annotations
 
+import importlib
 import logging
+import os
+import tempfile
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -36,6 +39,18 @@ UNUSUAL_SHARE = 0.05
 _CHUNK = 65_536
 _NO_VALUE = {"", "?", "...", "-", "na", "n/a", "#na", "#n/a", "nan", "null", "none", "<na>"}
 """Texts that mean a missing value, in lower case."""
+
+
+def import_skrub() -> Any:
+    """Import skrub, which makes a folder in the home folder, or where it cannot in that of temporary files.
+
+    Users of servers and containers often have no home folder.
+    """
+    try:
+        return importlib.import_module("skrub")
+    except OSError:
+        os.environ["SKB_DATA_DIRECTORY"] = tempfile.gettempdir()
+        return importlib.import_module("skrub")
 
 
 MANY_COLUMNS = 50
@@ -125,12 +140,12 @@ class TablePreprocessor:
         refuse_repeated(self.columns or [], "column")
         if not _all_numeric(x):
             from sklearn.preprocessing import OneHotEncoder
-            from skrub import StringEncoder, TableVectorizer
 
+            skrub = import_skrub()
             # skrub's default would warn of every new category; `matrix` warns of frequent ones.
             known = OneHotEncoder(dtype=np.float32, handle_unknown="ignore", sparse_output=False)
             # The projection of texts is random: with a seed, the same table gives the same features.
-            texts = StringEncoder(random_state=0)
+            texts = skrub.StringEncoder(random_state=0)
             x = _with_plain_columns(x)
             others = sum(not is_number(kind) for kind in x.dtypes)
             if others > MANY_COLUMNS:
@@ -139,7 +154,7 @@ class TablePreprocessor:
                     "features to train on; leave out columns that do not matter",
                     others,
                 )
-            self.vectorizer = TableVectorizer(low_cardinality=known, high_cardinality=texts).fit(x)
+            self.vectorizer = skrub.TableVectorizer(low_cardinality=known, high_cardinality=texts).fit(x)
         matrix = self._encoded(x)
         if matrix.shape[1] == 0:
             raise ValueError(
