@@ -51,6 +51,7 @@ def test_what_cannot_be_said_is_not_a_figure() -> None:
     assert "rare labels" not in dict(intervals.baselines)
     no_common = answers_of(Lineup(Table.of(0, 30, 30).model()))
     assert no_common[1].about == "mean absolute error, 30 test rows"
+    assert no_common[1].question == "Error for other labels"
     none = answers_of(Lineup(Table.of(0, 0, 30).model()))
     assert none[1].about == "no test row has such a label"
 

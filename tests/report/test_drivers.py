@@ -61,6 +61,7 @@ def test_words_for_columns_that_do_not_matter(models: dict[str, TailRegressor], 
     none = _drivers(table.assign(importance=-0.1, spread=1.0, reference=0.5))
     assert none[0].endswith("by no more than chance.") and none[1][0].rare == "\u221220% ± 200%"
     assert _drivers(table.assign(importance=2.0, spread=0.1, reference=0.0))[1][0].width == "2"
+    assert _drivers(table.assign(importance=-0.001, spread=0.1, reference=1.0))[1][0].rare == "0% ± 10%"
     one = table.assign(
         importance=np.where(table["column"] == "b", 1.0, 0.0), spread=0.1, column=table["column"] * 40
     )

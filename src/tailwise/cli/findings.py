@@ -49,7 +49,12 @@ def print_findings(findings: Sequence[Finding]) -> None:
         if len(findings) > 1:
             typer.echo(printable(f"{finding.target}:"))
         _print_regions(finding.lineup.all)
-        print_words(finding.verdict.text)
+        verdict = finding.verdict
+        print_words(verdict.headline)
+        if verdict.advice:
+            print_words(f"What to do: {verdict.advice}")
+        for sentence in verdict.sentences:
+            print_words(f"- {sentence}")
         if (dial := dial_of(finding.lineup.ours)) is not None:
             print_words(dial.text)
 

@@ -57,12 +57,12 @@ def answers_of(lineup: Lineup) -> list[Answer]:
     scored, tail = lineup.ours, tail_of(lineup.ours)
     rare = scored.region != "many" if tail is None else tail.rows
     name = "rare labels" if tail is None else tail.name
-    common = scored.mask("many")
+    common, other = scored.mask("many"), REGION_WORDS["many"]
     if common.sum() < MIN_TAIL_ROWS:
-        common = ~rare
+        common, other = ~rare, "other labels"
     return [
         _error(lineup, f"Error for {name}", rare),
-        _error(lineup, f"Error for {REGION_WORDS['many']}", common),
+        _error(lineup, f"Error for {other}", common),
         _intervals(lineup, rare if tail is not None else np.zeros_like(rare), name),
         _cost(lineup),
     ]

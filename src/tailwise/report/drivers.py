@@ -130,5 +130,6 @@ def _share(row: Any) -> str:
     if not np.isfinite(scale) or scale <= 0:
         return number(float(row["importance"]))
     share, spread = (100 * float(row[name]) / scale for name in ("importance", "spread"))
-    sign = "\u2212" if share < 0 else "+"
-    return f"{sign}{abs(share):.0f}% ± {spread:.0f}%"
+    shown = round(share)
+    sign = "\u2212" if shown < 0 else "+" if shown > 0 else ""
+    return f"{sign}{abs(shown)}% ± {spread:.0f}%"

@@ -26,7 +26,8 @@ def render(template: str, *, script: str | None = None, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["number"] = lambda value: "–" if math.isnan(value) else number(value)
+    environment.filters["number"] = lambda value, n=3: "–" if math.isnan(value) else number(value, n)
+    environment.filters["signed"] = lambda value: "+" * bool(value > 0) + number(value)
     environment.filters["percent"] = lambda value: "–" if math.isnan(value) else f"{100 * value:.1f}%"
     code = "" if script is None else environment.get_template(script).render()
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()

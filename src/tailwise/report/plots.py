@@ -372,6 +372,7 @@ def dial_curve(
     for end, name in ((0, "0"), (-1, "1")):
         ax.annotate(name, (x[end], y[end]), xytext=(5, 4), textcoords="offset points", color=INK)
     ax.set(xlabel="mean absolute error, all rows", ylabel=ylabel)
+    ax.locator_params(axis="x", nbins=6)  # large errors are wide numbers
     ax.margins(0.12)
     ax.legend(frameon=False)
     return ax
