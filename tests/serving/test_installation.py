@@ -1,5 +1,6 @@
 """What `tailwise doctor` finds."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -13,7 +14,7 @@ def test_the_extras_are_those_of_the_package() -> None:
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
     named = tomllib.loads(text)["project"]["optional-dependencies"]
     del named["dev"], named["docs" if "docs" in named else "serve"]
-    shown = {extra: [entry.partition(">")[0] for entry in entries] for extra, entries in named.items()}
+    shown = {extra: [re.split(r"[>\[]", entry)[0] for entry in entries] for extra, entries in named.items()}
     assert {extra: list(EXTRAS[extra]) for extra in shown} == shown
     assert EXTRAS["serve"] == ("fastapi", "uvicorn")
 
