@@ -57,14 +57,14 @@ PAGES = (
 
 
 HOURS = {
-    "suite tabular --times": "results.jsonl",
-    "bench ablations`": "ablations.jsonl",
-    "suite stsb-modern": "stsb-modern/results.jsonl",
-    "suite stsb-paper": "stsb-paper/results.jsonl",
-    "choose-defaults": "defaults.jsonl",
-    "bench estimator": "estimator.jsonl",
+    "`results.jsonl`": "results.jsonl",
+    "`ablations.jsonl`": "ablations.jsonl",
+    "`stsb-modern/`": "stsb-modern/results.jsonl",
+    "`stsb-paper/`": "stsb-paper/results.jsonl",
+    "`defaults.jsonl`": "defaults.jsonl",
+    "`estimator.jsonl`": "estimator.jsonl",
 }
-"""Commands in the overview whose hours come from a results file."""
+"""Results files as the overview names them, whose hours it says."""
 
 
 def seconds(path: Path) -> float:
@@ -88,8 +88,8 @@ def hours(page: Page, root: Path) -> str:
 def with_hours(text: str, root: Path = ROOT) -> str:
     """Return the overview of results with the hours that the results files give."""
     lines = text.splitlines()
-    for command, file in HOURS.items():
-        (place,) = (i for i, line in enumerate(lines) if line.startswith("| ") and command in line)
+    for name, file in HOURS.items():
+        (place,) = (i for i, line in enumerate(lines) if line.startswith("| ") and name in line)
         words = f" {seconds(root / 'docs' / 'results' / file) / 3600:.1f} hours"
         lines[place] = re.sub(r" \d+\.\d hours", words, lines[place])
     return "\n".join([*lines, ""])
