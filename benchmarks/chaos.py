@@ -1,11 +1,11 @@
 """Kill commands at random moments, run them again, and compare with runs that nobody killed.
 
-``python benchmarks/chaos.py`` sends 50 kills (SIGKILL) to `tailwise fit`, `compare`, `bench run`, `predict` and
-to a loop that saves a model. After each kill, files under their final names must be whole. After one to three
-kills the command runs to its end: its numbers and files must be those of the run that was not killed, and
-nothing else may be left in the folder. The exit code is 1 if anything differs. Each command runs in a fork of
-this process, which has imported everything, so that kills hit its work and not its imports. The same seed
-kills at the same shares of a command's time.
+``python benchmarks/chaos.py`` sends 50 kills (SIGKILL) to `tailwise fit`, `compare`, `bench run`, `predict`
+and to a loop that saves a model. After each kill, files under their final names must be whole. After one to
+three kills the command runs to its end: its numbers and files must be those of the run that was not killed,
+and nothing else may be left in the folder. The exit code is 1 if anything differs. Each command runs in a
+fork of this process, which has imported everything, so that kills hit its work and not its imports. The same
+seed kills at the same shares of a command's time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def save_again_and_again() -> None:
     """Save two models in turn under one name."""
     models = [TailRegressor.load(name) for name in ("first", "second")]
     for number in range(SAVES):
-        models[number % 2].save("m")
+        models[number % 2].save("m", overwrite=True)
 
 
 # -- what is compared ------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class Story:
 
 
 def _stories() -> list[Story]:
-    small = ("--epochs", "6", "--quiet")
+    small = ("--epochs", "3", "--quiet")
     return [
         Story(
             "fit",
@@ -124,7 +124,7 @@ def _stories() -> list[Story]:
         ),
         Story(
             "compare",
-            ("tailwise", "compare", "t.csv", "-t", "y", "-o", "r.jsonl", "--methods", "plain", "--seeds", "3",
+            ("tailwise", "compare", "t.csv", "-t", "y", "-o", "r.jsonl", "--methods", "plain", "--seeds", "2",
              *small),
             {"r.jsonl": _lines},
             ("t.csv",),
@@ -156,9 +156,9 @@ def _stories() -> list[Story]:
 def make_inputs(folder: Path) -> None:
     """Write a small table, two models of it, and prepared data."""
     rng = np.random.default_rng(0)
-    table = pd.DataFrame({name: rng.normal(size=300) for name in ("a", "b", "c")})
-    table["kind"] = rng.choice(["x", "y", "z"], 300)
-    table["y"] = np.exp(table["a"] + 0.1 * rng.normal(size=300))
+    table = pd.DataFrame({name: rng.normal(size=200) for name in ("a", "b", "c")})
+    table["kind"] = rng.choice(["x", "y", "z"], 200)
+    table["y"] = np.exp(table["a"] + 0.1 * rng.normal(size=200))
     table.to_csv(folder / "t.csv", index=False)
     for seed, name in enumerate(("first", "second")):
         model = TailRegressor(epochs=2, folds=1, base=None, random_state=seed)
@@ -166,9 +166,9 @@ def make_inputs(folder: Path) -> None:
     prepared = folder / "prepared"
     prepared.mkdir()
     for seed in (0, 1):
-        Source("small", "y", lambda: table).problem(seed, max_rows=300).save(prepared)
+        Source("small", "y", lambda: table).problem(seed, max_rows=200).save(prepared)
     # Any suite: its recipe is what counts.
-    about = {"suite": "quick", "max_rows": 300, "per_bin": 10}
+    about = {"suite": "quick", "max_rows": 200, "per_bin": 10}
     (prepared / ABOUT).write_text(json.dumps(about))
 
 

@@ -41,12 +41,13 @@ from tailwise.learning.batches import TensorData as TensorData
 from tailwise.learning.checkpoints import read_checkpoint, shortened, write_checkpoint
 from tailwise.learning.config import TrainConfig as TrainConfig
 from tailwise.learning.config import check_accelerator, learning_rate, make_optimizer, set_learning_rate
+from tailwise.learning.halving import Halves
 from tailwise.learning.nonfinite import NonFiniteLossError as NonFiniteLossError
 from tailwise.learning.nonfinite import explain_step
 from tailwise.learning.prediction import predict as predict
 from tailwise.learning.prediction import predict_batches
 from tailwise.learning.progress import Progress, progress_display
-from tailwise.learning.steps import GraphedStep, SharedStep, TrainingStep, autocast, fast_kernels
+from tailwise.learning.steps import GraphedStep, Losses, SharedStep, TrainingStep, autocast, fast_kernels
 from tailwise.networks.ranks import (
     average_batch_statistics,
     from_first,
@@ -188,6 +189,8 @@ class _Loop:
         self.step: TrainingStep | GraphedStep = kind(model, self.optimizer, config, fabric.device)
         if config.graphs and fabric.device.type == "cuda" and self.shards == 1:
             self.step = GraphedStep(self.step)
+        # One row would break batch normalisation.
+        self.halves, self.valid_halves = Halves(least=2, tidy=self._let_go), Halves()
         self.result = FitResult(monitor=config.monitor)
         self.best_loss = math.inf
         self.best_state: dict[str, Tensor] | None = None
@@ -294,7 +297,7 @@ class _Loop:
                     break
             else:
                 ((_, batch),) = shards
-                done = [(len(batch.y), self.step(batch))]
+                done = self.halves(self._step_on, batch)
             self._watch(epoch, steps, [batch for _, batch in shards])
             steps += 1
             for share, (loss, now) in done:
@@ -311,6 +314,20 @@ class _Loop:
         average_batch_statistics(self.model)
         figures = {"loss": total, **{f"loss/{name}": value for name, value in parts.items()}}
         return _averaged({name: float(value) for name, value in figures.items()}, rows)
+
+    def _step_on(self, batch: Batch) -> tuple[int, Losses]:
+        """Train on a batch; return its rows and losses, which the next step does not overwrite."""
+        assert not isinstance(self.step, SharedStep)
+        loss, parts = self.step(batch)
+        if self.halves.most is not None:
+            loss, parts = loss.clone(), {name: part.clone() for name, part in parts.items()}
+        return len(batch.y), (loss, parts)
+
+    def _let_go(self) -> None:
+        """Let go of the memory of a step that failed."""
+        self.optimizer.zero_grad(set_to_none=True)
+        if isinstance(self.step, GraphedStep):
+            self.step.forget()
 
     def _order(self, seed: int) -> Tensor | None:
         """Return the rows in a random order, which all ranks share."""
@@ -365,7 +382,12 @@ class _Loop:
         with self._autocast():
             batch_size = 4 * self.config.batch_size
             prediction, y = predict_batches(
-                self.model, self.valid, batch_size, self.fabric.device, (self.rank, self.ranks)
+                self.model,
+                self.valid,
+                batch_size,
+                self.fabric.device,
+                (self.rank, self.ranks),
+                self.valid_halves,
             )
         if not prediction.mean.isfinite().all():
             raise ValueError(self._bad_predictions(prediction))
@@ -407,6 +429,7 @@ class _Loop:
             "optimizer": self.optimizer.state_dict(),
             "best": {"loss": self.best_loss, "state": self.best_state},
             "result": asdict(self.result),
+            "most rows": self.halves.most,
         }
         if self.rank == 0:
             assert self.checkpoint is not None
@@ -450,6 +473,7 @@ class _Loop:
         self.optimizer.load_state_dict(state["optimizer"])
         self.start, self.result = state["epoch"], FitResult(**state["result"])
         self.best_loss, self.best_state = state["best"]["loss"], state["best"]["state"]
+        self.halves.most = state.get("most rows")
 
     def _read(self, checkpoint: Path) -> dict[str, Any]:
         """Read a checkpoint on rank 0, where it was written, and pass it or the error on to all ranks."""

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from tailwise.core.distributions import Distribution, concatenate
-from tailwise.learning.batches import TensorData, batches, tensors_of
+from tailwise.learning.batches import Batch, TensorData, batches, tensors_of
+from tailwise.learning.halving import Halves
 from tailwise.networks.ranks import gathered
 from tailwise.networks.trainable import Trainable
 
@@ -23,13 +24,20 @@ def predict_batches(
     batch_size: int,
     device: torch.device,
     share: tuple[int, int] = (0, 1),
+    halves: Halves | None = None,
 ) -> tuple[Distribution, Tensor]:
     """Predict every batch once, on one of the ranks that share them; all ranks return all, in order."""
     model.eval()
-    own = []
+    own, halves = [], halves or Halves()
+
+    def work(part: Batch) -> Distribution:
+        predicted: Distribution = model(part.x, offset=part.offset)
+        return predicted.map(lambda p: p.cpu())
+
     with torch.no_grad():
         for batch in batches(data, batch_size, device, share=share):
-            own.append((model(batch.x, offset=batch.offset).map(lambda p: p.cpu()), batch.y.cpu()))
+            parts = halves(work, batch)
+            own.append((parts[0] if len(parts) == 1 else concatenate(parts), batch.y.cpu()))
     found = [own] if share == (0, 1) else gathered(own)
     done = [batch for turn in zip_longest(*found) for batch in turn if batch is not None]
     if not done:
