@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 import warnings
@@ -314,3 +315,19 @@ def test_skrub_is_imported_without_a_home_folder(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(preprocessing.importlib, "import_module", load)
     assert preprocessing.import_skrub() == "skrub"
     assert os.environ["SKB_DATA_DIRECTORY"] == tempfile.gettempdir()
+
+
+def test_many_columns_of_text_get_few_features_each_and_too_many_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = pd.DataFrame({f"c{place}": [f"text {row} {place}" for row in range(9)] for place in range(4)})
+    table["kind"] = ["a", "b", "a"] * 3
+    caplog.set_level(logging.INFO)
+    assert TablePreprocessor().fit(table).out_dim == 4 * 9 + 2 and not caplog.text
+    monkeypatch.setattr(preprocessing, "MANY_COLUMNS", 4)
+    monkeypatch.setattr(preprocessing, "MAX_FEATURES", 15)
+    assert TablePreprocessor().fit(table).out_dim == 4 * 3 + 2
+    assert "encoding 5 columns that are not numbers, each as at most 3 features" in caplog.text
+    monkeypatch.setattr(preprocessing, "MOST_COLUMNS", 4)
+    with pytest.raises(ValueError, match="5 columns are not numbers, and at most 4 can be encoded: leave"):
+        TablePreprocessor().fit(table)

@@ -53,8 +53,13 @@ def import_skrub() -> Any:
         return importlib.import_module("skrub")
 
 
-MANY_COLUMNS = 50
-"""With more columns of text, categories or dates than this, a line says that encoding them takes time."""
+MANY_COLUMNS, MOST_COLUMNS = 100, 1_000
+"""With more columns of text, categories or dates than the first, each gets fewer features, and a line says
+how long they take. More than the second are an error: to encode and to save 1,000 takes minutes."""
+MAX_FEATURES = 4_000
+"""Such columns have about so many features in all, and each of them at least two."""
+CATEGORIES, COMPONENTS = 40, 30
+"""A column with at least so many distinct texts is encoded by its words, with so many features."""
 _log = logging.getLogger(__name__)
 
 
@@ -144,17 +149,26 @@ class TablePreprocessor:
             skrub = import_skrub()
             # skrub's default would warn of every new category; `matrix` warns of frequent ones.
             known = OneHotEncoder(dtype=np.float32, handle_unknown="ignore", sparse_output=False)
-            # The projection of texts is random: with a seed, the same table gives the same features.
-            texts = skrub.StringEncoder(random_state=0)
             x = _with_plain_columns(x)
             others = sum(not is_number(kind) for kind in x.dtypes)
+            if others > MOST_COLUMNS:
+                raise ValueError(
+                    f"{others} columns are not numbers, and at most {MOST_COLUMNS} can be encoded: leave out "
+                    "those that do not matter, or replace their texts by numbers"
+                )
+            each = max(2, MAX_FEATURES // others)
+            # The projection of texts is random: with a seed, the same table gives the same features.
+            texts = skrub.StringEncoder(n_components=min(COMPONENTS, each), random_state=0)
             if others > MANY_COLUMNS:
                 _log.info(
-                    "encoding %d columns that are not numbers: about a second for every 10 of them, and more "
-                    "features to train on; leave out columns that do not matter",
+                    "encoding %d columns that are not numbers, each as at most %d features: fitting and "
+                    "saving take about a second for every 3 of them; leave out columns that do not matter",
                     others,
+                    min(CATEGORIES, each),
                 )
-            self.vectorizer = skrub.TableVectorizer(low_cardinality=known, high_cardinality=texts).fit(x)
+            self.vectorizer = skrub.TableVectorizer(
+                cardinality_threshold=min(CATEGORIES, each), low_cardinality=known, high_cardinality=texts
+            ).fit(x)
         matrix = self._encoded(x)
         if matrix.shape[1] == 0:
             raise ValueError(
