@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,7 @@ VIR, BASE = "vir", "vanilla"
 LABELS = {"many": "common labels", "medium": "labels between rare and common", "few": "rare labels"}
 SECTION = re.compile(r"^## Where VIR is worst\n.*?(?=^## )", re.M | re.S)
 WIDTH = 125
+ENOUGH_SEEDS = 5
 
 
 def place(results: Results, region: str) -> int:
@@ -59,11 +60,26 @@ def _listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [between.join(words[:-1]), words[-1]]))
 
 
-def _chance(count: int, total: int) -> str:
+def beyond_chance(results: Results, region: str) -> str:
     """Say how many others are better beyond chance."""
+    count, total = len(better(results, region)), len(results.methods) - 1
     if count == 0:
         return "no other is better beyond chance in the seeds"
     return f"{count} of {total} others {'is' if count == 1 else 'are'} better beyond chance in the seeds"
+
+
+def seeds_of(results: Results) -> int:
+    """Return the number of seeds."""
+    return len({record["seed"] for record in results.records})
+
+
+def counted(results: Results, region: str) -> str:
+    """Say how many others have a lower error, and how many of them beyond chance: few seeds show little."""
+    others = [m for m in results.methods if m != VIR]
+    lower = [m for m in others if results.relative(Figure("mae", region), m, VIR) < 1]
+    count, sure = len(lower), len(better(results, region))
+    text = f"{count or 'none'} of {len(others)} others {'has' if count == 1 else 'have'} a lower error"
+    return f"{text}, {sure or 'none'} beyond chance in {seeds_of(results)} seeds" if lower else text
 
 
 def rival(results: Results) -> str:
@@ -76,16 +92,15 @@ def rival(results: Results) -> str:
     return text + (f", and a lower error than VIR's beyond chance for {_listed(beyond)}." if beyond else ".")
 
 
-def readme_line(results: Results) -> str:
+def readme_line(results: Results, says: Callable[[Results, str], str] = beyond_chance) -> str:
     """Return what README.md says: VIR's errors and places, and the region where its place is worst."""
     worst = max(LABELS, key=lambda region: place(results, region))
     cells = {region: f"({placed(results, region)})" for region in (*LABELS, "all")}
-    chance = _chance(len(better(results, worst)), len(results.methods) - 1)
     return (
         f"VIR's MAE divided by the plain network's is {ratio(results, 'few')} for rare labels "
         f"{cells['few']}, {ratio(results, 'many')} for common ones {cells['many']} and "
         f"{ratio(results, 'all')} overall {cells['all']}. VIR is worst {_among(worst)}: "
-        f"{chance}."
+        f"{says(results, worst)}."
     )
 
 
@@ -98,7 +113,7 @@ def section(results: Results) -> str:
     others = len(results.methods) - 1
     points = [
         f"**All labels**: {placed(results, 'all')}. VIR's error is {ratio(results, 'all')} times Vanilla's; "
-        f"{_chance(len(better(results, 'all')), others)}."
+        f"{counted(results, 'all')}."
     ]
     for region in sorted(LABELS, key=lambda region: -place(results, region)):
         names = [results.titles[m] for m in ahead(results, region)]
@@ -106,9 +121,13 @@ def section(results: Results) -> str:
         points.append(
             f"**{LABELS[region].capitalize()}** ({region}-shot): {placed(results, region)}{behind}. "
             f"VIR's error is {ratio(results, region)} times Vanilla's; "
-            f"{_chance(len(better(results, region)), others)}."
+            f"{counted(results, region)}."
         )
     points.append(rival(results))
+    if seeds_of(results) < ENOUGH_SEEDS:
+        points.append(
+            f"With {seeds_of(results)} seeds, a test of {others} methods finds little beyond chance."
+        )
     tables = "[tabular.md](tabular.md)"
     head = f"On the {len(results.data)} tables of {tables}, by average rank of the MAE"
     head += f" among {others + 1} contenders:"
@@ -124,7 +143,7 @@ def main() -> None:
     options = parser.parse_args()
     folder = ROOT / "docs" / "results"
     results = Results(read_results(folder / "results.jsonl"))
-    print(f"README.md:\n- {readme_line(results)}\n- {rival(results)}\n\n{section(results)}")
+    print(f"README.md:\n- {readme_line(results, counted)}\n- {rival(results)}\n\n{section(results)}")
     if options.write:
         page = folder / "README.md"
         text = SECTION.sub(lambda _: section(results), page.read_text(encoding="utf-8"))
