@@ -10,9 +10,19 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from tailwise.core.labels import LabelBins
-from tailwise.learning.batches import AHEAD, TensorData, batches, by_length, finite_rows, in_background
+from tailwise.learning.batches import (
+    AHEAD,
+    TensorData,
+    batches,
+    by_length,
+    check_divided,
+    finite_rows,
+    in_background,
+    sharded,
+)
 from tailwise.learning.loop import TrainConfig, fit, predict
 from tailwise.methods import build_model
 from tailwise.networks.backbones import BiLSTMPair
@@ -246,3 +256,42 @@ def test_items_made_in_the_background_keep_their_order_and_their_errors() -> Non
     assert next(stopped) == 0
     stopped.close()  # ends the thread
     assert not any(thread.name.startswith("batches") for thread in threading.enumerate())
+
+
+def numbers_of(data: Any, own: range, size: int = 6) -> list[list[tuple[int, list[int]]]]:
+    """Row numbers of each shard of each step."""
+    steps = sharded(data, size, CPU, shards=3, own=own)
+    return [[(number, batch.y.int().tolist()) for number, batch in step] for step in steps]
+
+
+def test_shards_of_tensors_are_parts_of_the_same_steps() -> None:
+    rows = torch.arange(13.0)
+    whole, first, second = (
+        numbers_of(TensorData(rows, rows), own) for own in (range(3), range(0, 3, 2), range(1, 3, 2))
+    )
+    assert [[y for _, part in step for y in part] for step in whole] == [
+        b.y.int().tolist() for b in batches(TensorData(rows, rows), 6, CPU)
+    ]
+    assert [sorted(a + b) for a, b in zip(first, second, strict=True)] == whole
+    few = numbers_of(TensorData(rows[:2], rows[:2]), range(2, 3))
+    assert few == [[]]  # the third shard of two rows is empty, but there is a step
+
+
+def test_a_shard_that_ends_early_leaves_the_steps_to_the_others() -> None:
+    class Uneven:
+        def shard(self, number: int, shards: int, size: int, seed: int) -> Iterator[Any]:
+            assert (shards, size) == (3, 2)
+            rows = torch.arange(10.0 * number, 10.0 * number + (5, 0, 2)[number])
+            return ((part, part) for part in rows.split(size) if len(part))
+
+    assert numbers_of(Uneven(), range(3)) == [[(0, [0, 1]), (2, [20, 21])], [(0, [2, 3])], [(0, [4])]]
+    assert numbers_of(Uneven(), range(1, 2)) == []
+
+
+def test_a_loader_must_divide_its_rows_between_processes() -> None:
+    data = TensorDataset(X, Y)
+    with pytest.raises(
+        ValueError, match=r"same rows: make it with sampler=torch.utils.data.DistributedSampler"
+    ):
+        check_divided(DataLoader(data, 8))
+    check_divided(DataLoader(data, 8, sampler=DistributedSampler(data, 2, 0)))

@@ -39,7 +39,10 @@ def test_an_unknown_monitor_names_the_nearest(wrong: str, right: str) -> None:
         ("schedule", "cosin", "unknown schedule 'cosin'; did you mean 'cosine'"),
         ("precision", "bf-16", "unknown precision 'bf-16'; did you mean 'bf16'"),
         *((name, 0, f"{name} must be positive, got 0") for name in ("epochs", "batch_size", "lr")),
-        *((name, 0, f"{name} must be positive, got 0") for name in ("clip_norm", "patience", "devices")),
+        *(
+            (name, 0, f"{name} must be positive, got 0")
+            for name in ("clip_norm", "patience", "devices", "shards")
+        ),
         ("lr", math.nan, "lr must be positive, got nan"),
         *((n, -1, f"{n} must not be negative") for n in ("weight_decay", "warmup", "decay", "seed")),
     ],
@@ -122,6 +125,8 @@ def test_a_device_that_is_not_there_is_named(
 def test_a_graph_holds_one_device() -> None:
     with pytest.raises(ValueError, match="graph holds the step of one device: set devices=1"):
         TrainConfig(graphs=True, devices=2)
+    with pytest.raises(ValueError, match="set devices=1 and shards=1"):
+        TrainConfig(graphs=True, shards=2)
     with pytest.raises(ValueError, match="graphs and compile do not work together"):
         TrainConfig(graphs=True, compile=True)
 
