@@ -19,6 +19,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "images": ("torchvision", "pillow"),
     "big": ("pyarrow",),
+    "ray": ("ray",),
     "peers": ("crepes", "lightgbm", "ngboost"),
     "serve": ("fastapi", "uvicorn"),
     "mlflow": ("mlflow-skinny",),
