@@ -94,6 +94,19 @@ def test_types_that_pandas_lacks_become_plain(tmp_path: Path) -> None:
     assert rows.category.to_list() == rows.bytes.to_list() == ["a", "b"]
 
 
+def test_a_large_row_group_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).normal(size=500_000)
+    pq.write_table(
+        pa.table({"x": numbers, "y": numbers}), tmp_path / "a.parquet", row_group_size=len(numbers)
+    )
+    before, held, count = pa.total_allocated_bytes(), [], 0
+    for chunk in ParquetRows(tmp_path, chunk_rows=10_000).chunks():
+        held.append(pa.total_allocated_bytes() - before)
+        count += len(chunk)
+    assert count == 500_000
+    assert max(held) < 0.5 * 16 * 500_000
+
+
 def test_folders_of_values_become_a_column_and_unnamed_indices_do_not(tmp_path: Path) -> None:
     for year in (2023, 2024):
         (tmp_path / f"year={year}").mkdir()
@@ -101,6 +114,7 @@ def test_folders_of_values_become_a_column_and_unnamed_indices_do_not(tmp_path: 
     stream = ParquetRows(tmp_path)
     assert stream.columns == {"x": "number", "year": "number"}
     assert rows_of(stream).year.to_list() == [2023, 2023, 2024, 2024]
+    assert rows_of(stream, columns=["year"]).year.to_list() == [2023, 2023, 2024, 2024]
 
 
 def test_numbers_of_several_widths_are_joined(tmp_path: Path) -> None:

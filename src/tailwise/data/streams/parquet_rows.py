@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 65_536
 """Rows of a chunk, at most."""
 ENDINGS = (".parquet", ".pq")
-_READAHEAD = 2  # chunks that pyarrow decodes in advance
 _BUFFER = 1 << 20  # bytes of a column that are read at a time
 
 
 class _RowGroup(NamedTuple):
     """A row group of a file: how many rows there are, and how many come before it in the stream."""
 
-    fragment: Any
     path: str
     number: int
     rows: int
     start: int
+    values: Mapping[str, Any]
+    """Values of columns that the names of folders say, the same for all rows."""
 
 
 class ParquetRows:
     """A stream of the rows of Parquet files: one file, a list of files, or a folder and its folders.
 
-    Only some chunks of a row group are in memory at a time. With a seed, row groups come in random order.
-    Parts for several processes are whole row groups; with fewer row groups than parts, ranges of rows.
-    Names in a folder that begin with ``_`` or ``.`` are left out. Folders such as ``year=2024`` become a
-    column. A file with other columns than the first one is an error.
+    Only a chunk of a row group is in memory at a time, however large the row group is. With a seed, row
+    groups come in random order. Parts for several processes are whole row groups; with fewer row groups than
+    parts, ranges of rows. Names in a folder that begin with ``_`` or ``.`` are left out. Folders such as
+    ``year=2024`` become a column. A file with other columns than the first one is an error.
     """
 
     columns: Mapping[str, str]
@@ -65,26 +65,21 @@ class ParquetRows:
         import pyarrow as pa
         import pyarrow.dataset as ds
 
-        format_ = ds.ParquetFileFormat(
-            default_fragment_scan_options=ds.ParquetFragmentScanOptions(
-                pre_buffer=False, use_buffered_stream=True, buffer_size=_BUFFER
-            )
-        )
-        schema = None
+        schema: Any = None
         self._groups: list[_RowGroup] = []
         start = 0
         for path in self.files:
             try:
                 own = ds.dataset(
                     str(path),
-                    format=format_,
+                    format="parquet",
                     partitioning=None if base is None else "hive",
                     partition_base_dir=None if base is None else str(base),
                 )
                 kinds = column_kinds(own.schema)
                 (fragment,) = own.get_fragments()
-                parts = fragment.split_by_row_group()
-                sizes = [part.row_groups[0].num_rows for part in parts]
+                sizes = [group.num_rows for group in fragment.row_groups]
+                values = ds.get_partition_keys(fragment.partition_expression)
             except (pa.ArrowException, OSError) as error:
                 _refuse_repeated(path)
                 raise TableError(_damaged(str(path), error)) from None
@@ -93,9 +88,9 @@ class ParquetRows:
             compare_columns(kinds, self.columns, str(path), str(self.files[0]))
             schema = _joined(schema, own.schema)
             self.columns = column_kinds(schema)
-            for number, (part, rows) in enumerate(zip(parts, sizes, strict=True)):
+            for number, rows in enumerate(sizes):
                 if rows:
-                    self._groups.append(_RowGroup(part, str(path), number, rows, start))
+                    self._groups.append(_RowGroup(str(path), number, rows, start, values))
                 start += rows
         self.rows = start
         """Number of rows of the whole stream."""
@@ -122,33 +117,45 @@ class ParquetRows:
         """Yield the chunks of a row group, without rows before `first` and from `end` on."""
         import pandas as pd
         import pyarrow as pa
+        import pyarrow.parquet as pq
 
         source = f"{group.path}, row group {group.number}"
         first, end = first - group.start, end - group.start
+        stored = [name for name in names if name not in group.values]
         place = 0
         try:
-            for batch in group.fragment.to_batches(
-                schema=self._schema,
-                columns=names,
-                batch_size=self.chunk_rows,
-                batch_readahead=_READAHEAD,
-                fragment_readahead=1,
-            ):
-                rows = batch.num_rows
-                low, high = max(first - place, 0), min(end - place, rows)
-                if low < high:
-                    chunk = as_frame(pa.table(batch.slice(low, high - low)), source)
-                    begin = group.start + place + low
-                    chunk.index = pd.RangeIndex(begin, begin + len(chunk))
-                    chunk.attrs = {SOURCE: source, FIRST: group.start}
-                    yield chunk
-                place += rows
+            with pq.ParquetFile(group.path, buffer_size=_BUFFER, pre_buffer=False) as file:
+                if (
+                    group.number >= file.num_row_groups
+                    or file.metadata.row_group(group.number).num_rows != group.rows
+                ):
+                    raise TableError(f"{source} has changed since it was opened: start again")
+                for batch in file.iter_batches(
+                    self.chunk_rows, row_groups=[group.number], columns=stored, use_threads=False
+                ):
+                    low, high = max(first - place, 0), min(end - place, batch.num_rows)
+                    if low < high:
+                        chunk = as_frame(self._fitted(batch.slice(low, high - low), group, names), source)
+                        begin = group.start + place + low
+                        chunk.index = pd.RangeIndex(begin, begin + len(chunk))
+                        chunk.attrs = {SOURCE: source, FIRST: group.start}
+                        yield chunk
+                    place += batch.num_rows
         except (pa.ArrowException, OSError) as error:
             raise TableError(_damaged(source, error)) from None
-        if place != group.rows:
-            raise TableError(
-                f"{source} has {place} rows, but {group.rows} when it was opened: it has changed"
-            )
+
+    def _fitted(self, batch: Any, group: _RowGroup, names: list[str]) -> Any:
+        """Return columns in the types of the stream, and those that folders say."""
+        import pyarrow as pa
+
+        columns = []
+        for name in names:
+            type_ = self._schema.field(name).type
+            if name in group.values:
+                columns.append(pa.repeat(pa.scalar(group.values[name], type_), batch.num_rows))
+            else:
+                columns.append(_cast(batch.column(name), type_))
+        return pa.table(columns, names=names)
 
 
 def parquet_files(path: Path) -> list[Path]:
@@ -249,39 +256,43 @@ def _wider(first: Any, second: Any) -> Any:
 
 def as_frame(table: Any, source: str) -> pd.DataFrame:
     """Return an Arrow table as a DataFrame; `source` says in errors where it comes from."""
-    frame: pd.DataFrame = _plain(table, source).to_pandas(ignore_metadata=True, split_blocks=False)
+    import pyarrow as pa
+
+    for place, field in enumerate(table.schema):
+        column = table.column(place)
+        try:
+            plain = _cast(column, _plain_type(field.type, column.null_count))
+        except pa.ArrowInvalid:
+            raise TableError(
+                f"{source}: column {field.name!r} holds bytes that are not text: leave the column out, or "
+                "write it as text or numbers"
+            ) from None
+        if plain is not column:
+            table = table.set_column(place, field.name, plain)
+    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     return frame
 
 
-def _plain(table: Any, source: str) -> Any:
-    """Columns in types that pandas has: decimals as floats, dates as timestamps, texts as they are.
+def _plain_type(type_: Any, nulls: int) -> Any:
+    """The type in which pandas gets a column: decimals as floats, dates as timestamps, texts as they are.
 
     A dictionary differs from chunk to chunk, so it becomes the texts or numbers that it stands for.
     """
     import pyarrow as pa
     from pyarrow import types
 
-    for place, field in enumerate(table.schema):
-        type_ = field.type.value_type if types.is_dictionary(field.type) else field.type
-        if types.is_decimal(type_) or types.is_float16(type_):
-            type_ = pa.float64()
-        elif types.is_date(type_):
-            type_ = pa.timestamp("ms")
-        elif types.is_boolean(type_) and table.column(place).null_count:
-            type_ = pa.float64()
-        elif types.is_binary(type_) or types.is_large_binary(type_):
-            type_ = pa.string()
-        if type_ == field.type:
-            continue
-        try:
-            column = table.column(place)
-            column = (
-                column.cast(pa.int8()).cast(type_) if types.is_boolean(field.type) else column.cast(type_)
-            )
-        except pa.ArrowInvalid:
-            raise TableError(
-                f"{source}: column {field.name!r} holds bytes that are not text: leave the column out, or "
-                "write it as text or numbers"
-            ) from None
-        table = table.set_column(place, field.name, column)
-    return table
+    type_ = type_.value_type if types.is_dictionary(type_) else type_
+    if types.is_decimal(type_) or types.is_float16(type_) or (types.is_boolean(type_) and nulls):
+        return pa.float64()
+    if types.is_date(type_):
+        return pa.timestamp("ms")
+    return pa.string() if types.is_binary(type_) or types.is_large_binary(type_) else type_
+
+
+def _cast(column: Any, type_: Any) -> Any:
+    import pyarrow as pa
+
+    if column.type == type_:
+        return column
+    # There is no cast from truth values to floats.
+    return (column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column).cast(type_)
