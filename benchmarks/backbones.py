@@ -13,7 +13,6 @@ repeated: the script can be stopped and started again. Delete that file to start
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
@@ -29,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from script_options import BESIDE, script_parser, show
 from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.suites import get_suite
 from tailwise.benchmark.pages.origin import describe_origin
@@ -365,13 +365,9 @@ def verdict(runs: Sequence[Run], names: Sequence[str], seeds: Sequence[int]) -> 
 
 def main() -> int:
     """Run what is missing, print the page and write it if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument(
-        "--results", type=Path, default=DOCS / "backbones.jsonl", help="continued if it exists"
-    )
-    parser.add_argument("--write", action="store_true", help="write docs/results/backbones.md")
-    options = parser.parse_args()
+    options = script_parser(
+        __doc__, seeds=(0, 1, 2), results=DOCS / "backbones.jsonl", write=BESIDE
+    ).parse_args()
     torch.set_num_threads(1)
     runs: list[Run] = []
     if options.results.exists():
@@ -385,9 +381,7 @@ def main() -> int:
         return 2
     complete(runs, names, options.seeds, options.results)
     text = page(runs, names, options.seeds, verdict(runs, names, options.seeds))
-    print(text)
-    if options.write:
-        (DOCS / "backbones.md").write_text(text, encoding="utf-8")
+    show(text, options)
     return 0
 
 

@@ -15,7 +15,6 @@ written after a first look at half of the tables.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from script_options import BESIDE, script_parser, show
 from tailwise._version import __version__
 from tailwise.benchmark import Source, get_suite
 from tailwise.benchmark.data.natural_splits import NaturalSplit, natural_split
@@ -154,14 +154,9 @@ def page(lines: list[dict[str, Any]]) -> str:
 
 def main() -> int:
     """Run what is missing, print the page and write it if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--rows", type=int, default=4000, help="maximum number of training rows")
-    parser.add_argument("--data", default="", help="comma-separated tables; all by default")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--results", type=Path, default=DOCS / "dial.jsonl", help="continued if it exists")
-    parser.add_argument("--write", action="store_true", help="write the page beside the results")
-    options = parser.parse_args()
+    options = script_parser(
+        __doc__, seeds=2, rows=4000, tables=True, workers=1, results=DOCS / "dial.jsonl", write=BESIDE
+    ).parse_args()
     names = options.data.split(",") if options.data else [s.name for s in get_suite("development").sources]
     results = ResultsFile(options.results)
     done = {(line["data"], line["seed"], line["rows"]) for line in results.records}
@@ -173,9 +168,7 @@ def main() -> int:
                 "finished", *(future.result()[key] for key in ("data", "seed")), file=sys.stderr, flush=True
             )
     text = page([line for line in results.records if line["rows"] == options.rows])
-    print(text)
-    if options.write:
-        options.results.with_suffix(".md").write_text(text, encoding="utf-8")
+    show(text, options)
     return 0
 
 

@@ -18,7 +18,6 @@ variance-only latents are compared with plain features instead of with VIR.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from script_options import BESIDE, script_parser, show
 from tailwise._version import __version__
 from tailwise.benchmark import Source, get_suite
 from tailwise.benchmark.data.problems import Problem
@@ -452,17 +452,11 @@ def page(records: Sequence[Record]) -> str:
 
 def main() -> int:
     """Run what is missing, print the page and write it if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--results", type=Path, default=DOCS / "encoder.jsonl", help="continued if it exists")
-    parser.add_argument("--write", action="store_true", help="write the page beside the results")
-    options = parser.parse_args()
+    options = script_parser(__doc__, seeds=3, results=DOCS / "encoder.jsonl", write=BESIDE).parse_args()
     torch.set_num_threads(1)
     run(options.results, range(options.seeds))
     text = page(ResultsFile(options.results).records)
-    print(text)
-    if options.write:
-        options.results.with_suffix(".md").write_text(text, encoding="utf-8")
+    show(text, options)
     return 0
 
 

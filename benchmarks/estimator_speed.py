@@ -10,7 +10,6 @@ Without TAILWISE_DATA only the bundled abalone is timed.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from script_options import script_parser
 from tailwise import TailRegressor
 from tailwise.benchmark import Source, get_suite
 from tailwise.benchmark.data.suites import generated
@@ -124,10 +124,9 @@ def print_all(lines: Iterable[str]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = script_parser(__doc__, write="write docs/results/estimator_speed.md")
     parser.add_argument("--cap", type=int, default=4000, help="rows of each table")
     parser.add_argument("--growth", type=int, nargs="*", default=[1000, 10_000])
-    parser.add_argument("--write", action="store_true", help="write docs/results/estimator_speed.md")
     options = parser.parse_args()
     compared, grown = print_all(compare(options.cap)), print_all(growth(options.growth))
     if options.write:

@@ -12,7 +12,6 @@ and the largest standard error, are shares of the standard deviation of the labe
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import numpy as np
@@ -20,6 +19,7 @@ import pandas as pd
 import torch
 from catboost import CatBoostRegressor, Pool
 
+from script_options import script_parser
 from tailwise import TailRegressor
 from tailwise.estimator import bases
 from tailwise.explanations import shapley
@@ -77,13 +77,11 @@ def measure(rows: int, explained: int, background: int, epochs: int | None, seed
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1000, help="training rows")
+    parser = script_parser(__doc__, seeds=(0, 1, 2), rows=1000)
     parser.add_argument("--explained", type=int, default=50, help="test rows that are explained")
     parser.add_argument("--background", type=int, default=100, help="background rows")
     parser.add_argument("--trees", type=int, default=bases.TREES, help="trees of the base and of CatBoost")
     parser.add_argument("--epochs", type=int, default=None, help="epochs; chosen by the data by default")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     bases.TREES = chosen.trees

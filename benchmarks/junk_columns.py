@@ -11,7 +11,6 @@ labels. Finished runs are kept in docs/results/junk_columns.jsonl and not repeat
 
 from __future__ import annotations
 
-import argparse
 import sys
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from script_options import BESIDE, script_parser, show
 from tailwise.benchmark import Source, get_suite, read_results
 from tailwise.benchmark.pages.markup import Table
 from tailwise.benchmark.pages.origin import describe_origin
@@ -119,16 +119,10 @@ def page(results: Results) -> str:
 
 def main() -> int:
     """Run what is missing, print the tables and write the page if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=2000, help="maximum number of training rows")
-    parser.add_argument("--data", default="", help="comma-separated tables; all by default")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--time-limit", type=float, default=None, help="seconds")
-    parser.add_argument(
-        "--results", type=Path, default=DOCS / "junk_columns.jsonl", help="continued if it exists"
+    parser = script_parser(
+        __doc__, seeds=3, rows=2000, tables=True, workers=1, results=DOCS / "junk_columns.jsonl", write=BESIDE
     )
-    parser.add_argument("--write", action="store_true", help="write the page beside the results")
+    parser.add_argument("--time-limit", type=float, default=None, help="seconds")
     options = parser.parse_args()
     known = {s.name: s for s in get_suite("development").sources if isinstance(s, Source)}
     tables = [known[name] for name in options.data.split(",")] if options.data else list(known.values())
@@ -143,9 +137,7 @@ def main() -> int:
     if done.left or done.failed:
         return 3 if done.left else 1
     text = page(Results(read_results(options.results)))
-    print(text)
-    if options.write:
-        options.results.with_suffix(".md").write_text(text, encoding="utf-8")
+    show(text, options)
     return 0
 
 

@@ -14,7 +14,6 @@ and the words below it in docs/deviations.md.
 
 from __future__ import annotations
 
-import argparse
 import re
 import textwrap
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from script_options import script_parser
 from tailwise.benchmark.data.suites import get_suite, prepared_data
 from tailwise.benchmark.pages.defaults_page import percent
 from tailwise.benchmark.run.defaults import Fit, decisions, log_ratio, mean_and_error, score_of
@@ -123,10 +123,8 @@ def words(lines: Sequence[Record], defaults: Sequence[Record] = ()) -> str:
 
 def main() -> None:
     """Run what is missing and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = script_parser(__doc__, seeds=2, write="replace table and words in docs/deviations.md")
     parser.add_argument("--prepared", type=Path)
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="replace table and words in docs/deviations.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
     file = ResultsFile(DOCS / "results" / "mended.jsonl")

@@ -13,7 +13,6 @@ machine and the threads of the last line. Needs the extra `peers`.
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import resource
@@ -29,6 +28,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
+from script_options import BESIDE, script_parser, show
 from tailwise.benchmark.data.suites import generated
 from tailwise.benchmark.pages.markup import Table, number
 from tailwise.benchmark.pages.origin import describe_origin
@@ -159,11 +159,9 @@ def page(records: Sequence[Record]) -> str:
 
 def main() -> None:
     """Run what is missing, print the page and write it if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = script_parser(__doc__, results=DOCS / "rows.jsonl", write=BESIDE)
     parser.add_argument("--rows", type=int, nargs="*", default=list(SIZES))
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of both models")
-    parser.add_argument("--results", type=Path, default=DOCS / "rows.jsonl", help="continued if it exists")
-    parser.add_argument("--write", action="store_true", help="write the page beside the results")
     options = parser.parse_args()
     file = ResultsFile(options.results)
     here = {"machine": machine(), "threads": options.threads}
@@ -176,9 +174,7 @@ def main() -> None:
                     file.append(pool.submit(run, method, rows, options.threads).result())
                 print(f"{rows:,} rows, {method}: {file.records[-1]['seconds']}", flush=True)
     text = page(file.records)
-    print(text)
-    if options.write:
-        options.results.with_suffix(".md").write_text(text, encoding="utf-8")
+    show(text, options)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ docs/metrics.md.
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 import torch
 from sklearn.model_selection import train_test_split
 
+from script_options import script_parser
 from tailwise import TailRegressor
 from tailwise.benchmark.run.results import Record, ResultsFile
 from tailwise.benchmark.run.trace import ESTIMATOR, machine, trace_of, unchanged
@@ -75,10 +75,8 @@ def table(lines: Sequence[Record]) -> str:
 
 def main() -> None:
     """Run what is missing and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser = script_parser(__doc__, seeds=5, write="replace the table in docs/metrics.md")
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--write", action="store_true", help="replace the table in docs/metrics.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
     file = ResultsFile(DOCS / "results" / "weight_power.jsonl")

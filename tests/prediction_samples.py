@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -33,6 +34,19 @@ def make(kind: str, n: int, seed: int = 0, scale: float = 1.0) -> tuple[Distribu
         predicted = member(kind == "nig")
     y = uniform(-4, 4)
     return predicted.rescale(0.0, scale), y * scale
+
+
+def predicted(kind: str, n: int, rng: np.random.Generator) -> Distribution:
+    """Predictions of one type with spreads that differ from row to row."""
+
+    def uniform(low: float, high: float) -> Tensor:
+        return torch.from_numpy(rng.uniform(low, high, n))
+
+    if kind == "normal":
+        return Normal(uniform(-1, 3), uniform(0.1, 4))
+    if kind == "nig":
+        return NIG(uniform(-1, 3), uniform(0.5, 4), uniform(1.2, 6), uniform(0.5, 3))
+    return Mixture([Normal(uniform(-1, 3), uniform(0.1, 2)) for _ in range(3)])
 
 
 def at_zero(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tailwise.core.distributions import NIG, Mixture, Normal
+from tailwise.core.distributions import NIG, Normal
 from tailwise.core.label_prior import LabelDensity, rarest
 from tailwise.core.labels import LabelBins
 from tailwise.uncertainty.column_groups import ColumnGroups
@@ -25,28 +25,13 @@ from tailwise.uncertainty.conformal import (
 )
 from tailwise.uncertainty.scaling import balanced_weights
 from tailwise.uncertainty.score_table import ScoreTable
+from tests.prediction_samples import predicted
 
 BINS = LabelBins.from_labels(np.repeat([0, 1, 2], [300, 50, 5]))  # many, medium, few
 
 
 def standard(n, **kwargs):
     return Normal(torch.zeros(n, dtype=torch.float64), 1.0, **kwargs)
-
-
-def predicted(kind, n, rng):
-    """Predictions of one type with spreads that differ from row to row, and right about the labels."""
-
-    def uniform(low, high):
-        return torch.from_numpy(rng.uniform(low, high, n))
-
-    def nig():
-        return NIG(uniform(-1, 3), uniform(0.5, 4), uniform(1.2, 6), uniform(0.5, 3))
-
-    if kind == "normal":
-        return Normal(uniform(-1, 3), uniform(0.1, 4))
-    if kind == "nig":
-        return nig()
-    return Mixture([Normal(uniform(-1, 3), uniform(0.1, 2)) for _ in range(3)])
 
 
 def labels_of(distribution, rng):

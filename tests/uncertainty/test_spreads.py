@@ -13,24 +13,9 @@ from tailwise.core.distributions import NIG, Mixture, Normal
 from tailwise.core.label_prior import LabelDensity, emphasis
 from tailwise.core.labels import LabelBins
 from tailwise.uncertainty.spreads import sides, spread
+from tests.prediction_samples import predicted
 
 BINS = LabelBins.from_labels(np.repeat([0, 1, 2], [300, 50, 5]))  # many, medium, few
-
-
-def predicted(kind, n, rng):
-    """Predictions of one type with spreads that differ from row to row, and right about the labels."""
-
-    def uniform(low, high):
-        return torch.from_numpy(rng.uniform(low, high, n))
-
-    def nig():
-        return NIG(uniform(-1, 3), uniform(0.5, 4), uniform(1.2, 6), uniform(0.5, 3))
-
-    if kind == "normal":
-        return Normal(uniform(-1, 3), uniform(0.1, 4))
-    if kind == "nig":
-        return nig()
-    return Mixture([Normal(uniform(-1, 3), uniform(0.1, 2)) for _ in range(3)])
 
 
 def test_spread_is_the_width_of_the_central_interval():
