@@ -127,7 +127,7 @@ def test_a_checkpoint_of_other_rows_is_refused(
     sample(seed=9).to_csv(tmp_path / "numbers.csv", index=False)
     line = ["compare", tmp_path / "numbers.csv", "-t", "price", "--methods", "vanilla,vir", "--seeds", 2]
     out = run(*line, "-o", tmp_path / "r.jsonl", *BALANCED)
-    assert out.exit_code == 1 and "belongs to other rows: delete it to start over" in out.stderr
+    assert out.exit_code == 1 and "was made from other rows: delete it to start over" in out.stderr
     assert kept.read_bytes() == results.read_bytes()
 
 

@@ -38,7 +38,7 @@ def test_a_card_with_a_test(run: Run, place: Path, tmp_path: Path) -> None:
     assert linked.exit_code == 0
     assert "[the report](" in (tmp_path / "linked.md").read_text(encoding="utf-8")
     wrong = run("card", place / "m.tailwise", "-o", tmp_path / "no.md", "--report", place / "new.csv")
-    assert wrong.exit_code == 1 and "is not what `tailwise evaluate --json` printed" in wrong.stderr
+    assert wrong.exit_code == 1 and "is neither the output of `tailwise evaluate --json`" in wrong.stderr
     again = run("card", place / "m.tailwise", "-o", tmp_path / "card.md")
     assert again.exit_code == 1 and "already exists" in again.stderr
 

@@ -62,7 +62,7 @@ def test_arrays_tensors_and_paths_are_the_same_pictures(
         (np.zeros((0, 8, 8, 3), np.uint8), "X has no pictures"),
         (pd.DataFrame({"a": ["x"], "b": ["y"]}), "X has 2 columns"),
         (["a.png", 3], "row 1 of X is 3, not the path"),
-        (np.zeros((1, 9, 8, 3), np.uint8), "9 x 8 pixels, but there were 24 x 24 at fit"),
+        (np.zeros((1, 9, 8, 3), np.uint8), "9 x 8 pixels, but the model was fitted on 24 x 24"),
         (["nowhere/a.png"], "nowhere/a.png does not exist"),
     ],
 )
@@ -91,7 +91,7 @@ def test_predictions_do_not_depend_on_how_pictures_are_given(
     loaded = TailRegressor.load(model.save(tmp_path / "faces.tailwise"))
     np.testing.assert_array_equal(loaded.predict(paths), expected)
     assert loaded.picture_size_ == (24, 24)
-    with pytest.raises(ValueError, match="24 x 24 at fit"):
+    with pytest.raises(ValueError, match="fitted on 24 x 24"):
         loaded.predict(content[:, :20])
     with pytest.raises(ValueError, match="export_onnx is for tables, not for pictures"):
         model.export_onnx(tmp_path / "faces.onnx")

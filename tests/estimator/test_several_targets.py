@@ -30,12 +30,12 @@ def test_as_many_targets_as_at_fit() -> None:
     x, y = table(100)
     two = np.c_[y, y]
     one_target, two_targets = (quick(epochs=1).fit(x, labels) for labels in (y, two))
-    with pytest.raises(ValueError, match="y has 2 targets, but there were 1 at fit"):
+    with pytest.raises(ValueError, match="y has 2 targets, but the model was fitted with 1"):
         one_target.score_by_region(x, two)
     for wrong in (y, np.c_[y, y, y]):
-        with pytest.raises(ValueError, match=r"y has \d targets, but there were 2 at fit"):
+        with pytest.raises(ValueError, match=r"y has \d targets, but the model was fitted with 2"):
             two_targets.score_by_region(x, wrong)
-        with pytest.raises(ValueError, match=r"y has \d targets, but there were 2 at fit"):
+        with pytest.raises(ValueError, match=r"y has \d targets, but the model was fitted with 2"):
             quick(epochs=1).fit(x, two, eval_set=(x, wrong))
     with pytest.raises(ValueError, match="target name 'a' occurs twice"):
         quick(epochs=1).fit(x, pd.DataFrame(two, columns=["a", "a"]))

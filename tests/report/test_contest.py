@@ -62,7 +62,7 @@ def test_finished_seeds_are_not_run_again(
     told: list[str] = []
     assert run_contest(contest, [3], out=out, progress=False, report=told.append) == found
     assert told == [f"resuming from {out}, which has 5 finished runs"]
-    with pytest.raises(ValueError, match="belongs to other rows: delete it"):
+    with pytest.raises(ValueError, match="was made from other rows: delete it"):
         run_contest(replace(contest, labels=contest.labels + 1), [3], out=out)
     with pytest.raises(ValueError, match="belongs to other settings: delete it"):
         run_contest(replace(contest, epochs=2), [3], out=out)

@@ -124,7 +124,7 @@ def compare_balanced(
             note(f"resuming from {kept}, which has {len(done)} finished runs", quiet)
         for record in done:
             if record["seed"] < seeds and record["digest"] != digests[record["seed"]]:
-                raise ValueError(f"{kept} belongs to other rows: delete it to start over")
+                raise ValueError(f"{kept} was made from other rows: delete it to start over")
         summary = run_suite(
             folder,
             contenders,

@@ -93,7 +93,7 @@ def _printed(path: Path) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise ValueError(f"{path} is not what `tailwise evaluate --json` printed, nor an HTML report")
+        raise ValueError(f"{path} is neither the output of `tailwise evaluate --json` nor an HTML report")
     return found
 
 

@@ -89,7 +89,9 @@ def explain(
     if background is not None:
         compared = match_inputs(fitted, load_table(background, quiet, encoding), background)
     elif len(table) < 2:
-        raise ValueError(f"{data} has one row, which has nothing to be compared with: give --background")
+        raise ValueError(
+            f"{data} has only one row, so there is nothing to compare it with: give --background"
+        )
     wanted = row or list(range(len(table)))
     if max(wanted) >= len(table):
         raise ValueError(f"{data} has no row {max(wanted)}: its last is row {len(table) - 1}")

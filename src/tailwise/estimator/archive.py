@@ -198,7 +198,7 @@ def _read_members(archive: zipfile.ZipFile, manifest: Mapping[str, Any], path: P
     names = archive.namelist()
     strange = sorted(set(names) - known)
     if strange:
-        raise _Refused(f"holds {strange[0]!r:.80}, which is no part of a saved model")
+        raise _Refused(f"holds {strange[0]!r:.80}, which is not part of a saved model")
     if len(set(names)) < len(names) or set(names) != {MANIFEST, *sums} or WEIGHTS not in names:
         raise _Refused(f"is damaged: its members are {', '.join(names)}")
     members = {}

@@ -110,7 +110,7 @@ class Fitting(Predicting):
             network = copy.deepcopy(made)
         dim = self.feature_dim or getattr(network, "feature_dim", None)
         if dim is None:
-            raise ValueError("give feature_dim, the number of features that the backbone yields")
+            raise ValueError("give feature_dim, the number of features that the backbone returns")
         options = self.method_options or {}
         return build_model(self.method, network, int(dim), self.bins_, offset=self._has_offset, **options)
 

@@ -142,5 +142,5 @@ def latest_rows(time: Any, rows: int, share: float) -> tuple[Rows, Rows]:
     if late.all():  # most rows have the first time
         late = rank > 0
     if not late.any():
-        raise ValueError("all rows have one time, so none is the latest: leave time out")
+        raise ValueError("all rows have the same time, so none is the latest: leave time out")
     return np.flatnonzero(~late), np.flatnonzero(late)

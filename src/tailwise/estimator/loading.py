@@ -80,7 +80,7 @@ def load(
             "one of the same shape as backbone=..."
         )
     if own is None and backbone is not None:
-        raise ValueError(f"{path} holds its whole network: leave out backbone=...")
+        raise ValueError(f"{path} contains its whole network: leave out backbone=...")
     try:
         return _rebuild(manifest, members, into, backbone)
     except Exception as error:  # a crafted file can provoke any error

@@ -50,8 +50,8 @@ def as_pictures(X: Any, size: Size, *, like: bool = False) -> Bytes:
         raise ValueError("X has no pictures")
     if like and pictures.shape[1:3] != size:
         raise ValueError(
-            f"the pictures have {pictures.shape[1]} x {pictures.shape[2]} pixels, but there were "
-            f"{size[0]} x {size[1]} at fit: resize them"
+            f"the pictures have {pictures.shape[1]} x {pictures.shape[2]} pixels, but the model "
+            f"was fitted on {size[0]} x {size[1]}: resize them"
         )
     return pictures
 

@@ -141,7 +141,7 @@ class Preparing(BaseEstimator):  # type: ignore[misc,unused-ignore]
         check_consistent_length(range(row_count(X)), labels)
         targets = labels.shape[1] if labels.ndim == 2 else 1
         if not reset and targets != self.n_targets_:
-            raise ValueError(f"y has {targets} targets, but there were {self.n_targets_} at fit")
+            raise ValueError(f"y has {targets} targets, but the model was fitted with {self.n_targets_}")
         return labels
 
     def _label_bounds(self, labels: Floats, where: str = "y") -> list[Bounds | None]:

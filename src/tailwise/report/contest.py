@@ -234,7 +234,7 @@ def run_contest(
         report(f"resuming from {out}, which has {len(done)} finished runs")
     for record in done:
         if record["seed"] in seeds and record["digest"] != contest.digest(record["seed"]):
-            raise ValueError(f"{out} belongs to other rows: delete it to start over")
+            raise ValueError(f"{out} was made from other rows: delete it to start over")
         if record["recipe"] != contest.recipe:
             raise ValueError(f"{out} belongs to other settings: delete it to start over")
     finished = finished_runs(done)
