@@ -1,4 +1,4 @@
-"""300 generated malformed tables: never a traceback, never a lost file."""
+"""100 generated malformed tables: never a traceback, never a lost file; `make fuzz` tries 500."""
 
 import gzip
 from collections.abc import Callable
@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
-FILES, PARTS = 300, 2
+FILES = 100
 
 
 def malformed(number: int, sample: Sample) -> bytes:
@@ -67,15 +66,14 @@ def lines_for(number: int, path: Path, place: Path, folder: Path) -> list[list[s
         ["compare", str(path), "-t", "price", "--methods", "vanilla", "--seeds", "1", "--epochs", "1"],
     ]
     always = ["diagnose", str(path), "-t", "price"]
-    return [always, *([rarely[number // 25 % 4]] if number % 25 == 0 else [])]
+    return [always, *([rarely[number // 20 % 4]] if number % 20 == 0 else [])]
 
 
-@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_malformed_files_never_crash_and_never_cost_a_file(
-    run: Run, sample: Sample, place: Path, tmp_path: Path, part: int
+    run: Run, sample: Sample, place: Path, tmp_path: Path
 ) -> None:
     codes, kept = {0: 0, 1: 0}, tmp_path / "kept"
-    for number in range(part, FILES, PARTS):
+    for number in range(FILES):
         path, content = tmp_path / f"{number}.csv", malformed(number, sample)
         path.write_bytes(content)
         for arguments in lines_for(number, path, place, tmp_path):

@@ -1,7 +1,37 @@
-"""Scripts of benchmarks/ import what they share by its bare name, as when Python runs them."""
+"""Scripts of benchmarks/ by their bare names, and less training where a text or a script is only to run."""
 
+import os
 import sys
 from pathlib import Path
 
-# At the end: the name of a script, such as coverage, must not hide a package.
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+import pytest
+
+from tailwise.estimator import bases, fitting, parameters
+
+ROOT = Path(__file__).parents[2]
+# As when Python runs a script of this folder. At the end: a script such as coverage must not hide a package.
+sys.path.append(str(ROOT / "benchmarks"))
+TREES, EPOCHS = 50, 3
+SHORT = f"""
+from tailwise.estimator import bases, fitting, parameters
+
+bases.TREES = {TREES}
+fitting.table_config = lambda rows: {{**parameters.table_config(rows), "epochs": {EPOCHS}}}
+"""
+
+
+@pytest.fixture
+def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer trees, and fewer epochs unless their number is given: accuracy is measured elsewhere."""
+    monkeypatch.setattr(bases, "TREES", TREES)
+    monkeypatch.setattr(
+        fitting, "table_config", lambda rows: {**parameters.table_config(rows), "epochs": EPOCHS}
+    )
+
+
+@pytest.fixture
+def short_processes(tmp_path: Path) -> dict[str, str]:
+    """The environment of processes that train as shortly: Python runs `sitecustomize` when it starts."""
+    (tmp_path / "sitecustomize.py").write_text(SHORT)
+    path = filter(None, [str(tmp_path), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1"}

@@ -1,9 +1,10 @@
-"""Every example runs: quickly for one epoch, and as it stands in a process of its own."""
+"""Every example runs: quickly with one network, and as it stands."""
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -34,21 +35,32 @@ def test_example_runs_for_one_epoch(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_example_runs(script: str, tmp_path: Path) -> None:
-    environment = {k: v for k, v in os.environ.items() if k != "TAILWISE_DATA"} | {"OMP_NUM_THREADS": "1"}
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2"] if script == TORCHRUN else []
+@pytest.mark.parametrize("script", [script for script in SCRIPTS if script != TORCHRUN])
+def test_example_runs_as_it_stands(
+    script: str,
+    short_training: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("TAILWISE_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLES / script), run_name="__main__")
+    assert len(capsys.readouterr().out.splitlines()) >= 3
+
+
+@pytest.mark.slow
+def test_two_processes_of_torchrun_share_their_rows(tmp_path: Path) -> None:
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2"]
     run = subprocess.run(
-        [sys.executable, *launcher, str(EXAMPLES / script)],
+        [sys.executable, *launcher, str(EXAMPLES / TORCHRUN)],
         cwd=tmp_path,
-        env=environment,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert run.returncode == 0, run.stderr[-2000:]
     assert len(run.stdout.splitlines()) >= 3, run.stdout
-    if script == TORCHRUN:  # every row of both processes, each once
-        assert re.search(
-            r"^2 processes: 1600 labels in \d+ bins, 1600 latent rows$", run.stdout, re.MULTILINE
-        )
+    # every row of both processes, each once
+    assert re.search(r"^2 processes: 1600 labels in \d+ bins, 1600 latent rows$", run.stdout, re.MULTILINE)

@@ -59,7 +59,7 @@ def test_python_runs_with_one_small_network(page: str):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", FITTED)
-def test_python_runs_as_it_stands(page: str):
+def test_python_runs_as_it_stands(page: str, short_training: None):
     run_python(page)
 
 

@@ -138,7 +138,7 @@ def test_a_notebook_has_the_cells_of_its_script_and_outputs(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n == QUICK else pytest.mark.slow) for n in TUTORIALS]
 )
-def test_a_tutorial_runs(name: str) -> None:
+def test_a_tutorial_runs(name: str, short_training: None) -> None:
     cells = notebooks.read_cells((notebooks.TUTORIALS / f"{name}.py").read_text(encoding="utf-8"))
     outputs = notebooks.run_cells(cells, name)
     assert sum(map(len, outputs)) >= 2

@@ -22,6 +22,7 @@ from tailwise import TailRegressor
 from tailwise.estimator import bases
 
 LEVELS = (0.05, 0.5, 0.95)
+FEW_SAMPLES = {"method_options": {"latent_samples": 4}}
 
 
 def numbers(n: int, seed: int = 0, *, spread: float = 1.0) -> np.ndarray:
@@ -122,35 +123,30 @@ def whole() -> TailRegressor:
 
 @pytest.fixture(scope="module")
 def exported(whole: TailRegressor, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return whole.export_onnx(tmp_path_factory.mktemp("onnx") / "model.onnx")
+    """The model without its emphasis, whose graph takes twice as long to export."""
+    return whole.export_onnx(tmp_path_factory.mktemp("onnx") / "model.onnx", emphasis=0.0)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5000])
 def test_onnxruntime_agrees(rows: int, whole: TailRegressor, exported: Path) -> None:
-    assert assert_agrees(whole, exported, numbers(rows, 5, spread=3.0)) < 1e-4
+    assert assert_agrees(whole, exported, numbers(rows, 5, spread=3.0), emphasis=0.0) < 1e-4
 
 
 def test_training_rows_lie_on_the_same_side_of_thresholds(whole: TailRegressor, exported: Path) -> None:
-    assert assert_agrees(whole, exported, numbers(600)) < 1e-4
+    assert assert_agrees(whole, exported, numbers(600), emphasis=0.0) < 1e-4
 
 
 @pytest.mark.slow
-def test_without_emphasis(whole: TailRegressor, exported: Path, tmp_path: Path) -> None:
-    x = numbers(1000, 7, spread=3.0)
+def test_the_emphasis_of_the_model_is_exported_by_default(
+    whole: TailRegressor, exported: Path, tmp_path: Path
+) -> None:
     (tmp_path / "m.onnx").write_bytes(b"an older file, which is replaced")
-    path = whole.export_onnx(tmp_path / "m.onnx", emphasis=0.0)
-    assert_agrees(whole, path, x, emphasis=0.0)
-    moved = outputs(path, x)["prediction"] - outputs(exported, x)["prediction"]
+    path = whole.export_onnx(tmp_path / "m.onnx")
+    for x in (numbers(5000, 7, spread=3.0), numbers(600), numbers(1)):
+        assert assert_agrees(whole, path, x) < 1e-4
+    moved = outputs(path, numbers(600))["prediction"] - outputs(exported, numbers(600))["prediction"]
     assert np.abs(moved).max() > 0.01
-    assert metadata(path)["emphasis"] == 0.0 and metadata(exported)["emphasis"] == 0.5
-
-
-@pytest.mark.slow
-def test_a_label_prior(whole: TailRegressor, tmp_path: Path) -> None:
-    expected = np.random.default_rng(0).normal(4.0, 1.0, size=500)
-    path = whole.export_onnx(tmp_path / "m.onnx", quantiles=(0.5,), label_prior=expected)
-    assert_agrees(whole, path, numbers(1000, 7, spread=3.0), (0.5,), label_prior=expected)
-    assert metadata(path)["emphasis"] is None
+    assert metadata(path)["emphasis"] == 0.5 and metadata(exported)["emphasis"] == 0.0
 
 
 def test_one_row_at_a_time_or_all_at_once(exported: Path) -> None:
@@ -162,38 +158,35 @@ def test_one_row_at_a_time_or_all_at_once(exported: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
-def test_onnxruntime_agrees_for_other_seeds(seed: int, tmp_path: Path) -> None:
-    model = fitted(seed=seed, epochs=15)
+def test_onnxruntime_agrees_for_another_seed_and_longer_training(tmp_path: Path) -> None:
+    model = fitted(seed=1, epochs=15)
     path = model.export_onnx(tmp_path / "m.onnx")
     for rows in (1, 5000):
-        assert_agrees(model, path, numbers(rows, 10 + seed, spread=3.0))
+        assert_agrees(model, path, numbers(rows, 11, spread=3.0))
 
 
 @pytest.mark.parametrize(
     ("params", "levels", "coverage"),
     [
-        pytest.param(
-            {"calibrate": False, "conformal": None}, (0.01, 0.3, 0.999), 0.8, marks=pytest.mark.slow
-        ),
-        pytest.param({"method": "vanilla", "conformal": None}, LEVELS, 0.95, marks=pytest.mark.slow),
         ({"method": "gaussian", "conformal": "global"}, (0.25,), 0.9),
-        pytest.param({"method": "vir-reference", "calibrate": False}, LEVELS, None, marks=pytest.mark.slow),
-        pytest.param({"method": "vir-paper"}, LEVELS, 0.9, marks=pytest.mark.slow),
-        pytest.param({"bounds": (-0.5, None), "emphasis": 0.5}, LEVELS, 0.9, marks=pytest.mark.slow),
-        pytest.param({"backbone": "residual-ple"}, LEVELS, 0.9, marks=pytest.mark.slow),
-        pytest.param({"backbone": "mlp-plr"}, LEVELS, 0.9, marks=pytest.mark.slow),
-        pytest.param({"backbone": "tabm", "method": "vanilla"}, LEVELS, 0.9, marks=pytest.mark.slow),
-        pytest.param({"backbone": "tabm", "emphasis": 0.5}, LEVELS, 0.9, marks=pytest.mark.slow),
-        pytest.param({"backbone": "tabm-ple", "method": "der"}, (), 0.9, marks=pytest.mark.slow),
-        pytest.param({"method": "ensemble", "folds": 2}, (0.5,), 0.9, marks=pytest.mark.slow),
-        pytest.param({"base": "lightgbm", "emphasis": 1.0}, LEVELS, 0.9, marks=pytest.mark.slow),
-        pytest.param({"method": "infer-noise"}, (), 0.9, marks=pytest.mark.slow),
-        pytest.param({"method": "infer-dropout", "conformal": None}, LEVELS, None, marks=pytest.mark.slow),
-        pytest.param(
-            {"method": "infer-dropout", "conformal": None, "emphasis": 0.5}, (), 0.8, marks=pytest.mark.slow
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ({"calibrate": False, "conformal": None}, (0.01, 0.3, 0.999), 0.8),
+                ({"method": "vanilla", "conformal": None}, LEVELS, 0.95),
+                ({"method": "vir-reference", "calibrate": False}, LEVELS, None),
+                ({"bounds": (-0.5, None), "emphasis": 1.0, "conformal": None}, LEVELS, 0.8),
+                ({"backbone": "residual-ple", "method": "vanilla"}, LEVELS, 0.9),
+                ({"backbone": "mlp-plr", "method": "vanilla"}, LEVELS, 0.9),
+                ({"backbone": "tabm", "method": "vanilla"}, LEVELS, 0.9),
+                ({"backbone": "tabm-ple", "method": "der"}, (), 0.9),
+                ({"method": "ensemble", "method_options": {"members": 2}, "folds": 2}, (0.5,), 0.9),
+                ({"method": "vanilla", "base": "lightgbm"}, LEVELS, 0.9),
+                ({"method": "infer-noise", **FEW_SAMPLES}, (), 0.9),
+                ({"method": "infer-dropout", **FEW_SAMPLES, "conformal": None}, LEVELS, None),
+                ({"method_options": {"inference": "marginal"}}, (), 0.9),
+            )
         ),
-        pytest.param({"method_options": {"inference": "marginal"}}, (), 0.9, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -203,14 +196,6 @@ def test_methods_and_settings(
     model = fitted(**params)
     path = model.export_onnx(tmp_path / "m.onnx", quantiles=levels, coverage=coverage)
     assert_agrees(model, path, numbers(1000, 7, spread=3.0), levels, coverage)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("scale", "shift"), [(1e-12, 0.0), (1e12, 0.0), (1.0, 1e6)])
-def test_units_of_the_label_do_not_matter(scale: float, shift: float, tmp_path: Path) -> None:
-    model = fitted(scale * labels(numbers(600)) + shift)
-    path = model.export_onnx(tmp_path / "m.onnx")
-    assert assert_agrees(model, path, numbers(5000, 9, spread=3.0)) < 1e-4
 
 
 @pytest.mark.slow
@@ -229,10 +214,9 @@ def test_targets_in_units_far_apart_each_with_a_label_prior(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_three_targets_around_catboost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailwise.estimator.bases.TREES", 100)
+def test_three_targets_around_catboost(tmp_path: Path) -> None:
     y = labels(numbers(600))
-    model = fitted(np.stack([1e-12 * y, 1e12 * y, y + 1e6], axis=1), base="catboost", folds=2, emphasis=0.3)
+    model = fitted(np.stack([1e-12 * y, 1e12 * y, y + 1e6], axis=1), base="catboost")
     path = model.export_onnx(tmp_path / "m.onnx")
     assert assert_agrees(model, path, numbers(2000, 8, spread=3.0)) < 1e-4
 

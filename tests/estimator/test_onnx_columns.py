@@ -75,7 +75,7 @@ def test_columns_become_the_matrix_of_the_preprocessor() -> None:
 @pytest.mark.slow
 def test_columns_go_in_and_the_same_predictions_come_out(tmp_path: Path) -> None:
     table, y = houses()
-    model = quick(epochs=2).fit(table, y)
+    model = quick(method="vanilla", epochs=2).fit(table, y)
     path = model.export_onnx(tmp_path / "m.onnx", raw_columns=True, quantiles=(), coverage=0.8)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     rows = table[:40].copy()
