@@ -24,6 +24,7 @@ from tailwise.cli import (
     recalibrating,
     training,
 )
+from tailwise.cli.grouping import flattened
 from tailwise.cli.output import printable, running
 
 DEBUG = "TAILWISE_DEBUG"
@@ -151,5 +152,5 @@ for command in (
     deploying.card,
     deploying.doctor,
 ):
-    app.command()(command)
+    app.command()(flattened(command))
 app.add_typer(bench.app, name="bench")

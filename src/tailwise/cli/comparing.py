@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -12,13 +11,12 @@ import typer
 
 from tailwise.cli.bench_options import Plugin
 from tailwise.cli.options import (
-    Config,
     Drop,
-    Encoding,
     Force,
     Json,
     Quiet,
     Report,
+    Shared,
     Table,
     Target,
     only_target,
@@ -37,15 +35,7 @@ from tailwise.cli.output import (
     resumable,
     write_outputs,
 )
-from tailwise.cli.picturing import (
-    Augment,
-    Images,
-    ImageSize,
-    PathColumn,
-    PictureReader,
-    SkipBroken,
-    picture_settings,
-)
+from tailwise.cli.picturing import TrainingPictures
 from tailwise.cli.reading import load_labelled
 
 if TYPE_CHECKING:
@@ -248,16 +238,9 @@ def compare(
     drop: Drop = "",
     epochs: Epochs = None,
     workers: Workers = 1,
-    images: Images = None,
-    paths: PathColumn = "path",
-    image_size: ImageSize = 224,
-    augment: Augment = "crop-flip",
-    skip_broken: SkipBroken = False,
-    encoding: Encoding = None,
-    force: Force = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    config: Config = None,
+    *,
+    pictures: TrainingPictures,
+    shared: Shared,
 ) -> None:
     """Train several methods with several seeds and rank them.
 
@@ -265,20 +248,17 @@ def compare(
     holds out, so both give the same figures. After Ctrl-C the same command resumes where it stopped, if --out
     is given.
     """
-    check_outputs({"--out": out, "--report": report}, force=force, inputs=[data])
-    names = _checked_methods(methods, balanced=balanced, pictures=images is not None)
+    check_outputs({"--out": out, "--report": report}, force=shared.force, inputs=[data])
+    reader = pictures.reader()
+    names = _checked_methods(methods, balanced=balanced, pictures=reader is not None)
     column = only_target(target)
-    read: Any = partial(load_labelled, encoding=encoding)
-    settings: dict[str, Any] = {}
-    if images is not None:
-        settings = picture_settings("auto", image_size, augment)
-        pictures = PictureReader(images, paths, skip_broken, (image_size, image_size))
-        read = partial(pictures.load_labelled, encoding=encoding)
-    inputs, labels = read(data, [column], split_names(drop), quiet)[:2]
+    settings = {} if reader is None else pictures.settings("auto")
+    read: Any = load_labelled if reader is None else reader.load_labelled
+    inputs, labels = read(data, [column], split_names(drop), shared.quiet, encoding=shared.encoding)[:2]
     name = "data" if data == STANDARD else Path(data).name.split(".")[0]
     kept = None if out is None else checkpoint_path(out)
     outputs: dict[Path, Any] = {}
-    how: dict[str, Any] = {"epochs": epochs, "workers": workers, "kept": kept, "quiet": quiet}
+    how: dict[str, Any] = {"epochs": epochs, "workers": workers, "kept": kept, "quiet": shared.quiet}
     with resumable(kept):
         if balanced:
             table = inputs.assign(**{column: labels[column]})
@@ -289,10 +269,10 @@ def compare(
             outputs[out] = found.lines
         if report is not None:
             outputs[report] = found.page
-    write_outputs(outputs, quiet, kept)
+    write_outputs(outputs, shared.quiet, kept)
     if kept is not None:
         remove_checkpoint(kept)
-    if as_json:
+    if shared.as_json:
         from tailwise.report.ranking import comparison_verdict
 
         print_json({"verdict": comparison_verdict(found.results), "runs": found.results.records})

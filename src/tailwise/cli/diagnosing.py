@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tailwise.cli.options import Config, Encoding, Force, Json, Quiet, Table, Target, only_target
+from tailwise.cli.options import Shared, Table, Target, only_target
 from tailwise.cli.output import check_outputs, note, print_json, save_picture
 from tailwise.cli.reading import load_table, split_labelled
 
@@ -21,29 +21,26 @@ def diagnose(
     ] = None,
     many: Annotated[int, typer.Option(metavar="N", min=1, help="Bins with more labels are many-shot.")] = 100,
     few: Annotated[int, typer.Option(metavar="N", min=1, help="Bins with fewer labels are few-shot.")] = 20,
-    encoding: Encoding = None,
-    force: Force = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    config: Config = None,
+    *,
+    shared: Shared,
 ) -> None:
     """Measure how imbalanced a column is.
 
     Prints how many labels are rare and what to do about it, which may be nothing.
     """
     column = only_target(target)
-    check_outputs({"--plot": plot}, force=force, inputs=[data])
-    table = load_table(data, quiet, encoding)
+    check_outputs({"--plot": plot}, force=shared.force, inputs=[data])
+    table = load_table(data, shared.quiet, shared.encoding)
     if table.shape[1] == 1:  # labels alone are enough here, but splitting asks for an input
         table = table.assign(**{" row": 0})
-    labels = split_labelled(table, [column], data, quiet).labels
+    labels = split_labelled(table, [column], data, shared.quiet).labels
     from tailwise.report.diagnosis import diagnose as examine  # imports torch, so read the table first
 
     found = examine(labels[column].to_numpy(), many=many, few=few)
     if plot is not None:
         save_picture(found.plot(label=column).figure, plot)
-        note(f"wrote {plot}", quiet)
-    if as_json:
+        note(f"wrote {plot}", shared.quiet)
+    if shared.as_json:
         print_json(found.to_dict())
     else:
         text = found.summary()

@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailwise.cli.options import (
-    Config,
     Coverage,
-    Encoding,
     EscapeFormulas,
-    Force,
-    Json,
     Model,
-    Quiet,
+    Shared,
     Table,
     TableOut,
     Verify,
@@ -60,12 +56,9 @@ def explain(
     coverage: Coverage = 0.9,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed.")] = 0,
     escape_formulas: EscapeFormulas = False,
-    encoding: Encoding = None,
     verify: Verify = None,
-    force: Force = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    config: Config = None,
+    *,
+    shared: Shared,
 ) -> None:
     """Say what each column adds to the prediction of each row.
 
@@ -78,16 +71,16 @@ def explain(
     from tailwise.explanations import shapley
 
     others = [background] if background is not None else []
-    check_outputs({"--out": out}, force=force, inputs=[model, data, *others], table=True)
-    if as_json and out == STANDARD:
+    check_outputs({"--out": out}, force=shared.force, inputs=[model, data, *others], table=True)
+    if shared.as_json and out == STANDARD:
         raise ValueError("--json and --out - both use standard output: write the reasons to a file")
     if background == STANDARD == data:
         raise ValueError("only one of FILE and --background can be - (standard input)")
     fitted = load_model(model, verify)
-    table = match_inputs(fitted, load_table(data, quiet, encoding), data)
+    table = match_inputs(fitted, load_table(data, shared.quiet, shared.encoding), data)
     compared = table
     if background is not None:
-        compared = match_inputs(fitted, load_table(background, quiet, encoding), background)
+        compared = match_inputs(fitted, load_table(background, shared.quiet, shared.encoding), background)
     elif len(table) < 2:
         raise ValueError(
             f"{data} has only one row, so there is nothing to compare it with: give --background"
@@ -108,10 +101,10 @@ def explain(
     )
     frame = _reasons_table(found, table, wanted, of, top)
     write_table(escaped(frame) if escape_formulas else frame, out)
-    if as_json:
+    if shared.as_json:
         print_json({"rows": len(wanted), "out": out, "of": of, "base": found.base})
     elif out != STANDARD:
-        note(f"wrote the reasons of {len(wanted)} row{'s' * (len(wanted) != 1)} to {out}", quiet)
+        note(f"wrote the reasons of {len(wanted)} row{'s' * (len(wanted) != 1)} to {out}", shared.quiet)
 
 
 def _reasons_table(

@@ -19,19 +19,18 @@ from tailwise.cli.findings import (
     print_findings,
 )
 from tailwise.cli.options import (
-    Config,
     Coverage,
     Emphasis,
-    Encoding,
     EscapeFormulas,
     Force,
-    Json,
     LabelPrior,
     Model,
     Quiet,
     Report,
+    Shared,
     Table,
     TableOut,
+    TrueLabels,
     Verify,
     parse_emphasis,
     parse_levels,
@@ -45,17 +44,14 @@ from tailwise.cli.output import (
     write_outputs,
 )
 from tailwise.cli.picturing import (
-    Images,
-    PathColumn,
-    SkipBroken,
-    reader_for,
+    PictureInputs,
+    load_for,
 )
 from tailwise.cli.reading import (
     column_beside,
     file_name,
     load_label_prior,
     load_model,
-    load_table,
     split_labelled,
 )
 from tailwise.cli.streamed import Stream, open_stream, predicted_chunks, some_rows
@@ -92,17 +88,12 @@ def predict(
     ] = "",
     emphasis: Emphasis = "auto",
     label_prior: LabelPrior = None,
-    images: Images = None,
-    paths: PathColumn = "path",
-    skip_broken: SkipBroken = False,
     escape_formulas: EscapeFormulas = False,
-    encoding: Encoding = None,
     stream: Stream = False,
     verify: Verify = None,
-    force: Force = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    config: Config = None,
+    *,
+    pictures: PictureInputs,
+    shared: Shared,
 ) -> None:
     """Predict each row of a table, with intervals.
 
@@ -117,19 +108,18 @@ def predict(
     from tailwise.estimator.matching import match_inputs
 
     inputs: list[str | Path] = [model, data, *([label_prior] if label_prior else [])]
-    check_outputs({"--out": out}, force=force, inputs=inputs, table=True)
-    if as_json and out == STANDARD:
+    check_outputs({"--out": out}, force=shared.force, inputs=inputs, table=True)
+    if shared.as_json and out == STANDARD:
         raise ValueError("--json and --out - both use standard output: write the predictions to a file")
     fitted = load_model(model, verify)
-    pictures = reader_for(fitted, images, paths, skip=skip_broken)
-    dial = _dial(fitted, emphasis, label_prior, data, quiet)
-    parts = open_stream(data, stream, {"--images": images, "--encoding": encoding})
+    reader = reader_for(fitted, pictures)
+    dial = _dial(fitted, emphasis, label_prior, data, shared.quiet)
+    parts = open_stream(data, stream, {"--images": pictures.images, "--encoding": shared.encoding})
     regions: dict[str, Counter[str]] = {}
     if parts is not None:
         frames = predicted_chunks(fitted, parts, split_names(keep), regions, coverage, dial)
     else:
-        table = load_table(data, quiet, encoding)
-        table = table if pictures is None else pictures.with_paths(table, data, quiet)
+        table = load_rows(data, reader, shared)
         for column in split_names(keep):
             check_column(table, column, data)
         frame = fitted.predict_frame(match_inputs(fitted, table, data), coverage, **dial)
@@ -140,22 +130,17 @@ def predict(
             raise ValueError(f"the column {clash!r} of --keep has the name of a prediction: rename it")
         frames = iter([frame])
     rows = write_chunks(map(escaped, frames) if escape_formulas else frames, out)
-    if as_json:
+    if shared.as_json:
         counted = {"regions": regions.pop("region")} if "region" in regions else regions
         print_json({"rows": rows, "out": out, "emphasis": emphasis_of(fitted, dial), **counted})
     elif out != STANDARD:
-        note(f"wrote {rows} predictions to {out}", quiet)
+        note(f"wrote {rows} predictions to {out}", shared.quiet)
 
 
 def evaluate(
     model: Model,
     data: Table,
-    target: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--target", "-t", metavar="COLUMN", help="Column of true labels; the model's target by default."
-        ),
-    ] = None,
+    target: TrueLabels = None,
     report: Report = None,
     against: Annotated[
         Path | None, typer.Option(metavar="MODEL", help="Second model to compare with on the same rows.")
@@ -167,16 +152,11 @@ def evaluate(
         str | None,
         typer.Option(metavar="COLUMN", help="Also print coverage and width by the values of a column."),
     ] = None,
-    images: Images = None,
-    paths: PathColumn = "path",
-    skip_broken: SkipBroken = False,
-    encoding: Encoding = None,
     stream: Stream = False,
     verify: Verify = None,
-    force: Force = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    config: Config = None,
+    *,
+    pictures: PictureInputs,
+    shared: Shared,
 ) -> None:
     """Measure a model on a table with labels.
 
@@ -188,14 +168,13 @@ def evaluate(
     from tailwise.report.verdict import judge
 
     sources = [source for source in (model, data, against, label_prior) if source is not None]
-    check_outputs({"--report": report}, force=force, inputs=sources)
+    check_outputs({"--report": report}, force=shared.force, inputs=sources)
     fitted = load_model(model, verify)
-    pictures = reader_for(fitted, images, paths, skip=skip_broken)
     second = None if against is None else load_model(against, verify)
-    dial = _dial(fitted, emphasis, label_prior, data, quiet)
-    parts = open_stream(data, stream, {"--images": images, "--encoding": encoding})
-    table = load_table(data, quiet, encoding) if parts is None else some_rows(parts, 0, quiet)
-    table = table if pictures is None else pictures.with_paths(table, data, quiet)
+    reader = reader_for(fitted, pictures)
+    dial = _dial(fitted, emphasis, label_prior, data, shared.quiet)
+    parts = open_stream(data, stream, {"--images": pictures.images, "--encoding": shared.encoding})
+    table = load_rows(data, reader, shared) if parts is None else some_rows(parts, 0, shared.quiet)
     try:
         columns = match_targets(fitted, table, target or [], data)
     except ValueError as error:
@@ -203,7 +182,7 @@ def evaluate(
     if report is not None and len(columns) > 1:
         raise ValueError("a report is about one target: choose it with --target, and write a page for each")
     values = None if by is None else column_beside(table, by, list(columns), data, may_be_empty=True)
-    inputs, labels = split_labelled(table, list(columns), data, quiet)[:2]
+    inputs, labels = split_labelled(table, list(columns), data, shared.quiet)[:2]
     findings = []
     rows = match_inputs(fitted, inputs, data)
     for column, place in columns.items():
@@ -229,9 +208,9 @@ def evaluate(
             trained_here=False,
             dial=dial,
         )
-        write_outputs({report: page}, quiet=quiet or as_json)
+        write_outputs({report: page}, quiet=shared.quiet or shared.as_json)
     shares = None if values is None else coverage_by(findings, values)
-    if as_json:
+    if shared.as_json:
         shown = {"model": None, "report": report, "emphasis": emphasis_of(fitted, dial)}
         print_json({**shown, **findings_json(findings), **({} if shares is None else {"by": shares})})
     else:

@@ -7,6 +7,7 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -110,6 +111,13 @@ EscapeFormulas = Annotated[
     typer.Option("--escape-formulas", help="Put ' before texts that a spreadsheet would run as a formula."),
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file written by `tailwise fit`.")]
+ModelOut = Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Model file to write.")]
+TrueLabels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target", "-t", metavar="COLUMN", help="Column of true labels; the model's target by default."
+    ),
+]
 Target = Annotated[list[str], typer.Option("--target", "-t", metavar="COLUMN", help="Column to predict.")]
 Targets = Annotated[
     list[str],
@@ -144,6 +152,17 @@ LabelPrior = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="The same seed gives the same numbers.")]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Options of every command that reads a table and prints results."""
+
+    encoding: Encoding = None
+    force: Force = False
+    quiet: Quiet = False
+    as_json: Json = False
+    config: Config = None
 
 
 # -- reading their text --------------------------------------------------------------------------

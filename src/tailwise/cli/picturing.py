@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tailwise.cli.options import Shared
 from tailwise.cli.output import note
 from tailwise.cli.reading import Labelled, load_table, split_labelled
 
@@ -53,6 +54,43 @@ SplitColumn = Annotated[
 SkipBroken = Annotated[
     bool, typer.Option("--skip-broken", help="Leave out missing and broken pictures instead of stopping.")
 ]
+
+
+@dataclass(frozen=True)
+class PictureInputs:
+    """Options of commands that read pictures for a fitted model."""
+
+    images: Images = None
+    paths: PathColumn = "path"
+    skip_broken: SkipBroken = False
+
+
+@dataclass(frozen=True)
+class TrainingPictures:
+    """Options of commands that train on pictures."""
+
+    images: Images = None
+    paths: PathColumn = "path"
+    image_size: ImageSize = 224
+    augment: Augment = "crop-flip"
+    skip_broken: SkipBroken = False
+
+    def reader(self, split: str | None = None) -> PictureReader | None:
+        """Return what reads tables of pictures; None without --images."""
+        if self.images is None:
+            return None
+        size = self.image_size, self.image_size
+        return PictureReader(self.images, self.paths, self.skip_broken, size, split)
+
+    def settings(self, backbone: str) -> dict[str, Any]:
+        """Return the parameters of `TailRegressor` for pictures."""
+        from tailwise.core.lookup import check_name
+        from tailwise.networks.backbones import IMAGE_BACKBONES
+
+        name = BACKBONE if backbone == "auto" else backbone
+        check_name("backbone for pictures", name, IMAGE_BACKBONES)
+        augment = None if self.augment == "none" else self.augment
+        return {"backbone": name, "image_size": self.image_size, "augment": augment}
 
 
 @dataclass
@@ -136,29 +174,15 @@ class PictureReader:
         return train, some[0], some[1]
 
 
-def reader_for(
-    fitted: TailRegressor, images: str | None, column: str | None, *, skip: bool
-) -> PictureReader | None:
-    """Return what reads the pictures of a fitted model; None for a model of tables."""
+def load_for(fitted: TailRegressor, source: str, pictures: PictureInputs, shared: Shared) -> pd.DataFrame:
+    """Read a table for a fitted model; with pictures, its column of paths has their folder in front."""
     if fitted.picture_size_ is None:
-        if images is not None:
+        if pictures.images is not None:
             raise ValueError("this model was trained on a table, not on pictures: leave out --images")
-        return None
-    if images is None:
+        return load_table(source, shared.quiet, shared.encoding)
+    if pictures.images is None:
         raise ValueError("this model takes pictures: name their folder or zip archive with --images")
     names = [str(name) for name in getattr(fitted, "feature_names_in_", [])]
-    return PictureReader(images, names[0] if names else column or "path", skip, fitted.picture_size_)
-
-
-def picture_settings(backbone: str, size: int, augment: str) -> dict[str, Any]:
-    """Return the parameters of `TailRegressor` for pictures."""
-    from tailwise.core.lookup import check_name
-    from tailwise.networks.backbones import IMAGE_BACKBONES
-
-    name = BACKBONE if backbone == "auto" else backbone
-    check_name("backbone for pictures", name, IMAGE_BACKBONES)
-    return {
-        "backbone": name,
-        "image_size": size,
-        "augment": None if augment == "none" else augment,
-    }
+    column = names[0] if names else pictures.paths
+    reader = PictureReader(pictures.images, column, pictures.skip_broken, fitted.picture_size_)
+    return reader.with_paths(load_table(source, shared.quiet, shared.encoding), source, shared.quiet)

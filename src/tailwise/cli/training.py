@@ -18,16 +18,13 @@ from tailwise.cli.findings import (
     print_findings,
 )
 from tailwise.cli.options import (
-    Config,
     Coverage,
     Drop,
     Emphasis,
-    Encoding,
-    Force,
-    Json,
-    Quiet,
+    ModelOut,
     Report,
     Seed,
+    Shared,
     Sign,
     Table,
     Targets,
@@ -48,16 +45,7 @@ from tailwise.cli.output import (
     show_progress,
     write_outputs,
 )
-from tailwise.cli.picturing import (
-    Augment,
-    Images,
-    ImageSize,
-    PathColumn,
-    PictureReader,
-    SkipBroken,
-    SplitColumn,
-    picture_settings,
-)
+from tailwise.cli.picturing import SplitColumn, TrainingPictures
 from tailwise.cli.reading import (
     Labelled,
     file_name,
@@ -76,7 +64,7 @@ if TYPE_CHECKING:
 def fit(
     data: Table,
     target: Targets,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Model file to write.")],
+    out: ModelOut,
     method: Annotated[str, typer.Option(metavar="NAME", help="Method; see `tailwise methods`.")] = "vir-dial",
     report: Report = None,
     onnx: Annotated[
@@ -190,21 +178,14 @@ def fit(
     ] = None,
     seed: Seed = 0,
     device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto",
-    images: Images = None,
-    paths: PathColumn = "path",
-    image_size: ImageSize = 224,
-    augment: Augment = "crop-flip",
-    split: SplitColumn = None,
-    skip_broken: SkipBroken = False,
-    encoding: Encoding = None,
     stream: Stream = False,
     ray: Ray = None,
     workers: Workers = None,
     sign: Sign = None,
-    force: Force = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    config: Config = None,
+    *,
+    pictures: TrainingPictures,
+    split: SplitColumn = None,
+    shared: Shared,
 ) -> None:
     """Train a model on a table, test it and write it to a file.
 
@@ -222,9 +203,9 @@ def fit(
     if time_column is not None and valid is not None:
         raise ValueError("--time and --valid both say which rows are held out: leave one out")
     inputs: list[str | Path] = [*sources, *([start_from] if start_from else [])]
-    check_outputs({"--out": out, "--report": report, "--export": onnx}, force=force, inputs=inputs)
+    check_outputs({"--out": out, "--report": report, "--export": onnx}, force=shared.force, inputs=inputs)
     start = None if start_from is None else load_model(start_from)
-    if images is not None and onnx is not None:
+    if pictures.images is not None and onnx is not None:
         raise ValueError("--export is for tables: leave it out, or leave out --images")
     if onnx is not None:
         from tailwise.estimator.onnx import require_onnx
@@ -236,7 +217,7 @@ def fit(
             )
         require_onnx()
         check_exportable(None if base == "none" else base)
-    if images is not None and conformal_by is not None:
+    if pictures.images is not None and conformal_by is not None:
         raise ValueError("--conformal-by is for tables: leave it out, or leave out --images")
     if report is not None and len(target) > 1:
         raise ValueError(
@@ -258,26 +239,27 @@ def fit(
         "lr": lr or "auto",
         "device": device,
         "random_state": seed,
-        "verbose": int(not quiet),
+        "verbose": int(not shared.quiet),
     }
     if sign is not None:
         from tailwise.estimator.archive import key_bytes
 
         key_bytes(sign)  # a key that cannot be used is an error before anything is trained
     dropped = split_names(drop)
-    pictures: PictureReader | None = None
-    read: Any = partial(load_labelled, encoding=encoding)
-    if images is not None:
-        settings |= picture_settings(backbone, image_size, augment)
-        pictures = PictureReader(images, paths, skip_broken, (image_size, image_size), split)
-        read = partial(pictures.load_labelled, encoding=encoding)
+    reader = pictures.reader(split)
+    if reader is not None:
+        settings |= pictures.settings(backbone)
+    load: Any = load_labelled if reader is None else reader.load_labelled
+    read = partial(load, encoding=shared.encoding)
     no_stream: dict[str, object] = {
         "--valid": valid,
         "--groups": groups,
         "--time": time_column,
         "--start-from": start_from,
+        "--images": pictures.images,
+        "--encoding": shared.encoding,
+        "--folds": folds if folds != 1 else None,
     }
-    no_stream |= {"--images": images, "--encoding": encoding, "--folds": folds if folds != 1 else None}
     cluster = ray_workers(ray, workers, device)
     parts = open_stream(data, stream or cluster is not None, no_stream)
     rows: Any
@@ -285,18 +267,18 @@ def fit(
     if parts is not None:
         share = 0.0 if test else test_share
         rows = StreamedTable.of(parts, target, dropped, weight, share, seed, cluster)
-        measured = None if test is None else rows.like(test, read, quiet)
+        measured = None if test is None else rows.like(test, read, shared.quiet)
     else:
-        rows = read(data, target, dropped, quiet, weight, groups=groups, time=time_column)
-        by_part = None if pictures is None or pictures.parts is None else pictures.divided(rows)
+        rows = read(data, Roles(target, dropped, weight, groups, time_column), shared.quiet)
+        by_part = None if reader is None or reader.parts is None else reader.divided(rows)
         held, measured = (
-            None if source is None else read(source, target, dropped, quiet, like=rows.inputs)
+            None if source is None else read(source, Roles(target, dropped), shared.quiet, like=rows.inputs)
             for source in (valid, test)
         )
         if by_part is not None:
             rows, held, measured = by_part[0], held or by_part[1], measured or by_part[2]
         elif measured is None:
-            rows, measured = hold_out(rows, test_share, seed, quiet)
+            rows, measured = hold_out(rows, test_share, seed, shared.quiet)
     to_come = isinstance(rows, StreamedTable) and rows.held_out is not None
     if report is not None and measured is None and not to_come:
         raise ValueError(
@@ -305,15 +287,15 @@ def fit(
     kept, kept_plain = checkpoint_path(out), checkpoint_path(out, ".vanilla")
     outputs: dict[Path, Any] = {}
     with resumable(kept):
-        model = _train(settings, rows, held, kept, quiet, start)
+        model = _train(settings, rows, held, kept, shared.quiet, start)
         plain = None
         compared = report is not None and baseline
         if compared:
             from tailwise.report.baselines import PLAIN
 
-            trees = "" if images is not None else " and boosted trees with label weights"
-            note(f"training a plain network{trees}, to compare with", quiet)
-            plain = _train({**settings, **PLAIN}, rows, held, kept_plain, quiet)
+            trees = "" if reader is not None else " and boosted trees with label weights"
+            note(f"training a plain network{trees}, to compare with", shared.quiet)
+            plain = _train({**settings, **PLAIN}, rows, held, kept_plain, shared.quiet)
         findings = []
         if isinstance(rows, StreamedTable):
             measured = measured or rows.test_rows()
@@ -336,17 +318,20 @@ def fit(
                 weight=weight,
                 seconds=time.perf_counter() - began,
             )
-    write_outputs(outputs, quiet=quiet or as_json, kept=kept)
+    write_outputs(outputs, quiet=shared.quiet or shared.as_json, kept=kept)
     for path in (kept_plain, kept):
         remove_checkpoint(path)
     seconds = time.perf_counter() - began
-    if as_json:
+    if shared.as_json:
         shown = {"model": out, "report": report, "seconds": seconds, "emphasis": emphasis_of(model)}
         print_json({**shown, **findings_json(findings)})
     else:
         print_findings(findings)
     if any(finding.verdict.status == "unknown" for finding in findings):
-        note("note: a larger --test-share, or a table given with --test, has more rows to judge by", quiet)
+        note(
+            "note: a larger --test-share, or a table given with --test, has more rows to judge by",
+            shared.quiet,
+        )
 
 
 def _train(
