@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from tailwise.cli.app import app
 from tailwise.cli.picturing import PictureReader
+from tailwise.cli.reading import Roles
 from tests.picture_samples import pictures, write_pictures, zipped
 
 AGES = np.repeat([20.0, 30.0, 40.0, 50.0, 60.0], [36, 24, 18, 12, 6])
@@ -147,5 +148,5 @@ def test_a_table_of_pictures_is_read_in_the_encoding_asked_for(tmp_path: Path) -
     table = tmp_path / "faces.csv"
     table.write_bytes("path,возраст\nимя.jpg,30\n".encode("koi8-r"))
     reader = PictureReader(str(tmp_path), "path", False, (8, 8))
-    found = reader.load_labelled(str(table), ["возраст"], [], True, encoding="koi8-r")
+    found = reader.load_labelled(str(table), Roles(["возраст"]), True, "koi8-r")
     assert Path(found.inputs["path"][0]).name == "имя.jpg"

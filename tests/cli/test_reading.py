@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tailwise.cli.reading import hold_out, split_labelled
+from tailwise.cli.reading import Roles, hold_out, split_labelled
 
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
@@ -196,7 +196,7 @@ def test_many_zeros_are_noted_in_the_words_of_diagnose(
 
 def test_held_out_rows_keep_their_weights_and_labels(sample: Sample) -> None:
     table = sample(100).assign(w=lambda t: 1 + t["x"].abs())
-    rows = split_labelled(table, ["price"], "t.csv", quiet=True, weight="w")
+    rows = split_labelled(table, Roles(["price"], weight="w"), "t.csv", quiet=True)
     train, test = hold_out(rows, 0.2, seed=1, quiet=True)
     assert test is not None and len(train.labels) + len(test.labels) == 100
     assert 15 <= len(test.labels) <= 25
@@ -209,7 +209,7 @@ def test_held_out_rows_keep_their_weights_and_labels(sample: Sample) -> None:
 
 
 def test_nothing_is_held_out_of_too_few_rows(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = split_labelled(sample(1), ["price"], "t.csv", quiet=True)
+    rows = split_labelled(sample(1), Roles(["price"]), "t.csv", quiet=True)
     train, test = hold_out(rows, 0.2, seed=0, quiet=False)
     assert train is rows and test is None
     assert "too few rows" in capsys.readouterr().err

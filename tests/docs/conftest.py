@@ -3,30 +3,35 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tailwise.estimator import bases, fitting, parameters
+from tailwise.estimator import bases, fitting
+from tailwise.learning.config import TrainConfig
 
 ROOT = Path(__file__).parents[2]
 # As when Python runs a script of this folder. At the end: a script such as coverage must not hide a package.
 sys.path.append(str(ROOT / "benchmarks"))
 TREES, EPOCHS = 50, 3
 SHORT = f"""
-from tailwise.estimator import bases, fitting, parameters
+from tailwise.estimator import bases, fitting
+from tailwise.learning.config import TrainConfig
 
 bases.TREES = {TREES}
-fitting.table_config = lambda rows: {{**parameters.table_config(rows), "epochs": {EPOCHS}}}
+fitting.TrainConfig = lambda epochs, **others: TrainConfig(epochs=min(epochs, {EPOCHS}), **others)
 """
 
 
 @pytest.fixture
 def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer trees, and fewer epochs unless their number is given: accuracy is measured elsewhere."""
+    """Few trees and epochs for `TailRegressor`: what runs here is measured elsewhere."""
+
+    def short_config(epochs: int, **others: Any) -> TrainConfig:
+        return TrainConfig(epochs=min(epochs, EPOCHS), **others)
+
     monkeypatch.setattr(bases, "TREES", TREES)
-    monkeypatch.setattr(
-        fitting, "table_config", lambda rows: {**parameters.table_config(rows), "epochs": EPOCHS}
-    )
+    monkeypatch.setattr(fitting, "TrainConfig", short_config)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from tailwise.cli.output import (
     write_outputs,
 )
 from tailwise.cli.picturing import TrainingPictures
-from tailwise.cli.reading import load_labelled
+from tailwise.cli.reading import Roles, load_labelled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -254,7 +254,8 @@ def compare(
     column = only_target(target)
     settings = {} if reader is None else pictures.settings("auto")
     read: Any = load_labelled if reader is None else reader.load_labelled
-    inputs, labels = read(data, [column], split_names(drop), shared.quiet, encoding=shared.encoding)[:2]
+    roles = Roles([column], split_names(drop))
+    inputs, labels = read(data, roles, shared.quiet, shared.encoding)[:2]
     name = "data" if data == STANDARD else Path(data).name.split(".")[0]
     kept = None if out is None else checkpoint_path(out)
     outputs: dict[Path, Any] = {}

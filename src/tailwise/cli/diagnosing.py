@@ -9,7 +9,7 @@ import typer
 
 from tailwise.cli.options import Shared, Table, Target, only_target
 from tailwise.cli.output import check_outputs, note, print_json, save_picture
-from tailwise.cli.reading import load_table, split_labelled
+from tailwise.cli.reading import Roles, load_table, split_labelled
 
 
 def diagnose(
@@ -33,7 +33,7 @@ def diagnose(
     table = load_table(data, shared.quiet, shared.encoding)
     if table.shape[1] == 1:  # labels alone are enough here, but splitting asks for an input
         table = table.assign(**{" row": 0})
-    labels = split_labelled(table, [column], data, shared.quiet).labels
+    labels = split_labelled(table, Roles([column]), data, shared.quiet).labels
     from tailwise.report.diagnosis import diagnose as examine  # imports torch, so read the table first
 
     found = examine(labels[column].to_numpy(), many=many, few=few)

@@ -48,6 +48,7 @@ from tailwise.cli.picturing import (
     load_for,
 )
 from tailwise.cli.reading import (
+    Roles,
     column_beside,
     file_name,
     load_label_prior,
@@ -182,7 +183,7 @@ def evaluate(
     if report is not None and len(columns) > 1:
         raise ValueError("a report is about one target: choose it with --target, and write a page for each")
     values = None if by is None else column_beside(table, by, list(columns), data, may_be_empty=True)
-    inputs, labels = split_labelled(table, list(columns), data, shared.quiet)[:2]
+    inputs, labels = split_labelled(table, Roles(list(columns)), data, shared.quiet)[:2]
     findings = []
     rows = match_inputs(fitted, inputs, data)
     for column, place in columns.items():

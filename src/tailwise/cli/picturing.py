@@ -10,7 +10,7 @@ import typer
 
 from tailwise.cli.options import Shared
 from tailwise.cli.output import note
-from tailwise.cli.reading import Labelled, load_table, split_labelled
+from tailwise.cli.reading import Labelled, Roles, load_table, split_labelled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,18 +108,14 @@ class PictureReader:
     def load_labelled(
         self,
         source: str,
-        targets: Sequence[str],
-        drop: Sequence[str],
+        roles: Roles,
         quiet: bool,
-        weight: str | None = None,
-        like: pd.DataFrame | None = None,
-        groups: str | None = None,
-        time: str | None = None,
         encoding: str | None = None,
+        like: pd.DataFrame | None = None,
     ) -> Labelled:
         """Read a table as paths and targets; see `tailwise.cli.reading.load_labelled`."""
         table = self.with_paths(load_table(source, quiet, encoding), source, quiet)
-        found = split_labelled(table, targets, source, quiet, drop, weight, groups, time)
+        found = split_labelled(table, roles, source, quiet)
         self.parts = None
         if self.split is not None and like is None:
             self.parts = self._parts(found.inputs, source)

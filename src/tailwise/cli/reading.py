@@ -30,6 +30,16 @@ class Labelled(NamedTuple):
         return Labelled(*parts)
 
 
+class Roles(NamedTuple):
+    """Names of columns with a role: targets, columns to leave out, and those of weights, groups and times."""
+
+    targets: Sequence[str]
+    drop: Sequence[str] = ()
+    weight: str | None = None
+    groups: str | None = None
+    time: str | None = None
+
+
 def file_name(source: str) -> str:
     """Return what a page calls a table."""
     return "standard input" if source == STANDARD else Path(source).name
@@ -55,19 +65,11 @@ def load_table(source: str, quiet: bool, encoding: str | None = None) -> pd.Data
     return table
 
 
-def split_labelled(
-    table: pd.DataFrame,
-    targets: Sequence[str],
-    name: str,
-    quiet: bool,
-    drop: Sequence[str] = (),
-    weight: str | None = None,
-    groups: str | None = None,
-    time: str | None = None,
-) -> Labelled:
+def split_labelled(table: pd.DataFrame, roles: Roles, name: str, quiet: bool) -> Labelled:
     """Split a table into the parts of `Labelled`; note how many rows without a label are left out."""
     from tailwise.data.tables.columns import row_weights, split_targets
 
+    targets, drop, weight, groups, time = roles
     if weight in targets:
         raise ValueError(f"column {weight!r} is the target and cannot be the weight as well")
     not_inputs = [*drop, *(column for column in (weight, groups) if column is not None)]
@@ -98,14 +100,10 @@ def column_beside(
 
 def load_labelled(
     source: str,
-    targets: Sequence[str],
-    drop: Sequence[str],
+    roles: Roles,
     quiet: bool,
-    weight: str | None = None,
-    like: pd.DataFrame | None = None,
-    groups: str | None = None,
-    time: str | None = None,
     encoding: str | None = None,
+    like: pd.DataFrame | None = None,
 ) -> Labelled:
     """Read a table as inputs and targets, and note what looks like a mistake.
 
@@ -114,7 +112,7 @@ def load_labelled(
     from tailwise.data.tables.columns import check_column, check_infinity
 
     table = load_table(source, quiet, encoding)
-    split = split_labelled(table, targets, source, quiet, drop, weight, groups, time)
+    split = split_labelled(table, roles, source, quiet)
     inputs, labels = split.inputs, split.labels
     if like is not None:
         for column in like.columns:

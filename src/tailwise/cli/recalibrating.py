@@ -7,7 +7,7 @@ from functools import partial
 from tailwise.cli.options import Model, ModelOut, Shared, Sign, Table, TrueLabels, Verify
 from tailwise.cli.output import check_outputs, print_json, write_outputs
 from tailwise.cli.picturing import PictureInputs, load_for
-from tailwise.cli.reading import load_model, split_labelled
+from tailwise.cli.reading import Roles, load_model, split_labelled
 
 
 def recalibrate(
@@ -39,7 +39,7 @@ def recalibrate(
     if len(columns) != fitted.n_targets_:
         raise ValueError(f"the model has {fitted.n_targets_} targets: give a column of labels for each")
     ordered = sorted(columns, key=lambda column: columns[column])
-    split = split_labelled(table, ordered, data, shared.quiet)
+    split = split_labelled(table, Roles(ordered), data, shared.quiet)
     labels = split.labels[ordered]
     fitted.recalibrate(
         match_inputs(fitted, split.inputs, data), labels if labels.shape[1] > 1 else labels.iloc[:, 0]

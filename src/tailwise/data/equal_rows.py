@@ -28,7 +28,7 @@ def merge_equal_rows(
     """
     weight = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)
     if not weight.max() * len(weight) < MAX_WEIGHT:
-        raise ValueError(f"sample_weight is too large to count rows by, up to {weight.max():g}: divide it")
+        raise ValueError(f"sample_weight has {weight.max():g}, too large to count rows: divide all weights")
     rows: NDArray[np.int64] = np.flatnonzero(weight > 0).astype(np.int64)
     weight = weight / min(float(weight[rows].mean()), 1.0)
     hashes = _row_hashes(X) if len(labels) <= MAX_MERGED_ROWS else None

@@ -33,8 +33,8 @@ def balanced_split(
     """Return a split whose validation and test parts are balanced over the label bins.
 
     From a bin of c rows, ``min(per_bin, floor(c / 3))`` rows go to the validation part, the same number to
-    the test part, and the rest to training. So at least a third of each bin is trained on, and a bin of one
-    or two rows is only trained on. `bins` defaults to `LabelBins.from_labels`.
+    the test part, and the rest to training. So at least a third of each bin is for training, and
+    all of a bin of one or two rows. `bins` defaults to `LabelBins.from_labels`.
 
     >>> y = [0] * 90 + [1] * 9 + [2]
     >>> split = balanced_split(y, per_bin=5)

@@ -33,35 +33,11 @@ _SEARCH_TREES = [
     for bits in ("", 32, 64)
 ]
 _NUMBERS = r"[-+.einfa\d ]*"
-_SPLIT_FIELDS = {
-    "split_feature",
-    "split_gain",
-    "threshold",
-    "decision_type",
-    "left_child",
-    "right_child",
-    "internal_value",
-    "internal_weight",
-    "internal_count",
-}
-_TREE_FIELDS = [
-    "num_leaves",
-    "num_cat",
-    "split_feature",
-    "split_gain",
-    "threshold",
-    "decision_type",
-    "left_child",
-    "right_child",
-    "leaf_value",
-    "leaf_weight",
-    "leaf_count",
-    "internal_value",
-    "internal_weight",
-    "internal_count",
-    "is_linear",
-    "shrinkage",
-]
+_SPLITS = ("split_feature", "split_gain", "threshold", "decision_type", "left_child", "right_child")
+_LEAVES = ("leaf_value", "leaf_weight", "leaf_count")
+_INNER = ("internal_value", "internal_weight", "internal_count")
+_SPLIT_FIELDS = {*_SPLITS, *_INNER}
+_TREE_FIELDS = ["num_leaves", "num_cat", *_SPLITS, *_LEAVES, *_INNER, "is_linear", "shrinkage"]
 
 
 def base_to_json(base: CrossFitted) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tailwise.report.formatting import pair
 from tailwise.report.scoring import Difference, Scored, paired_difference, rmse_difference, sorted_regions
 
 CONFIDENCE = 0.99
-"""Of the interval that a difference of two models must exclude zero with."""
+"""Of the interval of a difference between two models; the difference is clear if zero lies outside."""
 CLOSE = 0.05
 """Two models are close where the interval of their difference allows no more than this share."""
 REGION_WORDS = {"many": "common labels", "medium": "less common labels", "few": "rare labels"}

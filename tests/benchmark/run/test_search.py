@@ -139,7 +139,7 @@ def test_a_shared_study_asks_nothing_twice_and_may_fail_altogether(tmp_path: Pat
             study.tell(None, {"options": options})
         assert asked[0] == (1, 5) and sorted(asked) == [(1, 5), (1, 6), (2, 5), (2, 6)]
         assert (study.outcome() or (0, []))[0] is None
-    with pytest.raises(ValueError, match="'mysql' is no database of a search: give sqlite:///FILE"):
+    with pytest.raises(ValueError, match="'mysql' is not a database for a search: give sqlite:///FILE"):
         check_storage("mysql://host/name")
 
 

@@ -32,6 +32,15 @@ def _folder() -> Path:
     return Path(named) / "stsb-dir"
 
 
+Part = tuple[Any, Any]
+
+
+def _problem(name: str, seed: int, train: Part, dev: Part, test: Part, **about: Any) -> Problem:
+    """Return a problem from the inputs and scores of training, development and test pairs."""
+    total = sum(len(scores) for _, scores in (train, dev, test))
+    return Problem(name, seed, *train, *dev, *test, total=total, edges=EDGES, shots=SHOTS, **about)
+
+
 @dataclass(frozen=True)
 class WordPairs:
     """Word numbers (N, 2, L) of each pair and the vectors of all words, with DIR's split."""
@@ -46,18 +55,13 @@ class WordPairs:
         folder = _folder()
         parts = load_stsb_dir(folder)
         vocabulary = Vocabulary.build(parts.train.sentences, vectors=folder / WORDS)
-        x = {p: vocabulary.encode_pairs(getattr(parts, p), self.max_length) for p in ("train", "dev", "test")}
-        return Problem(
-            self.name,
-            seed,
-            *(x["train"], parts.train.score, x["dev"], parts.dev.score, x["test"], parts.test.score),
-            total=len(parts.train) + len(parts.dev) + len(parts.test),
-            suite=suite,
-            edges=EDGES,
-            shots=SHOTS,
-            # Half precision keeps the file small; it changes vectors by at most 1 part in 2,000.
-            extra={"vectors": word_vectors(folder / WORDS, vocabulary).astype(np.float16)},
+        train, dev, test = (
+            (vocabulary.encode_pairs(part, self.max_length), part.score)
+            for part in (parts.train, parts.dev, parts.test)
         )
+        # Half precision keeps the file small; it changes vectors by at most 1 part in 2,000.
+        vectors = word_vectors(folder / WORDS, vocabulary).astype(np.float16)
+        return _problem(self.name, seed, train, dev, test, suite=suite, extra={"vectors": vectors})
 
 
 @dataclass(frozen=True)
@@ -71,15 +75,8 @@ class VectorPairs:
         from tailwise.data import load_sentence_vectors
 
         parts = load_sentence_vectors(_folder() / VECTORS)
-        return Problem(
-            self.name,
-            seed,
-            *(parts.train.x, parts.train.y, parts.dev.x, parts.dev.y, parts.test.x, parts.test.y),
-            total=len(parts.train) + len(parts.dev) + len(parts.test),
-            suite=suite,
-            edges=EDGES,
-            shots=SHOTS,
-        )
+        train, dev, test = ((part.x, part.y) for part in (parts.train, parts.dev, parts.test))
+        return _problem(self.name, seed, train, dev, test, suite=suite)
 
 
 DATA: dict[str, DataSet] = {"stsb-words": WordPairs(), "stsb-vectors": VectorPairs()}

@@ -48,13 +48,14 @@ def _headline(results: Results, figure: Figure, reference: str) -> str:
             text += f" The best is {results.titles[best]} with {number(known[best])}."
     for over in tests_of(results):
         found = compare(results, figure, reference, over=over)
-        groups = {word: [c for c in found if c.verdict() == word] for word in ("better", "worse", "open")}
-        worse, better = len(groups["better"]), len(groups["worse"])
+        beaten, beating, undecided = (
+            [c for c in found if c.verdict() == word] for word in ("worse", "better", "open")
+        )
         units = "data sets" if over == "data" else "seeds"
-        text += f" Test over {units}: better than {better} others, worse than {worse}"
-        if groups["better"]:
-            text += f" ({_with_gains(groups['better'], results, figure)})"
-        text += f", undecided against {len(groups['open'])}."
+        text += f" Test over {units}: better than {len(beaten)} others, worse than {len(beating)}"
+        if beating:
+            text += f" ({_with_gains(beating, results, figure)})"
+        text += f", undecided against {len(undecided)}."
     return text
 
 

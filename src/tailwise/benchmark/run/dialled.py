@@ -33,8 +33,8 @@ def with_dial(contender: Contender) -> Contender:
     For the first, the emphasis of rare labels has the best criterion on the validation part, for the second
     the lowest error of few-shot labels there.
     """
-    titles = {"dial": "dial", "dial for few shots": "dial for few shots"}
-    variants = {_inside(contender.name, key): f"{contender.title}, {text}" for key, text in titles.items()}
+    rows = ("dial", "dial for few shots")
+    variants = {_inside(contender.name, row): f"{contender.title}, {row}" for row in rows}
     fit = partial(fit_with_dial, fit=contender.fit, names=tuple(variants))
     return replace(contender, fit=fit, variants={**contender.variants, **variants})
 

@@ -1,8 +1,8 @@
 """Tuning with Optuna (extra ``search``): the default first, then random configurations, then TPE.
 
 One `Study` serves every contender and the choice of defaults. It is deterministic: after the same losses it
-proposes the same configurations, so that a search can be resumed. A `SharedStudy` lies in a database, and
-several processes, also on several machines, try its configurations.
+proposes the same configurations, so that a search can be resumed. A `SharedStudy` is stored in a
+database, and several processes, also on several machines, try its configurations.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ SCHEMES = ("sqlite:///", "postgresql://")
 
 
 def check_storage(url: str) -> None:
-    """Raise an error if a URL names no database that a search can lie in."""
+    """Raise an error if a URL does not name a database that can store a search."""
     if not url.startswith(SCHEMES):
         raise ValueError(
-            f"{url.split('://', 1)[0]!r} is no database of a search: give sqlite:///FILE, or "
+            f"{url.split('://', 1)[0]!r} is not a database for a search: give sqlite:///FILE, or "
             "postgresql://USER@HOST/NAME"
         )
 
