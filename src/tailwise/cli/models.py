@@ -45,7 +45,8 @@ from tailwise.cli.output import (
 )
 from tailwise.cli.picturing import (
     PictureInputs,
-    load_for,
+    load_rows,
+    reader_for,
 )
 from tailwise.cli.reading import (
     Roles,

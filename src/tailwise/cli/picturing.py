@@ -170,15 +170,20 @@ class PictureReader:
         return train, some[0], some[1]
 
 
-def load_for(fitted: TailRegressor, source: str, pictures: PictureInputs, shared: Shared) -> pd.DataFrame:
-    """Read a table for a fitted model; with pictures, its column of paths has their folder in front."""
+def reader_for(fitted: TailRegressor, pictures: PictureInputs) -> PictureReader | None:
+    """Return what reads the pictures of a fitted model; None for a model of tables."""
     if fitted.picture_size_ is None:
         if pictures.images is not None:
             raise ValueError("this model was trained on a table, not on pictures: leave out --images")
-        return load_table(source, shared.quiet, shared.encoding)
+        return None
     if pictures.images is None:
         raise ValueError("this model takes pictures: name their folder or zip archive with --images")
     names = [str(name) for name in getattr(fitted, "feature_names_in_", [])]
     column = names[0] if names else pictures.paths
-    reader = PictureReader(pictures.images, column, pictures.skip_broken, fitted.picture_size_)
-    return reader.with_paths(load_table(source, shared.quiet, shared.encoding), source, shared.quiet)
+    return PictureReader(pictures.images, column, pictures.skip_broken, fitted.picture_size_)
+
+
+def load_rows(source: str, reader: PictureReader | None, shared: Shared) -> pd.DataFrame:
+    """Read a table; with a reader of pictures, its column of paths has their folder in front."""
+    table = load_table(source, shared.quiet, shared.encoding)
+    return table if reader is None else reader.with_paths(table, source, shared.quiet)

@@ -6,7 +6,7 @@ from functools import partial
 
 from tailwise.cli.options import Model, ModelOut, Shared, Sign, Table, TrueLabels, Verify
 from tailwise.cli.output import check_outputs, print_json, write_outputs
-from tailwise.cli.picturing import PictureInputs, load_for
+from tailwise.cli.picturing import PictureInputs, load_rows, reader_for
 from tailwise.cli.reading import Roles, load_model, split_labelled
 
 
@@ -34,7 +34,7 @@ def recalibrate(
 
         key_bytes(sign)  # a key that cannot be used is an error before anything is fitted
     fitted = load_model(model, verify)
-    table = load_for(fitted, data, pictures, shared)
+    table = load_rows(data, reader_for(fitted, pictures), shared)
     columns = match_targets(fitted, table, target or [], data)
     if len(columns) != fitted.n_targets_:
         raise ValueError(f"the model has {fitted.n_targets_} targets: give a column of labels for each")

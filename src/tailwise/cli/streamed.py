@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailwise.cli.output import STANDARD, note
-from tailwise.cli.reading import Labelled
+from tailwise.cli.reading import Labelled, Roles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -187,7 +187,7 @@ class StreamedTable:
 
         other = open_stream(source, False, {})
         if other is None:
-            return read(source, self.targets, (), quiet, like=pd.DataFrame(columns=self.inputs))
+            return read(source, Roles(self.targets), quiet, like=pd.DataFrame(columns=self.inputs))
         table = some_rows(other, 0, quiet)
         for column in (*self.inputs, *self.targets):
             check_column(table, column, source)

@@ -48,6 +48,7 @@ from tailwise.cli.output import (
 from tailwise.cli.picturing import SplitColumn, TrainingPictures
 from tailwise.cli.reading import (
     Labelled,
+    Roles,
     file_name,
     hold_out,
     load_labelled,
