@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -60,14 +60,6 @@ def _listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [between.join(words[:-1]), words[-1]]))
 
 
-def beyond_chance(results: Results, region: str) -> str:
-    """Say how many others are better beyond chance."""
-    count, total = len(better(results, region)), len(results.methods) - 1
-    if count == 0:
-        return "no other is better beyond chance in the seeds"
-    return f"{count} of {total} others {'is' if count == 1 else 'are'} better beyond chance in the seeds"
-
-
 def seeds_of(results: Results) -> int:
     """Return the number of seeds."""
     return len({record["seed"] for record in results.records})
@@ -92,20 +84,12 @@ def rival(results: Results) -> str:
     return text + (f", and a lower error than VIR's beyond chance for {_listed(beyond)}." if beyond else ".")
 
 
-def readme_line(results: Results, says: Callable[[Results, str], str] = beyond_chance) -> str:
-    """Return what README.md says: VIR's errors and places, and the region where its place is worst."""
-    worst = max(LABELS, key=lambda region: place(results, region))
-    cells = {region: f"({placed(results, region)})" for region in (*LABELS, "all")}
-    return (
-        f"VIR's MAE divided by the plain network's is {ratio(results, 'few')} for rare labels "
-        f"{cells['few']}, {ratio(results, 'many')} for common ones {cells['many']} and "
-        f"{ratio(results, 'all')} overall {cells['all']}. VIR is worst {_among(worst)}: "
-        f"{says(results, worst)}."
-    )
-
-
-def _among(region: str) -> str:
-    return "between rare and common labels" if region == "medium" else f"for {LABELS[region]}"
+def readme_line(results: Results) -> str:
+    """Return what README.md says: VIR's errors and places."""
+    words = {"few": "for rare labels", "many": "for common ones", "medium": "for those between"}
+    words["all"] = "overall"
+    cells = [f"{ratio(results, r)} {words[r]} ({placed(results, r)})" for r in words]
+    return f"VIR's MAE divided by the plain network's is {', '.join(cells[:-1])} and {cells[-1]}."
 
 
 def section(results: Results) -> str:
@@ -143,7 +127,7 @@ def main() -> None:
     options = parser.parse_args()
     folder = ROOT / "docs" / "results"
     results = Results(read_results(folder / "results.jsonl"))
-    print(f"README.md:\n- {readme_line(results, counted)}\n- {rival(results)}\n\n{section(results)}")
+    print(f"README.md:\n- {readme_line(results)}\n- {rival(results)}\n\n{section(results)}")
     if options.write:
         page = folder / "README.md"
         text = SECTION.sub(lambda _: section(results), page.read_text(encoding="utf-8"))

@@ -387,7 +387,7 @@ def test_the_words_about_vir_follow_the_results(tabular: Results) -> None:
     assert worst_places.rival(swapped) == "VIR has the best average rank for rare labels."
     assert "(few-shot): place 1. VIR's error" in worst_places.section(swapped)
     alone = Results([r for r in tabular.records if r["method"] in ("vir", "vanilla")])
-    assert "VIR is worst for common labels: 1 of 1 others is better" in worst_places.readme_line(alone)
+    assert "for common ones (place 2, the worst)" in worst_places.readme_line(alone)
     assert worst_places.counted(alone, "many").startswith("1 of 1 others has a lower error, 1 beyond chance")
     assert worst_places.counted(alone, "few") == "none of 1 others have a lower error"
 
