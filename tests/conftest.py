@@ -11,6 +11,9 @@ import matplotlib
 import pytest
 import torch
 
+from tailwise.learning import steps
+from tailwise.networks import ranks, smoothing
+
 # Tests compare numbers to the last digits, which a GPU rounds in its own way; see `make gputest`.
 if not os.environ.get("TAILWISE_TEST_GPU"):
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -66,6 +69,23 @@ def torchvision() -> Iterator[ModuleType]:
             missing.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         import torchvision
     yield torchvision
+
+
+@pytest.fixture
+def group_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Connect this process to itself, and let code that shares with other ranks believe in another one.
+
+    What is added up over all ranks is then this rank's own.
+    """
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    meet = f"file://{tmp_path}/meet"
+    torch.distributed.init_process_group("gloo", init_method=meet, rank=0, world_size=1)
+    for module in (ranks, smoothing, steps):
+        monkeypatch.setattr(module, "rank_and_ranks", lambda: (0, 2))
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 @pytest.fixture

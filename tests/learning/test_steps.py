@@ -13,8 +13,19 @@ from tailwise.learning import steps
 from tailwise.learning.batches import Batch
 from tailwise.learning.config import TrainConfig, make_optimizer, set_learning_rate
 from tailwise.learning.loop import fit
-from tailwise.learning.steps import GraphedStep, TrainingStep, autocast, fast_kernels
-from tests.learning.small_models import INPUTS, VALID, X, Y, assert_same, figures, settings, vir, weights
+from tailwise.learning.steps import GraphedStep, SharedStep, TrainingStep, autocast, fast_kernels
+from tests.learning.small_models import (
+    INPUTS,
+    VALID,
+    X,
+    Y,
+    assert_same,
+    differ,
+    figures,
+    settings,
+    vir,
+    weights,
+)
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -52,6 +63,32 @@ def test_after_a_loss_that_is_not_finite_no_step_is_taken() -> None:
     step(batch(30))
     assert step.failed
     assert_same(before, dict(step.model.named_parameters()))
+
+
+def shared_step() -> SharedStep:
+    step = step_of()
+    step.model.backbone.requires_grad_(False)
+    return SharedStep(step.model, step.optimizer, step.config, CPU)
+
+
+def test_a_shared_step_is_that_of_all_rows_on_all_ranks(request: pytest.FixtureRequest) -> None:
+    """A weight without a gradient stays without one; without rows there is no step."""
+    alone, grouped = shared_step(), shared_step()
+    shards = [(0, batch(size=7)), (2, batch(7, 20))]
+    steps_of = []
+    for step in (alone, grouped):
+        if step is grouped:
+            request.getfixturevalue("group_of_one")
+        for taken in (shards, [], shards[:1]):
+            done, rows = step.together(taken, torch.manual_seed)
+            assert [share for share, _ in done] == [len(b.y) for _, b in taken]
+            assert int(rows) == sum(share for share, _ in done)
+        assert all(p.grad is None for p in step.model.backbone.parameters())
+        assert not step.failed
+        steps_of.append(weights(step.model))
+    for name, value in steps_of[0].items():
+        torch.testing.assert_close(steps_of[1][name], value, msg=name)
+    assert differ(steps_of[0], weights(shared_step().model))
 
 
 def test_a_learning_rate_that_is_a_tensor_changes_in_place() -> None:

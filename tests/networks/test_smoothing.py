@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -444,20 +443,20 @@ def test_state_round_trips_in_the_middle_of_an_epoch(stop: int, cov_variance: bo
             assert torch.equal(a, b)
 
 
-def test_a_group_of_one_rank_is_no_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two ranks are tested with the model; here the collective calls run in this process."""
-    batch = tensors(*rows(9), dtype=torch.float32)
-    alone, grouped = LatentSmoother(7, 3), LatentSmoother(7, 3)
-    alone.accumulate(*batch)
-    alone.commit()
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    meet = f"file://{tmp_path}/meet"
-    torch.distributed.init_process_group("gloo", init_method=meet, rank=0, world_size=1)
-    try:
-        grouped.accumulate(*batch)
-        grouped.commit()
-    finally:
-        torch.distributed.destroy_process_group()
+def test_sums_over_all_ranks_give_the_statistics_of_one(request: pytest.FixtureRequest) -> None:
+    """Two ranks are tested with the training loop; here the collective calls run in this process."""
+    config = SmoothingConfig(cov_variance=True)
+    batches = [tensors(*rows(seed, n=20), dtype=torch.float32) for seed in range(3)]
+    alone, grouped = LatentSmoother(7, 3, config), LatentSmoother(7, 3, config)
+
+    def train(smoother: LatentSmoother) -> None:
+        for batch in batches:
+            smoother.accumulate(*batch)
+            smoother.commit()
+
+    train(alone)
+    request.getfixturevalue("group_of_one")
+    train(grouped)
     for got, want in zip(grouped.stats.tensors(), alone.stats.tensors(), strict=True):
         torch.testing.assert_close(got, want)
 

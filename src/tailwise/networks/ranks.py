@@ -6,6 +6,7 @@ or a script. Without a process group there is one rank, and each function return
 
 from __future__ import annotations
 
+import os
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -33,6 +34,8 @@ def join_launched(accelerator: str) -> None:
     """Connect the processes that torchrun started, unless they are connected already."""
     if dist.is_available() and dist.is_torchelastic_launched() and not dist.is_initialized():
         cuda = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+        if cuda:
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         dist.init_process_group("nccl" if cuda else "gloo")
 
 
