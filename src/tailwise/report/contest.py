@@ -36,6 +36,7 @@ from tailwise.report.baselines import (
     like,
     score_booster,
 )
+from tailwise.report.formatting import number
 from tailwise.report.scoring import Floats, Scored, score_model
 
 if TYPE_CHECKING:
@@ -249,7 +250,9 @@ def run_contest(
                     finished[key] = record
                 mae = record["metrics"]["raw"]["all"]["mae"]
                 seconds = record["seconds"]["all"]
-                update(1.0, f"{record['method']} seed {record['seed']}: MAE {mae:.4g} in {seconds:.1f} s")
+                update(
+                    1.0, f"{record['method']} seed {record['seed']}: MAE {number(mae, 4)} in {seconds:.1f} s"
+                )
     return [finished[contest.name, name, seed] for seed in seeds for name in names]
 
 
