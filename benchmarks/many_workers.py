@@ -163,39 +163,48 @@ def own_workers() -> list[int]:
 class Killer(threading.Thread):
     """Kills one of the workers after a random time, again and again, until it has killed often enough."""
 
-    def __init__(self, kills: int, spread: float, seed: int = 0) -> None:
+    def __init__(self, kills: int, spread: float = 0.0, seed: int = 0) -> None:
         super().__init__(daemon=True)
-        self.left, self.done, self.spread = kills, 0, spread
+        self.kills, self.done, self.spread = kills, 0, spread
         self.random, self.stopped = random.Random(seed), threading.Event()
+        self.seen = 0.0
+        """When workers were first there."""
 
     def run(self) -> None:
         """Wait for workers that were not there at the last kill; kill one of them some time later."""
         before: set[int] = set()
-        while self.left > 0 and not self.stopped.wait(0.2):
+        while not self.stopped.wait(0.2):
             new = set(own_workers()) - before
-            if not new:
+            self.seen = self.seen or (time.perf_counter() if new else 0.0)
+            if not new or self.done == self.kills:
                 continue
             self.stopped.wait(self.random.uniform(0, self.spread))
-            alive = [process for process in own_workers() if process in new]
+            alive = [process for process in own_workers() if process not in before]
             if alive and not self.stopped.is_set():
                 os.kill(self.random.choice(alive), signal.SIGKILL)
-                before |= new | set(own_workers())
-                self.left, self.done = self.left - 1, self.done + 1
+                before |= new | set(alive)
+                self.done += 1
+
+    def during(self, task: Task, workers: RayWorkers) -> Trained:
+        """Train while this thread kills."""
+        self.start()
+        found = task.with_ray(workers)
+        self.stopped.set()
+        self.join()
+        return found
 
 
 def chaos(task: Task, workers: RayWorkers, kills: int) -> int:
     """Kill workers until there were `kills`; return how many finished runs differ from a quiet one."""
-    began = time.perf_counter()
     with workers.connected():
-        quiet = task.with_ray(workers)
-        spread = time.perf_counter() - began
+        watcher = Killer(0)
+        quiet = watcher.during(task, workers)
+        spread = time.perf_counter() - watcher.seen
+        print(f"a quiet run: {spread:.1f} s from the first worker to the end", flush=True)
         done, differing, runs = 0, 0, 0
         while done < kills:
             killer = Killer(kills - done, spread, seed=runs)
-            killer.start()
-            found = task.with_ray(workers)
-            killer.stopped.set()
-            killer.join()
+            found = killer.during(task, workers)
             done, runs = done + killer.done, runs + 1
             apart = max(differences(quiet, found).values())
             differing += apart > 0

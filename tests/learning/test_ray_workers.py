@@ -51,6 +51,20 @@ def test_too_few_rows_or_workers_are_errors() -> None:
         RayWorkers(workers=0)
 
 
+def test_checkpoints_of_a_named_run_are_kept_and_others_never_meet(tmp_path: Path) -> None:
+    with RayWorkers()._place(tmp_path / "m.checkpoint") as place:
+        assert place == (str(tmp_path), "m.checkpoint.ray")
+    shared = RayWorkers(storage="s3://bucket/runs")
+    with shared._place(tmp_path / "m.checkpoint") as place:
+        assert place == ("s3://bucket/runs", "m.checkpoint.ray")
+    with shared._place(None) as first, shared._place(None) as second:
+        assert first[0] == "s3://bucket/runs"
+        assert first[1] != second[1]
+    with RayWorkers()._place(None) as (folder, _):
+        assert Path(folder).is_dir()
+    assert not Path(folder).exists()
+
+
 class _Cluster:
     """What a connected Ray tells about its machines."""
 

@@ -69,7 +69,7 @@ class RayWorkers:
     address: str = LOCAL
     gpus: bool = False
     storage: str | None = None
-    replacements: int = 100
+    replacements: int = 20
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -147,6 +147,9 @@ class RayWorkers:
                 return [ray.cloudpickle.loads(result) for result in found]
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from None  # what the function raised, without Ray's traceback
+            except ray.exceptions.RayError as error:
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                raise RuntimeError(f"a process of the Ray cluster failed: {reason:.300}") from error
 
     def fit(
         self,
@@ -160,8 +163,8 @@ class RayWorkers:
         """Train as `tailwise.learning.loop.fit` does, in the workers, and return the history.
 
         The result has the numbers of one process with ``TrainConfig(shards=workers)``, up to rounding. With
-        `checkpoint`, the state after every epoch is in the folder of that name with ``.ray`` added; a later
-        call continues from there.
+        `checkpoint`, the state after every epoch is in the folder of that name with ``.ray`` added, in
+        `storage` if there is one; a later call continues from there.
         """
         ray = _ray()
         data = as_data(train)
@@ -178,10 +181,10 @@ class RayWorkers:
             accelerator="cuda" if self.gpus else "cpu",
             graphs=False,
         )
-        with self.connected(), self._folder(checkpoint) as folder:
+        with self.connected(), self._place(checkpoint) as (folder, name):
             job = _Job(model, data, None if valid is None else as_data(valid), config)
             # As bytes: what Ray takes apart itself arrives read-only.
-            found = self._run(ray.put(ray.cloudpickle.dumps(job)), folder)
+            found = self._run(ray.put(ray.cloudpickle.dumps(job)), folder, name)
         model.load_state_dict(
             {name: torch.from_numpy(value.copy()) for name, value in found["state"].items()}
         )
@@ -189,17 +192,21 @@ class RayWorkers:
         return FitResult(**found["result"])
 
     @contextmanager
-    def _folder(self, checkpoint: str | os.PathLike[str] | None) -> Iterator[str]:
-        """Name the folder of the checkpoints; one that nobody asked for is removed afterwards."""
+    def _place(self, checkpoint: str | os.PathLike[str] | None) -> Iterator[tuple[str, str]]:
+        """Return the folder and the name of the run's checkpoints; a run that has no name starts anew.
+
+        Without `checkpoint` and `storage`, they are removed afterwards.
+        """
         if checkpoint is not None:
-            yield f"{Path(checkpoint).absolute()}.ray"
+            path = Path(checkpoint).absolute()
+            yield self.storage or str(path.parent), f"{path.name}.ray"
         elif self.storage is not None:
-            yield self.storage
+            yield self.storage, f"tailwise-{uuid.uuid4().hex[:12]}"
         else:
             with tempfile.TemporaryDirectory(prefix="tailwise-ray-") as folder:
-                yield folder
+                yield folder, "training"
 
-    def _run(self, job: Any, folder: str) -> dict[str, Any]:
+    def _run(self, job: Any, folder: str, name: str) -> dict[str, Any]:
         import ray.train
         from ray.train.torch import TorchConfig, TorchTrainer
 
@@ -214,13 +221,20 @@ class RayWorkers:
             ),
             torch_config=TorchConfig(backend="nccl" if self.gpus else "gloo"),
             run_config=ray.train.RunConfig(
-                name="training",
+                name=name,
                 storage_path=folder,
                 failure_config=ray.train.FailureConfig(max_failures=self.replacements),
                 checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1),
             ),
         )
-        found: dict[str, Any] = trainer.fit().return_value
+        try:
+            found: dict[str, Any] = trainer.fit().return_value
+        except RuntimeError as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+            raise RuntimeError(
+                f"training ended after workers were replaced {self.replacements} times ({reason:.300}); "
+                "do they have enough memory, and is tailwise installed on every machine?"
+            ) from error
         if "error" in found:
             raise _error(found["error"])
         return found
@@ -261,28 +275,33 @@ def _work(settings: dict[str, Any]) -> dict[str, Any]:
         with files.open_input_stream(note) as file:
             return {"error": json.loads(file.read())}
     job: _Job = ray.cloudpickle.loads(ray.get(settings["job"]))
+    try:
+        result = _train(job)
+    except Exception as error:
+        if not _lost_another(error):
+            with files.open_output_stream(note) as file:
+                file.write(json.dumps(_described(error)).encode())
+        raise
+    # Arrays: Ray returns no tensors.
+    state = {name: np.array(value.cpu()) for name, value in job.model.state_dict().items()}
+    return {"state": state, "result": asdict(result)}
+
+
+def _train(job: _Job) -> FitResult:
+    """Train in this worker, from the last checkpoint if there is one."""
+    import ray.train
+
     train = job.train
     stream: Any = getattr(train, "stream", None)
     if hasattr(stream, "divided"):  # one worker opens what all of them read at the same time
         rank, ranks = rank_and_ranks()
         train.stream = from_first(stream.divided(ranks) if rank == 0 else None)
-    with tempfile.TemporaryDirectory(prefix="tailwise-worker-") as folder:
-        local, last = Path(folder) / _CHECKPOINT, ray.train.get_checkpoint()
+    with tempfile.TemporaryDirectory(prefix="tailwise-worker-") as name:
+        folder, last = Path(name), ray.train.get_checkpoint()
         if last is not None:
-            last.to_directory(folder)
-        try:
-            result = fit(
-                job.model, train, job.valid, job.config, checkpoint=local, progress=_Report(Path(folder))
-            )
-        except Exception as error:
-            if _lost_another(error):
-                raise
-            with files.open_output_stream(note) as file:
-                file.write(json.dumps(_described(error)).encode())
-            raise
-    # Arrays: Ray returns no tensors.
-    state = {name: np.array(value.cpu()) for name, value in job.model.state_dict().items()}
-    return {"state": state, "result": asdict(result)}
+            last.to_directory(name)
+        report = _Report(folder)
+        return fit(job.model, train, job.valid, job.config, checkpoint=folder / _CHECKPOINT, progress=report)
 
 
 def _lost_another(error: Exception) -> bool:
