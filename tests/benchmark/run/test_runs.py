@@ -1,6 +1,11 @@
 """Many runs: the order, resuming, sharing a results file, and what is refused."""
 
 import itertools
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -248,3 +253,37 @@ def test_a_tuning_in_a_database_is_shared_and_resumed(
     offset.fails = lambda problem, options: True
     summary = run(prepared, tmp_path / "other.jsonl", asked, contender, data=["two"], storage=storage)
     assert len(summary.failed) == 1 and "every configuration failed" in summary.failed[0]
+
+
+def work_beside_others(prepared: Path, out: Path, recipe: Recipe, dies_at: int) -> None:
+    """Run a suite in a process of its own, which may be killed in one of its runs."""
+    offset = Offset()
+
+    def fails(problem: Problem, options: Mapping[str, Any]) -> bool:
+        time.sleep(0.02)
+        if len(offset.calls) == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return False
+
+    offset.fails = fails
+    contenders = [offset.contender(name, offset=(0.3, 0.1)) for name in "abcdef"]
+    assert run(prepared, out, recipe, *contenders).left == 0
+
+
+@pytest.mark.slow
+def test_no_run_is_lost_or_done_twice_when_one_of_three_processes_is_killed(
+    prepared: Path, tmp_path: Path, recipe: Recipe
+) -> None:
+    context, out = multiprocessing.get_context("fork"), tmp_path / "results.jsonl"
+    processes = [
+        context.Process(target=work_beside_others, args=(prepared, out, recipe, dies_at))
+        for dies_at in (0, 0, 4)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, 0, -signal.SIGKILL]
+    runs = [(line["data"], line["method"], line["seed"]) for line in ResultsFile(out).records]
+    assert len(runs) == len(set(runs)) == 2 * 6 * 2
+    assert not list(tmp_path.glob(".*"))
