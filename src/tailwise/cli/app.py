@@ -76,12 +76,16 @@ def _show_warnings_as_notes() -> None:
     warnings.showwarning = show
 
 
+_NO_MEMORY = ("failed to map segment from shared object", "can't allocate memory", "bad_alloc")
+"""What libraries say when there is not enough memory."""
+
+
 def _message(error: Exception) -> str:
     """Return one line that says what went wrong and what to do."""
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, OSError) and error.strerror:
         return f"cannot {f'use {error.filename}' if error.filename else 'write'}: {error.strerror}"
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or any(words in text for words in _NO_MEMORY):
         return (
             f"not enough memory{_memory_limit() or ':'} use fewer rows, fewer label bins, or columns with "
             "fewer distinct texts"
@@ -96,12 +100,10 @@ def _message(error: Exception) -> str:
 
 def _memory_limit() -> str:
     """Return which limit applies; one on addresses (ulimit -v) also counts memory that is only reserved."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return ""
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit == resource.RLIM_INFINITY:
+    from tailwise.cli.output import address_limit
+
+    limit = address_limit()
+    if limit is None:
         return ""
     return (
         f" within the limit of {limit / 1e9:.1f} GB (ulimit -v), which also counts memory that is reserved "

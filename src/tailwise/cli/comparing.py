@@ -29,6 +29,7 @@ from tailwise.cli.output import (
     checkpoint_path,
     command_line,
     note,
+    note_small_limit,
     print_comparison,
     print_json,
     remove_checkpoint,
@@ -249,6 +250,7 @@ def compare(
     is given.
     """
     check_outputs({"--out": out, "--report": report}, force=shared.force, inputs=[data])
+    note_small_limit()
     reader = pictures.reader()
     names = _checked_methods(methods, balanced=balanced, pictures=reader is not None)
     column = only_target(target)
