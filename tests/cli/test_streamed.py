@@ -13,6 +13,7 @@ import pytest
 
 from tailwise import TailRegressor
 from tailwise.cli import streamed
+from tailwise.cli.reading import load_labelled
 from tests.cli.conftest import QUICK, Run
 
 ROWS = 500
@@ -51,43 +52,46 @@ def error_of(result: Any) -> str:
 def test_fit_on_a_folder_measures_on_rows_that_training_did_not_see(
     run: Run, folder: Path, tmp_path: Path
 ) -> None:
-    out, page = tmp_path / "m.tailwise", tmp_path / "page.html"
-    options = ["--target", "y", "--out", out, "--base", "none", *QUICK]
-    done = run("fit", folder, *options, "--report", page, "--no-baseline", "--json")
+    out = tmp_path / "m.tailwise"
+    done = run("fit", folder, "--target", "y", "--out", out, "--base", "none", *QUICK, "--json")
     assert done.exit_code == 0, done.stderr
-    found = json.loads(done.stdout)
-    tested = found["regions"]["all"]["n"]
+    tested = json.loads(done.stdout)["regions"]["all"]["n"]
     fitted = TailRegressor.load(out)
     assert 60 < tested < 140
     assert fitted.bins_.counts.sum() == round(0.8 * (ROWS - tested))  # the others are held out
-    assert page.exists()
-    assert sorted(os.listdir(tmp_path)) == ["m.tailwise", "page.html", "rows.parquet"]
+    assert sorted(os.listdir(tmp_path)) == ["m.tailwise", "rows.parquet"]
+
+
+@pytest.mark.slow
+def test_a_streamed_model_has_a_report_and_exports(run: Run, folder: Path, tmp_path: Path) -> None:
+    out, page = tmp_path / "m.tailwise", tmp_path / "page.html"
+    told = ["--base", "none", "--report", page, "--no-baseline", *QUICK]
+    done = run("fit", folder, "-t", "y", "--drop", "c", "--out", out, *told)
+    assert done.exit_code == 0, done.stderr
+    assert "rows.parquet" in page.read_text(encoding="utf-8")
+    done = run("export", out, "--out", tmp_path / "m.onnx")
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "m.onnx").stat().st_size > 1000
+    assert not list(tmp_path.glob("*checkpoint*"))
 
 
 def test_fit_measures_on_another_table_or_not_at_all(run: Run, folder: Path, tmp_path: Path) -> None:
-    rows().to_csv(tmp_path / "test.csv", index=False)
     options = ["--target", "y", "--base", "none", "--json", "--force", *QUICK]
-    for test in (folder, tmp_path / "test.csv"):
-        done = run("fit", folder, *options, "--out", tmp_path / "m.tailwise", "--test", test)
-        assert json.loads(done.stdout)["regions"]["all"]["n"] == ROWS, done.stderr
-    done = run("fit", folder, *options, "--out", tmp_path / "m.tailwise", "--test-share", "0")
-    assert json.loads(done.stdout)["verdict"] is None
-    assert "nothing to report" in error_of(
-        run(
-            "fit",
-            folder,
-            *options,
-            "--out",
-            tmp_path / "n",
-            "--test-share",
-            "0",
-            "--report",
-            tmp_path / "p.html",
-        )
-    )
+    done = run("fit", folder, *options, "--out", tmp_path / "m.tailwise", "--test", folder)
+    assert json.loads(done.stdout)["regions"]["all"]["n"] == ROWS, done.stderr
+    page = ["--out", tmp_path / "n", "--report", tmp_path / "p.html"]
+    assert "nothing to report" in error_of(run("fit", folder, *options, *page, "--test-share", "0"))
+    rows().assign(more=1).to_csv(tmp_path / "test.csv", index=False)
+    stream = streamed.open_stream(str(folder), False, {})
+    assert stream is not None
+    table = streamed.StreamedTable.of(stream, ["y"], [], None, 0.0, 0)
+    assert table.test_rows() is None
+    other = table.like(str(tmp_path / "test.csv"), load_labelled, quiet=True)
+    assert other.inputs.columns.tolist() == ["a", "c"]
+    assert len(other.labels) == ROWS
 
 
-@pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz", "tsv"])
+@pytest.mark.parametrize("ending", ["parquet", "csv.gz"])
 def test_predict_writes_the_same_in_parts(
     run: Run, folder: Path, model: Path, tmp_path: Path, ending: str
 ) -> None:
@@ -97,8 +101,7 @@ def test_predict_writes_the_same_in_parts(
         assert json.loads(done.stdout)["rows"] == ROWS, done.stderr
         assert sum(json.loads(done.stdout)["regions"].values()) == ROWS
     read = pd.read_parquet if ending == "parquet" else pd.read_csv
-    options = {"sep": "\t"} if ending == "tsv" else {}
-    whole, parts = (read(tmp_path / f"{name}.{ending}", **options) for name in ("whole", "parts"))
+    whole, parts = (read(tmp_path / f"{name}.{ending}") for name in ("whole", "parts"))
     pd.testing.assert_frame_equal(whole, parts, rtol=1e-9)
     assert parts.c.tolist() == rows().c.tolist()
 
