@@ -20,6 +20,8 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,23 +72,50 @@ def exact_counts(folder: Path, model: Any, held_out: Any) -> np.ndarray:
     return counts
 
 
+@contextmanager
+def replaced(places: Any, change: Any) -> Iterator[None]:
+    """Replace functions by changed ones, and put them back."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
+    for (owner, name, call), (_, _, what) in zip(before, places, strict=True):
+        setattr(owner, name, change(call, what))
+    try:
+        yield
+    finally:
+        for owner, name, call in before:
+            setattr(owner, name, call)
+
+
 def measure(folder: Path, base: str | None, epochs: int) -> dict[str, Any]:
     """Fit on the rows of a folder; return what it took."""
     from tailwise import TailRegressor
     from tailwise.estimator import streaming
 
     given: list[Any] = []
-    train = streaming.fit
+    spent: dict[str, float] = {}
 
-    def remembered(network: Any, rows: Any, *arguments: Any, **options: Any) -> Any:
-        given.append(rows)
-        return train(network, rows, *arguments, **options)
+    def timed(call: Any, name: str) -> Any:
+        def timing(*arguments: Any, **options: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return call(*arguments, **options)
+            finally:
+                spent[name] = spent.get(name, 0.0) + time.perf_counter() - began
+                given.extend(a for a in arguments if name == "training" and hasattr(a, "row_count"))
 
-    streaming.fit = remembered
-    before, began = time.process_time(), time.perf_counter()
-    model = TailRegressor(base=base, epochs=epochs, random_state=0, verbose=1)
-    model.fit_batches(folder, "price")
-    streaming.fit = train
+        return timing
+
+    places = (
+        (streaming, "first_pass", "passes"),
+        (streaming, "second_pass", "passes"),
+        (streaming.Streaming, "_streamed_rows", "encodings and base"),
+        (streaming.StreamedRows, "encoded", "encoding"),
+        (streaming.Streaming, "_offset", "base"),
+        (streaming, "fit", "training"),
+    )
+    with replaced(places, timed):
+        before, began = time.process_time(), time.perf_counter()
+        model = TailRegressor(base=base, epochs=epochs, random_state=0, verbose=1)
+        model.fit_batches(folder, "price")
     seconds, processor = time.perf_counter() - began, time.process_time() - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     rows = given[0]
@@ -103,6 +132,7 @@ def measure(folder: Path, base: str | None, epochs: int) -> dict[str, Any]:
         "bins": len(model.bins_),
         "base": "none" if model.base_ is None else f"{len(model.base_[0].models)} folds",
         "nll": model.histories_[0].best_score,
+        "spent": spent,
     }
 
 
@@ -113,6 +143,17 @@ def line(found: dict[str, Any]) -> str:
         f"| {found['epoch']:.0f} | {found['rows_per_second']:,.0f} | {found['processor']:.0f} "
         f"| {found['peak'] / 2**30:.2f} GiB | {'equal' if found['exact'] else 'DIFFERENT'} |"
     )
+
+
+def parts(found: dict[str, Any]) -> str:
+    """Return where the seconds went, in a sentence."""
+    spent = {name: f"{value:.0f} s" for name, value in found["spent"].items()}
+    text = (
+        f"{found['rows']:,} rows: two passes {spent['passes']}; fitting encodings and base "
+        f"{spent['encodings and base']}; training {spent['training']}, while a thread encoded for "
+        f"{spent['encoding']}"
+    )
+    return f"{text}, the base's predictions included ({spent['base']})" if found["base"] != "none" else text
 
 
 HEADER = """\
@@ -135,6 +176,7 @@ def main() -> None:
     options += ["--cpu", str(given.cpu)] if given.cpu else []
     if given.only is None:
         print(HEADER)
+    told = []
     for count in map(int, given.rows):
         folder = given.folder / str(count)
         if given.only == "write":
@@ -147,7 +189,12 @@ def main() -> None:
             for step in ("write", "fit"):
                 words = [sys.executable, __file__, str(count), *options, "--only", step]
                 done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
-            print(line(json.loads(done.stdout)), flush=True)
+            found = json.loads(done.stdout)
+            print(line(found), flush=True)
+            told.append(parts(found))
+            if not found["exact"]:
+                sys.exit("counts per bin differ from those of the labels")
+    print("\n".join(["", *told]) if told else "", end="")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ def test_rows_are_the_same_every_time_and_a_fit_on_them_is_measured(tmp_path: Pa
     assert found["rows"] == 560
     assert found["exact"]
     assert found["peak"] > 2**20
+    assert "560 rows: two passes" in streaming.parts(found)
     shown = streaming.line(found)
     assert shown.startswith("| 560 | 0.00 GB | none |")
     assert shown.endswith("| equal |")

@@ -136,6 +136,11 @@ def test_folders_and_files_that_cannot_be_read(
         ParquetRows(empty)
     with pytest.raises(ValueError, match="chunk_rows must be positive"):
         ParquetRows(folder, chunk_rows=0)
+    (folder / "d.csv").write_text("k,x,c\n1,2,3\n")
+    with pytest.raises(TableError, match=r"d\.csv is not a Parquet file: convert it"):
+        ParquetRows(folder / "d.csv")
+    with pytest.raises(TableError, match=r"none\.parquet cannot be read as Parquet"):
+        ParquetRows([folder / "a.parquet", folder / "none.parquet"])
     (folder / "d.parquet").write_bytes(b"PAR1 nothing PAR1")
     with pytest.raises(TableError, match=r"d\.parquet cannot be read as Parquet"):
         ParquetRows(folder)

@@ -81,7 +81,7 @@ class ParquetRows:
                 sizes = [group.num_rows for group in fragment.row_groups]
                 values = ds.get_partition_keys(fragment.partition_expression)
             except (pa.ArrowException, OSError) as error:
-                _refuse_repeated(path)
+                _refuse_others(path)
                 raise TableError(_damaged(str(path), error)) from None
             if schema is None:
                 schema, self.columns = own.schema, kinds
@@ -189,11 +189,14 @@ def _shown(schema: Any) -> list[Any]:
     return [f for f in schema if not (f.name.startswith("__index_level_") and f.name.endswith("__"))]
 
 
-def _refuse_repeated(path: Path) -> None:
-    """Raise an error that shows the first name that occurs twice, if the file can be opened at all."""
+def _refuse_others(path: Path) -> None:
+    """Raise an error that says so if a file is not Parquet at all, or if a name occurs twice in it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    with suppress(OSError), path.open("rb") as file:
+        if file.read(4) != b"PAR1":
+            raise TableError(f"{path} is not a Parquet file: convert it, such as with pandas' to_parquet")
     with suppress(pa.ArrowException, OSError):
         names = pq.read_schema(path).names
         for name in names:
