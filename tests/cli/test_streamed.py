@@ -125,6 +125,7 @@ def test_large_files_are_streamed_and_others_on_demand(
     assert streamed.open_stream(file, True, {"--groups": None}) is not None
     monkeypatch.setattr(streamed, "STREAM_ROWS", 200)
     assert streamed.open_stream(file, False, {}) is not None
+    assert streamed.open_stream(file, False, {"--groups": "c"}) is None
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 and no more")
     for other in ("-", str(tmp_path / "a.csv"), str(tmp_path / "none"), str(tmp_path / "broken.parquet")):

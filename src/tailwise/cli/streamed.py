@@ -68,7 +68,8 @@ def ray_workers(address: str | None, workers: int | None, device: str) -> RayWor
 def open_stream(source: str, wanted: bool, flags: Mapping[str, object]) -> ParquetRows | None:
     """Return a table as a stream if it is a folder or large, or if that is `wanted`; otherwise None.
 
-    `flags` are the values of options that a stream does not take: one that is set is an error.
+    `flags` are the values of options that a stream does not take. One that is set is an error for a folder
+    and with `wanted`; a large file is read as a whole then.
     """
     path = Path(source)
     folder = source != STANDARD and path.is_dir() and _has_parquet(path)
@@ -81,10 +82,10 @@ def open_stream(source: str, wanted: bool, flags: Mapping[str, object]) -> Parqu
         return None
     from tailwise.data.streams.parquet_rows import ParquetRows
 
-    if folder or wanted or _rows(path) > STREAM_ROWS:
-        given = [flag for flag, value in flags.items() if value not in (None, False)]
-        if given:
-            raise ValueError(f"{source} is read in parts, which {given[0]} does not go with: leave it out")
+    given = [flag for flag, value in flags.items() if value not in (None, False)]
+    if given and (folder or wanted):
+        raise ValueError(f"{source} is read in parts, which {given[0]} does not go with: leave it out")
+    if folder or wanted or (not given and _rows(path) > STREAM_ROWS):
         return ParquetRows(source)
     return None
 
