@@ -3,7 +3,7 @@
     python benchmarks/streaming.py 1e6 1e7 5e7 --folder /tmp/rows
 
 For each number of rows it writes that many rows of 20 inputs as Parquet (18 floats, a category, an integer,
-and a skewed target; 80 bytes a row), unless the folder has them already. A process of its own then calls
+and a skewed target; 115 bytes a row), unless the folder has them already. A process of its own then calls
 `TailRegressor.fit_batches` for one epoch, so that its peak memory is that of the fit. Counts per bin are
 compared with those of the labels, which are read file by file without the stream.
 
