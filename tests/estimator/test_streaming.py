@@ -1,6 +1,9 @@
 """`TailRegressor.fit_batches` on streams of rows."""
 
+import pickle
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from tailwise.data.streams.parquet_rows import ParquetRows
 from tailwise.estimator import streaming
 from tailwise.estimator.streaming import StreamedRows
 from tailwise.learning import loop
+from tailwise.learning.ray_workers import RayWorkers
 from tests.estimator.small_tables import quick
 
 N = 600
@@ -210,3 +214,30 @@ def test_odd_columns_and_infinities_name_their_place(tmp_path: Path) -> None:
     bad.to_parquet(tmp_path / "a.parquet", row_group_size=300)
     with pytest.raises(ValueError, match=r"a\.parquet, row group 1: column 'a' holds an infinity"):
         quick(epochs=1).fit_batches(tmp_path, sample=20, **ONE)
+
+
+class Here(RayWorkers):
+    """Workers that are this process: what would be sent to Ray is pickled, as Ray does."""
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        yield
+
+    def map(self, function: Any, items: Any) -> list[Any]:
+        return [pickle.loads(pickle.dumps(function))(item) for item in items]
+
+    def fit(self, model: Any, train: Any, valid: Any = None, config: Any = None, **options: Any) -> Any:
+        config = replace(config, shards=self.workers)
+        return loop.fit(model, pickle.loads(pickle.dumps(train)), valid, config, **options, progress=False)
+
+
+def test_workers_read_parts_of_the_files_and_count_every_label_once(tmp_path: Path) -> None:
+    for k in range(3):
+        TABLE[200 * k : 200 * (k + 1)].to_parquet(tmp_path / f"{k}.parquet", index=False)
+    alone = quick(epochs=1).fit_batches(tmp_path, **ONE)
+    shared = quick(epochs=1).fit_batches(tmp_path, **ONE, workers=Here(workers=2))
+    assert (shared.bins_.edges == alone.bins_.edges).all()
+    assert (shared.bins_.counts == alone.bins_.counts).all()
+    assert len(shared.histories_[0].history) == 1
+    in_memory = quick(epochs=1).fit_batches(stream(), **ONE, workers=Here(workers=2))
+    assert (in_memory.bins_.counts == alone.bins_.counts).all()
