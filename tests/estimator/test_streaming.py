@@ -86,6 +86,7 @@ def test_training_sees_every_other_row_once_and_held_out_rows_never(monkeypatch:
     assert first == again != other
     assert sorted(np.concatenate(first)) == sorted(TABLE.y[~rows.held_out(TABLE)])
     assert rows.row_count == 480
+    assert len(rows.encoded(TABLE[rows.held_out(TABLE)])[1]) == 0
 
 
 def test_shards_part_the_training_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,12 @@ def test_an_empty_column_fits_any_kind_and_the_order_may_differ() -> None:
     assert rows.x.to_list() == [0, 1, 2, 9]
 
 
+def test_categories_become_the_texts_that_they_stand_for() -> None:
+    tables = [pd.DataFrame({"c": pd.Categorical(cells)}) for cells in (["u", "v"], ["v", "w"])]
+    assert rows_of(FrameRows(tables)).c.to_list() == ["u", "v", "v", "w"]
+    assert not any(isinstance(t.c.dtype, pd.CategoricalDtype) for t in FrameRows(tables).chunks())
+
+
 def test_where_names_the_part_and_the_row() -> None:
     second = list(FrameRows(TABLES).chunks())[1]
     assert where(second, 2) == "table 1 of the stream, row 2"
