@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
+from tailwise.cli import bench_options
 from tailwise.cli.bench_options import parse_names, parse_seeds
 
 
@@ -18,3 +19,10 @@ def test_seeds_are_a_number_or_a_list() -> None:
 
 def test_names_are_separated_by_commas() -> None:
     assert parse_names(" vir, lds ,,") == ["vir", "lds"]
+
+
+def test_a_database_of_another_kind_is_refused() -> None:
+    assert bench_options._known_storage(None) is None
+    assert bench_options._known_storage("postgresql://user@host/name") == "postgresql://user@host/name"
+    with pytest.raises(typer.BadParameter, match="'mysql' is no database of a search"):
+        bench_options._known_storage("mysql://host/name")
