@@ -194,7 +194,8 @@ def main() -> None:
             told.append(parts(found))
             if not found["exact"]:
                 sys.exit("counts per bin differ from those of the labels")
-    print("\n".join(["", *told]) if told else "", end="")
+    if told:
+        print("\n".join(["", *told]))
 
 
 if __name__ == "__main__":
