@@ -79,7 +79,7 @@ def test_the_help_of_every_command_describes_all_of_its_options(run: Run, comman
     options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.M)
     for option in options:
         line = shown[shown.index(option) :]
-        assert re.match(r"--[\w-]+(?: / --[\w-]+)?(?: [A-Z=]+)?\s+[A-Za-z]", line), option
+        assert re.match(r"--[\w-]+(?:(?: /|,) --[\w-]+)?(?: [A-Z=]+)?\s+[A-Za-z]", line), option
     assert "--help" in options
 
 
