@@ -24,5 +24,5 @@ def test_names_are_separated_by_commas() -> None:
 def test_a_database_of_another_kind_is_refused() -> None:
     assert bench_options._known_storage(None) is None
     assert bench_options._known_storage("postgresql://user@host/name") == "postgresql://user@host/name"
-    with pytest.raises(typer.BadParameter, match="'mysql' is no database of a search"):
+    with pytest.raises(typer.BadParameter, match="'mysql' is not a database for a search"):
         bench_options._known_storage("mysql://host/name")
