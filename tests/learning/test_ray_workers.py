@@ -14,7 +14,7 @@ import torch
 
 from tailwise.learning import ray_workers
 from tailwise.learning.loop import NonFiniteLossError
-from tailwise.learning.ray_workers import RayWorkers, _described, _error, _lost_another
+from tailwise.learning.ray_workers import RayWorkers, _again, _described, _error, _lost_another
 from tests.learning.small_models import X, Y, vir
 
 
@@ -63,6 +63,42 @@ def test_checkpoints_of_a_named_run_are_kept_and_others_never_meet(tmp_path: Pat
     with RayWorkers()._place(None) as (folder, _):
         assert Path(folder).is_dir()
     assert not Path(folder).exists()
+
+
+class Failed(Exception):
+    pass
+
+
+class Lost(Failed):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("errors", "calls"), [([Lost("a"), Lost("b")], 3), ([Lost(str(k)) for k in range(9)], 4)]
+)
+def test_a_run_that_ray_gives_up_is_started_again_some_times(errors: list[Lost], calls: int) -> None:
+    called: list[int] = []
+
+    def train() -> str:
+        called.append(1)
+        if errors:
+            raise errors.pop(0)
+        return "trained"
+
+    if calls == 3:
+        assert _again(train, Lost, Failed, times=3) == "trained"
+    else:
+        with pytest.raises(RuntimeError, match=r"workers were replaced 3 times, or could not be \(3\)"):
+            _again(train, Lost, Failed, times=3)
+    assert len(called) == calls
+
+
+def test_another_error_of_ray_ends_training_at_once() -> None:
+    def train() -> None:
+        raise Failed("first line\nout of memory")
+
+    with pytest.raises(RuntimeError, match=r"or could not be \(out of memory\)"):
+        _again(train, Lost, Failed, times=3)
 
 
 class _Cluster:

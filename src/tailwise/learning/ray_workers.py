@@ -211,33 +211,52 @@ class RayWorkers:
         from ray.train.torch import TorchConfig, TorchTrainer
 
         error_name = f"error-{uuid.uuid4().hex[:8]}.json"
-        trainer = TorchTrainer(
-            _work,
-            train_loop_config={"job": job, "error": error_name},
-            scaling_config=ray.train.ScalingConfig(
-                num_workers=self.workers,
-                use_gpu=self.gpus,
-                resources_per_worker=None if self.gpus else {"CPU": 1},
-            ),
-            torch_config=TorchConfig(backend="nccl" if self.gpus else "gloo"),
-            run_config=ray.train.RunConfig(
-                name=name,
-                storage_path=folder,
-                failure_config=ray.train.FailureConfig(max_failures=self.replacements),
-                checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1),
-            ),
-        )
-        try:
+
+        def trained() -> dict[str, Any]:
+            trainer = TorchTrainer(
+                _work,
+                train_loop_config={"job": job, "error": error_name},
+                scaling_config=ray.train.ScalingConfig(
+                    num_workers=self.workers,
+                    use_gpu=self.gpus,
+                    resources_per_worker=None if self.gpus else {"CPU": 1},
+                ),
+                torch_config=TorchConfig(backend="nccl" if self.gpus else "gloo"),
+                run_config=ray.train.RunConfig(
+                    name=name,
+                    storage_path=folder,
+                    failure_config=ray.train.FailureConfig(max_failures=self.replacements),
+                    checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1),
+                ),
+            )
             found: dict[str, Any] = trainer.fit().return_value
-        except RuntimeError as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-            raise RuntimeError(
-                f"training ended after workers were replaced {self.replacements} times ({reason:.300}); "
-                "do they have enough memory, and is tailwise installed on every machine?"
-            ) from error
+            return found
+
+        failed = ray.train.ControllerError, ray.train.TrainingFailedError
+        found = _again(trained, *failed, times=self.replacements)
         if "error" in found:
             raise _error(found["error"])
         return found
+
+
+def _again(train: Callable[[], R], lost: type[Exception], failed: type[Exception], *, times: int) -> R:
+    """Call a function, and again if it raises `lost`, a kind of `failed`, at most so many times.
+
+    Ray replaces workers that die while they train. If one dies while Ray starts or stops them, Ray gives the
+    run up; under the same name, the next one continues from the last checkpoint.
+    """
+    for left in reversed(range(times + 1)):
+        try:
+            return train()
+        except failed as error:
+            if left and isinstance(error, lost):
+                continue
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+            raise RuntimeError(
+                f"training ended: workers were replaced {times} times, or could not be ({reason:.300}); do "
+                "they have enough memory, and is tailwise installed on every machine?"
+            ) from error
+    raise AssertionError("not reached")
 
 
 def _call(function: bytes, item: Any) -> bytes:
