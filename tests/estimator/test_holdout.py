@@ -74,7 +74,7 @@ def test_times_that_cannot_be_meant() -> None:
     for time, words in (
         ([1, 2], "time has 2 values for 3 rows"),
         ([1, None, 2], "time is missing in row 1"),
-        ([1, 1, 1], "all rows have one time"),
+        ([1, 1, 1], "all rows have the same time"),
         (["soon", "later", "then"], "time must be numbers or dates such as 2024-01-31, and row 0 is 'soon'"),
     ):
         with pytest.raises(ValueError, match=words):
