@@ -325,9 +325,9 @@ def findings(results: pd.DataFrame) -> list[str]:
                 f"Mean width over all rows, TailRegressor divided by {other}: {geometric:.2f} "
                 f"(geometric mean; {each})."
             )
-    unstable = varies["TailRegressor"]
-    each = ", ".join(f"{d} {v:.2f}" for d, v in unstable.items())
-    sentences.append(f"Coefficient of variation of TailRegressor's few-shot width over seeds: {each}.")
+    if not (unstable := varies["TailRegressor"].dropna()).empty:  # one seed has no variation
+        each = ", ".join(f"{d} {v:.2f}" for d, v in unstable.items())
+        sentences.append(f"Coefficient of variation of TailRegressor's few-shot width over seeds: {each}.")
     return sentences
 
 
@@ -365,7 +365,7 @@ def page(lines: list[dict[str, Any]]) -> str:
     shown = "\n".join(f"- {sentence}" for sentence in findings(results))
     return (
         f"# {about[0].rstrip('.')}\n\nWritten by `python benchmarks/coverage.py write`; do not edit. "
-        f"Mean ± standard deviation over {seeds} seeds, on {tables} of the seven tables.\n\n"
+        f"Mean ± standard deviation over seeds ({seeds}), on {tables} of the seven tables.\n\n"
         f"## What it shows\n\n{shown}\n\n"
         f"## How it was measured\n\n{body}\n\n{origin}\n\n## All figures\n\n{table_of(results)}\n"
     )
