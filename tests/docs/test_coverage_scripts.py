@@ -122,7 +122,7 @@ def test_scores_and_page_of_one_table(found: dict[str, dict[str, np.ndarray]]) -
     assert by["CatBoost + crepes, stretched"]["few/coverage"] >= by["TailRegressor"]["few/coverage"]
     assert by["CatBoost + crepes"]["all/coverage"] == pytest.approx(0.9, abs=0.04)
     text = coverage.page(lines)
-    assert "over 2 seeds, on 1 of the seven tables" in text and "| made | CatBoost, our rule | " in text
+    assert "over seeds (2), on 1 of the seven tables" in text and "| made | CatBoost, our rule | " in text
     assert "TailRegressor divided by CatBoost + crepes, stretched" in text
     assert coverage.findings(pd.DataFrame(lines))[-1].endswith("over seeds: made 0.00.")
 
