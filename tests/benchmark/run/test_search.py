@@ -170,9 +170,10 @@ def postgres() -> Iterator[str]:
             call("pg_ctl", "-m", "immediate", "stop")
 
 
-def search(url: str, told: str, dies_at: int) -> None:
-    """Search in a process of its own, and write what it told to a file."""
+def search(url: str, told: str, dies_at: int, together: Any, gone: Any) -> None:
+    """Search in a process of its own, and write what it told to a file; all wait until one is gone."""
     with SharedStudy(SPACE, 24, url, "shared") as study, Path(told).open("w") as file:
+        together.wait(60)
         while (options := study.ask()) is not None:
             time.sleep(0.02)
             if (dies_at := dies_at - 1) == 0:
@@ -180,6 +181,8 @@ def search(url: str, told: str, dies_at: int) -> None:
             study.tell(distance(options), {"options": options, "process": os.getpid()})
             file.write(json.dumps(options) + "\n")
             file.flush()
+            if dies_at < 0:
+                gone.wait(60)
 
 
 @pytest.mark.slow
@@ -187,13 +190,18 @@ def test_two_processes_search_in_postgresql_without_losing_or_doubling_a_trial(
     postgres: str, tmp_path: Path
 ) -> None:
     context = multiprocessing.get_context("fork")
+    together, gone = context.Barrier(3), context.Event()
     files = [tmp_path / name for name in ("a", "b", "killed")]
     processes = [
-        context.Process(target=search, args=(postgres, str(file), 4 * (file.name == "killed")))
+        context.Process(
+            target=search, args=(postgres, str(file), 4 * (file.name == "killed"), together, gone)
+        )
         for file in files
     ]
     for process in processes:
         process.start()
+    processes[-1].join(60)
+    gone.set()
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0, 0, -signal.SIGKILL]
