@@ -144,3 +144,15 @@ def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(
     with pytest.raises(OSError, match="No space left"):
         append_line(path, b"three")
     assert path.read_bytes() == b""
+
+
+def test_a_whole_line_stays_if_the_program_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(handle: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        append_line(tmp_path / "lines", b"one")
+    assert (tmp_path / "lines").read_bytes() == b"one\n"
