@@ -378,7 +378,8 @@ def _points(ours: str, standings: Sequence[Standing]) -> _Points:
         first = min(close, key=lambda s: s.overall.theirs)
         most = percent(max(d.bound for c in first.contrasts for d in (c.mae, c.rmse)))
         return _Points(
-            f"its error and that of {first.rival} differ by at most {most} in every region",
+            f"its error and that of {first.rival} differ by at most {most} for "
+            f"{region_words(c.region for c in first.contrasts)}",
             f"For point predictions, {first.rival} is enough: more than that cannot be gained.",
             "theirs",
         )
