@@ -19,8 +19,10 @@ variance-only latents are compared with plain features instead of with VIR.
 from __future__ import annotations
 
 import math
+import multiprocessing
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,10 @@ VARIANTS = (
     _vir("shrink=5", "with shrink 5", **{"smoothing.shrink": 5.0}),
     _vir("exact", "with exact statistics", **{"smoothing.exact": True}),
     _vir("recolor", "recolouring at inference too", recolor=True),
+    _vir("recolor_predicted", "recolouring by predictions only", recolor=True, recolor_predicted=True),
+    _vir("below=20", "smoothing bins below 20 rows only", **{"smoothing.below": 20}),
+    _vir("variance only", "with variance-only latents, not smoothed", latent_mean="features", smoothing=None),
+    _vir("kl=0.001", "with a KL weight of 0.001", kl=1e-3),
     _vir("power=0.25", "with weights of power 0.25", **{"weights.power": 0.25}),
     Variant("vir-predictor", "vir-predictor", "VIR, predictor only"),
     Variant("vir-predictor", "vir-predictor[power=0.25]", "Predictor, power 0.25", {"weights.power": 0.25}),
@@ -122,14 +128,20 @@ PAIRS = (
     ("shrink 5", "vir[shrink=5]", "vir"),
     ("exact statistics", "vir[exact]", "vir"),
     ("recolouring at inference too", "vir[recolor]", "vir"),
+    ("recolouring by predictions only", "vir[recolor_predicted]", "vir"),
+    ("smoothing bins below 20 rows only", "vir[below=20]", "vir"),
     ("power 0.25 in VIR", "vir[power=0.25]", "vir"),
     ("power 0.25 in the predictor", "vir-predictor[power=0.25]", "vir-predictor"),
     ("power 0 in the predictor", "vir-predictor[power=0]", "vir-predictor"),
+    ("variance-only latents, not smoothed", "vir[variance only]", "vir[encoder=none]"),
+    ("a KL weight of 0.001", "vir[kl=0.001]", "vir"),
     ("Gaussian latents in Balanced NLL", "balanced-nll[latents]", "balanced-nll"),
     ("smoothing (shrink 5) in Balanced NLL", "balanced-nll[latents,smoothing]", "balanced-nll[latents]"),
 )
 """What is added or changed, the variant that has it, and the one that does not."""
-WHOLE, SMOOTHING, LATENT = PAIRS[4], (*PAIRS[:2], *PAIRS[6:9], PAIRS[-1]), (*PAIRS[2:4], PAIRS[5], PAIRS[-2])
+WHOLE = PAIRS[4]
+SMOOTHING = (*PAIRS[:2], *PAIRS[6:11], PAIRS[-1])
+LATENT = (*PAIRS[2:4], PAIRS[5], *PAIRS[-4:-1])
 """The pair that differs in the whole encoder, and those that differ in one of its parts."""
 
 
@@ -194,26 +206,32 @@ def _calibrated(outcome: Outcome, problem: Problem, weights: np.ndarray) -> Dist
     return fit_scaling(outcome.valid, problem.y_valid, weights=weights).apply(outcome.test)
 
 
-def run(path: Path, seeds: Sequence[int]) -> None:
-    """Train what the file lacks; every finished run is appended to it."""
+def trained(name: str, seed: int, variants: Sequence[Variant]) -> list[Record]:
+    """Train variants on one table; return their results lines."""
+    torch.set_num_threads(1)
+    suite = get_suite("development")
+    source = next(s for s in suite.sources if s.name == name)
+    assert isinstance(source, Source)
+    problem = source.problem(seed, max_rows=ROWS, suite="development")
+    return [record for variant in variants for record in records_of(variant, problem, suite.recipe)]
+
+
+def run(path: Path, seeds: Sequence[int], workers: int) -> None:
+    """Train what the file lacks; the lines of a table and seed are appended together."""
     suite, results = get_suite("development"), ResultsFile(path)
     check_comparable(results.records, suite.recipe, path, [v.contender for v in VARIANTS], "encoder")
     done = finished_runs(unchanged(results.records))
+    jobs = []
     for seed in seeds:
-        for source in suite.sources:
-            missing = [
-                v for v in VARIANTS if any((source.name, n, seed) not in done for n, _ in v.lines().values())
-            ]
-            if not missing:
-                continue
-            assert isinstance(source, Source)
-            problem = source.problem(seed, max_rows=ROWS, suite="development")
-            for variant in missing:
-                records = records_of(variant, problem, suite.recipe)
-                for record in records:
-                    if (source.name, record["method"], seed) not in done:
-                        results.append(record)
-                print(source.name, seed, variant.name, f"{records[0]['seconds']:.1f} s", flush=True)
+        for name in (source.name for source in suite.sources):
+            missing = [v for v in VARIANTS if any((name, n, seed) not in done for n, _ in v.lines().values())]
+            jobs += [(name, seed, missing)] if missing else []
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(trained, *job) for job in jobs]):
+            new = [r for r in future.result() if (r["data"], r["method"], r["seed"]) not in done]
+            for record in new:
+                results.append(record)
+            print("finished", new[0]["data"], new[0]["seed"], file=sys.stderr, flush=True)
 
 
 # -- the page ------------------------------------------------------------------------------------
@@ -452,9 +470,10 @@ def page(records: Sequence[Record]) -> str:
 
 def main() -> int:
     """Run what is missing, print the page and write it if asked to."""
-    options = script_parser(__doc__, seeds=3, results=DOCS / "encoder.jsonl", write=BESIDE).parse_args()
-    torch.set_num_threads(1)
-    run(options.results, range(options.seeds))
+    options = script_parser(
+        __doc__, seeds=3, workers=1, results=DOCS / "encoder.jsonl", write=BESIDE
+    ).parse_args()
+    run(options.results, range(options.seeds), options.workers)
     text = page(ResultsFile(options.results).records)
     show(text, options)
     return 0

@@ -838,3 +838,15 @@ def test_two_ranks_give_the_statistics_of_one(connected: Callable[..., Path]) ->
                 torch.testing.assert_close(
                     a, b, rtol=1e-4, atol=1e-5, msg=lambda text, at=(way, rank): f"{at}: {text}"
                 )
+
+
+def test_training_can_recolour_by_predictions_instead_of_labels() -> None:
+    x, y = data()
+    model = one_epoch(build(y, recolor=True, recolor_predicted=True), x, y).eval()
+    z_mean, z_var, _ = model._rows(x)
+    assert model.smoother is not None and z_var is not None
+    predicted = model.bins.index(model(x, "plain").mean)
+    assert not torch.equal(predicted, model.bins.index(y))
+    target, noise = model.standardize(y), torch.zeros_like(z_mean)
+    z, _ = model.latent_losses(z_mean, z_var, noise, model.bins.index(y), target, None)
+    torch.testing.assert_close(z, model.smoother(z_mean, z_var, predicted)[0])

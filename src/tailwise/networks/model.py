@@ -217,7 +217,7 @@ class TailModel(Trainable):
         """
         method = self.method
         if self.smoother is not None:
-            z_mean, z_var = self.smoother(z_mean, z_var, index)
+            z_mean, z_var = self.smoother(z_mean, z_var, self._recolored_by(z_mean, index, base))
         z = z_mean if z_var is None or noise is None else z_mean + z_var.sqrt() * noise
         w = self.w[index]
         counted = w if method.reweight in ("pseudo-count", "both") else None
@@ -235,6 +235,14 @@ class TailModel(Trainable):
             penalty = self._penalty(z_mean, target)
             parts[method.penalty] = method.penalty_weight * penalty.expand_as(target)
         return z, parts
+
+    def _recolored_by(self, z_mean: Tensor, index: Tensor, base: Tensor | None) -> Tensor:
+        """Return the bin whose statistics recolour each row in training. (N, D), (N,) -> (N,)"""
+        if not self.method.recolor_predicted:
+            return index
+        with torch.no_grad():
+            first = self._distribution(z_mean, None, base)
+            return self.bins.index(self._in_label_units(first, first.shape).mean)
 
     def _penalty(self, z_mean: Tensor, target: Tensor) -> Tensor:
         # Pairs of rows are compared: of the pixels of a batch, only as many as fit in memory.

@@ -87,6 +87,8 @@ class Method:
     inference: Inference = "plain"
     recolor: bool = False
     """Whether `self` and `marginal` inference also recolour latents, not only weight counts."""
+    recolor_predicted: bool = False
+    """Whether training recolours a row by the bin of its prediction, as inference does, not of its label."""
     top_bins: int = 8
     """How many of the likeliest bins `marginal` inference averages over."""
     latent_samples: int = 0

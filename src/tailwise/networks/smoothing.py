@@ -284,6 +284,8 @@ class SmoothingConfig:
     clip: tuple[float, float] = (0.1, 10.0)
     shrink: float = 0.0
     """k of VIR:shrink: a bin's covariance counts as N rows, the smoothed one as k; 0 does not shrink."""
+    below: int = 0
+    """Recolour only rows of bins with fewer training rows than this; 0 recolours all."""
     unbiased: bool = False
     """Divide the covariance of a bin by N - 1, as the published code of FDS does, not by N as in VIR:A."""
     exact: bool = False
@@ -306,8 +308,9 @@ class LatentSmoother(nn.Module):
         self.config = config = config or SmoothingConfig()
         if not 0 <= config.momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {config.momentum!r}")
-        if not 0 <= config.shrink < math.inf:
-            raise ValueError(f"shrink must not be negative, got {config.shrink!r}")
+        for name in ("shrink", "below"):
+            if not 0 <= getattr(config, name) < math.inf:
+                raise ValueError(f"{name} must not be negative, got {getattr(config, name)!r}")
         low, high = config.clip
         if not 0 <= low <= high or high == 0:
             raise ValueError(f"clip must be two ratios of covariances, low and high, got {config.clip!r}")
@@ -419,4 +422,9 @@ class LatentSmoother(nn.Module):
         """Return rows recoloured by their bin's smoothed statistics (VIR:F). (N, D) each"""
         own = self.self_weight if self.config.cov_variance else None
         clip, shrink = self.config.clip, self.config.shrink
-        return recolor(z_mean, z_var, index, self.stats, self.smoothed, clip, own, shrink)
+        mean, var = recolor(z_mean, z_var, index, self.stats, self.smoothed, clip, own, shrink)
+        if not self.config.below:
+            return mean, var
+        sparse = (self.stats_count[index] < self.config.below).unsqueeze(-1)
+        kept = None if var is None or z_var is None else torch.where(sparse, var, z_var)
+        return torch.where(sparse, mean, z_mean), kept
