@@ -1,51 +1,36 @@
-"""Why 90% intervals cover the rarest labels more often than asked, and which rule for them is narrowest.
+"""How often 90% intervals cover the rarest labels and few-shot labels, by the rule that widens them.
 
-    python benchmarks/rare_coverage.py fit --seeds 2
-    python benchmarks/rare_coverage.py fit --seeds 1 --rows 4000 --data credit,flights,incomes,wages
+    python benchmarks/rare_coverage.py fit --seeds 3
     python benchmarks/rare_coverage.py write
 
 `fit` trains TailRegressor as it comes on the development tables of `tailwise bench` (`pip install
-'tailwise[development]'`), with random splits (20% test rows) and at most 1,500 training rows and 3,000 test
-rows (4,000 in four runs), and stores the predictions. `write` makes the intervals of
-each variant from the same predictions, so nothing is trained again. `rarest` are the 15% of the test labels
-with the lowest density of training labels; `few-shot` are labels in bins with fewer than 20 training rows.
-Widths are in standard deviations of the training labels.
+'tailwise[development]'`), with random splits (20% test rows), at most 4,000 training rows and 3,000 test
+rows, and stores the predictions. `write` makes the intervals of each variant from the same predictions, so
+nothing is trained again. `rarest` are the 15% of the test labels with the lowest density of training labels;
+`few-shot` are labels in bins with fewer than 20 training rows. Widths are in standard deviations of the
+training labels.
 
-**The rule of choice.** A variant can win if the 90% intervals cover
+**The rule of choice.** A table's figures are the means of its runs. A variant is counted by its misfits: the
+tables whose rarest labels are covered less than 85% or more than 95% of the time, and those with 20 or
+more few-shot test rows in every run whose few-shot labels are. The variant with the fewest misfits wins, and
+among equals the one with the smallest width over all rows (geometric mean of the ratio to `missed 2 times`).
 
-1. the rarest labels: at least 90% in the mean of the tables, and 87% to 95% on every table with 50 or more
-   such test rows;
-2. few-shot labels: at least 85% in the mean of the tables with 20 or more such test rows;
-3. all labels: at least 90% in the mean of the tables, and 88% on every table.
-
-Of these variants the one with the smallest width over all rows wins (geometric mean of the ratio to the
-former rule's); within 1% of it, the one with fewer parts. If none can win, nothing changes. A table's
-figures are the means of its runs. The rule was written after five of the runs had been looked at to find
-the cause, and before the variants were compared.
-
-**The cause.** Neither the vote over the networks nor the mean of the networks matters: in the five runs
-looked at, the intervals of single networks cover the rarest labels as often, within 0.01. The corrections
-for small samples matter little (`no correction`). What matters is the group of few-shot labels. Where they
-are few and far from their predictions, as in `wages`, the factor that covers 85% of them covers more than
-95% of the rarest 15%, and widens all intervals.
+An earlier rule asked for means over tables and took `missed 2 times` with 85.0%, just enough. The seven
+tables of [coverage.md](coverage.md) then had few-shot coverages as low as 0.758. This rule asks for every
+table; it was written after that, and before the networks of these runs were trained
+([stopping.md](stopping.md) changed their training).
 
 **Variants.** Every variant makes limits by predicted region, then widens them by one factor below and one
-above until groups of held-out rows are covered.
+above until groups of held-out rows are covered: the rarest 15% of the held-out labels like all labels, and
 
-- `rare and few-shot`, the former rule: the rarest 15% of the held-out labels are covered like all labels,
-  and few-shot labels are missed at most 1.5 times as often;
-- `no correction`: the same without the correction of the groups for their number of rows;
-- `five splits`: the share of the misses that lie below is one of 0.1, 0.25, 0.5, 0.75 and 0.9, not only one
-  of the middle three;
-- `few-shot missed twice`: few-shot labels may be missed twice as often;
-- `rare only`: there is no group of few-shot labels;
-- `rare at most 95%`, `94%`, `93%`: few-shot labels may be missed more often, in steps of 0.25 from 1.5
-  times on, until at most so many of the rarest held-out labels are covered.
+- `missed F times`: few-shot labels, which may be missed F times as often as all labels;
+- `missed 1.5 times, no correction`: the same without the correction of groups for their number of rows;
+- `rare only`: no group of few-shot labels;
+- `rare at most 95%`, `93%`: few-shot labels, which may be missed more often, in steps of 0.25 from once on,
+  until at most so many of the rarest held-out labels are covered.
 
-The last three were added after the others had been compared on twelve of the runs; the rule stayed as it
-was. `rare at most 93%` was ahead while two of the runs were missing, because condition 2 is just met by the
-winner. Also tried on some runs, without a gain: a search for the narrowest pair of factors, factors for each
-predicted region, and spreads at emphasis 1."""
+Where few-shot labels are few and far from their predictions, the factor that covers them covers
+more of the rarest 15% than asked, and widens all intervals."""
 
 from __future__ import annotations
 
@@ -55,6 +40,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +56,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "results"
 COVERAGE, TEST_ROWS = 0.9, 3000
 PARTS = ("all", "rarest", "few-shot")
-THREE, FIVE = (0.25, 0.5, 0.75), (0.1, 0.25, 0.5, 0.75, 0.9)
+THREE = (0.25, 0.5, 0.75)
+GOAL = 0.85, 0.95
 
 
 def fit_one(name: str, seed: int, rows: int, path: Path) -> None:
@@ -110,6 +97,11 @@ def with_slack(fitted: ConformalIntervals, slack: float) -> ConformalIntervals:
     return replace(fitted, groups=tuple(groups))
 
 
+def slackened(fitted: ConformalIntervals, slack: float) -> ConformalIntervals:
+    """Return the narrowest intervals whose few-shot group may be missed so many times as often."""
+    return narrowest(with_slack(fitted, slack), THREE)
+
+
 def without_few(fitted: ConformalIntervals) -> ConformalIntervals:
     """Return intervals without the few-shot group."""
     return replace(fitted, groups=tuple(g for g in fitted.groups if g.name != "few"))
@@ -126,8 +118,8 @@ def uncorrected(fitted: ConformalIntervals) -> ConformalIntervals:
 def capped(fitted: ConformalIntervals, most: float) -> ConformalIntervals:
     """Return intervals with the least few-shot slack that covers at most this share of the rarest labels."""
     found = fitted
-    for slack in np.arange(1.5, 10.01, 0.25):
-        found = narrowest(with_slack(fitted, float(slack)), THREE)
+    for slack in np.arange(1.0, 10.01, 0.25):
+        found = slackened(fitted, float(slack))
         rare = next(group for group in found.groups if group.name == "rare")
         inside = np.abs(rare._ratio(found._widened(COVERAGE))) <= 1
         if rare.weights[inside].sum() <= most * rare.weights.sum():
@@ -135,14 +127,12 @@ def capped(fitted: ConformalIntervals, most: float) -> ConformalIntervals:
     return found
 
 
+SLACKS = (2.0, 1.75, 1.5, 1.25, 1.0)
 VARIANTS: dict[str, Callable[[ConformalIntervals], ConformalIntervals]] = {
-    "rare and few-shot": lambda c: narrowest(with_slack(c, 1.5), THREE),
-    "rare and few-shot, no correction": lambda c: narrowest(uncorrected(with_slack(c, 1.5)), THREE),
-    "few-shot missed twice": lambda c: narrowest(with_slack(c, 2.0), THREE),
+    **{f"missed {slack:g} times": partial(slackened, slack=slack) for slack in SLACKS},
+    "missed 1.5 times, no correction": lambda c: narrowest(uncorrected(with_slack(c, 1.5)), THREE),
     "rare only": lambda c: narrowest(without_few(c), THREE),
-    "rare and few-shot, five splits": lambda c: narrowest(with_slack(c, 1.5), FIVE),
     "rare at most 95%": lambda c: capped(c, 0.95),
-    "rare at most 94%": lambda c: capped(c, 0.94),
     "rare at most 93%": lambda c: capped(c, 0.93),
 }
 FORMER = next(iter(VARIANTS))
@@ -190,18 +180,15 @@ def judged(results: pd.DataFrame) -> pd.DataFrame:
     for name in VARIANTS:
         own, n = by_table.loc[name], counts.loc[name]
         rare, few, every = (own[f"{part}/coverage"] for part in ("rarest", "few-shot", "all"))
-        rare_judged, few_judged = rare[n["rarest/n"] >= 50], few[n["few-shot/n"] >= 20]
-        met = (
-            rare.mean() >= 0.9 and rare_judged.between(0.87, 0.95).all(),
-            few_judged.mean() >= 0.85,
-            every.mean() >= 0.9 and every.min() >= 0.88,
-        )
+        rare_judged, few_judged = rare[n["rarest/n"] >= 20], few[n["few-shot/n"] >= 20]
+        misfits = sum(int((~part.between(*GOAL)).sum()) for part in (rare_judged, few_judged))
         lines[name] = {
             "rarest": rare.mean(), "rarest, least": rare_judged.min(), "rarest, most": rare_judged.max(),
-            "few-shot": few_judged.mean(), "all": every.mean(), "all, least": every.min(),
+            "few-shot": few_judged.mean(), "few-shot, least": few_judged.min(),
+            "few-shot, most": few_judged.max(), "all": every.mean(), "all, least": every.min(),
             "all width": _geometric(own["all/width"] / former["all/width"]),
             "rarest width": _geometric(own["rarest/width"] / former["rarest/width"]),
-            "fails": ", ".join(str(k) for k, fine in enumerate(met, 1) if not fine) or "-",
+            "misfits": misfits,
         }  # fmt: skip
     return pd.DataFrame(lines).T
 
@@ -212,12 +199,9 @@ def _geometric(ratios: pd.Series) -> float:
 
 def finding(table: pd.DataFrame) -> str:
     """Say which variant wins."""
-    able = table[table["fails"] == "-"]
-    if able.empty:
-        return "No variant satisfies all conditions, so nothing changes."
-    best = str(able["all width"].astype(float).idxmin())
+    best = min(table.index, key=lambda name: (table.loc[name, "misfits"], table.loc[name, "all width"]))
     return (
-        f"`{best}` wins: {len(able)} of {len(table)} variants satisfy all conditions, and its intervals are "
+        f"`{best}` wins with {table.loc[best, 'misfits']:.0f} misfits; its intervals are "
         f"{table.loc[best, 'all width']:.2f} times as wide as those of `{FORMER}`."
     )
 
@@ -225,12 +209,11 @@ def finding(table: pd.DataFrame) -> str:
 def markdown(results: pd.DataFrame) -> str:
     """Return the tables of the page."""
     table = judged(results)
-    digits = {"all width": 2, "rarest width": 2}
+    digits = {"all width": 2, "rarest width": 2, "misfits": 0}
     head = ["variant", *table.columns]
-    head[-1] = "conditions that fail"
     lines = [f"| {' | '.join(head)} |", "|---|" + "--:|" * (len(head) - 1)]
     for name, row in table.iterrows():
-        cells = [v if isinstance(v, str) else f"{v:.{digits.get(k, 3)}f}" for k, v in row.items()]
+        cells = [f"{v:.{digits.get(str(k), 3)}f}" for k, v in row.items()]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     each = [
         "| table | runs | variant | all | rarest | few-shot | width | rarest width |",
@@ -250,8 +233,8 @@ def main() -> int:
     )
     parser.add_argument("step", choices=("fit", "write"))
     parser.add_argument("--data", type=lambda text: text.split(","), help="tables; all by default")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--rows", type=int, default=1500)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=4000)
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "rare_coverage")
     parser.add_argument("--out", type=Path, default=DOCS)
     options = parser.parse_args()
@@ -273,7 +256,7 @@ def main() -> int:
     text = markdown(results)
     print(text)
     about = (__doc__ or "").strip().splitlines()
-    body = "\n".join(about[6:])
+    body = "\n".join(about[5:])
     runs = results[["table", "seed", "rows"]].drop_duplicates()
     (options.out / "rare_coverage.md").write_text(
         f"# {about[0].rstrip('.')}\n\nWritten by `python benchmarks/rare_coverage.py write` from {len(runs)} "

@@ -125,7 +125,7 @@ def run(name: str, seed: int, rows: int) -> dict[str, Any]:
     source = next(s for s in get_suite("development").sources if s.name == name)
     assert isinstance(source, Source)
     split = natural_split(source, seed, max_rows=rows)
-    origin = {"method": ESTIMATOR, "trace": trace_of(ESTIMATOR), "machine": machine()}
+    origin = {"method": ESTIMATOR, "title": ESTIMATOR, "trace": trace_of(ESTIMATOR), "machine": machine()}
     return {"data": name, "seed": seed, "rows": rows, **origin, "figures": measure(split)}
 
 

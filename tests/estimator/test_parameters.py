@@ -70,7 +70,7 @@ def test_levels_of_quantiles(levels: list[float], plain: TailRegressor) -> None:
 
 
 def test_streams_have_larger_batches_and_fewer_epochs_than_tables() -> None:
-    assert stream_config(1000) == table_config(1000)
+    assert stream_config(1000) == {**table_config(1000), "lr": 3e-3}
     sizes = [stream_config(rows) for rows in (10**6, 10**7, 5 * 10**7)]
     assert [s["batch_size"] for s in sizes] == [4096, 8192, 8192]
     assert [s["epochs"] for s in sizes] == [12, 10, 2]

@@ -50,11 +50,15 @@ CONSTRAINTS: dict[str, list[Any]] = {
 
 
 def table_config(rows: int) -> dict[str, Any]:
-    """Return how to train on that many rows of a table: fewer epochs and larger batches for more rows."""
+    """Return how to train on that many rows of a table: fewer epochs and larger batches for more rows.
+
+    An epoch has about 12 steps or more: with three, ten epochs without improvement were often chance
+    (docs/results/stopping.md).
+    """
     return {
         "epochs": int(np.clip(3_000_000 / max(rows, 1), 12, 300)),
-        "batch_size": int(np.clip(2 ** np.round(np.log2(max(rows, 1) / 3)), 32, 2048)),
-        "lr": 3e-3,
+        "batch_size": int(np.clip(2 ** np.round(np.log2(max(rows, 1) / 12)), 32, 2048)),
+        "lr": 1e-3,
     }
 
 
@@ -64,5 +68,5 @@ def stream_config(rows: int) -> dict[str, Any]:
     return {
         "epochs": int(np.clip(100_000_000 / max(rows, 1), 2, small["epochs"])),
         "batch_size": max(small["batch_size"], min(2 ** round(math.log2(max(rows, 200) / 200)), 8192)),
-        "lr": small["lr"],
+        "lr": 3e-3,
     }

@@ -68,7 +68,7 @@ class TailRegressor(RegressorMixin, ModelFiles):  # type: ignore[misc,unused-ign
         no label lies between. Intervals contain the same labels as without it.
     epochs, batch_size : how long to train and on how many rows at a time; ``"auto"`` goes by the data.
     lr, weight_decay, patience : learning rate, its decay, epochs without improvement before it stops. The
-        learning rate ``"auto"`` is 0.003 for tables and 0.001, falling to 0, for pictures.
+        learning rate ``"auto"`` is 0.001 for tables, 0.003 for streams, 0.001 falling to 0 for pictures.
     monitor : validation metric to stop by, see `tailwise.metrics`.
     validation_fraction : share of every label bin that is held out if there is one network.
     calibrate : whether the predicted uncertainty is scaled on held-out rows; ``"balanced"`` gives every
