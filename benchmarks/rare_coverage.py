@@ -24,10 +24,7 @@ table; it was written after that, and before the networks of these runs were tra
 above until groups of held-out rows are covered: the rarest 15% of the held-out labels like all labels, and
 
 - `missed F times`: few-shot labels, which may be missed F times as often as all labels;
-- `missed 1.5 times, no correction`: the same without the correction of groups for their number of rows;
-- `rare only`: no group of few-shot labels;
-- `rare at most 95%`, `93%`: few-shot labels, which may be missed more often, in steps of 0.25 from once on,
-  until at most so many of the rarest held-out labels are covered.
+- `rare only`: no group of few-shot labels.
 
 Where few-shot labels are few and far from their predictions, the factor that covers them covers
 more of the rarest 15% than asked, and widens all intervals."""
@@ -50,7 +47,6 @@ import torch
 
 from tailwise.uncertainty.calibrator import Predicted
 from tailwise.uncertainty.conformal import ConformalIntervals
-from tailwise.uncertainty.widening import Group
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "results"
@@ -79,13 +75,6 @@ def fit_one(name: str, seed: int, rows: int, path: Path) -> None:
 # -- variants ----------------------------------------------------------------------------------------
 
 
-class Uncorrected(Group):
-    """A group without the correction for its number of rows."""
-
-    def factors(self, limits: Any, coverage: float) -> Any:
-        return Group.factors(replace(self, effective=1e9), limits, coverage)
-
-
 def narrowest(fitted: ConformalIntervals, splits: tuple[float, ...]) -> ConformalIntervals:
     """Return the intervals with the narrowest of the splits."""
     return min((replace(fitted, split=s) for s in splits), key=ConformalIntervals._mean_width)
@@ -107,33 +96,10 @@ def without_few(fitted: ConformalIntervals) -> ConformalIntervals:
     return replace(fitted, groups=tuple(g for g in fitted.groups if g.name != "few"))
 
 
-def uncorrected(fitted: ConformalIntervals) -> ConformalIntervals:
-    """Return intervals whose groups have no correction for their number of rows."""
-    groups = (
-        Uncorrected(g.name, g.scores, g.regions, g.weights, g.effective, g.slack) for g in fitted.groups
-    )
-    return replace(fitted, groups=tuple(groups))
-
-
-def capped(fitted: ConformalIntervals, most: float) -> ConformalIntervals:
-    """Return intervals with the least few-shot slack that covers at most this share of the rarest labels."""
-    found = fitted
-    for slack in np.arange(1.0, 10.01, 0.25):
-        found = slackened(fitted, float(slack))
-        rare = next(group for group in found.groups if group.name == "rare")
-        inside = np.abs(rare._ratio(found._widened(COVERAGE))) <= 1
-        if rare.weights[inside].sum() <= most * rare.weights.sum():
-            break
-    return found
-
-
 SLACKS = (2.0, 1.75, 1.5, 1.25, 1.0)
 VARIANTS: dict[str, Callable[[ConformalIntervals], ConformalIntervals]] = {
     **{f"missed {slack:g} times": partial(slackened, slack=slack) for slack in SLACKS},
-    "missed 1.5 times, no correction": lambda c: narrowest(uncorrected(with_slack(c, 1.5)), THREE),
     "rare only": lambda c: narrowest(without_few(c), THREE),
-    "rare at most 95%": lambda c: capped(c, 0.95),
-    "rare at most 93%": lambda c: capped(c, 0.93),
 }
 FORMER = next(iter(VARIANTS))
 

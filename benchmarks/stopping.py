@@ -104,7 +104,8 @@ def measure(split: NaturalSplit) -> dict[str, dict[str, float | None]]:
         (found,) = model.predictions(split.x_test, base_prediction=offset)
         lower, upper = (end.numpy() for end in found.interval(0.9))
         error, covered = np.abs(found.distribution.point.numpy() - y), (lower <= y) & (y <= upper)
-        few = model.bins_.regions(100, 20)[model.bins_.index(y)] == "few"
+        bins = found.calibrator.bins
+        few = bins.regions(100, 20)[bins.index(y)] == "few"
         figures[setting.name] = {
             "mae": float(error.mean()),
             "rare_mae": float(error[rare].mean()),
