@@ -106,15 +106,15 @@ def test_predict_writes_the_same_in_parts(
     assert parts.c.tolist() == rows().c.tolist()
 
 
-def test_evaluate_samples_a_large_table_and_says_so(
-    run: Run, folder: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_test_table_is_sampled_and_a_note_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = run("evaluate", model, folder, "--json")
-    assert json.loads(done.stdout)["regions"]["all"]["n"] == ROWS
     monkeypatch.setattr(streamed, "MEASURED_ROWS", 100)
-    done = run("evaluate", model, folder)
-    assert "note: measured on a random sample of" in done.stderr
-    assert "of the 500 rows" in done.stderr
+    stream = streamed.open_stream(str(folder), False, {})
+    assert stream is not None
+    found = streamed.StreamedTable.of(stream, ["y"], [], None, 0.0, 0).like(str(folder), load_labelled, False)
+    told = f"note: measured on a random sample of {len(found.labels)} of the {ROWS} rows"
+    assert 70 < len(found.labels) < 130 and told in capsys.readouterr().err
 
 
 def test_large_files_are_streamed_and_others_on_demand(

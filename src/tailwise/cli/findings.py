@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -15,17 +16,26 @@ if TYPE_CHECKING:
 
     from tailwise.estimator.regressor import TailRegressor
     from tailwise.report.baselines import Lineup
-    from tailwise.report.scoring import Scored
     from tailwise.report.verdict import Verdict
+    from tailwise.uncertainty.by_column import RunningCoverage
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Scores of one target: a model and its baselines, and the verdict on them."""
+    """Scores of one target: a model and its baselines, and the verdict on them.
+
+    `measured` has the figures by region if they are over more rows than those of the lineup.
+    """
 
     target: str
     lineup: Lineup
     verdict: Verdict
+    measured: Sequence[pd.DataFrame] | None = None
+
+    @cached_property
+    def tables(self) -> Sequence[pd.DataFrame]:
+        """Figures by region of the model and each baseline, in the order of `Lineup.all`."""
+        return self.measured or [scored.by_region() for scored in self.lineup.all]
 
     def to_dict(self) -> dict[str, Any]:
         """Return figures by region and the verdict, ready for JSON."""
@@ -37,7 +47,8 @@ class Finding:
             "weighted": models.weighted,
             "constant": models.constant,
         }
-        regions = {k: v.by_region().to_dict(orient="index") for k, v in each.items() if v is not None}
+        names = [name for name, scored in each.items() if scored is not None]
+        regions = {k: v.to_dict(orient="index") for k, v in zip(names, self.tables, strict=True)}
         return {"target": self.target, "verdict": self.verdict.to_dict(), **regions}
 
 
@@ -48,7 +59,7 @@ def print_findings(findings: Sequence[Finding]) -> None:
     for finding in findings:
         if len(findings) > 1:
             typer.echo(printable(f"{finding.target}:"))
-        _print_regions(finding.lineup.all)
+        _print_regions(finding)
         verdict = finding.verdict
         print_words(verdict.headline)
         if verdict.advice:
@@ -66,21 +77,13 @@ def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
     return findings[0].to_dict() if findings else {"target": None, "verdict": None}
 
 
-def coverage_by(findings: Sequence[Finding], values: Any) -> list[dict[str, Any]]:
+def coverage_by(tables: Mapping[str, RunningCoverage]) -> list[dict[str, Any]]:
     """Return coverage and width of each target's intervals by the values of a column, ready for JSON."""
-    from tailwise.uncertainty.by_column import column_groups, coverage_by_group
-
-    group, names = column_groups(values)
-    rows: list[dict[str, Any]] = []
-    for finding in findings:
-        scored = finding.lineup.ours
-        table = coverage_by_group(group, names, scored.lower, scored.upper, scored.y)
-        rows += [{"target": finding.target, **row} for row in _records(table)]
-    return rows
-
-
-def _records(table: Any) -> list[dict[str, Any]]:
-    return [{str(k): v for k, v in row.items()} for row in table.to_dict(orient="records")]
+    return [
+        {"target": target, **{str(name): value for name, value in row.items()}}
+        for target, coverage in tables.items()
+        for row in coverage.table().to_dict(orient="records")
+    ]
 
 
 def print_coverage_by(column: str, rows: Sequence[dict[str, Any]], coverage: float) -> None:
@@ -96,13 +99,13 @@ def print_coverage_by(column: str, rows: Sequence[dict[str, Any]], coverage: flo
     print_table(header, lines, names=2)
 
 
-def _print_regions(models: Sequence[Scored]) -> None:
+def _print_regions(finding: Finding) -> None:
     from tailwise.report.formatting import level, number
 
-    promised = level(models[0].coverage)
+    promised = level(finding.lineup.ours.coverage)
     rows = []
-    for scored in models:
-        for region, row in scored.by_region().iterrows():
+    for scored, table in zip(finding.lineup.all, finding.tables, strict=True):
+        for region, row in table.iterrows():
             if row["n"] > 0:
                 figures = [number(row["mae"]), number(row["rmse"]), number(row["nll"])]
                 shown = [f"{row['n']:.0f}", *figures, f"{row['coverage']:.1%}", number(row["width"])]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +17,7 @@ from tailwise.cli.findings import (
     print_coverage_by,
     print_findings,
 )
+from tailwise.cli.measuring import Measuring
 from tailwise.cli.options import (
     Coverage,
     Emphasis,
@@ -164,19 +164,19 @@ def evaluate(
 
     Prints errors and coverage by region, and a verdict. The rows should not have been used in training.
     """
-    from tailwise.estimator.matching import match_inputs, match_targets
-    from tailwise.report.baselines import line_up
-    from tailwise.report.scoring import score_model
+    from tailwise.estimator.matching import match_targets
     from tailwise.report.verdict import judge
+    from tailwise.uncertainty.column_groups import ColumnGroups
 
     sources = [source for source in (model, data, against, label_prior) if source is not None]
     check_outputs({"--report": report}, force=shared.force, inputs=sources)
     fitted = load_model(model, verify)
-    second = None if against is None else load_model(against, verify)
+    second = None if against is None else (against, load_model(against, verify))
     reader = reader_for(fitted, pictures)
     dial = _dial(fitted, emphasis, label_prior, data, shared.quiet)
     parts = open_stream(data, stream, {"--images": pictures.images, "--encoding": shared.encoding})
-    table = load_rows(data, reader, shared) if parts is None else some_rows(parts, 0, shared.quiet)
+    table = load_rows(data, reader, shared) if parts is None else some_rows(parts, 0)
+    sampled = parts is not None and len(table) < parts.rows
     try:
         columns = match_targets(fitted, table, target or [], data)
     except ValueError as error:
@@ -184,19 +184,21 @@ def evaluate(
     if report is not None and len(columns) > 1:
         raise ValueError("a report is about one target: choose it with --target, and write a page for each")
     values = None if by is None else column_beside(table, by, list(columns), data, may_be_empty=True)
-    inputs, labels = split_labelled(table, Roles(list(columns)), data, shared.quiet)[:2]
-    findings = []
-    rows = match_inputs(fitted, inputs, data)
-    for column, place in columns.items():
-        truth = labels[column]
-        other = None
-        if second is not None and against is not None:
-            own = match_targets(second, table, [column], str(against))[column]
-            other = score_model(second, match_inputs(second, inputs, data), truth, coverage, target=own)
-            if second.method == fitted.method:
-                other = replace(other, title=f"{other.title} ({against.name})")
-        lineup = line_up(fitted, rows, truth, coverage, target=place, other=other, **dial)
-        findings.append(Finding(column, lineup, judge(lineup)))
+    groups = None if by is None else ColumnGroups.of(values, by)
+    inputs, labels = split_labelled(table, Roles(list(columns)), data, shared.quiet or sampled)[:2]
+    measuring = Measuring(fitted, columns, coverage, dial, groups, second)
+    lineups, tables = measuring.line_up(inputs, labels, data), {}
+    if parts is not None and sampled:
+        measuring.add_stream(parts, inputs, shared.quiet)
+        tables = {column: measuring.figures[column].by_region(lineup) for column, lineup in lineups.items()}
+        note(
+            f"note: figures by region are of all {measuring.rows} rows; the verdict, AUSE and the report "
+            f"rest on a random sample of {len(labels)} of them",
+            shared.quiet,
+        )
+    elif values is not None:
+        measuring.add_coverage(lineups, values.to_frame())
+    findings = [Finding(name, lineup, judge(lineup), tables.get(name)) for name, lineup in lineups.items()]
     if report is not None:
         ((_, place),) = columns.items()
         name = file_name(data)
@@ -206,14 +208,16 @@ def evaluate(
             inputs,
             place=place,
             source=name,
-            test_source=f"rows of {name}",
+            test_source=f"rows of {name}" + (f", a random sample of {measuring.rows}" if sampled else ""),
             trained_here=False,
             dial=dial,
         )
         write_outputs({report: page}, quiet=shared.quiet or shared.as_json)
-    shares = None if values is None else coverage_by(findings, values)
+    shares = None if by is None else coverage_by(measuring.coverages)
     if shared.as_json:
-        shown = {"model": None, "report": report, "emphasis": emphasis_of(fitted, dial)}
+        shown: dict[str, Any] = {"model": None, "report": report, "emphasis": emphasis_of(fitted, dial)}
+        if sampled:
+            shown["sample"] = {"rows": len(labels), "figures": ["ause", "verdict", "report"]}
         print_json({**shown, **findings_json(findings), **({} if shares is None else {"by": shares})})
     else:
         print_findings(findings)

@@ -189,21 +189,57 @@ class StreamedTable:
         other = open_stream(source, False, {})
         if other is None:
             return read(source, Roles(self.targets), quiet, like=pd.DataFrame(columns=self.inputs))
-        table = some_rows(other, 0, quiet)
+        table = some_rows(other, 0)
+        if len(table) < other.rows:
+            note(f"note: measured on a random sample of {len(table)} of the {other.rows} rows", quiet)
         for column in (*self.inputs, *self.targets):
             check_column(table, column, source)
         return Labelled(table[self.inputs], table[self.targets].astype(float))
 
 
-def some_rows(stream: ParquetRows, seed: int, quiet: bool) -> pd.DataFrame:
+def some_rows(stream: ParquetRows, seed: int) -> pd.DataFrame:
     """Return a random sample of the rows of a stream, all of them if they are few."""
     from tailwise.data.streams.sampling import held_share, sampled_rows
 
     share = min(1.0, MEASURED_ROWS / stream.rows)
-    table = sampled_rows(stream, held_share(share, _TEST_SEED + seed)).reset_index(drop=True)
-    if len(table) < stream.rows:
-        note(f"note: measured on a random sample of {len(table)} of the {stream.rows} rows", quiet)
-    return table
+    return sampled_rows(stream, held_share(share, _TEST_SEED + seed)).reset_index(drop=True)
+
+
+def labelled_chunks(
+    stream: ParquetRows, columns: Sequence[str], targets: Sequence[str], quiet: bool
+) -> Iterator[tuple[pd.DataFrame, str]]:
+    """Yield the rows of a stream that have labels, chunk by chunk, and where they come from."""
+    from tailwise.data.streams.row_stream import SOURCE
+
+    missing = 0
+    for chunk in stream.chunks(list(dict.fromkeys([*columns, *targets]))):
+        known = chunk[list(targets)].notna().all(axis=1)
+        missing += int((~known).sum())
+        if known.any():
+            yield chunk[known].reset_index(drop=True), str(chunk.attrs[SOURCE])
+    if missing:
+        words = " or ".join(map(repr, targets))
+        note(f"note: left out {missing} rows of {stream.name} without a value in {words}", quiet)
+
+
+class ShownOnce:
+    """A context in which a warning that only differs in its numbers from one before is not shown again."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def __enter__(self) -> None:
+        self._catching = warnings.catch_warnings(record=True)
+        self._caught = self._catching.__enter__()
+        warnings.simplefilter("always")
+
+    def __exit__(self, *error: Any) -> None:
+        self._catching.__exit__(*error)
+        for warning in self._caught or ():
+            text = re.sub(r"\d+", "0", str(warning.message))
+            if text not in self._told:
+                self._told.add(text)
+                warnings.warn(warning.message, stacklevel=2)
 
 
 def predicted_chunks(
@@ -214,10 +250,7 @@ def predicted_chunks(
     coverage: float,
     dial: Mapping[str, Any],
 ) -> Iterator[pd.DataFrame]:
-    """Yield a table of predictions for each chunk of a stream, and count the regions of the predictions.
-
-    A warning that only differs in its numbers from one before is not shown again.
-    """
+    """Yield a table of predictions for each chunk of a stream, and count the regions of the predictions."""
     import pandas as pd
 
     from tailwise.data.streams.row_stream import SOURCE
@@ -228,17 +261,11 @@ def predicted_chunks(
     for column in keep:
         check_column(empty, column, stream.name)
     needed = list(match_inputs(model, empty, stream.name).columns)
-    told: set[str] = set()
+    shown_once = ShownOnce()
     for chunk in stream.chunks(list(dict.fromkeys([*needed, *keep]))):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with shown_once:
             rows = match_inputs(model, chunk, str(chunk.attrs[SOURCE]))
             frame = model.predict_frame(rows, coverage, **dial)
-        for warning in caught:
-            text = re.sub(r"\d+", "0", str(warning.message))
-            if text not in told:
-                told.add(text)
-                warnings.warn(warning.message, stacklevel=2)
         for name in frame:
             if str(name).startswith("region"):
                 regions.setdefault(str(name), Counter()).update(frame[name].astype(str))

@@ -1,6 +1,6 @@
 """Metrics of predictions: by name, by label region and as scikit-learn scorers.
 
-The public names of `tailwise.core.scores` and `tailwise.core.metrics`.
+The public names of `tailwise.core.scores`, `tailwise.core.metrics` and `tailwise.core.running_scores`.
 """
 
 from tailwise.core.metrics import (
@@ -16,6 +16,7 @@ from tailwise.core.metrics import (
     get_metric,
     scorer,
 )
+from tailwise.core.running_scores import RunningScores
 from tailwise.core.scores import (
     Sparsification,
     ause,
@@ -39,7 +40,7 @@ from tailwise.core.scores import (
 )
 
 __all__ = [
-    "METRICS", "REGIONS", "Metric", "Scorer", "Sparsification", "ause", "ause_reference",
+    "METRICS", "REGIONS", "Metric", "RunningScores", "Scorer", "Sparsification", "ause", "ause_reference",
     "balanced", "by_bin", "by_region", "coverage", "crps", "delta", "ence", "evaluate",
     "fairness_gap", "gaussian_nll", "gaussian_nll_reference", "get_metric", "gm", "log10",
     "mae", "mse", "nll", "pearson", "rmse", "scorer", "sparsification", "spearman", "width",

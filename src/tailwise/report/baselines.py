@@ -20,10 +20,12 @@ from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.data.equal_rows import merge_equal_rows
 from tailwise.data.inputs import take_rows
 from tailwise.estimator.bases import AUTO, CrossFitted, cross_fit, deal_folds, resolve_base
-from tailwise.report.scoring import LEVELS, Floats, Scored, score_model
+from tailwise.report.scoring import Floats, RunningFigures, Scored, score_model
 from tailwise.uncertainty.interval_scores import constant_interval
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tailwise.estimator.regressor import TailRegressor
 
 PLAIN: Mapping[str, Any] = {
@@ -73,6 +75,24 @@ class Lineup:
         return [self.ours, *self.rivals, *([] if self.constant is None else [self.constant])]
 
 
+class RunningLineup:
+    """Figures by region of a model and its baselines, for rows that come in parts."""
+
+    def __init__(self) -> None:
+        self._figures: list[RunningFigures] = []
+
+    def add(self, part: Lineup) -> None:
+        """Take in the predictions of some rows."""
+        self._figures = self._figures or [RunningFigures() for _ in part.all]
+        for figures, scored in zip(self._figures, part.all, strict=True):
+            figures.add(scored)
+
+    def by_region(self, sample: Lineup) -> list[pd.DataFrame]:
+        """Return the table of each model in the order of `Lineup.all`; AUSE is that of the sample's rows."""
+        pairs = zip(self._figures, sample.all, strict=True)
+        return [figures.by_region(scored) for figures, scored in pairs]
+
+
 def line_up(
     model: TailRegressor,
     X: Any,
@@ -87,7 +107,7 @@ def line_up(
     """Score a model and its baselines on rows that none of them has seen.
 
     With `train`, the rows that the model was trained on, label weights are tried too, and a model without a
-    base is compared with CatBoost. `dial` is the emphasis or the label prior of `score_model`.
+    base is compared with CatBoost. `dial` has other arguments of `score_model`.
     """
     scored = score_model(model, X, y, coverage, target=target, **dial)
     place = target or 0
@@ -143,7 +163,7 @@ def score_booster(
     family = type(booster.models[0])
     title = kind + _TITLES.get(family.__module__.partition(".")[0], family.__name__)
     mean = booster.predict(model.preprocessor_.matrix(X))
-    ends = {level: (mean - booster.reach(level), mean + booster.reach(level)) for level in _levels(scored)}
+    ends = {level: (mean - booster.reach(level), mean + booster.reach(level)) for level in scored.covered}
     return _baseline(scored, title, mean, booster.spread**2, ends)
 
 
@@ -151,15 +171,11 @@ def score_constant(scored: Scored, training: LabelBins | Floats) -> Scored:
     """Return the median of the training labels as the prediction of every row, with their quantiles."""
     n = scored.y.size
     ends = {}
-    for level in _levels(scored):
+    for level in scored.covered:
         low, high = constant_interval(training, level)
         ends[level] = np.full(n, low), np.full(n, high)
     middle = constant_interval(training, 1e-6)[0]
     return _baseline(scored, "constant", np.full(n, middle), scored.bins.scale**2, ends)
-
-
-def _levels(scored: Scored) -> set[float]:
-    return {*LEVELS, scored.coverage}
 
 
 def _baseline(

@@ -18,6 +18,7 @@ from scipy import stats
 from tailwise.core.distributions import Distribution
 from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.core.metrics import REGIONS, by_region
+from tailwise.core.running_scores import RunningScores
 from tailwise.core.scores import Sparsification, sparsification
 from tailwise.methods import get_method
 from tailwise.report.formatting import number
@@ -110,16 +111,9 @@ class Scored:
 
         Columns: n, mae, rmse, nll, ause, share (of the test rows), bias, coverage and width.
         """
-        table = by_region(
-            self.distribution, self.y, self.bins, ("mae", "rmse", "nll", "ause"), many=self.many, few=self.few
-        )
-        columns = {"bias": self.mean - self.y, "coverage": self.inside, "width": self.width}
-        for name in REGIONS:
-            rows = self.mask(name)
-            table.loc[name, "share"] = rows.mean()
-            for column, values in columns.items():
-                table.loc[name, column] = values[rows].mean() if rows.any() else math.nan
-        return table
+        figures = RunningFigures()
+        figures.add(self)
+        return figures.by_region(self)
 
     def along_label(self, min_rows: int = MIN_POINT_ROWS) -> pd.DataFrame:
         """Return figures along the label; each point pools neighbouring bins until it has `min_rows` rows.
@@ -167,6 +161,30 @@ class Scored:
         return Sparsification(*(part[keep] for part in curves))
 
 
+class RunningFigures:
+    """The figures of `Scored.by_region` for rows of one model that come in parts."""
+
+    def __init__(self) -> None:
+        self._scores: RunningScores | None = None
+
+    def add(self, part: Scored) -> None:
+        """Take in the predictions of some rows."""
+        if self._scores is None:
+            self._scores = RunningScores(part.bins, ("mae", "rmse", "nll"), many=part.many, few=part.few)
+        columns = {"bias": part.mean - part.y, "coverage": part.inside, "width": part.width}
+        self._scores.add(part.distribution, part.y, **columns)
+
+    def by_region(self, sample: Scored) -> pd.DataFrame:
+        """Return the table of all rows so far; AUSE is that of the rows of `sample`."""
+        assert self._scores is not None
+        table = self._scores.by_region()
+        limits = {"many": sample.many, "few": sample.few}
+        ause = by_region(sample.distribution, sample.y, sample.bins, ("ause",), **limits)["ause"]
+        table.insert(4, "ause", ause)
+        table.insert(5, "share", table["n"] / table["n"].iloc[0])
+        return table
+
+
 def _pool_starts(index: NDArray[np.int64], min_rows: int) -> list[int]:
     """First row of each pool, for rows sorted by bin: whole bins, at least `min_rows` rows in each pool."""
     starts = [0]
@@ -187,11 +205,12 @@ def score_model(
     target: int | None = None,
     emphasis: float | None = None,
     label_prior: Any = None,
+    levels: Iterable[float] = LEVELS,
 ) -> Scored:
     """Predict rows that the model has not seen and return the predictions with the labels.
 
     y are the labels of one target: number `target` of a model with several. `emphasis` and `label_prior`
-    are those of `TailRegressor.predict`.
+    are those of `TailRegressor.predict`. `levels` are those of a reliability diagram, if one is wanted.
     """
     if target is None and model.n_targets_ != 1:
         raise ValueError(f"the model has {model.n_targets_} targets: choose one of them by target=")
@@ -203,7 +222,7 @@ def score_model(
     ends = {coverage: [end.double().numpy() for end in predicted.interval(coverage)]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # nobody asked for the levels of a diagram
-        for level in set(LEVELS) - {coverage}:
+        for level in set(levels) - {coverage}:
             ends[level] = [end.double().numpy() for end in predicted.interval(level)]
     lower, upper = ends[coverage]
     return Scored(
