@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import torch
 
 from tailwise.learning import ray_workers
 from tailwise.learning.loop import NonFiniteLossError
-from tailwise.learning.ray_workers import RayWorkers, _again, _described, _error, _lost_another
+from tailwise.learning.ray_workers import RayWorkers, _again, _described, _error, _lost_another, _own_handler
 from tests.learning.small_models import X, Y, vir
 
 
@@ -149,13 +150,14 @@ def test_only_a_lost_connection_asks_for_new_workers() -> None:
 
 STORY = dedent(
     """
-    import os, signal, sys
+    import os, signal, sys, time
     from pathlib import Path
 
+    import ray
     import torch
 
     from tailwise.learning.loop import fit
-    from tailwise.learning.ray_workers import RayWorkers
+    from tailwise.learning.ray_workers import RayWorkers, _give_back, _reserved
     from tests.learning.small_models import VALID, X, Y, settings, vir
 
     class Rows:
@@ -173,15 +175,40 @@ STORY = dedent(
                     os.kill(os.getpid(), signal.SIGKILL)
                 yield X[rows], Y[rows]
 
+    class Stopping(Rows):  # one worker sends Ctrl-C to the program
+        def shard(self, number, shards, size, seed):
+            for batch in super().shard(number, shards, size, seed):
+                yield batch
+                if (number, self.epochs) == (0, 2):
+                    os.kill(self.program, signal.SIGINT)
+                    Path(self.place, "signalled").touch()
+                    time.sleep(60)
+
+    def stopped(workers, place):
+        rows = Stopping(None)
+        rows.program, rows.place = os.getpid(), place
+        try:
+            workers.fit(vir(), rows, VALID, settings())
+        except KeyboardInterrupt:
+            return time.time() - Path(place, "signalled").stat().st_mtime
+
     if __name__ == "__main__":
         alone, together, workers = vir(), vir(), RayWorkers(workers=2)
         runs = [fit(alone, Rows(None), VALID, settings(shards=2), progress=False)]
         with workers.connected():
             squares = workers.map(lambda number: number**2, [2, 3])
             runs.append(workers.fit(together, Rows(sys.argv[1]), VALID, settings()))
+            seconds = stopped(workers, sys.argv[1])
+            before = _reserved()
+            ray.util.placement_group([{"CPU": 1}] * 9).wait(0.1)  # more than there are: it stays reserved
+            left = _reserved() - before
+            _give_back(left)
+            given_back = not _reserved() - before
         torch.save(
             {
                 "squares": squares,
+                "groups": [len(before), len(left), given_back],
+                "seconds": seconds,
                 "states": [alone.state_dict(), together.state_dict()],
                 "histories": [run.history for run in runs],
             },
@@ -189,6 +216,19 @@ STORY = dedent(
         )
     """
 )
+
+
+def test_the_program_keeps_its_handler_of_signals() -> None:
+    def own(*_: object) -> None:
+        pass
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        with _own_handler():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.slow
@@ -212,6 +252,8 @@ def test_a_worker_that_dies_is_replaced_and_changes_no_number(tmp_path: Path) ->
     assert (tmp_path / "died").exists()
     found = torch.load(tmp_path / "found.pt", weights_only=True)
     assert found["squares"] == [4, 9]
+    assert found["groups"] == [0, 1, True]  # the stopped run left none either
+    assert found["seconds"] < 20  # Ray's own handler waits for a minute and more
     alone, together = found["histories"]
     assert len(together) == len(alone) == 3
     for one, two in zip(alone, together, strict=True):

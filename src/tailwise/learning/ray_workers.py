@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import socket
 import tempfile
+import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -121,7 +123,8 @@ class RayWorkers:
         attempts = 3 if self.address == LOCAL else 1
         for left in reversed(range(attempts)):
             try:
-                ray.init(**settings)
+                with _own_handler():
+                    ray.init(**settings)
                 return
             except Exception as error:  # Ray raises many kinds here, bare `Exception` among them
                 ray.shutdown()
@@ -211,9 +214,15 @@ class RayWorkers:
         from ray.train.torch import TorchConfig, TorchTrainer
 
         error_name = f"error-{uuid.uuid4().hex[:8]}.json"
+        controllers: list[Any] = []
+
+        class Trainer(TorchTrainer):  # type: ignore[misc]
+            def _register_sigint_handler(self, controller: Any) -> None:
+                """Ray's own handler waits for what the controller does, which may take minutes."""
+                controllers.append(controller)
 
         def trained() -> dict[str, Any]:
-            trainer = TorchTrainer(
+            trainer = Trainer(
                 _work,
                 train_loop_config={"job": job, "error": error_name},
                 scaling_config=ray.train.ScalingConfig(
@@ -229,7 +238,14 @@ class RayWorkers:
                     checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1),
                 ),
             )
-            found: dict[str, Any] = trainer.fit().return_value
+            reserved = _reserved()
+            try:
+                found: dict[str, Any] = trainer.fit().return_value
+            except BaseException:
+                for controller in controllers:
+                    ray.kill(controller)
+                _give_back(_reserved() - reserved)
+                raise
             return found
 
         failed = ray.train.ControllerError, ray.train.TrainingFailedError
@@ -257,6 +273,24 @@ def _again(train: Callable[[], R], lost: type[Exception], failed: type[Exception
                 "they have enough memory, and is tailwise installed on every machine?"
             ) from error
     raise AssertionError("not reached")
+
+
+def _reserved() -> set[str]:
+    """Return the placement groups of this program: processors that Ray keeps for its workers."""
+    import ray
+
+    job = ray.get_runtime_context().get_job_id()  # the end of the names
+    table = ray.util.placement_group_table()
+    return {name for name, row in table.items() if name.endswith(job) and row["state"] != "REMOVED"}
+
+
+def _give_back(groups: Iterable[str]) -> None:
+    """Give processors back that Ray still keeps for a run it gave up: the next run would wait for them."""
+    from ray import PlacementGroupID
+    from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+    for name in groups:
+        remove_placement_group(PlacementGroup(PlacementGroupID(bytes.fromhex(name))))
 
 
 def _call(function: bytes, item: Any) -> bytes:
@@ -359,6 +393,17 @@ def _ray() -> Any:
     import ray
 
     return ray
+
+
+@contextmanager
+def _own_handler() -> Iterator[None]:
+    """Keep what the program does at SIGTERM: Ray would end it without a word."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _check_answers(address: str) -> None:
