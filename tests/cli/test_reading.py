@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from tailwise.cli.reading import Roles, hold_out, split_labelled
+from tailwise.data.tables import columns
 
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
@@ -179,6 +180,21 @@ def test_ids(run: Run, sample: Sample, tmp_path: Path, fits: list[Any]) -> None:
     ):
         assert text.count(words) == 1, text
     assert "--drop" not in noted(run, path, "--test", path, "--drop", "house no,row")
+
+
+def test_many_ids_are_counted_and_too_many_columns_of_text_are_refused_at_once(
+    run: Run, tmp_path: Path, fits: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "wide.csv"
+    words = {f"t{k}": [f"w{k}x{i}" for i in range(25)] for k in range(9)}
+    pd.DataFrame({**words, "price": range(25)}).to_csv(path, index=False)
+    text = noted(run, path)
+    assert text.count("as ids do") == 5 and "note: 4 more columns are like this" in text
+    monkeypatch.setattr(columns, "MOST_COLUMNS", 8)
+    refused = run("fit", path, "-t", "price", "-o", tmp_path / "m")
+    assert refused.exit_code == 1 and not (tmp_path / "m").exists()
+    said = " ".join(refused.stderr.split())
+    assert said.startswith("error: 9 columns are not numbers, and at most 8 can be encoded: leave out those")
 
 
 def test_many_zeros_are_noted_in_the_words_of_diagnose(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tailwise.cli.addresses import check_model
 from tailwise.cli.options import quoted_name
 from tailwise.cli.output import STANDARD, note
 
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tailwise.estimator.regressor import TailRegressor
+
+
+MOST_NOTES = 5
+"""Columns that a note names, of those that look like one mistake."""
 
 
 class Labelled(NamedTuple):
@@ -109,12 +114,14 @@ def load_labelled(
 
     The inputs are the columns of `like`, in its order. Without `like` they are all remaining columns.
     """
-    from tailwise.data.tables.columns import check_column, check_infinity
+    from tailwise.data.tables.columns import check_column, check_infinity, count_others
 
     table = load_table(source, quiet, encoding)
     split = split_labelled(table, roles, source, quiet)
     inputs, labels = split.inputs, split.labels
-    if like is not None:
+    if like is None:
+        count_others(inputs)
+    else:
         for column in like.columns:
             check_column(inputs, column, source)
         inputs = inputs[list(like.columns)]
@@ -131,28 +138,39 @@ def _note_suspicious_columns(inputs: pd.DataFrame, labels: pd.DataFrame) -> None
     """Note numbers that will be read as text, constant targets, and inputs that give a target away."""
     from tailwise.data.tables.columns import near_copies, numbers_as_text
 
-    for column, cell in numbers_as_text(inputs).items():
-        note(
-            f"note: column {column!r} may be read as text because of cells such as {cell!r}: for numbers, "
-            "write 1234.5 or leave the cell empty"
-        )
+    _note_some(
+        f"column {column!r} may be read as text because of cells such as {cell!r}: for numbers, write 1234.5 "
+        "or leave the cell empty"
+        for column, cell in numbers_as_text(inputs).items()
+    )
     for target in labels:
         if labels[target].min() == labels[target].max():
             only = f"{labels[target].iloc[0]:.6g}"
             note(f"note: the target {target!r} is {only} in every row: there is nothing to learn")
-        for column in near_copies(inputs, labels[target]):
-            note(
-                f"note: column {column!r} is almost the same as the target {target!r}: if it is only known "
-                f"after the target, leave it out with --drop {quoted_name(column)}"
-            )
+        _note_some(
+            f"column {column!r} is almost the same as the target {target!r}: if it is only known after the "
+            f"target, leave it out with --drop {quoted_name(column)}"
+            for column in near_copies(inputs, labels[target])
+        )
 
 
 def _note_ids(inputs: pd.DataFrame) -> None:
     from tailwise.data.tables.columns import id_columns
 
-    for column, how in id_columns(inputs).items():
-        leave = f"leave it out with --drop {quoted_name(column)} unless it has a meaning"
-        note(f"note: column {column!r} {how}, as ids do: {leave}")
+    _note_some(
+        f"column {column!r} {how}, as ids do: leave it out with --drop {quoted_name(column)} unless it has a "
+        "meaning"
+        for column, how in id_columns(inputs).items()
+    )
+
+
+def _note_some(texts: Iterable[str]) -> None:
+    """Note the first texts about columns, and how many there are more."""
+    found = list(texts)
+    for text in found[:MOST_NOTES]:
+        note(f"note: {text}")
+    if len(found) > MOST_NOTES:
+        note(f"note: {len(found) - MOST_NOTES} more columns are like this")
 
 
 def _note_spikes(labels: pd.DataFrame) -> None:
@@ -265,6 +283,7 @@ def load_model(path: Path, key: Path | None = None) -> TailRegressor:
     if path.is_dir() or not path.exists():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise ValueError(f"{path} {what}: name a model file written by `tailwise fit`")
+    check_model(path)
     from tailwise.estimator.regressor import TailRegressor
 
     return TailRegressor.load(path, key=key)

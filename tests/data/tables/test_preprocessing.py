@@ -14,7 +14,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from tailwise.data.tables import preprocessing
+from tailwise.data.tables import columns, preprocessing
 from tailwise.data.tables.preprocessing import NumericEncoder, TablePreprocessor, as_matrix
 
 
@@ -328,6 +328,6 @@ def test_many_columns_of_text_get_few_features_each_and_too_many_are_an_error(
     monkeypatch.setattr(preprocessing, "MAX_FEATURES", 15)
     assert TablePreprocessor().fit(table).out_dim == 4 * 3 + 2
     assert "encoding 5 columns that are not numbers, each as at most 3 features" in caplog.text
-    monkeypatch.setattr(preprocessing, "MOST_COLUMNS", 4)
+    monkeypatch.setattr(columns, "MOST_COLUMNS", 4)
     with pytest.raises(ValueError, match="5 columns are not numbers, and at most 4 can be encoded: leave"):
         TablePreprocessor().fit(table)

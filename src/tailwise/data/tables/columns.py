@@ -24,6 +24,8 @@ ID_SHARE = 0.95
 """A column with a different value in this share of the rows may be an id."""
 NUMBER_SHARE = 0.9
 """A column of text with this share of numbers was probably meant as numbers."""
+MOST_COLUMNS = 1_000
+"""More columns of text, categories or dates are an error: to encode and to save so many takes minutes."""
 LARGEST_TARGET = 1e150
 """Larger labels are refused: their squares overflow float64."""
 _FORMATTED_NUMBER = re.compile(
@@ -50,6 +52,26 @@ def check_column(table: pd.DataFrame, column: str, name: str) -> None:
     if sum(as_number(title) is not None for title in titles) >= 0.5 * len(titles):
         hint += ". Most of these are numbers: is the line of column names missing?"
     raise TableError(message + hint)
+
+
+def is_number(kind: Any) -> bool:
+    """Whether a dtype of pandas or polars is one of numbers or booleans."""
+    if hasattr(kind, "is_numeric"):  # polars
+        return bool(kind.is_numeric()) or str(kind) == "Boolean"
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    return bool(is_numeric_dtype(kind) or is_bool_dtype(kind))
+
+
+def count_others(table: Any) -> int:
+    """Return the number of columns that are not numbers; too many to encode are an error."""
+    others = sum(not is_number(kind) for kind in table.dtypes)
+    if others > MOST_COLUMNS:
+        raise TableError(
+            f"{others} columns are not numbers, and at most {MOST_COLUMNS} can be encoded: leave out those "
+            "that do not matter, or replace their texts by numbers"
+        )
+    return others
 
 
 def split_targets(

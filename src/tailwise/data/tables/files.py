@@ -327,9 +327,14 @@ def _with_decimal_commas(table: pd.DataFrame, delimiter: str) -> pd.DataFrame:
     A comma is decimal in a file with semicolons, and in a column where most commas cannot separate
     thousands. A column in which 1,234 may mean a thousand stays text. Other columns are no evidence.
     """
+    import pandas as pd
+
     for title in table.columns:
         column = table[title]
-        if column.dtype.kind in "ifb" or column.isna().all():
+        if column.dtype.kind in "ifb":
+            continue
+        first = next((str(cell) for cell in column if not pd.isna(cell)), "")
+        if not _DECIMAL_COMMA.fullmatch(first.strip()):  # most columns of text end here
             continue
         cells = column.astype(str).str.strip().where(column.notna())
         known = cells.dropna()

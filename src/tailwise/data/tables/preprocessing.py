@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from tailwise.data.inputs import column_names
 from tailwise.data.tables.checks import refuse_repeated
-from tailwise.data.tables.columns import shown_cell
+from tailwise.data.tables.columns import count_others, is_number, shown_cell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,9 +53,9 @@ def import_skrub() -> Any:
         return importlib.import_module("skrub")
 
 
-MANY_COLUMNS, MOST_COLUMNS = 100, 1_000
-"""With more columns of text, categories or dates than the first, each gets fewer features, and a line says
-how long they take. More than the second are an error: to encode and to save 1,000 takes minutes."""
+MANY_COLUMNS = 100
+"""With more columns of text, categories or dates, each gets fewer features, and a line says how long they
+take."""
 MAX_FEATURES = 4_000
 """Such columns have about so many features in all, and each of them at least two."""
 CATEGORIES, COMPONENTS = 40, 30
@@ -144,18 +144,13 @@ class TablePreprocessor:
         self.columns = column_names(x)
         refuse_repeated(self.columns or [], "column")
         if not _all_numeric(x):
+            others = count_others(x)
             from sklearn.preprocessing import OneHotEncoder
 
             skrub = import_skrub()
             # skrub's default would warn of every new category; `matrix` warns of frequent ones.
             known = OneHotEncoder(dtype=np.float32, handle_unknown="ignore", sparse_output=False)
             x = _with_plain_columns(x)
-            others = sum(not is_number(kind) for kind in x.dtypes)
-            if others > MOST_COLUMNS:
-                raise ValueError(
-                    f"{others} columns are not numbers, and at most {MOST_COLUMNS} can be encoded: leave out "
-                    "those that do not matter, or replace their texts by numbers"
-                )
             each = max(2, MAX_FEATURES // others)
             # The projection of texts is random: with a seed, the same table gives the same features.
             texts = skrub.StringEncoder(n_components=min(COMPONENTS, each), random_state=0)
@@ -378,15 +373,6 @@ def _means_missing(cell: Any) -> bool:
 def _all_numeric(x: Any) -> bool:
     """Whether all columns are numbers or booleans."""
     return column_names(x) is None or all(is_number(kind) for kind in x.dtypes)
-
-
-def is_number(kind: Any) -> bool:
-    """Whether a dtype of pandas or polars is one of numbers or booleans."""
-    if hasattr(kind, "is_numeric"):  # polars
-        return bool(kind.is_numeric()) or str(kind) == "Boolean"
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    return bool(is_numeric_dtype(kind) or is_bool_dtype(kind))
 
 
 def _is_date(kind: Any) -> bool:

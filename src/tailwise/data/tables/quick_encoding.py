@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.data.tables.preprocessing import LARGEST, TablePreprocessor, as_matrix, is_number
+from tailwise.data.tables.columns import is_number
+from tailwise.data.tables.preprocessing import LARGEST, TablePreprocessor, as_matrix
 
 if TYPE_CHECKING:
     import pandas as pd
