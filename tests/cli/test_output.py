@@ -13,7 +13,6 @@ import pytest
 from tailwise.cli.output import (
     check_outputs,
     checkpoint_path,
-    note_small_limit,
     print_json,
     print_table,
     remove_checkpoint,
@@ -137,14 +136,3 @@ def test_a_narrow_terminal_shows_every_cell_whole(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("sys.stdout", Terminal())
     print_table(header, rows[:1], names=2)
     assert sys.stdout.getvalue().count("0.25 ± 0.5") > 1  # type: ignore[attr-defined]
-
-
-def test_a_small_limit_on_addresses_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    resource = pytest.importorskip("resource")
-    note_small_limit()
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (2_300_000_000, 2_300_000_000))
-    note_small_limit()
-    assert "the limit of 2.3 GB (ulimit -v) also counts memory that is reserved" in capsys.readouterr().err

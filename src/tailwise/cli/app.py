@@ -24,6 +24,7 @@ from tailwise.cli import (
     recalibrating,
     training,
 )
+from tailwise.cli.addresses import address_limit
 from tailwise.cli.grouping import flattened
 from tailwise.cli.output import printable, running
 
@@ -100,8 +101,6 @@ def _message(error: Exception) -> str:
 
 def _memory_limit() -> str:
     """Return which limit applies; one on addresses (ulimit -v) also counts memory that is only reserved."""
-    from tailwise.cli.output import address_limit
-
     limit = address_limit()
     if limit is None:
         return ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from tailwise.cli.addresses import check_addresses
 from tailwise.cli.bench_options import Plugin
 from tailwise.cli.options import (
     Drop,
@@ -29,7 +30,6 @@ from tailwise.cli.output import (
     checkpoint_path,
     command_line,
     note,
-    note_small_limit,
     print_comparison,
     print_json,
     remove_checkpoint,
@@ -189,6 +189,7 @@ def demo(
         raise ValueError(f"{out} is a file; name a folder with --out")
     page, picture, lines = (out / name for name in ("report.html", "demo.png", "results.jsonl"))
     check_outputs({path.name: path for path in (page, picture, lines)}, force=force)
+    check_addresses(catboost=True)
     from tailwise.data import load_abalone
     from tailwise.report.ranking import comparison_picture
 
@@ -250,7 +251,7 @@ def compare(
     is given.
     """
     check_outputs({"--out": out, "--report": report}, force=shared.force, inputs=[data])
-    note_small_limit()
+    check_addresses(catboost=True)
     reader = pictures.reader()
     names = _checked_methods(methods, balanced=balanced, pictures=reader is not None)
     column = only_target(target)

@@ -243,31 +243,6 @@ def note(text: str, quiet: bool = False) -> None:
         typer.echo(printable(text), err=True)
 
 
-RESERVED = 4_500_000_000
-"""Bytes of addresses that training reserves; it uses a sixth of them."""
-
-
-def address_limit() -> int | None:
-    """Return the limit on addresses (ulimit -v) in bytes, or None without one."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return None if limit == resource.RLIM_INFINITY else limit
-
-
-def note_small_limit() -> None:
-    """Print a note, even for a quiet command, if a limit on addresses may stop it: libraries then abort."""
-    limit = address_limit()
-    if limit is not None and limit < RESERVED:
-        note(
-            f"note: the limit of {limit / 1e9:.1f} GB (ulimit -v) also counts memory that is reserved but "
-            f"not used. Training reserves about {RESERVED / 1e9:.1f} GB and may be aborted: raise the limit, "
-            "or set one on a container instead"
-        )
-
-
 def command_line() -> str:
     """Return the command as it was typed."""
     import shlex

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tailwise.cli.addresses import check_addresses
 from tailwise.cli.findings import (
     Finding,
     emphasis_of,
@@ -39,7 +40,6 @@ from tailwise.cli.output import (
     check_outputs,
     checkpoint_path,
     note,
-    note_small_limit,
     print_json,
     remove_checkpoint,
     resumable,
@@ -196,6 +196,7 @@ def fit(
     """
     import time
 
+    check_addresses(catboost=base in ("auto", "catboost") and pictures.images is None)
     from tailwise.methods import get_method
 
     began = time.perf_counter()
@@ -206,7 +207,6 @@ def fit(
         raise ValueError("--time and --valid both say which rows are held out: leave one out")
     inputs: list[str | Path] = [*sources, *([start_from] if start_from else [])]
     check_outputs({"--out": out, "--report": report, "--export": onnx}, force=shared.force, inputs=inputs)
-    note_small_limit()
     start = None if start_from is None else load_model(start_from)
     if pictures.images is not None and onnx is not None:
         raise ValueError("--export is for tables: leave it out, or leave out --images")
