@@ -239,7 +239,7 @@ def export(
     emphasis: Emphasis = "auto",
     label_prior: LabelPrior = None,
     raw_columns: Annotated[
-        bool, typer.Option("--raw-columns", help="Inputs are columns of numbers and categories.")
+        bool, typer.Option("--raw-columns", help="Inputs are the columns of the table.")
     ] = False,
     verify: Verify = None,
     force: Force = False,

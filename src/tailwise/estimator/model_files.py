@@ -77,8 +77,8 @@ class ModelFiles(Streaming):
         `emphasis` or `label_prior`, by default ``emphasis_``. The input ``x`` is ``preprocessor_.matrix(X)``:
         float64, NaN where missing. No `quantiles`, or a `coverage` of None, leaves those outputs out. A base
         other than CatBoost, LightGBM or HistGradientBoostingRegressor is an error. With `raw_columns` the
-        inputs are columns of numbers and categories, encoded in the file; see
-        `tailwise.estimator.onnx.export_onnx`.
+        inputs are the columns of the table: numbers, categories, text, dates and durations, encoded in the
+        file; see `tailwise.estimator.onnx.export_onnx`.
         """
         from tailwise.estimator.onnx import export_onnx
 

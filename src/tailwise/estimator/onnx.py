@@ -27,9 +27,10 @@ from tailwise.core.labels import LabelBins
 from tailwise.core.pooling import pooled
 from tailwise.core.tilt import Tilt
 from tailwise.data.writing import write_atomically
-from tailwise.estimator.onnx_columns import columns_inside, takes_columns
+from tailwise.estimator.onnx_columns import raw_inputs, takes_columns
 from tailwise.estimator.onnx_quantiles import Quantiles, StudentTails, TracedTilt, grid_root, traced_standard
 from tailwise.estimator.onnx_trees import BASE, base_model, check_exportable, put_in_front
+from tailwise.estimator.onnx_trial import try_columns
 from tailwise.uncertainty.calibrator import Calibrator
 from tailwise.uncertainty.conformal import ConformalIntervals, majority
 
@@ -64,8 +65,15 @@ def export_onnx(
     dates they are the output of skrub's vectorizer, which is not part of the file. An infinity counts as
     missing.
 
-    With `raw_columns` the inputs are the columns of the table instead, (N,) each: float64 for numbers and
-    strings for categories, which the file encodes. Free text, dates and durations are an error.
+    With `raw_columns` the inputs are the columns of the table instead, (N,) each, and the file encodes them:
+
+    - numbers are float64, NaN where missing; durations too, in seconds;
+    - categories and free text are strings, empty where missing;
+    - dates are int64 microseconds since 1970-01-01, in UTC if the column has a time zone, -2**63 where
+      missing.
+
+    `column_inputs` makes them from a table. Before anything is written, onnxruntime and Python encode made-up
+    rows, and a difference is an error.
 
     The outputs are float64, in the units of y, and agree with the estimator: ``prediction`` and ``std`` (N,),
     ``quantiles`` (N, Q), ``lower`` and ``upper`` (N,) of `predict_interval` at `coverage`. With several
@@ -79,8 +87,8 @@ def export_onnx(
     1000 trees take about 24 MB. An emphasis needs memory for up to 100 numbers per row, and for each member
     of a mixture, several times: pass large tables in batches of some thousand rows.
 
-    The file's metadata has the levels, the coverage, the emphasis and the names of the columns. A file
-    that exists is replaced.
+    The file's metadata has the levels, the coverage, the emphasis and the names of the columns; with
+    `raw_columns`, ``inputs`` says what each input is. A file that exists is replaced.
     """
     if estimator.base_given_:
         raise ValueError(
@@ -106,7 +114,7 @@ def export_onnx(
             "export `networks_` with torch.onnx and an input of yours"
         )
     if raw_columns:
-        columns_inside(estimator.preprocessor_)  # refuse before the work, not after it
+        try_columns(estimator.preprocessor_, OPSET)  # before the work, not after it
     several = isinstance(estimator.bins_, list)
     calibrators = estimator.calibrators_at(emphasis, label_prior)
     graph = _Graph(estimator, calibrators, levels, coverage).eval()
@@ -142,6 +150,16 @@ def export_onnx(
     path = Path(path)
     write_atomically(path, lambda part: part.write_bytes(data))
     return path
+
+
+def column_inputs(estimator: TailRegressor, x: Any) -> dict[str, NDArray[Any]]:
+    """Return rows of a table as the inputs of a file that `export_onnx` wrote with `raw_columns`.
+
+    The result is what ``session.run`` of onnxruntime takes: the name of each input and its values, (N,).
+    """
+    if estimator.preprocessor_ is None:
+        raise ValueError("column_inputs is for models of tables, not of pictures or a backbone of your own")
+    return raw_inputs(estimator.preprocessor_, x)
 
 
 def require_onnx() -> None:

@@ -159,6 +159,14 @@ def test_pandas_and_polars_give_the_same_features() -> None:
         np.testing.assert_array_equal(preprocessor.transform(other), preprocessor.transform(own))
 
 
+def test_durations_are_seconds_in_pandas_and_polars() -> None:
+    import polars as pl
+
+    x = pd.DataFrame({"open": pd.to_timedelta([1, None, 90], "min"), "kind": ["a", "b", "a"]})
+    for table in (x, pl.from_pandas(x)):
+        np.testing.assert_array_equal(TablePreprocessor().fit(table).matrix(table)[:, 0], [60, np.nan, 5400])
+
+
 def test_pyarrows_types_are_those_of_pandas() -> None:
     x = frame()[["number", "text", "flag"]]
     arrow = x.convert_dtypes(dtype_backend="pyarrow")
@@ -185,6 +193,21 @@ def test_rounding_in_encoded_words_is_not_blown_up_to_features() -> None:
     np.testing.assert_allclose(
         np.abs(one.transform(x))[:, :10], np.abs(other.transform(x))[:, :10], atol=1e-3
     )
+
+
+def test_texts_of_few_words_have_no_components_of_rounding() -> None:
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame(
+        {
+            "words": [
+                " ".join(rng.choice(["seaside", "lakeshore", "hilltop", "woodland"], 6)) for _ in range(99)
+            ]
+        }
+    )
+    found = TablePreprocessor().fit(x)
+    size = np.abs(found.matrix(x)).max(0)
+    assert len(size) == 30 and (size[:4] > 0.01).all() and not size[4:].any()
+    np.testing.assert_array_equal(found.numeric.scale[4:], 1.0)
 
 
 @pytest.mark.parametrize("kind", ["float64", "Float64"])

@@ -60,6 +60,8 @@ MAX_FEATURES = 4_000
 """Such columns have about so many features in all, and each of them at least two."""
 CATEGORIES, COMPONENTS = 40, 30
 """A column with at least so many distinct texts is encoded by its words, with so many features."""
+ROUNDING = 1e-5
+"""A component of texts whose singular value is less than this share of the largest is rounding of float32."""
 _log = logging.getLogger(__name__)
 
 
@@ -164,6 +166,7 @@ class TablePreprocessor:
             self.vectorizer = skrub.TableVectorizer(
                 cardinality_threshold=min(CATEGORIES, each), low_cardinality=known, high_cardinality=texts
             ).fit(x)
+            self._drop_rounding()
         matrix = self._encoded(x)
         if matrix.shape[1] == 0:
             raise ValueError(
@@ -180,6 +183,18 @@ class TablePreprocessor:
                 for name, places in self.made_of("low_cardinality").items()
             }
         return self
+
+    def _drop_rounding(self) -> None:
+        """Set to 0 the components of texts that contain nothing but rounding.
+
+        Texts of fewer than `COMPONENTS` different words have such components. Scaled, they would be noise
+        that differs from one machine to another.
+        """
+        for name in self.vectorizer.kind_to_columns_["high_cardinality"]:
+            for step in self.vectorizer.all_processing_steps_[name]:
+                if hasattr(step, "tsvd_"):
+                    size = step.tsvd_.singular_values_
+                    step.tsvd_.components_[size < ROUNDING * size.max()] = 0.0
 
     def made_of(self, *kinds: str) -> dict[str, list[int]]:
         """The places in `matrix` of the columns that skrub made from each column of these kinds."""
@@ -273,7 +288,7 @@ class TablePreprocessor:
             new = ~raw[:, places].any(1)
             count = int(new.sum())
             if _is_unusual(count, len(raw), seen_once.get(name, 0.0)):
-                held = np.flatnonzero(new & ~_absent(table[name]))
+                held = np.flatnonzero(new & ~absent_cells(table[name]))
                 found = "was never missing at fit, but is"
                 if len(held):
                     example = shown_cell(table[name].to_numpy()[held[0]])
@@ -338,7 +353,7 @@ def _as_numbers(x: pd.DataFrame) -> pd.DataFrame:
 def _warn_of_cells(column: Any, name: str, unread: NDArray[np.bool_], held: str) -> None:
     """Warn of cells that hold a value which could not be read; raise an error if no cell could."""
     cells = column.to_numpy()
-    rows = np.flatnonzero(unread & ~_absent(column))
+    rows = np.flatnonzero(unread & ~absent_cells(column))
     lost = [row for row in rows if not _means_missing(cells[row])]
     if not lost:
         return
@@ -361,7 +376,7 @@ def _warn_of_column(name: Any, found: str) -> None:
     warnings.warn(f"column {name!r} {found}; intervals do not account for this", stacklevel=2)
 
 
-def _absent(column: Any) -> NDArray[np.bool_]:
+def absent_cells(column: Any) -> NDArray[np.bool_]:
     """Which cells of a pandas or polars column are missing. (N,)"""
     return np.asarray(column.is_null() if hasattr(column, "is_null") else column.isna())
 
@@ -376,7 +391,9 @@ def _all_numeric(x: Any) -> bool:
 
 
 def _is_date(kind: Any) -> bool:
-    return getattr(kind, "kind", "") == "M" or bool(hasattr(kind, "is_temporal") and kind.is_temporal())
+    if hasattr(kind, "is_temporal"):  # polars, where a duration is temporal too
+        return bool(kind.is_temporal()) and not str(kind).startswith("Duration")
+    return getattr(kind, "kind", "") == "M"
 
 
 def _library(x: Any) -> str:
