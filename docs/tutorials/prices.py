@@ -70,7 +70,7 @@ model.score_by_region(flats[test], price[test])[columns].round(2)
 # ## Turn the dial
 #
 # An emphasis of 0 expects prices as in training, 1 expects every price equally often. The model is not
-# trained again. The error for rare prices changes at the expense of common ones; your task decides what is
+# trained again. The error for rare prices falls, and that for common ones rises; your task decides what is
 # worth more.
 
 # %%
