@@ -306,8 +306,8 @@ def seeds_of_models(folder: Path) -> list[Path]:
     return [model.save(folder / f"seed-{k}") for k, model in enumerate(models)]
 
 
-def attack(models: int, tables: int, seed: int, show: Callable[[str], None]) -> Counter[str]:
-    """Try mutated models and malformed tables; count what came of them."""
+def attack(models: int, tables: int, seed: int, show: Callable[[str], None], first: int = 0) -> Counter[str]:
+    """Try mutated models and malformed tables, from number `first` on; count what came of them."""
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -317,7 +317,7 @@ def attack(models: int, tables: int, seed: int, show: Callable[[str], None]) -> 
             TailRegressor.load(path)
         forbid_execution()
         began, before = time.perf_counter(), grown(0)
-        for number in range(models + tables):
+        for number in range(first, models + tables):
             rng, is_model = np.random.default_rng([seed, number]), number < models
             path = folder / ("m.tailwise" if is_model else f"t{number}.csv")
             content = mutated(*contents[number % 4], rng) if is_model else malformed(number - models, rng)
@@ -349,10 +349,11 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=5000)
     parser.add_argument("--tables", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="number of the first file, to repeat a failure")
     given = parser.parse_args()
     show = lambda text: print(text, flush=True)  # noqa: E731
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    counts = attack(given.models, given.tables, given.seed, show)
+    counts = attack(given.models, given.tables, given.seed, show, given.first)
     show(f"{given.models} models and {given.tables} tables, seed {given.seed}: {dict(counts)}")
     sys.exit(1 if any(key.endswith("failed") for key in counts) else 0)
 

@@ -23,7 +23,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from tailwise import TailRegressor
 from tailwise.estimator.archive import BASE, MANIFEST
-from tailwise.estimator.base_files import base_from_json, base_to_json, checked_lightgbm
+from tailwise.estimator.base_files import base_from_json, base_to_json, checked_catboost, checked_lightgbm
 from tailwise.estimator.bases import CrossFitted, cross_fit, resolve_base
 from tests.estimator.saved_files import assert_same_predictions, changed, leaves, members_of, written
 from tests.estimator.small_tables import quick, table
@@ -260,6 +260,39 @@ def test_no_value_of_a_base_crashes_python(few_trees: None, tmp_path: Path) -> N
     """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.endswith("alive\n"), (done.returncode, done.stderr[-500:])
+
+
+def test_what_is_wrong_with_a_model_of_catboost(few_trees: None) -> None:
+    """Without its number, a feature ended the process in CatBoost's own reader."""
+    (state, *_) = through_json(base_to_json(fitted("catboost")))["models"]
+    assert checked_catboost(state) == state
+    feature, tree = state["features_info"]["float_features"][0], state["oblivious_trees"][0]
+    split = tree["splits"][0]
+    for place, name, wrong, message in (
+        (state, "ctr_data", {}, "not a model of CatBoost with symmetric trees"),
+        (state["features_info"], "text_features", [], "features of CatBoost that are not numbers"),
+        (state, "scale_and_bias", [1, [float("nan")]], "a bias that is not a finite number"),
+        (feature, "flat_feature_index", [], "feature 0 of the base has another number"),
+        (feature, "feature_index", False, "feature 0 of the base has another number"),
+        (feature, "has_nans", 0, "does not say what a missing value means"),
+        (feature, "nan_value_treatment", "x", "does not say what a missing value means"),
+        (feature, "borders", [1.0, 1.0], "feature 0 of the base has borders that do not ascend"),
+        (feature, "borders", "12", "a border that is not a finite number"),
+        (tree, "leaf_values", [0.0], "a tree of the base does not fit its splits"),
+        (tree, "leaf_weights", ["1"] * 64, "a leaf_weights that is not a finite number"),
+        (split, "split_index", -1, "a tree of the base does not fit its splits"),
+        (split, "split_type", "OneHotFeature", "a tree of the base does not fit its features"),
+        (split, "float_feature_index", 9, "a tree of the base does not fit its features"),
+    ):
+        before = place.copy()
+        place[name] = wrong
+        with pytest.raises(ValueError, match=message):
+            checked_catboost(state)
+        place.clear()
+        place.update(before)
+    del feature["flat_feature_index"]
+    with pytest.raises(KeyError):
+        checked_catboost(state)
 
 
 def test_what_is_wrong_with_a_text_of_lightgbm(few_trees: None) -> None:

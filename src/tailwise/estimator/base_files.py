@@ -8,10 +8,12 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import is_regressor
 
 from tailwise.core.labels import checked_labels
@@ -91,6 +93,7 @@ def _catboost_to_json(model: Any) -> Any:
         model.save_model(str(path), format="json")
         state = json.loads(path.read_text(encoding="utf-8"))
     del state["model_info"]  # the time of training and a random id
+    checked_catboost(state)
     return state
 
 
@@ -98,12 +101,7 @@ def _catboost_from_json(state: Any) -> Any:
     require_package("catboost")
     from catboost import CatBoostRegressor
 
-    scale, (bias,) = float(state["scale_and_bias"][0]), map(float, state["scale_and_bias"][1])
-    borders = sum(len(feature["borders"] or ()) for feature in state["features_info"]["float_features"])
-    for tree in state["oblivious_trees"]:  # CatBoost would read beyond the end of these lists
-        splits = [split["split_index"] for split in tree["splits"] or ()]
-        if not all(0 <= split < borders for split in splits) or len(tree["leaf_values"]) != 2 ** len(splits):
-            raise ValueError("a tree of the base does not fit its splits")
+    state = checked_catboost(state)
     with tempfile.TemporaryDirectory() as folder:  # CatBoost reads JSON from a file only
         path = Path(folder, "model.json")
         path.write_text(
@@ -113,8 +111,82 @@ def _catboost_from_json(state: Any) -> Any:
     # CatBoost rounds some of the numbers that it reads.
     values = [tree["leaf_values"] for tree in state["oblivious_trees"]]
     model.set_leaf_values(np.concatenate(values, dtype=np.float64))
-    model.set_scale_and_bias(scale, bias)
+    model.set_scale_and_bias(state["scale_and_bias"][0], state["scale_and_bias"][1][0])
     return model
+
+
+def checked_catboost(state: Any) -> dict[str, Any]:
+    """Return CatBoost's JSON of a model, rebuilt, if all of it fits together.
+
+    CatBoost does not check that itself: it would read beyond the end of lists. Only numeric features and
+    symmetric trees, which a base has, are known here.
+    """
+    if not isinstance(state, dict) or set(state) != {"features_info", "oblivious_trees", "scale_and_bias"}:
+        raise ValueError("the base is not a model of CatBoost with symmetric trees for one target")
+    if set(state["features_info"]) != {"float_features"}:
+        raise ValueError("the base has features of CatBoost that are not numbers")
+    features = [_catboost_feature(*each) for each in enumerate(state["features_info"]["float_features"])]
+    ends = np.cumsum([len(feature["borders"]) for feature in features])
+    trees = [_catboost_tree(tree, ends) for tree in state["oblivious_trees"]]
+    scale, biases = state["scale_and_bias"]
+    (scale,), (bias,) = _numbers([scale], "scale"), _numbers(biases, "bias")
+    return {
+        "features_info": {"float_features": features},
+        "oblivious_trees": trees,
+        "scale_and_bias": [float(scale), [float(bias)]],
+    }
+
+
+def _catboost_feature(place: int, feature: Any) -> dict[str, Any]:
+    borders = _numbers(feature["borders"] or [], "border")
+    indices = [feature[name] for name in ("feature_index", "flat_feature_index")]
+    missing = feature["nan_value_treatment"]
+    if indices != [place, place] or any(type(index) is not int for index in indices):
+        raise ValueError(f"feature {place} of the base has another number")
+    if missing not in ("AsIs", "AsFalse", "AsTrue") or type(feature["has_nans"]) is not bool:
+        raise ValueError(f"feature {place} of the base does not say what a missing value means")
+    if any(high <= low for low, high in pairwise(borders)):
+        raise ValueError(f"feature {place} of the base has borders that do not ascend")
+    return {
+        "borders": borders,
+        "feature_id": str(feature.get("feature_id", "")),
+        "feature_index": place,
+        "flat_feature_index": place,
+        "has_nans": feature["has_nans"],
+        "nan_value_treatment": missing,
+    }
+
+
+def _catboost_tree(tree: Any, ends: NDArray[np.int64]) -> dict[str, Any]:
+    """Return a tree whose splits are borders that exist. ends: (F,) after the borders of each feature"""
+    splits = []
+    for split in tree["splits"] or ():
+        index, feature = split["split_index"], split["float_feature_index"]
+        if type(index) is not int or not 0 <= index < (ends[-1] if ends.size else 0):
+            raise ValueError("a tree of the base does not fit its splits")
+        if split["split_type"] != "FloatFeature" or feature != int(np.searchsorted(ends, index, "right")):
+            raise ValueError("a tree of the base does not fit its features")
+        (border,) = _numbers([split["border"]], "border")
+        splits.append(
+            {
+                "border": border,
+                "float_feature_index": int(feature),
+                "split_index": index,
+                "split_type": "FloatFeature",
+            }
+        )
+    values, weights = (_numbers(tree[name], name) for name in ("leaf_values", "leaf_weights"))
+    if not len(values) == len(weights) == 2 ** len(splits):
+        raise ValueError("a tree of the base does not fit its splits")
+    return {"leaf_values": values, "leaf_weights": weights, "splits": splits}
+
+
+def _numbers(values: Any, what: str) -> list[float]:
+    """Return a list of finite numbers as JSON has them."""
+    array = np.array(values if isinstance(values, list) else [None])
+    if array.ndim != 1 or (array.size and (array.dtype.kind not in "if" or not np.isfinite(array).all())):
+        raise ValueError(f"the base has a {what} that is not a finite number")
+    return list(array.tolist())
 
 
 def _lightgbm_to_text(model: Any) -> str:
