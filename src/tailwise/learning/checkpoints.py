@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tailwise.data.writing import write_atomically
+from tailwise.learning.batches import CountedShards, TensorData
+from tailwise.learning.config import TrainConfig
+from tailwise.learning.placement import Placed
+from tailwise.networks.ranks import from_first, rank_and_ranks
+from tailwise.networks.trainable import Trainable
 
 CHECKPOINT_VERSION = 1
 
@@ -41,6 +47,48 @@ def read_checkpoint(path: Path, settings: Mapping[str, str]) -> dict[str, Any]:
                 "resume with the same data and settings, or delete it to start over"
             )
     return state
+
+
+def read_everywhere(path: Path, settings: Mapping[str, str]) -> dict[str, Any]:
+    """Read a checkpoint on rank 0, where it was written, and pass it or the error on to all ranks."""
+    state: dict[str, Any] | ValueError = {}
+    if rank_and_ranks()[0] == 0:
+        try:
+            state = read_checkpoint(path, settings)
+        except ValueError as error:
+            state = error
+    state = from_first(state)
+    if isinstance(state, ValueError):
+        raise state
+    return state
+
+
+def resumed_settings(config: TrainConfig, model: Trainable, train: Placed, valid: Any) -> dict[str, str]:
+    """Return the settings that must not change when a run is resumed."""
+    free = {"epochs", "patience", "accelerator", "devices", "compile", "graphs"}
+    if config.shards is None:
+        free.add("shards")  # files written before there were shards do not name them
+    bins, method = model.bins, model.method
+    if config.schedule == "cosine" or method.retrain_from is not None:
+        free.remove("epochs")
+    return {
+        **{f.name: repr(getattr(config, f.name)) for f in fields(config) if f.name not in free},
+        **{f"method {f.name}": repr(getattr(method, f.name)) for f in fields(method)},
+        **_fingerprints({"training data": train, "validation data": valid}),
+        "bins": f"{len(bins)} from {bins.edges[0]:.9g} to {bins.edges[-1]:.9g}",
+        "bin edges": " ".join(f"{edge:.9g}" for edge in bins.edges),
+        "training labels per bin": " ".join(map(str, bins.counts)),
+    }
+
+
+def _fingerprints(sources: Mapping[str, Any]) -> dict[str, str]:
+    """Return a fingerprint of the rows of each source; loaders are not checked."""
+    found = {}
+    for name, data in sources.items():
+        if isinstance(data, TensorData | CountedShards):
+            rows = len(data) if isinstance(data, TensorData) else data.row_count
+            found[name] = f"{rows} rows with the fingerprint {data.fingerprint()}"
+    return found
 
 
 def shortened(text: str, limit: int = 60) -> str:

@@ -12,38 +12,33 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from tailwise.core.distributions import Distribution
 from tailwise.core.metrics import get_metric
 from tailwise.learning.batches import (
     Batch,
-    CountedShards,
     Data,
     Sharded,
-    as_data,
-    batches,
-    check_divided,
     finite_rows,
-    sharded,
 )
 from tailwise.learning.batches import TensorData as TensorData
-from tailwise.learning.checkpoints import read_checkpoint, shortened, write_checkpoint
+from tailwise.learning.checkpoints import read_everywhere, resumed_settings, shortened, write_checkpoint
 from tailwise.learning.config import TrainConfig as TrainConfig
 from tailwise.learning.config import check_accelerator, learning_rate, make_optimizer, set_learning_rate
 from tailwise.learning.halving import Halves
 from tailwise.learning.nonfinite import NonFiniteLossError as NonFiniteLossError
 from tailwise.learning.nonfinite import explain_step
+from tailwise.learning.placement import TrainingRows, placed
 from tailwise.learning.prediction import predict as predict
 from tailwise.learning.prediction import predict_batches
 from tailwise.learning.progress import Progress, progress_display
@@ -175,8 +170,9 @@ class _Loop:
         self.shards = config.shards or self.ranks
         if self.shards < self.ranks:
             raise ValueError(f"{self.ranks} processes cannot share {self.shards} shards: raise shards")
-        self.train = self._placed(train)
-        watched = None if valid is None else self._placed(valid, shared=False)
+        rows = placed(train, model, fabric)
+        self.rows = TrainingRows(rows, config.batch_size, self.shards, fabric.device)
+        watched = None if valid is None else placed(valid, model, fabric, shared=False)
         if isinstance(watched, Sharded):
             raise TypeError("validation rows cannot come in shards: give tensors or a loader")
         self.valid = watched
@@ -195,26 +191,11 @@ class _Loop:
         self.best_loss = math.inf
         self.best_state: dict[str, Tensor] | None = None
         self.start = 0
-        self.fingerprints = {} if checkpoint is None else self._fingerprints()
+        self.settings = {} if checkpoint is None else resumed_settings(config, model, rows, watched)
         self.pending: deque[_Pending] = deque()
         self.buffers: dict[str, Tensor] = {}
         if self.checkpoint is not None and from_first(self.checkpoint.exists()):
             self._load()
-
-    def _placed(self, data: Data, *, shared: bool = True) -> TensorData | Sharded | Iterable[Any]:
-        """Return data on the device; a loader that is not `shared` gives all its rows to every rank."""
-        ready = as_data(data)
-        if isinstance(ready, TensorData):
-            if ready.lengths is None:
-                lengths, padded = self.model.row_lengths(ready.x), self.model.padded_inputs
-                ready = replace(ready, lengths=lengths, padded_inputs=padded)
-            return ready.to(self.fabric.device)
-        if isinstance(ready, DataLoader):
-            if shared and self.ranks > self.fabric.world_size:
-                check_divided(ready)
-            loader = self.fabric.setup_dataloaders(ready, use_distributed_sampler=shared)
-            return cast("Iterable[Any]", loader)
-        return ready
 
     def run(self, progress: Progress) -> FitResult:
         result, config = self.result, self.config
@@ -231,7 +212,7 @@ class _Loop:
                 if isinstance(self.step, GraphedStep):
                     self.step.forget()
             self._seed(own)
-            row = {"epoch": float(epoch + 1), **self._train_epoch(epoch, self._order(shared), shared)}
+            row = {"epoch": float(epoch + 1), **self._train_epoch(epoch, shared)}
             if self.valid is not None:
                 row[config.monitor] = self._validate()
                 self._keep_best(epoch, row[config.monitor])
@@ -274,17 +255,15 @@ class _Loop:
         if self.fabric.device.type != "cpu":
             torch.get_device_module(self.fabric.device).manual_seed(seed)
 
-    def _train_epoch(self, epoch: int, order: Tensor | None, seed: int) -> dict[str, float]:
+    def _train_epoch(self, epoch: int, seed: int) -> dict[str, float]:
         self.model.train()
         steps, rows, total = 0, 0, torch.zeros((), device=self.fabric.device)
         parts: dict[str, Tensor] = {}
-        length = self._steps_per_epoch()
+        length = self.rows.steps()
         weights = dict(self.model.named_parameters())
         state = self.model.state_dict()
         self.buffers = copy.deepcopy({name: value for name, value in state.items() if name not in weights})
-        size = self.config.batch_size
-        own = range(self.rank, self.shards, self.ranks)
-        running = sharded(self.train, size, self.fabric.device, order, seed, shards=self.shards, own=own)
+        running = self.rows.epoch(seed)
         while True:
             shards = next(running, [])
             if not shards and self.ranks == 1:
@@ -309,7 +288,7 @@ class _Loop:
             raise ValueError("the training data has no batch: the loader is empty or exhausted")
         if self.model.exact_statistics:
             with self._autocast():
-                self.model.collect_statistics((batch.x, batch.y) for batch in self._own_rows(seed))
+                self.model.collect_statistics((batch.x, batch.y) for batch in self.rows.once(seed))
         self.model.end_epoch()
         average_batch_statistics(self.model)
         figures = {"loss": total, **{f"loss/{name}": value for name, value in parts.items()}}
@@ -328,31 +307,6 @@ class _Loop:
         self.optimizer.zero_grad(set_to_none=True)
         if isinstance(self.step, GraphedStep):
             self.step.forget()
-
-    def _order(self, seed: int) -> Tensor | None:
-        """Return the rows in a random order, which all ranks share."""
-        if not isinstance(self.train, TensorData):
-            return None
-        return torch.randperm(len(self.train), generator=torch.Generator().manual_seed(seed))
-
-    def _own_rows(self, seed: int) -> Iterator[Batch]:
-        """Yield this rank's part of the training rows, without regard to steps."""
-        size, device = 4 * self.config.batch_size, self.fabric.device
-        if isinstance(self.train, TensorData):
-            return batches(self.train, size, device, share=(self.rank, self.ranks))
-        own = range(self.rank, self.shards, self.ranks)
-        running = sharded(self.train, size, device, None, seed, shards=self.shards, own=own)
-        return (batch for step in running for _, batch in step)
-
-    def _steps_per_epoch(self) -> int | None:
-        if isinstance(self.train, TensorData):
-            return -(-len(self.train) // self.config.batch_size)
-        if isinstance(self.train, CountedShards):
-            return -(-self.train.row_count // self.config.batch_size)
-        try:
-            return len(cast("Sized", self.train))
-        except TypeError:  # a generator, or a loader over an iterable data set
-            return None
 
     def _watch(self, epoch: int, step: int, shards: Sequence[Batch]) -> None:
         """Raise an error if a step has failed; on a GPU, some steps later, so that it is not waited for."""
@@ -433,37 +387,11 @@ class _Loop:
         }
         if self.rank == 0:
             assert self.checkpoint is not None
-            write_checkpoint(self.checkpoint, self._settings(), state)
-
-    def _fingerprints(self) -> dict[str, str]:
-        """Return a fingerprint of the training and validation data; loaders are not checked."""
-        found = {}
-        for name, data in (("training data", self.train), ("validation data", self.valid)):
-            if isinstance(data, TensorData | CountedShards):
-                rows = len(data) if isinstance(data, TensorData) else data.row_count
-                found[name] = f"{rows} rows with the fingerprint {data.fingerprint()}"
-        return found
-
-    def _settings(self) -> dict[str, str]:
-        """Return the settings that must not change when a run is resumed."""
-        free = {"epochs", "patience", "accelerator", "devices", "compile", "graphs"}
-        if self.config.shards is None:
-            free.add("shards")  # files written before there were shards do not name them
-        bins, method = self.model.bins, self.model.method
-        if self.config.schedule == "cosine" or method.retrain_from is not None:
-            free.remove("epochs")
-        return {
-            **{f.name: repr(getattr(self.config, f.name)) for f in fields(self.config) if f.name not in free},
-            **{f"method {f.name}": repr(getattr(method, f.name)) for f in fields(method)},
-            **self.fingerprints,
-            "bins": f"{len(bins)} from {bins.edges[0]:.9g} to {bins.edges[-1]:.9g}",
-            "bin edges": " ".join(f"{edge:.9g}" for edge in bins.edges),
-            "training labels per bin": " ".join(map(str, bins.counts)),
-        }
+            write_checkpoint(self.checkpoint, self.settings, state)
 
     def _load(self) -> None:
         assert self.checkpoint is not None
-        state = self._read(self.checkpoint)
+        state = read_everywhere(self.checkpoint, self.settings)
         try:
             self.model.load_state_dict(state["model"])
         except RuntimeError as error:
@@ -474,19 +402,6 @@ class _Loop:
         self.start, self.result = state["epoch"], FitResult(**state["result"])
         self.best_loss, self.best_state = state["best"]["loss"], state["best"]["state"]
         self.halves.most = state.get("most rows")
-
-    def _read(self, checkpoint: Path) -> dict[str, Any]:
-        """Read a checkpoint on rank 0, where it was written, and pass it or the error on to all ranks."""
-        state: dict[str, Any] | ValueError = {}
-        if self.rank == 0:
-            try:
-                state = read_checkpoint(checkpoint, self._settings())
-            except ValueError as error:
-                state = error
-        state = from_first(state)
-        if isinstance(state, ValueError):
-            raise state
-        return state
 
 
 def _averaged(sums: dict[str, float], rows: int) -> dict[str, float]:

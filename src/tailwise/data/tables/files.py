@@ -6,7 +6,6 @@ it cannot, it raises a `TableError` that names the file and the line or column, 
 
 from __future__ import annotations
 
-import codecs
 import csv
 import gzip
 import io
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailwise.core.lookup import nearest
+from tailwise.data.tables.encodings import TableError as TableError
+from tailwise.data.tables.encodings import decoded, read_as
 from tailwise.data.writing import write_atomically
 
 if TYPE_CHECKING:
@@ -31,13 +32,6 @@ DELIMITERS = (",", ";", "\t", "|", " ")
 MAX_UNPACKED = 1 << 28
 """A gzip file may unpack to this many bytes, or to 200 times its size if that is more."""
 _SNIFFED_LINES = 60
-_BOMS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 _OTHER_FORMATS = (
     (b"PK\x03\x04", "a ZIP archive or an Excel workbook: unpack it, or save the sheet as CSV"),
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook: save the sheet as CSV"),
@@ -54,10 +48,6 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _WRITTEN = ("csv", "tsv", "txt", "parquet", "pq")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 _PERHAPS_THOUSANDS = re.compile(r"[+-]?([1-9]\d{0,2},\d{3}|\d+)")
-
-
-class TableError(ValueError):
-    """A table that cannot be read or used; the message says where and what to do."""
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -79,7 +69,7 @@ def parse_table(content: bytes, name: str, encoding: str | None = None) -> pd.Da
     """Return the table in the content of a file, as `read_table` does; `name` is its name in errors."""
     if content.startswith(b"PAR1"):
         return _parquet(content, name)
-    text, guessed = _decoded(content, name) if encoding is None else (_read_as(content, encoding, name), None)
+    text, guessed = decoded(content, name) if encoding is None else (read_as(content, encoding, name), None)
     table = _delimited(text, name)
     if guessed is not None:
         table.attrs["encoding"] = guessed
@@ -143,72 +133,6 @@ def _similar_files(path: Path) -> str:
         return f": there is no folder {path.parent}"
     hint = nearest(path.name, there) if there else ""
     return hint if "did you mean" in hint else f": is it in another folder than {path.parent.resolve()}?"
-
-
-def _read_as(content: bytes, encoding: str, name: str) -> str:
-    """A file's text in the encoding that the user named."""
-    try:
-        kind = codecs.lookup(encoding)
-        return content.decode(kind.name).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise TableError(f"{name} is not {encoding}: byte {error.start} does not fit") from None
-    except (LookupError, TypeError, AssertionError, ValueError):
-        raise TableError(
-            f"unknown encoding {encoding!r}: use a name such as utf-8, shift_jis, gb18030, big5 or koi8-r"
-        ) from None
-
-
-def _decoded(content: bytes, name: str) -> tuple[str, str | None]:
-    """A file's text, and its encoding where that is a guess: Windows-1252 or Latin-1."""
-    encoding = next((e for bom, e in _BOMS if content.startswith(bom)), None)
-    if encoding is None and b"\x00" in content[:4096]:
-        encoding = _wide_encoding(content[:4096])
-        if encoding is None:
-            raise TableError(f"{name} is a binary file, not a table: give a CSV or Parquet file")
-    for candidate in [encoding] if encoding else ["utf-8", "cp1252", "latin-1"]:
-        try:
-            text, used = content.decode(candidate), candidate
-            break
-        except UnicodeDecodeError as error:
-            if encoding is not None:
-                raise TableError(
-                    f"{name} is damaged: byte {error.start} is not {encoding}; save it again as UTF-8"
-                ) from None
-    western = used in ("cp1252", "latin-1")
-    if western and not _is_western(content[:200_000]):
-        raise TableError(
-            f"{name} is neither UTF-8 nor western text: save it as UTF-8, or name its encoding, such as "
-            "shift_jis, gb18030, big5 or koi8-r"
-        )
-    sample = text[:20_000]
-    odd = sum(1 for c in sample if (c < " " and c not in "\t\r\n\f") or "\x7f" <= c < "\xa0" or c == "\ufffd")
-    if "\x00" in text or odd > 0.02 * len(sample):
-        raise TableError(f"{name} is a binary file, not a table: give a CSV or Parquet file")
-    return text, used if western else None
-
-
-def _is_western(sample: bytes) -> bool:
-    """Whether bytes that are not UTF-8 look like a western language in Windows-1252 or Latin-1.
-
-    There, accented letters are single and few among plain ones. Chinese, Japanese and Korean encodings use
-    pairs of bytes, and Cyrillic or Greek ones whole words of bytes beyond ASCII.
-    """
-    sample = sample.replace(b"\xdf", b"s")  # in German, a sharp s follows an umlaut
-    high = re.findall(rb"[\x80-\xff]+", sample)
-    letters = len(re.findall(rb"[A-Za-z]", sample))
-    count = sum(map(len, high))
-    in_runs = sum(len(run) for run in high if len(run) > 1)
-    controls = len(re.findall(rb"[\x81-\x84\x86-\x90\x98-\x9f]", sample))  # leads of Shift-JIS
-    return in_runs <= 0.4 * count and controls <= 0.3 * count and count <= max(letters, 3)
-
-
-def _wide_encoding(sample: bytes) -> str | None:
-    """The byte order of UTF-16 without a mark, where every other byte of plain text is 0; else None."""
-    half = len(sample) // 2
-    even, odd = sample[0 : 2 * half : 2].count(0), sample[1 : 2 * half : 2].count(0)
-    if odd > 0.4 * half and even < 0.1 * half:
-        return "utf-16-le"
-    return "utf-16-be" if even > 0.4 * half and odd < 0.1 * half else None
 
 
 def _delimited(text: str, name: str) -> pd.DataFrame:
