@@ -39,7 +39,6 @@ from tailwise.cli import main as command_line
 
 MOST_IN_A_ROW = 3
 """A command is killed up to so many times before it runs to its end."""
-SAVES = 40
 MODULES = (
     *("tailwise.cli.training", "tailwise.cli.comparing", "tailwise.cli.bench", "tailwise.report.page"),
     *("tailwise.benchmark.run.runs", "catboost", "lightning_fabric", "skrub"),
@@ -47,10 +46,10 @@ MODULES = (
 """What the commands import."""
 
 
-def save_again_and_again() -> None:
+def save_again_and_again(times: int) -> None:
     """Save two models in turn under one name."""
     models = [TailRegressor.load(name) for name in ("first", "second")]
-    for number in range(SAVES):
+    for number in range(times):
         models[number % 2].save("m", overwrite=True)
 
 
@@ -115,7 +114,7 @@ class Story:
         return found
 
 
-def _stories() -> list[Story]:
+def _stories(saves: int) -> list[Story]:
     small = ("--epochs", "3", "--quiet")
     return [
         Story(
@@ -148,7 +147,7 @@ def _stories() -> list[Story]:
         ),
         Story(
             "save",
-            ("save",),
+            ("save", str(saves)),
             {"m": Path.read_bytes},
             ("first", "second"),
             ends_as=("first", "second"),
@@ -217,7 +216,7 @@ def _fork(work: Callable[[], None], folder: Path, log: Path) -> int:
 def _work_of(words: Sequence[str]) -> Callable[[], None]:
     def work() -> None:
         if words[0] == "save":
-            save_again_and_again()
+            save_again_and_again(int(words[1]))
         else:
             sys.argv = list(words)
             command_line()
@@ -274,8 +273,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50, help="number of kills in all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--commands", default="fit,compare,bench run,predict,save", help="comma-separated")
+    parser.add_argument("--saves", type=int, default=40, help="times that a model is saved before the end")
     given = parser.parse_args()
-    stories = [story for story in _stories() if story.name in given.commands.split(",")]
+    stories = [story for story in _stories(given.saves) if story.name in given.commands.split(",")]
     chance, wrong = random.Random(given.seed), 0
     with tempfile.TemporaryDirectory() as temporary:
         inputs = Path(temporary, "inputs")
