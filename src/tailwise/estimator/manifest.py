@@ -180,7 +180,13 @@ _PARTS: dict[str, Check] = {
                 "momentum": _share,
                 "clip": items(any_number, 2, 2),
             },
-            {"shrink": number(0), "exact": flag, "cov_variance": flag, "unbiased": flag},
+            {
+                "shrink": number(0),
+                "below": whole(0, 1 << 62),
+                "exact": flag,
+                "cov_variance": flag,
+                "unbiased": flag,
+            },
         )
     ),
     "latent_dim": or_none(whole(1, MAX_WIDTH)),
