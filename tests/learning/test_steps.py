@@ -186,6 +186,7 @@ def test_only_some_shapes_are_recorded(
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's compiler triggers it and hides it
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")  # advice of torch's compiler
 @pytest.mark.parametrize("way", ["graphs", "compile"])
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_replayed_and_compiled_steps_train_as_steps_do(way: str, optimizer: str) -> None:
@@ -205,6 +206,7 @@ def test_replayed_and_compiled_steps_train_as_steps_do(way: str, optimizer: str)
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("graphs", [False, True])
 def test_nothing_in_a_step_waits_for_a_gpu(graphs: bool) -> None:
     step: TrainingStep | GraphedStep = step_of(CUDA, graphs=graphs, precision="bf16")
@@ -215,8 +217,8 @@ def test_nothing_in_a_step_waits_for_a_gpu(graphs: bool) -> None:
     for _ in range(3):
         for one in there:
             step(one)
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         for one in there:
             losses.append(step(one)[0].clone())
     finally:

@@ -316,9 +316,9 @@ def test_intervals_for_the_rarest_labels_say_so():
     fitted = fit_conformal(held, y, LabelBins.from_labels(y), weights="rare")
     assert "Widened until 0.9 of 30 held-out rows with the rarest labels are inside." in fitted.explain(0.9)
     few = fitted.bins.counts[fitted.bins.index(y)] < 20
-    text = f"Widened until 0.8 of {few.sum()} held-out rows with few-shot labels are inside."
+    text = f"Widened until 0.875 of {few.sum()} held-out rows with few-shot labels are inside."
     assert text in fitted.explain(0.9)
-    assert "few-shot" not in fitted.explain(0.5)  # half of them may be missed twice as often: all
+    assert "few-shot" not in fitted.explain(0.2)  # all of them may be missed
     again = ConformalIntervals.from_dict(json.loads(json.dumps(fitted.to_dict())))
     assert again.limits(0.9) == fitted.limits(0.9)
 

@@ -43,11 +43,11 @@ from tailwise.uncertainty.widening import REGIONS, Codes, Group
 Array = NDArray[np.float64]
 MIN_ROWS = 30
 """With this many held-out rows, a region's own limits count as much as the overall ones."""
-FEW_SLACK = 2.0
+FEW_SLACK = 1.25
 """How much more often few-shot labels may be missed than all labels, if ``weights="rare"``.
 
-With 1.5, the rarest labels are covered more often than asked, and all intervals are wider
-(docs/results/rare_coverage.md).
+With less, the rarest labels are covered more often than asked, and all intervals are wider; with more,
+few-shot labels are covered too rarely (docs/results/rare_coverage.md).
 """
 SPLITS = (0.25, 0.5, 0.75)
 """Shares of the missed labels that may lie below. ``weights="rare"`` takes the one with the narrowest
@@ -283,7 +283,7 @@ def fit_conformal(
     the training labels.
 
     Weights widen all limits by one factor below and one above. ``weights="rare"`` counts the rarest 15% of
-    the labels, and few-shot labels, which may be missed twice as often. ``weights="balanced"`` gives
+    the labels, and few-shot labels, which may be missed a quarter more often. ``weights="balanced"`` gives
     every label bin the same total weight, and `weights` may also be an array. Their finite-sample correction
     uses Kish's effective number of rows, which is an approximation. ``held_out=False`` says that the rows
     were trained on: then no coverage can be kept. ``votes=True`` says that each row was predicted by one
