@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tailwise import cli
 from tailwise.cli import Stopped, exit_code
 from tailwise.cli.app import _message
 
@@ -180,9 +181,13 @@ def test_errors_as_messages(error: Exception, message: str) -> None:
     assert message in _message(error)
 
 
-def test_the_exit_code_is_that_of_the_signal() -> None:
+def test_the_exit_code_is_that_of_the_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert exit_code(KeyboardInterrupt()) == 130
     assert exit_code(Stopped(signal.SIGTERM)) == 143
+    monkeypatch.setattr(cli, "_received", [])
+    with pytest.raises(Stopped):
+        cli._stop(signal.SIGTERM, None)
+    assert exit_code(KeyboardInterrupt()) == 143  # what Ray makes of it
 
 
 # -- standard output -----------------------------------------------------------------------------

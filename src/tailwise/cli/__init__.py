@@ -27,12 +27,18 @@ class Stopped(KeyboardInterrupt):
         self.number = number
 
 
+_received: list[int] = []  # Ray raises a plain KeyboardInterrupt for every signal
+
+
 def exit_code(stop: KeyboardInterrupt) -> int:
     """Return the exit code that shells use for the signal."""
-    return 128 + stop.number if isinstance(stop, Stopped) else INTERRUPTED
+    if isinstance(stop, Stopped):
+        return 128 + stop.number
+    return 128 + _received[-1] if _received else INTERRUPTED
 
 
 def _stop(number: int, _: FrameType | None) -> None:
+    _received.append(number)
     raise Stopped(number)
 
 

@@ -48,6 +48,14 @@ def test_all_rows_come_in_order_with_their_numbers(folder: Path, chunk_rows: int
     assert list(rows_of(stream, columns=["c", "k"]).columns) == ["c", "k"]
 
 
+def test_a_relative_path_is_read_from_any_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of Ray are in a folder of their own."""
+    monkeypatch.chdir(folder)
+    stream = ParquetRows("a.parquet")
+    monkeypatch.chdir(folder / "sub")
+    assert rows_of(stream).k.tolist() == list(range(40))
+
+
 @pytest.mark.parametrize("parts", [3, 20])  # more parts than the 10 row groups are slices of them
 def test_shards_part_the_rows(folder: Path, parts: int) -> None:
     stream = ParquetRows(folder, chunk_rows=4)

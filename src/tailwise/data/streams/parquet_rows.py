@@ -58,6 +58,7 @@ class ParquetRows:
             base = path if path.is_dir() else None
         else:
             self.name, self.files = f"{len(source)} Parquet files", [Path(path) for path in source]
+        self._place = Path.cwd()  # Ray's workers are in another folder
         _require_pyarrow(self.name)
         self._open(base)
 
@@ -124,7 +125,8 @@ class ParquetRows:
         stored = [name for name in names if name not in group.values]
         place = 0
         try:
-            with pq.ParquetFile(group.path, buffer_size=_BUFFER, pre_buffer=False) as file:
+            path = self._place / group.path
+            with pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
                 if (
                     group.number >= file.num_row_groups
                     or file.metadata.row_group(group.number).num_rows != group.rows
