@@ -28,6 +28,7 @@ from tailwise.learning.loop import (
     fit,
     predict,
 )
+from tailwise.learning.prediction import predict_batches
 from tailwise.methods import build_model
 from tailwise.metrics import get_metric
 from tailwise.networks.backbones import MLP
@@ -663,6 +664,20 @@ def test_shards_give_the_numbers_of_the_whole_batch() -> None:
     assert_near(weights(models[0]), weights(models[1]), 1e-5)
     with pytest.raises(ValueError, match="a loader cannot be divided into shards"):
         fit(point(), [(X, Y)], None, settings(shards=2))
+
+
+def test_validation_rows_are_divided_among_the_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+
+    def spy(model: Any, data: Any, size: int, *others: Any) -> Any:
+        sizes.append(size)
+        return predict_batches(model, data, size, *others)
+
+    monkeypatch.setattr(training, "predict_batches", spy)
+    curves = [fit(point(), (X, Y), VALID, settings(shards=n, epochs=1, batch_size=4096)) for n in (1, 3)]
+    assert sizes == [len(VALID[1]), -(-len(VALID[1]) // 3)]
+    monitor = curves[0].monitor
+    assert curves[1].history[0][monitor] == pytest.approx(curves[0].history[0][monitor], rel=1e-4)
 
 
 @pytest.mark.slow

@@ -333,8 +333,10 @@ class _Loop:
     @torch.no_grad()
     def _validate(self) -> float:
         assert self.valid is not None
+        batch_size = 4 * self.config.batch_size
+        if isinstance(self.valid, TensorData):  # a batch for each shard, so that no rank waits for another
+            batch_size = min(batch_size, -(-len(self.valid) // self.shards))
         with self._autocast():
-            batch_size = 4 * self.config.batch_size
             prediction, y = predict_batches(
                 self.model,
                 self.valid,
