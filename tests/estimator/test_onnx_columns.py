@@ -13,7 +13,8 @@ import pytest
 
 from tailwise.data.tables.preprocessing import TablePreprocessor
 from tailwise.estimator.onnx import column_inputs, export_onnx
-from tailwise.estimator.onnx_columns import raw_inputs, takes_columns
+from tailwise.estimator.onnx_columns import raw_inputs
+from tailwise.estimator.onnx_trial import columns_model
 from tests.estimator.small_tables import quick
 
 onnx = pytest.importorskip("onnx")
@@ -71,15 +72,6 @@ def changed(table: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def with_columns(preprocessor: TablePreprocessor) -> Any:
-    """A model that returns the matrix of a preprocessor."""
-    kind, size = onnx.TensorProto.DOUBLE, len(preprocessor.numeric.center)
-    x, out = (onnx.helper.make_tensor_value_info(n, kind, ["rows", size]) for n in ("x", "matrix"))
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["matrix"])], "g", [x], [out])
-    opset = onnx.helper.make_opsetid("", 18)
-    return takes_columns(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=9), preprocessor)
-
-
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_columns_become_the_matrix_of_the_preprocessor(library: str) -> None:
     table, _ = houses()
@@ -88,7 +80,7 @@ def test_columns_become_the_matrix_of_the_preprocessor(library: str) -> None:
         pl = pytest.importorskip("polars")
         table, rows = pl.from_pandas(table), pl.from_pandas(rows)
     preprocessor = TablePreprocessor().fit(table)
-    model = with_columns(preprocessor)
+    model = columns_model(preprocessor, 18)
     onnx.checker.check_model(model)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     assert {value.name: value.type for value in session.get_inputs()} == INPUTS
@@ -106,7 +98,7 @@ def test_columns_become_the_matrix_of_the_preprocessor(library: str) -> None:
 def test_numbers_alone_go_in_as_they_are() -> None:
     x = np.array([[1.0, 1e300], [np.nan, 2.0], [3.0, 4.0]])
     preprocessor = TablePreprocessor().fit(x)
-    model = with_columns(preprocessor)
+    model = columns_model(preprocessor, 18)
     assert [value.name for value in model.graph.input] == ["x0", "x1"]
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     np.testing.assert_array_equal(session.run(None, raw_inputs(preprocessor, x))[0], x)
@@ -142,7 +134,7 @@ def test_other_encodings_are_refused_before_any_work(tmp_path: Path) -> None:
         step for step in steps["sold"] if hasattr(step, "extracted_features_")
     ).periodic_encoding = "circular"
     with pytest.raises(ValueError, match=r"cannot encode column 'sold', .* fit without it"):
-        with_columns(preprocessor)
+        columns_model(preprocessor, 18)
     next(step for step in steps["words"] if hasattr(step, "tsvd_")).vectorizer = "hashing"
     unread: Any = SimpleNamespace(
         base_given_=False, conformal_groups_=None, base_=None, preprocessor_=preprocessor

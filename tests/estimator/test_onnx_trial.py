@@ -40,5 +40,5 @@ def test_a_column_that_is_encoded_otherwise_is_an_error(monkeypatch: pytest.Monk
 
 
 def test_numbers_alone_need_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_trial, "takes_columns", None)
+    monkeypatch.setattr(onnx_trial, "columns_model", None)
     try_columns(TablePreprocessor().fit(np.ones((3, 2))), 18)

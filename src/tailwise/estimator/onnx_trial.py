@@ -19,19 +19,25 @@ UNUSUAL = ["", " \t", "NA", "İΣ ΣΑΣ.", "ǅ\u00a0ß\u2003ﬁ", "\U0001f600e\
 """Texts on which implementations of lower case and of white space differ."""
 
 
-def try_columns(preprocessor: TablePreprocessor, opset: int) -> None:
-    """Raise an error if onnxruntime encodes made-up rows otherwise than Python does."""
-    import onnxruntime
+def columns_model(preprocessor: TablePreprocessor, opset: int) -> Any:
+    """Return an ONNX model that takes columns and returns the matrix of a preprocessor."""
     from onnx import TensorProto, helper
 
-    if preprocessor.vectorizer is None:
-        return  # numbers go in as they are
     shape: list[str | int | None] = ["rows", len(preprocessor.numeric.center)]
     x, out = (helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape) for name in ("x", "matrix"))
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["matrix"])], "columns", [x], [out])
     bare = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
-    model = takes_columns(bare, preprocessor)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return takes_columns(bare, preprocessor)
+
+
+def try_columns(preprocessor: TablePreprocessor, opset: int) -> None:
+    """Raise an error if onnxruntime encodes made-up rows otherwise than Python does."""
+    import onnxruntime
+
+    if preprocessor.vectorizer is None:
+        return  # numbers go in as they are
+    model = columns_model(preprocessor, opset).SerializeToString()
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     rows = made_up_rows(preprocessor)
     wanted = preprocessor.encoded(preprocessor.plain(rows))
     (found,) = session.run(None, raw_inputs(preprocessor, rows))
