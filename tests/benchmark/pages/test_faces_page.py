@@ -84,3 +84,11 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     results.write_text(json.dumps(_record("vir", 0, 1.0) | {"data": "other"}) + "\n" + results.read_text())
     with pytest.raises(ValueError, match="runs on other, utkface: name the results of one suite"):
         section(results)
+
+
+def test_a_method_with_fewer_seeds_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    assert "; seeds 0, 1. Recipe" in section(path)
+    path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS[:-1]))
+    assert "; seeds 0, 1 (fewer: VIR-ENCODER 1). Recipe" in section(path)

@@ -112,6 +112,13 @@ def verdict(results: Results) -> list[str]:
     return lines
 
 
+def _fewer(results: Results) -> str:
+    """Name the methods that lack a seed, with the number that they have."""
+    runs = {m: sum(r["method"] == m for r in results.records) for m in results.methods}
+    fewer = [f"{results.titles[m]} {count}" for m, count in runs.items() if count < max(runs.values())]
+    return f" (fewer: {', '.join(fewer)})" if fewer else ""
+
+
 def section(path: Path) -> str:
     """Return the section of one results file."""
     results = Results(read_results(path))
@@ -125,8 +132,8 @@ def section(path: Path) -> str:
     recipe = ", ".join(f"{key} {value}" for key, value in record["recipe"].items() if value is not None)
     about = [
         f"{rows['train']:,} training, {rows['valid']:,} validation and {rows['test']:,} test faces (many "
-        f"{shots['many']:,}, medium {shots['medium']:,}, few {shots['few']:,}); seeds {seeds}. Recipe of "
-        f"every method: {recipe}.",
+        f"{shots['many']:,}, medium {shots['medium']:,}, few {shots['few']:,}); seeds {seeds}"
+        f"{_fewer(results)}. Recipe of every method: {recipe}.",
         *describe_origin(results.records, VIR),
     ]
     lines = [f"## {record['suite']}", "", " ".join(about), "", *verdict(results), ""]
