@@ -79,6 +79,15 @@ def test_figures_of_the_simulation_in_the_docs() -> None:
     )
 
 
+def test_figures_of_the_tables_in_the_docs() -> None:
+    lines = (ROOT / "docs" / "results" / "coverage.jsonl").read_text(encoding="utf-8").splitlines()
+    results = pd.DataFrame([json.loads(line) for line in lines])
+    few = results[results["method"] == "TailRegressor"].groupby("data")["few/coverage"].mean()
+    said = " ".join((ROOT / "docs" / "estimator.md").read_text(encoding="utf-8").split())
+    assert len(few) == 7
+    assert f"On seven tables they contain {few.min():.0%} to {few.max():.0%} of few-shot labels" in said
+
+
 # -- tables ----------------------------------------------------------------------------------------
 
 
