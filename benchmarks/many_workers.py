@@ -204,7 +204,7 @@ class Killer(threading.Thread):
 
     def run(self) -> None:
         """Wait for workers that were not there at the last kill; kill one of them some time later."""
-        before: set[int] = set()
+        before = set(own_workers())  # of a run that has just ended
         while not self.stopped.wait(0.2):
             new = set(own_workers()) - before
             self.seen = self.seen or (time.perf_counter() if new else 0.0)
