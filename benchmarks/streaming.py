@@ -8,12 +8,14 @@ and a skewed target; 115 bytes a row), unless the folder has them already. A pro
 compared with those of the labels, which are read file by file without the stream.
 
 Seconds are wall clock: of the whole call, of the epoch with its validation, and of all threads together
-(processor). `--base none` leaves out the boosted trees, `--cpu 1` binds the fit to one processor.
+(processor). `--base none` leaves out the boosted trees, `--cpu 1` binds the fit to one processor. With
+`--evaluate`, `tailwise evaluate` then measures the model on all rows, in a process of its own too.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import resource
@@ -21,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ import numpy as np
 
 FILE_ROWS, GROUP_ROWS = 2_000_000, 131_072
 FLOATS = 18
+MODEL = "_model.tailwise"
 PLACES = np.array(["centre", "coast", "east", "hills", "north", "south", "valley", "west"])
 
 
@@ -117,7 +120,8 @@ def measure(folder: Path, base: str | None, epochs: int) -> dict[str, Any]:
         model = TailRegressor(base=base, epochs=epochs, random_state=0, verbose=1)
         model.fit_batches(folder, "price")
     seconds, processor = time.perf_counter() - began, time.process_time() - before
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = peak_memory()
+    model.save(folder / MODEL, overwrite=True)
     rows = given[0]
     epoch = float(np.mean([row["seconds"] for row in model.histories_[0].history]))
     return {
@@ -134,6 +138,23 @@ def measure(folder: Path, base: str | None, epochs: int) -> dict[str, Any]:
         "nll": model.histories_[0].best_score,
         "spent": spent,
     }
+
+
+def peak_memory() -> int:
+    """Return the most memory that this process had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def evaluate(folder: Path) -> str:
+    """Run `tailwise evaluate` on the rows of a folder; return what it took, in a sentence."""
+    from tailwise.cli.app import app
+
+    before, told = time.process_time(), io.StringIO()
+    with redirect_stdout(told):
+        app(["evaluate", str(folder / MODEL), str(folder), "--quiet", "--json"], standalone_mode=False)
+    rows = json.loads(told.getvalue())["regions"]["all"]["n"]
+    seconds = time.process_time() - before
+    return f"evaluated {rows:,.0f} rows: {seconds:.0f} s processor, {peak_memory() / 2**30:.2f} GiB"
 
 
 def line(found: dict[str, Any]) -> str:
@@ -169,7 +190,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="where to write the rows")
     parser.add_argument("--base", default="auto", help="base of the estimator; none for no base")
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--only", choices=["write", "fit"], help=argparse.SUPPRESS)
+    parser.add_argument("--evaluate", action="store_true", help="evaluate the model on all rows too")
+    parser.add_argument("--only", choices=["write", "fit", "evaluate"], help=argparse.SUPPRESS)
     parser.add_argument("--cpu", type=int, help="bind the fit to as many processors")
     given = parser.parse_args()
     options = ["--folder", str(given.folder), "--base", given.base, "--epochs", str(given.epochs)]
@@ -185,13 +207,16 @@ def main() -> None:
             if given.cpu:
                 os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.cpu]))
             print(json.dumps(measure(folder, None if given.base == "none" else given.base, given.epochs)))
+        elif given.only == "evaluate":
+            print(evaluate(folder))
         else:
-            for step in ("write", "fit"):
+            said = {}
+            for step in ("write", "fit", *(["evaluate"] if given.evaluate else [])):
                 words = [sys.executable, __file__, str(count), *options, "--only", step]
-                done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
-            found = json.loads(done.stdout)
+                said[step] = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+            found = json.loads(said["fit"])
             print(line(found), flush=True)
-            told.append(parts(found))
+            told += [parts(found), *([said["evaluate"].strip()] if given.evaluate else [])]
             if not found["exact"]:
                 sys.exit("counts per bin differ from those of the labels")
     if told:

@@ -22,6 +22,7 @@ def test_rows_are_the_same_every_time_and_a_fit_on_them_is_measured(tmp_path: Pa
     assert shown.startswith("| 560 | 0.00 GB | none |")
     assert shown.endswith("| equal |")
     assert shown.count("|") == streaming.HEADER.splitlines()[0].count("|")
+    assert streaming.evaluate(tmp_path / "a").startswith("evaluated 700 rows: ")
     written = (tmp_path / "a" / "part-0000.parquet").stat().st_mtime_ns
     streaming.write_rows(tmp_path / "a", 700, file_rows=400, group_rows=150)
     assert (tmp_path / "a" / "part-0000.parquet").stat().st_mtime_ns == written
