@@ -251,7 +251,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory, run: Run, sample: Callable[..
     table.to_csv(folder / "both.csv", index=False)
     out = run("fit", folder / "both.csv", "--target", "rent", "--target", "price", "-o", folder / "m", *FAST)
     assert out.exit_code == 0, out.output
-    assert out.stdout.count("90% intervals") == 2
+    assert out.stdout.count("90% coverage") == 2  # a table for each target
     assert out.stdout.index("rent:") < out.stdout.index("price:")
     return folder
 

@@ -127,6 +127,7 @@ def test_balanced_labels_need_nothing_done():
     found = diagnose(LABELS["uniform"])
     assert len(found.advice) == 2 and "set bounds to 0,1" in found.advice[1]
     assert found.advice[0].startswith("Do nothing: plain training will do.")
+    assert "No part of the range has far fewer labels" in found.summary()
     assert "at least 0.8" in found.advice[0] and "at most 5%" in found.advice[0]
 
 
@@ -367,3 +368,4 @@ def test_bounds_are_proposed_where_labels_show_them(labels, bounds):
     else:
         high = " (no upper end)" if bounds[1] is None else f"{bounds[1]:g}"
         assert f"set bounds to 0,{high}: no interval" in said[0]
+        assert f"If labels {'below 0' if bounds[1] is None else 'outside'} are impossible" in said[0]

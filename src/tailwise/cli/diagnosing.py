@@ -9,7 +9,7 @@ import typer
 
 from tailwise.cli.options import Shared, Table, Target, only_target
 from tailwise.cli.output import check_outputs, note, print_json, save_picture
-from tailwise.cli.reading import Roles, load_table, split_labelled
+from tailwise.cli.reading import Roles, load_table, split_labelled, with_flags
 
 
 def diagnose(
@@ -43,11 +43,4 @@ def diagnose(
     if shared.as_json:
         print_json(found.to_dict())
     else:
-        text = found.summary()
-        for words, flag in (
-            ("set bins to ", "--bins "),
-            ("set bounds to ", "use --bounds "),
-            ("TailRegressor with its defaults and its dial (emphasis)", "`fit` and its dial (--emphasis)"),
-        ):
-            text = text.replace(words, flag)  # to paste into `tailwise fit`
-        typer.echo(text)
+        typer.echo(with_flags(found.summary()))

@@ -180,7 +180,23 @@ def _note_spikes(labels: pd.DataFrame) -> None:
     for target in labels.columns:
         found = diagnose(labels[target].to_numpy())
         if found.spike is not None and found.verdict not in ("constant", "too few to tell"):
-            note(f"note: target {target!r}: {spike_advice(found, *found.spike)}")
+            note(f"note: target {target!r}: {with_flags(spike_advice(found, *found.spike))}")
+
+
+def with_flags(advice: str) -> str:
+    """Return advice about labels with the flags of `tailwise fit` in place of the settings in Python.
+
+    >>> with_flags("Method 'two-part' does this.")
+    '`fit --method two-part` does this.'
+    """
+    for words, flags in (
+        ("set bins to ", "--bins "),
+        ("set bounds to ", "use --bounds "),
+        ("TailRegressor with its defaults and its dial (emphasis)", "`fit` and its dial (--emphasis)"),
+        ("Method 'two-part' does", "`fit --method two-part` does"),
+    ):
+        advice = advice.replace(words, flags)
+    return advice
 
 
 def hold_out(labelled: Labelled, share: float, seed: int, quiet: bool) -> tuple[Labelled, Labelled | None]:

@@ -96,11 +96,17 @@ class Diagnosis:
             "",
             f"Evenness {self.evenness:.2f} (1 is uniform). The fullest bin has {self.top_share:.0%} of the "
             f"labels, {self.ratio:.0f} times as many as the emptiest bin with any.",
-            f"Labels are rare on {self.rare_range:.0%} of the range, far fewer than an even spread would put "
-            f"there. {self.empty_range:.0%} of the range has no label. Skewness {self.skewness:.1f}.",
+            f"{self._rarity()} {self.empty_range:.0%} of the range has no label. "
+            f"Skewness {self.skewness:.1f}.",
             "",
         ]
         return "\n".join([*lines, *(f"- {sentence}" for sentence in self.advice)])
+
+    def _rarity(self) -> str:
+        if self.rare_range == 0:
+            return "No part of the range has far fewer labels than an even spread would put there."
+        share = f"{self.rare_range:.0%}"
+        return f"Labels are rare on {share} of the range, far fewer than an even spread would put there."
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings and lists, ready for JSON."""
@@ -329,9 +335,10 @@ def _bounds_advice(low: float | None, high: float | None) -> str:
         if high is None
         else f"Labels lie between {low:g} and {high:g} and come near both"
     )
-    note = " (no upper end)" if high is None else ""
+    outside, note = ("below 0", " (no upper end)") if high is None else ("outside", "")
     return (
-        f"{reason}. If other labels are impossible, set bounds to {ends}{note}: no interval will leave them."
+        f"{reason}. If labels {outside} are impossible, set bounds to {ends}{note}: no interval will leave "
+        "them."
     )
 
 
