@@ -187,6 +187,8 @@ class Source:
     target: str
     load: Callable[[], pd.DataFrame] = field(repr=False)
     leaks: tuple[str, ...] = ()
+    origin: str = ""
+    """What identifies the rows of a file that may change; prepared data of another origin is not used."""
 
     def inputs_and_labels(self) -> tuple[pd.DataFrame, NDArray[np.float64]]:
         """Load the rows that have a label: inputs without the columns to drop, and labels (N,)."""

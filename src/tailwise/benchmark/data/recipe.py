@@ -184,3 +184,5 @@ class DataKind:
     """Returns the options of a network that a file can set, with their types."""
     decoder: Decoder
     augmentations: Mapping[str, Augment] = field(default_factory=dict)
+    base: Recipe = field(default_factory=lambda: Recipe(train=TrainConfig(), search={}))
+    """What holds unless a file says otherwise. A field of `search` that a file sets is not tuned."""

@@ -183,15 +183,16 @@ def prepare(
     per_bin = PER_BIN if per_bin is None else per_bin
     # A file is stored with its absolute path: later commands may run in another folder.
     where = str(Path(suite).resolve()) if _is_file(suite) else suite
-    about = {"suite": where, "max_rows": max_rows, "per_bin": per_bin, "version": __version__}
+    about: dict[str, Any] = {"suite": where, "max_rows": max_rows, "per_bin": per_bin}
+    about |= {f"rows of {s.name}": s.origin for s in sources if isinstance(s, Source) and s.origin}
     note = folder / ABOUT
     if note.is_file():
         found = json.loads(note.read_text(encoding="utf-8"))
-        for name in ("suite", "max_rows", "per_bin"):
-            if found.get(name) != about[name]:
+        for name, value in about.items():
+            if name in found and found[name] != value:
                 raise ValueError(
-                    f"{folder} was prepared with {name} = {found.get(name)}, not {about[name]}: "
-                    "name another folder"
+                    f"{folder} was prepared with {name} = {found[name]}, not {value}: delete it, or name "
+                    "another folder"
                 )
     written = []
     for seed in seeds:
@@ -200,7 +201,9 @@ def prepare(
             if not path.is_file():
                 problem = source.problem(seed, max_rows=max_rows, per_bin=per_bin, suite=suite_name(suite))
                 folder.mkdir(parents=True, exist_ok=True)  # not before the raw data has been found
-                write_atomically(note, lambda part: part.write_text(json.dumps(about) + "\n"))
+                write_atomically(
+                    note, lambda part: part.write_text(json.dumps(about | {"version": __version__}) + "\n")
+                )
                 problem.save(folder)
                 rows = problem.describe()["rows"]
                 report(

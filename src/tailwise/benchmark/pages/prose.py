@@ -22,6 +22,7 @@ from tailwise.benchmark.pages.statistics import (
 )
 from tailwise.benchmark.run.times import Times
 from tailwise.methods import get_method
+from tailwise.networks.backbones import BACKBONES
 
 
 def verdict(results: Results, reference: str = "vir") -> str:
@@ -124,8 +125,13 @@ def data_sets(results: Results) -> str:
 
 
 def _describe_split(results: Results) -> str:
-    suite = SUITES.get(results.records[0].get("suite", ""))
-    if suite is None or not all(isinstance(source, Source) for source in suite.sources):
+    first = results.records[0]
+    suite = SUITES.get(first.get("suite", ""))
+    if suite is None:  # of a file: its network shows what it was trained on
+        tables = first["recipe"]["backbone"] in BACKBONES
+    else:
+        tables = all(isinstance(source, Source) for source in suite.sources)
+    if not tables:
         return "The data set comes with its own training, validation and test parts."
     return "Validation and test parts are balanced over label bins; the training part has a maximum size."
 

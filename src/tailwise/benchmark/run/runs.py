@@ -309,7 +309,7 @@ def run_missing(
     folder = work / suite_name(suite)
     prepare(suite, folder, seeds, report=report)
     summary = run_suite(
-        folder, contenders, out=out, seeds=seeds, recipe=recipe, workers=workers,
+        folder, contenders, out=out, seeds=seeds, data=names, recipe=recipe, workers=workers,
         time_limit=time_limit, progress=progress, storage=storage,
     )  # fmt: skip
     for line in summary.failed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import UnionType
@@ -12,6 +13,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tailwise.benchmark.data.faces import FACES
 from tailwise.benchmark.data.nyu import DEPTH_MAPS
+from tailwise.benchmark.data.own_tables import OWN_TABLES, TABLE_KEYS, own_table
+from tailwise.benchmark.data.problems import MAX_ROWS, DataSet
 from tailwise.benchmark.data.recipe import DataKind, Recipe, check_options
 from tailwise.benchmark.data.stsb import PAIRS
 from tailwise.core.lookup import nearest
@@ -22,7 +25,8 @@ BUNDLED = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml
 KINDS: tuple[DataKind, ...] = (PAIRS, FACES, DEPTH_MAPS)
 """Kinds of data that a file can name."""
 _KINDS: Mapping[str, Any] = {
-    "data": str, "methods": tuple[str, ...], "seeds": int, "recipe": dict, "options": dict,
+    "data": str, "tables": dict, "methods": tuple[str, ...], "seeds": int, "max_rows": int, "recipe": dict,
+    "options": dict,
 }  # fmt: skip
 _RECIPE_KINDS: Mapping[str, Any] = {
     "backbone": str, "backbone_options": dict, "criterion": str, "trials": int, "train": dict, "augment": str,
@@ -84,30 +88,49 @@ def read_configuration(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not a TOML file: {error}") from None
     _check(given, _KINDS, str(path))
-    for key in ("data", "methods", "recipe"):
-        if key not in given:
-            raise ValueError(f"{path}: {key!r} is missing")
-    kinds = {name: kind for kind in KINDS for name in kind.data}
-    if given["data"] not in kinds:
-        raise ValueError(f"{path}: unknown data {given['data']!r}{nearest(given['data'], kinds)}")
-    kind = kinds[given["data"]]
+    if "methods" not in given:
+        raise ValueError(f"{path}: 'methods' is missing")
     if not given["methods"]:
         raise ValueError(f"{path}: `methods` is empty: list at least one")
-    seeds, options = given.get("seeds", 5), given.get("options", {})
-    if seeds < 1:
-        raise ValueError(f"{path}: seeds must be at least 1, got {seeds}")
-    recipe = _recipe(given["recipe"], kind, str(path))
+    limits = {name: given.get(name, default) for name, default in (("seeds", 5), ("max_rows", MAX_ROWS))}
+    for name, value in limits.items():
+        if value < 1:
+            raise ValueError(f"{path}: {name} must be at least 1, got {value}")
+    kind, sources = _data(given, path)
+    options = given.get("options", {})
+    recipe = _recipe(given.get("recipe", {}), kind, str(path))
     _check(options, dict.fromkeys(given["methods"], dict), f"{path}, [options]")
     for name, own in options.items():
         with _named(f"{path}, [options.{name}]"):
             check_options(name, own, recipe)
     return {
-        "sources": (kind.data[given["data"]],),
+        "sources": sources,
         "recipe": recipe,
         "methods": ",".join(given["methods"]),
         "options": options,
-        "seeds": seeds,
+        **limits,
     }
+
+
+def _data(given: Mapping[str, Any], path: Path) -> tuple[DataKind, tuple[DataSet, ...]]:
+    """Return the kind of data and the data sets: one by its name, or tables that the file lists."""
+    tables = given.get("tables", {})
+    if ("data" in given) == bool(tables):
+        raise ValueError(f"{path}: give `data`, or tables such as [tables.prices], and not both")
+    if tables:
+        _check(tables, dict.fromkeys(tables, dict), f"{path}, [tables]")
+        sources = []
+        for name, own in tables.items():
+            where = f"{path}, [tables.{name}]"
+            _check(own, TABLE_KEYS, where)
+            with _named(where):
+                sources.append(own_table(name, own, path.parent))
+        return OWN_TABLES, tuple(sources)
+    kinds = {name: kind for kind in KINDS for name in kind.data}
+    if given["data"] not in kinds:
+        raise ValueError(f"{path}: unknown data {given['data']!r}{nearest(given['data'], kinds)}")
+    kind = kinds[given["data"]]
+    return kind, (kind.data[given["data"]],)
 
 
 def _recipe(given: Mapping[str, Any], kind: DataKind, where: str) -> Recipe:
@@ -116,9 +139,9 @@ def _recipe(given: Mapping[str, Any], kind: DataKind, where: str) -> Recipe:
     _check(train, get_type_hints(TrainConfig), f"{where}, [recipe.train]")
     if "milestones" in train:
         train["milestones"] = tuple(train["milestones"])
-    if "backbone" not in given:
+    name, options = given.get("backbone", kind.base.backbone), dict(given.get("backbone_options", {}))
+    if "backbone" not in given and name not in kind.networks:
         raise ValueError(f"{where}, [recipe]: 'backbone' is missing")
-    name, options = given["backbone"], dict(given.get("backbone_options", {}))
     if name not in kind.networks:
         raise ValueError(f"{where}: unknown backbone {name!r}{nearest(name, kind.networks)}")
     _check(options, kind.network_options(name), f"{where}, [recipe.backbone_options]")
@@ -129,13 +152,13 @@ def _recipe(given: Mapping[str, Any], kind: DataKind, where: str) -> Recipe:
     rest = {key: given[key] for key in ("criterion", "trials", "weights") if key in given}
     with _named(f"{where}, [recipe]"):
         return Recipe(
-            train=TrainConfig(**train),
+            train=replace(kind.base.train, **train),
             backbone=name,
             backbone_options=options,
             network=partial(kind.networks[name], **options),
             decoder=kind.decoder,
             augment=augment,
             augmentation=None if augment is None else kind.augmentations[augment],
-            search={},
+            search={name: of for name, of in kind.base.search.items() if name not in train},
             **rest,
         )
