@@ -254,6 +254,15 @@ def test_methods_without_latent_variance_or_evidence() -> None:
         assert torch.isfinite(model(x, mode).mean).all()
 
 
+def test_a_decoder_of_several_inputs_needs_a_likelihood() -> None:
+    x, y = data()
+    bins, network = LabelBins.from_labels(y), nn.Bilinear(3, 3, 4, dtype=x.dtype)
+    model = VIR(network, 4, bins, decoder=nn.Linear(4, 3), recon=1.0).double()
+    for inputs in ((x, x), {"input1": x, "input2": x}):
+        with pytest.raises(TypeError, match=r"the input is a (tuple|dict): give the decoder a method nll"):
+            model.loss(inputs, y)
+
+
 def test_a_decoder_that_knows_its_likelihood() -> None:
     """TableDecoder: columns 0 and 1 are numbers, column 2 the code of a category."""
     x, y = data()

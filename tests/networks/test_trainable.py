@@ -33,6 +33,17 @@ def test_the_parts_shown_add_up_to_the_loss_under_sample_weights() -> None:
     assert sum(v.item() for v in parts.values()) == pytest.approx(loss.item(), rel=1e-6)
 
 
+def test_weights_of_other_rows_are_refused() -> None:
+    x, y = data()
+    model = build(y).eval()
+    for wrong in (30, 59):  # 30 divides the number of rows
+        with pytest.raises(
+            ValueError, match=rf"sample_weight has shape \({wrong},\), but labels have \(60,\)"
+        ):
+            model.loss(x, y, torch.ones(wrong))
+    assert model.loss(x, y, torch.ones(60, 1))[0].isfinite()
+
+
 class Measured(nn.Linear):
     """A backbone that measures its rows; as a layer of another backbone it is not asked."""
 

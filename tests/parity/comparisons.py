@@ -43,6 +43,7 @@ def apart(ours: ArrayLike | Tensor, published: NDArray[Any]) -> float:
     """Largest difference, as a share of the largest published number."""
     found = ours.detach().numpy() if isinstance(ours, Tensor) else np.asarray(ours)
     assert found.shape == published.shape, (found.shape, published.shape)
+    assert np.isfinite(found).all()  # `max` of several differences would pass over NaN
     return float(np.abs(found - published).max() / np.abs(published).max())
 
 

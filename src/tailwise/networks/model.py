@@ -255,6 +255,11 @@ class TailModel(Trainable):
             # A decoder of pictures has no `numbers`: its likelihood is an average already.
             numbers = int(getattr(self.decoder, "numbers", 1))
             return self._per_number(cast("Tensor", likelihood(z, x)), numbers)
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                f"a decoder reconstructs one tensor, but the input is a {type(x).__name__}: give the decoder "
+                "a method nll(z, x) that returns -log p(x | z) of each row"
+            )
         missed = gaussian_reconstruction(x, cast("nn.Module", self.decoder)(z))
         return self._per_number(missed, x[0].numel())
 

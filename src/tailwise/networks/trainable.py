@@ -111,6 +111,11 @@ class Trainable(nn.Module, ABC):
         y, offset: (...), the leading shape of the features; sample_weight: (...), or (N,) for all labels of
         a row. Only a model built with ``offset=True`` takes an offset, and then it needs one.
         """
+        if sample_weight is not None and sample_weight.numel() not in (len(y), y.numel()):
+            raise ValueError(
+                f"sample_weight has shape {tuple(sample_weight.shape)}, but labels have {tuple(y.shape)}: "
+                "pass one weight per row"
+            )
         per_row = self.row_losses(x, y, offset)
         total = sum(per_row.values(), start=torch.zeros((), device=y.device))
         parts = {k: weighted_mean(v.detach(), sample_weight) for k, v in per_row.items()}

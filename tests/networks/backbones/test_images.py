@@ -83,6 +83,17 @@ def test_a_missing_torchvision_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         make_image_backbone("resnet18")
 
 
+def test_a_torchvision_of_another_torch_is_told_how_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> None:
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    other = ModuleType("torchvision.models")
+    other.__getattr__ = fail  # type: ignore[method-assign]
+    monkeypatch.setitem(sys.modules, "torchvision.models", other)
+    with pytest.raises(ImportError, match=r"nms does not exist\): .* --force-reinstall torch torchvision"):
+        make_image_backbone("resnet18")
+
+
 def test_the_decoder_learns_the_mean_picture() -> None:
     x = _pictures(16, 16)
     torch.manual_seed(0)

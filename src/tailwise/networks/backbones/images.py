@@ -110,8 +110,8 @@ def _resnet(name: str) -> nn.Module:
         ) from None
     except RuntimeError as error:  # torchvision's compiled part belongs to another torch
         raise ImportError(
-            f"torchvision does not fit torch {torch.__version__} ({error}): install the two together, "
-            "pip install 'tailwise[images]'"
+            f"torchvision does not fit torch {torch.__version__} ({error}): install both from the "
+            "same index, pip install --force-reinstall torch torchvision"
         ) from None
     network = cast("nn.Module", getattr(resnet, name)(weights=None))
     network.fc = nn.Identity()
