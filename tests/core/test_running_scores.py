@@ -64,3 +64,12 @@ def test_metrics_that_need_all_rows_are_refused() -> None:
     for name in ("ause", "few/spearman", "ence"):
         with pytest.raises(ValueError, match=f"'{name}' needs all rows at once"):
             RunningScores(LabelBins.from_labels([0, 1]), [name])
+
+
+def test_parts_with_other_columns_are_refused() -> None:
+    scores = RunningScores(LabelBins.from_labels([0.0, 1.0]), ["mae"])
+    scores.add(Normal(torch.zeros(2), 1.0), [0.0, 1.0], x=[1, 2])
+    for other in ({}, {"x": [1], "z": [1]}):
+        with pytest.raises(ValueError, match=r"but earlier ones \['x'\]"):
+            scores.add(Normal(torch.zeros(1), 1.0), [0.0], **other)
+    assert scores.by_region().loc["all", "x"] == 1.5

@@ -1,4 +1,4 @@
-"""TailRegressor keeps scikit-learn's contract, and its outputs agree with one another."""
+"""TailRegressor keeps scikit-learn's contract, with other methods and in tools of scikit-learn too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,7 @@ from torch import nn
 
 import tailwise
 from tailwise import TailRegressor
-from tailwise.core.distributions import NIG, Mixture
-from tailwise.uncertainty.scaling import NIGScaling
+from tailwise.core.distributions import Mixture
 from tests.estimator.small_tables import quick, table
 
 
@@ -46,101 +44,6 @@ def test_scikit_learn_contract_of_the_default_and_of_an_own_base(
     estimator: Any, check: Any, few_trees: None
 ) -> None:
     check(estimator)
-
-
-def test_outputs_agree_with_one_another(plain: TailRegressor) -> None:
-    model, (x, _) = plain, table()
-    mean, std = model.predict(x, return_std=True)
-    distribution = model.predict_distribution(x)
-    assert isinstance(distribution, NIG)
-    np.testing.assert_allclose(mean, distribution.mean)
-    np.testing.assert_allclose(std, np.sqrt(distribution.variance))
-    quantiles = model.predict_quantiles(x, [0.1, 0.5, 0.9])
-    assert quantiles.shape == (len(x), 3) and (np.diff(quantiles, axis=1) > 0).all()
-    np.testing.assert_allclose(quantiles[:, 1], mean, atol=1e-6)
-    interval = model.predict_interval(x, 0.8)
-    wider = model.predict_interval(x, 0.95)
-    assert (interval[:, 0] < interval[:, 1]).all()
-    assert (wider[:, 0] <= interval[:, 0]).all() and (wider[:, 1] >= interval[:, 1]).all()
-    out = model.predict_frame(pd.DataFrame(x, index=range(7, 7 + len(x))).to_numpy())
-    assert list(out.columns) == [
-        "prediction",
-        "std",
-        "lower",
-        "upper",
-        "aleatoric_std",
-        "epistemic_std",
-        "region",
-    ]
-    np.testing.assert_allclose(out["std"] ** 2, out["aleatoric_std"] ** 2 + out["epistemic_std"] ** 2)
-    np.testing.assert_allclose(out[["lower", "upper"]], model.predict_interval(x))
-    assert set(out["region"]) <= {"many", "medium", "few"}
-
-
-def test_noise_is_told_from_a_lack_of_data_as_the_network_does(plain: TailRegressor) -> None:
-    """Factors that calibration likes may trade one part for the other; the table does not."""
-    model, (x, _) = pickle.loads(pickle.dumps(plain)), table()
-    calibrator = model.calibrators_[0]
-    calibrated = model.predict_frame(x)
-    model.calibrators_ = [replace(calibrator, scaling=None)]
-    own = model.predict_frame(x)
-    model.calibrators_ = [replace(calibrator, scaling=NIGScaling(w_nu=1e-3, w_beta=0.1))]
-    extreme = model.predict_frame(x)
-    for frame in (calibrated, extreme):
-        np.testing.assert_allclose(
-            frame["epistemic_std"] / frame["std"], own["epistemic_std"] / own["std"], rtol=1e-4
-        )
-
-
-def test_score_by_region_by_hand(plain: TailRegressor) -> None:
-    model, (x, y) = plain, table(600)
-    scores = model.score_by_region(x, y).set_index("region")
-    region = model.bins_.regions()[model.bins_.index(y)]
-    lower, upper = model.predict_interval(x).T
-    for name in ("all", "many", "medium", "few"):
-        mask = np.ones(len(y), bool) if name == "all" else region == name
-        assert scores.loc[name, "n"] == mask.sum()
-        if mask.any():
-            inside = (y[mask] >= lower[mask]) & (y[mask] <= upper[mask])
-            assert scores.loc[name, "coverage"] == pytest.approx(inside.mean())
-            assert scores.loc[name, "mae"] == pytest.approx(abs(y - model.predict(x))[mask].mean())
-            assert scores.loc[name, "width"] == pytest.approx((upper - lower)[mask].mean())
-
-
-@pytest.mark.parametrize("conformal", ["global", "region", None])
-@pytest.mark.parametrize("calibrate", [True, False])
-def test_intervals_cover_new_rows(conformal: str | None, calibrate: bool) -> None:
-    fresh, truth = table(3000, seed=9)
-    covered = []
-    for seed in range(4):
-        model = quick(conformal=conformal, calibrate=calibrate, random_state=seed).fit(*table(600, seed=seed))
-        lower, upper = model.predict_interval(fresh, 0.9).T
-        covered.append(((truth >= lower) & (truth <= upper)).mean())
-    assert np.mean(covered) > (0.88 if conformal else 0.5)
-    text = model.explain_intervals()
-    assert ("distribution itself" in text) == (conformal is None)
-
-
-@pytest.mark.slow
-def test_conformal_coverage_over_repetitions() -> None:
-    """Over fresh held-out parts the 90% interval holds at least 90% on average."""
-    covered = []
-    for seed in range(12):
-        x, y = table(500, seed=seed)
-        model = quick(epochs=3, conformal="global", random_state=seed).fit(x, y)
-        fresh, truth = table(800, seed=1000 + seed)
-        lower, upper = model.predict_interval(fresh, 0.9).T
-        covered.append(((truth >= lower) & (truth <= upper)).mean())
-    assert np.mean(covered) > 0.9 - 2 * np.std(covered) / np.sqrt(len(covered))
-
-
-@pytest.mark.parametrize(("rows", "words"), [(12, "too small"), (200, "approximate"), (600, "")])
-def test_intervals_say_which_rows_they_rest_on(rows: int, words: str, tmp_path: Path) -> None:
-    model = quick(epochs=1).fit(*table(rows))
-    said = model.explain_intervals()
-    assert said.startswith("Conformal intervals") if not words else words in said.splitlines()[0]
-    model.save(tmp_path / "m")
-    assert TailRegressor.load(tmp_path / "m").explain_intervals() == said
 
 
 def test_pipeline_search_and_friends() -> None:

@@ -59,10 +59,15 @@ class RunningScores:
         self._origin: tuple[Tensor, Tensor] | None = None
 
     def add(self, distribution: Distribution, y: Labels, **columns: ArrayLike) -> None:
-        """Take in predictions and labels of some rows; the means of `columns` are kept too. (N,) each"""
+        """Take in predictions and labels of some rows; the means of `columns` are kept too. (N,) each
+
+        Every part has the same columns.
+        """
         d, labels = prepared(distribution, y)
         if not labels.numel():
             return
+        if self._counts.any() and columns.keys() != self._columns.keys():
+            raise ValueError(f"this part has columns {[*columns]}, but earlier ones {[*self._columns]}")
         index = self.bins.index(labels)
         values: dict[object, Tensor] = {}
         for metric in self.metrics:

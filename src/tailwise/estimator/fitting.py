@@ -20,10 +20,10 @@ from tailwise.core.support import LabelSupport
 from tailwise.core.truncation import Bounds
 from tailwise.data.inputs import take_rows
 from tailwise.data.splits import halves
+from tailwise.estimator.answering import Answering
 from tailwise.estimator.holdout import MIN_HOLDOUT
 from tailwise.estimator.parameters import DEFAULT_BACKBONE, stream_config, table_config
 from tailwise.estimator.picture_inputs import augmentation, picture_config
-from tailwise.estimator.predicting import Predicting
 from tailwise.estimator.preparing import Floats, Rows
 from tailwise.learning.config import TrainConfig
 from tailwise.learning.loop import TensorData, fit
@@ -66,7 +66,7 @@ def _numbered(path: Path, k: int) -> Path:
     return path if k == 0 else path.with_name(f"{path.name}.{k}")
 
 
-class Fitting(Predicting):
+class Fitting(Answering):
     """The steps of `TailRegressor.fit`, in their order."""
 
     def _check_parameters(self) -> None:

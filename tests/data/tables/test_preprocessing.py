@@ -221,6 +221,14 @@ def test_huge_numbers_count_as_such_beside_text_too(kind: str) -> None:
     assert not np.allclose(found, preprocessor.transform(x.assign(number=0.0)))
 
 
+def test_huge_numbers_of_polars_are_those_of_pandas() -> None:
+    import polars as pl
+
+    x = frame()[["number", "text"]].assign(number=np.where(np.arange(200) == 3, -1e300, np.arange(200.0)))
+    found = TablePreprocessor().fit(pl.from_pandas(x)).transform(pl.from_pandas(x))
+    np.testing.assert_allclose(found, TablePreprocessor().fit(x).transform(x), rtol=1e-5, atol=1e-6)
+
+
 # -- new rows unlike the training rows -------------------------------------------------------------
 
 

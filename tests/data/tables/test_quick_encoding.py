@@ -42,6 +42,11 @@ def test_numbers_and_categories_equal_those_of_skrub(monkeypatch: pytest.MonkeyP
     assert len(quick.known["c"]) == 5
 
 
+def test_a_chunk_without_rows_has_none() -> None:
+    quick = QuickEncoder(TablePreprocessor().fit(table(50)))
+    assert quick.matrix(table(0)).shape == (0, quick.matrix(table(3)).shape[1])
+
+
 def test_tables_of_numbers_and_of_texts_and_dates_go_the_usual_way() -> None:
     numbers = table(200)[["x", "k"]]
     encoder = TablePreprocessor().fit(numbers)

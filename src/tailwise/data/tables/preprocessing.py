@@ -417,6 +417,10 @@ def _with_plain_columns(x: Any) -> Any:
 
     Text can be encoded. An encoder of pandas' own types can be loaded where pyarrow is not installed.
     """
+    if _library(x) == "polars":
+        import polars
+
+        return x.with_columns(polars.selectors.float().clip(-LARGEST, LARGEST))
     if not hasattr(x, "select_dtypes"):
         return x
     x = x.rename(columns=str)

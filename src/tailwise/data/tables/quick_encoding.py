@@ -35,6 +35,8 @@ class QuickEncoder:
         """Return rows as numbers, without warnings: categories encoded, NaN where missing. (N, F)"""
         if self.preprocessor.vectorizer is None:
             return as_matrix(x)
+        if len(x) == 0:
+            return np.empty((0, len(self.preprocessor.numeric.center)))
         if not self.simple or not all(is_number(x[name].dtype) for name in self.numbers):
             return self.preprocessor.encoded(self.preprocessor.plain(x))
         out = np.zeros((len(x), len(self.preprocessor.numeric.center)))
