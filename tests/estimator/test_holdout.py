@@ -95,6 +95,8 @@ def test_fit_by_groups_and_by_time() -> None:
         quick().fit(x, y, time="day")
     with pytest.raises(ValueError, match="time cannot be used with eval_set"):
         quick().fit(frame, y, time="day", eval_set=(frame, y))
+    with pytest.raises(ValueError, match=r"sample_weight\.shape"):
+        quick().fit(frame, y, time="day", sample_weight=np.ones(len(y) - 1))
 
 
 def test_a_base_does_not_see_the_group_it_predicts(few_trees: None) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from tailwise.data.equal_rows import merge_equal_rows
 from tailwise.data.inputs import take_rows
@@ -213,8 +213,8 @@ class TailRegressor(RegressorMixin, ModelFiles):  # type: ignore[misc,unused-ign
                 raise ValueError("time cannot be used with eval_set or base_prediction: leave one out")
             early, late = latest_rows(time_of, len(labels), self.validation_fraction)
             watched = take_rows(X, late), labels[late]
+            sample_weight = _check_sample_weight(sample_weight, labels)[early]
             X, labels, codes = take_rows(X, early), labels[early], None if codes is None else codes[early]
-            sample_weight = None if sample_weight is None else np.asarray(sample_weight)[early]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         told_apart = [part for part in (labels, given, codes) if part is not None]
         rows, weight = merge_equal_rows(X, np.column_stack(told_apart).astype(np.float64), sample_weight)
