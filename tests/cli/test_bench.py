@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
@@ -147,23 +146,6 @@ def test_time_and_tables(prepared: Path, tmp_path: Path) -> None:
     assert head.split(" | ")[-1] == "time |"
     vanilla = [line for line in page.splitlines() if line.startswith("| Vanilla |")]
     assert vanilla[1].endswith(" 1.0 |")
-
-
-def test_stsb_reads_the_results_of_the_repository_by_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = Path(__file__).parents[2] / "docs" / "results"
-    monkeypatch.chdir(tmp_path)
-    for name in ("stsb-paper", "stsb-modern"):
-        (tmp_path / "docs" / "results" / name).mkdir(parents=True)
-        lines = (source / name / "results.jsonl").read_text("utf-8").splitlines(keepends=True)
-        few = [line for line in lines if json.loads(line)["method"] in ("vanilla", "vir")]
-        (tmp_path / "docs" / "results" / name / "results.jsonl").write_text("".join(few), encoding="utf-8")
-    assert run_bench(["stsb"]) == 0
-    page = (tmp_path / "docs" / "results" / "stsb.md").read_text(encoding="utf-8")
-    assert page.index("## stsb-paper") < page.index("## stsb-modern")
-    assert run_bench(["stsb", "docs/results/stsb-modern/results.jsonl", "--out", "one.md"]) == 0
-    assert "## stsb-paper" not in Path("one.md").read_text(encoding="utf-8")
 
 
 def test_choose_defaults_writes_lines_and_a_page(prepared: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailwise.cli.bench_options import (
+    RESULTS,
     Epochs,
     Methods,
     Plugin,
@@ -26,28 +27,33 @@ from tailwise.cli.bench_options import (
     Workers,
     parse_names,
     parse_seeds,
+    print_line,
+)
+from tailwise.cli.bench_pages import (
+    depth_command,
+    estimator_page_command,
+    faces_command,
+    stsb_command,
+    tables_command,
 )
 
 if TYPE_CHECKING:
     from tailwise.benchmark import Recipe, Suite, Summary
 
 app = typer.Typer(no_args_is_help=True, context_settings={"max_content_width": 100})
-RESULTS = Path("docs/results")
 TIME_IS_UP = 3
 
 
 # -- output --------------------------------------------------------------------------------------
 
 
-def _print(line: str) -> None:
-    typer.echo(line, err=True)
-
-
 def _finish(summary: Summary) -> None:
     """Print what was done and end with its exit code."""
     failed = len(summary.failed)
     others = f" (and {summary.others} by other processes)" if summary.others else ""
-    _print(f"{summary.done} runs{others} in {summary.seconds:.0f} s, {summary.left} left, {failed} failed")
+    print_line(
+        f"{summary.done} runs{others} in {summary.seconds:.0f} s, {summary.left} left, {failed} failed"
+    )
     if failed or summary.left:
         raise typer.Exit(1 if failed else TIME_IS_UP)
 
@@ -98,7 +104,7 @@ def suite_command(
     summary = bench(
         suite, out=out, work=work, methods=methods, seeds=parse_seeds(seeds),
         recipe=_recipe(get_suite(suite), epochs, trials, weights), workers=workers, time_limit=time_limit,
-        times=times, storage=storage, report=_print,
+        times=times, storage=storage, report=print_line,
     )  # fmt: skip
     _finish(summary)
 
@@ -121,7 +127,7 @@ def prepare_command(
     """Split and encode the tables of a suite."""
     from tailwise.benchmark import prepare
 
-    prepare(suite, out, parse_seeds(seeds) or (), max_rows=max_rows, per_bin=per_bin, report=_print)
+    prepare(suite, out, parse_seeds(seeds) or (), max_rows=max_rows, per_bin=per_bin, report=print_line)
 
 
 @app.command("run")
@@ -154,29 +160,11 @@ def run_command(
         workers=workers, time_limit=time_limit, storage=storage,
     )  # fmt: skip
     for line in summary.failed:
-        _print(f"failed: {line}")
+        print_line(f"failed: {line}")
     _finish(summary)
 
 
-@app.command("tables")
-def tables_command(
-    results: Annotated[list[Path], typer.Argument(metavar="RESULTS", help="Results files of one suite.")],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the tables.")] = RESULTS,
-    name: Annotated[str | None, typer.Option(help="Name of the files; by default the suite's.")] = None,
-    title: Annotated[str | None, typer.Option(help="Headline of the page.")] = None,
-    times: Annotated[Path | None, typer.Option(help="File written by `tailwise bench time`.")] = None,
-    reference: Annotated[
-        str | None, typer.Option(help="Method that the others are tested against; by default VIR.")
-    ] = None,
-) -> None:
-    """Write tables of results files.
-
-    Writes a Markdown page, a CSV file and a LaTeX file.
-    """
-    from tailwise.benchmark.pages.suite_page import write_tables
-
-    for path in write_tables(results, out, name=name, reference=reference, title=title, times=times):
-        _print(f"wrote {path}")
+app.command("tables")(tables_command)
 
 
 @app.command("time")
@@ -226,81 +214,25 @@ def ablations_command(
     from tailwise.benchmark.run.runs import run_missing
 
     if page_only:
-        _print(f"wrote {write_ablations(out, out.with_suffix('.md'))}")
+        print_line(f"wrote {write_ablations(out, out.with_suffix('.md'))}")
         return
     summary = run_missing(
         suite, choose_contenders(ablations()), out=out, work=work, seeds=parse_seeds(seeds) or (),
         recipe=_recipe(get_suite(suite), epochs, trials), workers=workers, time_limit=time_limit,
-        report=_print,
+        report=print_line,
     )  # fmt: skip
     if not summary.left:
-        _print(f"wrote {write_ablations(out, out.with_suffix('.md'))}")
+        print_line(f"wrote {write_ablations(out, out.with_suffix('.md'))}")
     _finish(summary)
 
 
-@app.command("stsb")
-def stsb_command(
-    results: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="RESULTS", help="Results files, one per suite; by default those of docs/results."
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Markdown file.")] = RESULTS / "stsb.md",
-) -> None:
-    """Write the page on STS-B-DIR.
-
-    It shows our results beside the paper's.
-    """
-    from tailwise.benchmark.pages.stsb_page import write_page
-
-    given = results or [RESULTS / name / "results.jsonl" for name in ("stsb-paper", "stsb-modern")]
-    _print(f"wrote {write_page(given, out)}")
+app.command("stsb")(stsb_command)
 
 
-@app.command("faces")
-def faces_command(
-    results: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="RESULTS",
-            help="Results files, one per suite; by default that of UTKFace in docs/results.",
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Markdown file.")] = RESULTS / "utkface.md",
-) -> None:
-    """Write the page on faces.
-
-    It shows every metric by region, and what the dial gives.
-    """
-    from tailwise.benchmark.pages.faces_page import write_page
-
-    _print(f"wrote {write_page(results or [RESULTS / 'utkface' / 'results.jsonl'], out)}")
+app.command("faces")(faces_command)
 
 
-@app.command("depth")
-def depth_command(
-    results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="Results file of a suite of depth maps.")
-    ] = RESULTS / "nyuv2-small" / "results.jsonl",
-    out: Annotated[Path, typer.Option(help="Markdown file.")] = RESULTS / "nyuv2-small.md",
-    prepared: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder written by `tailwise bench prepare`: also draw predicted maps of some pictures.",
-        ),
-    ] = None,
-) -> None:
-    """Write the page on depth maps.
-
-    It shows every metric by region. With --prepared it also draws depth and uncertainty of some pictures.
-    """
-    from tailwise.benchmark.pages.depth_page import draw_maps, write_page
-
-    _print(f"wrote {write_page(results, out)}")
-    if prepared is not None:
-        _print(f"wrote {draw_maps(results, prepared, out.with_suffix('.png'))}")
+app.command("depth")(depth_command)
 
 
 @app.command("choose-defaults")
@@ -335,7 +267,7 @@ def choose_defaults_command(
 
     page = out.with_suffix(".md")
     if prepared is None:
-        _print(f"wrote {write_defaults(out, page)}")
+        print_line(f"wrote {write_defaults(out, page)}")
         return
     suite = suite_of(prepared)
     summary = choose_defaults(
@@ -343,7 +275,7 @@ def choose_defaults_command(
         methods=None if methods is None else parse_names(methods), workers=workers, time_limit=time_limit,
     )  # fmt: skip
     if not summary.left:
-        _print(f"wrote {write_defaults(out, page)}")
+        print_line(f"wrote {write_defaults(out, page)}")
     _finish(summary)
 
 
@@ -380,7 +312,7 @@ def search_prior_command(
 
     page = out.with_suffix(".md")
     if prepared is None:
-        _print(f"wrote {write_priors(out, page)}")
+        print_line(f"wrote {write_priors(out, page)}")
         return
     suite = suite_of(prepared)
     summary = choose_defaults(
@@ -388,7 +320,7 @@ def search_prior_command(
         methods=parse_names(methods), study=PriorStudy, workers=workers, time_limit=time_limit,
     )  # fmt: skip
     if not summary.left:
-        _print(f"wrote {write_priors(out, page)}")
+        print_line(f"wrote {write_priors(out, page)}")
         for found in decisions(ResultsFile(out).records):
             typer.echo(describe_decision(found))
     _finish(summary)
@@ -430,29 +362,16 @@ def estimator_command(
             raise typer.BadParameter(
                 f"{suite} has no table {name!r}; it has {', '.join(tables) or 'none'}", param_hint="--data"
             )
-    chosen = choose_estimators(None if estimators is None else parse_names(estimators), report=_print)
+    chosen = choose_estimators(None if estimators is None else parse_names(estimators), report=print_line)
     summary = run_estimators(
         [tables[name] for name in names], chosen, out=out, suite=suite_name(suite),
         seeds=parse_seeds(seeds) or (), max_rows=max_rows, workers=workers, time_limit=time_limit,
     )  # fmt: skip
     for line in summary.failed:
-        _print(f"failed: {line}")
+        print_line(f"failed: {line}")
     if not summary.left and not summary.failed:
-        _print(f"wrote {write_estimator_page(out, out.with_suffix('.md'))}")
+        print_line(f"wrote {write_estimator_page(out, out.with_suffix('.md'))}")
     _finish(summary)
 
 
-@app.command("estimator-page")
-def estimator_page_command(
-    results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="Results file of `tailwise bench estimator`.")
-    ] = RESULTS / "estimator.jsonl",
-    out: Annotated[Path, typer.Option(help="Markdown file.")] = RESULTS / "estimator.md",
-) -> None:
-    """Write the page of `bench estimator`.
-
-    Needs no data and also works while runs are missing.
-    """
-    from tailwise.benchmark.pages.estimator_page import write_estimator_page
-
-    _print(f"wrote {write_estimator_page(results, out)}")
+app.command("estimator-page")(estimator_page_command)

@@ -7,6 +7,14 @@ from typing import Annotated
 
 import typer
 
+RESULTS = Path("docs/results")
+"""Where results and pages are, unless a flag says otherwise."""
+
+
+def print_line(line: str) -> None:
+    """Print what a command does; standard output is for results."""
+    typer.echo(line, err=True)
+
 
 def _load_plugins(files: list[str]) -> list[str]:
     from tailwise.benchmark import load_plugin
