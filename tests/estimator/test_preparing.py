@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import Ridge
 
 from tailwise.core.labels import LabelBins
 from tailwise.estimator import preparing
@@ -61,3 +62,11 @@ def test_intervals_by_the_number_of_a_column_and_what_is_wrong() -> None:
             quick(**params).fit(X, y)
     with pytest.raises(ValueError, match="cannot be part of an ONNX file: pass coverage=None"):
         quick(conformal_by=1).fit(x, y).export_onnx("never.onnx")
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_fitting_the_base_is_announced(verbose: int, caplog: pytest.LogCaptureFixture) -> None:
+    x, y = table(60)
+    with caplog.at_level("INFO", logger="tailwise"):
+        quick(base=Ridge(), epochs=1, verbose=verbose).fit(x, y)
+    assert ("fitting the base to 60 rows" in caplog.text) == bool(verbose)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Literal
@@ -32,12 +33,14 @@ from tailwise.estimator.bases import (
 from tailwise.estimator.holdout import deal_group_folds
 from tailwise.estimator.picture_inputs import as_pictures, picture_tensor
 from tailwise.learning.loop import FitResult
+from tailwise.learning.progress import visible
 from tailwise.methods import get_method
 from tailwise.networks.backbones import IMAGE_BACKBONES
 from tailwise.networks.trainable import Trainable
 from tailwise.uncertainty.calibrator import Calibrator
 from tailwise.uncertainty.column_groups import MAX_GROUPS, ColumnGroups
 
+logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 BackboneChoice = str | nn.Module | Callable[[], nn.Module]
@@ -115,6 +118,12 @@ class Preparing(BaseEstimator):  # type: ignore[misc,unused-ignore]
     def _raw_inputs(self) -> bool:
         """Whether X goes to the backbone as tensors: pictures, or what a backbone of the user's own takes."""
         return self._takes_pictures or not isinstance(self.backbone, str)
+
+    def _log(self, text: str, *values: Any) -> None:
+        """Say what a slow step does, if progress is shown."""
+        if self.verbose:
+            with visible():
+                logger.info(text, *values)
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
         if not self._takes_pictures:

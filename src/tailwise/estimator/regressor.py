@@ -236,6 +236,8 @@ class TailRegressor(RegressorMixin, ModelFiles):  # type: ignore[misc,unused-ign
             self.bins_ = self._label_bins(labels[trained], weight[trained])
             self._fit_preprocessing(X, trained)
             features, matrix = self._features(X)
+            if make_base is not None:
+                self._log("fitting the base to %d rows", len(labels))
             self.base_, offset = self._fitted_base(make_base, matrix, labels, weight, codes, seed)
         else:
             self.bins_, self.preprocessor_, self.base_ = start.bins_, start.preprocessor_, start.base_

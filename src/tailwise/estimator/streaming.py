@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -48,7 +47,6 @@ SHUFFLE = 262_144
 FEW_FOLDS_FROM = 50_000
 """With a sample of as many rows, the base has two folds, not five: it predicts every row of a stream."""
 
-logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -247,10 +245,6 @@ class Streaming(Recalibration):
                 f"method {self.method!r} makes new rows from all rows, which a stream never has at once: "
                 "choose another method"
             )
-
-    def _log(self, text: str, *values: Any) -> None:
-        if self.verbose:
-            logger.info(text, *values)
 
     def _surveyed(
         self, stream: RowStream, columns: StreamColumns, sample: int, seed: int, workers: RayWorkers | None
