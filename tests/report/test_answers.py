@@ -34,7 +34,8 @@ def test_four_figures_with_their_baselines() -> None:
     assert dict(intervals.baselines)["rare labels"].endswith(", 2.66 wide")
     share = 100 * (ours.error.mean() / booster.error.mean() - 1)
     assert cost.figure == f"{share:+.1f}%".replace("-", "\u2212") and cost.about.endswith("ours is lower")
-    assert list(dict(cost.baselines)) == ["plain network", "weighted CatBoost"]
+    assert list(dict(cost.baselines)) == ["plain network", "weighted CatBoost", "constant"]
+    assert dict(cost.baselines)["constant"].startswith("\u2212")
 
 
 def test_the_tone_of_the_intervals_is_that_of_the_worse_part() -> None:
@@ -53,7 +54,7 @@ def test_what_cannot_be_said_is_not_a_figure() -> None:
     assert no_common[1].about == "mean absolute error, 30 test rows"
     assert no_common[1].question == "Error for other labels"
     none = answers_of(Lineup(Table.of(0, 0, 30).model()))
-    assert none[1].about == "no test row has such a label"
+    assert none[0].about == "5 test rows: too few to say" and none[1].about.endswith("25 test rows")
 
 
 def test_a_perfect_baseline_has_no_percentage() -> None:

@@ -153,6 +153,17 @@ def test_noise_is_called_noise(rows: tuple[int, int, int]) -> None:
     assert verdict.advice.startswith("Do not use these predictions") and verdict.status == "bad"
 
 
+def test_predictions_that_rank_labels_are_not_called_nothing() -> None:
+    """Most labels are the constant, so no prediction has a lower absolute error, but some order the rows."""
+    y = np.r_[np.ones(60), np.full(40, 5.0)]
+    noise = np.random.default_rng(0).normal(0, 0.1, 100)
+    ours = scored(y, np.where(y == 1, 4.0, 4.2) + noise)
+    verdict = said(Lineup(ours, constant=score_constant(ours, TRAIN)))
+    assert verdict.headline == "No model has a clearly lower error than always predicting 1."
+    assert "Larger predictions still go with larger labels: the rank correlation is 0." in verdict.text
+    assert verdict.advice.startswith("Do not use these predictions as amounts, at most to rank rows")
+
+
 def test_a_model_that_learned_nothing_beside_one_that_did() -> None:
     table = Table.of()
     verdict = said(table.lineup(table.ignorant()))
@@ -362,6 +373,19 @@ def test_the_tail_is_what_can_be_judged() -> None:
     assert few is not None and few.n == 40
     assert widened is not None and widened.n == 35 and widened.name == "rarer labels"
     assert tail_of(Table.of(100, 2, 2).model()) is None
+    assert tail_of(Table.of(0, 30, 5).model()) is None
+
+
+def test_a_table_without_common_labels_has_a_tail_by_density() -> None:
+    """Rare labels are not all labels, and a test part too small for them is judged as a whole."""
+    table = Table.of(0, 90, 9)
+    tail = tail_of(table.model())
+    assert tail is not None and tail.n == 15 and tail.rows[table.y >= 4].all() and tail.name == "rare labels"
+    text = said(table.lineup(table.model())).text
+    assert "for rare labels, the 15% with the lowest density in training, 2.66" in text
+    small = Table.of(0, 30, 5)
+    assert "90% intervals" in (headline := said(small.lineup(small.model())).headline)
+    assert "rare" not in headline.partition(";")[0]
 
 
 def test_a_model_alone_and_a_high_coverage() -> None:

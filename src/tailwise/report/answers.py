@@ -14,7 +14,7 @@ from tailwise.report.contrasts import REGION_WORDS, Outcome, contrast, coverage_
 from tailwise.report.formatting import level, number, pair, percent
 from tailwise.report.scoring import Difference, Scored
 from tailwise.report.thumbnails import thumbnail
-from tailwise.report.verdict import MIN_TAIL_ROWS, Soundness, interval_soundness, tail_of
+from tailwise.report.verdict import MIN_TAIL_ROWS, Soundness, interval_soundness, rarest_rows, tail_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +56,8 @@ def answers_of(lineup: Lineup) -> list[Answer]:
     """Return how wrong the model is for rare and common labels, whether intervals hold, and the cost."""
     scored, tail = lineup.ours, tail_of(lineup.ours)
     rare = scored.region != "many" if tail is None else tail.rows
+    if tail is None and rare.all():
+        rare = rarest_rows(scored)
     name = "rare labels" if tail is None else tail.name
     common, other = scored.mask("many"), REGION_WORDS["many"]
     if common.sum() < MIN_TAIL_ROWS:
@@ -122,13 +124,16 @@ def _cost(lineup: Lineup) -> Answer:
     if not found:
         return Answer(question, number(float(scored.error.mean())), "mean absolute error; no baseline", ())
     (first, cost), *others = found.items()
+    changes = [(title, f"{_change(d.mae)}, {_WORDS[d.outcome]}") for title, d in others]
+    if lineup.constant is not None:
+        changes.append(("constant", _change(contrast(scored, lineup.constant, "all").mae)))
     figures = " and ".join(pair(cost.mae.ours, cost.mae.theirs))
     about = f"error of all {cost.mae.n:,} test rows against {first}: {figures}"
     return Answer(
         question,
         _change(cost.mae),
         f"{about}, {_WORDS[cost.outcome]}",
-        tuple((title, f"{_change(d.mae)}, {_WORDS[d.outcome]}") for title, d in others),
+        tuple(changes),
     )
 
 

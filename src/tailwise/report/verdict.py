@@ -15,7 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
+from tailwise.core.label_prior import RARE_SHARE, LabelDensity, rarest
 from tailwise.report.baselines import Lineup
 from tailwise.report.contrasts import (
     CoverageContrast,
@@ -41,6 +43,8 @@ NEAR = 0.05
 """Coverage at most this far below the promised level counts as kept."""
 WIDE_SHARE = 0.5
 """Intervals wider than this share of the label range are called too wide."""
+RANKED = 0.1
+"""A smaller rank correlation of predictions and labels is not mentioned."""
 UNTESTED = 0.05
 """An end of the label range without test rows is mentioned if it is a larger share of the range."""
 
@@ -96,15 +100,23 @@ class Tail:
 def tail_of(scored: Scored) -> Tail | None:
     """Return the few-shot rows; if they are too few to judge, few- and medium-shot rows together.
 
-    None if there are still too few, and if no other test rows are left to be common.
+    A table can be too small for common labels by these counts. Then the tail is the rarest 15% of the test
+    labels by their density in training. None if there are still too few to judge.
     """
-    few, medium = scored.mask("few"), scored.mask("medium")
-    if few.sum() >= MIN_TAIL_ROWS:
+    few, rarer = scored.mask("few"), scored.region != "many"
+    if few.sum() >= MIN_TAIL_ROWS and not few.all():
         return Tail(few, f"where a label bin has fewer than {scored.few} training rows", "rare labels")
-    if (few | medium).sum() >= MIN_TAIL_ROWS:
+    if rarer.sum() >= MIN_TAIL_ROWS and not rarer.all():
         where = f"where a label bin has at most {scored.many} training rows"
-        return Tail(few | medium, where, "rarer labels")
+        return Tail(rarer, where, "rarer labels")
+    if rarer.all() and (least := rarest_rows(scored)).sum() >= MIN_TAIL_ROWS:
+        return Tail(least, f"the {level(RARE_SHARE)} with the lowest density in training", "rare labels")
     return None
+
+
+def rarest_rows(scored: Scored) -> NDArray[np.bool_]:
+    """Return which test rows have the rarest labels by their density in training. (N,)"""
+    return rarest(scored.y, LabelDensity.from_bins(scored.bins))
 
 
 def judge(lineup: Lineup) -> Verdict:
@@ -119,17 +131,20 @@ def judge(lineup: Lineup) -> Verdict:
     sentences = [*_interval_sentences(lineup, tail), untested_range(scored)]
     if (constant := _noise(lineup)) is not None:
         sentences += [standing.sentence for standing in contrasts_of(lineup, MIN_TAIL_ROWS)]
+        ranked = _rank_sentence(lineup)
+        none = f"o model has a clearly lower error than always predicting {constant}."
+        use = " as amounts, at most to rank rows" if ranked else ""
         return Verdict(
-            f"Nothing was learned: no model has a clearly lower error than always predicting {constant}.",
-            tuple(s for s in sentences if s),
-            "Do not use these predictions: look for columns that tell more about the label.",
+            f"N{none}" if ranked else f"Nothing was learned: n{none}",
+            tuple(s for s in [ranked, *sentences] if s),
+            f"Do not use these predictions{use}: look for columns that tell more about the label.",
             "bad",
         )
     standings = contrasts_of(lineup, MIN_TAIL_ROWS)
     sentences += [standing.sentence for standing in standings]
     headline, sound = _interval_headline(scored, tail)
     points = _points(scored.title, standings)
-    unjudged = tail is None and _has_tail(scored)
+    unjudged = tail is None and _has_tail(scored) and bool(scored.mask("many").any())
     if unjudged:
         rare = int((scored.region != "many").sum())
         found = {0: "no test row has a rare label", 1: "only one test row has a rare label"}
@@ -186,6 +201,22 @@ def _noise(lineup: Lineup) -> str | None:
     if any(paired_difference(s.error, constant.error, everything, 0.99).better for s in models):
         return None
     return constant.label(float(constant.mean[0]))
+
+
+def _rank_sentence(lineup: Lineup) -> str:
+    """Name the models whose larger predictions go with larger labels beyond chance; "" if there is none.
+
+    The median of skewed labels can have the lowest absolute error although predictions order the rows well.
+    """
+    ranked = []
+    for scored in (lineup.ours, *lineup.rivals):
+        if np.ptp(scored.mean) > 0 and np.ptp(scored.y) > 0:
+            found = stats.spearmanr(scored.mean, scored.y)
+            if found.statistic >= RANKED and found.pvalue < 0.01:
+                ranked.append(f"{found.statistic:.2f} for {scored.title}")
+    if not ranked:
+        return ""
+    return f"Larger predictions still go with larger labels: the rank correlation is {joined(ranked)}."
 
 
 # -- intervals -------------------------------------------------------------------------------------
