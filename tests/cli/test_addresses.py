@@ -67,6 +67,8 @@ def test_a_limit_that_is_too_small_is_told_with_what_is_needed(limit: Any, tmp_p
     check_addresses(catboost=False)
     check_model(tmp_path / "none")  # reading it says what is wrong
     with pytest.raises(ValueError, match=r"2.0 GB \(ulimit -v\) is too small: .* 3.1 GB. Raise it, or train"):
+        check_addresses(catboost=True, otherwise="or train without CatBoost")
+    with pytest.raises(ValueError, match=r"3.1 GB. Raise it, or limit the memory"):
         check_addresses(catboost=True)
     with pytest.raises(ValueError, match=r"at least 3.1 GB"):
         check_model(path)

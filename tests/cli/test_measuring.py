@@ -86,7 +86,7 @@ def test_the_page_names_the_sample(
     monkeypatch.setattr(streamed, "MEASURED_ROWS", 100)
     done = run("evaluate", model, table, "--stream", "--report", tmp_path / "page.html", "--quiet")
     assert done.exit_code == 0, done.stderr
-    assert f"rows of rows.parquet, a random sample of {ROWS - 71}" in (tmp_path / "page.html").read_text(
-        "utf-8"
-    )
+    assert f"rows of rows.parquet, a random sample of its {ROWS - 71:,} rows with labels" in (
+        tmp_path / "page.html"
+    ).read_text("utf-8")
     assert "random sample" not in done.stderr

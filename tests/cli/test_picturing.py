@@ -53,6 +53,7 @@ def test_fit_uses_the_parts_and_shows_the_pictures(folder: Path, fitted: tuple[P
     assert page.count('src="data:image/jpeg;base64,') == 10  # five errors and five intervals
     assert "from pictures" in page and "plain network" in page
     assert json.loads(fitted[1].stdout)["report"] == str(folder / "page.html")
+    assert "note: a larger part test of 'split', or a table given with --test" in fitted[1].stderr
 
 
 def test_predict_and_evaluate_find_the_pictures_in_an_archive_too(

@@ -55,15 +55,15 @@ def reserve_less() -> None:
         ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX
 
 
-def check_addresses(*, catboost: bool) -> None:
+def check_addresses(*, catboost: bool, otherwise: str = "") -> None:
     """Raise an error if the limit on addresses is smaller than what is reserved in any case.
 
-    Call it before heavy packages are imported.
+    `otherwise` says how to do without CatBoost. Call it before heavy packages are imported.
     """
     limit = address_limit()
     needed = NETWORK + (CATBOOST if catboost else 0) + _THREAD * (os.cpu_count() or 1)
     if limit is not None and limit < needed:
-        less = ", or train without CatBoost (--base none)" if catboost else ""
+        less = f", {otherwise}" if catboost and otherwise else ""
         raise ValueError(
             f"the limit of {limit / 1e9:.1f} GB (ulimit -v) is too small: it also counts memory that is "
             f"reserved but not used, at least {needed / 1e9:.1f} GB. Raise it{less}, or limit the memory of "

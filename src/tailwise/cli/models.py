@@ -208,7 +208,8 @@ def evaluate(
             inputs,
             place=place,
             source=name,
-            test_source=f"rows of {name}" + (f", a random sample of {measuring.rows}" if sampled else ""),
+            test_source=f"rows of {name}"
+            + (f", a random sample of its {measuring.rows:,} rows with labels" if sampled else ""),
             trained_here=False,
             dial=dial,
         )

@@ -139,7 +139,9 @@ def fit(
     ] = None,
     lr: Annotated[
         float | None,
-        typer.Option(metavar="RATE", min=1e-12, help="Learning rate; 0.003 by default, 0.001 for pictures."),
+        typer.Option(
+            metavar="RATE", min=1e-12, help="Learning rate; 0.001 by default, 0.003 for tables read in parts."
+        ),
     ] = None,
     bins: Annotated[
         str | None,
@@ -196,7 +198,10 @@ def fit(
     """
     import time
 
-    check_addresses(catboost=base in ("auto", "catboost") and pictures.images is None)
+    check_addresses(
+        catboost=base in ("auto", "catboost") and pictures.images is None,
+        otherwise="or train without CatBoost (--base none)",
+    )
     from tailwise.methods import get_method
 
     began = time.perf_counter()
@@ -331,10 +336,8 @@ def fit(
     else:
         print_findings(findings)
     if any(finding.verdict.status == "unknown" for finding in findings):
-        note(
-            "note: a larger --test-share, or a table given with --test, has more rows to judge by",
-            shared.quiet,
-        )
+        larger = "a larger --test-share" if split is None else f"a larger part test of {split!r}"
+        note(f"note: {larger}, or a table given with --test, has more rows to judge by", shared.quiet)
 
 
 def _train(

@@ -101,9 +101,8 @@ def fit(
     `progress` shows a bar (True), log lines (False), or a bar on a terminal only (None). An object with an
     `update` gets the figures of every epoch, in every process.
     """
-    from lightning_fabric import (
-        Fabric,  # here, because it imports torch's compiler, which predicting does not need
-    )
+    # Here, because it imports torch's compiler, which predicting does not need.
+    from lightning_fabric import Fabric
 
     config = config or TrainConfig()
     check_accelerator(config.accelerator)

@@ -24,7 +24,7 @@ class RowStream(Protocol):
     """Rows of a table that come as DataFrames, one after another, as often as they are asked for.
 
     `columns` has the kind of each column by its name, in their order: ``"number"``, ``"boolean"``,
-    ``"text"``, ``"date"`` or ``"other"``.
+    ``"text"``, ``"date"``, ``"empty"`` (no row has a value) or ``"other"``.
 
     `chunks` returns an iterator over DataFrames that have `columns` (all of them by default). Every call
     starts again at the first row. The same arguments give the same chunks.
@@ -128,9 +128,8 @@ class FrameRows:
         compare_columns(_kinds(table), self.columns, f"table {number} of the stream", "the first one")
         chunk = table[list(names)].set_axis(pd.RangeIndex(start, start + len(table)), axis=0)
         for name in names:
-            if isinstance(
-                chunk[name].dtype, pd.CategoricalDtype
-            ):  # categories may differ from table to table
+            # Categories may differ from table to table.
+            if isinstance(chunk[name].dtype, pd.CategoricalDtype):
                 chunk[name] = chunk[name].astype(chunk[name].cat.categories.dtype)
         chunk.attrs = {SOURCE: f"table {number} of the stream", FIRST: start}
         return chunk

@@ -41,9 +41,8 @@ class QuickEncoder:
             return self.preprocessor.encoded(self.preprocessor.plain(x))
         out = np.zeros((len(x), len(self.preprocessor.numeric.center)))
         values = as_matrix(x[list(self.numbers)])
-        out[:, list(self.numbers.values())] = np.clip(values, -LARGEST, LARGEST).astype(
-            np.float32
-        )  # skrub computes in float32
+        # skrub computes in float32.
+        out[:, list(self.numbers.values())] = np.clip(values, -LARGEST, LARGEST).astype(np.float32)
         for name, own in self.categories.items():
             out[:, own] = self._category(x, name, own)
         return out
