@@ -243,6 +243,7 @@ def test_intervals_keep_dtype_shape_and_carry_no_gradient(dtype):
         ({"weights": [0.0, 0.0, 0.0]}, "positive"),
         ({"weights": [1.0, math.nan, 0.0]}, "weights must be finite"),
         ({"min_rows": 0}, "min_rows"),
+        ({"column": ColumnGroups.of(["a"], "site")}, "column needs column_codes"),
     ],
 )
 def test_wrong_input_is_named(change, message):

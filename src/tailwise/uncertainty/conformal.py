@@ -304,6 +304,8 @@ def fit_conformal(
     checked_mode(mode)
     if min_rows < 1:
         raise ValueError(f"min_rows must be at least 1, got {min_rows!r}")
+    if column is not None and column_codes is None:
+        raise ValueError("column needs column_codes: give column.codes(values) of the rows")
     exact, labels = prepared(distribution, y)
     if labels.numel() == 0:
         raise ValueError("no held-out rows: conformal intervals need at least one")
@@ -324,8 +326,7 @@ def fit_conformal(
         for code in np.unique(codes):
             tables[REGIONS[code]] = ScoreTable.from_scores(scores[codes == code])
     mean_sides = np.ones((len(REGIONS), 2))
-    if column is not None:
-        assert column_codes is not None
+    if column is not None and column_codes is not None:
         codes = codes + len(REGIONS) * column_codes
         mean_sides = np.ones((len(REGIONS) * (len(column.names) + 1), 2))
     for code in np.unique(codes):

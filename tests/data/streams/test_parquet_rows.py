@@ -140,6 +140,8 @@ def test_folders_and_files_that_cannot_be_read(
     with pytest.raises(TableError, match="does not exist"):
         ParquetRows(empty / "none")
     pd.DataFrame({"x": []}).to_parquet(empty / "a.parquet")
+    with pytest.raises(TableError, match="list of Parquet files is empty"):
+        ParquetRows([])
     with pytest.raises(TableError, match="columns but no rows"):
         ParquetRows(empty)
     with pytest.raises(ValueError, match="chunk_rows must be positive"):

@@ -58,3 +58,10 @@ def test_a_missing_label_of_a_later_table_is_named() -> None:
     bad = TABLE[300:450].assign(y=lambda t: t.y.where(t.x != 310))
     with pytest.raises(ValueError, match="table 1 of the stream, row 10: the target 'y' is missing"):
         first_pass(FrameRows([TABLE[:300], bad]), COLUMNS, TARGETS, 10, 0)
+
+
+def test_parts_without_rows_change_nothing() -> None:
+    parts = [first_pass(STREAM, COLUMNS, TARGETS, HELD + SAMPLE, 0, (k, 50)) for k in (48, 49, 0)]
+    for other in parts[1:]:
+        parts[0].merge(other)
+    assert [part.rows for part in parts[1:]] == [0, 150] and parts[0].rows == 150

@@ -58,6 +58,8 @@ class ParquetRows:
             base = path if path.is_dir() else None
         else:
             self.name, self.files = f"{len(source)} Parquet files", [Path(path) for path in source]
+            if not self.files:
+                raise TableError("the list of Parquet files is empty: there is nothing to read")
         self._place = Path.cwd()  # Ray's workers are in another folder
         _require_pyarrow(self.name)
         self._open(base)

@@ -56,7 +56,8 @@ class FirstPass:
 
     def merge(self, other: FirstPass) -> None:
         """Take in the pass over another part of the stream."""
-        self._sketch(self.sample.merge(other.sample))
+        if other.sample.size:  # a part may have no rows
+            self._sketch(self.sample.merge(other.sample))
         for own, its in zip(self.sketches, other.sketches, strict=True):
             own.merge(its)
 
