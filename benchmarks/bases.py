@@ -1,6 +1,6 @@
 """Which base is ``base="auto"``: boosted trees or none, on the development tables.
 
-    python benchmarks/bases.py --seeds 2 --write
+    python benchmarks/bases.py --seeds 1 --write
 
 `TailRegressor` is fitted with each base and its other defaults, with at most 2,000, 500 and 200 training
 rows, because small tables are where bases differed most. `rare` has the 15% of the test labels that are

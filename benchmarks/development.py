@@ -100,7 +100,10 @@ class Study:
         rows = []
         for name in self.settings:
             found = {figure: self.ratio(lines, name, figure) for figure in RATIOS}
-            cells = [f"{mean:.3f} ± {spread:.3f}" for mean, spread in found.values()]
+            several = len({line["seed"] for line in lines}) > 1
+            cells = [
+                f"{mean:.3f} ± {spread:.3f}" if several else f"{mean:.3f}" for mean, spread in found.values()
+            ]
             cells[-1] = f"{found['seconds'][0]:.1f}"
             for figure in MEANS:
                 known = [v for line in lines if (v := line["figures"][name][figure]) is not None]
@@ -112,9 +115,10 @@ class Study:
         """Return the page of these results."""
         title, _, command, _, *about = self.about.strip().splitlines()
         tables, seeds = (len({line[key] for line in lines}) for key in ("data", "seed"))
-        origin = f"{tables} tables, {seeds} seeds. {' '.join(describe_origin(list(lines)))}"
+        origin = f"{tables} tables, {seeds} seed{'s' * (seeds > 1)}. {' '.join(describe_origin(list(lines)))}"
         shown = [*about, "", origin, "", f"**The rule chooses {self.choose(self, lines)}.**", ""]
-        shown.append(self.table(lines, "All sizes, mean ± standard deviation over seeds").markdown())
+        over = ", mean ± standard deviation over seeds" if seeds > 1 else ""
+        shown.append(self.table(lines, f"All sizes{over}").markdown())
         for size in self.sizes:
             own = [line for line in lines if line["rows"] == size]
             shown += [self.table(own, f"At most {size:,} training rows").markdown()] if own else []

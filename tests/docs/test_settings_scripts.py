@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import bases, development, stopping
+from tailwise.estimator.bases import AUTO
 from tailwise.estimator.parameters import table_config
 from tailwise.estimator.regressor import TailRegressor
 
@@ -19,7 +20,7 @@ def stored(study: development.Study) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (RESULTS / study.results.name).read_text().splitlines()]
 
 
-@pytest.mark.parametrize("study", [stopping.STUDY], ids=["stopping"])
+@pytest.mark.parametrize("study", [stopping.STUDY, bases.STUDY], ids=["stopping", "bases"])
 def test_the_page_is_what_its_lines_give(study: development.Study) -> None:
     page = (RESULTS / study.results.name).with_suffix(".md")
     assert study.page(stored(study)) == page.read_text(encoding="utf-8")
@@ -32,6 +33,10 @@ def test_networks_train_as_the_rule_chose() -> None:
         wanted, own = setting.parameters(rows), table_config(round(0.8 * rows))
         assert (own["lr"], own["batch_size"]) == (wanted["lr"], wanted["batch_size"])
     assert TailRegressor().patience == setting.patience
+
+
+def test_the_base_is_the_one_that_the_rule_chose() -> None:
+    assert bases.BASES[bases.chosen(bases.STUDY, stored(bases.STUDY))] == AUTO
 
 
 def line(study: development.Study, seed: int = 0, **changes: dict[str, float]) -> dict[str, Any]:
