@@ -355,6 +355,7 @@ def test_a_diagnosis_is_frozen():
         (np.repeat(np.arange(101), 3), (0.0, 100.0)),
         (np.linspace(0.01, 0.99, 200), (0.0, 1.0)),
         (np.exp(np.linspace(-4, 2, 300)), (0.0, None)),
+        (np.repeat(np.arange(1, 7), 30), (1.0, 6.0)),
         (np.linspace(900, 1000, 300), None),
         (np.linspace(-1, 5, 300), None),
     ],
@@ -367,5 +368,5 @@ def test_bounds_are_proposed_where_labels_show_them(labels, bounds):
         assert not said
     else:
         high = " (no upper end)" if bounds[1] is None else f"{bounds[1]:g}"
-        assert f"set bounds to 0,{high}: no interval" in said[0]
+        assert f"set bounds to {bounds[0]:g},{high}: no interval" in said[0]
         assert f"If labels {'below 0' if bounds[1] is None else 'outside'} are impossible" in said[0]

@@ -13,8 +13,9 @@ from scipy import stats
 from tailwise.core.distributions import NIG, Normal
 from tailwise.core.label_prior import LabelDensity, Tilted, emphasis
 from tailwise.core.labels import LabelBins
+from tailwise.core.support import LabelSupport
 from tailwise.uncertainty import calibrator as module
-from tailwise.uncertainty.calibrator import Calibrator, choose_emphasis, fit_calibrator
+from tailwise.uncertainty.calibrator import Calibrator, HeldOut, choose_emphasis, fit_calibrator
 from tailwise.uncertainty.conformal import fit_conformal
 from tailwise.uncertainty.scaling import NIGScaling, VarianceScaling, balanced_weights, fit_scaling
 
@@ -82,6 +83,17 @@ def test_scores_of_a_table_by_hand() -> None:
     np.testing.assert_allclose(table["coverage"], [0.75, 0.5, np.nan, 1.0])
     unit = 2 * stats.norm.ppf(0.95)
     np.testing.assert_allclose(table["width"], [1.5 * unit, unit, np.nan, 2 * unit])
+
+
+def test_the_constant_interval_keeps_a_value_that_most_labels_have() -> None:
+    """Bins alone would spread the zeros over the first bin."""
+    y = np.r_[np.zeros(60), np.linspace(1, 1000, 40)]
+    prediction = Normal(torch.tensor(y), 1.0)
+    parts = {"held": HeldOut(prediction, y), "support": LabelSupport.from_labels(y)}
+    bins = LabelBins.from_labels(y, count=10)
+    scores = Calibrator(bins, None, None, **parts).scores(prediction, y, 0.5, 100, 20)
+    assert scores.loc[0, "constant_coverage"] >= 0.5
+    assert Calibrator(bins, None, None).known_labels is bins
 
 
 def test_scaling_is_fitted_on_select_and_intervals_on_confirm() -> None:

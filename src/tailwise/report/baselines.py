@@ -115,12 +115,13 @@ def line_up(
     if train is not None:
         booster = booster or fit_booster(model, train, place)
         weighted = fit_booster(model, train, place, weighted=True)
+    known = model.calibrators_[place].known_labels if train is None else checked_labels(train.labels)
     return Lineup(
         scored,
         None if other is None else like(scored, other),
         None if booster is None else score_booster(scored, model, booster, X),
         None if weighted is None else score_booster(scored, model, weighted, X, "weighted "),
-        score_constant(scored, scored.bins if train is None else checked_labels(train.labels)),
+        score_constant(scored, known),
     )
 
 

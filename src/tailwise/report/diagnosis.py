@@ -36,6 +36,7 @@ _TAIL_RANGE = 2 / 3
 _EMPTY_RANGE = 0.1
 _BELOW_ZERO = 2.33  # standard deviations from the mean of a Normal to its lowest 1%
 _FEW_VALUES = 5
+_TOP_RATING = 10
 _LOG_BINS, _WIDE = 20, 10.0  # below this ratio log-scale edges are hardly finer, and may round to one
 _SMALL = 500
 
@@ -310,6 +311,7 @@ def propose_bounds(labels: NDArray[np.float64]) -> tuple[float | None, float | N
     """Return bounds that the labels suggest, or None. (N,)
 
     Whole numbers from 0 to 100 that come near both ends suggest percentages, and numbers from 0 to 1 shares.
+    The whole numbers from 1 to at most 10 suggest ratings.
     Otherwise labels that are never negative suggest the bound 0 if a symmetric distribution of their mean and
     spread would put more than 1 in 100 below 0.
 
@@ -323,6 +325,8 @@ def propose_bounds(labels: NDArray[np.float64]) -> tuple[float | None, float | N
         on_grid = not whole or bool((labels % 1 == 0).all())
         if on_grid and low <= 0.05 * top and 0.95 * top <= high <= top:
             return 0.0, top
+    if low == 1 and high <= _TOP_RATING and np.array_equal(np.unique(labels), np.arange(1, high + 1)):
+        return 1.0, high
     scale = high  # keeps squares of huge labels finite
     mean, std = float((labels / scale).mean()), float((labels / scale).std())
     return (0.0, None) if mean < _BELOW_ZERO * std else None

@@ -54,8 +54,8 @@ _MEASURE = "Measure on more {}: hold out a larger share, or use a separate test 
 _INTERVAL_ADVICE: dict[Soundness, str] = {
     "kept": "",
     "over": "",
-    "undecided": "Measure on more rows with rare labels before you rely on intervals there.",
-    "under": "Do not rely on intervals there: collect more such rows, or ask for a higher coverage.",
+    "undecided": "Measure on more rows with {0} before you rely on their intervals.",
+    "under": "Do not rely on the intervals of {0}: collect more such rows, or ask for a higher coverage.",
 }
 
 
@@ -158,7 +158,8 @@ def judge(lineup: Lineup) -> Verdict:
         headline = f"{headline.removesuffix('.')}; {points.headline}."
     advice = [points.advice]
     if not unjudged:
-        advice += [_INTERVAL_ADVICE[sound], _interval_choice(lineup, tail)]
+        whose = "these labels" if tail is None else tail.name
+        advice += [_INTERVAL_ADVICE[sound].format(whose), _interval_choice(lineup, tail)]
     status = _STATUS[sound]
     if unjudged:
         status = "unknown"

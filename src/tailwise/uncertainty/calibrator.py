@@ -89,6 +89,17 @@ class Calibrator:
     support: LabelSupport | None = None
     """Values that labels can have, if they are not continuous."""
 
+    @property
+    def known_labels(self) -> LabelBins | Floats:
+        """What the model knows of the training labels: their bins, or a sample if many share one value.
+
+        Within a bin, quantiles of bins are interpolated. For a value such as 0 that most labels have, only
+        labels themselves give the right quantiles: those of the held-out rows.
+        """
+        if self.held is None or self.support is None or not self.support.atoms:
+            return self.bins
+        return self.held.labels
+
     def at(self, emphasis: float | None = None, label_prior: Any = None) -> Calibrator:
         """Return a calibrator for another emphasis or label prior (VIR:dial), with intervals that fit it.
 
@@ -235,7 +246,9 @@ class Calibrator:
         """
         table = by_region(prediction, y, self.bins, ("mae", "rmse", "gm", "nll", "ause"), many=many, few=few)
         lower, upper = (end.numpy() for end in self.interval(prediction, coverage, networks, groups))
-        intervals = intervals_by_region(lower, upper, y, self.bins, coverage, many=many, few=few)
+        intervals = intervals_by_region(
+            lower, upper, y, self.bins, coverage, many=many, few=few, training=self.known_labels
+        )
         return table.join(
             intervals[["coverage", "width", "constant_coverage", "constant_width"]]
         ).reset_index()

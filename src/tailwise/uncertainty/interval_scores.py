@@ -61,7 +61,7 @@ def intervals_by_region(
     *,
     many: int = 100,
     few: int = 20,
-    training: ArrayLike | None = None,
+    training: LabelBins | ArrayLike | None = None,
 ) -> pd.DataFrame:
     """Return coverage and width of intervals for all rows and by the region of the true label.
 
