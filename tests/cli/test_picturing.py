@@ -118,6 +118,13 @@ def test_what_does_not_fit_pictures_is_explained(
     assert done.exit_code == 1 and message in done.output, done.output
 
 
+def test_tables_have_no_column_of_parts(folder: Path) -> None:
+    done = run(
+        "fit", folder / "faces.csv", "-t", "age", "--split", "split", "--out", folder / "none.tailwise"
+    )
+    assert done.exit_code == 1 and "for tables give --valid and --test" in done.output
+
+
 def test_models_of_pictures_need_them_and_models_of_tables_refuse_them(
     folder: Path, fitted: tuple[Path, Result], tmp_path: Path
 ) -> None:

@@ -78,6 +78,8 @@ class TrainingPictures:
     def reader(self, split: str | None = None) -> PictureReader | None:
         """Return what reads tables of pictures; None without --images."""
         if self.images is None:
+            if split is not None:
+                raise ValueError("--split is for pictures (--images): for tables give --valid and --test")
             return None
         size = self.image_size, self.image_size
         return PictureReader(self.images, self.paths, self.skip_broken, size, split)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,7 @@ from tailwise.cli.output import (
     show_progress,
     write_outputs,
 )
-from tailwise.cli.picturing import SplitColumn, TrainingPictures
+from tailwise.cli.picturing import PictureReader, SplitColumn, TrainingPictures
 from tailwise.cli.reading import (
     Labelled,
     Roles,
@@ -213,18 +213,8 @@ def fit(
     inputs: list[str | Path] = [*sources, *([start_from] if start_from else [])]
     check_outputs({"--out": out, "--report": report, "--export": onnx}, force=shared.force, inputs=inputs)
     start = None if start_from is None else load_model(start_from)
-    if pictures.images is not None and onnx is not None:
-        raise ValueError("--export is for tables: leave it out, or leave out --images")
     if onnx is not None:
-        from tailwise.estimator.onnx import require_onnx
-        from tailwise.estimator.onnx_trees import check_exportable
-
-        if conformal_by is not None:
-            raise ValueError(
-                "an ONNX file cannot contain intervals by a column: leave out --export or --conformal-by"
-            )
-        require_onnx()
-        check_exportable(None if base == "none" else base)
+        _check_export(base, conformal_by, pictures.images is not None)
     if pictures.images is not None and conformal_by is not None:
         raise ValueError("--conformal-by is for tables: leave it out, or leave out --images")
     if report is not None and len(target) > 1:
@@ -270,22 +260,18 @@ def fit(
     }
     cluster = ray_workers(ray, workers, device)
     parts = open_stream(data, stream or cluster is not None, no_stream)
-    rows: Any
+    rows: Labelled | StreamedTable
     held = measured = None
     if parts is not None:
         share = 0.0 if test else test_share
         rows = StreamedTable.of(parts, target, dropped, weight, share, seed, cluster)
         measured = None if test is None else rows.like(test, read, shared.quiet)
     else:
-        rows = read(data, Roles(target, dropped, weight, groups, time_column), shared.quiet)
-        by_part = None if reader is None or reader.parts is None else reader.divided(rows)
-        held, measured = (
-            None if source is None else read(source, Roles(target, dropped), shared.quiet, like=rows.inputs)
-            for source in (valid, test)
+        roles = Roles(target, dropped, weight, groups, time_column)
+        rows, held, measured = _whole_tables(
+            partial(read, quiet=shared.quiet), (data, valid, test), roles, reader
         )
-        if by_part is not None:
-            rows, held, measured = by_part[0], held or by_part[1], measured or by_part[2]
-        elif measured is None:
+        if measured is None and split is None:
             rows, measured = hold_out(rows, test_share, seed, shared.quiet)
     to_come = isinstance(rows, StreamedTable) and rows.held_out is not None
     if report is not None and measured is None and not to_come:
@@ -338,6 +324,40 @@ def fit(
     if any(finding.verdict.status == "unknown" for finding in findings):
         larger = "a larger --test-share" if split is None else f"a larger part test of {split!r}"
         note(f"note: {larger}, or a table given with --test, has more rows to judge by", shared.quiet)
+
+
+def _check_export(base: str, conformal_by: str | None, pictures: bool) -> None:
+    """Raise an error for a model that no ONNX file can contain, before anything is trained."""
+    from tailwise.estimator.onnx import require_onnx
+    from tailwise.estimator.onnx_trees import check_exportable
+
+    if pictures:
+        raise ValueError("--export is for tables: leave it out, or leave out --images")
+    if conformal_by is not None:
+        raise ValueError(
+            "an ONNX file cannot contain intervals by a column: leave out --export or --conformal-by"
+        )
+    require_onnx()
+    check_exportable(None if base == "none" else base)
+
+
+def _whole_tables(
+    read: Callable[..., Labelled],
+    sources: tuple[str, str | None, str | None],
+    roles: Roles,
+    reader: PictureReader | None,
+) -> tuple[Labelled, Labelled | None, Labelled | None]:
+    """Return the rows to train on, to stop and calibrate by, and to measure on.
+
+    They are those of FILE, --valid and --test. Without these tables, a column of parts may say which rows.
+    """
+    rows = read(sources[0], roles)
+    parts = (rows, None, None) if reader is None or reader.parts is None else reader.divided(rows)
+    others = Roles(roles.targets, roles.drop)
+    held, measured = (
+        None if source is None else read(source, others, like=rows.inputs) for source in sources[1:]
+    )
+    return parts[0], held or parts[1], measured or parts[2]
 
 
 def _train(
