@@ -64,7 +64,9 @@ def model_card(
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     lines = [header, ["---"] * len(header), *rows]
-    return ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines]
+    # A name of a column may have a line end, which would end the row of the table.
+    cells = [[" ".join(str(cell).splitlines()).replace("|", "\\|") for cell in line] for line in lines]
+    return ["| " + " | ".join(line) + " |" for line in cells]
 
 
 def _names(model: TailRegressor) -> list[str]:
@@ -77,9 +79,9 @@ def _several(model: TailRegressor, t: int) -> list[str]:
 
 
 def _summary(model: TailRegressor) -> str:
-    targets = (
-        ", ".join(_names(model)) if model.target_names_ else f"{model.n_targets_} target(s) without a name"
-    )
+    several = model.n_targets_ > 1
+    unnamed = f"{model.n_targets_} targets without names" if several else "a target without a name"
+    targets = ", ".join(_names(model)) if model.target_names_ else unnamed
     rows = int(model.calibrators_[0].bins.counts.sum())
     count = getattr(model, "n_features_in_", None)
     inputs = "inputs of your own" if count is None else f"{count} column{'s' if count != 1 else ''}"
