@@ -21,6 +21,7 @@ from tailwise import TailRegressor
 from tailwise.estimator.archive import MANIFEST, WEIGHTS
 from tailwise.methods import available_methods, get_method
 from tailwise.networks.backbones import BACKBONES
+from tailwise.networks.losses import OBJECTIVES
 from tailwise.networks.parts import Method
 from tests.estimator.saved_files import (
     assert_same_predictions,
@@ -219,6 +220,20 @@ def test_what_a_name_means_may_change_but_a_saved_model_does_not(
     loaded = TailRegressor.load(saved)
     np.testing.assert_array_equal(loaded.predict(x), simple.predict(x))
     assert get_method("vanilla").parts == Method()  # what `_model` relies on
+
+
+def test_a_method_of_the_users_own_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tailwise.methods import registry
+
+    monkeypatch.setitem(OBJECTIVES, "own", OBJECTIVES["absolute"])
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    registry.register("own", title="Own", parts=Method(objective="own"), about="An example.")
+    path = quick_fit(*numbers(), method="own").save(tmp_path / "m")
+    monkeypatch.undo()
+    with pytest.raises(
+        ValueError, match=r"unknown objective 'own'.*; import the file that registers the method 'own'"
+    ):
+        TailRegressor.load(path)
 
 
 class Own(nn.Module):

@@ -43,7 +43,7 @@ from tailwise.estimator.bases import CrossFitted
 from tailwise.estimator.manifest import check_manifest
 from tailwise.estimator.skops_files import vectorizer_from_bytes
 from tailwise.learning.loop import FitResult
-from tailwise.methods import build_model
+from tailwise.methods import available_methods, build_model
 from tailwise.networks.backbones import IMAGE_BACKBONES, make_backbone, make_image_backbone
 from tailwise.networks.parts import Method
 from tailwise.networks.trainable import Trainable
@@ -84,7 +84,9 @@ def load(
     try:
         return _rebuild(manifest, members, into, backbone)
     except Exception as error:  # a crafted file can provoke any error
-        reason = one_line(error)
+        name, reason = section(manifest, "params", path).get("method"), one_line(error)
+        if name not in available_methods():
+            reason += f"; import the file that registers the method {name!r:.80} first"
         raise ValueError(f"{path} cannot be loaded: {reason}") from error
 
 
