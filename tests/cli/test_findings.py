@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from tailwise.cli.findings import emphasis_of, findings_json
+from tailwise.cli.findings import emphasis_of, findings_json, negative_ends
+from tailwise.core.labels import LabelBins
+from tests.report.made import Table
 
 
 def finding(target: str) -> Any:
@@ -22,3 +25,12 @@ def test_the_emphasis_in_use() -> None:
     one, two = SimpleNamespace(emphasis_=0.3), SimpleNamespace(emphasis_=[0.1, 0.2], target_names_=["a", "b"])
     assert emphasis_of(one) == 0.3 and emphasis_of(two) == {"a": 0.1, "b": 0.2}
     assert emphasis_of(one, {"emphasis": 1.0}) == 1.0 and emphasis_of(one, {"label_prior": [1]}) is None
+
+
+def test_intervals_below_zero_where_no_label_is() -> None:
+    table = Table.of(100, 10, 10)
+    assert negative_ends(table.model(reach=0.0, jitter=0.0)) != ""  # some labels are 0
+    text = negative_ends(table.model(reach=9.0))
+    assert text.startswith("120 of 120 test intervals reach below 0, which") and "--bounds 0," in text
+    moved = replace(table.model(reach=9.0), bins=LabelBins.from_labels([-1.0, 0.0, 3.0]))
+    assert negative_ends(moved) == negative_ends(replace(table.model(), lower=table.y)) == ""

@@ -83,12 +83,14 @@ def test_rows_that_lack_columns(schema: RowSchema) -> None:
         schema.read([good, 5, short])
     assert refused.value.problems == [
         (1, None, "is the number '5', not an object with columns"),
-        (2, "number", "is missing; did you mean 'nummber'?"),
-        (2, "kind", "is missing"),
+        (2, "number", "is not in the row; did you mean 'nummber'?"),
+        (2, "kind", "is not in the row"),
     ]
     with pytest.raises(RefusedRequest, match=f"the first {MAX_SHOWN}") as refused:
         schema.read([{}] * 500)
     assert len(refused.value.problems) == MAX_SHOWN
+    texts = {p.problem for p in refused.value.problems}
+    assert texts == {"is not in the row", "is not in the row: give a value, or null for a missing one"}
 
 
 def test_a_new_category_is_a_note_and_other_columns_are_left_out(schema: RowSchema) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tailwise.estimator.regressor import TailRegressor
     from tailwise.report.baselines import Lineup
+    from tailwise.report.scoring import Scored
     from tailwise.report.verdict import Verdict
     from tailwise.uncertainty.by_column import RunningCoverage
 
@@ -50,6 +51,19 @@ class Finding:
         names = [name for name, scored in each.items() if scored is not None]
         regions = {k: v.to_dict(orient="index") for k, v in zip(names, self.tables, strict=True)}
         return {"target": self.target, "verdict": self.verdict.to_dict(), **regions}
+
+
+def negative_ends(scored: Scored) -> str:
+    """Say how many intervals reach below 0 although no training label does; "" if none does."""
+    from tailwise.uncertainty.interval_scores import label_range
+
+    below = int((scored.lower < 0).sum())
+    if below == 0 or min(label_range(scored.bins)[0], scored.y.min()) < 0:
+        return ""
+    return (
+        f"{below:,} of {scored.lower.size:,} test intervals reach below 0, which no training label does. If "
+        "such labels are impossible, use --bounds 0, (no upper end)."
+    )
 
 
 def print_findings(findings: Sequence[Finding]) -> None:

@@ -15,6 +15,7 @@ from tailwise.cli.findings import (
     Finding,
     emphasis_of,
     findings_json,
+    negative_ends,
     page_of,
     print_findings,
 )
@@ -321,6 +322,9 @@ def fit(
         print_json({**shown, **findings_json(findings)})
     else:
         print_findings(findings)
+    for finding in findings if bounds is None else ():
+        if text := negative_ends(finding.lineup.ours):
+            note(f"note: target {finding.target!r}: {text}", shared.quiet)
     if any(finding.verdict.status == "unknown" for finding in findings):
         larger = "a larger --test-share" if split is None else f"a larger part test of {split!r}"
         note(f"note: {larger}, or a table given with --test, has more rows to judge by", shared.quiet)

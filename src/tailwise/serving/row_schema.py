@@ -216,17 +216,19 @@ class RowSchema:
     def _incomplete(self, rows: Sequence[Any]) -> list[Problem]:
         """Return the rows that are no objects, and the columns that they lack."""
         problems: list[Problem] = []
-        needed = [column.name for column in self.columns if column.kind != "unused"]
+        needed = {c.name: c for c in self.columns if c.kind != "unused"}
         for number, row in enumerate(rows):
             if not isinstance(row, Mapping):
                 problems.append(Problem(number, None, f"is {_shown(row)}, not an object with columns"))
                 continue
-            for name in needed:
+            for name, column in needed.items():
                 if name not in row:
                     strange = [str(key)[:80] for key in row if key not in needed]
                     hint = nearest(name, strange) if strange else ""
                     hint = hint if "did you mean" in hint else ""
-                    problems.append(Problem(number, name, f"is missing{hint}"))
+                    if not hint and column.nullable:
+                        hint = ": give a value, or null for a missing one"
+                    problems.append(Problem(number, name, f"is not in the row{hint}"))
             if len(problems) > 2 * MAX_SHOWN:
                 break
         return problems
