@@ -72,8 +72,8 @@ def export_onnx(
     - dates are int64 microseconds since 1970-01-01, in UTC if the column has a time zone, -2**63 where
       missing.
 
-    `column_inputs` makes them from a table. Before anything is written, onnxruntime and Python encode made-up
-    rows, and a difference is an error.
+    `column_inputs` makes them from a table. A call needs at least one row. Before anything is
+    written, onnxruntime and Python encode made-up rows, and a difference is an error.
 
     The outputs are float64, in the units of y, and agree with the estimator: ``prediction`` and ``std`` (N,),
     ``quantiles`` (N, Q), ``lower`` and ``upper`` (N,) of `predict_interval` at `coverage`. With several
@@ -83,9 +83,9 @@ def export_onnx(
 
     The file contains the base: CatBoost, LightGBM or scikit-learn's HistGradientBoostingRegressor. A model
     with another base, or with base predictions of your own, cannot be exported, nor can intervals by a column
-    (`conformal_by`). Five CatBoost models of
-    1000 trees take about 24 MB. An emphasis needs memory for up to 100 numbers per row, and for each member
-    of a mixture, several times: pass large tables in batches of some thousand rows.
+    (`conformal_by`). Five CatBoost models of 1000 trees take about 24 MB. An emphasis needs memory for up to
+    100 numbers per row, and for each member of a mixture, several times: pass large tables in batches of some
+    thousand rows.
 
     The file's metadata has the levels, the coverage, the emphasis and the names of the columns; with
     `raw_columns`, ``inputs`` says what each input is. A file that exists is replaced.
