@@ -86,3 +86,10 @@ def test_rows_with_the_largest_errors_and_the_widest_intervals() -> None:
     fine = replace(made, y=y + 0.25)
     assert row_tables(fine, None)[0].rows[0][:4] == ("5.25", "-1", "6.25", "-7 to 5")
     assert row_tables(fine, None)[0].columns[-1] == "region"
+
+
+def test_missing_cells_are_empty_whatever_their_type() -> None:
+    found = scored(np.arange(40.0), np.arange(40.0))
+    missing = {"text": None, "number": np.nan, "day": pd.NaT, "flag": pd.NA, "list": [1, 2]}
+    inputs = pd.DataFrame({name: [value] * 40 for name, value in missing.items()})
+    assert {row[-5:] for row in row_tables(found, inputs)[0].rows} == {("", "", "", "", "[1, 2]")}

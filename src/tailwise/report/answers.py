@@ -219,8 +219,12 @@ def _interval_text(scored: Scored, low: float, high: float) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Return a value of a table as short text."""
+    """Return a value of a table as short text, empty where it is missing."""
+    import pandas as pd
+
+    if pd.api.types.is_scalar(value) and pd.isna(value):
+        return ""
     if isinstance(value, (float, np.floating)):
-        return "" if np.isnan(value) else number(float(value))
+        return number(float(value))
     text = str(value)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
