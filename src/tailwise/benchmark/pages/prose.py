@@ -128,7 +128,7 @@ def _describe_split(results: Results) -> str:
     first = results.records[0]
     suite = SUITES.get(first.get("suite", ""))
     if suite is None:  # of a file: its network shows what it was trained on
-        tables = first["recipe"]["backbone"] in BACKBONES
+        tables = first["recipe"].get("backbone") in BACKBONES
     else:
         tables = all(isinstance(source, Source) for source in suite.sources)
     if not tables:
