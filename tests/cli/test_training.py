@@ -1,6 +1,7 @@
 """`tailwise fit`: files written, figures printed, mistakes refused."""
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,13 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
+from tailwise.cli import training
+from tailwise.cli.reading import Labelled
+from tailwise.report import baselines, scoring
+from tailwise.report.baselines import Lineup
+from tailwise.report.scoring import Scored
 from tests.cli.conftest import predicted
+from tests.report.made import Table
 
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
@@ -231,3 +238,20 @@ def test_unknown_names_are_refused_before_any_training(run: Run, place: Path, tm
         out = run(*line, *extra)
         assert out.exit_code == 1 and words in out.stderr, out.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_intervals_of_the_plain_network_are_no_matter_for_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has one fold, so that it can lack held-out rows where the model does not."""
+    table = Table.of(100, 10, 10)
+
+    def warned(*_: Any, **__: Any) -> Scored:
+        warnings.warn("there are 0 held-out rows", stacklevel=1)
+        return table.model()
+
+    monkeypatch.setattr(scoring, "score_model", warned)
+    monkeypatch.setattr(baselines, "line_up", lambda *_, other, **__: Lineup(table.model(), other))
+    rows = Labelled(pd.DataFrame({"a": table.y}), pd.DataFrame({"y": table.y}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = training._score(TailRegressor(), "y", 0, rows, 0.9, None, TailRegressor())
+    assert found.lineup.other is not None and found.lineup.other.title == "plain network"

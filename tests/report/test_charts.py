@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 
 from tailwise import TailRegressor
 from tailwise.methods import get_method
@@ -117,13 +118,22 @@ def test_the_chart_along_the_label_says_where_it_ends(
     assert "No test row is above 5" not in alone(vir)._error_by_label().text
 
 
-def test_few_rows_are_not_called_five(vir: Scored) -> None:
-    rows = np.flatnonzero(vir.region == "many")[:3]
-    few = replace(
-        vir, y=vir.y[rows], distribution=vir.distribution[rows], uncalibrated=vir.uncalibrated[rows],
-        lower=vir.lower[rows], upper=vir.upper[rows],
+def some(scored: Scored, rows: NDArray[np.int64]) -> Scored:
+    """The scores of these rows."""
+    return replace(
+        scored, y=scored.y[rows], distribution=scored.distribution[rows],
+        uncalibrated=scored.uncalibrated[rows], lower=scored.lower[rows], upper=scored.upper[rows],
     )  # fmt: skip
+
+
+def test_few_rows_are_not_called_five(vir: Scored) -> None:
+    few = some(vir, np.flatnonzero(vir.region == "many")[:3])
     assert "mean absolute error of the few test rows" in alone(few)._error_by_label().text
+
+
+def test_a_curve_that_ends_before_the_half_says_where(vir: Scored) -> None:
+    text = alone(some(vir, np.arange(16)))._sparsification().text
+    assert text.startswith("Without the least certain 38% of the rows")
 
 
 def test_the_histogram_counts_training_rows(vir: Scored) -> None:

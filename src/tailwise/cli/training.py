@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -416,6 +417,9 @@ def _score(
     if trained is not None:
         train = Training(trained.inputs, trained.labels[target], trained.weights)
     if plain is not None:
-        other = replace(score_model(plain, inputs, labels, coverage, target=place), title=PLAIN_TITLE)
+        with warnings.catch_warnings():
+            # What is wrong with the rows is said of the model; the plain network holds out fewer of them.
+            warnings.simplefilter("ignore", UserWarning)
+            other = replace(score_model(plain, inputs, labels, coverage, target=place), title=PLAIN_TITLE)
     lineup = line_up(model, inputs, labels, coverage, target=place, train=train, other=other)
     return Finding(target, lineup, judge(lineup))

@@ -220,10 +220,12 @@ class ModelCharts:
         models = (self.scored, self.lineup.other)  # a spread that is the same for all rows removes nothing
         curves = {model.title: model.sparsification() for model in models if model is not None}
         curve = curves[self.scored.title]
-        half = float(np.interp(0.5, curve.removed, curve.error))
+        share = min(0.5, float(curve.removed[-1]))  # the curve of a small table ends before the half
+        left = float(np.interp(share, curve.removed, curve.error))
+        part = "half" if share == 0.5 else percent(share)
         words = (
-            f"Without the least certain half of the rows, the error of {self.scored.title} goes from "
-            f"{number(float(curve.error[0]))} to {number(half)}."
+            f"Without the least certain {part} of the rows, the error of {self.scored.title} goes from "
+            f"{number(float(curve.error[0]))} to {number(left)}."
         )
         return make_chart(
             "sparsification",
