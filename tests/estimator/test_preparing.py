@@ -70,3 +70,10 @@ def test_fitting_the_base_is_announced(verbose: int, caplog: pytest.LogCaptureFi
     with caplog.at_level("INFO", logger="tailwise"):
         quick(base=Ridge(), epochs=1, verbose=verbose).fit(x, y)
     assert ("fitting the base to 60 rows" in caplog.text) == bool(verbose)
+
+
+def test_an_unknown_column_is_named_once() -> None:
+    x = pd.DataFrame(table(20)[0], columns=["u", "v", "w"])
+    for what, kind in (("column", "column"), ("groups", "column of groups")):
+        with pytest.raises(ValueError, match=f"^unknown {kind} 'uu'; did you mean 'u'"):
+            quick()._column(x, "uu", what)

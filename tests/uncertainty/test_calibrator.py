@@ -269,6 +269,14 @@ def test_intervals_of_the_distribution_follow_the_emphasis(fitted: Calibrator) -
         torch.testing.assert_close(one, two)
 
 
+def test_a_coverage_in_percent_is_refused_without_a_warning(
+    fitted: Calibrator, recwarn: pytest.WarningsRecorder
+) -> None:
+    with pytest.raises(ValueError, match="coverage must lie between 0 and 1, got 90"):
+        fitted.interval(PREDICTED, 90)
+    assert not recwarn.list
+
+
 def test_what_cannot_be_asked_for(fitted: Calibrator) -> None:
     for wrong in (-0.1, 1.1, np.nan):
         with pytest.raises(ValueError, match="emphasis must lie between 0 and 1"):

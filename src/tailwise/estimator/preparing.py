@@ -183,7 +183,8 @@ class Preparing(BaseEstimator):  # type: ignore[misc,unused-ignore]
             return given
         if not hasattr(X, "columns"):
             raise ValueError(f"{what}={given!r} names a column, but X has no names: pass the values")
-        check_name(f"column of {what}", given, [str(name) for name in X.columns])
+        kind = what if what == "column" else f"column of {what}"
+        check_name(kind, given, [str(name) for name in X.columns])
         return X[given]
 
     def _find_interval_groups(self, X: Any) -> None:

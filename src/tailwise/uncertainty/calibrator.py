@@ -19,6 +19,7 @@ from tailwise.core.label_prior import emphasis as tilt_to_rare
 from tailwise.core.labels import LabelBins
 from tailwise.core.metrics import by_region
 from tailwise.core.pooling import pooled
+from tailwise.core.predictive import checked_coverage
 from tailwise.core.support import LabelSupport
 from tailwise.core.truncation import Bounds
 from tailwise.uncertainty.column_groups import ColumnGroups
@@ -175,7 +176,7 @@ class Calibrator:
         """
         if self.conformal is None:
             return self._ends(*prediction.interval(coverage))
-        if not self.conformal.can_cover(coverage):
+        if not self.conformal.can_cover(checked_coverage(coverage)):
             warnings.warn(
                 f"{self.conformal.too_few(coverage)} The intervals span all training labels instead: fit "
                 "with more rows, or ask for a lower coverage.",
