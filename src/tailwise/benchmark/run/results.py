@@ -57,7 +57,7 @@ class ResultsFile:
         return found
 
     def append(self, record: Record) -> list[Record]:
-        """Append a line and wait until it is on the disk; return it after lines of other processes."""
+        """Append a line and wait until it is on the disk; return it and new lines of other processes."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         append_line(self.path, json.dumps(record, allow_nan=False).encode())
         return self.refresh()
@@ -112,18 +112,22 @@ class SharedRuns(FileClaims, Generic[J]):
 
     def _hear(self, lines: Iterable[Record]) -> None:
         for line in lines:
-            self.ended[line["data"], line["method"], line["seed"]] = line
+            self.ended[_run_of(line)] = line
             self.heard(line)
 
     def append(self, record: Record) -> None:
         """Write the line of a job that this process has done."""
-        *others, _ = self.results.append(record)
-        self._hear(others)
+        # Another process may have written before this line, or since.
+        self._hear(line for line in self.results.append(record) if _run_of(line) != _run_of(record))
+
+
+def _run_of(record: Record) -> Run:
+    return record["data"], record["method"], record["seed"]
 
 
 def finished_runs(records: Iterable[Record]) -> dict[Run, Record]:
     """Return the last line without an error of each (data, method, seed)."""
-    return {(r["data"], r["method"], r["seed"]): r for r in records if "error" not in r}
+    return {_run_of(r): r for r in records if "error" not in r}
 
 
 _RUN = ("data", "method", "seed", "recipe", "digest", "metrics")
