@@ -47,7 +47,8 @@ def few_trees() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def model() -> TailRegressor:
     """Trees and one network, with the dial turned up."""
-    return TailRegressor(folds=1, epochs=4, emphasis=0.5, random_state=0).fit(*make_rows(400, seed=0))
+    training = {"folds": 1, "epochs": 4, "batch_size": 128, "lr": 3e-3}
+    return TailRegressor(emphasis=0.5, random_state=0, **training).fit(*make_rows(400, seed=0))
 
 
 @pytest.fixture(scope="session")

@@ -56,10 +56,11 @@ def test_a_base_moves_the_others_only() -> None:
 
 def test_zeros_are_told_from_amounts() -> None:
     x, y = rain(600)
-    model = quick(method="two-part", epochs=40, emphasis=0.0).fit(x, y)
+    training = {"epochs": 40, "batch_size": 128, "lr": 3e-3, "emphasis": 0.0}
+    model = quick(method="two-part", **training).fit(x, y)
     new, truth = rain(400, seed=1)
     found = model.predict_distribution(new)
-    plain = quick(method="der", epochs=40, emphasis=0.0).fit(x, y).predict_distribution(new)
+    plain = quick(method="der", **training).fit(x, y).predict_distribution(new)
     assert metrics.crps(found, truth) < 0.95 * metrics.crps(plain, truth)
     dry, wet = (
         float(found[np.flatnonzero(rows)].cdf(1.0).mean()) for rows in (new[:, 0] < -1, new[:, 0] > 1)
