@@ -58,6 +58,13 @@ def test_the_baseline_that_is_better_in_most_regions_is_named() -> None:
     assert best_by_region("ours", [first]) == {"many": "first", "few": "ours"}
 
 
+def test_a_baseline_that_is_much_more_accurate_in_a_region_is_named_there() -> None:
+    near, far = (Difference(10.0, theirs, half=0.5, n=100) for theirs in (9.0, 7.0))
+    first, second = standing("first", medium=near), standing("second", medium=far)
+    for order in ([first, second], [second, first]):
+        assert best_by_region("ours", order) == {"medium": "second"}
+
+
 def test_regions_with_few_rows_are_left_out() -> None:
     table = Table.of(100, 9, 30)
     (found,) = contrasts_of(Lineup(table.model(), table.model(seed=3, title="b")), min_rows=10)

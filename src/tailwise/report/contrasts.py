@@ -18,6 +18,8 @@ CONFIDENCE = 0.99
 """Of the interval of a difference between two models; the difference is clear if zero lies outside."""
 CLOSE = 0.05
 """Two models are close where the interval of their difference allows no more than this share."""
+ALIKE = 0.1
+"""Baselines whose errors differ by at most this share are alike in advice."""
 REGION_WORDS = {"many": "common labels", "medium": "less common labels", "few": "rare labels"}
 
 Outcome = Literal["better", "worse", "mixed", "undecided"]
@@ -171,16 +173,20 @@ def best_by_region(ours: str, standings: Sequence[Standing]) -> dict[str, str]:
     """Return the title of a model that is clearly more accurate, for each region that has one.
 
     It is the model if it beats every baseline, or a baseline that beats the model. Baselines are not
-    compared with one another: of several, the one that beats the model in the most regions is named.
+    compared with one another: of several whose MAE there is within `ALIKE` of the lowest, the one that
+    beats the model in the most regions is named.
     """
     outcomes = {s.rival: {c.region: c.outcome for c in s.contrasts} for s in standings}
     order = {s.rival: s.overall.theirs for s in standings}
+    errors = {s.rival: {c.region: c.mae.theirs for c in s.contrasts} for s in standings}
     best = {}
     for region in (c.region for c in standings[0].contrasts):
         if all(found[region] == "better" for found in outcomes.values()):
             best[region] = ours
         able = [rival for rival, found in outcomes.items() if found[region] == "worse"]
         if able:
+            most = (1 + ALIKE) * min(errors[rival][region] for rival in able)
+            able = [rival for rival in able if errors[rival][region] <= most]
             wins = {rival: sum(o == "worse" for o in outcomes[rival].values()) for rival in able}
             best[region] = min(able, key=lambda rival: (-wins[rival], order[rival]))
     return best
