@@ -55,9 +55,23 @@ def test_features_can_be_the_latents_mean_as_they_are() -> None:
         Method(latent_mean="feature")  # type: ignore[arg-type]
 
 
+def test_a_latent_can_start_as_the_features_with_almost_no_noise() -> None:
+    """VIR then starts as its predictor: the layer of means is the identity, and learns from there."""
+    x, y = data(40)
+    model = build(y, latent_dim=None, latent_mean="identity", latent_var_start=-12.0)
+    mean, var, features = model._rows(x)
+    assert torch.equal(mean, features) and var is not None
+    assert var.log().median().item() == pytest.approx(-12, abs=1)
+    model.loss(x, y)[0].backward()
+    moved = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
+    assert {"latent.mean.weight", "latent.mean.bias"} <= moved
+    with pytest.raises(ValueError, match="features of size 5 cannot be the mean of a latent of size 4"):
+        build(y, latent_mean="identity")
+
+
 def test_a_new_latent_is_one_class(monkeypatch: pytest.MonkeyPatch) -> None:
     class Halved(Latent):
-        def __init__(self, feature_dim: int, latent_dim: int | None, mean: str) -> None:
+        def __init__(self, feature_dim: int, latent_dim: int | None, mean: str, var_start: float) -> None:
             super().__init__()
             self.dim = feature_dim // 2
 

@@ -84,7 +84,9 @@ class TailModel(Trainable):
         method = method.for_bins(bins)
         self.backbone, self.bins, self.method, self.decoder = backbone, bins, method, decoder
         self.feature_dim = feature_dim
-        latent = LATENTS[method.latent](feature_dim, method.latent_dim, method.latent_mean)
+        latent = LATENTS[method.latent](
+            feature_dim, method.latent_dim, method.latent_mean, method.latent_var_start
+        )
         self.latent: nn.Module = latent
         dim = latent.dim
         self.smoother = LatentSmoother(len(bins), dim, method.smoothing) if method.smoothing else None

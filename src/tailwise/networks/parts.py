@@ -25,7 +25,7 @@ _CHOICES: Mapping[str, Iterable[str]] = {
     "reweight": ("none", "likelihood", "pseudo-count", "both"),
     "inference": INFERENCE,
     "latent": LATENTS,
-    "latent_mean": ("linear", "features"),
+    "latent_mean": ("linear", "identity", "features"),
     "head": HEADS,
     "objective": OBJECTIVES,
     "penalty": PENALTIES,
@@ -63,8 +63,10 @@ class Method:
     """A name in `tailwise.networks.latents.LATENTS`."""
     latent_dim: int | None = None
     """Size of a Gaussian latent; None is the size of the features."""
-    latent_mean: Literal["linear", "features"] = "linear"
-    """Mean of a Gaussian latent: a linear layer of the features, or the features themselves."""
+    latent_mean: Literal["linear", "identity", "features"] = "linear"
+    """Mean of a Gaussian latent: a linear layer that starts at random or as the identity, or the features."""
+    latent_var_start: float = -3.0
+    """Bias of the variances before training. softplus(-3) is 0.05: the head first learns from the means."""
     head: str = "point"
     head_options: Mapping[str, Any] = field(default_factory=dict)
     objective: str = "squared"
