@@ -222,3 +222,15 @@ def test_runs_with_other_weights_share_neither_a_file_nor_a_page(
     assert "Every method weights its rows by SQINV" in page and "These keep their own: INV, SQINV" in page
     with pytest.raises(ValueError, match="unknown weights 'sqinvs'; did you mean 'sqinv'"):
         replace(recipe, weights="sqinvs")
+
+
+def test_options_of_a_method_hold_for_its_variants_too() -> None:
+    given = {"vir": {"kl": 0.5, "regularizer": 0.2}}
+    chosen = choose_contenders("vir,vir[smoothing=none],vir[lambda=10],vir-predictor,ablation-latent", given)
+    found = {c.name: c.fixed for c in chosen}
+    assert found["vir"] == given["vir"]
+    assert found["vir[smoothing=none]"] == {**given["vir"], "smoothing": None}
+    assert found["vir[lambda=10]"] == {"kl": 0.5, "regularizer": 10.0}  # a variant's own option wins
+    assert found["vir[fixed]"] == given["vir"]
+    assert found["vir-predictor"] == {}
+    assert all(c.fit.keywords["fixed"] == c.fixed for c in chosen)  # type: ignore[attr-defined]

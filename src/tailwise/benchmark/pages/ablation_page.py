@@ -32,7 +32,10 @@ _ABOUT = {
     "ablation-smoothing": "Smoothed latents (VIR:S, VIR:F), in training only by default",
     "ablation-encoder": "The encoder alone, without and with LDS weights, and both without the encoder",
     "ablation-predictor": "The predictor alone, without and with LDS weights, and its evidential peers",
-    "ablation-latent": f"Mean of the latent: a separate layer ({_VIR.latent_mean}) by default",
+    "ablation-latent": (
+        f"Latent: by default its mean has a layer that starts at random ({_VIR.latent_mean}), "
+        f"the bias of its variances starts at {_VIR.latent_var_start:g}"
+    ),
     "ablation-reconstruction": (
         "A decoder that reconstructs the input (VIR:recon): `vir-paper` has one, VIR by default does not. "
         "`vir-paper` averages VIR:kl over latent dimensions and VIR:recon over inputs; variants sum them"

@@ -75,7 +75,10 @@ def ablations() -> dict[str, list[Contender]]:
         ),
         "encoder": _parts("vir-encoder", "lds-vir-encoder", "vanilla", "lds"),
         "predictor": _parts("vir-predictor", "lds-vir-predictor", "der", "lds-fds-der"),
-        "latent": _variants("latent mean", {"features": {"latent_mean": "features"}}),
+        "latent": [
+            *_variants("latent mean", {v: {"latent_mean": v} for v in ("identity", "features")}),
+            *_variants("latent start", {f"{v:g}": {"latent_var_start": v} for v in (-3.0, -7.0)}),
+        ],
         # VIR:recon and the KL are one bound: in VIR's default they have one weight.
         "reconstruction": [
             *_variants("reconstruction", {"of the input": {"decoder": True, "recon": default.kl}}),

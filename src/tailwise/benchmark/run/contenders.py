@@ -164,9 +164,17 @@ def from_registry(
     )
 
 
-def registry_contenders(options: Mapping[str, Mapping[str, Any]] | None = None) -> list[Contender]:
-    """Return every method of the registry in its order; `options` by name replace defaults."""
-    return [from_registry(name, **(options or {}).get(name, {})) for name in available_methods()]
+def registry_contenders() -> list[Contender]:
+    """Return every method of the registry in its order."""
+    return [from_registry(name) for name in available_methods()]
+
+
+def _with_options(contender: Contender, options: Mapping[str, Mapping[str, Any]]) -> Contender:
+    """Return a method, or a variant of it, with other defaults; a variant's own options have precedence."""
+    if contender.base is None or contender.base not in options:
+        return contender
+    fixed = {**options[contender.base], **contender.fixed}
+    return replace(contender, fixed=fixed, fit=partial(fit_method, method=contender.base, fixed=fixed))
 
 
 def choose_contenders(
@@ -175,7 +183,8 @@ def choose_contenders(
     """Return contenders by comma-separated names; ``all``, ``peers`` and ``ablation-...`` are groups.
 
     ``tail`` is TailRegressor. ``vir[dial]`` is the method with rows under other label priors, see
-    `tailwise.benchmark.run.dialled`. `options` by name replace defaults of methods.
+    `tailwise.benchmark.run.dialled`. `options` by name replace defaults of methods and
+    of their variants.
 
     >>> [c.name for c in choose_contenders("lds,ablation-encoder")]
     ['lds', 'vir[fixed]', 'vir-encoder[fixed]', 'lds-vir-encoder[fixed]', 'vanilla[fixed]', 'lds[fixed]']
@@ -185,13 +194,14 @@ def choose_contenders(
     from tailwise.benchmark.run.peers import peer_contenders
     from tailwise.benchmark.run.tail_contender import tail_contender
 
-    groups = {"all": registry_contenders(options), "peers": peer_contenders(), **ablations()}
-    every = [*(c for group in groups.values() for c in group), *picture_variants(), tail_contender()]
+    groups = {"all": registry_contenders(), "peers": peer_contenders(), **ablations()}
+    others = [*picture_variants(), tail_contender()]
+    every = [_with_options(c, options or {}) for group in (*groups.values(), others) for c in group]
     known = {**dialled(every), **{name: c for c in every for name in c.names}}
     chosen: dict[str, Contender] = {}
     for name in map(str.strip, names.split(",")) if isinstance(names, str) else names:
         if name not in groups and name not in known:
             raise ValueError(f"unknown contender {name!r}{nearest(name, [*groups, *known])}")
-        for contender in groups[name] if name in groups else [known[name]]:
-            chosen[contender.name] = contender
+        for each in [c.name for c in groups[name]] if name in groups else [name]:
+            chosen[known[each].name] = known[each]
     return list(chosen.values())
