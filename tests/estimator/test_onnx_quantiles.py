@@ -21,6 +21,7 @@ from tailwise.estimator.onnx_quantiles import (
     grid_root,
     traced_standard,
 )
+from tailwise.uncertainty.spreads import standard_deviation
 from tests.prediction_samples import KINDS, make
 
 LEVELS = (0.001, 0.05, 0.5, 0.95, 0.999)
@@ -107,9 +108,11 @@ def test_members_far_apart_have_a_median_anywhere_between_them() -> None:
     np.testing.assert_allclose(tilt().apply(apart).cdf(median), 0.5, atol=1e-5)
 
 
-def test_infinite_variance_stays_infinite() -> None:
+def test_infinite_variance_stays_infinite_and_users_get_a_number() -> None:
     heavy = NIG(torch.zeros(1, dtype=torch.float64), 1.0, 0.9, 1.0)
-    assert TracedTilt(tilt())(heavy).std.isinf().all()
+    traced = TracedTilt(tilt())(heavy)
+    assert traced.std.isinf().all()
+    np.testing.assert_allclose(standard_deviation(traced), standard_deviation(tilt().apply(heavy)), rtol=1e-5)
 
 
 def test_a_prediction_without_spread_is_not_moved() -> None:

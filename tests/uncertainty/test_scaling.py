@@ -122,8 +122,10 @@ def test_an_inverse_undoes_a_scaling(kind):
 
 
 def test_variances_without_parts_are_split_into_numbers():
-    heavy = NIG(torch.zeros(1), 2.0, 0.9, 1.0)  # no variance to speak of
-    assert [part.item() for part in split_variance(heavy, heavy)] == [math.inf, math.inf]
+    heavy = NIG(
+        torch.zeros(1), 2.0, 0.9, 1.0
+    )  # an infinite variance: both parts are half of 5 squared scales
+    assert [part.item() for part in split_variance(heavy, heavy)] == pytest.approx([2.5 / 0.6, 2.5 / 0.6])
     sure = Normal(torch.zeros(1), 0.0)
     assert [part.item() for part in split_variance(sure, sure)] == [0, 0]
 

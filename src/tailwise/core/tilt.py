@@ -153,6 +153,10 @@ class Tilted(Distribution):
     def rescale(self, shift: Number, scale: Number) -> Self:
         return type(self)(self.base.rescale(shift, scale), self.tilt.rescale(shift, scale))
 
+    def onto(self, base: Distribution) -> Tilted:
+        """Return another distribution under the same weights."""
+        return Tilted(base, self.tilt)
+
     @property
     def mean(self) -> Tensor:
         return self._tensor(self._summary.mean)

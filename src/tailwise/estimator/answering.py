@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from tailwise.core.distributions import Distribution
 from tailwise.estimator.predicting import Predicting
 from tailwise.estimator.preparing import Floats
+from tailwise.uncertainty.spreads import standard_deviation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,10 +30,11 @@ class Answering(Predicting):
         label_prior: Any = None,
         base_prediction: ArrayLike | None = None,
     ) -> Floats | tuple[Floats, Floats]:
-        """Return the predicted label of each row, and with `return_std` its total standard deviation.
+        """Return the predicted label of each row, and with `return_std` its standard deviation.
 
         Both are in the units of y; (N,) for one target, (N, T) for several. The predicted label is the mean
-        of the predicted distribution, and its median with bounds, an emphasis or a label prior.
+        of the predicted distribution, and its median under an emphasis or a label prior. With a very heavy
+        tail the standard deviation is limited (`tailwise.uncertainty.spreads.standard_deviation`).
 
         `emphasis` turns the dial between common and rare labels (VIR:dial): 0 expects labels as in
         training, 1 expects every label equally often. Unless given it is `emphasis_`, which `fit` chose.
@@ -42,7 +44,11 @@ class Answering(Predicting):
         """
         found = self.predictions(X, emphasis, label_prior, base_prediction)
         point = self._joined([p.distribution.point for p in found])
-        return (point, self._joined([p.distribution.std for p in found])) if return_std else point
+        return (
+            (point, self._joined([standard_deviation(p.distribution) for p in found]))
+            if return_std
+            else point
+        )
 
     def predict_distribution(
         self,

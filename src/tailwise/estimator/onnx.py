@@ -33,6 +33,7 @@ from tailwise.estimator.onnx_trees import BASE, base_model, check_exportable, pu
 from tailwise.estimator.onnx_trial import try_columns
 from tailwise.uncertainty.calibrator import Calibrator
 from tailwise.uncertainty.conformal import ConformalIntervals, majority
+from tailwise.uncertainty.spreads import standard_deviation
 
 if TYPE_CHECKING:
     from tailwise.estimator.regressor import TailRegressor
@@ -349,7 +350,7 @@ class _Graph(nn.Module):
     def _target(self, raw: Sequence[Distribution], t: int) -> tuple[Tensor, ...]:
         calibrator, bounds = self.calibrators[t], self.bounds[t]
         own = self._in_use(pooled(raw), t)
-        found = [own.point, own.std]
+        found = [own.point, standard_deviation(own)]
         if self.quantiles is not None:
             found.append(self.quantiles(own))
         if calibrator.conformal is not None and self.coverage is not None:

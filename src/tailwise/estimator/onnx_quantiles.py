@@ -298,6 +298,9 @@ class TracedTilted(Tilted):
         self._mass = torch.where(low > 0.5, over - beyond, high - low).clamp_min(0)  # (C, K, N)
         self._low, self._beyond = low, beyond
 
+    def onto(self, base: Distribution) -> TracedTilted:
+        return TracedTilted(base, self._traced)
+
     @cached_property
     def _moments(self) -> tuple[Tensor, Tensor]:
         """Mean and variance. (N,)"""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tailwise.core.lookup import check_name
 from tailwise.estimator.regressor import TailRegressor
 from tailwise.uncertainty.calibrator import Predicted
+from tailwise.uncertainty.spreads import standard_deviation
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -79,7 +80,7 @@ def _width(predicted: Predicted, coverage: float) -> Floats:
 
 FIGURES: dict[Figure, Callable[[Predicted, float], Floats]] = {
     "prediction": lambda predicted, _: np.asarray(predicted.distribution.point.double().numpy()),
-    "std": lambda predicted, _: np.asarray(predicted.distribution.std.double().numpy()),
+    "std": lambda predicted, _: np.asarray(standard_deviation(predicted.distribution).double().numpy()),
     "width": _width,
 }
 """How each figure is read off predictions, given the coverage of intervals."""

@@ -133,7 +133,7 @@ class Scored:
                 "center": pooled(self.y),
                 "n": sizes,
                 "mae": pooled(self.error),
-                "std": np.sqrt(pooled(self.distribution.variance)),
+                "std": np.sqrt(pooled(aleatoric + epistemic)),
                 "aleatoric_std": np.sqrt(pooled(aleatoric)),
                 "epistemic_std": np.sqrt(pooled(epistemic)),
             }

@@ -26,6 +26,7 @@ from tailwise.uncertainty.column_groups import ColumnGroups
 from tailwise.uncertainty.conformal import ConformalIntervals, fit_conformal, majority
 from tailwise.uncertainty.interval_scores import intervals_by_region
 from tailwise.uncertainty.scaling import Scaling, balanced_weights, fit_scaling, split_variance
+from tailwise.uncertainty.spreads import standard_deviation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -222,7 +223,7 @@ class Calibrator:
         aleatoric, epistemic = split_variance(prediction, raw)
         numbers = {
             "prediction": prediction.point,
-            "std": prediction.std,
+            "std": standard_deviation(prediction),
             "lower": lower,
             "upper": upper,
             "aleatoric_std": aleatoric.sqrt(),

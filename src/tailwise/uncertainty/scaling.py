@@ -22,6 +22,7 @@ from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
 from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.core.scores import prepared
 from tailwise.core.tilt import Tilted
+from tailwise.uncertainty.spreads import standard_deviation
 
 D = TypeVar("D", bound=Distribution)
 
@@ -100,7 +101,8 @@ def split_variance(calibrated: Distribution, raw: Distribution) -> tuple[Tensor,
     """Return aleatoric and epistemic variance of a calibrated prediction, in the proportion of the raw one.
 
     Calibration corrects the total only. A larger nu and a smaller beta have nearly the same NLL, so the
-    fitted factors may move all of the noise into the epistemic part, or the reverse.
+    fitted factors may move all of the noise into the epistemic part, or the reverse. Both add up to the
+    square of `tailwise.uncertainty.spreads.standard_deviation`.
 
     >>> raw = NIG(torch.tensor([0.0]), 4.0, 3.0, 2.0)
     >>> calibrated = NIGScaling(w_nu=0.01, w_beta=0.1).apply(raw)
@@ -108,9 +110,9 @@ def split_variance(calibrated: Distribution, raw: Distribution) -> tuple[Tensor,
     [2.08, 0.52, 2.6]
     """
     share = raw.epistemic / raw.variance
-    # 0/0 and inf/inf: both parts of an infinite variance are infinite, and both parts of 0 are 0.
-    share = torch.where(share.isnan(), 0.5, share)
-    return calibrated.variance * (1 - share), calibrated.variance * share
+    share = torch.where(share.isnan(), 0.5, share)  # 0/0 and inf/inf
+    variance = standard_deviation(calibrated) ** 2
+    return variance * (1 - share), variance * share
 
 
 def _check_factors(**factors: float) -> None:
@@ -123,7 +125,7 @@ def _scale_nig(
     distribution: Distribution, nu: float | Tensor, alpha: float | Tensor, beta: float | Tensor
 ) -> NIG | Mixture | Tilted:
     if isinstance(distribution, Tilted):
-        return Tilted(_scale_nig(distribution.base, nu, alpha, beta), distribution.tilt)
+        return distribution.onto(_scale_nig(distribution.base, nu, alpha, beta))
     if isinstance(distribution, Mixture):
         members = _scale_nig(distribution.components, nu, alpha, beta)
         return Mixture(members, distribution.weights)
