@@ -261,21 +261,35 @@ class Mixture(Distribution):
     def quantile(self, q: Number) -> Tensor:
         """Quantile by Newton's method, kept between the components' own quantiles."""
         q = torch.as_tensor(checked_probability(q), dtype=torch.float64, device=self.mean.device)
-        exact = self.map(lambda parameter: parameter.detach().double())
-        components, weights = exact._against(q)
-        ends = components.quantile(q)
+        full = torch.broadcast_shapes(q.shape, self.shape)
+        exact, weights = self.map(lambda parameter: parameter.detach().double())._against(q)
+
+        def flat(parameter: Tensor) -> Tensor:  # (K, ...) -> (K, n)
+            return parameter.expand(parameter.shape[:1] + full).reshape(len(parameter), -1)
+
+        components, weights, level = exact.map(flat), flat(weights), q.expand(full).flatten()
+        ends = components.quantile(level)
         low, high, x = ends.amin(0), ends.amax(0), (weights * ends).sum(0)
         tolerance = 1e-12 * (high - low)
+        found, left = x.clone(), torch.arange(x.numel(), device=x.device)
         for _ in range(_QUANTILE_STEPS):
-            excess = exact.cdf(x) - q
+            excess = (weights * components.cdf(x)).sum(0) - level
+            density = (weights * (-components.nll(x)).exp()).sum(0)
             low, high = torch.where(excess < 0, x, low), torch.where(excess < 0, high, x)
-            newton = x - excess * exact.nll(x).exp()
-            inside = (newton > low) & (newton < high)
+            newton = x - excess / density
+            # At the quantile itself Newton's step is 0 and ends at one of the two ends.
+            inside = (newton >= low) & (newton <= high) & density.isfinite()
             moved = torch.where(inside, newton, (low + high) / 2)
-            still = ((moved - x).abs() <= tolerance).all()
-            x = moved
-            if still:
+            found[left] = moved
+            going = (moved - x).abs() > tolerance
+            if not going.any():
                 break
+            # Only elements that still move are computed again.
+            x, low, high, level, tolerance, left, weights = (
+                value[..., going] for value in (moved, low, high, level, tolerance, left, weights)
+            )
+            components = components[:, going]
+        x = found.reshape(full)
         x = torch.where(q > 0, torch.where(q < 1, x, math.inf), -math.inf)
         return x.to(self.mean.dtype)
 
