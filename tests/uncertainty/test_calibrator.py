@@ -168,11 +168,17 @@ def test_everything_is_fitted_for_predictions_under_another_prior(kind: str) -> 
 
 # -- the choice of an emphasis ---------------------------------------------------------------------
 
-TWO_CELLS = LabelDensity(np.array([-0.5, 0.5, 1.5]), np.array([0.85, 0.15]))
-"""Labels of 0 are common and labels of 1 are rare."""
-LABELS = np.repeat([0.0, 1.0], [85, 15])
-UNSURE = Normal(torch.full((100,), 0.5, dtype=torch.float64), 1.0)
-"""The same prediction for every row, between both labels; more emphasis moves it towards 1."""
+
+def mirrored(values: np.ndarray) -> np.ndarray:
+    """Values near 0, and for every second pair of rows 1,000 minus that: no constant is close to both."""
+    return np.where(np.arange(len(values)) // 2 % 2 == 0, values, 1000 - values)
+
+
+CELLS = LabelDensity(np.array([-0.5, 0.5, 999.5, 1000.5]), np.array([0.85, 0.15, 0.85]))
+"""Labels of 0 and 1,000 are common, labels of 1 and 999 are rare."""
+LABELS = mirrored(np.repeat([0.0, 1.0], [85, 15]))
+UNSURE = Normal(torch.from_numpy(mirrored(np.full(100, 0.5))), 1.0)
+"""Predictions between a common and a rare label; more emphasis moves them towards the rare one."""
 
 
 def moved(t: float) -> float:
@@ -188,7 +194,7 @@ def error(t: float) -> float:
 
 def test_the_prediction_of_the_cases_below() -> None:
     for t in (0.0, 0.3, 1.0):
-        np.testing.assert_allclose(emphasis(TWO_CELLS, t).apply(UNSURE).point, moved(t))
+        np.testing.assert_allclose(emphasis(CELLS, t).apply(UNSURE).point, mirrored(np.full(100, moved(t))))
 
 
 @pytest.mark.parametrize("t", [0.1, 0.3])
@@ -196,32 +202,41 @@ def test_as_much_emphasis_as_the_base_allows(t: float) -> None:
     """Rare labels gain by every step here, up to the error of the base and 1% more."""
     for slack, chosen in ((1.0001, t), (0.9999, t - 0.05)):
         base = LABELS + slack * error(t) / 1.01
-        assert choose_emphasis(UNSURE, LABELS, TWO_CELLS, base) == pytest.approx(chosen)
+        assert choose_emphasis(UNSURE, LABELS, CELLS, base) == pytest.approx(chosen)
 
 
 def test_no_more_emphasis_than_rare_labels_need() -> None:
     """A bad base allows everything. Above 0.2 the prediction goes beyond the rare labels."""
-    labels = np.where(LABELS == 1, moved(0.2), 0.0)
-    assert choose_emphasis(UNSURE, labels, TWO_CELLS, labels + 100) == 0.2
+    labels = mirrored(np.repeat([0.0, moved(0.2)], [85, 15]))
+    assert choose_emphasis(UNSURE, labels, CELLS, labels + 100) == 0.2
+
+
+def test_a_base_worse_than_a_constant_allows_no_more_than_the_constant() -> None:
+    """The best constant is the median, 0: an unsure prediction of the same value everywhere is worse."""
+    labels, same = np.repeat([0.0, 1.0], [85, 15]), Normal(torch.full((100,), 0.5).double(), 1.0)
+    assert choose_emphasis(same, labels, CELLS, labels + 100) == 0.0
+    # A prediction that knows the rare labels is better than the constant and may be moved.
+    knows = Normal(torch.from_numpy(labels * 0.6), 0.1)
+    assert choose_emphasis(knows, labels, CELLS, labels + 100) > 0
 
 
 def test_without_a_base_the_error_may_grow_by_one_percent() -> None:
     assert error(0.1) > 1.01 * error(0.0)
-    assert choose_emphasis(UNSURE, LABELS, TWO_CELLS) == 0.0
+    assert choose_emphasis(UNSURE, LABELS, CELLS) == 0.0
     # With as many rare labels as common ones the error over all rows stays 1/2 up to a prediction of 1.
-    half = np.repeat([0.0, 1.0], 50)
+    half = mirrored(np.repeat([0.0, 1.0], 50))
     assert 1 < moved(0.85) < 1.005 < moved(0.9)
-    assert choose_emphasis(UNSURE, half, TWO_CELLS) == 0.85
+    assert choose_emphasis(UNSURE, half, CELLS) == 0.85
 
 
 def test_a_base_that_nothing_equals_and_too_few_rows_leave_labels_as_they_are() -> None:
-    assert choose_emphasis(UNSURE, LABELS, TWO_CELLS, LABELS) == 0.0
+    assert choose_emphasis(UNSURE, LABELS, CELLS, LABELS) == 0.0
     few = np.r_[0:40, 91:100]
-    assert choose_emphasis(UNSURE[few], LABELS[few], TWO_CELLS, LABELS[few] + 100) == 0.0
+    assert choose_emphasis(UNSURE[few], LABELS[few], CELLS, LABELS[few] + 100) == 0.0
 
 
 def test_the_emphasis_is_chosen_on_the_rows_to_select_by() -> None:
-    bins = LabelBins.from_labels(LABELS)
+    bins = LabelBins.from_labels(LABELS, edges=[-0.5, 0.5, 1.5, 998.5, 999.5, 1000.5])
     base = LABELS + np.where(np.arange(100) % 2 == 0, 100.0, 0.0)
     for rows, allowed in ((np.arange(0, 100, 2), True), (np.arange(1, 100, 2), False)):
         fitted = fit_calibrator(

@@ -48,7 +48,7 @@ class TailRegressor(RegressorMixin, ModelFiles):  # type: ignore[misc,unused-ign
     emphasis : how much predictions attend to rare labels, from 0 (labels occur as in training) to 1
         (every label is equally likely). ``"auto"`` takes the value with the smallest error for rare
         held-out labels whose error over all of them is at most 1% above that of the base (without a base:
-        of emphasis 0).
+        of emphasis 0) and of a constant.
     backbone : ``"auto"`` or the name of a network for tables (`tailwise.networks.backbones`), a module, or a
         function that makes one. A module of your own gets X as tensors, without preprocessing.
         ``"resnet18"`` and ``"resnet50"`` take pictures: X is an array of bytes (N, height, width, 3), or the

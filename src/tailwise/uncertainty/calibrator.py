@@ -362,8 +362,9 @@ def choose_emphasis(
     """Return the emphasis to use: as much for rare labels as common ones can afford (VIR:dial).
 
     Among 0, 0.05, ..., 1 it is the one with the smallest mean absolute error for the 15% of the labels
-    that are rarest in training, whose error over all rows is at most 1% above that of the base, or of
-    emphasis 0 if there is no base. If there is none, or with fewer than 50 rows, it is 0.
+    that are rarest in training, whose error over all rows is at most 1% above that of the base (of
+    emphasis 0 if there is no base) or of a constant, whichever is smaller. If there is none, or with fewer
+    than 50 rows, it is 0.
     prediction, y, base: (n,)
     """
     if len(y) < MIN_EMPHASIS_ROWS:
@@ -374,6 +375,7 @@ def choose_emphasis(
     rare = rarest(y, density)
     within = prediction if bounds is None else bounds.apply(prediction)
     errors = [np.abs(tilt_to_rare(density, t).apply(within).point.numpy() - y) for t in EMPHASES]
-    allowed = ALLOWANCE * float(errors[0].mean() if base is None else np.abs(base - y).mean())
+    plain = errors[0] if base is None else np.abs(base - y)
+    allowed = ALLOWANCE * float(min(plain.mean(), np.abs(np.median(y) - y).mean()))
     able = [k for k, error in enumerate(errors) if error.mean() <= allowed]
     return EMPHASES[min(able, key=lambda k: errors[k][rare].mean())] if able else 0.0
