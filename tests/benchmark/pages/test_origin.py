@@ -30,7 +30,16 @@ def test_lines_without_a_record_of_their_code_are_counted(records: Records) -> N
     records[1]["trace"] = {"code": "c2"}
     assert describe_code(records[:10]) == (
         "**The lines come from 2 states of the code.** Digest of the code (commit): c1 (def5678+dirty, "
-        "abc1234; 9 lines); c2 (no commit; 1 lines)."
+        "abc1234; 9 lines); c2 (no commit; 1 line)."
+    )
+
+
+def test_one_commit_is_one_state_of_the_code_for_methods_and_estimators(records: Records) -> None:
+    for record in records[:2]:
+        record["trace"] = {"code": "c1", "commit": "abc1234"}
+    records[2]["trace"] = {"code": "e1", "commit": "abc1234", "packages": {}}
+    assert describe_code(records[:3]) == (
+        "Digest of the code (commit): of methods c1 (abc1234; 2 lines); of estimators e1 (abc1234; 1 line)."
     )
 
 
@@ -46,7 +55,7 @@ def test_comparisons_between_machines_are_named(records: Records) -> None:
     others[0]["machine"] = "second"
     others[1]["trace"] = {"code": "c", "device": "H200"}
     assert describe_machines(records, "vir").endswith(
-        "second (16 lines); test (13 lines); test, H200 (1 lines). Not on the machine of VIR's run with the "
+        "second (16 lines); test (13 lines); test, H200 (1 line). Not on the machine of VIR's run with the "
         "same data and seed: OTHER 2."
     )
 
@@ -66,11 +75,11 @@ def test_methods_that_have_changed_are_marked_everywhere(records: Records) -> No
     assert f"- {said}\n" in describe_runs(results, "vir")
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_sentences_that_say_nothing_are_left_out(records: Records, count: int) -> None:
+@pytest.mark.parametrize(("count", "said"), [(1, "1 line"), (3, "3 lines")])
+def test_sentences_that_say_nothing_are_left_out(records: Records, count: int, said: str) -> None:
     for record in records:
         record["trace"] = {"code": "c", "commit": "abc1234"}
     assert describe_origin(records[:count]) == [
-        f"Digest of the code (commit): c (abc1234; {count} lines).",
+        f"Digest of the code (commit): c (abc1234; {said}).",
         "Run on: test.",
     ]

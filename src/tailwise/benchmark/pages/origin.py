@@ -21,23 +21,37 @@ def changed_methods(records: Iterable[Record]) -> dict[str, str]:
 
 
 def describe_code(records: Sequence[Record]) -> str:
-    """Say which states of the code the lines come from, and how many lines do not tell."""
-    states: dict[str, tuple[list[str], int]] = {}
+    """Say which states of the code the lines come from, and how many lines do not tell.
+
+    Lines of registered methods and of estimators have digests of different folders, so each kind is counted
+    for itself.
+    """
+    kinds: dict[str, dict[str, list[str]]] = {"methods": {}, "estimators": {}}
     for record in records:
         if trace := record.get("trace"):
-            commits, count = states.get(trace["code"], ([], 0))
-            named = trace.get("commit", "no commit")
-            states[trace["code"]] = [*commits, *([named] if named not in commits else [])], count + 1
-    known = sum(count for _, count in states.values())
-    words = [f"{code} ({', '.join(commits)}; {count:,} lines)" for code, (commits, count) in states.items()]
-    text = ""
+            states = kinds["estimators" if "packages" in trace else "methods"]
+            states.setdefault(trace["code"], []).append(trace.get("commit", "no commit"))
+    found = {kind: states for kind, states in kinds.items() if states}
+    words = [
+        (f"of {kind} " if len(found) > 1 else "")
+        + "; ".join(
+            f"{code} ({', '.join(dict.fromkeys(of))}; {_lines(len(of))})" for code, of in states.items()
+        )
+        for kind, states in found.items()
+    ]
+    most = max(map(len, found.values()), default=0)
+    text = f"**The lines come from {most} states of the code.** " if most > 1 else ""
     if words:
-        several = f"**The lines come from {len(words)} states of the code.** " if len(words) > 1 else ""
-        text = f"{several}Digest of the code (commit): {'; '.join(words)}."
+        text += f"Digest of the code (commit): {'; '.join(words)}."
+    known = sum(len(of) for states in found.values() for of in states.values())
     if known < len(records):
         text += " " if text else ""
         text += f"Lines without a record of their code: {len(records) - known:,} of {len(records):,}."
     return text
+
+
+def _lines(count: int) -> str:
+    return f"{count:,} {'line' if count == 1 else 'lines'}"
 
 
 def _place(record: Record) -> str:
@@ -55,7 +69,7 @@ def describe_machines(records: Sequence[Record], reference: str | None = None) -
         counts[_place(record)] = counts.get(_place(record), 0) + 1
     if len(counts) == 1:
         return f"Run on: {next(iter(counts))}."
-    listed = "; ".join(f"{place} ({count:,} lines)" for place, count in sorted(counts.items()))
+    listed = "; ".join(f"{place} ({_lines(count)})" for place, count in sorted(counts.items()))
     text = f"**Lines of {len(counts)} machines are compared.** Run on: {listed}."
     by_run = {(r["data"], r["seed"]): _place(r) for r in records if r["method"] == reference}
     mixed: dict[str, int] = {}
