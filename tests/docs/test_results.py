@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -328,6 +329,9 @@ def test_figures_of_the_parts_of_vir() -> None:
     unsmoothed, plain = "none", "none and plain latents"
     assert f"the test MSE is {of(paper, unsmoothed)} instead of {of(paper, '')}" in text
     assert f"without Gaussian latents as well it is {of(paper, plain)} (3 seeds)" in text
+    names = ("vir", f"vir[smoothing={unsmoothed}]", f"vir[smoothing={plain}]")
+    dev = [fmean(run["valid"]["mse"] for run in paper.runs("stsb", name)) for name in names]
+    assert max(dev) < 1.01 * min(dev) and "On dev the three are equal within 1%." in text
     assert f"AUSE {of(paper, unsmoothed, 'ause')} with them and {of(paper, plain, 'ause')} without" in text
     assert f"{of(modern, plain)} to {of(modern, unsmoothed)}, 5 seeds" in text
     assert f"Smoothing gains nothing beyond chance ({of(modern, '')})" in text
