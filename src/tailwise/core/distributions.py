@@ -11,7 +11,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import special
 from torch import Tensor
 
@@ -23,14 +25,12 @@ from tailwise.core.predictive import (
     checked_probability,
     checked_scale,
 )
-from tailwise.core.student_t import log_gamma_ratio, student_quantile, with_scipy
+from tailwise.core.student_t import as_numpy, log_gamma_ratio, mixture_quantile, student_quantile, with_scipy
 
 __all__ = [
     "NIG", "Distribution", "Mixture", "Normal", "Number", "checked_coverage", "checked_probability",
     "concatenate", "stack",
 ]  # fmt: skip
-
-_QUANTILE_STEPS = 80
 
 
 class Normal(Parametric):
@@ -259,39 +259,20 @@ class Mixture(Distribution):
         return (weights * components.cdf(y)).sum(0)
 
     def quantile(self, q: Number) -> Tensor:
-        """Quantile by Newton's method, kept between the components' own quantiles."""
-        q = torch.as_tensor(checked_probability(q), dtype=torch.float64, device=self.mean.device)
-        full = torch.broadcast_shapes(q.shape, self.shape)
-        exact, weights = self.map(lambda parameter: parameter.detach().double())._against(q)
+        levels = torch.as_tensor(checked_probability(q), dtype=torch.float64)
+        full = torch.broadcast_shapes(levels.shape, self.shape)
+        components, weights = self.map(lambda p: p.detach().cpu().double())._against(levels)
 
-        def flat(parameter: Tensor) -> Tensor:  # (K, ...) -> (K, n)
-            return parameter.expand(parameter.shape[:1] + full).reshape(len(parameter), -1)
+        def flat(value: Tensor) -> NDArray[np.float64]:  # (K, ...) -> (K, n)
+            return as_numpy(value.expand(value.shape[:1] + full)).reshape(len(value), -1)
 
-        components, weights, level = exact.map(flat), flat(weights), q.expand(full).flatten()
-        ends = components.quantile(level)
-        low, high, x = ends.amin(0), ends.amax(0), (weights * ends).sum(0)
-        tolerance = 1e-12 * (high - low)
-        found, left = x.clone(), torch.arange(x.numel(), device=x.device)
-        for _ in range(_QUANTILE_STEPS):
-            excess = (weights * components.cdf(x)).sum(0) - level
-            density = (weights * (-components.nll(x)).exp()).sum(0)
-            low, high = torch.where(excess < 0, x, low), torch.where(excess < 0, high, x)
-            newton = x - excess / density
-            # At the quantile itself Newton's step is 0 and ends at one of the two ends.
-            inside = (newton >= low) & (newton <= high) & density.isfinite()
-            moved = torch.where(inside, newton, (low + high) / 2)
-            found[left] = moved
-            going = (moved - x).abs() > tolerance
-            if not going.any():
-                break
-            # Only elements that still move are computed again.
-            x, low, high, level, tolerance, left, weights = (
-                value[..., going] for value in (moved, low, high, level, tolerance, left, weights)
-            )
-            components = components[:, going]
-        x = found.reshape(full)
-        x = torch.where(q > 0, torch.where(q < 1, x, math.inf), -math.inf)
-        return x.to(self.mean.dtype)
+        if isinstance(components, NIG):
+            scale, df = components.scale, flat(2 * components.alpha)
+        else:
+            scale, df = components.std, None
+        level = as_numpy(levels.expand(full)).reshape(-1)
+        found = mixture_quantile(flat(weights), flat(components.mean), flat(scale), df, level)
+        return torch.from_numpy(found.reshape(full)).to(self.mean)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         draws = self.components.sample(n, generator)  # (n, K, *shape)
