@@ -22,6 +22,7 @@ from tailwise.benchmark.run.results import ResultsFile
 from tailwise.benchmark.run.trace import machine
 from tailwise.methods import get_method
 from tests.benchmark.conftest import prepare_small_problems, run_bench
+from tests.plugin_samples import forgotten, write_plugin
 
 
 @pytest.fixture
@@ -226,3 +227,15 @@ def test_estimator_runs_writes_and_continues(
     assert (tmp_path / "again.md").read_text(encoding="utf-8").split("do not edit.")[1] == body
     assert run_bench([*command, "--data", "three"]) == 2
     assert "tiny has no table" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_method_of_a_plugin_runs_like_any_other(tmp_path: Path, workers: int) -> None:
+    out, work = tmp_path / "out", tmp_path / "work"
+    small = ["--epochs", "1", "--trials", "1", "--seeds", "1", "--out", out, "--work", work]
+    command = ["suite", "quick", "--plugin", write_plugin(tmp_path), "--methods", "huber", *small]
+    with forgotten():
+        assert run_bench([*command, "--workers", workers]) == 0
+    runs = read_results(out / "results.jsonl")
+    assert sorted((r["data"], r["method"]) for r in runs) == [("abalone", "huber"), ("generated", "huber")]
+    assert "| Huber |" in (out / "quick.md").read_text(encoding="utf-8")

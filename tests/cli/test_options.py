@@ -9,6 +9,8 @@ import pytest
 
 from tailwise import TailRegressor
 from tailwise.cli.options import only_target, parse_bins, parse_levels, parse_method_options, split_names
+from tests.cli.conftest import FAST
+from tests.plugin_samples import forgotten, write_plugin
 
 Run = Callable[..., Any]
 
@@ -125,3 +127,40 @@ def test_a_wrong_configuration_file(
         config.write_bytes(content)
     out = run("fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--config", config)
     assert out.exit_code == 1 and words in out.stderr
+
+
+def test_a_method_of_a_plugin_is_trained_saved_and_read(run: Run, place: Path, tmp_path: Path) -> None:
+    plugin, model = write_plugin(tmp_path), tmp_path / "m"
+    fit = ["fit", place / "numbers.csv", "-t", "price", "-o", model, "--method", "huber", *FAST]
+    out = run(*fit)
+    assert out.exit_code == 1 and "unknown method 'huber'" in out.stderr
+    assert "(--plugin FILE adds a method of your own)" in out.stderr
+    with forgotten():
+        out = run(*fit, "--plugin", plugin, "--ray", "auto")
+        assert out.exit_code == 1 and "do not run a --plugin: leave out --ray" in out.stderr
+        out = run(*fit, "--plugin", plugin)
+        assert out.exit_code == 0, out.output
+    predict = ["predict", model, place / "new.csv", "-o", tmp_path / "p.csv"]
+    out = run(*predict)
+    assert out.exit_code == 1
+    assert "import the file that registers the method 'huber' first, with --plugin FILE" in out.stderr
+    settings = tmp_path / "settings.toml"
+    settings.write_text(f"plugin = '{plugin}'\n", encoding="utf-8")
+    for told in (["--plugin", plugin], ["--config", settings, "--force"]):
+        with forgotten():
+            out = run(*predict, *told)
+            assert out.exit_code == 0, out.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["fit t -t y -o m", "predict m t -o p.csv", "evaluate m t", "explain m t -o p.csv", "export m",
+     "recalibrate m t -o n", "serve m", "card m -o c.md", "compare t -t y"],
+)  # fmt: skip
+def test_a_plugin_that_fails_is_wrong_usage(
+    run: Run, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = run(*command.split(), "--plugin", "gone.py")
+    assert out.exit_code == 2 and "gone.py does not exist" in " ".join(out.stderr.split()), out.output
+    assert list(tmp_path.iterdir()) == []

@@ -13,10 +13,10 @@ from tailwise.benchmark.data.problems import DataSet, Problem, Source
 from tailwise.benchmark.data.recipe import Recipe
 from tailwise.benchmark.data.suites import SUITES, Suite, get_suite, prepare, suite_name, suite_of
 from tailwise.benchmark.run.contenders import Contender, Outcome, choose_contenders, from_registry
-from tailwise.benchmark.run.plugins import load_plugin
 from tailwise.benchmark.run.results import read_results
 from tailwise.benchmark.run.run_once import run_one
 from tailwise.benchmark.run.runs import Summary, run_missing, run_suite
+from tailwise.methods import load_plugin
 
 __all__ = [
     "SUITES", "Contender", "DataSet", "Outcome", "Problem", "Recipe", "Source", "Suite", "Summary", "bench",

@@ -14,7 +14,6 @@ from tailwise.cli.bench_options import (
     RESULTS,
     Epochs,
     Methods,
-    Plugin,
     Prepared,
     Seeds,
     Storage,
@@ -36,6 +35,7 @@ from tailwise.cli.bench_pages import (
     stsb_command,
     tables_command,
 )
+from tailwise.cli.options import Plugin
 
 if TYPE_CHECKING:
     from tailwise.benchmark import Recipe, Suite, Summary
@@ -92,7 +92,7 @@ def suite_command(
     weights: Weights = None,
     time_limit: TimeLimit = None,
     storage: Storage = None,
-    plugin: Plugin = [],  # noqa: B006
+    plugin: Plugin = None,
 ) -> None:
     """Do all steps for one suite.
 
@@ -122,7 +122,7 @@ def prepare_command(
         int | None,
         typer.Option(metavar="N", min=1, help="Maximum number of validation and of test rows per label bin."),
     ] = None,
-    plugin: Plugin = [],  # noqa: B006
+    plugin: Plugin = None,
 ) -> None:
     """Split and encode the tables of a suite."""
     from tailwise.benchmark import prepare
@@ -145,7 +145,7 @@ def run_command(
     weights: Weights = None,
     time_limit: TimeLimit = None,
     storage: Storage = None,
-    plugin: Plugin = [],  # noqa: B006
+    plugin: Plugin = None,
 ) -> None:
     """Run methods on prepared data.
 
@@ -173,7 +173,7 @@ def time_command(
     prepared: Prepared,
     out: Annotated[Path, typer.Option(help="File of times; lines are appended.")] = RESULTS / "times.jsonl",
     time_limit: TimeLimit = None,
-    plugin: Plugin = [],  # noqa: B006
+    plugin: Plugin = None,
 ) -> None:
     """Measure the time of every method's fit.
 
@@ -205,7 +205,7 @@ def ablations_command(
     page_only: Annotated[
         bool, typer.Option("--page-only", help="Run nothing: write the page of the lines that --out has.")
     ] = False,
-    plugin: Plugin = [],  # noqa: B006
+    plugin: Plugin = None,
 ) -> None:
     """Run all ablations of VIR, write their page."""
     from tailwise.benchmark import choose_contenders, get_suite
@@ -255,7 +255,7 @@ def choose_defaults_command(
     epochs: Epochs = None,
     trials: Trials = None,
     time_limit: TimeLimit = None,
-    plugin: Plugin = [],  # noqa: B006
+    plugin: Plugin = None,
 ) -> None:
     """Choose the defaults of all methods.
 
@@ -297,7 +297,7 @@ def search_prior_command(
     epochs: Epochs = None,
     trials: Annotated[int, typer.Option(metavar="N", min=1, help="Priors to try per method.")] = 30,
     time_limit: TimeLimit = None,
-    plugin: Plugin = [],  # noqa: B006
+    plugin: Plugin = None,
 ) -> None:
     """Search the prior of VIR's head.
 

@@ -16,17 +16,6 @@ def print_line(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def _load_plugins(files: list[str]) -> list[str]:
-    from tailwise.benchmark import load_plugin
-
-    for file in files:
-        try:
-            load_plugin(file)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
-    return files
-
-
 def _known_suite(name: str) -> str:
     from tailwise.benchmark import get_suite
 
@@ -83,14 +72,6 @@ SuiteArgument = Annotated[
 SuiteOption = Annotated[
     str, typer.Option("--suite", callback=_known_suite, help=f"Data sets to prepare: {_SUITES}")
 ]
-# Eager: a suite's file may name methods that a plugin registers.
-Plugin = Annotated[
-    list[str],
-    typer.Option(
-        "--plugin", metavar="FILE", is_eager=True, callback=_load_plugins,
-        help="Python file that registers your own methods; --methods can then name them. Repeatable.",
-    ),
-]  # fmt: skip
 Seeds = Annotated[
     str,
     typer.Option(

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from tailwise.cli.addresses import check_addresses
-from tailwise.cli.bench_options import Plugin
 from tailwise.cli.options import (
     Drop,
     Force,
     Json,
+    Plugin,
     Quiet,
     Report,
     Shared,
@@ -230,7 +230,7 @@ def compare(
             help="Test on rows balanced over the labels, with one small network per method, as `bench` does.",
         ),
     ] = False,
-    plugin: Plugin = [],  # noqa: B006
+    plugin: Plugin = None,
     seeds: Seeds = 3,
     out: Annotated[
         Path | None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tailwise.cli.options import Coverage, Force, Json, Model, Quiet, Verify
+from tailwise.cli.options import Coverage, Force, Json, Model, Plugin, Quiet, Verify
 from tailwise.cli.output import check_outputs, note, print_json, write_outputs
 from tailwise.cli.reading import load_model
 
@@ -30,6 +30,7 @@ def serve(
         typer.Option(metavar="N", min=1, help="Threads of the networks; torch chooses by default."),
     ] = None,
     verify: Verify = None,
+    plugin: Plugin = None,
     quiet: Quiet = False,
 ) -> None:
     """Answer requests for predictions over HTTP.
@@ -68,6 +69,7 @@ def card(
     coverage: Coverage = 0.9,
     force: Force = False,
     verify: Verify = None,
+    plugin: Plugin = None,
     quiet: Quiet = False,
 ) -> None:
     """Write a model card: training, columns, errors and intervals in Markdown.

@@ -10,6 +10,7 @@ from tailwise.cli.options import (
     Coverage,
     EscapeFormulas,
     Model,
+    Plugin,
     Shared,
     Table,
     TableOut,
@@ -57,6 +58,7 @@ def explain(
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed.")] = 0,
     escape_formulas: EscapeFormulas = False,
     verify: Verify = None,
+    plugin: Plugin = None,
     *,
     shared: Shared,
 ) -> None:

@@ -25,6 +25,7 @@ from tailwise.cli.options import (
     Force,
     LabelPrior,
     Model,
+    Plugin,
     Quiet,
     Report,
     Shared,
@@ -93,6 +94,7 @@ def predict(
     escape_formulas: EscapeFormulas = False,
     stream: Stream = False,
     verify: Verify = None,
+    plugin: Plugin = None,
     *,
     pictures: PictureInputs,
     shared: Shared,
@@ -156,6 +158,7 @@ def evaluate(
     ] = None,
     stream: Stream = False,
     verify: Verify = None,
+    plugin: Plugin = None,
     *,
     pictures: PictureInputs,
     shared: Shared,
@@ -243,6 +246,7 @@ def export(
         bool, typer.Option("--raw-columns", help="Inputs are the columns of the table.")
     ] = False,
     verify: Verify = None,
+    plugin: Plugin = None,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:

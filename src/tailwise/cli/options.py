@@ -66,6 +66,19 @@ def _as_typed(value: Any, *, repeated: bool) -> Any:
 
 # -- shared options ------------------------------------------------------------------------------
 
+
+def _load_plugins(files: list[str] | None) -> list[str] | None:
+    """Register the methods of files, before anything names one."""
+    for file in files or []:
+        from tailwise.methods import load_plugin
+
+        try:
+            load_plugin(file)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+    return files
+
+
 Config = Annotated[
     Path | None,
     typer.Option(
@@ -74,6 +87,17 @@ Config = Annotated[
         is_eager=True,
         callback=_read_config,
         help="TOML file with values for these options.",
+    ),
+]
+# Eager: what a suite's file and other options name may be registered by a plugin.
+Plugin = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE",
+        is_eager=True,
+        callback=_load_plugins,
+        help="Python file that registers your own methods, which can then be named. Repeatable.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")]

@@ -302,4 +302,8 @@ def load_model(path: Path, key: Path | None = None) -> TailRegressor:
     check_model(path)
     from tailwise.estimator.regressor import TailRegressor
 
-    return TailRegressor.load(path, key=key)
+    try:
+        return TailRegressor.load(path, key=key)
+    except ValueError as error:
+        hint = ", with --plugin FILE" if "registers the method" in str(error) else ""
+        raise ValueError(f"{error}{hint}") from None

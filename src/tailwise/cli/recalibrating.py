@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tailwise.cli.options import Model, ModelOut, Shared, Sign, Table, TrueLabels, Verify
+from tailwise.cli.options import Model, ModelOut, Plugin, Shared, Sign, Table, TrueLabels, Verify
 from tailwise.cli.output import check_outputs, print_json, write_outputs
 from tailwise.cli.picturing import PictureInputs, load_rows, reader_for
 from tailwise.cli.reading import Roles, load_model, split_labelled
@@ -16,6 +16,7 @@ def recalibrate(
     out: ModelOut,
     target: TrueLabels = None,
     verify: Verify = None,
+    plugin: Plugin = None,
     sign: Sign = None,
     *,
     pictures: PictureInputs,

@@ -25,6 +25,7 @@ from tailwise.cli.options import (
     Drop,
     Emphasis,
     ModelOut,
+    Plugin,
     Report,
     Seed,
     Shared,
@@ -188,6 +189,7 @@ def fit(
     ray: Ray = None,
     workers: Workers = None,
     sign: Sign = None,
+    plugin: Plugin = None,
     *,
     pictures: TrainingPictures,
     split: SplitColumn = None,
@@ -204,8 +206,6 @@ def fit(
         catboost=base in ("auto", "catboost") and pictures.images is None,
         otherwise="or train without CatBoost (--base none)",
     )
-    from tailwise.methods import get_method
-
     began = time.perf_counter()
     sources = [data, *(s for s in (valid, test) if s is not None)]
     if sources.count(STANDARD) > 1:
@@ -225,7 +225,7 @@ def fit(
             f"`tailwise evaluate {out} FILE --target {target[0]} --report PAGE`, on rows not used here"
         )
     settings = {
-        "method": get_method(method).name,
+        "method": _known_method(method),
         "method_options": parse_method_options(option or []),
         "base": None if base == "none" else base,
         "folds": folds or "auto",
@@ -260,6 +260,8 @@ def fit(
         "--encoding": shared.encoding,
         "--folds": folds if folds != 1 else None,
     }
+    if ray is not None and plugin:
+        raise ValueError("the processes of a Ray cluster do not run a --plugin: leave out --ray")
     cluster = ray_workers(ray, workers, device)
     parts = open_stream(data, stream or cluster is not None, no_stream)
     rows: Labelled | StreamedTable
@@ -329,6 +331,16 @@ def fit(
     if any(finding.verdict.status == "unknown" for finding in findings):
         larger = "a larger --test-share" if split is None else f"a larger part test of {split!r}"
         note(f"note: {larger}, or a table given with --test, has more rows to judge by", shared.quiet)
+
+
+def _known_method(name: str) -> str:
+    """Return the name of a method, or raise an error that says how to add one."""
+    from tailwise.methods import get_method
+
+    try:
+        return get_method(name).name
+    except ValueError as error:
+        raise ValueError(f"{error} (--plugin FILE adds a method of your own)") from None
 
 
 def _check_export(base: str, conformal_by: str | None, pictures: bool) -> None:

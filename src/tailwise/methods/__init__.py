@@ -1,7 +1,7 @@
 """Every method by name: VIR, its ablations and the baselines, each a row of parts.
 
 `available_methods`, `get_method` and `build_model` read the registry; `register` adds a method, and `Range`
-and `Space` describe the options to search.
+and `Space` describe the options to search. `load_plugin` runs a file of one's own that registers methods.
 """
 
 from tailwise.methods import (  # noqa: F401  (fill the registry)
@@ -12,6 +12,7 @@ from tailwise.methods import (  # noqa: F401  (fill the registry)
     table,
     two_part,
 )
+from tailwise.methods.plugins import load_plugin
 from tailwise.methods.registry import (
     Range,
     RegisteredMethod,
@@ -22,4 +23,7 @@ from tailwise.methods.registry import (
     register,
 )
 
-__all__ = ["Range", "RegisteredMethod", "Space", "available_methods", "build_model", "get_method", "register"]
+__all__ = [
+    "Range", "RegisteredMethod", "Space", "available_methods", "build_model", "get_method", "load_plugin",
+    "register",
+]  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import torch
 
-from tailwise.benchmark.run.plugins import load_plugin, loaded_plugins
+from tailwise.methods.plugins import load_plugin, loaded_plugins
 
 logger = logging.getLogger(__name__)
 J = TypeVar("J")

@@ -1,4 +1,4 @@
-"""Plugins: Python files that register methods, run in this process and in every worker."""
+"""Plugins: Python files, outside the package, that register methods."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _loaded: list[str] = []
 
 
 def load_plugin(file: str | Path) -> None:
-    """Run a Python file that registers methods, so that they can be compared by name.
+    """Run a Python file that registers methods, so that they can be named and their models loaded.
 
-    It runs once in this process, and once in every worker that is started later.
+    It runs once in this process, and once in every worker that a benchmark starts later.
     """
     path = Path(file).resolve()
     if str(path) in _loaded:
@@ -27,7 +27,7 @@ def load_plugin(file: str | Path) -> None:
     sys.modules[name] = module  # so that its classes can be pickled
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ValueError(f"{file} cannot be used as a plugin: {type(error).__name__}: {error}") from error
     _loaded.append(str(path))
