@@ -136,7 +136,7 @@ def test_wrong_usage_is_code_2(
         (["diagnose", "houses.csv", "-t", "prise"], "did you mean 'price'?"),
         (["fit", "houses.csv", "-t", "prise", "-o", "never"], "did you mean 'price'?"),
         (["predict", "houses.csv", "new.csv", "-o", "never"], "is not a saved tailwise model"),
-        (["evaluate", "m.tailwise", "new.csv", "-t", "kind"], "must be numbers, but line 2 holds"),
+        (["evaluate", "n.tailwise", "new.csv", "-t", "kind"], "must be numbers, but line 2 holds"),
         (["export", "nothing.tailwise"], "nothing.tailwise does not exist"),
         (["compare", "houses.csv", "-t", "price", "--methods", "virr"], "did you mean 'vir'?"),
         (["report", "houses.csv", "-o", "never"], "houses.csv, line 1 is not JSON"),
@@ -230,7 +230,8 @@ def test_a_terminal_shows_a_bar_and_whole_words(tailwise: Tailwise, place: Path,
 
     watching = threading.Thread(target=watch)
     watching.start()
-    line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", 2, "--folds", 1]
+    line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", 2, "--folds", 1,
+            "--base", "none"]  # fmt: skip
     process = tailwise.launch(*line, screen=os.ttyname(theirs))
     assert process.wait() == 0, shown
     os.close(theirs)

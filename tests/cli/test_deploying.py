@@ -39,7 +39,7 @@ def test_a_card_with_a_test(run: Run, place: Path, tmp_path: Path) -> None:
     assert "[the report](" in (tmp_path / "linked.md").read_text(encoding="utf-8")
     wrong = run("card", place / "m.tailwise", "-o", tmp_path / "no.md", "--report", place / "new.csv")
     assert wrong.exit_code == 1 and "is neither the output of `tailwise evaluate --json`" in wrong.stderr
-    again = run("card", place / "m.tailwise", "-o", tmp_path / "card.md")
+    again = run("card", place / "n.tailwise", "-o", tmp_path / "card.md")
     assert again.exit_code == 1 and "already exists" in again.stderr
 
 
@@ -47,7 +47,7 @@ def test_serving_needs_a_model_that_is_signed_if_a_key_is_given(
     run: Run, place: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "key").write_text("0123456789abcdef0123", encoding="utf-8")
-    out = run("serve", place / "m.tailwise", "--verify", tmp_path / "key")
+    out = run("serve", place / "n.tailwise", "--verify", tmp_path / "key")
     assert out.exit_code == 1 and "is not signed" in out.stderr
     out = run("serve", tmp_path / "none", "--port", 0)
     assert out.exit_code == 1 and "does not exist" in out.stderr
@@ -61,14 +61,14 @@ def test_serve_stops_with_code_0(run: Run, place: Path, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr(uvicorn.Server, "run", stopped)
-    out = run("serve", place / "m.tailwise", "--port", 0, "--max-waiting", 3, "--threads", 1)
-    assert out.exit_code == 0 and re.search(r"serving .*m.tailwise on http://127.0.0.1:\d+", out.stderr)
+    out = run("serve", place / "n.tailwise", "--port", 0, "--max-waiting", 3, "--threads", 1)
+    assert out.exit_code == 0 and re.search(r"serving .*n.tailwise on http://127.0.0.1:\d+", out.stderr)
     assert "stopped after 0 answers" in out.stderr
 
 
 @pytest.mark.slow
 def test_a_server_answers_and_stops_on_sigterm(program: Any, place: Path) -> None:
-    process = program.start("serve", place / "m.tailwise", "--port", 0)
+    process = program.start("serve", place / "n.tailwise", "--port", 0)
     try:
         line = process.stderr.readline()
         address = re.search(r"http://127.0.0.1:\d+", line)

@@ -62,7 +62,7 @@ def lines_for(number: int, path: Path, place: Path, folder: Path) -> list[list[s
     rarely = [
         ["predict", model, str(path), "-o", out, "--force"],
         ["evaluate", model, str(path), "-t", "price"],
-        ["fit", str(path), "-t", "price", "-o", out, "--force", "--epochs", "1"],
+        ["fit", str(path), "-t", "price", "-o", out, "--force", "--epochs", "1", "--folds", "1"],
         ["compare", str(path), "-t", "price", "--methods", "vanilla", "--seeds", "1", "--epochs", "1"],
     ]
     always = ["diagnose", str(path), "-t", "price"]

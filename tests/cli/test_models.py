@@ -36,7 +36,7 @@ def test_predictions_beside_kept_columns(run: Run, place: Path, tmp_path: Path) 
 
 
 def test_predict_from_standard_input_to_standard_output(run: Run, place: Path) -> None:
-    out = run("predict", place / "m.tailwise", "-", "-o", "-", stdin=(place / "new.csv").read_bytes())
+    out = run("predict", place / "n.tailwise", "-", "-o", "-", stdin=(place / "new.csv").read_bytes())
     assert out.exit_code == 0, out.stderr
     assert out.stdout.startswith("prediction,std,lower,upper") and len(out.stdout.splitlines()) == 151
 
@@ -100,7 +100,7 @@ def test_two_models_are_compared_by_the_regions_of_the_first(
     sample(60, seed=4).to_csv(tmp_path / "few.csv", index=False)
     out = run("fit", tmp_path / "few.csv", "-t", "price", "-o", tmp_path / "m", *FAST)
     assert out.exit_code == 0, out.output
-    line = ["evaluate", place / "m.tailwise", place / "new.csv", "--against", tmp_path / "m"]
+    line = ["evaluate", place / "n.tailwise", place / "new.csv", "--against", tmp_path / "m"]
     printed = json.loads(run(*line, "--json").stdout)
     rows = {k: [printed[k][r]["n"] for r in ("many", "medium", "few")] for k in ("regions", "baseline")}
     assert rows["baseline"] == rows["regions"]
@@ -112,11 +112,11 @@ def test_no_other_column_is_taken_for_the_target(
 ) -> None:
     new = tmp_path / "new.csv"
     sample(40, text=True).rename(columns={"price": "cost"}).to_csv(new, index=False)
-    out = run("evaluate", place / "m.tailwise", new)
+    out = run("evaluate", place / "n.tailwise", new)
     assert out.exit_code == 1 and out.stdout == ""
     assert f"{new} has no column 'price', the model's target" in out.stderr
     assert out.stderr.endswith("name the column of true labels with --target\n")
-    out = run("evaluate", place / "m.tailwise", new, "-t", "cost", "--json")
+    out = run("evaluate", place / "n.tailwise", new, "-t", "cost", "--json")
     assert out.exit_code == 0 and json.loads(out.stdout)["target"] == "cost"
 
 
@@ -124,7 +124,7 @@ def test_no_other_column_is_taken_for_the_target(
 
 
 def test_emphasis_moves_predictions_towards_rare_labels(run: Run, place: Path, tmp_path: Path) -> None:
-    line = ["predict", place / "m.tailwise", place / "new.csv", "--json"]
+    line = ["predict", place / "n.tailwise", place / "new.csv", "--json"]
     means = {}
     for emphasis in ("auto", "0", "1"):
         out = run(*line, "-o", tmp_path / f"{emphasis}.csv", "--emphasis", emphasis)
@@ -132,14 +132,14 @@ def test_emphasis_moves_predictions_towards_rare_labels(run: Run, place: Path, t
         means[json.loads(out.stdout)["emphasis"]] = pd.read_csv(tmp_path / f"{emphasis}.csv")[
             "prediction"
         ].mean()
-    model, new = TailRegressor.load(place / "m.tailwise"), pd.read_csv(place / "new.csv")
+    model, new = TailRegressor.load(place / "n.tailwise"), pd.read_csv(place / "new.csv")
     assert set(means) == {model.emphasis_, 0.0, 1.0}
     assert means[1.0] > means[0.0]  # high prices are rare
-    assert means[1.0] == pytest.approx(model.predict(new.drop(columns="price"), emphasis=1.0).mean())
+    assert means[1.0] == pytest.approx(model.predict(new[["x", "z"]], emphasis=1.0).mean())
 
 
 def test_evaluate_measures_at_an_emphasis(run: Run, place: Path, tmp_path: Path, pages: list[Any]) -> None:
-    line = ["evaluate", place / "m.tailwise", place / "new.csv", "--json"]
+    line = ["evaluate", place / "n.tailwise", place / "new.csv", "--json"]
     low, high = (
         json.loads(run(*line, "--emphasis", emphasis, *extra).stdout)
         for emphasis, extra in (("0.2", ["--report", tmp_path / "e.html"]), ("0.9", []))
@@ -147,8 +147,8 @@ def test_evaluate_measures_at_an_emphasis(run: Run, place: Path, tmp_path: Path,
     assert (low["emphasis"], high["emphasis"]) == (0.2, 0.9)
     assert high["regions"]["all"]["bias"] > low["regions"]["all"]["bias"]
     new = pd.read_csv(place / "new.csv")
-    model = TailRegressor.load(place / "m.tailwise")
-    lower, upper = model.predict_interval(new.drop(columns="price"), emphasis=0.2).T
+    model = TailRegressor.load(place / "n.tailwise")
+    lower, upper = model.predict_interval(new[["x", "z"]], emphasis=0.2).T
     assert low["regions"]["all"]["coverage"] == ((new["price"] >= lower) & (new["price"] <= upper)).mean()
     assert pages[0].intervals == model.explain_intervals(target=0, emphasis=0.2)
 
@@ -175,7 +175,7 @@ def test_a_label_prior_is_a_sample_or_a_histogram(run: Run, place: Path, pair: P
     pd.DataFrame({"x": 0, "price": [5.0, 6.0, 7.0]}).to_csv(tmp_path / "rows.csv", index=False)
     cells = {"lower": [6, -1, 4], "upper": [9, 4, 6], "count": [1, 0, 2]}  # in any order
     pd.DataFrame(cells).to_csv(tmp_path / "histogram.csv", index=False)
-    line = ["predict", place / "m.tailwise", place / "new.csv", "--force"]
+    line = ["predict", place / "n.tailwise", place / "new.csv", "--force"]
     found = {}
     for name in ("sample", "rows", "histogram"):
         out = run(*line, "-o", tmp_path / "p.csv", "--label-prior", tmp_path / f"{name}.csv", "--json")
@@ -183,8 +183,8 @@ def test_a_label_prior_is_a_sample_or_a_histogram(run: Run, place: Path, pair: P
         assert json.loads(out.stdout)["emphasis"] is None
         found[name] = pd.read_csv(tmp_path / "p.csv")["prediction"]
     pd.testing.assert_series_equal(found["sample"], found["rows"])
-    model = TailRegressor.load(place / "m.tailwise")
-    new = pd.read_csv(place / "new.csv").drop(columns="price")
+    model = TailRegressor.load(place / "n.tailwise")
+    new = pd.read_csv(place / "new.csv")[["x", "z"]]
     expected = model.predict(new, label_prior=([-1, 4, 6, 9], [0, 2, 1]))
     assert found["histogram"].to_numpy() == pytest.approx(expected)
     assert (found["sample"].to_numpy() > model.predict(new, emphasis=0.0)).mean() > 0.9  # towards 5 to 7
@@ -210,7 +210,7 @@ def test_a_bad_label_prior_is_refused_before_predicting(
     run: Run, place: Path, tmp_path: Path, table: str, words: str
 ) -> None:
     (tmp_path / "prior.csv").write_text(table)
-    out = run("predict", place / "m.tailwise", tmp_path / "no.csv", "-o", tmp_path / "p.csv", "--label-prior",
+    out = run("predict", place / "n.tailwise", tmp_path / "no.csv", "-o", tmp_path / "p.csv", "--label-prior",
               tmp_path / "prior.csv")  # fmt: skip
     assert out.exit_code == 1 and words in out.stderr, out.stderr
 
@@ -218,12 +218,12 @@ def test_a_bad_label_prior_is_refused_before_predicting(
 def test_a_dial_that_cannot_be_meant(run: Run, place: Path, pair: Path, tmp_path: Path) -> None:
     (tmp_path / "h.csv").write_text("lower,upper,count\n0,9,1\n")
     prior = ["--label-prior", tmp_path / "h.csv"]
-    predict = ["predict", place / "m.tailwise", place / "new.csv", "-o", tmp_path / "p.csv"]
+    predict = ["predict", place / "n.tailwise", place / "new.csv", "-o", tmp_path / "p.csv"]
     for line, words in (
         ([*predict, "--emphasis", "2"], "--emphasis takes a number from 0 to 1, or auto, not '2'"),
         ([*predict, "--emphasis", "lots"], "not 'lots'"),
         ([*predict, "--emphasis", "1", *prior], "give --emphasis or --label-prior, not both"),
-        (["evaluate", place / "m.tailwise", "-", "--label-prior", "-"], "only one of FILE and --label-prior"),
+        (["evaluate", place / "n.tailwise", "-", "--label-prior", "-"], "only one of FILE and --label-prior"),
         (
             ["evaluate", pair / "m", pair / "both.csv", *prior],
             "a histogram of one target, but the model has 2",
@@ -354,17 +354,17 @@ def test_nothing_is_overwritten_without_force(run: Run, place: Path, tmp_path: P
     for arguments in (
         [*fit, "-o", tmp_path / "m"],
         [*fit, "-o", tmp_path / "m2", "--report", tmp_path / "r.html"],
-        ["predict", place / "m.tailwise", place / "new.csv", "-o", tmp_path / "p.csv"],
+        ["predict", place / "n.tailwise", place / "new.csv", "-o", tmp_path / "p.csv"],
     ):
         out = run(*arguments)
         assert out.exit_code == 1 and "--force" in out.stderr
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == dict.fromkeys(
         ("m", "r.html", "p.csv"), "mine"
     )
-    out = run("predict", place / "m.tailwise", place / "new.csv", "-o", tmp_path / "p.csv", "--force")
+    out = run("predict", place / "n.tailwise", place / "new.csv", "-o", tmp_path / "p.csv", "--force")
     assert out.exit_code == 0 and (tmp_path / "p.csv").read_text() != "mine"
     copy = shutil.copy(place / "new.csv", tmp_path / "in.csv")
-    out = run("predict", place / "m.tailwise", copy, "-o", copy, "--force")
+    out = run("predict", place / "n.tailwise", copy, "-o", copy, "--force")
     assert out.exit_code == 1 and "also an input" in out.stderr
     assert Path(copy).read_bytes() == (place / "new.csv").read_bytes()
 
@@ -373,9 +373,9 @@ def test_nothing_is_overwritten_without_force(run: Run, place: Path, tmp_path: P
     ("arguments", "words"),
     [
         (["fit", "houses.csv", "-t", "price", "-o", "-"], "only predictions can be written to -"),
-        (["evaluate", "m.tailwise", "new.csv", "--report", "-"], "only predictions can be written to -"),
-        (["evaluate", "m.tailwise", "new.csv", "-t", "price", "-t", "price"], "as a target twice"),
-        (["predict", "m.tailwise", "new.csv", "-o", "-", "--json"], "both use standard output"),
+        (["evaluate", "n.tailwise", "new.csv", "--report", "-"], "only predictions can be written to -"),
+        (["evaluate", "n.tailwise", "new.csv", "-t", "price", "-t", "price"], "as a target twice"),
+        (["predict", "n.tailwise", "new.csv", "-o", "-", "--json"], "both use standard output"),
         (["fit", "houses.csv", "-t", "price", "-o", "n", "--report", "n"], "--report name the same file"),
     ],
 )

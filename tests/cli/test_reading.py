@@ -37,7 +37,7 @@ def test_unusable_tables_are_one_line_and_code_1(run: Run, place: Path, tmp_path
         (tmp_path / name).write_bytes(content)
     commands = [["diagnose"], ["fit", "-o", tmp_path / "m"], ["compare"]]
     if name == "text.csv":  # the model is read first; once is enough
-        commands.append(["evaluate", place / "m.tailwise"])
+        commands.append(["evaluate", place / "n.tailwise"])
     for command in commands:
         out = run(*command, tmp_path / name, "-t", "price")
         assert out.exit_code == 1, command
@@ -54,7 +54,7 @@ def test_wrong_columns_name_the_nearest(run: Run, sample: Sample, place: Path, t
     out = run("predict", place / "m.tailwise", tmp_path / "short.csv", "-o", tmp_path / "p.csv")
     assert out.exit_code == 1 and "no column 'kind'" in out.stderr
     assert "its columns are x, z, price. The model was trained with it." in out.stderr
-    out = run("predict", place / "m.tailwise", place / "new.csv", "-o", tmp_path / "p.csv", "--keep", "kin")
+    out = run("predict", place / "n.tailwise", place / "new.csv", "-o", tmp_path / "p.csv", "--keep", "kin")
     assert out.exit_code == 1 and "'kind'" in out.stderr
 
 
@@ -69,7 +69,7 @@ def test_infinite_numbers_are_an_error_before_any_training(
         assert out.exit_code == 1 and f"column 'x' is infinite in line {row + 2}" in out.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
     endless.assign(kind="red").to_csv(tmp_path / "t.csv", index=False)
-    out = run("predict", place / "m.tailwise", tmp_path / "t.csv", "-o", tmp_path / "p.csv")
+    out = run("predict", place / "n.tailwise", tmp_path / "t.csv", "-o", tmp_path / "p.csv")
     assert out.exit_code == 1 and "column 'x' is infinite in line 6" in out.stderr
 
 

@@ -87,8 +87,9 @@ def test_score_by_region_by_hand(plain: TailRegressor) -> None:
 def test_intervals_cover_new_rows(conformal: str | None, calibrate: bool) -> None:
     fresh, truth = table(3000, seed=9)
     covered = []
-    for seed in range(4):
-        model = quick(conformal=conformal, calibrate=calibrate, random_state=seed).fit(*table(600, seed=seed))
+    for seed in range(4 if conformal else 1):
+        model = quick(conformal=conformal, calibrate=calibrate, random_state=seed, epochs=2)
+        model.fit(*table(600, seed=seed))
         lower, upper = model.predict_interval(fresh, 0.9).T
         covered.append(((truth >= lower) & (truth <= upper)).mean())
     assert np.mean(covered) > (0.88 if conformal else 0.5)

@@ -32,7 +32,7 @@ def test_mutated_models_load_or_are_refused(
     source: Path = request.getfixturevalue(which)
     data, members, path = source.read_bytes(), fuzz.members_of(source), tmp_path / "m.tailwise"
     found = set()
-    for number in range(25):
+    for number in range(10 if which == "saved_mixed" else 25):  # texts take long to load
         path.write_bytes(fuzz.mutated(data, members, np.random.default_rng([7, number])))
         found.add(fuzz.tried(lambda: TailRegressor.load(path), path.name))
     assert "refused" in found and found <= {"loads", "refused"}

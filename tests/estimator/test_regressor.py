@@ -28,7 +28,7 @@ from tailwise.core.distributions import Mixture
 from tests.estimator.small_tables import quick, table
 
 
-@parametrize_with_checks([TailRegressor(base=None, folds=1, epochs=12, lr=0.01)])
+@parametrize_with_checks([TailRegressor(base=None, folds=1, epochs=5, lr=0.03)])
 def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
     check(estimator)
 

@@ -131,9 +131,11 @@ def from_skops(data: bytes, member: str, is_known: Callable[[str], bool]) -> Any
 
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         _check_sizes(archive, len(data), member)
-    for name in unknown_types(data, is_known):
-        raise ValueError(f"{member} names {name!r:.80}, which is refused")
-    return loads(data, trusted=get_untrusted_types(data=data))
+    named = get_untrusted_types(data=data)
+    for name in named:
+        if not is_known(name):
+            raise ValueError(f"{member} names {name!r:.80}, which is refused")
+    return loads(data, trusted=named)
 
 
 def _check_sizes(archive: zipfile.ZipFile, packed: int, member: str) -> None:
