@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
+from tailwise.report import baselines
 from tailwise.report.baselines import Lineup, Training, fit_booster, line_up, score_constant
 from tailwise.report.scoring import Scored
 
@@ -42,6 +43,18 @@ def test_a_constant_ignores_the_columns(vir: Scored) -> None:
     constant = score_constant(vir, labels)
     assert (constant.mean == 1).all() and (constant.lower == 1).all() and (constant.upper == 9).all()
     assert constant.reliability()[-2] == ((vir.y >= 1) & (vir.y <= 9)).mean()
+
+
+def test_pictures_are_not_called_columns(
+    models: dict[str, TailRegressor], vir: Scored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures = copy(models["vanilla"])
+    pictures.preprocessor_ = None
+    monkeypatch.setattr(baselines, "score_model", lambda *_, **__: vir)
+    assert [line_up(model, None, None).inputs for model in (models["vanilla"], pictures)] == [
+        "columns",
+        "inputs",
+    ]
 
 
 def test_a_model_without_a_base_is_compared_with_catboost(

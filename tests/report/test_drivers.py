@@ -56,7 +56,9 @@ def test_nothing_is_said_of_pictures_few_rows_or_very_many_columns(
     assert drivers_of(pictures, vir, new_rows[0]) is None
 
 
-def test_words_for_columns_that_do_not_matter(models: dict[str, TailRegressor], new_rows: Rows) -> None:
+def test_words_for_columns_that_do_not_matter(
+    models: dict[str, TailRegressor], new_rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = importance(models["vir"], *new_rows, repeats=2, max_rows=60)
     none = _drivers(table.assign(importance=-0.1, spread=1.0, reference=0.5))
     assert none[0].endswith("by no more than chance.") and none[1][0].rare == "\u221220% ± 200%"
@@ -66,4 +68,6 @@ def test_words_for_columns_that_do_not_matter(models: dict[str, TailRegressor], 
         importance=np.where(table["column"] == "b", 1.0, 0.0), spread=0.1, column=table["column"] * 40
     )
     assert _drivers(one)[0].endswith(f"if {'b' * 29}… is shuffled.")
+    monkeypatch.setattr(drivers_module, "SHOWN_DRIVERS", 2)
+    assert _drivers(one)[0].endswith("is shuffled. The table shows the 2 of 3 columns that matter most.")
     assert _reasons_text([("size", 3.21), ("kind", -1.0)]) == "size\u00a0+3.2, kind\u00a0\u22121"

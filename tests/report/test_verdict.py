@@ -312,8 +312,9 @@ def test_intervals_that_a_simpler_model_has_narrower_are_not_recommended() -> No
     assert "For intervals, constant ones will do: they are 3 wide on average, not 6" in verdict.advice
     wide = said(table.lineup(reaching(table, 3.0, 3.0), booster=reaching(table, 0.5, 0.5)))
     assert "use those of VIR: 100% of those of VIR and" in wide.advice
-    narrow = said(table.lineup(reaching(table, 3.0, 0.2), booster=reaching(table, 0.5, 0.5)))
-    assert "no narrower than one that ignores the columns." in narrow.advice
+    narrow = table.lineup(reaching(table, 3.0, 0.2), booster=reaching(table, 0.5, 0.5))
+    assert "no narrower than one that ignores the columns." in said(narrow).advice
+    assert "no narrower than one that ignores the inputs." in said(replace(narrow, inputs="inputs")).advice
 
 
 def hit(table: Table, hits: int, reach: float = 1.4) -> Scored:

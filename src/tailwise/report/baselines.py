@@ -63,10 +63,12 @@ class Lineup:
     """The same trees with label weights."""
     constant: Scored | None = None
     """The median of the training labels with an interval of their quantiles, the same for every row."""
+    inputs: str = "columns"
+    """What sentences call what the models predict from."""
 
     @property
     def rivals(self) -> list[Scored]:
-        """The baselines that learn from the columns."""
+        """The baselines that learn from the inputs."""
         return [scored for scored in (self.other, self.booster, self.weighted) if scored is not None]
 
     @property
@@ -122,6 +124,7 @@ def line_up(
         None if booster is None else score_booster(scored, model, booster, X),
         None if weighted is None else score_booster(scored, model, weighted, X, "weighted "),
         score_constant(scored, known),
+        inputs="inputs" if model.preprocessor_ is None else "columns",  # pictures have no columns
     )
 
 

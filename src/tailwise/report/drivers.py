@@ -118,10 +118,13 @@ def _drivers(table: pd.DataFrame) -> tuple[str, tuple[Driver, ...]]:
     matter = [
         _short(name) for name in rare.index if rare.loc[name, "importance"] > 2 * rare.loc[name, "spread"]
     ]
-    if not matter:
-        return f"Shuffling a single column changes the error for {kind} by no more than chance.", found
-    text = f"The error for {kind} increases most if {matter[0]} is shuffled"
-    return text + (f", then {matter[1]}." if len(matter) > 1 else "."), found
+    text = f"Shuffling a single column changes the error for {kind} by no more than chance."
+    if matter:
+        then = f", then {matter[1]}" if len(matter) > 1 else ""
+        text = f"The error for {kind} increases most if {matter[0]} is shuffled{then}."
+    if len(rare) > len(found):
+        text += f" The table shows the {len(found)} of {len(rare):,} columns that matter most."
+    return text, found
 
 
 def _share(row: Any) -> str:

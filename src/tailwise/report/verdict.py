@@ -137,7 +137,7 @@ def judge(lineup: Lineup) -> Verdict:
         return Verdict(
             f"N{none}" if ranked else f"Nothing was learned: n{none}",
             tuple(s for s in [ranked, *sentences] if s),
-            f"Do not use these predictions{use}: look for columns that tell more about the label.",
+            f"Do not use these predictions{use}: look for {lineup.inputs} that tell more about the label.",
             "bad",
         )
     standings = contrasts_of(lineup, MIN_TAIL_ROWS)
@@ -330,7 +330,8 @@ def _interval_choice(lineup: Lineup, tail: Tail | None) -> str:
         elif ours != theirs and (found.undecided or ours == (found.outcome == "better")):
             choice = _only_one_holds(found, scored, booster, tail)
     if constant is not None and scored.width.mean() >= constant.width.mean():
-        return f"{choice} On average the intervals are no narrower than one that ignores the columns.".strip()
+        narrow = f"On average the intervals are no narrower than one that ignores the {lineup.inputs}."
+        return f"{choice} {narrow}".strip()
     return choice
 
 
