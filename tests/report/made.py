@@ -11,10 +11,13 @@ from tailwise.core.distributions import Normal
 from tailwise.core.labels import LabelBins
 from tailwise.report.baselines import Lineup, score_constant
 from tailwise.report.scoring import LEVELS, Scored
+from tailwise.report.verdict import Verdict, judge
 
 Floats = NDArray[np.float64]
 TRAIN = np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5])
 """Training labels: 0 to 2 are common, 3 is less common, 4 and 5 are rare."""
+NEVER = ("as good", "all the same", "Either will do", "nan", "inf")
+"""Words that claim more than test rows can show, and figures that are none."""
 
 
 def scored(
@@ -91,3 +94,10 @@ class Table:
             for k, (title, given) in enumerate(others.items())
         ]
         return Lineup(ours, *made, score_constant(ours, TRAIN))
+
+
+def said(lineup: Lineup) -> Verdict:
+    """The verdict, once it has been searched for these words."""
+    verdict = judge(lineup)
+    assert not any(word in verdict.text for word in NEVER), verdict.text
+    return verdict

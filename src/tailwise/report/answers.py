@@ -12,9 +12,15 @@ from numpy.typing import NDArray
 from tailwise.report.baselines import Lineup
 from tailwise.report.contrasts import REGION_WORDS, Outcome, contrast, coverage_contrast
 from tailwise.report.formatting import level, number, pair, percent
+from tailwise.report.interval_verdict import (
+    MIN_TAIL_ROWS,
+    Soundness,
+    interval_soundness,
+    rarest_rows,
+    tail_of,
+)
 from tailwise.report.scoring import Difference, Scored
 from tailwise.report.thumbnails import thumbnail
-from tailwise.report.verdict import MIN_TAIL_ROWS, Soundness, interval_soundness, rarest_rows, tail_of
 
 if TYPE_CHECKING:
     import pandas as pd
