@@ -17,7 +17,9 @@ FAST = ["--epochs", "1", "--quiet"]
 BALANCED = ["--balanced", *FAST]
 
 
-def test_fit_and_compare_give_the_same_figures(run: Run, place: Path, tmp_path: Path) -> None:
+def test_fit_and_compare_give_the_same_figures(
+    run: Run, place: Path, tmp_path: Path, pages: list[Any]
+) -> None:
     """For the same method and seed, and for the baselines of the page as well."""
     table = [place / "numbers.csv", "-t", "price"]
     out = run("compare", *table, "--seeds", 1, "-o", tmp_path / "r.jsonl", "--json", *FAST)

@@ -16,7 +16,7 @@ from tailwise.cli.picturing import PictureReader
 from tailwise.cli.reading import Roles
 from tests.picture_samples import pictures, write_pictures, zipped
 
-AGES = np.repeat([20.0, 30.0, 40.0, 50.0, 60.0], [36, 24, 18, 12, 6])
+AGES = np.repeat([20.0, 30.0, 40.0, 50.0, 60.0], [20, 12, 9, 6, 3])
 
 
 def run(*arguments: object) -> Result:

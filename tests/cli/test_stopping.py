@@ -41,8 +41,7 @@ def stopped(
 
 def test_fit_goes_on_from_its_checkpoint(tailwise: Tailwise, sample: Sample, tmp_path: Path) -> None:
     sample(300).to_csv(tmp_path / "some.csv", index=False)
-    line = ["fit", "some.csv", "-t", "price", "-o", "m", *ONE, "--report", "m.html", "--no-baseline"]
-    line.append("--epochs")
+    line = ["fit", "some.csv", "-t", "price", "-o", "m", *ONE, "--epochs"]
     kept = tmp_path / "m.checkpoint"
     said = stopped(tailwise, tmp_path, [*line, 5000], signal.SIGTERM, kept.exists)
     assert "the same command resumes from m.checkpoint" in said
@@ -66,7 +65,7 @@ def test_fit_goes_on_from_its_checkpoint(tailwise: Tailwise, sample: Sample, tmp
     assert out.returncode == 0, out.stderr
     assert "resuming from m.checkpoint" in out.stderr
     assert re.findall(r"^epoch (\d+)/", out.stderr, re.M) == [str(reached + 1)]  # and not from the first
-    assert files(tmp_path) == ["m", "m.html", "some.csv"]
+    assert files(tmp_path) == ["m", "some.csv"]
 
 
 def test_other_weights_or_bins_do_not_go_on(tailwise: Tailwise, sample: Sample, tmp_path: Path) -> None:
@@ -127,7 +126,7 @@ def test_a_run_killed_after_it_wrote_is_finished_by_the_same_command(
 def test_compare_keeps_the_runs_that_were_done(tailwise: Tailwise, sample: Sample, tmp_path: Path) -> None:
     sample(200).to_csv(tmp_path / "some.csv", index=False)
     line = ["compare", "some.csv", "-t", "price", "--methods", "plain", "--seeds", 3, "--epochs", 10,
-            "-o", "r.jsonl", "--report", "r.html"]  # fmt: skip
+            "-o", "r.jsonl"]  # fmt: skip
     kept = tmp_path / "r.jsonl.checkpoint"
     said = stopped(
         tailwise, tmp_path, line, signal.SIGINT, lambda: kept.exists() and b"\n" in kept.read_bytes()
@@ -143,7 +142,7 @@ def test_compare_keeps_the_runs_that_were_done(tailwise: Tailwise, sample: Sampl
     records = [json.loads(text) for text in (tmp_path / "r.jsonl").read_text().splitlines()]
     assert len(records) == 3
     assert all(run in records for run in done)  # with the seconds they took: they were not repeated
-    assert files(tmp_path) == ["r.html", "r.jsonl", "some.csv"]
+    assert files(tmp_path) == ["r.jsonl", "some.csv"]
 
 
 def test_what_cannot_be_kept_is_said(tailwise: Tailwise, sample: Sample, tmp_path: Path) -> None:

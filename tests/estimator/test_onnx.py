@@ -165,28 +165,24 @@ def test_onnxruntime_agrees_for_another_seed_and_longer_training(tmp_path: Path)
         assert_agrees(model, path, numbers(rows, 11, spread=3.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("params", "levels", "coverage"),
     [
         ({"method": "gaussian", "conformal": "global"}, (0.25,), 0.9),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (
-                ({"calibrate": False, "conformal": None}, (0.01, 0.3, 0.999), 0.8),
-                ({"method": "vanilla", "conformal": None}, LEVELS, 0.95),
-                ({"method": "vir-reference", "calibrate": False}, LEVELS, None),
-                ({"bounds": (-0.5, None), "emphasis": 1.0, "conformal": None}, LEVELS, 0.8),
-                ({"backbone": "residual-ple", "method": "vanilla"}, LEVELS, 0.9),
-                ({"backbone": "mlp-plr", "method": "vanilla"}, LEVELS, 0.9),
-                ({"backbone": "tabm", "method": "vanilla"}, LEVELS, 0.9),
-                ({"backbone": "tabm-ple", "method": "der"}, (), 0.9),
-                ({"method": "ensemble", "method_options": {"members": 2}, "folds": 2}, (0.5,), 0.9),
-                ({"method": "vanilla", "base": "lightgbm"}, LEVELS, 0.9),
-                ({"method": "infer-noise", **FEW_SAMPLES}, (), 0.9),
-                ({"method": "infer-dropout", **FEW_SAMPLES, "conformal": None}, LEVELS, None),
-                ({"method_options": {"inference": "marginal"}}, (), 0.9),
-            )
-        ),
+        ({"calibrate": False, "conformal": None}, (0.01, 0.3, 0.999), 0.8),
+        ({"method": "vanilla", "conformal": None}, LEVELS, 0.95),
+        ({"method": "vir-reference", "calibrate": False}, LEVELS, None),
+        ({"bounds": (-0.5, None), "emphasis": 1.0, "conformal": None}, LEVELS, 0.8),
+        ({"backbone": "residual-ple", "method": "vanilla"}, LEVELS, 0.9),
+        ({"backbone": "mlp-plr", "method": "vanilla"}, LEVELS, 0.9),
+        ({"backbone": "tabm", "method": "vanilla"}, LEVELS, 0.9),
+        ({"backbone": "tabm-ple", "method": "der"}, (), 0.9),
+        ({"method": "ensemble", "method_options": {"members": 2}, "folds": 2}, (0.5,), 0.9),
+        ({"method": "vanilla", "base": "lightgbm"}, LEVELS, 0.9),
+        ({"method": "infer-noise", **FEW_SAMPLES}, (), 0.9),
+        ({"method": "infer-dropout", **FEW_SAMPLES, "conformal": None}, LEVELS, None),
+        ({"method_options": {"inference": "marginal"}}, (), 0.9),
     ],
     ids=str,
 )

@@ -73,7 +73,7 @@ UNITS = [(1000.0, -5.0), (1e-12, 0.0), (1e12, 3e12)]
 
 @cache
 def in_own_units(base: str | None, whole: bool) -> TailRegressor:
-    x, y = table(300)
+    x, y = table(200)
     return quick(base=base).fit(x, np.round(4 * y) if whole else y)
 
 
@@ -82,7 +82,7 @@ def in_own_units(base: str | None, whole: bool) -> TailRegressor:
 def test_units_of_the_label_do_not_matter(
     scale: float, shift: float, base: str | None, whole: bool, few_trees: None
 ) -> None:
-    x, y = table(300)
+    x, y = table(200)
     y = np.round(4 * y) if whole else y
     ours = in_own_units(base, whole)
     theirs = quick(base=base).fit(x, scale * y + shift)

@@ -66,7 +66,7 @@ def quick_fit(x: Any, y: Any, **params: Any) -> TailRegressor:
     ids=lambda options: str(options).split(" at 0x")[0],
 )
 def test_predictions_are_the_same_to_the_last_bit(params: dict[str, Any], tmp_path: Path) -> None:
-    x, y = numbers()
+    x, y = numbers(150)
     model = quick_fit(x, y, **params)
     path = model.save(tmp_path / "model.tailwise")
     assert path == tmp_path / "model.tailwise"

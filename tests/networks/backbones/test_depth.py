@@ -66,11 +66,11 @@ def test_unknown_encoders_and_weights_without_use_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["vanilla", "lds-fds", "lds-fds-der", "vir", "rrt", "ranksim", "bmse-bmc"])
 def test_methods_train_on_pixels(name: str) -> None:
-    x, y = scene()
+    x, y = scene(2)
     net = small()
     bins = LabelBins.from_labels(y, edges=EDGES)
     model = build_model(name, net, net.feature_dim, bins)
-    config = TrainConfig(epochs=2, batch_size=3, accelerator="cpu", monitor="balanced_mse")
+    config = TrainConfig(epochs=2, batch_size=1, accelerator="cpu", monitor="balanced_mse")
     result = fit(model, (x, y), (x, y), config, progress=False)
     assert np.isfinite(result.best_score)
     prediction = predict(model, x)
