@@ -72,9 +72,8 @@ class Installed:
 
 SERVER = """
 import json, os, sys
-import matplotlib.figure, pandas, skops.io, skrub, torch._dynamo, lightning_fabric
-import tailwise.benchmark.run.runs, tailwise.cli.app, tailwise.report.diagnosis
-import tailwise.estimator.regressor, tailwise.report.page
+import pandas, torch._dynamo, lightning_fabric
+import tailwise.benchmark.run.runs, tailwise.cli.app, tailwise.estimator.regressor
 from tailwise.cli import main
 
 for line in sys.stdin:
@@ -154,15 +153,18 @@ class Forking(Installed):
             self._server.stdin.close()
         self._folder.cleanup()
 
-    def launch(self, *arguments: object, cwd: Path | None = None, screen: str | None = None) -> Started:
+    def launch(
+        self, *arguments: object, cwd: Path | None = None, screen: str | None = None, out: str | None = None
+    ) -> Started:
         """Start, and leave it to the caller to wait for its end before anything else is started.
 
-        What it says goes to the terminal named `screen`, if given.
+        What it says goes to the terminal named `screen`, if given, and its results to the file `out`.
         """
         written = [Path(self._folder.name) / name for name in ("out", "err")]
         for path in written:
             path.write_bytes(b"")
-        streams = [os.devnull, *([screen] * 2 if screen else map(str, written))]
+        shown, said = map(str, written)
+        streams = [os.devnull, *([screen] * 2 if screen else [out or shown, said])]
         job = {"arguments": [*map(str, arguments)], "cwd": str(cwd or Path.cwd()), "streams": streams}
         assert self._server.stdin is not None
         self._server.stdin.write(json.dumps(job) + "\n")
