@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from tailwise.benchmark import Contender, Outcome, Problem, Recipe
-from tailwise.cli.app import app
 from tailwise.core.distributions import Normal
 from tailwise.learning.loop import TrainConfig
+from tests.command_line import invoke
 
 
 def make_small_problem(name: str = "small", seed: int = 0, rows: int = 160) -> Problem:
@@ -95,7 +94,7 @@ def offset() -> Offset:
 
 def run_bench(arguments: Sequence[object]) -> int:
     """Run ``tailwise bench`` in this process and return its exit code; its output goes where ours goes."""
-    result = CliRunner().invoke(app, ["bench", *map(str, arguments)])
+    result = invoke("bench", *arguments)
     sys.stdout.write(result.stdout)
     sys.stderr.write(result.stderr)
     if result.exception is not None and not isinstance(result.exception, SystemExit):

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 from tailwise import TailRegressor
 from tailwise.estimator import bases
+from tests.command_line import invoke
 
 Run = Callable[..., Any]
 SRC = Path(__file__).parents[2] / "src"
@@ -205,11 +205,6 @@ def few_trees() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def run() -> Run:
     """The command in this process, where none of its own is needed."""
-    from tailwise.cli.app import app
-
-    def invoke(*arguments: object, stdin: bytes | None = None) -> Any:
-        return CliRunner().invoke(app, [str(a) for a in arguments], input=stdin)
-
     return invoke
 
 

@@ -9,11 +9,11 @@ from types import ModuleType
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from tailwise.cli.app import app
 from tailwise.cli.picturing import PictureReader
 from tailwise.cli.reading import Roles
+from tests.command_line import invoke
 from tests.picture_samples import pictures, write_pictures, zipped
 
 AGES = np.repeat([20.0, 30.0, 40.0, 50.0, 60.0], [20, 12, 9, 6, 3])
@@ -21,7 +21,8 @@ AGES = np.repeat([20.0, 30.0, 40.0, 50.0, 60.0], [20, 12, 9, 6, 3])
 
 def run(*arguments: object) -> Result:
     """Run a command."""
-    return CliRunner().invoke(app, [str(part) for part in arguments])
+    found: Result = invoke(*arguments)
+    return found
 
 
 @pytest.fixture(scope="module")
