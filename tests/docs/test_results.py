@@ -343,7 +343,7 @@ def test_figures_of_the_parts_of_vir() -> None:
     for results in (paper, modern):
         errors = {m: results.mean_std(Figure("mse"), "stsb", m)[0] for m in results.methods}
         assert all(errors[worse] > errors[m] for m in errors if m == "vir" or "smoothing=none" in m)
-    assert tested[worse].verdict() == "worse"
+    assert tested[worse].verdict() == "open" and "on tables the difference is within chance" in text
     decoded = "vir[reconstruction=of the input]"
     error = with_spread(*modern.mean_std(Figure("mse"), "stsb", decoded))
     assert f"by no more than chance ({error} on frozen vectors; not run behind the BiLSTM)" in text
