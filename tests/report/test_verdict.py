@@ -156,6 +156,15 @@ def test_predictions_that_rank_labels_are_not_called_nothing() -> None:
     assert verdict.advice.startswith("Do not use these predictions as amounts, at most to rank rows")
 
 
+def test_a_lower_squared_error_is_not_called_noise() -> None:
+    """Most labels are the constant, so no prediction has a lower absolute error, but the squares fall."""
+    y = np.r_[np.ones(60), np.full(40, 5.0)]
+    ours = scored(y, np.where(y == 1, 2.2, 3.4) + np.random.default_rng(0).normal(0, 0.1, 100))
+    verdict = said(Lineup(ours, constant=score_constant(ours, TRAIN)))
+    assert "No model has a clearly lower MAE than always predicting 1. By RMSE" in verdict.text
+    assert "Do not use" not in verdict.advice and "clearly lower error" not in verdict.headline
+
+
 def test_a_model_that_learned_nothing_beside_one_that_did() -> None:
     table = Table.of()
     verdict = said(table.lineup(table.ignorant()))

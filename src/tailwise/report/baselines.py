@@ -72,9 +72,14 @@ class Lineup:
         return [scored for scored in (self.other, self.booster, self.weighted) if scored is not None]
 
     @property
+    def models(self) -> list[Scored]:
+        """The model and the baselines that learn from the inputs."""
+        return [self.ours, *self.rivals]
+
+    @property
     def all(self) -> list[Scored]:
         """The model and every baseline."""
-        return [self.ours, *self.rivals, *([] if self.constant is None else [self.constant])]
+        return [*self.models, *([] if self.constant is None else [self.constant])]
 
 
 class RunningLineup:

@@ -34,7 +34,7 @@ from tailwise.report.interval_verdict import (
     interval_sentences,
     tail_of,
 )
-from tailwise.report.scoring import Scored, paired_difference
+from tailwise.report.scoring import Floats, Scored, paired_difference
 
 MIN_TEST_ROWS = 20
 """With fewer test rows nothing is judged."""
@@ -80,7 +80,8 @@ def judge(lineup: Lineup) -> Verdict:
             headline, (), "Measure on more rows: hold out a larger share, or use another table.", "unknown"
         )
     sentences = [*interval_sentences(lineup, tail), untested_range(scored)]
-    if (constant := _noise(lineup)) is not None:
+    constant = _unbeaten(lineup)
+    if constant is not None and not _learned_squares(lineup):
         sentences += [standing.sentence for standing in contrasts_of(lineup, MIN_TAIL_ROWS)]
         ranked = _rank_sentence(lineup)
         none = f"o model has a clearly lower error than always predicting {constant}."
@@ -90,6 +91,11 @@ def judge(lineup: Lineup) -> Verdict:
             tuple(s for s in [ranked, *sentences] if s),
             f"Do not use these predictions{use}: look for {lineup.inputs} that tell more about the label.",
             "bad",
+        )
+    if constant is not None:
+        sentences.append(
+            f"No model has a clearly lower MAE than always predicting {constant}. By RMSE, where large "
+            "errors count more, one is better than any constant."
         )
     standings = contrasts_of(lineup, MIN_TAIL_ROWS)
     sentences += [standing.sentence for standing in standings]
@@ -143,16 +149,25 @@ def _has_tail(scored: Scored) -> bool:
     return bool((scored.bins.counts[rarer] > 0).any())
 
 
-def _noise(lineup: Lineup) -> str | None:
-    """Return the constant that no model beats clearly, if so."""
+def _unbeaten(lineup: Lineup) -> str | None:
+    """Return the constant that no model clearly beats by absolute error, if so."""
     constant = lineup.constant
-    if constant is None:
-        return None
-    everything = constant.mask("all")
-    models = [lineup.ours, *lineup.rivals]
-    if any(paired_difference(s.error, constant.error, everything, 0.99).better for s in models):
+    if constant is None or any(_better(s.error, constant.error) for s in lineup.models):
         return None
     return constant.label(float(constant.mean[0]))
+
+
+def _learned_squares(lineup: Lineup) -> bool:
+    """Whether a model clearly beats the best constant by squared error, the mean of the test labels.
+
+    Where most labels are alike, such as 0, hardly a prediction has a lower absolute error than their median.
+    """
+    y = lineup.ours.y
+    return any(_better(s.error**2, (y - y.mean()) ** 2) for s in lineup.models)
+
+
+def _better(error: Floats, other: Floats) -> bool:
+    return paired_difference(error, other, np.ones(error.size, bool), 0.99).better
 
 
 def _rank_sentence(lineup: Lineup) -> str:
@@ -161,7 +176,7 @@ def _rank_sentence(lineup: Lineup) -> str:
     The median of skewed labels can have the lowest absolute error although predictions order the rows well.
     """
     ranked = []
-    for scored in (lineup.ours, *lineup.rivals):
+    for scored in lineup.models:
         if np.ptp(scored.mean) > 0 and np.ptp(scored.y) > 0:
             found = stats.spearmanr(scored.mean, scored.y)
             if found.statistic >= RANKED and found.pvalue < 0.01:
