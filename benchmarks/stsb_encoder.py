@@ -1,12 +1,12 @@
 """Candidates for VIR's encoder behind the BiLSTM, a plugin for the suite `stsb-paper`; dev chooses.
 
     tailwise bench suite stsb-paper --plugin benchmarks/stsb_encoder.py --seeds 2 --out FOLDER \\
-        --methods start-identity-3,start-identity-7,start-linear-7,start-features-7
+        --methods v-id3,v-id7,v-lin7,v-feat7
 
 Rule, set before the runs: the candidate with the lowest squared error on dev, the mean of seeds 0 and 1,
 becomes the suite's VIR; `vir` as the suite has it is a candidate too. Test errors play no part.
 
-- First round, `start-...`: the start of the latent's mean and of its variance. `start-linear-7` was chosen.
+- First round, `v-...`: the start of the latent's mean and of its variance. `v-lin7` was chosen.
 - Second round, the others: the variance's start was at the edge of what was tried, so one further away joins;
   the published code clips the ratio of covariances to [0.5, 2] on these data, VIR by default to [0.1, 10];
   and only bins with fewer than 30 training rows, the few-shot bins, are smoothed. With one of the two, the
@@ -22,10 +22,10 @@ from tailwise.methods import get_method, register
 _NARROW: dict[str, Any] = {"smoothing.clip": (0.5, 2.0)}
 _SPARSE: dict[str, Any] = {**_NARROW, "smoothing.below": 30}
 CANDIDATES: dict[str, dict[str, Any]] = {
-    "start-identity-3": {"latent_mean": "identity"},
-    "start-identity-7": {"latent_mean": "identity", "latent_var_start": -7.0},
-    "start-linear-7": {"latent_var_start": -7.0},
-    "start-features-7": {"latent_mean": "features", "latent_var_start": -7.0},
+    "v-id3": {"latent_mean": "identity"},
+    "v-id7": {"latent_mean": "identity", "latent_var_start": -7.0},
+    "v-lin7": {"latent_var_start": -7.0},
+    "v-feat7": {"latent_mean": "features", "latent_var_start": -7.0},
     "linear-7-narrow": {"latent_var_start": -7.0, **_NARROW},
     "linear-11": {"latent_var_start": -11.0},
     "linear-11-narrow": {"latent_var_start": -11.0, **_NARROW},

@@ -91,11 +91,11 @@ def test_rows_come_as_the_configuration_lists_them_and_say_which_seeds_they_lack
     records = [
         _record("vir", 0, 0.9),
         _record("vir", 1, 0.9),
-        {**_record("vanilla", 1, 1.2), "fixed": {"lr": 2}},
+        {**_record("vanilla", 1, 1.2), "fixed": {"lr": 2, "smoothing": {"below": 30}}},
     ]
     results.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
     page = section(results)
-    assert "seeds 0, 1. Recipe" in page and "Exceptions: VANILLA: lr 2." in page
+    assert "seeds 0, 1. Recipe" in page and "Exceptions: VANILLA: lr 2, smoothing.below 30." in page
     rows = [row[0] for row in metric_table(Results(records), "mse").rows]
     assert rows == ["VANILLA (seeds 1 only)", "(paper)", "VIR", "(paper)"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -219,6 +219,15 @@ def _verdict(results: Results, method: str) -> str:
     return line
 
 
+def _options(given: Mapping[str, Any], part: str = "") -> Iterator[str]:
+    """Yield "name value" of each option; that of a part, such as the smoothing, as "part.name value"."""
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            yield from _options(value, f"{part}{name}.")
+        else:
+            yield f"{part}{name} {value}"
+
+
 def _about(record: Mapping[str, Any], results: Results) -> str:
     recipe, rows, shots = record["recipe"], record["rows"], record["test_rows"]
     settings = ", ".join(f"{k} {v}" for k, v in recipe.items() if v is not None)
@@ -226,7 +235,7 @@ def _about(record: Mapping[str, Any], results: Results) -> str:
         settings += f"; the learning rate is in `configurations/{record['suite']}.toml`"
     # The title of a variant names its options.
     fixed = {r["title"]: r["fixed"] for r in results.records if "fixed" in r and not is_ablation(r["method"])}
-    own = "; ".join(f"{who}: {k} {v}" for who, of in fixed.items() for k, v in of.items())
+    own = "; ".join(f"{who}: {', '.join(_options(of))}" for who, of in fixed.items())
     return (
         f"{rows['train']:,} training, {rows['valid']:,} dev and {rows['test']:,} test pairs (many "
         f"{shots['many']}, medium {shots['medium']}, few {shots['few']}, as in DIR's published lists); seeds "
