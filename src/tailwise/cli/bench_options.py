@@ -69,9 +69,7 @@ _SUITES = (
 SuiteArgument = Annotated[
     str, typer.Argument(callback=_known_suite, help=f"Data sets to compare on: {_SUITES}")
 ]
-SuiteOption = Annotated[
-    str, typer.Option("--suite", callback=_known_suite, help=f"Data sets to prepare: {_SUITES}")
-]
+SuiteOption = Annotated[str, typer.Option("--suite", callback=_known_suite, help=f"Data sets: {_SUITES}")]
 Seeds = Annotated[
     str,
     typer.Option(

@@ -252,8 +252,8 @@ def export(
 ) -> None:
     """Write a model as ONNX, calibration included.
 
-    The outputs are the mean, the standard deviation, quantiles and an interval, at one emphasis or label
-    prior.
+    The outputs are the prediction, its standard deviation, quantiles and an interval, at one emphasis or
+    label prior.
     """
     path = out or model.with_suffix(".onnx")
     check_outputs({"--out": path}, force=force, inputs=[model, *([label_prior] if label_prior else [])])

@@ -24,8 +24,8 @@ def recalibrate(
 ) -> None:
     """Fit the uncertainty of a model anew on new rows, without training.
 
-    The predicted means stay, the intervals hold for rows like these. The rows should not have been used in
-    training.
+    Networks, base and emphasis stay; the intervals then hold for rows like these. The rows should not have
+    been used in training.
     """
     from tailwise.estimator.matching import match_inputs, match_targets
 

@@ -113,7 +113,7 @@ def _reduced(function: Function, distribution: Distribution, y: Labels, **option
 
 
 def mae(distribution: Distribution, y: Labels) -> float:
-    """Mean absolute error of the predicted mean, in label units.
+    """Mean absolute error of the predicted label (`Distribution.point`), in label units.
 
     >>> mae(Normal(torch.tensor([1.0, 2.0]), 1.0), [0.0, 5.0])
     2.0
@@ -122,7 +122,7 @@ def mae(distribution: Distribution, y: Labels) -> float:
 
 
 def mse(distribution: Distribution, y: Labels) -> float:
-    """Mean squared error of the predicted mean.
+    """Mean squared error of the predicted label (`Distribution.point`).
 
     >>> mse(Normal(torch.tensor([1.0, 2.0]), 1.0), [0.0, 5.0])
     5.0
@@ -131,7 +131,7 @@ def mse(distribution: Distribution, y: Labels) -> float:
 
 
 def rmse(distribution: Distribution, y: Labels) -> float:
-    """Root mean squared error of the predicted mean, in label units.
+    """Root mean squared error of the predicted label (`Distribution.point`), in label units.
 
     >>> rmse(Normal(torch.tensor([0.0, 0.0]), 1.0), [1.0, 7.0])
     5.0

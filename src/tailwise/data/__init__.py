@@ -1,4 +1,4 @@
-"""What users have, as arrays and tensors: tables, sentence pairs, pictures, and splits with rare labels.
+"""What users have, as arrays and tensors: tables, sentence pairs, pictures, depth maps and splits.
 
 Other rooms also use these modules:
 
@@ -6,7 +6,7 @@ Other rooms also use these modules:
 - `equal_rows`: repeated rows merged into weights
 - `splits`: rows of the training, validation and test parts
 - `writing`: files written whole or not at all
-- `tables`, `sentences`, `images`: the kinds of data
+- `tables`, `sentences`, `images`, `depth`: the kinds of data
 - `streams`: tables larger than memory
 """
 

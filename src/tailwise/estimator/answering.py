@@ -74,9 +74,9 @@ class Answering(Predicting):
         """Return lower and upper ends of intervals that contain the label with the given probability.
 
         (N, 2) for one target, (N, T, 2) for several. Coverage holds approximately, on average over rows like
-        the training rows, whatever the emphasis; the rarest labels are covered as often as others. No method
-        can guarantee coverage given the true label. `explain_intervals` says which intervals are in use. If
-        there are too few held-out rows for the coverage, a warning says so and the intervals span all
+        the training rows, whatever the emphasis; the rarest labels are covered about as often as others. No
+        method can guarantee coverage given the true label. `explain_intervals` says which intervals are in
+        use. If there are too few held-out rows for the coverage, a warning says so and the intervals span all
         training labels.
         """
         found = self.predictions(X, emphasis, label_prior, base_prediction)

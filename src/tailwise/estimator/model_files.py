@@ -71,7 +71,7 @@ class ModelFiles(Streaming):
         label_prior: Any = None,
         raw_columns: bool = False,
     ) -> Path:
-        """Write the numeric part as ONNX and return its path: prediction, std, quantiles, lower and upper.
+        """Write the model as ONNX and return the path. Outputs: prediction, std, quantiles, lower, upper.
 
         The file contains the base, the networks, the calibration, the intervals and the dial at one
         `emphasis` or `label_prior`, by default ``emphasis_``. The input ``x`` is ``preprocessor_.matrix(X)``:

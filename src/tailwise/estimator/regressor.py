@@ -44,7 +44,7 @@ class TailRegressor(RegressorMixin, ModelFiles):  # type: ignore[misc,unused-ign
         ``"hist-gradient-boosting"``, a scikit-learn regressor (it is cloned), or None. It sees the table as
         a matrix of numbers, with NaN where values are missing.
     folds : number of networks, each with its own held-out fold; 1 holds out `validation_fraction` of the
-        rows once. ``"auto"`` is 5 for up to 20,000 rows and 1 beyond.
+        rows once. ``"auto"`` is 5 for tables of 40 to 20,000 rows and 1 for others.
     emphasis : how much predictions attend to rare labels, from 0 (labels occur as in training) to 1
         (every label is equally likely). ``"auto"`` takes the value with the smallest error for rare
         held-out labels whose error over all of them is at most 1% above that of the base (without a base:
@@ -63,8 +63,9 @@ class TailRegressor(RegressorMixin, ModelFiles):  # type: ignore[misc,unused-ign
         decimals of few places) if all labels are, and exactly a value that a tenth of the labels share where
         no label lies between. Intervals contain the same labels as without it.
     epochs, batch_size : how long to train and on how many rows at a time; ``"auto"`` goes by the data.
-    lr, weight_decay, patience : learning rate, its decay, epochs without improvement before it stops. The
-        learning rate ``"auto"`` is 0.001 for tables, 0.003 for streams, 0.001 falling to 0 for pictures.
+    lr, weight_decay, patience : learning rate, decay of the weights (AdamW), and epochs without improvement
+        before training stops. The learning rate ``"auto"`` is 0.001 for tables, 0.003 for streams, and 0.001
+        falling to 0 for pictures.
     monitor : validation metric to stop by, see `tailwise.metrics`.
     validation_fraction : share of every label bin that is held out if there is one network.
     calibrate : whether the predicted uncertainty is scaled on held-out rows; ``"balanced"`` gives every
@@ -191,7 +192,8 @@ class TailRegressor(RegressorMixin, ModelFiles):  # type: ignore[misc,unused-ign
         latest `validation_fraction` of the rows are held out, and one network is trained on the earlier ones.
         Both are one value per row, or the name of a column of X. `init_model` is a fitted model of the same
         method and columns, or its file: training goes on from its networks, with its preprocessing, label
-        bins and base. It is meant for new rows; for rows that its base was fitted on, the base is too sure.
+        bins and base. It is meant for new rows: for rows that its base was fitted on, the errors of the base
+        are too small.
         """
         self._validate_params()
         self._check_parameters()

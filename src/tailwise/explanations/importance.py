@@ -79,7 +79,7 @@ def importance(
     ``measure``, ``labels`` (``"all"``, or ``"rare"`` for the 15% of labels that were rarest in training),
     ``column``, ``importance`` (mean over `repeats` shuffles), ``spread`` (standard deviation over them),
     ``reference`` (the measure's mean on the real table) and ``rows``. At most `max_rows` rows, chosen at
-    random, are used. A spread as large as the importance means that the column may not matter at all. Two
+    random, are used. An importance below twice its spread may be chance. Two
     columns that say the same share their importance: shuffling one leaves the other.
     """
     for name in measures:

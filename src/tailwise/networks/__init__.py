@@ -7,4 +7,5 @@
 - `trainable`: what the training loop needs from a model
 - `model`: one network (`TailModel`); `vir`: that of the paper as a class (`VIR`)
 - `ensembles`, `shared_ensembles`, `targets`: several networks as one model
+- `ranks`: what several processes share
 """

@@ -68,7 +68,7 @@ class TailModel(Trainable):
     """
 
     members = 1
-    """Latent rows per label; more than one in `tailwise.networks.ensembles.SharedEnsemble`."""
+    """Latent rows per label; more than one in `tailwise.networks.shared_ensembles.SharedEnsemble`."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """The search for the prior of VIR's head as the paper describes it: a grid, then random in a smaller range.
 
-`choose_defaults` runs it on the development data with `prior_study`. The best prior is compared with the
+`choose_defaults` runs it on the development data with `PriorStudy`. The best prior is compared with the
 present one on the other seeds, by the same rule as every other default.
 """
 
