@@ -14,8 +14,8 @@ from tailwise import diagnose
 from tailwise.core.labels import LabelBins
 from tailwise.core.scores import Sparsification
 from tailwise.report import plots
-from tailwise.report.scoring import wilson_interval
 from tailwise.report.svg import page_style
+from tailwise.uncertainty.interval_scores import wilson_interval
 
 BINS = LabelBins.from_labels(np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5]))
 

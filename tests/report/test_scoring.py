@@ -19,7 +19,6 @@ from tailwise.report.scoring import (
     rmse_difference,
     score_model,
     sorted_regions,
-    wilson_interval,
 )
 
 Rows = tuple[pd.DataFrame, np.ndarray]
@@ -116,12 +115,6 @@ def test_one_of_several_targets_is_chosen(new_rows: Rows) -> None:
     second = score_model(model, X, 100 - y, target=1)
     np.testing.assert_allclose(second.mean, model.predict(X)[:, 1], rtol=1e-6)
     assert second.bins.edges[-1] > 99
-
-
-def test_wilsons_interval_agrees_with_the_textbook() -> None:
-    assert wilson_interval(0, 0) == (0.0, 1.0)
-    low, high = wilson_interval(81, 263)
-    assert (round(low, 4), round(high, 4)) == (0.2553, 0.3662)  # Newcombe 1998, method 3
 
 
 def test_pairs_of_errors_are_compared_row_by_row() -> None:

@@ -25,6 +25,12 @@ def test_coverage_and_width_by_hand() -> None:
     np.testing.assert_allclose(table["constant_width"], [1.0, 1.0, math.nan, 1.0])
 
 
+def test_wilsons_interval_agrees_with_the_textbook() -> None:
+    assert wilson_interval(0, 0) == (0.0, 1.0)
+    low, high = wilson_interval(81, 263)
+    assert (round(low, 4), round(high, 4)) == (0.2553, 0.3662)  # Newcombe 1998, method 3
+
+
 def test_the_constant_interval_of_bins_is_that_of_the_labels() -> None:
     assert constant_interval(BINS, 0.9) == constant_interval(Y, 0.9) == (0.0, 1.0)
     y = np.random.default_rng(0).exponential(size=2000)

@@ -278,8 +278,8 @@ class ModelCharts:
         curves["final intervals"] = s.reliability()
         shares = ", ".join(f"{name} {percent(shares[at])}" for name, shares in curves.items())
         words = (
-            f"Share of 90% intervals that contain the label: {shares}. Calibration gives rare labels as much "
-            "weight as common ones, so the share over all rows can differ from 90%."
+            f"Share of 90% intervals that contain the label: {shares}. The final intervals must hold for "
+            "rare labels too, so over all rows they may contain more than 90%."
         )
         return make_chart(
             "calibration",

@@ -22,6 +22,7 @@ from tailwise.benchmark.run.region_scores import (
 )
 from tailwise.benchmark.run.results import Record, ResultsFile, finished_runs, read_results
 from tailwise.benchmark.run.run_display import show_runs
+from tailwise.benchmark.run.tail_contender import TAIL, TAIL_BALANCED
 from tailwise.benchmark.run.trace import machine
 from tailwise.benchmark.run.workers import Workers
 from tailwise.core.labels import LabelBins
@@ -44,9 +45,7 @@ if TYPE_CHECKING:
 
     from tailwise.estimator.regressor import TailRegressor
 
-PLAIN_NAME, BOOSTER, WEIGHTED, TAIL, TAIL_BALANCED = (
-    "plain", "catboost", "catboost-weighted", "tail", "tail-balanced",
-)  # fmt: skip
+PLAIN_NAME, BOOSTER, WEIGHTED = "plain", "catboost", "catboost-weighted"
 DEFAULT = (PLAIN_NAME, BOOSTER, WEIGHTED, TAIL)
 """What the page of `fit` compares: the plain network, boosted trees with and without label weights, and
 TailRegressor."""
@@ -137,7 +136,7 @@ class Contest:
             return model
 
         for name in self.methods:
-            if name in (BOOSTER, WEIGHTED):
+            if name in BOOSTED:
                 continue
             if name == PLAIN_NAME:
                 fitted(name, **PLAIN)
@@ -150,7 +149,7 @@ class Contest:
         if first is None:  # any network will do: its base and its bins are what count
             model = self._model(seed, method="vanilla", epochs=1).fit(x, y)
             first = model, score_model(model, x_test, y_test, COVERAGE)
-        for name in (n for n in self.methods if n in (BOOSTER, WEIGHTED)):
+        for name in (n for n in self.methods if n in BOOSTED):
             began, (model, scored) = time.perf_counter(), first
             base = model.base_[0] if model.base_ is not None and name == BOOSTER else None
             booster = base or fit_booster(model, Training(x, y), weighted=name == WEIGHTED)
@@ -172,13 +171,12 @@ class Contest:
         spread = scores_by_region(scored.distribution, part, OF_THE_SPREAD)
         score_limits(spread, (scored.lower, scored.upper), part)
         method = {TAIL: "vir-dial", TAIL_BALANCED: "vir-dial", PLAIN_NAME: "vanilla"}.get(name, name)
-        boosted = name in (BOOSTER, WEIGHTED)
         return {
             "suite": "",
             "data": self.name,
             "method": name,
             "title": entry.title,
-            "uncertainty": "none" if boosted else get_method(method).uncertainty,
+            "uncertainty": "none" if name in BOOSTED else get_method(method).uncertainty,
             "seed": seed,
             "version": __version__,
             "machine": machine(),

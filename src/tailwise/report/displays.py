@@ -14,7 +14,7 @@ import pandas as pd
 from tailwise.core.lookup import check_name
 from tailwise.explanations import importance, partial_dependence
 from tailwise.report import plots
-from tailwise.report.dial import RARE, Dial, dial_of
+from tailwise.report.dial import MIN_DIAL_ROWS, RARE, Dial, dial_of
 from tailwise.report.scoring import LEVELS, Scored, score_model, sorted_regions
 
 if TYPE_CHECKING:
@@ -148,7 +148,9 @@ class DialDisplay(ScoredDisplay):
         super().__init__(scored)
         found = dial_of(scored)
         if found is None:
-            raise ValueError("a dial needs at least 20 test rows, and a model of a version that has one")
+            raise ValueError(
+                f"a dial needs at least {MIN_DIAL_ROWS} test rows, and a model of a version that has one"
+            )
         self.dial = found
 
     def _draw(self, ax: Axes) -> None:

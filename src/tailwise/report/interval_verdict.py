@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from tailwise.core.label_prior import RARE_SHARE, LabelDensity, rarest
 from tailwise.report.baselines import Lineup
-from tailwise.report.contrasts import CoverageContrast, coverage_contrast, joined
+from tailwise.report.contrasts import CONFIDENCE, CoverageContrast, coverage_contrast, joined
 from tailwise.report.formatting import level, number, percent
-from tailwise.report.scoring import Scored, paired_difference, wilson_interval
+from tailwise.report.scoring import Scored, paired_difference
+from tailwise.uncertainty.interval_scores import wilson_interval
 
 MIN_TAIL_ROWS = 10
 """A region with fewer test rows is not judged."""
@@ -209,7 +210,7 @@ def _only_one_holds(found: CoverageContrast, ours: Scored, theirs: Scored, tail:
 def _pull_sentence(scored: Scored, tail: Tail) -> str:
     """Say how far rare labels are predicted towards the common ones, if this is clear."""
     away = np.sign(scored.y - scored.bins.location) * (scored.y - scored.mean)
-    pull = paired_difference(away, np.zeros_like(away), tail.rows, 0.99)
+    pull = paired_difference(away, np.zeros_like(away), tail.rows, CONFIDENCE)
     if pull.undecided or pull.value <= 0:
         return ""
     return f"Predictions of {tail.name} are pulled towards common ones, by {number(pull.value)} on average."

@@ -158,15 +158,15 @@ def _dial_panel(dial: Dial) -> dict[str, Any]:
         }
         for region, found in figures.items()
     }
-    used = dial.scored.emphasis
+    used, settings = dial.scored.emphasis, [f"{setting:g}" for setting in dial.settings]
     return {
         "rows": {region: int(dial.scored.mask(region).sum()) for region in figures},
         "figures": shown,
-        "settings": [f"{setting:g}" for setting in dial.settings],
+        "settings": settings,
         "used": 0 if math.isnan(used) else dial.settings.index(used),
         "prior": math.isnan(used),
         "text": dial.text,
-        "json": json.dumps({"settings": [f"{setting:g}" for setting in dial.settings], "regions": shown}),
+        "json": json.dumps({"settings": settings, "regions": shown}),
     }
 
 

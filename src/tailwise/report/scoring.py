@@ -23,7 +23,6 @@ from tailwise.core.scores import Sparsification, sparsification
 from tailwise.methods import get_method
 from tailwise.report.formatting import number
 from tailwise.uncertainty.calibrator import Calibrator
-from tailwise.uncertainty.interval_scores import wilson_interval as wilson_interval
 from tailwise.uncertainty.scaling import split_variance
 
 if TYPE_CHECKING:

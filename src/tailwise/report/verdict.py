@@ -18,6 +18,7 @@ from scipy import stats
 
 from tailwise.report.baselines import Lineup
 from tailwise.report.contrasts import (
+    CONFIDENCE,
     Standing,
     best_by_region,
     contrasts_of,
@@ -167,7 +168,7 @@ def _learned_squares(lineup: Lineup) -> bool:
 
 
 def _better(error: Floats, other: Floats) -> bool:
-    return paired_difference(error, other, np.ones(error.size, bool), 0.99).better
+    return paired_difference(error, other, np.ones(error.size, bool), CONFIDENCE).better
 
 
 def _rank_sentence(lineup: Lineup) -> str:
@@ -179,7 +180,7 @@ def _rank_sentence(lineup: Lineup) -> str:
     for scored in lineup.models:
         if np.ptp(scored.mean) > 0 and np.ptp(scored.y) > 0:
             found = stats.spearmanr(scored.mean, scored.y)
-            if found.statistic >= RANKED and found.pvalue < 0.01:
+            if found.statistic >= RANKED and found.pvalue < 1 - CONFIDENCE:
                 ranked.append(f"{found.statistic:.2f} for {scored.title}")
     if not ranked:
         return ""
