@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tailwise.benchmark.data.problems import DataSet, Problem
+from tailwise.benchmark.data.problems import DataSet, Problem, data_folder
 from tailwise.benchmark.data.recipe import DataKind
 from tailwise.learning.batches import Transform
 from tailwise.networks.backbones import (
@@ -43,7 +41,7 @@ class Faces:
         """Read the listing and decode what the cache lacks; the seed only affects weights and batches."""
         from tailwise.data.images import decode_pictures, read_listing
 
-        folder = _data_folder(self.folder)
+        folder = data_folder(self.folder)
         if not (folder / self.listing).is_file():
             raise FileNotFoundError(
                 f"{folder / self.listing} is missing: set TAILWISE_DATA to the folder that has it"
@@ -65,15 +63,6 @@ class Faces:
             total=len(listing),
             suite=suite,
         )
-
-
-def _data_folder(name: str) -> Path:
-    named = os.environ.get("TAILWISE_DATA")
-    if not named:
-        raise ValueError(
-            f"the faces are read from TAILWISE_DATA/{name}: set the environment variable TAILWISE_DATA"
-        )
-    return Path(named) / name
 
 
 DATA: dict[str, DataSet] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.benchmark.data.problems import DataSet, Problem
+from tailwise.benchmark.data.problems import DataSet, Problem, data_folder
 from tailwise.benchmark.data.recipe import DataKind
 from tailwise.core.distributions import Distribution
 from tailwise.data.depth import (
@@ -36,16 +35,6 @@ PER_BIN = 500
 """Maximum number of scored pixels per depth bin of the small data set."""
 SHOWN = 4
 """Number of test pictures whose predicted maps are kept, of the first seed."""
-
-
-def data_folder(name: str) -> Path:
-    """Return a folder of TAILWISE_DATA."""
-    named = os.environ.get("TAILWISE_DATA")
-    if not named:
-        raise ValueError(
-            f"depth maps are read from TAILWISE_DATA/{name}: set the environment variable TAILWISE_DATA"
-        )
-    return Path(named) / name
 
 
 def depth_problem(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -166,6 +167,16 @@ def _mapped(place: Array, path: Path) -> Array:
 
 
 # -- where problems come from --------------------------------------------------------------------
+
+
+def data_folder(name: str) -> Path:
+    """Return a folder of TAILWISE_DATA; without that variable, the error says what to set."""
+    named = os.environ.get("TAILWISE_DATA")
+    if not named:
+        raise ValueError(
+            f"the data is read from TAILWISE_DATA/{name}: set the environment variable TAILWISE_DATA"
+        )
+    return Path(named) / name
 
 
 class DataSet(Protocol):

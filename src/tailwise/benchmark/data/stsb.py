@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tailwise.benchmark.data.problems import DataSet, Problem
+from tailwise.benchmark.data.problems import DataSet, Problem, data_folder
 from tailwise.benchmark.data.recipe import DataKind
 from tailwise.networks.backbones import PAIR_ENCODERS, Backbone, PairDecoder, VectorPair, make_pair_backbone
 
@@ -20,16 +18,7 @@ EDGES = np.linspace(0.0, 5.0, 51)
 """Edges of the 50 label bins of STS-B-DIR, each of width 0.1."""
 SHOTS = (100, 30)
 """Limits of many and few shots: in DIR's published lists, few-shot bins have fewer than 30 training pairs."""
-WORDS, VECTORS = "glove6B_50+100d.npz", "minilm384.npz"
-
-
-def _folder() -> Path:
-    named = os.environ.get("TAILWISE_DATA")
-    if not named:
-        raise ValueError(
-            "STS-B-DIR is read from TAILWISE_DATA/stsb-dir: set the environment variable TAILWISE_DATA"
-        )
-    return Path(named) / "stsb-dir"
+FOLDER, WORDS, VECTORS = "stsb-dir", "glove6B_50+100d.npz", "minilm384.npz"
 
 
 Part = tuple[Any, Any]
@@ -52,7 +41,7 @@ class WordPairs:
         """Read the three parts; the seed only affects weights and batches."""
         from tailwise.data import Vocabulary, load_stsb_dir, word_vectors
 
-        folder = _folder()
+        folder = data_folder(FOLDER)
         parts = load_stsb_dir(folder)
         vocabulary = Vocabulary.build(parts.train.sentences, vectors=folder / WORDS)
         train, dev, test = (
@@ -74,7 +63,7 @@ class VectorPairs:
         """Read the three parts; the seed only affects weights and batches."""
         from tailwise.data import load_sentence_vectors
 
-        parts = load_sentence_vectors(_folder() / VECTORS)
+        parts = load_sentence_vectors(data_folder(FOLDER) / VECTORS)
         train, dev, test = ((part.x, part.y) for part in (parts.train, parts.dev, parts.test))
         return _problem(self.name, seed, train, dev, test, suite=suite)
 

@@ -7,7 +7,6 @@ nor a preprocessing library.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +17,7 @@ import numpy as np
 
 from tailwise._version import __version__
 from tailwise.benchmark.data.configurations import BUNDLED, read_configuration
-from tailwise.benchmark.data.problems import MAX_ROWS, PER_BIN, DataSet, Source
+from tailwise.benchmark.data.problems import MAX_ROWS, PER_BIN, DataSet, Source, data_folder
 from tailwise.benchmark.data.recipe import Recipe
 from tailwise.core.lookup import nearest
 from tailwise.data.writing import write_atomically
@@ -36,12 +35,7 @@ def _table(name: str) -> pd.DataFrame:
     """Read a table of TAILWISE_DATA unchanged."""
     import pandas as pd
 
-    named = os.environ.get("TAILWISE_DATA")
-    if not named:
-        raise ValueError(
-            "the tables are read from TAILWISE_DATA/tabular: set the environment variable TAILWISE_DATA"
-        )
-    path = Path(named) / "tabular" / f"{name}.csv.gz"
+    path = data_folder("tabular") / f"{name}.csv.gz"
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: set TAILWISE_DATA to the folder that has it")
     return pd.read_csv(path)
