@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tailwise.benchmark.pages.markup import Table, p_value, with_spread
+from tailwise.benchmark.pages.markup import Table, p_value, with_spread, write_text
 from tailwise.benchmark.pages.prose import describe_runs
 from tailwise.benchmark.pages.statistics import RATIOS, Figure, Results, compare
 from tailwise.benchmark.run.ablations import ablations
 from tailwise.benchmark.run.results import read_results
-from tailwise.data.writing import write_atomically
 from tailwise.methods import get_method
 
 WHOLE = "vir[fixed]"
@@ -89,5 +88,4 @@ def write_ablations(path: Path, to: Path) -> Path:
             tables = _overall(part, names, _ABOUT[group]), _by_data(part, names)
             title = group.removeprefix("ablation-").capitalize()
             text += f"\n## {title}\n\n" + "\n".join(table.markdown() for table in tables)
-    write_atomically(to, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
-    return to
+    return write_text(to, text)

@@ -13,7 +13,7 @@ from tailwise.benchmark.data.nyu import unpacked_map
 from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.suites import SUITES
 from tailwise.benchmark.pages.faces_page import region_table
-from tailwise.benchmark.pages.markup import with_spread
+from tailwise.benchmark.pages.markup import with_spread, write_text
 from tailwise.benchmark.pages.origin import describe_origin
 from tailwise.benchmark.pages.statistics import Figure, Results
 from tailwise.benchmark.run.results import Record, read_results
@@ -95,9 +95,7 @@ def write_page(path: Path, out: Path) -> Path:
         better = "higher" if get_metric(metric).direction == "higher" else "lower"
         caption = f"{name}, {better} is better"
         lines.append(region_table(results, metric, methods, caption, metric in _SPREAD).markdown())
-    text = "\n".join(lines)
-    write_atomically(out, lambda to: to.write_text(text, encoding="utf-8"))
-    return out
+    return write_text(out, "\n".join(lines))
 
 
 INTRODUCTION = """\

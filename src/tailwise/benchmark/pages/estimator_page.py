@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tailwise.benchmark.pages.markup import Table, best_cells, number, with_spread
+from tailwise.benchmark.pages.markup import Table, best_cells, number, with_spread, write_text
 from tailwise.benchmark.pages.origin import describe_origin
 from tailwise.benchmark.pages.statistics import Figure, Results, changes
 from tailwise.benchmark.run.estimators import (
@@ -23,7 +23,6 @@ from tailwise.benchmark.run.estimators import (
     all_estimators,
 )
 from tailwise.benchmark.run.results import read_results
-from tailwise.data.writing import write_atomically
 
 RATIOS = (Figure("mae"), Figure("mae", "rare"), Figure("crps"), Figure("crps", "rare"))
 COUNTED = (RATIOS[0], RATIOS[1], RATIOS[3])
@@ -226,5 +225,4 @@ def write_estimator_page(source: Path, to: Path) -> Path:
     }
     for heading, tables in sections.items():
         text += f"## {heading}\n\n" + "\n".join(table.markdown() for table in tables) + "\n"
-    write_atomically(to, lambda part: part.write_text(text.rstrip("\n") + "\n", encoding="utf-8"))
-    return to
+    return write_text(to, text.rstrip("\n") + "\n")

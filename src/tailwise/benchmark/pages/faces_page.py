@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tailwise.benchmark.data.suites import SUITES
-from tailwise.benchmark.pages.markup import Table, best_cells, with_spread
+from tailwise.benchmark.pages.markup import Table, best_cells, with_spread, write_text
 from tailwise.benchmark.pages.origin import describe_origin
 from tailwise.benchmark.pages.statistics import Figure, Results
 from tailwise.benchmark.run.ablations import is_ablation
 from tailwise.benchmark.run.results import read_results
 from tailwise.core.metrics import REGIONS
-from tailwise.data.writing import write_atomically
 
 METRICS = {
     "mae": "MAE in years",
@@ -161,5 +160,4 @@ def write_page(paths: Sequence[Path], out: Path) -> Path:
     """Write a Markdown page with a section for each results file."""
     start = INTRODUCTION.format(files=" ".join(map(str, paths)), out=out)
     text = "\n".join([start, *(section(path) for path in paths)])
-    write_atomically(out, lambda to: to.write_text(text, encoding="utf-8"))
-    return out
+    return write_text(out, text)

@@ -1,4 +1,4 @@
-"""Tables of text as Markdown and LaTeX, and the format of their numbers.
+"""Tables of text as Markdown and LaTeX, the format of their numbers, and the files of pages.
 
 pandas would need tabulate for Markdown and a Styler for LaTeX, each with its own escaping and bold cells; one
 small class for both formats is shorter.
@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+
+from tailwise.data.writing import write_atomically
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,12 @@ class Table:
             cells = [rf"\textbf{{{_tex(c)}}}" if (r, i) in self.best else _tex(c) for i, c in enumerate(row)]
             lines.append(" & ".join(cells) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a page as a whole or not at all, and return its path."""
+    write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
+    return path
 
 
 def _piped(cells: Sequence[str]) -> str:

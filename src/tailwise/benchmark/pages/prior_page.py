@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tailwise.benchmark.pages.defaults_page import percent
-from tailwise.benchmark.pages.markup import Table
+from tailwise.benchmark.pages.markup import Table, write_text
 from tailwise.benchmark.pages.origin import describe_origin
 from tailwise.benchmark.run.defaults import LEAST, SCORE, Decision, decisions, log_ratio, mean_and_error
 from tailwise.benchmark.run.prior import FACTOR, GRID, OPTION, STEP
 from tailwise.benchmark.run.results import Record, ResultsFile
-from tailwise.data.writing import write_atomically
 from tailwise.methods import get_method
 
 
@@ -57,8 +56,7 @@ def write_priors(path: Path, to: Path) -> Path:
     for d in found:
         own = [r for r in records if r["method"] == d.method and r["seed"] == seeds[0]]
         text += f"\n## {get_method(d.method).title}\n\n{_tried(own).markdown()}"
-    write_atomically(to, lambda part: part.write_text(text, encoding="utf-8"))
-    return to
+    return write_text(to, text)
 
 
 def _tried(lines: Sequence[Record]) -> Table:

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tailwise.benchmark.data.suites import SUITES
-from tailwise.benchmark.pages.markup import Table, best_cells, with_spread
+from tailwise.benchmark.pages.markup import Table, best_cells, with_spread, write_text
 from tailwise.benchmark.pages.origin import describe_origin
 from tailwise.benchmark.pages.statistics import Figure, Results
 from tailwise.benchmark.run.ablations import is_ablation
 from tailwise.benchmark.run.region_scores import OF_THE_SPREAD
 from tailwise.benchmark.run.results import read_results
 from tailwise.core.metrics import REGIONS, get_metric
-from tailwise.data.writing import write_atomically
 from tailwise.methods import get_method
 
 Row = tuple[float, float, float, float]
@@ -300,5 +299,4 @@ def write_page(paths: Sequence[Path], out: Path) -> Path:
     """Write a Markdown page with a section for each results file."""
     start = INTRODUCTION.format(files=" ".join(map(str, paths)), out=out)
     text = "\n".join([start, *(section(path) for path in paths)])
-    write_atomically(out, lambda to: to.write_text(text, encoding="utf-8"))
-    return out
+    return write_text(out, text)

@@ -7,13 +7,13 @@ import io
 import itertools
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tailwise.benchmark.pages.markup import Table, best_cells, number, p_value, with_spread
+from tailwise.benchmark.pages.markup import Table, best_cells, number, p_value, with_spread, write_text
 from tailwise.benchmark.pages.prose import data_sets, describe_runs, describe_times, describe_tuning, verdict
 from tailwise.benchmark.pages.statistics import (
     HEADLINES,
@@ -31,7 +31,6 @@ from tailwise.benchmark.run.results import read_results
 from tailwise.benchmark.run.times import Times
 from tailwise.core.lookup import nearest
 from tailwise.core.metrics import REGIONS
-from tailwise.data.writing import write_atomically
 
 CALIBRATED_ROWS = ("vir", "der", "lds-fds-der", "ensemble", "infer-noise")
 """Methods shown before and after calibration, as in the paper."""
@@ -271,12 +270,7 @@ def write_tables(
             text += f"## {heading}\n\n" + "\n".join(table.markdown() for table in kept) + "\n"
             latex += "\n".join(table.latex() for table in kept) + "\n"
     outputs: list[tuple[str, str]] = [("md", text), ("csv", summary_csv(results)), ("tex", latex)]
-    written = []
-    for ending, content in outputs:
-        path = folder / f"{name}.{ending}"
-        write_atomically(path, _writer(content))
-        written.append(path)
-    return written
+    return [write_text(folder / f"{name}.{ending}", content) for ending, content in outputs]
 
 
 def _check_one_recipe(results: Results) -> None:
@@ -296,7 +290,3 @@ def _check_one_recipe(results: Results) -> None:
                 f"{first['method']} ran with {name} = {that}, {record['method']} with {name} = {this}: "
                 "write a page for each"
             )
-
-
-def _writer(content: str) -> Callable[[Path], object]:
-    return lambda path: path.write_text(content, encoding="utf-8")
