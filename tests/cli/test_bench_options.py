@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from tailwise.cli import bench_options
-from tailwise.cli.bench_options import parse_names, parse_seeds
+from tailwise.cli.bench_options import parse_seeds
 
 
 def test_seeds_are_a_number_or_a_list() -> None:
@@ -15,10 +15,6 @@ def test_seeds_are_a_number_or_a_list() -> None:
     for wrong, least in (("0", 1), ("1,x", 0), ("-2", 1)):
         with pytest.raises(typer.BadParameter, match=f"is not a whole number of at least {least}"):
             parse_seeds(wrong)
-
-
-def test_names_are_separated_by_commas() -> None:
-    assert parse_names(" vir, lds ,,") == ["vir", "lds"]
 
 
 def test_a_database_of_another_kind_is_refused() -> None:

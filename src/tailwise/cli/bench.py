@@ -24,7 +24,6 @@ from tailwise.cli.bench_options import (
     Weights,
     Work,
     Workers,
-    parse_names,
     parse_seeds,
     print_line,
 )
@@ -35,7 +34,7 @@ from tailwise.cli.bench_pages import (
     stsb_command,
     tables_command,
 )
-from tailwise.cli.options import Plugin
+from tailwise.cli.options import Plugin, split_names
 
 if TYPE_CHECKING:
     from tailwise.benchmark import Recipe, Suite, Summary
@@ -156,7 +155,7 @@ def run_command(
     suite = suite_of(prepared)
     summary = run_suite(
         prepared, choose_contenders(methods, suite.options), out=out, seeds=parse_seeds(seeds) or (),
-        data=None if data is None else parse_names(data), recipe=_recipe(suite, epochs, trials, weights),
+        data=None if data is None else split_names(data), recipe=_recipe(suite, epochs, trials, weights),
         workers=workers, time_limit=time_limit, storage=storage,
     )  # fmt: skip
     for line in summary.failed:
@@ -272,7 +271,7 @@ def choose_defaults_command(
     suite = suite_of(prepared)
     summary = choose_defaults(
         prepared, out=out, seeds=range(suite.seeds), recipe=_recipe(suite, epochs, trials),
-        methods=None if methods is None else parse_names(methods), workers=workers, time_limit=time_limit,
+        methods=None if methods is None else split_names(methods), workers=workers, time_limit=time_limit,
     )  # fmt: skip
     if not summary.left:
         print_line(f"wrote {write_defaults(out, page)}")
@@ -317,7 +316,7 @@ def search_prior_command(
     suite = suite_of(prepared)
     summary = choose_defaults(
         prepared, out=out, seeds=range(suite.seeds), recipe=_recipe(suite, epochs, trials),
-        methods=parse_names(methods), study=PriorStudy, workers=workers, time_limit=time_limit,
+        methods=split_names(methods), study=PriorStudy, workers=workers, time_limit=time_limit,
     )  # fmt: skip
     if not summary.left:
         print_line(f"wrote {write_priors(out, page)}")
@@ -356,13 +355,13 @@ def estimator_command(
     from tailwise.benchmark.run.estimators import choose_estimators
 
     tables = {s.name: s for s in get_suite(suite).sources if isinstance(s, Source)}
-    names = list(tables) if data is None else parse_names(data)
+    names = list(tables) if data is None else split_names(data)
     for name in names:
         if name not in tables:
             raise typer.BadParameter(
                 f"{suite} has no table {name!r}; it has {', '.join(tables) or 'none'}", param_hint="--data"
             )
-    chosen = choose_estimators(None if estimators is None else parse_names(estimators), report=print_line)
+    chosen = choose_estimators(None if estimators is None else split_names(estimators), report=print_line)
     summary = run_estimators(
         [tables[name] for name in names], chosen, out=out, suite=suite_name(suite),
         seeds=parse_seeds(seeds) or (), max_rows=max_rows, workers=workers, time_limit=time_limit,

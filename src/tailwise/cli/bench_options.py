@@ -57,11 +57,6 @@ def _known_storage(url: str | None) -> str | None:
     return url
 
 
-def parse_names(text: str) -> list[str]:
-    """Return comma-separated names."""
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 _SUITES = (
     "tabular, development, quick, stsb-paper, stsb-modern, utkface, agedb-paper, imdb-wiki-paper, "
     "nyuv2-small, nyud2-paper, or a TOML file with a suite of your own."

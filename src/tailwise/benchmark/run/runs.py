@@ -136,7 +136,7 @@ class _Plan:
     ) -> None:
         done = finished_runs(records)
         tuned = {(r["data"], r["method"]): r["options"] for r in records if "trials" in r}
-        self.ready: list[Job] = []
+        ready: list[Job] = []
         self.waiting: dict[tuple[str, str], list[Job]] = {}
         for contender in contenders:
             trials = recipe.trials if contender.space(recipe) else 1
@@ -149,14 +149,13 @@ class _Plan:
                     cost = contender.cost * (trials if seed in first else 1)
                     job = Job(contender, name, seed, options, cost, alone=not (shared and seed in first))
                     if options is not None or seed in first:
-                        self.ready.append(job)
+                        ready.append(job)
                     else:
                         self.waiting.setdefault(key, []).append(job)
-        if self.waiting or any(job.options is None for job in self.ready):
+        if self.waiting or any(job.options is None for job in ready):
             require_optuna()  # fail now, not in every worker
         # The longest first, so that no long run is left at the end.
-        self.ready.sort(key=lambda job: -job.cost)
-        self.queue = deque(self.ready)
+        self.queue = deque(sorted(ready, key=lambda job: -job.cost))
 
     def jobs(self) -> list[Job]:
         """Return all runs that have not started."""
