@@ -57,7 +57,7 @@ from tailwise.cli.reading import (
     load_model,
     split_labelled,
 )
-from tailwise.cli.streamed import Stream, open_stream, predicted_chunks, some_rows
+from tailwise.cli.streamed import Stream, beside_kept, open_stream, predicted_chunks, some_rows
 
 if TYPE_CHECKING:
     from tailwise.estimator.regressor import TailRegressor
@@ -104,8 +104,6 @@ def predict(
     The output has the predicted label, its standard deviation, an interval, and how common such labels were
     in training. With several targets, the columns of each target end with its name.
     """
-    import pandas as pd
-
     from tailwise.data.tables.columns import check_column
     from tailwise.data.tables.files import escape_formulas as escaped
     from tailwise.data.tables.files import write_chunks
@@ -120,19 +118,15 @@ def predict(
     dial = _dial(fitted, emphasis, label_prior, data, shared.quiet)
     parts = open_stream(data, stream, {"--images": pictures.images, "--encoding": shared.encoding})
     regions: dict[str, Counter[str]] = {}
+    kept = split_names(keep)
     if parts is not None:
-        frames = predicted_chunks(fitted, parts, split_names(keep), regions, coverage, dial)
+        frames = predicted_chunks(fitted, parts, kept, regions, coverage, dial)
     else:
         table = load_rows(data, reader, shared)
-        for column in split_names(keep):
+        for column in kept:
             check_column(table, column, data)
         frame = fitted.predict_frame(match_inputs(fitted, table, data), coverage, **dial)
-        regions |= {str(name): Counter(frame[name]) for name in frame if str(name).startswith("region")}
-        frame = pd.concat([table[split_names(keep)], frame.set_axis(table.index)], axis=1)
-        if frame.columns.duplicated().any():
-            clash = str(frame.columns[frame.columns.duplicated()][0])
-            raise ValueError(f"the column {clash!r} of --keep has the name of a prediction: rename it")
-        frames = iter([frame])
+        frames = iter([beside_kept(frame, table, kept, regions)])
     rows = write_chunks(map(escaped, frames) if escape_formulas else frames, out)
     if shared.as_json:
         counted = {"regions": regions.pop("region")} if "region" in regions else regions

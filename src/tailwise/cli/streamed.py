@@ -266,11 +266,19 @@ def predicted_chunks(
         with shown_once:
             rows = match_inputs(model, chunk, str(chunk.attrs[SOURCE]))
             frame = model.predict_frame(rows, coverage, **dial)
-        for name in frame:
-            if str(name).startswith("region"):
-                regions.setdefault(str(name), Counter()).update(frame[name].astype(str))
-        beside = chunk[list(keep)]
-        clash = next((name for name in keep if name in frame), None)
-        if clash is not None:
-            raise ValueError(f"the column {clash!r} of --keep has the name of a prediction: rename it")
-        yield pd.concat([beside, frame], axis=1)
+        yield beside_kept(frame, chunk, keep, regions)
+
+
+def beside_kept(
+    frame: pd.DataFrame, table: pd.DataFrame, keep: Sequence[str], regions: dict[str, Counter[str]]
+) -> pd.DataFrame:
+    """Return predictions behind the columns of their table to keep, and count the predicted regions."""
+    import pandas as pd
+
+    clash = next((name for name in keep if name in frame), None)
+    if clash is not None:
+        raise ValueError(f"the column {clash!r} of --keep has the name of a prediction: rename it")
+    for name in map(str, frame):
+        if name.startswith("region"):
+            regions.setdefault(name, Counter()).update(frame[name].astype(str))
+    return pd.concat([table[list(keep)], frame.set_axis(table.index)], axis=1)
