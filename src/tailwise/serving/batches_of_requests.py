@@ -28,6 +28,8 @@ from tailwise.uncertainty.calibrator import Calibrator, Raw
 if TYPE_CHECKING:
     from tailwise.estimator.regressor import TailRegressor
 
+FIGURES = ("prediction", "std", "lower", "upper", "aleatoric_std", "epistemic_std")
+"""Numbers of each prediction; the columns of `TailRegressor.predict_frame` without the region."""
 COVERAGE = 0.9
 LEAST, MOST = 0.01, 0.999
 """Smallest and largest coverage of intervals."""

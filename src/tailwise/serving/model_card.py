@@ -27,7 +27,7 @@ MAX_COLUMNS = 100
 """Most columns that the card lists."""
 TITLES = {
     "regions": "this model",
-    "baseline": "plain network, or the model given with --against",
+    "baseline": "plain network, or a second model",
     "base": "boosted trees",
     "weighted": "boosted trees with label weights",
     "constant": "a constant",

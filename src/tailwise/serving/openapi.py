@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tailwise.serving.batches_of_requests import COVERAGE, LEAST, MAX_LEVELS, MOST
+from tailwise.serving.batches_of_requests import COVERAGE, FIGURES, LEAST, MAX_LEVELS, MOST
 from tailwise.serving.row_schema import RowSchema
 
 
@@ -15,9 +15,7 @@ def described(rows: RowSchema, targets: Sequence[str], max_rows: int) -> dict[st
     one: dict[str, Any] = {
         "type": "object",
         "properties": {
-            **dict.fromkeys(
-                ("prediction", "std", "lower", "upper", "aleatoric_std", "epistemic_std"), number
-            ),
+            **dict.fromkeys(FIGURES, number),
             "region": {"type": "string", "description": "How common such labels were in training."},
             "quantiles": {"type": "object", "additionalProperties": number},
         },

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailwise.serving.batches_of_requests import COVERAGE
+from tailwise.serving.batches_of_requests import COVERAGE, FIGURES
 from tailwise.serving.installation import require
 from tailwise.serving.row_schema import RowSchema
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tailwise.estimator.regressor import TailRegressor
 
 __all__ = ["log_model", "save_model", "signature"]
-
-FIGURES = ("prediction", "std", "lower", "upper", "aleatoric_std", "epistemic_std")
 
 
 def save_model(model_file: str | Path, path: str | Path) -> Path:
