@@ -29,6 +29,12 @@ def test_relative_links_resolve(page: Path):
     assert not broken
 
 
+def test_the_index_lists_every_page():
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    names = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert [name for name in sorted(names) if f"]({name})" not in text] == []
+
+
 def run_python(page: str, *, quick: bool = False) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     if quick:
