@@ -43,6 +43,7 @@ DRAWN = {
     "reliability": lambda ax: plots.reliability_diagram({"a": [0.1, 0.5]}, [0.1, 0.6], ax),
     "parts": lambda ax: plots.variance_parts(curve(), ax, bins=BINS),
     "weights": lambda ax: plots.bin_weights(BINS, np.ones(len(BINS)), ax),
+    "dial": lambda ax: plots.dial_curve([1.0, 2.0], [4.0, 3.0], {"a": (1.5, 3.5)}, ax),
     "ranking": lambda ax: plots.method_ranking(
         pd.DataFrame({"mean": [2.0, 1.0], "half": [0.1, np.nan]}, index=["a", "b"]), ax
     ),
