@@ -28,6 +28,7 @@ MIN_ROWS = 60
 """With fewer rows for each shuffle nothing is said."""
 MOST_BACKGROUND = 50
 SHOWN_DRIVERS = 6
+SHOWN_CHARACTERS = 30
 REASONS = 3
 _EXPLAINED: dict[str, Figure] = {ERRORS: "prediction", WIDTHS: "width"}
 """What is explained of the rows of each table."""
@@ -97,8 +98,8 @@ def _signed(value: float) -> str:
     return ("+" if value > 0 else "\u2212") + number(abs(value), 2)
 
 
-def _short(name: str, most: int = 30) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+def _short(name: str) -> str:
+    return name if len(name) <= SHOWN_CHARACTERS else f"{name[: SHOWN_CHARACTERS - 1]}…"
 
 
 def _drivers(table: pd.DataFrame) -> tuple[str, tuple[Driver, ...]]:

@@ -39,6 +39,8 @@ KEEP_ALIVE_SECONDS = 75
 """Idle connections are closed after this time. A client may send its next request just then, and lose it."""
 MAX_CONNECTIONS = 1000
 """Connections beyond this many are answered with status 503 as well."""
+GRACE_SECONDS = 30
+"""Time that a server has to answer what it has let in after it was asked to stop."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,7 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def server(service: Service, *, grace_seconds: int = 30) -> uvicorn.Server:
+def server(service: Service) -> uvicorn.Server:
     """Return a server; its `run` serves until SIGINT or SIGTERM.
 
     Then requests that were let in are answered, and new connections are refused.
@@ -219,7 +221,7 @@ def server(service: Service, *, grace_seconds: int = 30) -> uvicorn.Server:
             server_header=False,
             limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=grace_seconds,
+            timeout_graceful_shutdown=GRACE_SECONDS,
             lifespan="on",
         )
     )

@@ -45,4 +45,3 @@ def test_small_p_values_are_only_bounded() -> None:
 def test_best_cells_are_the_lowest_of_each_column_with_ties() -> None:
     columns = [[2.0, 1.0, 1.0], [math.nan, 5.0, math.nan], [math.nan] * 3]
     assert best_cells(columns) == {(1, 1), (2, 1), (1, 2)}
-    assert best_cells([[1.0, 2.0]], first=3) == {(0, 3)}

@@ -91,10 +91,10 @@ def p_value(p: float) -> str:
     return "-" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def best_cells(columns: Iterable[Sequence[float]], first: int = 1) -> frozenset[tuple[int, int]]:
-    """Return the cells with the lowest number of their column, where less is better."""
+def best_cells(columns: Iterable[Sequence[float]]) -> frozenset[tuple[int, int]]:
+    """Return the cells with the lowest number of their column; column 0 of the table has names."""
     found = set()
-    for c, values in enumerate(columns, start=first):
+    for c, values in enumerate(columns, start=1):
         if not np.isnan(values).all():
             low = np.nanmin(values)
             found |= {(r, c) for r, value in enumerate(values) if value == low}

@@ -131,20 +131,19 @@ class Results:
         known = values[~np.isnan(values)]
         return float(known.mean()), float(known.std(ddof=1)) if known.size > 1 else math.nan
 
-    def average_ranks(self, figure: Figure, methods: Sequence[str] | None = None) -> dict[str, float]:
+    def average_ranks(self, figure: Figure) -> dict[str, float]:
         """Return the mean over data sets of each contender's rank by its mean over seeds; 1 is best.
 
         Ties get the mean of their ranks. A contender without a run on some data set has no rank (NaN).
         """
-        chosen = list(methods or self.methods)
         ranks = []
         for data in self.data:
-            loss = [figure.loss(self.mean_std(figure, data, method)[0]) for method in chosen]
+            loss = [figure.loss(self.mean_std(figure, data, method)[0]) for method in self.methods]
             if not np.isnan(loss).all():
                 ranks.append(stats.rankdata(loss, nan_policy="omit"))
         if not ranks:
-            return dict.fromkeys(chosen, math.nan)
-        return dict(zip(chosen, np.mean(ranks, axis=0).tolist(), strict=True))
+            return dict.fromkeys(self.methods, math.nan)
+        return dict(zip(self.methods, np.mean(ranks, axis=0).tolist(), strict=True))
 
     def relative(self, figure: Figure, method: str, reference: str) -> float:
         """Return the mean change against a reference over data sets; for ratios, the geometric mean."""

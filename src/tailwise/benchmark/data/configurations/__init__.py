@@ -24,11 +24,12 @@ BUNDLED = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml
 """TOML files that come with the package, by name."""
 KINDS: tuple[DataKind, ...] = (PAIRS, FACES, DEPTH_MAPS)
 """Kinds of data that a file can name."""
-_KINDS: Mapping[str, Any] = {
+_KEYS: Mapping[str, Any] = {
     "data": str, "tables": dict, "methods": tuple[str, ...], "seeds": int, "max_rows": int, "recipe": dict,
     "options": dict,
 }  # fmt: skip
-_RECIPE_KINDS: Mapping[str, Any] = {
+"""Keys of a file, with their types."""
+_RECIPE_KEYS: Mapping[str, Any] = {
     "backbone": str, "backbone_options": dict, "criterion": str, "trials": int, "train": dict, "augment": str,
     "weights": str,
 }  # fmt: skip
@@ -87,7 +88,7 @@ def read_configuration(path: Path) -> dict[str, Any]:
             given = tomllib.load(file)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not a TOML file: {error}") from None
-    _check(given, _KINDS, str(path))
+    _check(given, _KEYS, str(path))
     if "methods" not in given:
         raise ValueError(f"{path}: 'methods' is missing")
     if not given["methods"]:
@@ -134,7 +135,7 @@ def _data(given: Mapping[str, Any], path: Path) -> tuple[DataKind, tuple[DataSet
 
 
 def _recipe(given: Mapping[str, Any], kind: DataKind, where: str) -> Recipe:
-    _check(given, _RECIPE_KINDS, f"{where}, [recipe]")
+    _check(given, _RECIPE_KEYS, f"{where}, [recipe]")
     train: dict[str, Any] = dict(given.get("train", {}))
     _check(train, get_type_hints(TrainConfig), f"{where}, [recipe.train]")
     if "milestones" in train:
