@@ -33,6 +33,8 @@ def test_an_output_must_not_cost_a_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="also an input"):
         check(there, force=True, inputs=["-", tmp_path / "none", there])
     check(there, force=True, inputs=[tmp_path / "none"])
+    with pytest.raises(ValueError, match=r"^\. is a folder: name a file in it"):
+        check_outputs({"--out": Path(".")}, force=False)
     with pytest.raises(ValueError, match="is a folder"):
         check(tmp_path, force=True)
     with pytest.raises(ValueError, match="not a folder"):

@@ -111,20 +111,33 @@ def test_wrong_weights_name_the_column_and_the_line(
         (["--weight", "none"], "the weight 'none' is 0 in every row"),
         (["--weight", "day"], "line 2 holds '2024-01-0"),
         (["--weight", "w", "--method", "smogn"], "smogn"),
+        (["--groups", "price"], "column 'price' is the target: name another column with --groups"),
+        (["--time", "price"], "column 'price' is the target: name another column with --time"),
+        (["--time", "late"], "but column 'late' holds '02.01.2024' in line 4: write it in this form"),
+        (["--time", "zones"], "time must be numbers or dates"),
     ],
 )
-def test_weights_that_cannot_be_meant_are_one_line(
+def test_roles_that_cannot_be_meant_are_one_line(
     run: Run, sample: Sample, tmp_path: Path, arguments: list[str], words: str
 ) -> None:
     rows = range(40)
     table = sample(40).assign(
-        w=[1 + i / 7 for i in rows], none=0, day=[f"2024-01-0{1 + i % 9}" for i in rows]
+        w=[1 + i / 7 for i in rows], none=0, day=[f"2024-01-0{1 + i % 9}" for i in rows],
+        late=["2024-01-01", "2024-01-02", "02.01.2024", "2024-01-03"] * 10,
+        zones=["2024-01-01T00:00+01:00", "2024-01-01T00:00+02:00"] * 20,
     )
     table.to_csv(tmp_path / "some.csv", index=False)
     out = run("fit", tmp_path / "some.csv", "-t", "price", "-o", tmp_path / "m", *arguments, "--quiet")
     assert out.exit_code == 1 and words in out.stderr, out.output
     assert out.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["some.csv"]
+
+
+def test_too_few_rows_name_the_file(run: Run, sample: Sample, tmp_path: Path) -> None:
+    sample(4).to_csv(tmp_path / "four.csv", index=False)
+    out = run("fit", tmp_path / "four.csv", "-t", "price", "-o", tmp_path / "m", "--quiet")
+    assert out.exit_code == 1 and re.search(r"four\.csv leaves \d rows with a label to train on", out.stderr)
+    assert [path.name for path in tmp_path.iterdir()] == ["four.csv"]
 
 
 # -- notes ---------------------------------------------------------------------------------------
@@ -145,7 +158,7 @@ def test_columns_without_a_name_and_rows_without_a_label(
     table.to_csv(tmp_path / "t.csv")  # with row numbers
     text = noted(run, tmp_path / "t.csv")
     assert "note: left out 1 column without a name\n" in text
-    assert f"note: left out 1 rows of {tmp_path / 't.csv'} without a value in 'price'\n" in text
+    assert f"note: left out 1 row of {tmp_path / 't.csv'} without a value in 'price'\n" in text
     assert noted(run, tmp_path / "t.csv", "--quiet") == "error: not trained\n"
 
 

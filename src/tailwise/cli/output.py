@@ -64,6 +64,9 @@ def check_outputs(
     `write_table` can write.
     """
     given = {flag: path for flag, path in outputs.items() if path is not None}
+    for path in given.values():
+        if Path(path).is_dir():
+            raise ValueError(f"{path} is a folder: name a file in it")
     force = force or _killed_while_writing(given.get("--out"))
     for flag, path in given.items():
         if flag == "--report":
@@ -106,8 +109,6 @@ def _check_output(out: Path, *, force: bool, inputs: Sequence[str | Path], table
         from tailwise.data.tables.files import check_table_name
 
         check_table_name(out)
-    if out.is_dir():
-        raise ValueError(f"{out} is a folder: name a file in it")
     if out.exists() and not out.is_file():  # moving a file to its place would remove it
         raise ValueError(f"{out} is a pipe or a device: name a file; predictions can also go to -")
     for source in inputs:

@@ -77,16 +77,44 @@ def split_labelled(table: pd.DataFrame, roles: Roles, name: str, quiet: bool) ->
     targets, drop, weight, groups, time = roles
     if weight in targets:
         raise ValueError(f"column {weight!r} is the target and cannot be the weight as well")
+    for flag, column in (("--groups", groups), ("--time", time)):
+        if column in targets:
+            raise ValueError(f"column {column!r} is the target: name another column with {flag}")
     not_inputs = [*drop, *(column for column in (weight, groups) if column is not None)]
     inputs, labels, missing = split_targets(table, targets, name, not_inputs)
     weights = None if weight is None else row_weights(table, weight, targets, name)
     if missing:
         words = " or ".join(map(repr, targets))
-        note(f"note: left out {missing} rows of {name} without a value in {words}", quiet)
+        rows = "row" if missing == 1 else "rows"
+        note(f"note: left out {missing} {rows} of {name} without a value in {words}", quiet)
+    if time is not None:
+        _check_times(table, time, name)
     beside = (
         None if column is None else column_beside(table, column, targets, name) for column in (groups, time)
     )
     return Labelled(inputs, labels, weights, *beside)
+
+
+def _check_times(table: pd.DataFrame, column: str, name: str) -> None:
+    """Raise an error that names the first line whose cell is neither a number nor a date."""
+    import pandas as pd
+
+    from tailwise.data.tables.columns import check_column
+
+    check_column(table, column, name)
+    cells = table[column]
+    if cells.dtype.kind in "biufmM":
+        return
+    try:
+        wrong = (cells.notna() & pd.to_datetime(cells, format="ISO8601", errors="coerce").isna()).to_numpy()
+    except ValueError:  # dates of several time zones: the model has an error of its own
+        return
+    if wrong.any():
+        line = int(wrong.argmax())
+        raise ValueError(
+            f"{name}: --time takes numbers or dates such as 2024-01-31, but column {column!r} holds "
+            f"{cells.iloc[line]!r} in line {line + 2}: write it in this form, or name another column"
+        )
 
 
 def column_beside(

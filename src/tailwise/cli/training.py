@@ -277,6 +277,7 @@ def fit(
         )
         if measured is None and split is None:
             rows, measured = hold_out(rows, test_share, seed, shared.quiet)
+        _check_row_count(rows, data)
     to_come = isinstance(rows, StreamedTable) and rows.held_out is not None
     if report is not None and measured is None and not to_come:
         raise ValueError(
@@ -331,6 +332,17 @@ def fit(
     if any(finding.verdict.status == "unknown" for finding in findings):
         larger = "a larger --test-share" if split is None else f"a larger part test of {split!r}"
         note(f"note: {larger}, or a table given with --test, has more rows to judge by", shared.quiet)
+
+
+def _check_row_count(rows: Labelled, source: str) -> None:
+    """Raise an error that names the file if it leaves too few rows to train on."""
+    from tailwise.estimator.holdout import MIN_ROWS
+
+    if len(rows.labels) < MIN_ROWS:
+        raise ValueError(
+            f"{source} leaves {len(rows.labels)} rows with a label to train on, and at least {MIN_ROWS} are "
+            "needed: add rows, or lower --test-share"
+        )
 
 
 def _known_method(name: str) -> str:
