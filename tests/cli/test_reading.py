@@ -122,7 +122,9 @@ def test_roles_that_cannot_be_meant_are_one_line(
 ) -> None:
     rows = range(40)
     table = sample(40).assign(
-        w=[1 + i / 7 for i in rows], none=0, day=[f"2024-01-0{1 + i % 9}" for i in rows],
+        w=[1 + i / 7 for i in rows],
+        none=0,
+        day=[f"2024-01-0{1 + i % 9}" for i in rows],
         late=["2024-01-01", "2024-01-02", "02.01.2024", "2024-01-03"] * 10,
         zones=["2024-01-01T00:00+01:00", "2024-01-01T00:00+02:00"] * 20,
     )

@@ -89,8 +89,8 @@ def facts(models: dict[str, TailRegressor]) -> Callable[[str], Facts]:
             parts=get_method(method).parts,
             intervals=models[method].explain_intervals(),
             seed=0,
-            epochs=3,
-            best_epoch=2,
+            epochs=[3],
+            best_epochs=[2],
             settings={"batch_size": 64, "lr": None},
         )
 

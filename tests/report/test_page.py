@@ -147,6 +147,12 @@ def test_options_and_formulas_are_behind_a_fold(page: str) -> None:
     assert "Trained for 3\nepochs; the weights of epoch 2 were kept" in shown
 
 
+def test_the_epochs_of_every_network(lineup: Lineup, facts: MakeFacts, no_charts: None) -> None:
+    networks = replace(facts("vir"), epochs=[25, 17], best_epochs=[15, 7])
+    page = model_page(lineup, judge(lineup), networks)
+    assert "2 networks were trained for 25, 17 epochs; the weights of epochs 15, 7 were kept" in page
+
+
 @pytest.fixture
 def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the charts, which test_charts has."""
@@ -227,6 +233,6 @@ def test_a_kernel_chosen_from_the_labels_is_drawn(vir: Scored, facts: MakeFacts)
 
 def test_facts_are_read_from_the_model(models: dict[str, TailRegressor], vir: Scored) -> None:
     made = facts_of(models["vir"], vir, target="rings", source="shells.csv", command="tailwise fit")
-    assert (made.method, made.epochs, made.features, made.seed) == ("vir", 3, 3, 0)
+    assert (made.method, made.epochs, made.features, made.seed) == ("vir", [3] * 5, 3, 0)
     assert made.train_rows == vir.bins.counts.sum() and made.settings["epochs"] == 3
     assert made.intervals == models["vir"].explain_intervals(0.9, target=0)

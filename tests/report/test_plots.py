@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable
 from html import unescape
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,7 +15,7 @@ from tailwise import diagnose
 from tailwise.core.labels import LabelBins
 from tailwise.core.scores import Sparsification
 from tailwise.report import plots
-from tailwise.report.svg import page_style
+from tailwise.report.svg import new_figure, page_style
 from tailwise.uncertainty.interval_scores import wilson_interval
 
 BINS = LabelBins.from_labels(np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5]))
@@ -119,6 +120,16 @@ def test_rare_rows_are_drawn_first_and_leave_their_room_to_others() -> None:
     ax = plots.predicted_vs_true(y, y, region=region, shown=300)
     shown = {c.get_label(): len(c.lines[0].get_xdata()) for c in ax.containers}
     assert shown == {"many-shot": 180, "medium-shot": 20, "few-shot": 100}
+
+
+def test_large_labels_have_ticks_that_do_not_overlap() -> None:
+    y = np.linspace(26_000, 1_100_000, 30)
+    ax = plots.predicted_vs_true(y, y, ax=new_figure(4.0))
+    ax.figure.draw_without_rendering()
+    ticks = [label for label in ax.get_xticklabels() if label.get_text()]
+    boxes = [label.get_window_extent() for label in ticks]
+    assert ticks and all(left.x1 < right.x0 for left, right in pairwise(boxes))
+    assert ax.get_yticklabels()[-1].get_text().count(",") == 2 and not ax.yaxis.get_offset_text().get_text()
 
 
 def test_error_bars_of_coverage_are_wilsons_interval() -> None:

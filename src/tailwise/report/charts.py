@@ -164,7 +164,9 @@ class ModelCharts:
         words = f"{dial.text} Further to the left and further down is better."
         return make_chart(
             "dial",
-            plots.dial_curve(*curve, points, new_figure(3.4), title=self.scored.title, ylabel=f"for {RARE}"),
+            plots.dial_curve(
+                *curve, points, new_figure(3.4), title=self.scored.title, ylabel=f"error, {RARE}"
+            ),
             "The dial between common and rare labels",
             f"The line shows the mean absolute error at every emphasis from 0 to 1. {words}",
             f"Error over all test rows against the error for {RARE}, along the dial: {ends}; "

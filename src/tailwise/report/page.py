@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +45,10 @@ class Facts:
     """Column with the weights of the training rows, if there is one."""
     trained_here: bool = True
     """Whether the model was trained on `source`, and the baseline in the same way on the same rows."""
-    epochs: int = 0
-    best_epoch: int = 0
+    epochs: Sequence[int] = ()
+    """Epochs that each network was trained for."""
+    best_epochs: Sequence[int] = ()
+    """Epoch of each network whose weights were kept."""
     seconds: float = 0.0
     seed: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -75,8 +77,8 @@ def facts_of(
         features=int(model.n_features_in_),
         parts=get_method(model.method).parts.with_options(**(model.method_options or {})),
         intervals=model.explain_intervals(scored.coverage, target=place, **(dial or {})),
-        epochs=max(len(history.history) for history in model.histories_),
-        best_epoch=max(history.best_epoch for history in model.histories_),
+        epochs=[len(history.history) for history in model.histories_],
+        best_epochs=[history.best_epoch for history in model.histories_],
         seed=model.random_state if isinstance(model.random_state, int) else None,
         settings={name: getattr(model, name) for name in settings},
         pictures=model.picture_size_ is not None,

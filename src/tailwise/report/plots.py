@@ -232,6 +232,9 @@ def predicted_vs_true(
     diagonal = [float(truth.min()), float(truth.max())]
     ax.plot(diagonal, diagonal, color=INK, linewidth=1, linestyle="--", label="perfect", zorder=1)
     ax.set(xlabel=f"true {_plain_text(label)}", ylabel=f"predicted {_plain_text(label)}")
+    ax.locator_params(axis="x", nbins=4)  # large labels are wide numbers
+    for axis in (ax.xaxis, ax.yaxis):  # a power of ten beside the axis would lie below the legend
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.7g}"))
     ax.legend(frameon=False)
     return ax
 
