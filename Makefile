@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 # Scripts of benchmarks/ that run on any machine; sentence_steps.py needs a GPU and prepared data.
-SPEED := ause backbones coverage estimator_speed smogn step_overhead weight_power
+SPEED := ause backbones coverage smogn step_overhead weight_power
 MIN_PYTHON := 3, 11
 
 # The first interpreter that is new enough. Used only when the environment is created.

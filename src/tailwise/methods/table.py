@@ -67,10 +67,7 @@ register(
         reweight="likelihood",
         weights=WeightConfig(power=0.84, bandwidth=1.6, radius=5, clip=_UNCLIPPED),
     ),
-    about=(
-        "Label distribution smoothing: SQINV weights from a label density smoothed over "
-        f"neighbouring bins, VIR:weight ({_DIR})."
-    ),
+    about=f"Label distribution smoothing: weights from a density smoothed over bins, VIR:weight ({_DIR}).",
     search=_POWER,
     explore=_DENSITY,
 )
