@@ -37,8 +37,11 @@ def test_a_card_with_a_test(run: Run, place: Path, tmp_path: Path) -> None:
     linked = run("card", place / "m.tailwise", "-o", tmp_path / "linked.md", "--report", place / "m.html")
     assert linked.exit_code == 0
     assert "[the report](" in (tmp_path / "linked.md").read_text(encoding="utf-8")
-    wrong = run("card", place / "m.tailwise", "-o", tmp_path / "no.md", "--report", place / "new.csv")
-    assert wrong.exit_code == 1 and "is neither the output of `tailwise evaluate --json`" in wrong.stderr
+    (tmp_path / "other.json").write_text('{"a": 1}')
+    for other in (place / "new.csv", tmp_path / "other.json"):
+        wrong = run("card", place / "m.tailwise", "-o", tmp_path / "no.md", "--report", other)
+        words = f"{other} is neither the output of `tailwise evaluate --json`"
+        assert wrong.exit_code == 1 and words in wrong.stderr
     again = run("card", place / "n.tailwise", "-o", tmp_path / "card.md")
     assert again.exit_code == 1 and "already exists" in again.stderr
 

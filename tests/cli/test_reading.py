@@ -235,6 +235,10 @@ def test_held_out_rows_keep_their_weights_and_labels(sample: Sample) -> None:
         assert part.weights is not None
         assert list(part.weights) == list(1 + part.inputs["x"].abs())
         assert list(part.inputs.index) == list(range(len(part.inputs)))
+    some = table.assign(day="2024-01-01").astype({"price": float})
+    some.loc[0, ["price", "day"]] = [None, "no date"]  # a row without a label needs no time
+    times = split_labelled(some, Roles(["price"], time="day"), "t.csv", quiet=True).times
+    assert times is not None and set(times) == {"2024-01-01"}
     together = pd.concat([train.labels, test.labels])["price"]
     assert sorted(together) == sorted(table["price"])
 

@@ -94,7 +94,7 @@ def _printed(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         found = None
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or not ("targets" in found or "verdict" in found):
         raise ValueError(f"{path} is neither the output of `tailwise evaluate --json` nor an HTML report")
     return found
 

@@ -88,15 +88,15 @@ def split_labelled(table: pd.DataFrame, roles: Roles, name: str, quiet: bool) ->
         rows = "row" if missing == 1 else "rows"
         note(f"note: left out {missing} {rows} of {name} without a value in {words}", quiet)
     if time is not None:
-        _check_times(table, time, name)
+        _check_times(table, time, targets, name)
     beside = (
         None if column is None else column_beside(table, column, targets, name) for column in (groups, time)
     )
     return Labelled(inputs, labels, weights, *beside)
 
 
-def _check_times(table: pd.DataFrame, column: str, name: str) -> None:
-    """Raise an error that names the first line whose cell is neither a number nor a date."""
+def _check_times(table: pd.DataFrame, column: str, targets: Sequence[str], name: str) -> None:
+    """Raise an error that names the first line with labels whose cell is neither a number nor a date."""
     import pandas as pd
 
     from tailwise.data.tables.columns import check_column
@@ -106,7 +106,10 @@ def _check_times(table: pd.DataFrame, column: str, name: str) -> None:
     if cells.dtype.kind in "biufmM":
         return
     try:
-        wrong = (cells.notna() & pd.to_datetime(cells, format="ISO8601", errors="coerce").isna()).to_numpy()
+        known = table[list(targets)].notna().all(axis=1)
+        wrong = (
+            known & cells.notna() & pd.to_datetime(cells, format="ISO8601", errors="coerce").isna()
+        ).to_numpy()
     except ValueError:  # dates of several time zones: the model has an error of its own
         return
     if wrong.any():
