@@ -114,7 +114,6 @@ def test_wrong_weights_name_the_column_and_the_line(
         (["--groups", "price"], "column 'price' is the target: name another column with --groups"),
         (["--time", "price"], "column 'price' is the target: name another column with --time"),
         (["--time", "late"], "but column 'late' holds '02.01.2024' in line 4: write it in this form"),
-        (["--time", "zones"], "time must be numbers or dates"),
     ],
 )
 def test_roles_that_cannot_be_meant_are_one_line(
@@ -126,7 +125,6 @@ def test_roles_that_cannot_be_meant_are_one_line(
         none=0,
         day=[f"2024-01-0{1 + i % 9}" for i in rows],
         late=["2024-01-01", "2024-01-02", "02.01.2024", "2024-01-03"] * 10,
-        zones=["2024-01-01T00:00+01:00", "2024-01-01T00:00+02:00"] * 20,
     )
     table.to_csv(tmp_path / "some.csv", index=False)
     out = run("fit", tmp_path / "some.csv", "-t", "price", "-o", tmp_path / "m", *arguments, "--quiet")

@@ -68,6 +68,13 @@ def test_the_latest_rows_are_held_out_and_times_stay_together(kind: str) -> None
     assert day[early].max() < day[late].min()
 
 
+def test_times_of_several_zones_are_in_order() -> None:
+    early, late = latest_rows(
+        ["2024-01-01T00:30+02:00", "2024-01-01T00:00Z", "2024-01-01T00:10+01:00"], 3, 0.2
+    )
+    assert (early.tolist(), late.tolist()) == ([0, 2], [1])
+
+
 def test_times_that_cannot_be_meant() -> None:
     early, late = latest_rows([0] * 90 + [1] * 10, 100, 0.2)
     assert len(early) == 90 and len(late) == 10
@@ -75,7 +82,7 @@ def test_times_that_cannot_be_meant() -> None:
         ([1, 2], "time has 2 values for 3 rows"),
         ([1, None, 2], "time is missing in row 1"),
         ([1, 1, 1], "all rows have the same time"),
-        (["soon", "later", "then"], "time must be numbers or dates such as 2024-01-31, and row 0 is 'soon'"),
+        (["2024-01-31", "soon", "then"], "numbers or dates such as 2024-01-31, and row 1 is 'soon'"),
     ):
         with pytest.raises(ValueError, match=words):
             latest_rows(time, 3, 0.2)

@@ -15,6 +15,8 @@ def test_encoded_rows_predict_as_the_table_does() -> None:
     (of_table,), (of_numbers,) = model.raw_predictions(X), model.raw_of_encoded(model.encoded(X))
     np.testing.assert_array_equal(of_table.pooled.mean, of_numbers.pooled.mean)
     assert of_table.networks == () and of_table.groups is None
+    with pytest.raises(ValueError, match="no rows to predict"):
+        model.predict(X.convert_dtypes()[:0])
     x, y = table(30)
     own = quick(backbone=nn.Linear(3, 4), feature_dim=4, epochs=1).fit(x.astype("float32"), y)
     with pytest.raises(ValueError, match="this model takes no tables"):

@@ -158,7 +158,12 @@ Drop = Annotated[
 Report = Annotated[Path | None, typer.Option("--report", metavar="PAGE", help="HTML page to write.")]
 Coverage = Annotated[
     float,
-    typer.Option(metavar="SHARE", min=0.01, max=0.999, help="Share of labels that intervals should contain."),
+    typer.Option(
+        metavar="SHARE",
+        min=0.01,
+        max=0.999,
+        help="Share of labels that intervals should contain: 0.9 for 90%.",
+    ),
 ]
 Emphasis = Annotated[
     str,

@@ -131,12 +131,13 @@ def latest_rows(time: Any, rows: int, share: float) -> tuple[Rows, Rows]:
     if given.isna().any():
         raise ValueError(f"time is missing in row {int(given.isna().to_numpy().argmax())}: fill or drop it")
     if given.dtype.kind not in "biufmM":
-        try:
-            given = pd.to_datetime(given, format="ISO8601")
-        except (TypeError, ValueError):
+        dates = pd.to_datetime(given, format="ISO8601", errors="coerce", utc=True)
+        if dates.isna().any():
+            row = int(dates.isna().to_numpy().argmax())
             raise ValueError(
-                f"time must be numbers or dates such as 2024-01-31, and row 0 is {given.iloc[0]!r}"
-            ) from None
+                f"time must be numbers or dates such as 2024-01-31, and row {row} is {given.iloc[row]!r}"
+            )
+        given = dates
     rank = given.rank(method="min").to_numpy() - 1  # how many rows are earlier
     late = rank >= np.sort(rank)[min(int((1 - share) * rows), rows - 1)]
     if late.all():  # most rows have the first time

@@ -60,9 +60,15 @@ class Predicting(Preparing):
         each = self.raw_predictions(X, base_prediction)
         return [c.predicted(raw) for raw, c in zip(each, calibrators, strict=True)]
 
+    def _checked_rows(self, X: Any) -> Any:
+        X = self._validated(X, reset=False)
+        if row_count(X) == 0:
+            raise ValueError("no rows to predict")
+        return X
+
     def raw_predictions(self, X: Any, base_prediction: ArrayLike | None = None) -> list[Raw]:
         """Return what the networks predict for each target, before calibration. (N,) each"""
-        X = self._validated(X, reset=False)
+        X = self._checked_rows(X)
         features, matrix = self._features(X)
         offset = self._offset(matrix, row_count(X), base_prediction)
         return self._raw(features, offset, self._interval_groups(X))
@@ -75,7 +81,7 @@ class Predicting(Preparing):
         check_is_fitted(self, "networks_")
         if self.preprocessor_ is None:
             raise ValueError("this model takes no tables: its inputs have no columns")
-        X = self._validated(X, reset=False)
+        X = self._checked_rows(X)
         matrix, groups = self.preprocessor_.matrix(X), self._interval_groups(X)
         return matrix if groups is None else np.column_stack([matrix, groups])
 
