@@ -360,7 +360,8 @@ def page(lines: list[dict[str, Any]]) -> str:
     results = pd.DataFrame(lines)
     about = (__doc__ or "").strip().splitlines()
     body, seeds = "\n".join(about[5:]).strip(), results["seed"].nunique()
-    origin = " ".join(describe_origin([{**line, "title": line["method"]} for line in lines], ESTIMATOR))
+    fitted = [{**line, "title": line["method"]} for line in lines if line["method"] != "constant"]
+    origin = " ".join(describe_origin(fitted, ESTIMATOR))
     tables = results["data"].nunique()
     shown = "\n".join(f"- {sentence}" for sentence in findings(results))
     return (
