@@ -418,6 +418,7 @@ def test_figures_of_the_choice_of_the_encoder() -> None:
     errors = {method: dev(candidates, method) for method in candidates.methods}
     chosen, second, *_, last = sorted(errors, key=errors.__getitem__)
     assert f"**Dev chose VIR's encoder** among {len(errors)} candidates" in text
+    assert f"chosen on dev among {len(errors)} candidates" in prose("docs/results/README.md")
     row = candidates.runs("stsb", chosen)[0]["trace"]["row"]
     assert paper.runs("stsb", "vir")[0]["trace"]["row"] == row
     assert (
