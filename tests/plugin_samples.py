@@ -26,6 +26,6 @@ def forgotten() -> Iterator[None]:
     with (
         mock.patch.dict(OBJECTIVES),
         mock.patch.dict(registry._REGISTRY),
-        mock.patch.object(plugins, "_loaded", []),
+        mock.patch.dict(plugins._loaded, clear=True),
     ):
         yield

@@ -20,7 +20,7 @@ from tailwise.benchmark.run.ablations import ablations
 from tailwise.benchmark.run.defaults import Fit
 from tailwise.benchmark.run.results import ResultsFile
 from tailwise.benchmark.run.trace import machine
-from tailwise.methods import get_method
+from tailwise.methods import get_method, load_plugin
 from tests.benchmark.conftest import prepare_small_problems, run_bench
 from tests.plugin_samples import forgotten, write_plugin
 
@@ -239,3 +239,35 @@ def test_a_method_of_a_plugin_runs_like_any_other(tmp_path: Path, workers: int) 
     runs = read_results(out / "results.jsonl")
     assert sorted((r["data"], r["method"]) for r in runs) == [("abalone", "huber"), ("generated", "huber")]
     assert "| Huber |" in (out / "quick.md").read_text(encoding="utf-8")
+
+
+def test_runs_of_a_plugin_whose_code_changed_are_marked_and_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, plugin = tmp_path / "out", write_plugin(tmp_path)
+    code = plugin.read_text(encoding="utf-8")
+    command = ["suite", "quick", "--plugin", plugin, "--methods", "vanilla,huber", "--epochs", "1"]
+    command += ["--trials", "1", "--seeds", "1", "--out", out, "--work", tmp_path / "work"]
+
+    def repeated(text: str) -> str:
+        """What a new process says of runs that it repeats."""
+        plugin.write_text(text, encoding="utf-8")
+        with forgotten():
+            capsys.readouterr()
+            assert run_bench(command) == 0
+        return "".join(line for line in capsys.readouterr().err.splitlines() if "repeated" in line)
+
+    assert repeated(code) == ""
+    assert repeated(f"# A comment is no change.\n{code}") == ""
+    changed = code.replace("near / 2", "near / 3")
+    plugin.write_text(changed, encoding="utf-8")
+    with forgotten():
+        load_plugin(plugin)
+        assert run_bench(["tables", out / "results.jsonl", "--out", tmp_path / "page"]) == 0
+    page = (tmp_path / "page" / "quick.md").read_text(encoding="utf-8")
+    assert "Changed since their runs †; run them again:** Huber (plugin " in page
+    assert "Changed since" not in (out / "quick.md").read_text(encoding="utf-8")
+    said = repeated(changed)
+    assert said.startswith("huber: 2 runs are repeated because it has changed (plugin ")
+    assert len(ResultsFile(out / "results.jsonl").records) == 6
+    assert repeated(changed) == ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import typer
 
-from tailwise.cli import bench_options
 from tailwise.cli.bench_options import parse_seeds
 
 
@@ -15,10 +14,3 @@ def test_seeds_are_a_number_or_a_list() -> None:
     for wrong, least in (("0", 1), ("1,x", 0), ("-2", 1)):
         with pytest.raises(typer.BadParameter, match=f"is not a whole number of at least {least}"):
             parse_seeds(wrong)
-
-
-def test_a_database_of_another_kind_is_refused() -> None:
-    assert bench_options._known_storage(None) is None
-    assert bench_options._known_storage("postgresql://user@host/name") == "postgresql://user@host/name"
-    with pytest.raises(typer.BadParameter, match="'mysql' is not a database for a search"):
-        bench_options._known_storage("mysql://host/name")

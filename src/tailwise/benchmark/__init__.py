@@ -37,15 +37,13 @@ def bench(
     time_limit: float | None = None,
     times: bool = False,
     progress: bool | None = None,
-    storage: str | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Summary:
-    """Run what ``out/results.jsonl`` lacks of a suite and write ``out/suite.md``, ``.csv`` and ``.tex``.
+    """Run what ``out/results.jsonl`` lacks of a suite and write ``out/suite.md`` and ``.csv``.
 
     `suite` is a name or a TOML file; by default methods, seeds and recipe are the suite's. Prepared data goes
     to `work` and is only needed while runs are missing. Peers that are not installed are reported and left
-    out. Processes with the same `out` share the runs; with `storage`, the URL of a database, also the trials
-    of each tuning. With `times`, every contender is fitted once more after all runs to measure its cost
+    out. With `times`, every contender is fitted once more after all runs to measure its cost
     (``out/times.jsonl``). With SQINV weights for all methods the files are ``suite-sqinv.jsonl``,
     ``suite-sqinv.md`` and so on, so that they can lie beside those of each method's own weights.
     """
@@ -66,7 +64,7 @@ def bench(
             report(f"{name} is left out because it is not installed: pip install 'tailwise[peers]'")
     summary = run_missing(
         suite, contenders, out=results, work=work, seeds=seeds, recipe=recipe, workers=workers,
-        time_limit=time_limit, progress=progress, storage=storage, report=report,
+        time_limit=time_limit, progress=progress, report=report,
     )  # fmt: skip
     runs = read_results(results) if times and not summary.left and results.is_file() else []
     if missing_times(runs, contenders, clock):

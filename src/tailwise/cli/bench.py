@@ -16,7 +16,6 @@ from tailwise.cli.bench_options import (
     Methods,
     Prepared,
     Seeds,
-    Storage,
     SuiteArgument,
     SuiteOption,
     TimeLimit,
@@ -49,10 +48,7 @@ TIME_IS_UP = 3
 def _finish(summary: Summary) -> None:
     """Print what was done and end with its exit code."""
     failed = len(summary.failed)
-    others = f" (and {summary.others} by other processes)" if summary.others else ""
-    print_line(
-        f"{summary.done} runs{others} in {summary.seconds:.0f} s, {summary.left} left, {failed} failed"
-    )
+    print_line(f"{summary.done} runs in {summary.seconds:.0f} s, {summary.left} left, {failed} failed")
     if failed or summary.left:
         raise typer.Exit(1 if failed else TIME_IS_UP)
 
@@ -90,20 +86,18 @@ def suite_command(
     trials: Trials = None,
     weights: Weights = None,
     time_limit: TimeLimit = None,
-    storage: Storage = None,
     plugin: Plugin = None,
 ) -> None:
     """Do all steps for one suite.
 
     Prepares its data, runs what is missing and writes the tables. Run it again to continue.
-    Several processes with the same --out share the runs, also on several machines with a common folder.
     """
     from tailwise.benchmark import bench, get_suite
 
     summary = bench(
         suite, out=out, work=work, methods=methods, seeds=parse_seeds(seeds),
         recipe=_recipe(get_suite(suite), epochs, trials, weights), workers=workers, time_limit=time_limit,
-        times=times, storage=storage, report=print_line,
+        times=times, report=print_line,
     )  # fmt: skip
     _finish(summary)
 
@@ -143,20 +137,16 @@ def run_command(
     trials: Trials = None,
     weights: Weights = None,
     time_limit: TimeLimit = None,
-    storage: Storage = None,
     plugin: Plugin = None,
 ) -> None:
-    """Run methods on prepared data.
-
-    Several processes with the same --out share the runs, also on several machines with a common folder.
-    """
+    """Run methods on prepared data."""
     from tailwise.benchmark import choose_contenders, run_suite, suite_of
 
     suite = suite_of(prepared)
     summary = run_suite(
         prepared, choose_contenders(methods, suite.options), out=out, seeds=parse_seeds(seeds) or (),
         data=None if data is None else split_names(data), recipe=_recipe(suite, epochs, trials, weights),
-        workers=workers, time_limit=time_limit, storage=storage,
+        workers=workers, time_limit=time_limit,
     )  # fmt: skip
     for line in summary.failed:
         print_line(f"failed: {line}")

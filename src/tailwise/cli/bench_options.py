@@ -46,17 +46,6 @@ def _known_weights(text: str | None) -> str | None:
     return text
 
 
-def _known_storage(url: str | None) -> str | None:
-    if url is not None:
-        from tailwise.benchmark.run.search import check_storage
-
-        try:
-            check_storage(url)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
-    return url
-
-
 _SUITES = (
     "tabular, development, quick, stsb-paper, stsb-modern, utkface, agedb-paper, imdb-wiki-paper, "
     "nyuv2-small, nyud2-paper, or a TOML file with a suite of your own."
@@ -102,11 +91,3 @@ Methods = Annotated[
 ]
 Prepared = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder written by `tailwise bench prepare`.")]
 Work = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for prepared data.")]
-Storage = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL", callback=_known_storage,
-        help="Database in which processes with the same --out share the trials of each tuning: "
-        "postgresql://USER@HOST/NAME, or sqlite:///FILE on one machine.",
-    ),
-]  # fmt: skip

@@ -22,7 +22,7 @@ def tables_command(
 ) -> None:
     """Write tables of results files.
 
-    Writes a Markdown page, a CSV file and a LaTeX file.
+    Writes a Markdown page and a CSV file.
     """
     from tailwise.benchmark.pages.suite_page import write_tables
 

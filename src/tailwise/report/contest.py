@@ -23,7 +23,7 @@ from tailwise.benchmark.run.region_scores import (
 from tailwise.benchmark.run.results import Record, ResultsFile, finished_runs, read_results
 from tailwise.benchmark.run.run_display import show_runs
 from tailwise.benchmark.run.tail_contender import TAIL, TAIL_BALANCED
-from tailwise.benchmark.run.trace import machine
+from tailwise.benchmark.run.trace import digest_of_plugin, machine
 from tailwise.benchmark.run.workers import Workers
 from tailwise.core.labels import LabelBins
 from tailwise.core.lookup import nearest
@@ -85,12 +85,14 @@ class Contest:
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """The settings of a results line."""
+        """The settings of a results line; the code of plugins is one of them."""
+        plugins = {name: digest for name in self.methods if (digest := digest_of_plugin(name))}
         return {
             "rows": "as they occur",
             "test_share": self.test_share,
             "epochs": self.epochs or "auto",
             "coverage": COVERAGE,
+            **({"plugins": plugins} if plugins else {}),
             **self.settings,
         }
 

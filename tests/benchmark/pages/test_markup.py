@@ -1,4 +1,4 @@
-"""Tables as Markdown and LaTeX, and the format of numbers."""
+"""Tables as Markdown, and the format of numbers."""
 
 import math
 
@@ -7,14 +7,11 @@ import pytest
 from tailwise.benchmark.pages.markup import Table, best_cells, number, p_value, with_spread
 
 
-def test_markdown_and_latex() -> None:
+def test_markdown() -> None:
     table = Table("A & B", ["m", "v_1"], [["a|b", "1 ± 2"], ["c", "<3"]], frozenset({(1, 1)}))
     assert table.markdown().splitlines() == [
         "**A & B**", "", "| m | v_1 |", "| --- | --: |", r"| a\|b | 1 ± 2 |", "| c | **<3** |",
     ]  # fmt: skip
-    latex = table.latex()
-    assert r"\caption{A \& B}" in latex and r"v\_1" in latex and r"1 $\pm$ 2" in latex
-    assert r"c & \textbf{$<$3} \\" in latex and latex.count(r"\begin") == latex.count(r"\end") == 2
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_files_are_written_whole(records: list[dict[str, object]], tmp_path: Pat
     for record in records:
         file.append(record)
     written = write_tables(tmp_path / "r.jsonl", tmp_path / "out", title="Toys")
-    assert [p.name for p in written] == ["tabular.md", "tabular.csv", "tabular.tex"]
+    assert [p.name for p in written] == ["tabular.md", "tabular.csv"]
     text = written[0].read_text()
     assert text.startswith("# Toys\n") and "30 of 30 runs" in text
     for heading in ("What it shows", "Overview", "Against VIR", "Calibration", "Data sets", "Tuning"):

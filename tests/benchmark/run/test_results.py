@@ -1,8 +1,6 @@
 """Results files: appending, reading, and a file written by an earlier version."""
 
 import shutil
-from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import pytest
 
 from tailwise.benchmark import Recipe, Source, choose_contenders, run_suite
 from tailwise.benchmark.pages.statistics import Figure, Results
-from tailwise.benchmark.run.results import ResultsFile, SharedRuns, finished_runs, read_results
+from tailwise.benchmark.run.results import ResultsFile, finished_runs, read_results
 from tailwise.data import load_abalone
 
 
@@ -94,29 +92,3 @@ def test_a_file_of_an_earlier_version_is_continued(tmp_path: Path) -> None:
     assert added["method"] == "lds" and before["recipe"] == added["recipe"] and before.keys() <= added.keys()
     with pytest.raises(ValueError, match="has runs with epochs = 4, not 5"):
         run(choose_contenders("inv"), recipe=recipe.within(epochs=5))
-
-
-@dataclass
-class Job:
-    run: tuple[str, str, int]
-    alone: bool = True
-
-
-def test_a_line_that_another_process_writes_at_the_same_time_is_heard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours, theirs = ({"data": "d", "method": "m", "seed": seed} for seed in (0, 1))
-    path, heard = tmp_path / "results.jsonl", []
-    shared = SharedRuns[Job](ResultsFile(path), heard.append, lambda job, record: None)
-    refresh = shared.results.refresh
-
-    def late() -> list[dict[str, object]]:  # the other one writes after our line, before we read
-        monkeypatch.undo()
-        ResultsFile(path).append(theirs)
-        return refresh()
-
-    monkeypatch.setattr(shared.results, "refresh", late)
-    with shared:
-        shared.append(ours)
-        assert heard == [theirs]
-        assert shared.next(deque([Job(("d", "m", 1))])) is None  # it is not done again

@@ -1,11 +1,6 @@
-"""Many runs: the order, resuming, sharing a results file, and what is refused."""
+"""Many runs: the order, resuming, and what is refused."""
 
 import itertools
-import multiprocessing
-import os
-import signal
-import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +18,8 @@ from tailwise.benchmark import (
     from_registry,
     run_suite,
 )
-from tailwise.benchmark.run.claims import FileClaims
-from tailwise.benchmark.run.results import ResultsFile, finished_runs, read_results
+from tailwise.benchmark.run.results import finished_runs, read_results
+from tailwise.data.writing import claimed
 from tests.benchmark.conftest import Offset, without_times
 
 
@@ -186,104 +181,10 @@ def test_a_device_that_is_not_there_is_told_once_and_leaves_no_lines(
     assert not out.exists()
 
 
-# -- many processes ------------------------------------------------------------------------------
-
-
-def test_processes_with_one_results_file_share_the_runs(
-    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, alone = tmp_path / "results.jsonl", tmp_path / "alone.jsonl"
-    contender = offset.contender(offset=(0.3, 0.1))
-    assert run(prepared, alone, recipe, contender).done == 4
-    theirs = [line for line in ResultsFile(alone).records if line["data"] == "one"]
-    other = FileClaims(out)
-    assert other.take(repr(("one", "offset", 0)))  # another process tunes it
-
-    def other_process(seconds: float) -> None:
-        """Go on while this process waits."""
-        for line in theirs:
-            ResultsFile(out).append(line)
-        other.release(repr(("one", "offset", 0)))
-
-    monkeypatch.setattr("time.sleep", other_process)
-    before = len(offset.calls)
-    summary = run(prepared, out, recipe, contender)
-    lines = [(line["data"], line["seed"]) for line in ResultsFile(out).records]
-    assert lines == [("two", 0), ("two", 1), ("one", 0), ("one", 1)]
-    assert (summary.done, summary.others, summary.left, summary.failed) == (2, 2, 0, [])
-    assert [name for name, *_ in offset.calls[before:]] == 3 * ["two"]  # two trials, and the other seed
-    assert not list(tmp_path.glob(".*"))
-
-
-def test_a_failure_of_another_process_is_told_and_not_repeated(
-    prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "results.jsonl"
-    failed = {"data": "one", "method": "offset", "seed": 0, "error": "RuntimeError: it broke"}
-    other = FileClaims(out)
-    assert other.take(repr(("one", "offset", 0)))
-    monkeypatch.setattr(
-        "time.sleep",
-        lambda seconds: (ResultsFile(out).append(failed), other.release(repr(("one", "offset", 0)))),
-    )
-    summary = run(prepared, out, recipe, offset.contender(offset=(0.3, 0.1)), data=["one"])
-    assert summary.failed == ["one offset 0: RuntimeError: it broke"] and not offset.calls
-
-
-def test_a_tuning_in_a_database_is_shared_and_resumed(
+def test_a_second_process_with_the_same_file_is_refused(
     prepared: Path, tmp_path: Path, recipe: Recipe, offset: Offset
 ) -> None:
-    out, storage = tmp_path / "results.jsonl", f"sqlite:///{tmp_path / 'search.db'}"
-    contender, asked = offset.contender(offset=(0.3, 0.1, 0.2)), replace(recipe, trials=3)
-    offset.fails = lambda problem, options: len(offset.calls) == 2 and _stop()
-
-    def _stop() -> bool:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(prepared, out, asked, contender, data=["one"], storage=storage)
-    offset.fails = lambda problem, options: False
-    summary = run(prepared, out, asked, contender, data=["one"], storage=storage)
-    # The first trial is not repeated, and what was chosen is fitted once more for each seed.
-    tried = [options["offset"] for _, _, options in offset.calls]
-    assert tried[0] == 0.3 and tried[1] == tried[2] and sorted(tried[2:]) == [0.1, 0.1, 0.1, 0.2]
-    lines = ResultsFile(out).records
-    assert summary.done == 2 and [len(line.get("trials", ())) for line in lines] == [3, 0]
-    assert {line["options"]["offset"] for line in lines} == {0.1}
-    offset.fails = lambda problem, options: True
-    summary = run(prepared, tmp_path / "other.jsonl", asked, contender, data=["two"], storage=storage)
-    assert len(summary.failed) == 1 and "every configuration failed" in summary.failed[0]
-
-
-def work_beside_others(prepared: Path, out: Path, recipe: Recipe, dies_at: int) -> None:
-    """Run a suite in a process of its own, which may be killed in one of its runs."""
-    offset = Offset()
-
-    def fails(problem: Problem, options: Mapping[str, Any]) -> bool:
-        time.sleep(0.02)
-        if len(offset.calls) == dies_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return False
-
-    offset.fails = fails
-    contenders = [offset.contender(name, offset=(0.3, 0.1)) for name in "abcdef"]
-    assert run(prepared, out, recipe, *contenders).left == 0
-
-
-@pytest.mark.slow
-def test_no_run_is_lost_or_done_twice_when_one_of_three_processes_is_killed(
-    prepared: Path, tmp_path: Path, recipe: Recipe
-) -> None:
-    context, out = multiprocessing.get_context("fork"), tmp_path / "results.jsonl"
-    processes = [
-        context.Process(target=work_beside_others, args=(prepared, out, recipe, dies_at))
-        for dies_at in (0, 0, 4)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    assert [process.exitcode for process in processes] == [0, 0, -signal.SIGKILL]
-    runs = [(line["data"], line["method"], line["seed"]) for line in ResultsFile(out).records]
-    assert len(runs) == len(set(runs)) == 2 * 6 * 2
-    assert not list(tmp_path.glob(".*"))
+    out = tmp_path / "results.jsonl"
+    with claimed(out), pytest.raises(ValueError, match=r"results.jsonl is being written by another run"):
+        run(prepared, out, recipe, offset.contender())
+    assert not offset.calls

@@ -1,8 +1,4 @@
-"""Tables of text as Markdown and LaTeX, the format of their numbers, and the files of pages.
-
-pandas would need tabulate for Markdown and a Styler for LaTeX, each with its own escaping and bold cells; one
-small class for both formats is shorter.
-"""
+"""Tables of text as Markdown, the format of their numbers, and the files of pages."""
 
 from __future__ import annotations
 
@@ -37,18 +33,6 @@ class Table:
             lines.append(_piped([f"**{c}**" if (r, i) in self.best else c for i, c in enumerate(row)]))
         return "\n".join(lines) + "\n"
 
-    def latex(self) -> str:
-        """Return a booktabs table."""
-        lines = [
-            r"\begin{table}", r"\centering", rf"\caption{{{_tex(self.caption)}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(self.head) - 1)}}}", r"\toprule",
-            " & ".join(map(_tex, self.head)) + r" \\", r"\midrule",
-        ]  # fmt: skip
-        for r, row in enumerate(self.rows):
-            cells = [rf"\textbf{{{_tex(c)}}}" if (r, i) in self.best else _tex(c) for i, c in enumerate(row)]
-            lines.append(" & ".join(cells) + r" \\")
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
-
 
 def write_text(path: Path, text: str) -> Path:
     """Write a page as a whole or not at all, and return its path."""
@@ -58,12 +42,6 @@ def write_text(path: Path, text: str) -> Path:
 
 def _piped(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
-
-
-def _tex(text: str) -> str:
-    for sign in "&%_#$":
-        text = text.replace(sign, f"\\{sign}")
-    return text.replace("±", r"$\pm$").replace("<", "$<$").replace("≤", r"$\leq$")
 
 
 def number(value: float, digits: int = 3) -> str:

@@ -1,4 +1,4 @@
-"""The page of a suite: tables in Markdown, CSV and LaTeX and a verdict in words, from results files."""
+"""The page of a suite: tables in Markdown and CSV and a verdict in words, from results files."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def write_tables(
     title: str | None = None,
     times: Path | None = None,
 ) -> list[Path]:
-    """Write ``name.md``, ``name.csv`` and ``name.tex`` from one or more results files of one recipe.
+    """Write ``name.md`` and ``name.csv`` from one or more results files of one recipe.
 
     By default the name is the suite's, and contenders are tested against VIR. `times` is a file that
     `take_times` wrote; with it the page shows times.
@@ -263,14 +263,12 @@ def write_tables(
         + "\n"
     )
     text += f"## What it shows\n\n{verdict(results, reference)}\n"
-    latex = ""
     for heading, tables in sections:
         kept = [table for table in tables if table.rows]
         if kept:
             text += f"## {heading}\n\n" + "\n".join(table.markdown() for table in kept) + "\n"
-            latex += "\n".join(table.latex() for table in kept) + "\n"
-    outputs: list[tuple[str, str]] = [("md", text), ("csv", summary_csv(results)), ("tex", latex)]
-    return [write_text(folder / f"{name}.{ending}", content) for ending, content in outputs]
+    outputs = {"md": text, "csv": summary_csv(results)}
+    return [write_text(folder / f"{name}.{ending}", content) for ending, content in outputs.items()]
 
 
 def _check_one_recipe(results: Results) -> None:

@@ -28,20 +28,13 @@ from tailwise.benchmark.data.natural_splits import (
     natural_split,
 )
 from tailwise.benchmark.data.problems import Source
-from tailwise.benchmark.run.claims import POLL
 from tailwise.benchmark.run.estimators import COVERAGE, Estimator, Prediction, fit_catboost
-from tailwise.benchmark.run.results import (
-    Record,
-    ResultsFile,
-    Run,
-    SharedRuns,
-    finished_runs,
-    read_results,
-)  # fmt: skip
+from tailwise.benchmark.run.results import Record, ResultsFile, finished_runs, read_results
 from tailwise.benchmark.run.run_display import show_runs
 from tailwise.benchmark.run.runs import Summary, error_record
 from tailwise.benchmark.run.trace import ESTIMATOR, machine, trace_of, unchanged
 from tailwise.benchmark.run.workers import Workers
+from tailwise.data.writing import claimed
 
 UNIT_ROWS, UNIT_TREES = 2000, 300
 WARM_ROWS = 200
@@ -134,12 +127,6 @@ class EstimatorJob:
     estimator: Estimator
     source: Source
     seed: int
-    alone: bool = True
-
-    @property
-    def run(self) -> Run:
-        """What the line of this run is found by."""
-        return self.source.name, self.estimator.name, self.seed
 
 
 @lru_cache(maxsize=2)
@@ -171,9 +158,8 @@ def run_estimators(
     """Run every estimator on every table and seed; skip the runs that `out` has.
 
     Runs of a TailRegressor whose parameters have changed since are done again. One seed follows the other, so
-    that a stopped suite has whole seeds. Processes with the same `out` share the runs. After `time_limit`
-    seconds running jobs are abandoned and the rest is left for the next call. Failed runs are tried again by
-    the next call.
+    that a stopped suite has whole seeds. After `time_limit` seconds running jobs are abandoned and the rest
+    is left for the next call. Failed runs are tried again by the next call.
     """
     results = ResultsFile(out)
     done = read_results(out) if out.is_file() else []
@@ -194,33 +180,21 @@ def run_estimators(
     )
     summary = Summary()
     work = partial(_work, suite=suite, max_rows=max_rows)
-
-    def by_another(job: EstimatorJob, record: Record) -> None:
-        summary.others += 1
-        show(job, record, " by another process")
-
-    def show(job: EstimatorJob, record: Record, where: str = "") -> None:
-        text = f"{job.source.name} {job.estimator.name} seed {job.seed}"
-        if "error" in record:
-            summary.failed.append(f"{text}: {record['error']}")
-            update(1.0, f"{text} FAILED: {record['error'][:120]}{where}")
-        else:
-            mae, seconds = record["metrics"]["raw"]["all"]["mae"], record["seconds"]["fit"]
-            update(1.0, f"{text}: MAE {mae:.4g} in {seconds:.1f} s{where}")
-
-    with (
-        SharedRuns[EstimatorJob](results, lambda line: None, by_another) as shared,
-        Workers(work, workers, time_limit) as crew,
-        show_runs(progress, len(jobs), float(len(jobs))) as update,
-    ):
+    display = show_runs(progress, len(jobs), float(len(jobs)))
+    with claimed(out), Workers(work, workers, time_limit) as crew, display as update:
         while (jobs or crew.running) and crew.in_time:
-            while crew.free and (job := shared.next(jobs)):
-                crew.submit(job)
-            for job, record in crew.finished(POLL if jobs and crew.free else None):
-                shared.append(record)
-                shared.release(repr(job.run))
-                summary.done += "error" not in record
-                show(job, record)
+            while jobs and crew.free:
+                crew.submit(jobs.popleft())
+            for job, record in crew.finished():
+                results.append(record)
+                text = f"{job.source.name} {job.estimator.name} seed {job.seed}"
+                if "error" in record:
+                    summary.failed.append(f"{text}: {record['error']}")
+                    update(1.0, f"{text} FAILED: {record['error'][:120]}")
+                else:
+                    summary.done += 1
+                    mae, seconds = record["metrics"]["raw"]["all"]["mae"], record["seconds"]["fit"]
+                    update(1.0, f"{text}: MAE {mae:.4g} in {seconds:.1f} s")
         summary.left = len(crew.running) + len(jobs)
     summary.seconds = crew.elapsed
     return summary

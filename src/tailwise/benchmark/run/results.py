@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 from tailwise.benchmark.data.recipe import Recipe
-from tailwise.benchmark.run.claims import FileClaims
 from tailwise.benchmark.run.contenders import Contender
 from tailwise.data.writing import append_line
 
@@ -19,7 +17,7 @@ Run = tuple[str, str, int]
 
 
 class ResultsFile:
-    """A file with one JSON object per line, to which lines are only appended, by one process or by several.
+    """A file with one JSON object per line, to which lines are only appended.
 
     An unfinished last line, as a kill leaves it, is dropped; a broken line elsewhere is an error.
     """
@@ -32,93 +30,21 @@ class ResultsFile:
                 raise ValueError(f"{parent} is a file, so {path.name} cannot be in it: name another folder")
         self.path = path
         self.records: list[Record] = []
-        self._read = 0
-        self.refresh()
-
-    def refresh(self) -> list[Record]:
-        """Read the lines that were appended since the last call, and return them."""
-        if not self.path.is_file():
-            return []
-        with self.path.open("rb") as file:
-            file.seek(self._read)
-            content = file.read()
-        whole = content[: content.rfind(b"\n") + 1]
-        found: list[Record] = []
-        for line in whole.splitlines():
+        content = path.read_bytes() if path.is_file() else b""
+        for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
             try:
-                found.append(json.loads(line))
+                self.records.append(json.loads(line))
             except ValueError:
-                number = len(self.records) + len(found) + 1
                 raise ValueError(
-                    f"{self.path}, line {number} is not JSON: delete that line, or name another file"
+                    f"{path}, line {number} is not JSON: delete that line, or name another file"
                 ) from None
-        self._read += len(whole)
-        self.records += found
-        return found
-
-    def append(self, record: Record) -> list[Record]:
-        """Append a line and wait until it is on the disk; return it and new lines of other processes."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        append_line(self.path, json.dumps(record, allow_nan=False).encode())
-        return self.refresh()
-
-
-class _Job(Protocol):
-    @property
-    def run(self) -> Run: ...
-    @property
-    def alone(self) -> bool: ...
-
-
-J = TypeVar("J", bound=_Job)
-
-
-class SharedRuns(FileClaims, Generic[J]):
-    """The runs that processes with one results file divide among them. A context manager.
-
-    A process claims a run, and then reads what others have written: a run whose line is there is not done
-    again. It appends its own line before it ends the claim. So no run is lost, and none is done twice.
-    `heard` gets each line of another process, and `dropped` each job that another process has done.
-    """
-
-    def __init__(
-        self,
-        results: ResultsFile,
-        heard: Callable[[Record], None],
-        dropped: Callable[[J, Record], None],
-    ) -> None:
-        super().__init__(results.path)
-        self.results, self.heard, self.dropped = results, heard, dropped
-        self.ended: dict[Run, Record] = {}
-
-    def next(self, queue: deque[J]) -> J | None:
-        """Claim the first job of a queue that no other process has; None if there is none now.
-
-        Jobs of other processes go to the end of the queue. A job that is not done `alone` is not claimed.
-        """
-        held = 0
-        while held < len(queue):
-            job = queue.popleft()
-            if job.alone and not self.take(repr(job.run)):
-                queue.append(job)
-                held += 1
-                continue
-            self._hear(self.results.refresh())
-            if job.run not in self.ended:
-                return job
-            self.release(repr(job.run))
-            self.dropped(job, self.ended[job.run])
-        return None
-
-    def _hear(self, lines: Iterable[Record]) -> None:
-        for line in lines:
-            self.ended[_run_of(line)] = line
-            self.heard(line)
 
     def append(self, record: Record) -> None:
-        """Write the line of a job that this process has done."""
-        # Another process may have written before this line, or since.
-        self._hear(line for line in self.results.append(record) if _run_of(line) != _run_of(record))
+        """Append a line and wait until it is on the disk."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(record, allow_nan=False)
+        append_line(self.path, text.encode())
+        self.records.append(json.loads(text))
 
 
 def _run_of(record: Record) -> Run:

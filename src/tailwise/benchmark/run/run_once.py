@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 from tailwise._version import __version__
 from tailwise.benchmark.data.nyu import packed_maps
@@ -24,7 +22,7 @@ from tailwise.benchmark.run.region_scores import (
     scores_by_region,
 )
 from tailwise.benchmark.run.results import Record
-from tailwise.benchmark.run.search import SharedStudy, Study, describe_space
+from tailwise.benchmark.run.search import Study, describe_space
 from tailwise.benchmark.run.trace import machine
 from tailwise.core.metrics import get_metric
 from tailwise.uncertainty.scaling import balanced_weights, fit_scaling
@@ -44,7 +42,7 @@ def _tune(
         if outcome is not None and loss is not None and (best is None or loss < best[0]):
             best = loss, outcome, options
     if best is None:
-        raise _all_failed(trials)
+        raise RuntimeError(f"every configuration failed; the first with: {trials[0]['error']}")
     return best[1], best[2], trials
 
 
@@ -68,38 +66,6 @@ def _tried(
     )
 
 
-def _all_failed(trials: Sequence[Record]) -> RuntimeError:
-    return RuntimeError(f"every configuration failed; the first with: {trials[0]['error']}")
-
-
-class Tuned(NamedTuple):
-    """The options that a search has chosen, and all its trials."""
-
-    options: dict[str, Any]
-    trials: list[Record]
-
-
-def tune_shared(contender: Contender, problem: Problem, recipe: Recipe, storage: str) -> Tuned | None:
-    """Try configurations of a search that lies in a database, together with other processes.
-
-    Returns what was chosen, or None while other processes still try some.
-    """
-    space = contender.space(recipe)
-    parts = [problem.digest, recipe.describe(), describe_space(space), contender.trace(recipe).get("parts")]
-    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
-    name = f"{problem.suite} {problem.name} {contender.name} seed {problem.seed} {digest}"
-    with SharedStudy(space, recipe.trials, storage, name) as study:
-        while (options := study.ask()) is not None:
-            loss, _, line = _tried(contender, problem, recipe, options)
-            study.tell(loss, line)
-        found = study.outcome()
-    if found is None:
-        return None
-    if found[0] is None:
-        raise _all_failed(found[1])
-    return Tuned(found[0], found[1])
-
-
 def run_one(
     contender: Contender, problem: Problem, recipe: Recipe, options: Mapping[str, Any] | None = None
 ) -> Record:
@@ -117,14 +83,11 @@ def run_variants(
     problem: Problem,
     recipe: Recipe,
     options: Mapping[str, Any] | None = None,
-    trials: Sequence[Record] = (),
 ) -> list[Record]:
-    """Do what `run_one` does; return a line for each variant of the contender, and its own as the last.
-
-    `trials` are those of the search that has chosen the options, if there was one.
-    """
+    """Do what `run_one` does; return a line for each variant of the contender, and its own as the last."""
     began = time.perf_counter()
     trace = contender.trace(recipe)
+    trials: list[Record] = []
     if options is None:
         best, chosen, trials = _tune(contender, problem, recipe)
     else:
@@ -136,7 +99,7 @@ def run_variants(
     ]
     records.append(_record(contender, contender.name, contender.title, best, problem, recipe, chosen, trace))
     if trials:
-        records[-1] |= {"search": describe_space(contender.space(recipe)), "trials": list(trials)}
+        records[-1] |= {"search": describe_space(contender.space(recipe)), "trials": trials}
     seconds = round(time.perf_counter() - began, 3)
     for record in records:
         record["seconds"] = {**record["seconds"], "all": seconds}

@@ -2,12 +2,11 @@
 
 Each contender is tuned once per data set, with the first seed and its validation part; the other seeds use
 the options chosen there. Only the parent process writes, one line at a time and flushed to the disk, so that
-a kill loses only the runs in progress. Several processes may share a results file: each run is claimed first.
+a kill loses only the runs in progress.
 """
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,42 +19,32 @@ from tailwise._version import __version__
 from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.recipe import Recipe
 from tailwise.benchmark.data.suites import get_suite, prepare, prepared_data, suite_name
-from tailwise.benchmark.run.claims import POLL
 from tailwise.benchmark.run.contenders import Contender
 from tailwise.benchmark.run.results import (
     Record,
     ResultsFile,
-    Run,
-    SharedRuns,
     check_comparable,
     finished_runs,
     read_results,
 )  # fmt: skip
 from tailwise.benchmark.run.run_display import show_runs
-from tailwise.benchmark.run.run_once import Tuned, run_variants, tune_shared
-from tailwise.benchmark.run.search import claims_on, require_optuna
+from tailwise.benchmark.run.run_once import run_variants
+from tailwise.benchmark.run.search import require_optuna
 from tailwise.benchmark.run.trace import changed_parts, describe_changes, unchanged
 from tailwise.benchmark.run.workers import Workers
+from tailwise.data.writing import claimed
 from tailwise.learning.config import check_accelerator
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run to do; `options` None means that it tunes, `trials` are those of a search that has ended."""
+    """A run to do; `options` None means that it tunes."""
 
     contender: Contender
     data: str
     seed: int
     options: Mapping[str, Any] | None
     cost: float
-    trials: tuple[Record, ...] = ()
-    alone: bool = True
-    """Whether one process does it; a tuning in a database is shared."""
-
-    @property
-    def run(self) -> Run:
-        """What the line of this run is found by."""
-        return self.data, self.contender.name, self.seed
 
 
 @dataclass
@@ -64,8 +53,6 @@ class Summary:
 
     done: int = 0
     left: int = 0
-    others: int = 0
-    """Runs that other processes have finished meanwhile."""
     failed: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -81,19 +68,11 @@ def _loaded(folder: Path, name: str, seed: int) -> Problem:
     return _cached(folder, name, seed, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
-def _work(job: Job, *, folder: Path, recipe: Recipe, storage: str | None) -> list[Record] | Tuned | None:
-    """Do a run in a worker; a failure becomes a record, so that a broken method does not stop the others.
-
-    With `storage`, a run that tunes ends with the options that were chosen; None if others still tune it.
-    """
+def _work(job: Job, *, folder: Path, recipe: Recipe) -> list[Record]:
+    """Do a run in a worker; a failure becomes a record, so that a broken method does not stop the others."""
     try:
         problem = _loaded(folder, job.data, job.seed)
-        if storage is not None and not job.alone:
-            tuned = tune_shared(job.contender, problem, recipe, storage)
-            if tuned is None:
-                time.sleep(POLL)
-            return tuned
-        return run_variants(job.contender, problem, recipe, job.options, job.trials)
+        return run_variants(job.contender, problem, recipe, job.options)
     except Exception as error:
         return [error_record(job.data, job.contender.name, job.seed, error)]
 
@@ -131,8 +110,6 @@ class _Plan:
         seeds: Sequence[int],
         recipe: Recipe,
         records: Sequence[Record],
-        *,
-        shared: bool = False,
     ) -> None:
         done = finished_runs(records)
         tuned = {(r["data"], r["method"]): r["options"] for r in records if "trials" in r}
@@ -147,7 +124,7 @@ class _Plan:
                 first = missing[:1] if options is None else []
                 for seed in missing:
                     cost = contender.cost * (trials if seed in first else 1)
-                    job = Job(contender, name, seed, options, cost, alone=not (shared and seed in first))
+                    job = Job(contender, name, seed, options, cost)
                     if options is not None or seed in first:
                         ready.append(job)
                     else:
@@ -184,10 +161,6 @@ def _line(job: Job, record: Record) -> str:
     return f"{text}: balanced MAE {mae:.4g} in {record['seconds']['all']:.1f} s"
 
 
-def _failure(job: Job, record: Record) -> str:
-    return f"{job.data} {job.contender.name} {job.seed}: {record['error']}"
-
-
 def run_suite(
     prepared: Path,
     contenders: Sequence[Contender],
@@ -199,12 +172,9 @@ def run_suite(
     workers: int = 1,
     time_limit: float | None = None,
     progress: bool | None = None,
-    storage: str | None = None,
 ) -> Summary:
     """Run every contender on every data set and seed of a prepared folder; skip the runs that `out` has.
 
-    Several processes may do so with the same `out`: they share the runs, and each waits until all are done.
-    With `storage`, the URL of a database, they also share the trials of each tuning (`SharedStudy`).
     Runs of a method that has changed since are done again. After `time_limit` seconds running jobs are
     abandoned and the rest is left for the next call. Failed runs are recorded with their error and tried
     again by the next call.
@@ -221,7 +191,7 @@ def run_suite(
         suite = _loaded(folder, there[0], seeds[0]).suite
         check_comparable(done, recipe, out, contenders, suite)
     kept = unchanged(results.records)
-    plan = _Plan(contenders, data or there, seeds, recipe, kept, shared=storage is not None)
+    plan = _Plan(contenders, data or there, seeds, recipe, kept)
     if plan.jobs():
         try:
             check_accelerator(recipe.train.accelerator)
@@ -229,38 +199,19 @@ def run_suite(
             where = "`accelerator` in [recipe.train] of a copy of the suite's TOML file"
             raise ValueError(f"{error} ({where})") from None
     _check_same_data(plan.jobs(), done, folder, out)
-    if storage is not None and plan.jobs():
-        claims_on(storage).close()  # a database that cannot be reached is an error now, not in every worker
     summary = Summary()
     display = show_runs(progress, plan.count_left(), plan.cost_left())
-    work = partial(_work, folder=folder, recipe=recipe, storage=storage)
-
-    def by_another(job: Job, record: Record) -> None:
-        summary.others += 1
-        update(job.cost, f"{_line(job, record)} by another process")
-        if "error" in record:
-            summary.failed.append(_failure(job, record))
-
-    with (
-        SharedRuns[Job](results, plan.release, by_another) as shared,
-        Workers(work, workers, time_limit) as crew,
-        display as update,
-    ):
+    work = partial(_work, folder=folder, recipe=recipe)
+    with claimed(out), Workers(work, workers, time_limit) as crew, display as update:
         while (plan.queue or crew.running) and crew.in_time:
-            while crew.free and (job := shared.next(plan.queue)):
-                crew.submit(job)
-            for job, found in crew.finished(POLL if plan.queue and crew.free else None):
-                if isinstance(found, Tuned):
-                    job = replace(job, options=found.options, trials=tuple(found.trials), alone=True)
-                if found is None or isinstance(found, Tuned):  # others still tune it, or it can run now
-                    plan.queue.append(job)
-                    continue
-                for record in found:  # the contender's own is the last: once it is there, all are
-                    shared.append(record)
-                shared.release(repr(job.run))
+            while plan.queue and crew.free:
+                crew.submit(plan.queue.popleft())
+            for job, records in crew.finished():
+                for record in records:  # the contender's own is the last: once it is there, all are
+                    results.append(record)
                 plan.release(record)
                 if "error" in record:
-                    summary.failed.append(_failure(job, record))
+                    summary.failed.append(f"{job.data} {job.contender.name} {job.seed}: {record['error']}")
                 else:
                     summary.done += 1
                 update(job.cost, _line(job, record))
@@ -293,7 +244,6 @@ def run_missing(
     workers: int = 1,
     time_limit: float | None = None,
     progress: bool | None = None,
-    storage: str | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Summary:
     """Run what `out` lacks of a suite; if anything is missing, the data is prepared in a folder of `work`."""
@@ -309,7 +259,7 @@ def run_missing(
     prepare(suite, folder, seeds, report=report)
     summary = run_suite(
         folder, contenders, out=out, seeds=seeds, data=names, recipe=recipe, workers=workers,
-        time_limit=time_limit, progress=progress, storage=storage,
+        time_limit=time_limit, progress=progress,
     )  # fmt: skip
     for line in summary.failed:
         report(f"failed: {line}")

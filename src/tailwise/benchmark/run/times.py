@@ -21,7 +21,7 @@ from tailwise.benchmark.run.contenders import Contender
 from tailwise.benchmark.run.results import Record, ResultsFile, finished_runs
 from tailwise.benchmark.run.run_display import show_runs
 from tailwise.benchmark.run.runs import Summary
-from tailwise.benchmark.run.trace import machine
+from tailwise.benchmark.run.trace import machine, unchanged
 from tailwise.benchmark.run.workers import Workers
 from tailwise.data.writing import claimed
 
@@ -48,15 +48,15 @@ def _fit(job: tuple[Contender, Record], *, folder: Path, recipe: Recipe, warm: s
 def missing_times(runs: Iterable[Record], contenders: Sequence[Contender], out: Path) -> list[Record]:
     """Return the first seed's run of every contender and data set that `out` has no time for.
 
-    A time of another configuration or of other rows does not count. The order is by data set, so that a
-    machine that slows down does so for all contenders.
+    A time of another configuration, of other rows, or of a method that has changed since does not count. The
+    order is by data set, so that a machine that slows down does so for all contenders.
     """
     places = {contender.name: place for place, contender in enumerate(contenders)}
     first: dict[tuple[str, str], Record] = {}
     for run in sorted(runs, key=lambda run: int(run["seed"])):
         if run["method"] in places:
             first.setdefault((run["data"], run["method"]), run)
-    known = finished_runs(ResultsFile(out).records)
+    known = finished_runs(unchanged(ResultsFile(out).records))
     order = sorted(first.values(), key=lambda run: (run["data"], places[run["method"]]))
     return [run for run in order if not _belongs(known.get((run["data"], run["method"], run["seed"])), run)]
 

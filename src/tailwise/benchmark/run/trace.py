@@ -1,4 +1,4 @@
-"""Where a results line comes from: commit, code, parts of the method, torch and device.
+"""Where a results line comes from: commit, code, plugin, parts of the method, torch and device.
 
 A method is compared part by part with today's registry, so a page can tell which lines are of a method that
 has changed since. The code is identified by a digest that comments, docstrings and layout do not change.
@@ -24,6 +24,7 @@ import torch
 
 from tailwise.benchmark.data.recipe import SortedOptions
 from tailwise.methods import available_methods, get_method
+from tailwise.methods.plugins import plugin_source
 from tailwise.networks.parts import Method
 from tailwise.networks.smoothing import SmoothingConfig
 
@@ -99,6 +100,17 @@ def digest_of_code(*paths: str, root: Path = _SOURCE) -> str:
             tree = ast.parse(file.read_bytes())
             digest.update(f"{file.relative_to(root).as_posix()}:{_canonical(tree)}\n".encode())
     return digest.hexdigest()[:12]
+
+
+@lru_cache
+def _digest_of_plugin(source: bytes) -> str:
+    return hashlib.sha256(_canonical(ast.parse(source)).encode()).hexdigest()[:12]
+
+
+def digest_of_plugin(method: str) -> str | None:
+    """Return a digest of the plugin that registered a method, as this process has loaded it; None without."""
+    source = plugin_source(method)
+    return None if source is None else _digest_of_plugin(source)
 
 
 def _git(*arguments: str, root: Path) -> str | None:
@@ -189,6 +201,8 @@ def trace_of(
     if name is not None:
         row = row_of(name, options)
         trace |= {"method": name, "parts": digest_of_row(row), "row": row}
+        if plugin := digest_of_plugin(name):
+            trace["plugin"] = plugin
         if options:
             trace["options"] = json.loads(json.dumps(dict(options), default=str))
     if not by_registry:
@@ -210,6 +224,8 @@ def _versions() -> dict[str, str]:
 def changed_parts(record: Mapping[str, Any]) -> dict[str, Change]:
     """Return the parts of a line's method that have changed since its run: each before and now.
 
+    The code of the plugin that registered the method counts as one part.
+
     A part that did not exist then counts as unchanged while the method has its default. Lines without a
     trace, and of methods that are not registered, have no known changes.
     """
@@ -222,10 +238,11 @@ def changed_parts(record: Mapping[str, Any]) -> dict[str, Change]:
         now = row_of(name, options)
     except (TypeError, ValueError) as error:  # an option that no longer exists
         return {"options": (options, str(error))}
+    plugins = trace.get("plugin"), digest_of_plugin(name)
+    found = {"plugin": plugins} if plugins[0] != plugins[1] else {}
     if before == now:
-        return {}
+        return found
     neutral = _neutral(name == ESTIMATOR)
-    found = {}
     for key in [*before, *(key for key in now if key not in before)]:
         new = key not in before and neutral.get(key) == now[key]
         if before.get(key) != now.get(key) and not new:

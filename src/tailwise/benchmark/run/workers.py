@@ -103,14 +103,9 @@ class Workers(Generic[J, R]):
         with _interrupts_blocked():
             self.running[self._pool.submit(self.function, job)] = job
 
-    def finished(self, patience: float | None = None) -> Iterator[tuple[J, R]]:
-        """Wait until a job ends, for `patience` seconds at most, and yield all that have ended.
-
-        Yields nothing when the time is up.
-        """
-        left = min(self.deadline - time.perf_counter(), math.inf if patience is None else patience)
-        if not self.running and patience:
-            time.sleep(max(0.0, left))
+    def finished(self) -> Iterator[tuple[J, R]]:
+        """Wait until a job ends, and yield all that have ended; nothing when the time is up."""
+        left = self.deadline - time.perf_counter()
         done, _ = wait(self.running, None if math.isinf(left) else max(left, 0), FIRST_COMPLETED)
         for future in done:
             try:
