@@ -1,0 +1,49 @@
+"""Run cases and write what they return, or compare it with a file: ``python -m tests.golden.record -h``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from tests.golden.cases import CASES
+from tests.golden.recording import DIGITS, FILE, differences, read, run, write
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="cases to run, in this order; all by default")
+    parser.add_argument("--out", type=Path, help="file to write with all digits, instead of golden.json")
+    parser.add_argument("--against", type=Path, help="write nothing and print differences from this file")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch; 1 by default, as in tests")
+    parser.add_argument("--times", action="store_true", help="print the processor time of each case")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    records, total = {}, time.process_time()
+    for name in given.names or CASES:
+        start = time.process_time()
+        records[name] = run(name)
+        if given.times:
+            sys.stdout.write(f"{time.process_time() - start:7.2f} s  {name}\n")
+    if given.times:
+        sys.stdout.write(f"{time.process_time() - total:7.2f} s  all\n")
+    if given.against is None:
+        write(given.out or FILE, records, None if given.out else DIGITS)
+        return 0
+    before, lines = read(given.against), []
+    for name, record in records.items():
+        lines += [f"{name}: {line}" for line in differences(before.get(name, {}), record)]
+    lines += [f"{name}: no such case" for name in before if name not in {*CASES, "canary"}]
+    equal = sum(before.get(name) == record for name, record in records.items())
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write(
+        f"{equal} of {len(records)} cases are equal to the last bit, {len(lines)} values differ\n"
+    )
+    return bool(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
