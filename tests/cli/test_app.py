@@ -84,26 +84,6 @@ def test_the_help_of_every_command_describes_all_of_its_options(run: Run, comman
     assert "--help" in options
 
 
-def test_help_costs_little_more_than_python_itself(program: Tailwise, record_property: Any) -> None:
-    import resource
-
-    def work(*line: str) -> float:
-        """Processor time, which other programs on the machine hardly change, at best of three."""
-        spent = []
-        for _ in range(3):
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run([*line], capture_output=True, check=True, env=program.environment)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            spent.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-        return min(spent)
-
-    bare, heavy = work(sys.executable, "-c", "pass"), work(sys.executable, "-c", "import numpy, pandas")
-    shown = work(*program.line, "--help")
-    record_property("help, in starts of python", round(shown / bare, 1))
-    record_property("help, in imports of pandas", round(shown / heavy, 2))
-    assert shown < heavy  # any heavy import would make it slower than pandas alone
-
-
 # -- exit codes ----------------------------------------------------------------------------------
 
 

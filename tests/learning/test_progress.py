@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from tailwise.learning.loop import (
-    fit,
-)
+from tailwise.learning import progress as progress_lines
+from tailwise.learning.loop import fit
 from tailwise.learning.progress import visible
 from tests.learning.small_models import (
     VALID,
@@ -75,7 +74,10 @@ def test_without_validation_data_the_line_has_no_score(caplog: pytest.LogCapture
     assert "epoch 1/1  loss" in caplog.text
 
 
-def test_lines_are_visible_where_no_logging_is_set_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_visible_where_no_logging_is_set_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress_lines, "_SECONDS_BETWEEN", 3600.0)  # the machine may be slow
     ours = logging.getLogger("tailwise")
     root, before = logging.getLogger(), (ours.level, list(ours.handlers))
     others, root.handlers = root.handlers, []

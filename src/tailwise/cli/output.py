@@ -251,19 +251,28 @@ def command_line() -> str:
     return shlex.join(["tailwise", *sys.argv[1:]])
 
 
-def show_progress(quiet: bool) -> None:
+@contextmanager
+def progress_shown(quiet: bool) -> Iterator[None]:
     """Print the progress of training as plain lines; on a terminal the training shows a bar instead."""
     import logging
 
+    if quiet:
+        yield
+        return
     logger = logging.getLogger("tailwise")
-    logger.handlers.clear()
-    if not quiet:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        handler.addFilter(_make_printable)
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.addFilter(_make_printable)
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
 
 
 def _make_printable(record: logging.LogRecord) -> bool:

@@ -44,9 +44,9 @@ from tailwise.cli.output import (
     checkpoint_path,
     note,
     print_json,
+    progress_shown,
     remove_checkpoint,
     resumable,
-    show_progress,
     write_outputs,
 )
 from tailwise.cli.picturing import PictureReader, SplitColumn, TrainingPictures
@@ -285,7 +285,7 @@ def fit(
         )
     kept, kept_plain = checkpoint_path(out), checkpoint_path(out, ".vanilla")
     outputs: dict[Path, Any] = {}
-    with resumable(kept):
+    with resumable(kept), progress_shown(shared.quiet):
         model = _train(settings, rows, held, kept, shared.quiet, start)
         plain = None
         compared = report is not None and baseline
@@ -402,7 +402,6 @@ def _train(
 
     if checkpoint.exists():
         note(f"resuming from {checkpoint}", quiet)
-    show_progress(quiet)
     if isinstance(rows, StreamedTable):
         return rows.train(settings, checkpoint)
     return TailRegressor(**settings).fit(
