@@ -7,6 +7,8 @@ WORKERS ?= 2
 # Scripts of benchmarks/ that run on any machine; sentence_steps.py needs a GPU and prepared data.
 SPEED := ause backbones coverage smogn step_overhead weight_power
 MIN_PYTHON := 3, 11
+# PyTorch and MKL compute without vector instructions, in one thread. No test may depend on how numbers are rounded.
+OLD_PROCESSOR := ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 OMP_NUM_THREADS=1
 
 # The first interpreter that is new enough. Used only when the environment is created.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -42,8 +44,9 @@ test: lint  ## lint, type-check and run the tests
 coverage: $(VENV)/.installed-dev  ## run the same tests with branch coverage, which takes half as long again
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" --cov --cov-report=term $(ARGS)
 
-slowtest: $(VENV)/.installed-dev  ## run the slow tests: several processes, whole stories, exports
+slowtest: $(VENV)/.installed-dev  ## run the slow tests, and the others with the arithmetic of an old processor
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m slow $(ARGS)
+	$(OLD_PROCESSOR) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 gputest: $(VENV)/.installed-dev  ## run the tests that need a GPU
 	TAILWISE_TEST_GPU=1 $(BIN)/python -m pytest -q -m gpu $(ARGS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,10 @@ import pandas as pd
 import pytest
 from torch import nn
 
-from tailwise import LabelBins, TailRegressor
+from tailwise import TailRegressor
 from tailwise.data import load_abalone
 from tailwise.estimator import fitting
 from tailwise.resampling import smogn
-from tailwise.uncertainty.calibrator import HeldOut
-from tailwise.uncertainty.former_intervals import FormerIntervals
-from tailwise.uncertainty.scaling import balanced_weights
-from tailwise.uncertainty.score_table import ScoreTable
-from tailwise.uncertainty.spreads import spread
 from tests.estimator.small_tables import quick, table
 
 DATA = Path(__file__).parent / "data"
@@ -35,8 +29,8 @@ def abalone() -> tuple[pd.DataFrame, pd.Series]:
     return rows, rows.pop("Rings")
 
 
-def assert_as_before(found: pd.DataFrame, file: str = "abalone-version-1.csv") -> None:
-    expected = pd.read_csv(DATA / file)
+def assert_as_before(found: pd.DataFrame) -> None:
+    expected = pd.read_csv(DATA / "abalone-version-1.csv")
     pd.testing.assert_frame_equal(found, expected, rtol=1e-6, check_dtype=False)
 
 
@@ -49,42 +43,6 @@ def test_a_file_of_version_1_predicts_as_it_did(abalone: tuple[pd.DataFrame, pd.
     for asked in ({"emphasis": 0.5}, {"label_prior": [3.0, 4.0]}):
         with pytest.raises(ValueError, match="saved by a version without emphasis and label_prior"):
             model.predict(x[:5], **asked)
-
-
-def as_in_version_1(held: HeldOut, bins: LabelBins) -> FormerIntervals:
-    mean = held.prediction.mean.numpy()
-    scores = (held.labels - mean) / spread(held.prediction).numpy()
-    weights = balanced_weights(held.labels, bins)
-    region = bins.regions()[bins.index(mean)]
-    rows = {"all": np.ones(len(mean), bool)} | {name: region == name for name in np.unique(region)}
-    tables = {str(name): ScoreTable.from_scores(scores[own], weights[own]) for name, own in rows.items()}
-    return FormerIntervals("region", bins, tables, weighting="balanced")
-
-
-def test_without_base_folds_and_dial_the_numbers_are_those_of_version_1(
-    abalone: tuple[pd.DataFrame, pd.Series],
-) -> None:
-    """Without smoothing, which leaves bins of one row alone since. If other parts change, pin them here."""
-    model = TailRegressor(
-        method="vir",
-        method_options={"smoothing": None},
-        base=None,
-        folds=1,
-        emphasis=0.0,
-        monitor="balanced_mae",
-        calibrate="balanced",
-        epochs=8,
-        batch_size=32,
-        lr=1e-3,
-        keep_values=False,
-        patience=16,
-        random_state=0,
-    ).fit(*abalone)
-    # Intervals weighted every label bin alike then.
-    (calibrator,) = model.calibrators_
-    held = calibrator.held
-    model.calibrators_ = [replace(calibrator, conformal=as_in_version_1(held, model.bins_))]
-    assert_as_before(model.predict_frame(abalone[0][:5]), "abalone-without-smoothing.csv")
 
 
 # -- which rows are used for what ------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import fields
@@ -84,14 +83,12 @@ def test_wrong_fields_are_named_before_memory_is_taken(
     change: Change, message: str, saved: Path, tmp_path: Path
 ) -> None:
     path = forged(saved, tmp_path / "m", change)
-    began = time.perf_counter()
     tracemalloc.start()
     with pytest.raises(ValueError, match=message) as caught:
         TailRegressor.load(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
     assert tracemalloc.get_traced_memory()[1] < 20e6 + 50 * path.stat().st_size
     tracemalloc.stop()
-    assert time.perf_counter() - began < 20
 
 
 def test_two_targets_where_the_model_has_one(saved: Path, tmp_path: Path) -> None:

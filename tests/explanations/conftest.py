@@ -1,15 +1,19 @@
 """A small table with numbers, a category, dates and text, and a model of it."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
+from sklearn.linear_model import LinearRegression
 
 from tailwise import TailRegressor
 from tailwise.estimator import bases
 
-Rows = tuple[pd.DataFrame, np.ndarray]
+Array = NDArray[np.float64]
+Rows = tuple[pd.DataFrame, Array]
 
 
 def make_rows(count: int, seed: int) -> Rows:
@@ -51,9 +55,17 @@ def model() -> TailRegressor:
     return TailRegressor(emphasis=0.5, random_state=0, **training).fit(*make_rows(400, seed=0))
 
 
+def linear(x: Any, y: Any) -> TailRegressor:
+    """A model that predicts what least squares does, for its network is not trained."""
+    return TailRegressor(
+        base=LinearRegression(), folds=1, epochs=1, lr=1e-12, emphasis=0.0, random_state=0
+    ).fit(x, y)
+
+
 @pytest.fixture(scope="session")
 def twins() -> tuple[TailRegressor, np.ndarray]:
-    """A model of an array with two targets, and its rows."""
-    x = np.random.default_rng(0).normal(size=(80, 3))
-    y = pd.DataFrame({"first": x[:, 0] + 0.1 * x[:, 2], "second": np.exp(x[:, 1])})
-    return TailRegressor(base=None, folds=1, epochs=25, random_state=0).fit(x, y), x
+    """A linear model of an array with two targets, and its rows."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 3))
+    y = pd.DataFrame({"first": x[:, 0] + 0.1 * x[:, 2], "second": x[:, 1]})
+    return linear(x, y + 0.01 * rng.normal(size=y.shape)), x

@@ -1,17 +1,21 @@
 """Shuffling a column shows how much it matters, for the error and for the uncertainty."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
 from tailwise.core.label_prior import rarest
 from tailwise.explanations import importance
-from tests.explanations.conftest import Rows
+from tests.explanations.conftest import Array, Rows, linear
 
 
-def test_columns_that_matter_come_first(model: TailRegressor, rows: Rows) -> None:
-    table = importance(model, *rows, repeats=3)
-    assert list(table.columns) == [
+def test_columns_that_matter_come_first() -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(200, 3)), columns=["little", "nothing", "much"])
+    y = (4 * table["much"] + table["little"] + 0.1 * rng.normal(size=200)).to_numpy()
+    found = importance(linear(table, y), table, y, repeats=3, measures=["error", "crps"])
+    assert list(found.columns) == [
         "measure",
         "labels",
         "column",
@@ -20,34 +24,46 @@ def test_columns_that_matter_come_first(model: TailRegressor, rows: Rows) -> Non
         "reference",
         "rows",
     ]
+    for measure in ("error", "crps"):
+        much, little, nothing = found[(found["measure"] == measure) & (found["labels"] == "all")].itertuples()
+        assert (much.column, little.column, nothing.column) == ("much", "little", "nothing")
+        assert much.importance > 2 * little.importance > 10 * nothing.importance
+        assert much.importance > 5 * much.spread > 0
+
+
+def test_figures_are_those_of_shuffled_tables(model: TailRegressor, rows: Rows) -> None:
+    table = importance(model, *rows, repeats=2).set_index(["measure", "labels", "column"])
     assert len(table) == 2 * 2 * 5
-    error = table[(table["measure"] == "error") & (table["labels"] == "all")].set_index("column")
-    assert error.index[0] == "size" and set(error.index[:3]) == {"size", "kind", "text"}
-    assert error.loc["size", "importance"] > 5 * error.loc["size", "spread"] > 0
-    assert abs(error.loc["junk", "importance"]) < 0.1 * error.loc["kind", "importance"]
-    assert error["reference"].iloc[0] == pytest.approx(np.abs(model.predict(rows[0]) - rows[1]).mean())
-    width = table[table["measure"] == "width"]
-    assert (width["importance"] >= 0).all() and width["column"].iloc[0] == "size"
-
-
-def test_rare_labels_have_figures_of_their_own(model: TailRegressor, rows: Rows) -> None:
-    table = importance(model, *rows, repeats=2, measures=["error"]).set_index(["labels", "column"])
     rare = rarest(rows[1], model.calibrators_[0].density)
-    assert (table.loc["rare", "rows"] == rare.sum()).all() and rare.sum() == 18
-    order = np.random.default_rng(0).permutation(len(rare))  # the first shuffle
-    shuffled = rows[0].assign(size=rows[0]["size"].to_numpy()[order])
-    first = np.abs(model.predict(shuffled) - rows[1]) - np.abs(model.predict(rows[0]) - rows[1])
-    mean, spread = table.loc[("rare", "size"), ["importance", "spread"]]
-    assert abs(first[rare].mean() - mean) == pytest.approx(spread / np.sqrt(2))
+    assert rare.sum() == 18
+
+    def figures(X: pd.DataFrame) -> tuple[Array, Array]:
+        lower, upper = model.predict_interval(X).T
+        return np.abs(model.predict(X) - rows[1]), upper - lower
+
+    rng = np.random.default_rng(0)
+    orders = [rng.permutation(len(rare)) for _ in range(2)]
+    error, width = figures(rows[0])
+    shuffled = [figures(rows[0].assign(size=rows[0]["size"].to_numpy()[order])) for order in orders]
+    for labels, chosen in (("all", rare | True), ("rare", rare)):
+        for measure, before, changes in (
+            ("error", error, [after - error for after, _ in shuffled]),
+            ("width", width, [np.abs(after - width) for _, after in shuffled]),
+        ):
+            means = [change[chosen].mean() for change in changes]
+            found = table.loc[(measure, labels, "size")]
+            assert found["importance"] == pytest.approx(np.mean(means))
+            assert found["spread"] == pytest.approx(np.std(means, ddof=1))
+            assert found["reference"] == pytest.approx(before[chosen].mean())
+            assert found["rows"] == chosen.sum()
 
 
-def test_scores_of_the_whole_distribution_and_targets(
+def test_a_sample_of_the_rows_and_one_of_several_targets(
     model: TailRegressor, rows: Rows, twins: tuple[TailRegressor, np.ndarray]
 ) -> None:
-    table = importance(model, *rows, repeats=2, max_rows=60, measures=["crps", "std"])
-    assert table["column"].iloc[0] == "size" and table["rows"].iloc[0] == 60
+    assert importance(model, *rows, repeats=2, max_rows=60, measures=["std"])["rows"].iloc[0] == 60
     two, x = twins
-    found = importance(two, x, np.exp(x[:, 1]), target=1, repeats=2, measures=["error"])
+    found = importance(two, x, x[:, 1], target=1, repeats=2, measures=["error"])
     assert found["column"].iloc[0] == "1"
 
 
