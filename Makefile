@@ -4,8 +4,12 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
-# Scripts of benchmarks/ that run on any machine; sentence_steps.py needs a GPU and prepared data.
-SPEED := ause backbones coverage smogn step_overhead weight_power
+# `make bench SMALL=1` takes every step of `make bench` on small data, in a folder of its own.
+SUITE := $(if $(SMALL),quick,tabular)
+BENCH_FOLDER := $(if $(SMALL),tailwise-bench-small,.)
+BENCH := $(if $(SMALL),--seeds 1 --epochs 1 --trials 1,)
+# Scripts of benchmarks/ that measure speed on any machine.
+SPEED := ause smogn step_overhead
 MIN_PYTHON := 3, 11
 # PyTorch and MKL compute without vector instructions, in one thread. No test may depend on how numbers are rounded.
 OLD_PROCESSOR := ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 OMP_NUM_THREADS=1
@@ -64,17 +68,19 @@ format: $(VENV)/.installed-dev  ## fix what ruff can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(VENV)/.installed  ## compare the methods (docs/results/), measure speed (benchmarks/)
-	$(BIN)/tailwise bench suite tabular --times --workers $(WORKERS)
-	$(BIN)/tailwise bench ablations --workers $(WORKERS)
-	$(BIN)/tailwise bench suite stsb-modern --out docs/results/stsb-modern --workers $(WORKERS)
-	$(BIN)/tailwise bench stsb
+bench: TAILWISE = cd $(BENCH_FOLDER) && $(abspath $(BIN))/tailwise bench
+bench: $(VENV)/.installed-dev  ## compare the methods (docs/results/), measure speed; SMALL=1: a trial in minutes
+	mkdir -p $(BENCH_FOLDER)
+	$(TAILWISE) suite $(SUITE) --seeds 3 --times --workers $(WORKERS) $(BENCH)
+	$(TAILWISE) ablations $(SUITE) --workers $(WORKERS) $(BENCH)
+	$(TAILWISE) suite stsb-modern --out docs/results/stsb-modern --workers $(WORKERS) $(BENCH)
+	$(TAILWISE) stsb
 	set -e; for name in $(SPEED); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 
 # mkdocs is not called with -q, which would hide the warnings that --strict counts.
 docs: $(VENV)/.installed-dev  ## check the documentation, and build its site into site/
 	$(BIN)/python benchmarks/which_method.py --write
-	$(BIN)/python docs/result_links.py
+	$(BIN)/python docs/result_times.py
 	$(BIN)/python -m pytest -q tests/docs -m "not slow"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
@@ -82,7 +88,7 @@ tutorials: $(VENV)/.installed-dev  ## run the tutorials and write their notebook
 	$(BIN)/python docs/notebooks.py $(ARGS)
 
 clean:  ## remove the environment, caches and demo output
-	rm -rf $(VENV) tailwise-demo site build dist .coverage .coverage.* htmlcov
+	rm -rf $(VENV) tailwise-demo tailwise-bench-small site build dist .coverage .coverage.* htmlcov
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 

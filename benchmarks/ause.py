@@ -2,8 +2,7 @@
 
 The loop removes the most uncertain prediction and averages the remaining errors, n times: O(n^2), as in the
 authors' preview code. Both are timed on a small case in the same run, and must agree. Times are processor
-seconds of one thread, which other work on the machine does not lengthen. Exits with 1 if a million points
-take a second or more, or if the two disagree.
+seconds of one thread, which other work on the machine does not lengthen. Exits with 1 if the two disagree.
 
     python benchmarks/ause.py [--points 1000000] [--small 20000]
 """
@@ -20,8 +19,6 @@ import torch
 
 from tailwise.core.distributions import Normal
 from tailwise.metrics import ause
-
-LIMIT = 1.0
 
 
 def predictions(points: int, seed: int = 0) -> tuple[Normal, torch.Tensor]:
@@ -72,11 +69,8 @@ def main() -> int:
     agree = abs(ours - loop) < 2 / options.small
     print(f"{options.small} points: tailwise {1e3 * fast:.2f} ms, loop {1e3 * slow:.1f} ms, ", end="")
     print(f"{slow / fast:.0f} times faster; AUSE {ours:.5f} and {loop:.5f} {'PASS' if agree else 'FAIL'}")
-    quick = large < LIMIT or options.points > 1_000_000
-    print(
-        f"{options.points} points: tailwise {large:.3f} s (limit {LIMIT:g} s) {'PASS' if quick else 'FAIL'}"
-    )
-    return 0 if agree and quick else 1
+    print(f"{options.points} points: tailwise {large:.3f} s")
+    return 0 if agree else 1
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Time of SMOGN on abalone, compared with the PyPI package `smogn`, and on 100,000 rows of 20 columns.
 
 The package needs NumPy below 1.24 and pandas below 2, so it runs in a separate interpreter; without one it is
-left out with a note. It gets the same control points, threshold, k and noise. Exits with 1 if a limit is
-missed.
+left out with a note. It gets the same control points, threshold, k and noise. Exits with 1 if ours is less
+than 100 times as fast, or takes more than 4 GB.
 
     python3.9 -m venv /tmp/peer && /tmp/peer/bin/pip install smogn 'numpy<1.24' 'pandas<2'
     python benchmarks/smogn.py --peer-python /tmp/peer/bin/python
@@ -24,10 +24,11 @@ import numpy as np
 import pandas as pd
 
 from tailwise.data import load_abalone
-from tailwise.resampling.smogn import RelevanceFunction, smogn
+from tailwise.resampling.relevance import RelevanceFunction
+from tailwise.resampling.smogn import smogn
 
 ROWS, COLUMNS = 100_000, 20
-MIN_RATIO, MAX_SECONDS, MAX_BYTES = 100.0, 60.0, 4e9
+MIN_RATIO, MAX_BYTES = 100.0, 4e9
 
 # Reads a table, prints the seconds of the resampling alone, and the rows that came out.
 PEER = """
@@ -121,10 +122,10 @@ def main() -> int:
     process.start()
     seconds, rare, rows, peak = results.get(timeout=600)
     process.join()
-    held = seconds < MAX_SECONDS and peak < MAX_BYTES
+    held = peak < MAX_BYTES
     passed &= held
     print(f"{ROWS} x {COLUMNS}, {rare} rare rows: {seconds:.1f} s, {rows} rows out, ", end="")
-    print(f"peak {peak / 1e9:.2f} GB (limits {MAX_SECONDS:.0f} s, {MAX_BYTES / 1e9:.0f} GB) {verdict(held)}")
+    print(f"peak {peak / 1e9:.2f} GB (limit {MAX_BYTES / 1e9:.0f} GB) {verdict(held)}")
     return 0 if passed else 1
 
 

@@ -104,8 +104,7 @@ def is_booster(method: str) -> bool:
 def in_code(method: str) -> str:
     """Say how to use a method."""
     ours = {"tail": "", "tail-balanced": "emphasis=1", "tail-none": "base=None"}
-    ours |= {"tail-catboost": 'base="catboost"', "tail-lightgbm": 'base="lightgbm"'}
-    ours |= {"tail-hist": 'base="hist-gradient-boosting"'}
+    ours |= {"tail-lightgbm": 'base="lightgbm"', "tail-hist": 'base="hist-gradient-boosting"'}
     if method in ours:
         return f"`TailRegressor({ours[method]})`"
     if method in available_methods():

@@ -11,7 +11,7 @@ from tailwise.estimator import bases, fitting
 from tailwise.learning.config import TrainConfig
 
 ROOT = Path(__file__).parents[2]
-# As when Python runs a script of this folder. At the end: a script such as coverage must not hide a package.
+# As when Python runs a script of this folder. At the end: no script hides a package of the same name.
 sys.path.append(str(ROOT / "benchmarks"))
 TREES, EPOCHS = 50, 3
 SHORT = f"""

@@ -34,7 +34,7 @@ def stsb_command(
     results: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="RESULTS", help="Results files, one per suite; by default those of docs/results."
+            metavar="RESULTS", help="Results files, one per suite; by default those that docs/results has."
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Markdown file.")] = RESULTS / "stsb.md",
@@ -45,7 +45,8 @@ def stsb_command(
     """
     from tailwise.benchmark.pages.stsb_page import write_page
 
-    given = results or [RESULTS / name / "results.jsonl" for name in ("stsb-paper", "stsb-modern")]
+    suites = [RESULTS / name / "results.jsonl" for name in ("stsb-paper", "stsb-modern")]
+    given = results or [path for path in suites if path.is_file()] or suites
     print_line(f"wrote {write_page(given, out)}")
 
 

@@ -293,7 +293,6 @@ _MODELS: tuple[tuple[str, str, Fit, tuple[str, ...]], ...] = (
     ("catboost", "CatBoost", fit_catboost, ("catboost",)),
     ("tail", "TailRegressor", fit_tail, ()),
     ("tail-none", "TailRegressor, base None", partial(fit_tail, base=None), ()),
-    ("tail-catboost", "TailRegressor, base CatBoost", partial(fit_tail, base="catboost"), ("catboost",)),
     ("tail-lightgbm", "TailRegressor, base LightGBM", partial(fit_tail, base="lightgbm"), ("lightgbm",)),
     ("tail-hist", "TailRegressor, base HistGradientBoosting",
      partial(fit_tail, base="hist-gradient-boosting"), ()),
@@ -309,7 +308,7 @@ CONFORMAL = "+conformal"
 def all_estimators() -> list[Estimator]:
     """Return every model with its own intervals, then models with conformal ones."""
     own = [Estimator(*row) for row in _MODELS]
-    return own + [_with_conformal(e) for e in own if not e.name.startswith("tail-")]
+    return own + [_with_conformal(e) for e in own if not e.name.startswith("tail")]
 
 
 def _with_conformal(estimator: Estimator) -> Estimator:
