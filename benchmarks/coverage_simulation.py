@@ -41,7 +41,7 @@ from tailwise.core.labels import LabelBins
 from tailwise.core.pooling import pooled
 from tailwise.core.support import LabelSupport
 from tailwise.core.truncation import Bounds
-from tailwise.uncertainty.calibrator import Calibrator, fit_calibrator
+from tailwise.uncertainty.calibration import Calibrator, fit_calibrator
 from tailwise.uncertainty.interval_scores import constant_interval, wilson_interval
 
 Array = np.ndarray

@@ -23,9 +23,9 @@ import pandas as pd
 from script_options import script_parser
 from tailwise import TailRegressor
 from tailwise.data.tables.preprocessing import TablePreprocessor
-from tailwise.estimator.onnx import OPSET, column_inputs
-from tailwise.estimator.onnx_columns import raw_inputs
-from tailwise.estimator.onnx_trial import columns_model
+from tailwise.onnx.export import OPSET, column_inputs
+from tailwise.onnx.columns import raw_inputs
+from tailwise.onnx.trial import columns_model
 
 WORDS = (
     *("sunny", "loft", "garden", "studio", "cellar", "old", "new", "quiet", "Central"),

@@ -29,7 +29,7 @@ import numpy as np
 from development import DOCS, Figures, Line, Study, fitted
 from tailwise.benchmark.data.natural_splits import NaturalSplit
 from tailwise.data.tables.preprocessing import TablePreprocessor
-from tailwise.estimator.bases import AUTO, BASES, cross_fit, deal_folds
+from tailwise.model.base import AUTO, BASES, cross_fit, deal_folds
 
 MOST_MAE, MOST_TIME, SAME_CRPS = 1.005, 3.0, 1.005
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tailwise.core.distributions import NIG, Mixture, Normal
     from tailwise.core.kernels import label_weights
     from tailwise.core.labels import LabelBins
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
     from tailwise.methods import available_methods, build_model
     from tailwise.networks.vir import VIR
     from tailwise.report.diagnosis import diagnose

@@ -1,4 +1,4 @@
-"""Runs the nodes that `tailwise.estimator.onnx_nodes` collects."""
+"""Runs the nodes that `tailwise.onnx.nodes` collects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tailwise.estimator.onnx_nodes import Nodes
+from tailwise.onnx.nodes import Nodes
 
 
 def ran(nodes: Nodes, result: str, **inputs: NDArray[Any]) -> NDArray[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from tailwise import TailRegressor
-from tailwise.estimator.archive import MANIFEST
+from tailwise.files.archive import MANIFEST
 
 
 def numbers(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

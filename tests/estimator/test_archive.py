@@ -16,7 +16,7 @@ import torch
 
 from tailwise import TailRegressor
 from tailwise.estimator import archive
-from tailwise.estimator.archive import BASE, MANIFEST, PREPROCESSING, VERSION, WEIGHTS, one_line, pack, unpack
+from tailwise.files.archive import BASE, MANIFEST, PREPROCESSING, VERSION, WEIGHTS, one_line, pack, unpack
 from tests.estimator.saved_files import changed, members_of, written
 
 

@@ -22,9 +22,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from tailwise import TailRegressor
-from tailwise.estimator.archive import BASE, MANIFEST
-from tailwise.estimator.base_files import base_from_json, base_to_json, checked_catboost, checked_lightgbm
-from tailwise.estimator.bases import CrossFitted, cross_fit, resolve_base
+from tailwise.files.archive import BASE, MANIFEST
+from tailwise.files.base_files import base_from_json, base_to_json, checked_catboost, checked_lightgbm
+from tailwise.model.base import CrossFitted, cross_fit, resolve_base
 from tests.estimator.saved_files import assert_same_predictions, changed, leaves, members_of, written
 from tests.estimator.small_tables import quick, table
 
@@ -250,7 +250,7 @@ def test_no_value_of_a_base_crashes_python(few_trees: None, tmp_path: Path) -> N
     (tmp_path / "states.json").write_text(json.dumps(states))
     script = f"""if True:
         import json, numpy as np
-        from tailwise.estimator.base_files import base_from_json
+        from tailwise.files.base_files import base_from_json
         for state in json.load(open({str(tmp_path / "states.json")!r})):
             try:
                 base_from_json(state).predict(np.zeros((3, 3)))

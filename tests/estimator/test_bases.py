@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 
 from tailwise import TailRegressor
 from tailwise.estimator import bases, fitting, preparing
-from tailwise.estimator.bases import (
+from tailwise.model.base import (
     AUTO,
     BASES,
     MIN_ROWS,

@@ -158,7 +158,7 @@ def test_training_of_folds_goes_on_where_it_was_stopped(
 ) -> None:
     x, y = table(90)
     model = quick(base="lightgbm", folds=3)
-    monkeypatch.setattr("tailwise.estimator.bases.TREES", 5)
+    monkeypatch.setattr("tailwise.model.base.TREES", 5)
     expected = model.fit(x, y).predict_frame(x)
     trained, train = [], fitting.fit
 

@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from tailwise import TailRegressor
 from tailwise.core.labels import LabelBins
 from tailwise.estimator import fitting, holdout
-from tailwise.estimator.bases import deal_folds
+from tailwise.model.base import deal_folds
 from tests.estimator.small_tables import quick, table
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailwise.estimator.holdout import (
+from tailwise.model.split import (
     MIN_ROWS,
     deal_group_folds,
     group_codes,

@@ -13,8 +13,8 @@ import pytest
 
 from tailwise import TailRegressor
 from tailwise.estimator import manifest as schema
-from tailwise.estimator.archive import MANIFEST, MAX_HEADER, WEIGHTS
-from tailwise.estimator.manifest import check_manifest
+from tailwise.files.archive import MANIFEST, MAX_HEADER, WEIGHTS
+from tailwise.files.manifest import check_manifest
 from tailwise.networks.parts import Method, WeightConfig
 from tailwise.networks.smoothing import SmoothingConfig
 from tests.estimator.saved_files import leaves, members_of, written

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from tailwise.data.tables.preprocessing import TablePreprocessor
-from tailwise.estimator.onnx import column_inputs, export_onnx
-from tailwise.estimator.onnx_columns import raw_inputs
-from tailwise.estimator.onnx_trial import columns_model
+from tailwise.onnx.export import column_inputs, export_onnx
+from tailwise.onnx.columns import raw_inputs
+from tailwise.onnx.trial import columns_model
 from tests.estimator.small_tables import quick
 
 onnx = pytest.importorskip("onnx")

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailwise.estimator.onnx_dates import MISSING, PARTS, date_parts, zone_changes
-from tailwise.estimator.onnx_nodes import Nodes
+from tailwise.onnx.dates import MISSING, PARTS, date_parts, zone_changes
+from tailwise.onnx.nodes import Nodes
 from tests.estimator.onnx_graphs import ran
 
 

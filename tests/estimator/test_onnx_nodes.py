@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tailwise.estimator.onnx_nodes import INSIDE, OPSETS, Nodes
+from tailwise.onnx.nodes import INSIDE, OPSETS, Nodes
 from tests.estimator.onnx_graphs import ran
 
 onnx = pytest.importorskip("onnx")

@@ -11,7 +11,7 @@ from torch import Tensor
 from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
 from tailwise.core.tilt import Tilt
 from tailwise.core.truncation import Bounds
-from tailwise.estimator.onnx_quantiles import (
+from tailwise.onnx.quantiles import (
     MIN_DF,
     TAIL_DF,
     Quantiles,

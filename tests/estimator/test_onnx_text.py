@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from tailwise.data.tables.preprocessing import import_skrub
-from tailwise.estimator.onnx_nodes import Nodes
-from tailwise.estimator.onnx_text import _all_characters, can_encode, is_blank, text_parts
+from tailwise.onnx.nodes import Nodes
+from tailwise.onnx.text import _all_characters, can_encode, is_blank, text_parts
 from tests.estimator.onnx_graphs import ran
 
 LATIN = ["sunny loft", "Garden flat", "cellar", "LOFT with garden", "straße", "İzmir view", "a b", "old"]

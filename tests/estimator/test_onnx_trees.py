@@ -16,9 +16,9 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
 from tailwise.core.labels import LabelBins
-from tailwise.estimator.base_files import base_from_json, base_to_json
-from tailwise.estimator.bases import CrossFitted, cross_fit, deal_folds
-from tailwise.estimator.onnx_trees import BASE, base_model, check_exportable
+from tailwise.files.base_files import base_from_json, base_to_json
+from tailwise.model.base import CrossFitted, cross_fit, deal_folds
+from tailwise.onnx.trees import BASE, base_model, check_exportable
 
 
 def catboost(**options: Any) -> CatBoostRegressor:

@@ -10,8 +10,8 @@ import pytest
 
 from tailwise.data.tables.preprocessing import TablePreprocessor
 from tailwise.estimator import onnx_trial
-from tailwise.estimator.onnx_columns import raw_inputs
-from tailwise.estimator.onnx_trial import UNUSUAL, made_up_rows, try_columns
+from tailwise.onnx.columns import raw_inputs
+from tailwise.onnx.trial import UNUSUAL, made_up_rows, try_columns
 from tests.estimator.test_onnx_columns import houses
 
 pytest.importorskip("onnxruntime")

@@ -10,7 +10,7 @@ import pytest
 
 from tailwise import TailRegressor
 from tailwise.estimator import fitting, preparing
-from tailwise.estimator.parameters import CONSTRAINTS, stream_config, table_config
+from tailwise.model.settings import CONSTRAINTS, stream_config, table_config
 from tests.estimator.small_tables import quick, table
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tailwise import TailRegressor
 from tailwise.estimator import picture_inputs
-from tailwise.estimator.picture_inputs import as_pictures, augmentation, picture_config, picture_tensor
+from tailwise.model.pictures import as_pictures, augmentation, picture_config, picture_tensor
 from tests.picture_samples import pictures, write_pictures, zipped
 
 LABELS = np.repeat(np.arange(1.0, 9.0), [46, 36, 26, 18, 14, 10, 6, 4])

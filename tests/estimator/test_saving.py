@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from tailwise import TailRegressor
-from tailwise.estimator.archive import MANIFEST, WEIGHTS
+from tailwise.files.archive import MANIFEST, WEIGHTS
 from tailwise.methods import available_methods, get_method
 from tailwise.networks.backbones import BACKBONES
 from tailwise.networks.losses import OBJECTIVES

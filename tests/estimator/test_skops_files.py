@@ -21,8 +21,8 @@ from sklearn.preprocessing import FunctionTransformer
 
 from tailwise import TailRegressor
 from tailwise.estimator import archive, skops_files
-from tailwise.estimator.archive import BASE, PREPROCESSING
-from tailwise.estimator.skops_files import from_skops, to_skops, unknown_types
+from tailwise.files.archive import BASE, PREPROCESSING
+from tailwise.files.skops_files import from_skops, to_skops, unknown_types
 from tests.estimator.saved_files import members_of, written
 from tests.estimator.small_tables import table
 

@@ -15,7 +15,7 @@ from tailwise.core.label_prior import LabelDensity, Tilted, emphasis
 from tailwise.core.labels import LabelBins
 from tailwise.core.support import LabelSupport
 from tailwise.uncertainty import calibrator as module
-from tailwise.uncertainty.calibrator import Calibrator, HeldOut, choose_emphasis, fit_calibrator
+from tailwise.uncertainty.calibration import Calibrator, HeldOut, choose_emphasis, fit_calibrator
 from tailwise.uncertainty.conformal import fit_conformal
 from tailwise.uncertainty.scaling import NIGScaling, VarianceScaling, balanced_weights, fit_scaling
 

@@ -10,7 +10,7 @@ import torch
 
 from tailwise.core.distributions import Normal
 from tailwise.core.labels import LabelBins
-from tailwise.uncertainty.calibrator import Calibrator
+from tailwise.uncertainty.calibration import Calibrator
 from tailwise.uncertainty.conformal import ConformalIntervals, fit_conformal
 from tailwise.uncertainty.former_intervals import FormerIntervals, read_intervals
 from tailwise.uncertainty.score_table import ScoreTable

@@ -69,8 +69,8 @@ def explain(
     """
     from tailwise.data.tables.files import escape_formulas as escaped
     from tailwise.data.tables.files import write_table
-    from tailwise.estimator.matching import match_inputs
     from tailwise.explanations import shapley
+    from tailwise.model.matching import match_inputs
 
     others = [background] if background is not None else []
     check_outputs({"--out": out}, force=shared.force, inputs=[model, data, *others], table=True)
@@ -79,10 +79,12 @@ def explain(
     if background == STANDARD == data:
         raise ValueError("only one of FILE and --background can be - (standard input)")
     fitted = load_model(model, verify)
-    table = match_inputs(fitted, load_table(data, shared.quiet, shared.encoding), data)
+    table = match_inputs(fitted.model_, load_table(data, shared.quiet, shared.encoding), data)
     compared = table
     if background is not None:
-        compared = match_inputs(fitted, load_table(background, shared.quiet, shared.encoding), background)
+        compared = match_inputs(
+            fitted.model_, load_table(background, shared.quiet, shared.encoding), background
+        )
     elif len(table) < 2:
         raise ValueError(
             f"{data} has only one row, so there is nothing to compare it with: give --background"

@@ -14,7 +14,7 @@ from tailwise.cli.output import command_line, print_table, print_words, printabl
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
     from tailwise.report.baselines import Lineup
     from tailwise.report.scoring import Scored
     from tailwise.report.verdict import Verdict
@@ -130,7 +130,7 @@ def _print_regions(finding: Finding) -> None:
 
 def page_of(model: TailRegressor, finding: Finding, inputs: pd.DataFrame | None, **about: Any) -> str:
     """Return the HTML page about one target; `about` are facts of `tailwise.report.page.facts_of`."""
-    from tailwise.estimator.matching import match_inputs
+    from tailwise.model.matching import match_inputs
     from tailwise.report.drivers import drivers_of
     from tailwise.report.page import facts_of, model_page
 
@@ -139,7 +139,7 @@ def page_of(model: TailRegressor, finding: Finding, inputs: pd.DataFrame | None,
     facts = facts_of(model, scored, target=finding.target, command=command_line(), **about)
     drivers = None
     if inputs is not None:
-        rows = match_inputs(model, inputs, about["source"])
+        rows = match_inputs(model.model_, inputs, about["source"])
         drivers = drivers_of(model, scored, rows, place=about.get("place", 0), **about.get("dial", {}))
     return model_page(finding.lineup, finding.verdict, facts, inputs, drivers)
 

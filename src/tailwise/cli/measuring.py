@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tailwise.data.streams.parquet_rows import ParquetRows
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
     from tailwise.report.baselines import Lineup, RunningLineup
     from tailwise.uncertainty.by_column import RunningCoverage
     from tailwise.uncertainty.column_groups import ColumnGroups
@@ -40,17 +40,17 @@ class Measuring:
         self, inputs: pd.DataFrame, labels: pd.DataFrame, name: str, **levels: Any
     ) -> dict[str, Lineup]:
         """Score the models and their baselines on rows of the table `name`, for each target."""
-        from tailwise.estimator.matching import match_inputs, match_targets
+        from tailwise.model.matching import match_inputs, match_targets
         from tailwise.report.baselines import line_up
         from tailwise.report.scoring import score_model
 
-        rows, found = match_inputs(self.model, inputs, name), {}
+        rows, found = match_inputs(self.model.model_, inputs, name), {}
         for column, place in self.columns.items():
             other = None
             if self.second is not None:
                 path, model = self.second
-                own = match_targets(model, inputs, [column], str(path))[column]
-                theirs = match_inputs(model, inputs, name)
+                own = match_targets(model.model_, inputs, [column], str(path))[column]
+                theirs = match_inputs(model.model_, inputs, name)
                 other = score_model(model, theirs, labels[column], self.coverage, target=own, **levels)
                 if model.method == self.model.method:
                     other = replace(other, title=f"{other.title} ({path.name})")
@@ -61,11 +61,11 @@ class Measuring:
     def add_stream(self, stream: ParquetRows, inputs: pd.DataFrame, quiet: bool) -> None:
         """Take in every row of a stream that has labels, in parts; `inputs` are some of its rows."""
         from tailwise.data.tables.columns import split_targets
-        from tailwise.estimator.matching import match_inputs
+        from tailwise.model.matching import match_inputs
         from tailwise.report.baselines import RunningLineup
 
         models = [self.model, *([] if self.second is None else [self.second[1]])]
-        needed = [str(c) for model in models for c in match_inputs(model, inputs, stream.name).columns]
+        needed = [str(c) for model in models for c in match_inputs(model.model_, inputs, stream.name).columns]
         needed += [] if self.groups is None else [str(self.groups.column)]
         shown_once = ShownOnce()
         for chunk, source in labelled_chunks(stream, needed, list(self.columns), quiet):

@@ -45,7 +45,7 @@ from tailwise.cli.output import (
     write_outputs,
 )
 from tailwise.cli.picturing import (
-    PictureInputs,
+    PictureOptions,
     load_rows,
     reader_for,
 )
@@ -60,7 +60,7 @@ from tailwise.cli.reading import (
 from tailwise.cli.streamed import Stream, beside_kept, open_stream, predicted_chunks, some_rows
 
 if TYPE_CHECKING:
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
 
 
 def _dial(
@@ -96,7 +96,7 @@ def predict(
     verify: Verify = None,
     plugin: Plugin = None,
     *,
-    pictures: PictureInputs,
+    pictures: PictureOptions,
     shared: Shared,
 ) -> None:
     """Predict each row of a table, with intervals.
@@ -107,7 +107,7 @@ def predict(
     from tailwise.data.tables.columns import check_column
     from tailwise.data.tables.files import escape_formulas as escaped
     from tailwise.data.tables.files import write_chunks
-    from tailwise.estimator.matching import match_inputs
+    from tailwise.model.matching import match_inputs
 
     inputs: list[str | Path] = [model, data, *([label_prior] if label_prior else [])]
     check_outputs({"--out": out}, force=shared.force, inputs=inputs, table=True)
@@ -125,7 +125,7 @@ def predict(
         table = load_rows(data, reader, shared)
         for column in kept:
             check_column(table, column, data)
-        frame = fitted.predict_frame(match_inputs(fitted, table, data), coverage, **dial)
+        frame = fitted.predict_frame(match_inputs(fitted.model_, table, data), coverage, **dial)
         frames = iter([beside_kept(frame, table, kept, regions)])
     rows = write_chunks(map(escaped, frames) if escape_formulas else frames, out)
     if shared.as_json:
@@ -154,14 +154,14 @@ def evaluate(
     verify: Verify = None,
     plugin: Plugin = None,
     *,
-    pictures: PictureInputs,
+    pictures: PictureOptions,
     shared: Shared,
 ) -> None:
     """Measure a model on a table with labels.
 
     Prints errors and coverage by region, and a verdict. The rows should not have been used in training.
     """
-    from tailwise.estimator.matching import match_targets
+    from tailwise.model.matching import match_targets
     from tailwise.report.verdict import judge
     from tailwise.uncertainty.column_groups import ColumnGroups
 
@@ -175,7 +175,7 @@ def evaluate(
     table = load_rows(data, reader, shared) if parts is None else some_rows(parts, 0)
     sampled = parts is not None and len(table) < parts.rows
     try:
-        columns = match_targets(fitted, table, target or [], data)
+        columns = match_targets(fitted.model_, table, target or [], data)
     except ValueError as error:
         raise ValueError(f"{error}{'' if target else ' with --target'}") from None
     if report is not None and len(columns) > 1:
@@ -253,7 +253,7 @@ def export(
     check_outputs({"--out": path}, force=force, inputs=[model, *([label_prior] if label_prior else [])])
     levels = parse_levels(quantiles)
     fitted = load_model(model, verify)
-    if fitted.conformal_groups_ is not None:
+    if fitted.model_.inputs.groups.names:
         raise ValueError(
             f"{model} has intervals by a column, which an ONNX file cannot contain: "
             "fit it without --conformal-by"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
 
 BACKBONE = "resnet18"
 """Network for pictures unless another is named."""
@@ -57,7 +57,7 @@ SkipBroken = Annotated[
 
 
 @dataclass(frozen=True)
-class PictureInputs:
+class PictureOptions:
     """Options of commands that read pictures for a fitted model."""
 
     images: Images = None
@@ -172,9 +172,11 @@ class PictureReader:
         return train, some[0], some[1]
 
 
-def reader_for(fitted: TailRegressor, pictures: PictureInputs) -> PictureReader | None:
+def reader_for(fitted: TailRegressor, pictures: PictureOptions) -> PictureReader | None:
     """Return what reads the pictures of a fitted model; None for a model of tables."""
-    if fitted.picture_size_ is None:
+    from tailwise.model.inputs import PictureInputs
+
+    if not isinstance(known := fitted.model_.inputs, PictureInputs):
         if pictures.images is not None:
             raise ValueError("this model was trained on a table, not on pictures: leave out --images")
         return None
@@ -182,7 +184,7 @@ def reader_for(fitted: TailRegressor, pictures: PictureInputs) -> PictureReader 
         raise ValueError("this model takes pictures: name their folder or zip archive with --images")
     names = [str(name) for name in getattr(fitted, "feature_names_in_", [])]
     column = names[0] if names else pictures.paths
-    return PictureReader(pictures.images, column, pictures.skip_broken, fitted.picture_size_)
+    return PictureReader(pictures.images, column, pictures.skip_broken, known.size)
 
 
 def load_rows(source: str, reader: PictureReader | None, shared: Shared) -> pd.DataFrame:

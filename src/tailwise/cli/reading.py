@@ -13,7 +13,7 @@ from tailwise.cli.output import STANDARD, note
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
 
 
 MOST_NOTES = 5
@@ -233,7 +233,7 @@ def hold_out(labelled: Labelled, share: float, seed: int, quiet: bool) -> tuple[
     import numpy as np
 
     from tailwise.data import label_holdout
-    from tailwise.estimator.holdout import deal_group_folds, group_codes, latest_rows
+    from tailwise.model.split import deal_group_folds, group_codes, latest_rows
 
     first = labelled.labels.iloc[:, 0].to_numpy()
     if labelled.times is not None and share > 0:
@@ -276,12 +276,11 @@ def load_label_prior(source: str, model: TailRegressor, quiet: bool) -> Any:
         priors = [_label_column(table, name, source) for name in names]
     else:
         raise ValueError(f"{source} has {table.shape[1]} columns: keep only the column of labels")
-    for prior, calibrator in zip(priors, model.calibrators_, strict=True):
-        if calibrator.density is not None:  # a model without a dial has an error of its own
-            try:
-                LabelDensity.from_prior(prior, calibrator.density)
-            except ValueError as error:
-                raise ValueError(f"{source}: {error}") from None
+    for prior, target in zip(priors, model.model_.targets, strict=True):
+        try:
+            LabelDensity.from_prior(prior, target.labels.density)
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from None
     return priors[0] if model.n_targets_ == 1 else priors
 
 
@@ -326,7 +325,7 @@ def load_model(path: Path, key: Path | None = None) -> TailRegressor:
         what = "is a folder" if path.is_dir() else "does not exist"
         raise ValueError(f"{path} {what}: name a model file written by `tailwise fit`")
     check_model(path)
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
 
     try:
         return TailRegressor.load(path, key=key)

@@ -6,7 +6,7 @@ from functools import partial
 
 from tailwise.cli.options import Model, ModelOut, Plugin, Shared, Sign, Table, TrueLabels, Verify
 from tailwise.cli.output import check_outputs, print_json, write_outputs
-from tailwise.cli.picturing import PictureInputs, load_rows, reader_for
+from tailwise.cli.picturing import PictureOptions, load_rows, reader_for
 from tailwise.cli.reading import Roles, load_model, split_labelled
 
 
@@ -19,7 +19,7 @@ def recalibrate(
     plugin: Plugin = None,
     sign: Sign = None,
     *,
-    pictures: PictureInputs,
+    pictures: PictureOptions,
     shared: Shared,
 ) -> None:
     """Fit the uncertainty of a model anew on new rows, without training.
@@ -27,23 +27,23 @@ def recalibrate(
     Networks, base and emphasis stay; the intervals then hold for rows like these. The rows should not have
     been used in training.
     """
-    from tailwise.estimator.matching import match_inputs, match_targets
+    from tailwise.model.matching import match_inputs, match_targets
 
     check_outputs({"--out": out}, force=shared.force, inputs=[model, data])
     if sign is not None:
-        from tailwise.estimator.archive import key_bytes
+        from tailwise.files.archive import key_bytes
 
         key_bytes(sign)  # a key that cannot be used is an error before anything is fitted
     fitted = load_model(model, verify)
     table = load_rows(data, reader_for(fitted, pictures), shared)
-    columns = match_targets(fitted, table, target or [], data)
+    columns = match_targets(fitted.model_, table, target or [], data)
     if len(columns) != fitted.n_targets_:
         raise ValueError(f"the model has {fitted.n_targets_} targets: give a column of labels for each")
     ordered = sorted(columns, key=lambda column: columns[column])
     split = split_labelled(table, Roles(ordered), data, shared.quiet)
     labels = split.labels[ordered]
     fitted.recalibrate(
-        match_inputs(fitted, split.inputs, data), labels if labels.shape[1] > 1 else labels.iloc[:, 0]
+        match_inputs(fitted.model_, split.inputs, data), labels if labels.shape[1] > 1 else labels.iloc[:, 0]
     )
     write_outputs({out: partial(fitted.save, key=sign)}, quiet=shared.quiet or shared.as_json)
     if shared.as_json:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tailwise.data.streams.parquet_rows import ParquetRows
     from tailwise.data.streams.sampling import HeldOut
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
     from tailwise.learning.ray_workers import RayWorkers
 
 STREAM_ROWS = 5_000_000
@@ -159,7 +159,7 @@ class StreamedTable:
     def train(self, settings: Mapping[str, Any], checkpoint: Path) -> TailRegressor:
         """Fit a model on the rows that are not test rows."""
         from tailwise.data.streams.sampling import OtherRows
-        from tailwise.estimator.regressor import TailRegressor
+        from tailwise.estimator import TailRegressor
 
         rows: Any = self.stream if self.held_out is None else OtherRows(self.stream, self.held_out)
         return TailRegressor(**settings).fit_batches(
@@ -255,16 +255,16 @@ def predicted_chunks(
 
     from tailwise.data.streams.row_stream import SOURCE
     from tailwise.data.tables.columns import check_column
-    from tailwise.estimator.matching import match_inputs
+    from tailwise.model.matching import match_inputs
 
     empty = pd.DataFrame(columns=list(stream.columns))
     for column in keep:
         check_column(empty, column, stream.name)
-    needed = list(match_inputs(model, empty, stream.name).columns)
+    needed = list(match_inputs(model.model_, empty, stream.name).columns)
     shown_once = ShownOnce()
     for chunk in stream.chunks(list(dict.fromkeys([*needed, *keep]))):
         with shown_once:
-            rows = match_inputs(model, chunk, str(chunk.attrs[SOURCE]))
+            rows = match_inputs(model.model_, chunk, str(chunk.attrs[SOURCE]))
             frame = model.predict_frame(rows, coverage, **dial)
         yield beside_kept(frame, chunk, keep, regions)
 

@@ -63,7 +63,7 @@ from tailwise.cli.streamed import Ray, Stream, StreamedTable, Workers, open_stre
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
 
 
 def fit(
@@ -242,7 +242,7 @@ def fit(
         "verbose": int(not shared.quiet),
     }
     if sign is not None:
-        from tailwise.estimator.archive import key_bytes
+        from tailwise.files.archive import key_bytes
 
         key_bytes(sign)  # a key that cannot be used is an error before anything is trained
     dropped = split_names(drop)
@@ -336,7 +336,7 @@ def fit(
 
 def _check_row_count(rows: Labelled, source: str) -> None:
     """Raise an error that names the file if it leaves too few rows to train on."""
-    from tailwise.estimator.holdout import MIN_ROWS
+    from tailwise.model.split import MIN_ROWS
 
     if len(rows.labels) < MIN_ROWS:
         raise ValueError(
@@ -357,8 +357,8 @@ def _known_method(name: str) -> str:
 
 def _check_export(base: str, conformal_by: str | None, pictures: bool) -> None:
     """Raise an error for a model that no ONNX file can contain, before anything is trained."""
-    from tailwise.estimator.onnx import require_onnx
-    from tailwise.estimator.onnx_trees import check_exportable
+    from tailwise.onnx.export import require_onnx
+    from tailwise.onnx.trees import check_exportable
 
     if pictures:
         raise ValueError("--export is for tables: leave it out, or leave out --images")
@@ -398,7 +398,7 @@ def _train(
     start: TailRegressor | None = None,
 ) -> TailRegressor:
     """Fit a model; resume from `checkpoint` if a stopped command left it."""
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
 
     if checkpoint.exists():
         note(f"resuming from {checkpoint}", quiet)

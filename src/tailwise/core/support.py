@@ -48,8 +48,8 @@ class LabelSupport:
     """Values that many labels share, with the next smaller and larger label; infinite if there is none."""
 
     @classmethod
-    def from_labels(cls, y: Array) -> LabelSupport | None:
-        """Return what the labels show, or None if they are continuous. (N,)
+    def from_labels(cls, y: Array) -> LabelSupport:
+        """Return what the labels show; nothing if they are continuous. (N,)
 
         At least 30 labels are needed. They lie on a grid if all are multiples of one step, such as whole
         numbers, that repeat (at most half as many values as labels) and span at most 1,000 steps. Otherwise
@@ -58,18 +58,18 @@ class LabelSupport:
         return cls.from_counts(*np.unique(y, return_counts=True))
 
     @classmethod
-    def from_counts(cls, values: Array, counts: NDArray[np.int64]) -> LabelSupport | None:
+    def from_counts(cls, values: Array, counts: NDArray[np.int64]) -> LabelSupport:
         """Return what `from_labels` does, from the distinct labels, ascending, and how often each occurs."""
         total = int(counts.sum())
         if total < MIN_LABELS or values.size < 2:
-            return None
+            return cls()
         grid = _grid(values) if 2 * values.size <= total else ()
         if grid:
             return cls(grid)
         around = np.concatenate([[-math.inf], values, [math.inf]])
         often = np.flatnonzero(counts >= ATOM_SHARE * total)
         atoms = tuple((float(values[k]), float(around[k]), float(around[k + 2])) for k in often)
-        return cls((), atoms) if atoms else None
+        return cls((), atoms)
 
     def between(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         """Return the narrowest ends of intervals that contain the same possible labels.

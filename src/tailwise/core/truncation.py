@@ -57,6 +57,11 @@ class Bounds:
             raise ValueError(f"bounds need a low end below the high end, got {self.low:g} and {self.high:g}")
 
     @property
+    def is_identity(self) -> bool:
+        """Whether all labels are possible."""
+        return math.isinf(self.low) and math.isinf(self.high)
+
+    @property
     def tilt(self) -> Tilt:
         """Weight 1 between the bounds and 0 beyond them."""
         ends = [end for end in (self.low, self.high) if math.isfinite(end)]
@@ -84,7 +89,12 @@ class Bounds:
             )
 
     def apply(self, distribution: Distribution) -> Distribution:
-        """Return the prediction between the bounds, with the mean that it had if that lies between them."""
+        """Return the prediction between the bounds, with the mean that it had if that lies between them.
+
+        Without bounds it is the prediction itself.
+        """
+        if self.is_identity:
+            return distribution
         if isinstance(distribution, Tilted):
             return (distribution.tilt + self.tilt).apply(self.centred(distribution.base))
         return self.tilt.apply(self.centred(distribution))
@@ -213,19 +223,19 @@ def _placed(members: Normal | NIG, location: Tensor, ratio: Tensor) -> Normal | 
     return NIG(location, nu, alpha, beta * ratio * ratio)
 
 
-def bounds_of(given: object, labels: Array) -> Bounds | None:
+def bounds_of(given: object, labels: Array) -> Bounds:
     """Return the bounds that ``None``, ``"observed"`` or a pair describes, for these labels. (N,)
 
     Either end of a pair may be None or infinite. ``"observed"`` is the smallest and largest label; for
-    constant labels it is None.
+    constant labels there are none.
     """
     if given is None:
-        return None
+        return Bounds()
     if isinstance(given, str):
         if given != "observed":
             raise ValueError(f"bounds must be None, 'observed' or a pair (low, high), got {given!r}")
         low, high = float(labels.min()), float(labels.max())
-        return Bounds(low, high) if low < high else None
+        return Bounds(low, high) if low < high else Bounds()
     try:
         ends = [None if end is None else float(end) for end in cast("list[float]", given)]
         low_end, high_end = ends
@@ -234,5 +244,4 @@ def bounds_of(given: object, labels: Array) -> Bounds | None:
     low, high = -math.inf if low_end is None else low_end, math.inf if high_end is None else high_end
     if math.isnan(low) or math.isnan(high):
         raise ValueError(f"bounds must be None, 'observed' or a pair (low, high), got {given!r}")
-    found = Bounds(low, high)
-    return found if math.isfinite(low) or math.isfinite(high) else None
+    return Bounds(low, high)

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
-from tailwise.estimator.regressor import TailRegressor
+from tailwise.estimator import TailRegressor
 from tailwise.explanations.columnwise import CHUNK, ColumnwiseModel, Figure, Floats, Rows, sampled
 
 DEFAULT_BACKGROUND = 100
@@ -93,7 +93,7 @@ def shapley(
     """
     if rounds < 1 or background_rows < 1:
         raise ValueError(f"rounds and background_rows must be 1 or more, got {rounds} and {background_rows}")
-    check_is_fitted(model, "networks_")
+    check_is_fitted(model)
     columns = ColumnwiseModel(
         model, target=target, emphasis=emphasis, label_prior=label_prior, coverage=coverage
     )

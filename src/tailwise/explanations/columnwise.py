@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailwise.core.lookup import check_name
-from tailwise.estimator.regressor import TailRegressor
-from tailwise.uncertainty.calibrator import Predicted
+from tailwise.estimator import TailRegressor
+from tailwise.uncertainty.calibration import Calibration, Predicted
 from tailwise.uncertainty.spreads import standard_deviation
 
 Floats = NDArray[np.float64]
@@ -41,27 +41,31 @@ class ColumnwiseModel:
         label_prior: Any = None,
         coverage: float = 0.9,
     ) -> None:
-        if getattr(model, "base_given_", False):
+        if model.model_.base.given:
             raise ValueError(
                 "this model was fitted with base_prediction, which does not follow from the columns: "
                 "explanations need a model that predicts from the table alone"
             )
-        self.model, self.coverage = model, coverage
+        self.model, self.coverage = model.model_.at(emphasis, label_prior), coverage
         self.target = _target_place(model, target)
-        self.calibrator = model.calibrators_at(emphasis, label_prior)[self.target]
+
+    @property
+    def calibration(self) -> Calibration:
+        """The calibration of the target, under the label prior in use."""
+        return self.model.targets[self.target]
 
     @property
     def places(self) -> dict[str, list[int]]:
         """The places of each column in `encode`'s matrix."""
-        return self.model.encoded_places
+        return self.model.table.places
 
     def encode(self, X: Any) -> Floats:
         """Return a table as numbers, with the checks and warnings of `predict`. (N, F)"""
-        return self.model.encoded(X)
+        return self.model.table.numbers(X)
 
     def predicted(self, matrix: Floats) -> Predicted:
         """Return calibrated predictions of encoded rows. (N, F) -> (N,)"""
-        return self.calibrator.predicted(self.model.raw_of_encoded(matrix)[self.target])
+        return self.model.calibrated(self.model.raw(self.model.table.from_numbers(matrix)))[self.target]
 
     def figure(self, matrix: Floats, of: Figure = "prediction") -> Floats:
         """Return the figure to explain for each encoded row. (N, F) -> (N,)"""

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tailwise.core.lookup import check_name
 from tailwise.data.inputs import take_rows
-from tailwise.estimator.regressor import TailRegressor
+from tailwise.estimator import TailRegressor
 from tailwise.explanations.columnwise import FIGURES, ColumnwiseModel, sampled
 
 
@@ -39,7 +39,7 @@ def partial_dependence(
     rows of the prediction and of the ends of the intervals of `coverage`), and ``prediction_low`` and
     ``prediction_high``, the 10% and 90% quantiles of the predictions over the rows.
     """
-    check_is_fitted(model, "networks_")
+    check_is_fitted(model)
     if not hasattr(X, "iloc"):
         raise TypeError("partial_dependence takes a pandas DataFrame, whose columns have names")
     check_name("column", column, [str(name) for name in X.columns])

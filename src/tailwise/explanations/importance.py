@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from tailwise.core.label_prior import LabelDensity, rarest
+from tailwise.core.label_prior import rarest
 from tailwise.core.labels import checked_labels
 from tailwise.core.lookup import check_name
 from tailwise.core.scores import MEANS, crps
-from tailwise.estimator.regressor import TailRegressor
+from tailwise.estimator import TailRegressor
 from tailwise.explanations.columnwise import FIGURES, ColumnwiseModel, Floats, sampled
-from tailwise.uncertainty.calibrator import Predicted
+from tailwise.uncertainty.calibration import Predicted
 
 
 def _error(predicted: Predicted, y: Floats, coverage: float) -> Floats:
@@ -86,7 +86,7 @@ def importance(
         check_name("measure", name, MEASURES)
     if repeats < 2:
         raise ValueError(f"repeats must be at least 2 to show a spread, got {repeats}")
-    check_is_fitted(model, "networks_")
+    check_is_fitted(model)
     columns = ColumnwiseModel(
         model, target=target, emphasis=emphasis, label_prior=label_prior, coverage=coverage
     )
@@ -94,8 +94,7 @@ def importance(
     if len(labels) != len(matrix):
         raise ValueError(f"X has {len(matrix)} rows and y has {len(labels)}")
     rng = np.random.default_rng(random_state)
-    density = columns.calibrator.density or LabelDensity.from_bins(columns.calibrator.bins)
-    rare = rarest(labels, density)
+    rare = rarest(labels, columns.calibration.labels.density)
     rows = sampled(len(labels), max_rows, rng)
     matrix, labels, rare = matrix[rows], labels[rows], rare[rows]
     groups = {"all": np.ones(len(labels), bool), **({"rare": rare} if rare.any() else {})}

@@ -19,14 +19,14 @@ from tailwise.core.kernels import label_weights
 from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.data.equal_rows import merge_equal_rows
 from tailwise.data.inputs import take_rows
-from tailwise.estimator.bases import AUTO, CrossFitted, cross_fit, deal_folds, resolve_base
+from tailwise.model.base import AUTO, CrossFitted, cross_fit, deal_folds, resolve_base
 from tailwise.report.scoring import Floats, RunningFigures, Scored, score_model
 from tailwise.uncertainty.interval_scores import constant_interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
 
 PLAIN: Mapping[str, Any] = {
     "method": "vanilla",
@@ -122,14 +122,14 @@ def line_up(
     if train is not None:
         booster = booster or fit_booster(model, train, place)
         weighted = fit_booster(model, train, place, weighted=True)
-    known = model.calibrators_[place].known_labels if train is None else checked_labels(train.labels)
+    known = model.model_.targets[place].known_labels if train is None else checked_labels(train.labels)
     return Lineup(
         scored,
         None if other is None else like(scored, other),
         None if booster is None else score_booster(scored, model, booster, X),
         None if weighted is None else score_booster(scored, model, weighted, X, "weighted "),
         score_constant(scored, known),
-        inputs="inputs" if model.preprocessor_ is None else "columns",  # pictures have no columns
+        inputs="columns" if model.model_.inputs.is_table else "inputs",  # pictures have no columns
     )
 
 
@@ -145,15 +145,15 @@ def fit_booster(
 
     None if there are too few rows or no column varies. `weighted` weights each row by its label (SQINV).
     """
-    if model.preprocessor_ is None:
+    if not model.model_.inputs.is_table:
         return None
     labels = checked_labels(train.labels)
     rows, weight = merge_equal_rows(train.inputs, labels, train.weights)
-    labels, matrix = labels[rows], model.preprocessor_.matrix(take_rows(train.inputs, rows))
+    labels, matrix = labels[rows], model.model_.encode(take_rows(train.inputs, rows)).matrix
     if len(rows) < MIN_BOOSTED_ROWS or ((matrix == matrix[0]) | np.isnan(matrix)).all():
         return None
     if weighted:
-        bins = model.calibrators_[place].bins
+        bins = model.model_.bins[place]
         weight = weight * label_weights(bins)[bins.index(labels)]
     seed = model.random_state if isinstance(model.random_state, int) else 0
     make = resolve_base(AUTO if model.base is None else model.base, max(len(rows), 10**6))
@@ -168,10 +168,9 @@ def score_booster(
 
     The width comes from the booster's errors for training rows that it was not fitted on.
     """
-    assert model.preprocessor_ is not None
     family = type(booster.models[0])
     title = kind + _TITLES.get(family.__module__.partition(".")[0], family.__name__)
-    mean = booster.predict(model.preprocessor_.matrix(X))
+    mean = booster.predict(model.model_.encode(X).matrix)
     ends = {level: (mean - booster.reach(level), mean + booster.reach(level)) for level in scored.covered}
     return _baseline(scored, title, mean, booster.spread**2, ends)
 
@@ -202,6 +201,6 @@ def _baseline(
         lower=lower,
         upper=upper,
         covered={level: (y >= low) & (y <= high) for level, (low, high) in ends.items()},
-        calibrator=None,
-        networks=(),
+        calibration=None,
+        raw=None,
     )

@@ -43,7 +43,7 @@ from tailwise.report.scoring import Floats, Scored, score_model
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
 
 PLAIN_NAME, BOOSTER, WEIGHTED = "plain", "catboost", "catboost-weighted"
 DEFAULT = (PLAIN_NAME, BOOSTER, WEIGHTED, TAIL)
@@ -109,7 +109,7 @@ class Contest:
         return label_holdout(self.labels, share=self.test_share, seed=seed, pool_small=True)
 
     def _model(self, seed: int, **settings: Any) -> TailRegressor:
-        from tailwise.estimator.regressor import TailRegressor
+        from tailwise.estimator import TailRegressor
 
         known = {"random_state": seed, "epochs": self.epochs or "auto", **self.settings}
         return TailRegressor(**{**known, **settings})

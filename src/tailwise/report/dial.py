@@ -15,7 +15,6 @@ from tailwise.core.label_prior import RARE_SHARE, rarest
 from tailwise.core.metrics import REGIONS
 from tailwise.report.formatting import level, pair
 from tailwise.report.scoring import Floats, Scored
-from tailwise.uncertainty.calibrator import Raw
 
 EMPHASES = tuple(k / 10 for k in range(11))
 """Settings that a page shows, besides the one in use."""
@@ -89,10 +88,7 @@ class Dial:
 
 def dial_of(scored: Scored) -> Dial | None:
     """Return the figures along the dial; None for few test rows and for models without a dial."""
-    calibrator = scored.calibrator
-    if calibrator is None or calibrator.density is None or calibrator.held is None:
-        return None
-    if scored.y.size < MIN_DIAL_ROWS:
+    if scored.calibration is None or scored.y.size < MIN_DIAL_ROWS:
         return None
     used = () if math.isnan(scored.emphasis) else (scored.emphasis,)
     settings = tuple(sorted({*EMPHASES, *used}))
@@ -102,7 +98,7 @@ def dial_of(scored: Scored) -> Dial | None:
     return Dial(
         scored,
         settings,
-        rarest(scored.y, calibrator.density),
+        rarest(scored.y, scored.calibration.labels.density),
         np.stack([s.error for s in each]),
         np.stack([s.inside for s in each]),
         np.stack([s.width for s in each]),
@@ -111,10 +107,10 @@ def dial_of(scored: Scored) -> Dial | None:
 
 def _at(scored: Scored, emphasis: float) -> Scored:
     """Return the scores of the same model at another emphasis."""
-    assert scored.calibrator is not None
-    calibrator = scored.calibrator.at(emphasis)
-    predicted = calibrator.predicted(Raw(scored.uncalibrated, scored.networks, scored.groups))
+    assert scored.calibration is not None and scored.raw is not None
+    calibration = scored.calibration.at(emphasis)
+    predicted = calibration(scored.raw)
     lower, upper = (end.double().numpy() for end in predicted.interval(scored.coverage))
     return replace(
-        scored, distribution=predicted.distribution, lower=lower, upper=upper, calibrator=calibrator
+        scored, distribution=predicted.distribution, lower=lower, upper=upper, calibration=calibration
     )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
 
 
 __all__ = [

@@ -18,7 +18,7 @@ from tailwise.report.scoring import Scored
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
     from tailwise.explanations.columnwise import Figure
 
 BUDGET = 8000
@@ -62,9 +62,9 @@ def drivers_of(
     `dial` has the emphasis or the label prior of `scored`, unless it is the model's own. `inputs` are the
     test rows of `scored` with the columns of the model.
     """
-    if model.preprocessor_ is None:
+    if not model.model_.inputs.is_table:
         return None
-    columns = len(model.preprocessor_.places)
+    columns = len(model.model_.table.places)
     rows = min(BUDGET // (REPEATS * columns), len(inputs))
     if rows < MIN_ROWS:
         return None

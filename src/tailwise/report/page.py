@@ -23,7 +23,7 @@ from tailwise.report.scoring import Scored
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
     from tailwise.networks.parts import Method
     from tailwise.report.verdict import Verdict
 
@@ -81,7 +81,7 @@ def facts_of(
         best_epochs=[history.best_epoch for history in model.histories_],
         seed=model.random_state if isinstance(model.random_state, int) else None,
         settings={name: getattr(model, name) for name in settings},
-        pictures=model.picture_size_ is not None,
+        pictures=model.takes_pictures,
         **about,
     )
 

@@ -22,11 +22,11 @@ from tailwise.core.running_scores import RunningScores
 from tailwise.core.scores import Sparsification, sparsification
 from tailwise.methods import get_method
 from tailwise.report.formatting import number
-from tailwise.uncertainty.calibrator import Calibrator
+from tailwise.uncertainty.calibration import Calibration, Raw
 from tailwise.uncertainty.scaling import split_variance
 
 if TYPE_CHECKING:
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
 
 Floats = NDArray[np.float64]
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -50,17 +50,15 @@ class Scored:
     coverage: float = 0.9
     many: int = 100
     few: int = 20
-    calibrator: Calibrator | None = None
+    calibration: Calibration | None = None
     """What made `distribution` and the intervals; baselines without a dial have none."""
-    networks: tuple[Distribution, ...] = ()
-    """What each network predicts, before calibration, if there are several. (N,) each"""
-    groups: NDArray[np.int64] | None = None
-    """Codes in the column that intervals go by, if there is one. (N,)"""
+    raw: Raw | None = None
+    """What the networks predict, before calibration. (N,)"""
 
     @property
     def emphasis(self) -> float:
         """Emphasis on rare labels; NaN under a label prior."""
-        return 0.0 if self.calibrator is None else self.calibrator.emphasis
+        return 0.0 if self.calibration is None else self.calibration.emphasis
 
     @cached_property
     def whole(self) -> bool:
@@ -215,9 +213,9 @@ def score_model(
         raise ValueError(f"the model has {model.n_targets_} targets: choose one of them by target=")
     place = target or 0
     labels = checked_labels(y)
-    calibrator = model.calibrators_at(emphasis, label_prior)[place]
-    raw = model.raw_predictions(X)[place]
-    predicted = calibrator.predicted(raw)
+    at = model.model_.at(emphasis, label_prior)
+    raw, calibration = at.raw(at.encode(X))[place], at.targets[place]
+    predicted = calibration(raw)
     ends = {coverage: [end.double().numpy() for end in predicted.interval(coverage)]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # nobody asked for the levels of a diagram
@@ -229,16 +227,15 @@ def score_model(
         y=labels,
         distribution=predicted.distribution,
         uncalibrated=raw.pooled,
-        networks=raw.networks,
-        groups=raw.groups,
-        bins=calibrator.bins,
+        raw=raw,
+        bins=calibration.bins,
         lower=lower,
         upper=upper,
         covered={level: (labels >= low) & (labels <= high) for level, (low, high) in ends.items()},
         coverage=coverage,
-        many=model.many,
-        few=model.few,
-        calibrator=calibrator,
+        many=calibration.labels.many,
+        few=calibration.labels.few,
+        calibration=calibration,
     )
 
 

@@ -23,10 +23,10 @@ import torch
 from tailwise.core.lookup import nearest
 from tailwise.serving.counters import Counters
 from tailwise.serving.row_schema import Cells, Problem, RefusedRequest, RowSchema
-from tailwise.uncertainty.calibrator import Calibrator, Raw
+from tailwise.uncertainty.calibration import Calibration, Raw
 
 if TYPE_CHECKING:
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
 
 FIGURES = ("prediction", "std", "lower", "upper", "aleatoric_std", "epistemic_std")
 """Numbers of each prediction; the columns of `TailRegressor.predict_frame` without the region."""
@@ -113,7 +113,7 @@ class Batcher:
         self._model, self._counters, self._threads = model, counters, threads
         names = model.target_names_ or [str(t) for t in range(model.n_targets_)]
         self.targets = [str(name) for name in names]
-        self._calibrators = lru_cache(KEPT_EMPHASES)(self._fitted_calibrators)
+        self._calibrations = lru_cache(KEPT_EMPHASES)(self._calibrations_at)
         self._queue: queue.SimpleQueue[tuple[Future[Answer], bytes] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="tailwise-predictions", daemon=True)
         self._thread.start()
@@ -159,7 +159,7 @@ class Batcher:
                 raise RefusedRequest(413, f"{len(rows)} rows, at most {self.max_rows} in one request")
             cells, notes = self.schema.read(rows)
             try:
-                calibrators = self._calibrators(options.emphasis)
+                calibrators = self._calibrations(options.emphasis)
             except ValueError as error:
                 raise RefusedRequest(422, str(error)) from None
             return _Asked(future, cells, len(rows), options, notes + _too_wide(calibrators, options.coverage))
@@ -191,7 +191,8 @@ class Batcher:
             each.future.set_result(answer)
 
     def _predicted(self, asked: Sequence[_Asked]) -> list[Answer]:
-        raw = self._model.raw_predictions(self.schema.table([each.cells for each in asked]))
+        fitted = self._model.model_
+        raw = fitted.raw(fitted.encode(self.schema.table([each.cells for each in asked])))
         ends = torch.tensor([0, *(each.rows for each in asked)]).cumsum(0).tolist()
         answers: dict[int, Answer] = {}
         for options in dict.fromkeys(each.options for each in asked):
@@ -208,9 +209,9 @@ class Batcher:
     def _table(self, raw: Sequence[Raw], rows: torch.Tensor, options: Options) -> list[dict[str, Any]]:
         """Return the predictions of some rows, by target if there are several."""
         each = []
-        for target, calibrator in zip(raw, self._calibrators(options.emphasis), strict=True):
-            predicted = calibrator.predicted(target.rows(rows.numpy()))
-            columns = predicted.columns(options.coverage, self._model.many, self._model.few)
+        for own, calibration in zip(raw, self._calibrations(options.emphasis), strict=True):
+            predicted = calibration(own.rows(rows.numpy()))
+            columns = predicted.columns(options.coverage)
             cells = [_finite(values.tolist()) for values in columns.values()]
             found = [dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]
             levels = {f"{q:g}": _finite(predicted.quantile(q).tolist()) for q in options.quantiles}
@@ -226,8 +227,8 @@ class Batcher:
         content = {"predictions": rows, "coverage": options.coverage, "emphasis": emphasis, "notes": notes}
         return Answer(200, _json(content))
 
-    def _fitted_calibrators(self, emphasis: float | None) -> list[Calibrator]:
-        return self._model.calibrators_at(emphasis, None)
+    def _calibrations_at(self, emphasis: float | None) -> Sequence[Calibration]:
+        return self._model.model_.at(emphasis).targets
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
@@ -256,9 +257,7 @@ def _finite(values: list[Any]) -> list[Any]:
     return [None if isinstance(value, float) and not math.isfinite(value) else value for value in values]
 
 
-def _too_wide(calibrators: Sequence[Calibrator], coverage: float) -> list[str]:
+def _too_wide(calibrations: Sequence[Calibration], coverage: float) -> list[str]:
     """Say for which reason intervals span all training labels."""
-    found = [
-        c.conformal for c in calibrators if c.conformal is not None and not c.conformal.can_cover(coverage)
-    ]
+    found = [c.intervals for c in calibrations if not c.intervals.can_cover(coverage)]
     return [f"{c.too_few(coverage)} The intervals span all training labels instead." for c in found[:1]]

@@ -18,8 +18,8 @@ from tailwise.report.formatting import level, number
 from tailwise.serving.row_schema import RowSchema
 
 if TYPE_CHECKING:
-    from tailwise.estimator.regressor import TailRegressor
-    from tailwise.uncertainty.calibrator import Calibrator
+    from tailwise.estimator import TailRegressor
+    from tailwise.uncertainty.calibration import Calibration
 
 __all__ = ["model_card"]
 
@@ -82,7 +82,7 @@ def _summary(model: TailRegressor) -> str:
     several = model.n_targets_ > 1
     unnamed = f"{model.n_targets_} targets without names" if several else "a target without a name"
     targets = ", ".join(_names(model)) if model.target_names_ else unnamed
-    rows = int(model.calibrators_[0].bins.counts.sum())
+    rows = int(model.model_.bins[0].counts.sum())
     count = getattr(model, "n_features_in_", None)
     inputs = "inputs of your own" if count is None else f"{count} column{'s' if count != 1 else ''}"
     return (
@@ -95,12 +95,12 @@ def _training(model: TailRegressor) -> list[str]:
     kinds = sorted({type(base).__name__ for one in model.base_ for base in one.models}) if model.base_ else []
     facts: dict[str, Any] = {
         "method": model.method,
-        "networks": len(model.networks_),
-        "base": ", ".join(kinds) or ("predictions of your own" if model.base_given_ else "none"),
+        "networks": len(model.model_.networks),
+        "base": ", ".join(kinds) or ("predictions of your own" if model.model_.base.given else "none"),
         "epochs": max(len(history.history) for history in model.histories_),
         "emphasis": model.emphasis_,
         "seed": model.random_state,
-        "recalibrated on rows": model.recalibrated_ or "no",
+        "recalibrated on rows": model.model_.record.recalibrated or "no",
     }
     changed = model.method_options or {}
     facts |= {f"option {key}": value for key, value in changed.items()}
@@ -109,8 +109,7 @@ def _training(model: TailRegressor) -> list[str]:
 
 def _labels(model: TailRegressor) -> list[str]:
     lines = []
-    for t, calibrator in enumerate(model.calibrators_):
-        bins = calibrator.bins
+    for t, bins in enumerate(model.model_.bins):
         regions = bins.regions(model.many, model.few)
         occupied = np.flatnonzero(bins.counts)
         low, high = bins.edges[occupied[0]], bins.edges[occupied[-1] + 1]
@@ -148,7 +147,7 @@ def _columns(model: TailRegressor) -> list[str]:
 
 
 def _held_out(model: TailRegressor) -> list[str]:
-    if not model.held_out_:
+    if not model.model_.record.held_out:
         return ["The table was too small to hold out rows."]
     lines = [
         "Each of these rows was held out from the networks that predict it here. The rows also stopped the "
@@ -156,16 +155,15 @@ def _held_out(model: TailRegressor) -> list[str]:
         "worse. The regions say how many training rows had such labels.",
         "",
     ]
-    for t, calibrator in enumerate(model.calibrators_):
-        lines += [*_several(model, t), *_errors(calibrator, model.many, model.few), ""]
+    for t, calibration in enumerate(model.model_.targets):
+        lines += [*_several(model, t), *_errors(calibration), ""]
     return lines[:-1]
 
 
-def _errors(calibrator: Calibrator, many: int, few: int) -> list[str]:
-    if calibrator.held is None:
-        return ["The file holds no predictions of held-out rows: it was written by an older version."]
-    predicted, labels = calibrator.possible(calibrator.held.prediction), calibrator.held.labels
-    figures = by_region(predicted, labels, calibrator.bins, ("mae", "rmse"), many=many, few=few)
+def _errors(calibration: Calibration) -> list[str]:
+    held, labels = calibration.held, calibration.labels
+    predicted, shots = calibration.possible(held.prediction), {"many": labels.many, "few": labels.few}
+    figures = by_region(predicted, held.labels, labels.bins, ("mae", "rmse"), **shots)
     rows = [
         (region, int(row["n"]), number(row["mae"]), number(row["rmse"]))
         for region, row in figures.iterrows()
@@ -210,8 +208,8 @@ def _figure(row: Mapping[str, Any], name: str) -> str:
 
 
 def _limits(model: TailRegressor) -> list[str]:
-    bounds = [c.bounds for c in model.calibrators_]
-    stated = [f"{number(b.low)} to {number(b.high)}" for b in bounds if b is not None]
+    bounds = [target.labels.bounds for target in model.model_.targets]
+    stated = [f"{number(b.low)} to {number(b.high)}" for b in bounds if not b.is_identity]
     within = f"Predictions and intervals stay within {', '.join(stated)}." if stated else ""
     lines = [
         "- Intervals are meant for rows like the training rows. After a change of the data, check them with "

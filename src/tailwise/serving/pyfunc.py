@@ -18,7 +18,7 @@ from tailwise.serving.row_schema import RowSchema
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
 
 __all__ = ["log_model", "save_model", "signature"]
 
@@ -60,7 +60,7 @@ def import_mlflow() -> Any:
 
 def _contents(model_file: Path) -> dict[str, Any]:
     from tailwise._version import __version__
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
 
     model = TailRegressor.load(model_file)
     return {
@@ -130,6 +130,6 @@ class Predictor:
 
 
 def _load_pyfunc(data_path: str) -> Predictor:
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
 
     return Predictor(TailRegressor.load(data_path))

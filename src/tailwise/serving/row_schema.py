@@ -14,10 +14,11 @@ import numpy as np
 
 from tailwise.core.lookup import nearest
 from tailwise.data.tables.columns import shown_cell
+from tailwise.model.inputs import TableInputs
 
 if TYPE_CHECKING:
     from tailwise.data.tables.preprocessing import TablePreprocessor
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
 
 MAX_TEXT = 100_000
 """Most characters of one cell."""
@@ -167,14 +168,13 @@ class RowSchema:
     @classmethod
     def of(cls, model: TailRegressor) -> RowSchema:
         """Return the columns of a fitted model of tables; a model of anything else is an error."""
-        encoder = model.preprocessor_
-        if encoder is None:
+        inputs = model.model_.inputs
+        if not isinstance(inputs, TableInputs):
             raise ValueError("only models of tables can be served: this one takes pictures or tensors")
-        if model.base_given_:
+        if model.model_.base.given:
             raise ValueError("the model needs predictions of your own base model: only your program has them")
-        groups = model.conformal_groups_
-        flags = {"True", "False"}
-        flag = str(groups.column) if groups is not None and flags & set(groups.names) else None
+        encoder, groups = inputs.encoder, inputs.groups
+        flag = str(groups.column) if {"True", "False"} & set(groups.names) else None
         if encoder.columns is None:
             count = len(encoder.numeric.center)
             return cls(tuple(_number(encoder, f"x{k}", k) for k in range(count)), named=False)

@@ -30,7 +30,7 @@ from tailwise.serving.openapi import described
 from tailwise.serving.row_schema import RefusedRequest
 
 if TYPE_CHECKING:
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.estimator import TailRegressor
 
 __all__ = ["Limits", "Service", "listen", "server"]
 

@@ -26,11 +26,11 @@ class ColumnGroups:
 
     Numbers and dates with more than 20 values are cut into bins of about equal numbers of rows, and the first
     and the last bin are open. Other columns have a group for each value. Missing values are a group of their
-    own, if there were any.
+    own, if there were any. `ColumnGroups()` has no groups: every row has the code 0.
     """
 
-    column: str | int
-    names: tuple[str, ...]
+    column: str | int = 0
+    names: tuple[str, ...] = ()
     edges: tuple[float, ...] | None = None  # between bins; None for groups by value
     missing: bool = False  # whether the last group is that of missing values
 

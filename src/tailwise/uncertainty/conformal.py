@@ -93,7 +93,7 @@ class ConformalIntervals:
     held_out: bool = True  # whether the rows were held out from training
     split: float = 0.5  # share of the missed labels that may lie below
     votes: bool = False  # whether the intervals of several networks are joined by `majority`
-    column: ColumnGroups | None = None  # groups of rows with limits of their own
+    column: ColumnGroups = ColumnGroups()  # groups of rows with limits of their own
 
     @cached_property
     def _region_codes(self) -> Tensor:
@@ -166,7 +166,7 @@ class ConformalIntervals:
 
     def _by_column(self, limits: Array, coverage: float) -> Array:
         """Limits of each group of the column in each region, shrunk. (3, 2) -> (3 (G + 1), 2)"""
-        if self.column is None:
+        if not self.column.names:
             return limits
         cells = np.tile(limits, (len(self.column.names) + 1, 1, 1))
         for code, factors in enumerate(self._column_factors(limits, coverage)):
@@ -175,7 +175,6 @@ class ConformalIntervals:
 
     def _column_factors(self, limits: Array, coverage: float) -> Array:
         """Factors on the limits of each group of the column, shrunk towards 1. (G + 1, 2)"""
-        assert self.column is not None
         every, found = self.groups[0], np.ones((len(self.column.names) + 1, 2))
         for code in range(1, len(found)):
             rows = every.regions // len(REGIONS) == code
@@ -224,11 +223,29 @@ class ConformalIntervals:
         codes: Tensor | None = None
         if self.mode == "region":
             codes = self._region_codes.to(point.device)[self.bins.index(point)]
-        if groups is not None and self.column is not None:
+        if groups is not None and self.column.names:
             first = len(REGIONS) * torch.from_numpy(groups).to(point.device)
             codes = first if codes is None else codes + first
         lower, upper = (table[0] if codes is None else table[codes]).unbind(-1)
         return point + lower * below, point + upper * above
+
+    def refitted(
+        self, distribution: Distribution, y: Array, weights: Literal["rare"] | Array, groups: Codes
+    ) -> ConformalIntervals:
+        """Return intervals of the same kind, fitted to other predictions of the held-out rows. (n,) each"""
+        return fit_conformal(
+            distribution,
+            y,
+            self.bins,
+            mode=self.mode,
+            weights=weights,
+            many=self.many,
+            few=self.few,
+            held_out=self.held_out,
+            votes=self.votes,
+            column=self.column,
+            column_codes=groups,
+        )
 
     def explain(self, coverage: float = 0.9, *, finite: bool = False) -> str:
         """Return a text: the limits in use, the number of rows behind them, and what they guarantee."""
@@ -240,7 +257,6 @@ class ConformalIntervals:
 
     def column_factors(self, coverage: float = 0.9) -> tuple[Array, Array]:
         """Return the factors on the limits of each group of the column, and its rows. (G, 2), (G,)"""
-        assert self.column is not None
         cells = self._widened(coverage).reshape(-1, len(REGIONS), 2)
         factors = cells[1:, 0] / np.where(cells[0, 0] == 0, 1.0, cells[0, 0])
         rows = np.bincount(self.groups[0].regions // len(REGIONS), self.groups[0].weights, len(cells))
@@ -256,6 +272,42 @@ class ConformalIntervals:
         return cls(**fields_of(state))
 
 
+@dataclass(frozen=True)
+class OwnIntervals:
+    """The central intervals of the predicted distribution itself, which are fitted to nothing."""
+
+    votes = False
+
+    def can_cover(self, coverage: float) -> bool:
+        """Whether there are enough held-out rows for a coverage: these intervals need none."""
+        return True
+
+    def too_few(self, coverage: float) -> str:
+        """Return an empty text: there are always enough rows."""
+        return ""
+
+    def refitted(
+        self, distribution: Distribution, y: Array, weights: Literal["rare"] | Array, groups: Codes
+    ) -> OwnIntervals:
+        """Return these intervals."""
+        return self
+
+    def interval(
+        self,
+        distribution: Distribution,
+        coverage: float = 0.9,
+        *,
+        finite: bool = False,
+        groups: Codes | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return lower and upper ends for predictions of any shape, in label units."""
+        return distribution.interval(coverage)
+
+    def explain(self, coverage: float = 0.9, *, finite: bool = False) -> str:
+        """Return a text: these intervals promise nothing."""
+        return "Intervals of the predicted distribution itself."
+
+
 def fit_conformal(
     distribution: Distribution,
     y: ArrayLike | Tensor,
@@ -268,7 +320,7 @@ def fit_conformal(
     few: int = 20,
     held_out: bool = True,
     votes: bool = False,
-    column: ColumnGroups | None = None,
+    column: ColumnGroups = ColumnGroups(),
     column_codes: Codes | None = None,
 ) -> ConformalIntervals:
     """Fit intervals on held-out rows that were used neither for training nor for scaling.
@@ -304,7 +356,7 @@ def fit_conformal(
     checked_mode(mode)
     if min_rows < 1:
         raise ValueError(f"min_rows must be at least 1, got {min_rows!r}")
-    if column is not None and column_codes is None:
+    if column.names and column_codes is None:
         raise ValueError("column needs column_codes: give column.codes(values) of the rows")
     exact, labels = prepared(distribution, y)
     if labels.numel() == 0:
@@ -326,14 +378,14 @@ def fit_conformal(
         for code in np.unique(codes):
             tables[REGIONS[code]] = ScoreTable.from_scores(scores[codes == code])
     mean_sides = np.ones((len(REGIONS), 2))
-    if column is not None and column_codes is not None:
+    if column.names and column_codes is not None:
         codes = codes + len(REGIONS) * column_codes
         mean_sides = np.ones((len(REGIONS) * (len(column.names) + 1), 2))
     for code in np.unique(codes):
         rows = codes == code
         mean_sides[code] = [float(side.numpy()[rows].mean()) / bins.scale for side in (below, above)]
     groups, weighting = _groups(weights, labels.numpy(), bins, (many, few), scores, codes)
-    if column is not None and not groups:
+    if column.names and not groups:
         groups = (Group.of("all", scores, codes, np.ones(scores.size)),)
     fitted = ConformalIntervals(
         mode,

@@ -38,7 +38,7 @@ def state_of(intervals: ConformalIntervals) -> dict[str, Any]:
         "tables": {name: table.to_dict() for name, table in intervals.tables.items()},
         "groups": [group.to_dict() for group in intervals.groups],
         "mean_sides": intervals.mean_sides.tolist(),
-        "column": None if intervals.column is None else intervals.column.to_dict(),
+        "column": intervals.column.to_dict(),
     }
 
 
@@ -46,12 +46,12 @@ def fields_of(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of `ConformalIntervals` from `state_of`, or say what is wrong with the state."""
     needed = {*KEYS, "held_out", "split", "votes", "rule", "groups", "mean_sides"}
     check_keys(state, needed, ("column",))  # older files have no column
-    column = None if state.get("column") is None else ColumnGroups.from_dict(state["column"])
+    column = ColumnGroups.from_dict(state["column"])
     groups = tuple(Group.from_dict(group) for group in state["groups"])
-    cells = len(REGIONS) * (1 if column is None else len(column.names) + 1)
+    cells = len(REGIONS) * (len(column.names) + 1)
     if any(group.regions.max() >= cells or group.regions.min() < 0 for group in groups):
         raise ValueError(f"the regions of the groups must lie between 0 and {cells - 1}")
-    if column is not None and (not groups or groups[0].name != "all"):
+    if column.names and (not groups or groups[0].name != "all"):
         raise ValueError("limits by a column need the scores of all rows")
     mean_sides = np.asarray(state["mean_sides"], np.float64)
     if mean_sides.shape != (cells, 2):

@@ -29,10 +29,10 @@ def explain(intervals: ConformalIntervals, coverage: float, *, finite: bool) -> 
             f"  {region}: prediction {_in_words(own)} ({_basis(intervals, region)})"
             for region, own in limits.items()
         ]
-    if intervals.column is not None:
+    if intervals.column.names:
         lines += _by_group(intervals, coverage)
     same = "if new rows come from the same distribution as the held-out rows."
-    if intervals.weighting == "none" and intervals.mode == "global" and intervals.column is None:
+    if intervals.weighting == "none" and intervals.mode == "global" and not intervals.column.names:
         lines.append(f"Promise: at least {coverage:.4g} of new labels, on average over all rows, {same}")
     else:
         lines.append(
@@ -64,7 +64,6 @@ def _widened(group: Group, coverage: float) -> str:
 
 def _by_group(intervals: ConformalIntervals, coverage: float) -> list[str]:
     """Lines that say how much wider the intervals of each group of the column are."""
-    assert intervals.column is not None
     lines = [f"By the column {intervals.column.column}, these limits are multiplied:"]
     each = zip(intervals.column.names, *intervals.column_factors(coverage), strict=True)
     for name, (below, above), rows in each:

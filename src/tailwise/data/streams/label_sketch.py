@@ -154,12 +154,12 @@ class BinCounts:
         scaled = self.weights / (min(self.mean_weight, 1.0) or 1.0)
         return self.bins.counted(self.rows, scaled if weighted else None)
 
-    def support(self, sketch: LabelSketch) -> LabelSupport | None:
+    def support(self, sketch: LabelSketch) -> LabelSupport:
         """Return the values that labels can have; `sketch` has all labels."""
         if sketch.values is not None:
             return LabelSupport.from_counts(sketch.values, sketch.counts)
         often = self.often >= ATOM_SHARE * self.total
         if self.total < MIN_LABELS or not often.any():
-            return None
+            return LabelSupport()
         columns = (self.shared[often], self.below[often], self.above[often])
         return LabelSupport((), tuple(map(tuple, np.stack(columns, axis=1).tolist())))

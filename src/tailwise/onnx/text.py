@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tailwise.estimator.onnx_nodes import OWN, Nodes
+from tailwise.onnx.nodes import OWN, Nodes
 
 PADDING = "no character"
 """What fills short rows of characters; longer than any of them."""

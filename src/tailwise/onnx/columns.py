@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailwise.data.tables.preprocessing import LARGEST, TablePreprocessor, absent_cells
-from tailwise.estimator.onnx_dates import PARTS, date_parts
-from tailwise.estimator.onnx_nodes import INSIDE, Nodes
-from tailwise.estimator.onnx_text import can_encode, is_blank, text_parts
+from tailwise.onnx.dates import PARTS, date_parts
+from tailwise.onnx.nodes import INSIDE, Nodes
+from tailwise.onnx.text import can_encode, is_blank, text_parts
 
 KINDS = {
     "number": ("float64", "NaN"),

@@ -1,4 +1,4 @@
-"""Fitted models read from a file that `tailwise.estimator.saving` wrote.
+"""Fitted models read from a file that `tailwise.files.saving` wrote.
 
 Everything is checked before anything is built: the manifest against its schema, and the sizes that it
 declares against the shapes of the stored tensors. A file cannot name code to run: types in its skops members
@@ -23,12 +23,11 @@ from torch import Tensor, nn
 
 from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
 from tailwise.core.label_prior import LabelDensity
-from tailwise.core.label_prior import emphasis as tilt_to_rare
 from tailwise.core.labels import LabelBins
 from tailwise.core.support import LabelSupport
 from tailwise.core.truncation import Bounds
 from tailwise.data.tables.preprocessing import NumericEncoder, TablePreprocessor
-from tailwise.estimator.archive import (
+from tailwise.files.archive import (
     BASE,
     PREPROCESSING,
     WEIGHTS,
@@ -38,17 +37,20 @@ from tailwise.estimator.archive import (
     section,
     unpack,
 )
-from tailwise.estimator.base_files import base_from_json
-from tailwise.estimator.bases import CrossFitted
-from tailwise.estimator.manifest import check_manifest
-from tailwise.estimator.skops_files import vectorizer_from_bytes
+from tailwise.files.base_files import base_from_json
+from tailwise.files.manifest import check_manifest
+from tailwise.files.skops_files import vectorizer_from_bytes
 from tailwise.learning.loop import FitResult
 from tailwise.methods import available_methods, build_model
+from tailwise.model.base import CrossFitted, FittedBase, GivenBase, NoBase
+from tailwise.model.inputs import Columns, Inputs, PictureInputs, TableInputs, TensorInputs
+from tailwise.model.model import Model, Record, ready
 from tailwise.networks.backbones import IMAGE_BACKBONES, make_backbone, make_image_backbone
 from tailwise.networks.parts import Method
 from tailwise.networks.trainable import Trainable
-from tailwise.uncertainty.calibrator import Calibrator, HeldOut
+from tailwise.uncertainty.calibration import Calibration, HeldOut, Labels, Prior
 from tailwise.uncertainty.column_groups import ColumnGroups
+from tailwise.uncertainty.conformal import ConformalIntervals, OwnIntervals
 from tailwise.uncertainty.former_intervals import read_intervals
 from tailwise.uncertainty.scaling import NIGScaling, Scaling, VarianceScaling
 
@@ -107,7 +109,9 @@ def _rebuild(
     preprocessor = None
     if manifest["backbone"].get("own") is None and manifest["backbone"]["name"] not in IMAGE_BACKBONES:
         preprocessor = _preprocessor(manifest, tensors, members.get(PREPROCESSING))
-    targets = [_target(target, _below(tensors, f"held.{t}.")) for t, target in enumerate(manifest["targets"])]
+    targets = [
+        _target(target, _below(tensors, f"held.{t}."), params) for t, target in enumerate(manifest["targets"])
+    ]
     all_bins = [calibrator.bins for calibrator in targets]
     bins = all_bins if manifest["several_targets"] else all_bins[0]
     base = _base(members.get(BASE), len(all_bins), preprocessor)
@@ -130,29 +134,35 @@ def _rebuild(
         network = make()
         _fill(network, each)
         networks.append(network)
-    fitted: dict[str, Any] = {
-        "bins_": bins,
-        "target_names_": manifest.get("target_names"),  # older files have none
-        "n_targets_": len(all_bins),
-        "preprocessor_": preprocessor,
-        "picture_size_": _picture_size(manifest),
-        "base_": base,
-        "base_given_": base_given,
-        "networks_": networks,
-        "histories_": [
-            FitResult(**history) for history in manifest.get("histories", [manifest.get("history")])
-        ],
-        "held_out_": bool(manifest["held_out"]),
-        "unseen_": bool(manifest.get("unseen", manifest["held_out"])),  # older files do not say
-        "recalibrated_": int(manifest.get("recalibrated", 0)),
-        "calibrators_": targets,
-        "conformal_groups_": next((c.conformal.column for c in targets if c.conformal is not None), None),
-    }
+    columns = Columns()
     if manifest["n_features_in"] is not None:
-        fitted["n_features_in_"] = int(manifest["n_features_in"])
+        columns.n_features_in_ = int(manifest["n_features_in"])
     if manifest["feature_names_in"] is not None:
-        fitted["feature_names_in_"] = np.array(manifest["feature_names_in"], dtype=object)
-    vars(estimator).update(fitted)
+        columns.feature_names_in_ = np.array(manifest["feature_names_in"], dtype=object)
+    groups = next(
+        (c.intervals.column for c in targets if not isinstance(c.intervals, OwnIntervals)), ColumnGroups()
+    )
+    size = _picture_size(manifest)
+    inputs: Inputs = TensorInputs(columns)
+    if size is not None:
+        inputs = PictureInputs(size, columns)
+    elif preprocessor is not None:
+        inputs = TableInputs(groups=groups, preprocessor=preprocessor, columns=columns)
+    names = manifest["target_names"]
+    cast("Any", estimator).model_ = Model(
+        inputs,
+        GivenBase(len(targets)) if base_given else FittedBase(tuple(base)) if base else NoBase(),
+        tuple(ready(network, table=inputs.is_table) for network in networks),
+        tuple(targets),
+        None if names is None else tuple(names),
+        Record(
+            tuple(FitResult(**history) for history in manifest["histories"]),
+            bool(manifest["held_out"]),
+            bool(manifest["unseen"]),
+            int(manifest["recalibrated"]),
+        ),
+        str(params["device"]) if "device" in params else "auto",
+    )
     return estimator
 
 
@@ -212,37 +222,38 @@ def _base(
     return bases
 
 
-def _target(state: Mapping[str, Any], held: Mapping[str, Tensor]) -> Calibrator:
+def _target(state: Mapping[str, Any], held: Mapping[str, Tensor], params: Mapping[str, Any]) -> Calibration:
     edges = np.asarray(state["bins"]["edges"], np.float64)
     counts = np.asarray(state["bins"]["counts"], np.int64)
     if not _rising(edges) or counts.shape != (edges.size - 1,) or (counts < 0).any():
         raise ValueError("bins need edges in ascending order and one count between each two")
     bins = LabelBins(edges, counts, str(state["bins"]["rule"]))
-    scaling: Scaling | None = None
-    if state["scaling"] is not None:
-        factors = dict(state["scaling"])
-        scaling = _SCALINGS[factors.pop("kind")](**factors)
-    conformal = None
+    factors = dict(state["scaling"])
+    scaling = _SCALINGS[factors.pop("kind")](**factors)
+    intervals: ConformalIntervals | OwnIntervals = OwnIntervals()
     if state["conformal"] is not None:
-        conformal = replace(read_intervals(state["conformal"]), bins=bins)
-    if state.get("density") is None:  # files of version 1 have no label prior
-        return Calibrator(bins, scaling, conformal)
+        intervals = replace(read_intervals(state["conformal"]), bins=bins)
     edges, density = (np.asarray(state["density"][key], np.float64) for key in ("edges", "density"))
     if not _rising(edges) or density.shape != (edges.size - 1,) or not (density > 0).all():
         raise ValueError("the label density needs ascending edges and a positive value between each two")
     labels = LabelDensity(edges, density)
-    emphasis = float(state["emphasis"])
-    tilt = tilt_to_rare(labels, emphasis)
-    return Calibrator(
+    known = Labels(
         bins,
+        Bounds(**state["bounds"]),
+        LabelSupport.from_dict(state["support"]),
+        int(params.get("many", 100)),
+        int(params.get("few", 20)),
+    )
+    return Calibration(
+        known,
         scaling,
-        conformal,
-        labels,
-        emphasis,
-        None if tilt.is_identity else tilt,
-        _held(state["held"], held, None if conformal is None else conformal.column),
-        None if state.get("bounds") is None else Bounds(**state["bounds"]),  # older files have none
-        None if state.get("support") is None else LabelSupport.from_dict(state["support"]),
+        Prior.emphasized(labels, float(state["emphasis"])),
+        intervals,
+        _held(
+            state["held"],
+            held,
+            intervals.column if isinstance(intervals, ConformalIntervals) else ColumnGroups(),
+        ),
     )
 
 
@@ -252,20 +263,16 @@ def _rising(edges: NDArray[np.float64]) -> bool:
     )
 
 
-def _held(kind: str | None, tensors: Mapping[str, Tensor], column: ColumnGroups | None) -> HeldOut | None:
-    if kind is None:
-        return None
+def _held(kind: str, tensors: Mapping[str, Tensor], column: ColumnGroups) -> HeldOut:
     form: type[Normal | NIG] = NIG if "gamma" in tensors else Normal
-    prediction: Distribution = form(*(tensors[name] for name in form.names))
+    prediction: Distribution = form(*(tensors[name].double() for name in form.names))
     if kind == Mixture.__name__:
-        prediction = Mixture(prediction, tensors["weights"])
+        prediction = Mixture(prediction, tensors["weights"].double())
     labels = tensors["labels"].double().numpy()
     if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
         raise ValueError("the held-out predictions are not finite")
     if labels.ndim != 1 or prediction.shape != labels.shape:
         raise ValueError("the held-out predictions do not fit their labels")
-    if column is None:
-        return HeldOut(prediction, labels)
     groups = tensors["groups"].long().numpy()
     if groups.shape != labels.shape or ((groups < 0) | (groups > len(column.names))).any():
         raise ValueError("the held-out rows do not fit the groups of their column")

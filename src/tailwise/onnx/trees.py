@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from tailwise.core.labels import LabelBins
-from tailwise.estimator.bases import MIN_ROWS, CrossFitted, resolve_base
+from tailwise.model.base import MIN_ROWS, CrossFitted, resolve_base
 
 Floats = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from typing import Any
 from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 
 from tailwise.data.tables.preprocessing import import_skrub
-from tailwise.estimator.archive import EPOCH, LIMITS, PREPROCESSING, json_values
+from tailwise.files.archive import EPOCH, LIMITS, PREPROCESSING, json_values
 
 KNOWN_TYPES = frozenset(
     {

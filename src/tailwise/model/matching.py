@@ -10,12 +10,12 @@ from tailwise.data.tables.columns import check_column, check_infinity
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailwise.estimator.regressor import TailRegressor
+    from tailwise.model.model import Model
 
 
-def match_inputs(model: TailRegressor, table: pd.DataFrame, name: str) -> pd.DataFrame:
+def match_inputs(model: Model, table: pd.DataFrame, name: str) -> pd.DataFrame:
     """Return the columns that the model was trained on, in its order; `name` names the table in errors."""
-    needed = [str(column) for column in getattr(model, "feature_names_in_", [])]
+    needed = [str(column) for column in getattr(model.inputs.columns, "feature_names_in_", [])]
     for column in needed:
         try:
             check_column(table, column, name)
@@ -27,25 +27,23 @@ def match_inputs(model: TailRegressor, table: pd.DataFrame, name: str) -> pd.Dat
     return inputs
 
 
-def match_targets(
-    model: TailRegressor, table: pd.DataFrame, given: Sequence[str], name: str
-) -> dict[str, int]:
+def match_targets(model: Model, table: pd.DataFrame, given: Sequence[str], name: str) -> dict[str, int]:
     """Return the columns of true labels, each with the number of the model's target that it belongs to.
 
     `given` names targets of the model, or a column for each of its targets in their order. If it is empty,
     the columns are those with the names of the model's targets. For a model without target names it is the
     only column that is not an input.
     """
-    known = model.target_names_ or []
+    known = list(model.names or ())
     for place, column in enumerate(given):
         if column in given[:place]:
             raise ValueError(f"column {column!r} is given as a target twice")
     if given and set(given) <= set(known):
         return {column: known.index(column) for column in given}
-    if given and len(given) == model.n_targets_:
+    if given and len(given) == len(model.targets):
         return {column: place for place, column in enumerate(given)}
     if given:
-        names = ", ".join(known) if known else f"{model.n_targets_} without a name"
+        names = ", ".join(known) if known else f"{len(model.targets)} without a name"
         raise ValueError(f"the model's targets are {names}: name some of them, or a column for each in order")
     titles = [str(column) for column in table.columns]
     for column in known:
@@ -54,9 +52,9 @@ def match_targets(
             raise ValueError(f"{name} has no column {column!r}, {which}: name the column of true labels")
     if known:
         return {column: place for place, column in enumerate(known)}
-    inputs = {str(column) for column in getattr(model, "feature_names_in_", [])}
+    inputs = {str(column) for column in getattr(model.inputs.columns, "feature_names_in_", [])}
     others = [title for title in titles if title not in inputs]
-    if len(others) == 1 == model.n_targets_:
+    if len(others) == 1 == len(model.targets):
         return {others[0]: 0}
     what = f"it may be {', '.join(others[:6])}" if others else "it has only the model's inputs"
     raise ValueError(f"which column of {name} is the target? {what}: name the column of true labels")

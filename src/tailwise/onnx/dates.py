@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.estimator.onnx_nodes import Nodes
+from tailwise.onnx.nodes import Nodes
 
 PARTS = ("year", "month", "day", "hour", "total_seconds")
 """Parts of a date that a graph can compute."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,18 +26,16 @@ from tailwise._version import __version__
 from tailwise.core.distributions import Distribution, concatenate
 from tailwise.core.labels import LabelBins
 from tailwise.core.pooling import pooled
-from tailwise.core.tilt import Tilt
 from tailwise.data.writing import write_atomically
-from tailwise.estimator.onnx_columns import raw_inputs, takes_columns
-from tailwise.estimator.onnx_quantiles import Quantiles, StudentTails, TracedTilt, grid_root, traced_standard
-from tailwise.estimator.onnx_trees import BASE, base_model, check_exportable, put_in_front
-from tailwise.estimator.onnx_trial import try_columns
-from tailwise.uncertainty.calibrator import Calibrator
-from tailwise.uncertainty.conformal import ConformalIntervals, majority
+from tailwise.model.inputs import TableInputs
+from tailwise.model.model import Model
+from tailwise.onnx.columns import raw_inputs, takes_columns
+from tailwise.onnx.quantiles import Quantiles, StudentTails, TracedTilt, grid_root, traced_standard
+from tailwise.onnx.trees import BASE, base_model, check_exportable, put_in_front
+from tailwise.onnx.trial import try_columns
+from tailwise.uncertainty.calibration import Calibration, Labels
+from tailwise.uncertainty.conformal import ConformalIntervals, OwnIntervals, majority
 from tailwise.uncertainty.spreads import standard_deviation
-
-if TYPE_CHECKING:
-    from tailwise.estimator.regressor import TailRegressor
 
 Floats = NDArray[np.float64]
 
@@ -50,13 +49,12 @@ _CHECKED_ROWS = 33
 
 
 def export_onnx(
-    estimator: TailRegressor,
+    model: Model,
     path: str | Path,
     *,
+    method: str,
     quantiles: Sequence[float] = (0.05, 0.5, 0.95),
     coverage: float | None = 0.9,
-    emphasis: float | None = None,
-    label_prior: Any = None,
     raw_columns: bool = False,
 ) -> Path:
     """Write the numeric part of a fitted `TailRegressor` as one ONNX file and return its path.
@@ -79,8 +77,7 @@ def export_onnx(
     The outputs are float64, in the units of y, and agree with the estimator: ``prediction`` and ``std`` (N,),
     ``quantiles`` (N, Q), ``lower`` and ``upper`` (N,) of `predict_interval` at `coverage`. With several
     targets they are (N, T) and (N, T, Q). No `quantiles`, or a `coverage` of None, leaves those outputs out.
-    `emphasis` and `label_prior` are those of `TailRegressor.predict`. The file has one setting of them; by
-    default it is ``emphasis_``.
+    The file has the label prior of the model, which `Model.at` changes.
 
     The file contains the base: CatBoost, LightGBM or scikit-learn's HistGradientBoostingRegressor. A model
     with another base, or with base predictions of your own, cannot be exported, nor can intervals by a column
@@ -91,17 +88,17 @@ def export_onnx(
     The file's metadata has the levels, the coverage, the emphasis and the names of the columns; with
     `raw_columns`, ``inputs`` says what each input is. A file that exists is replaced.
     """
-    if estimator.base_given_:
+    if model.base.given:
         raise ValueError(
             "this model was fitted with base_prediction, from a model that cannot be part of an ONNX file: "
             "fit with base='auto' or base=None to export"
         )
-    if estimator.conformal_groups_ is not None and coverage is not None:
+    if model.inputs.groups.names and coverage is not None:
         raise ValueError(
             "intervals by a column (conformal_by) cannot be part of an ONNX file: pass coverage=None to "
             "leave out intervals, or fit without conformal_by"
         )
-    for own in estimator.base_ or []:
+    for own in model.base.targets:
         check_exportable(own.models[0])
     require_onnx()
     levels = tuple(float(q) for q in quantiles)
@@ -109,21 +106,18 @@ def export_onnx(
         raise ValueError(f"quantile levels must lie between 0 and 1, got {list(levels)}")
     if coverage is not None and not 0 < coverage < 1:
         raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
-    if estimator.preprocessor_ is None:
+    if not isinstance(model.inputs, TableInputs):
         raise ValueError(
             "export_onnx is for tables, not for pictures or what a backbone of your own takes: "
             "export `networks_` with torch.onnx and an input of yours"
         )
     if raw_columns:
-        try_columns(estimator.preprocessor_, OPSET)  # before the work, not after it
-    several = isinstance(estimator.bins_, list)
-    calibrators = estimator.calibrators_at(emphasis, label_prior)
-    graph = _Graph(estimator, calibrators, levels, coverage).eval()
+        try_columns(model.inputs.encoder, OPSET)  # before the work, not after it
+    graph = _Graph(model, levels, coverage).eval()
     rows, base, trees = graph.rows_to_check(), None, None
-    if estimator.base_ is not None:
-        bins = [calibrator.bins for calibrator in calibrators]
-        trees = base_model(estimator.base_, bins, rows.shape[1], OPSET, rows.numpy())
-        columns = zip(estimator.base_, bins, strict=True)
+    if model.base.targets:
+        trees = base_model(model.base.targets, model.bins, rows.shape[1], OPSET, rows.numpy())
+        columns = zip(model.base.targets, model.bins, strict=True)
         base = torch.from_numpy(
             np.stack([(own.predict(rows.numpy()) - b.location) / b.scale for own, b in columns], axis=1)
         )
@@ -132,35 +126,33 @@ def export_onnx(
     proto = _traced(graph, rows[:7], None if base is None else base[:7])
     if trees is not None:
         put_in_front(trees, proto)
-    each = [calibrator.emphasis for calibrator in calibrators]
+    # Under a label prior there is no emphasis.
+    each = [None if math.isnan(target.emphasis) else target.emphasis for target in model.targets]
     for key, value in {
         "tailwise": __version__,
-        "method": estimator.method,
+        "method": method,
         "quantiles": levels,
         "coverage": coverage,
-        # Under a label prior there is no emphasis.
-        "emphasis": None if label_prior is not None else each if several else each[0],
-        "columns": _columns(estimator, rows.shape[1]),
+        "emphasis": each if model.several else each[0],
+        "columns": _columns(model.inputs, rows.shape[1]),
     }.items():
         entry = proto.metadata_props.add()
         entry.key, entry.value = key, json.dumps(value)
     data: bytes = proto.SerializeToString()
     _verify(data, graph, rows, base)
     if raw_columns:
-        data = takes_columns(proto, estimator.preprocessor_).SerializeToString()
+        data = takes_columns(proto, model.inputs.encoder).SerializeToString()
     path = Path(path)
     write_atomically(path, lambda part: part.write_bytes(data))
     return path
 
 
-def column_inputs(estimator: TailRegressor, x: Any) -> dict[str, NDArray[Any]]:
+def column_inputs(model: Model, x: Any) -> dict[str, NDArray[Any]]:
     """Return rows of a table as the inputs of a file that `export_onnx` wrote with `raw_columns`.
 
     The result is what ``session.run`` of onnxruntime takes: the name of each input and its values, (N,).
     """
-    if estimator.preprocessor_ is None:
-        raise ValueError("column_inputs is for models of tables, not of pictures or a backbone of your own")
-    return raw_inputs(estimator.preprocessor_, x)
+    return raw_inputs(model.table.encoder, x)
 
 
 def require_onnx() -> None:
@@ -175,9 +167,8 @@ def require_onnx() -> None:
         ) from error
 
 
-def _columns(estimator: TailRegressor, count: int) -> list[str]:
-    preprocessor = estimator.preprocessor_
-    assert preprocessor is not None
+def _columns(inputs: TableInputs, count: int) -> list[str]:
+    preprocessor = inputs.encoder
     if preprocessor.vectorizer is not None:
         return [str(name) for name in preprocessor.vectorizer.get_feature_names_out()]
     return preprocessor.columns or [f"x{i}" for i in range(count)]
@@ -264,38 +255,38 @@ class _Graph(nn.Module):
 
     def __init__(
         self,
-        estimator: TailRegressor,
-        calibrators: Sequence[Calibrator],
+        model: Model,
         levels: tuple[float, ...],
         coverage: float | None,
     ) -> None:
         super().__init__()
-        assert estimator.preprocessor_ is not None
-        self.encoder = copy.deepcopy(estimator.preprocessor_.numeric).cpu()
-        self.networks = nn.ModuleList(copy.deepcopy(network).cpu() for network in estimator.networks_)
+        self.encoder = copy.deepcopy(model.table.encoder.numeric).cpu()
+        # In the precision of training: half the size, and fast everywhere.
+        self.networks = nn.ModuleList(copy.deepcopy(network).cpu().float() for network in model.networks)
         for part in self.networks.modules():
             bins = getattr(part, "bins", None)
             if isinstance(bins, LabelBins):
                 vars(part)["bins"] = bins.standardized()
-        self.calibrators = [_standardized(calibrator) for calibrator in calibrators]
-        bins = [calibrator.bins for calibrator in calibrators]
+        calibrators, bins = model.targets, model.bins
+        self.intervals = [_standardized(target) for target in calibrators]
         self.register_buffer("scale", torch.tensor([b.scale for b in bins], dtype=torch.float64))  # (T,)
         self.register_buffer(
             "location", torch.tensor([b.location / b.scale for b in bins], dtype=torch.float64)
         )
         self.levels, self.coverage = levels, coverage
-        self.several = isinstance(estimator.bins_, list)
+        self.several = model.several
         self.quantiles = Quantiles(levels) if levels else None
         self.ends = None
-        if coverage is not None and any(calibrator.conformal is None for calibrator in self.calibrators):
+        if coverage is not None and any(isinstance(own, OwnIntervals) for own in self.intervals):
             self.ends = Quantiles(((1 - coverage) / 2, (1 + coverage) / 2))
-        self.supports = [calibrator.support for calibrator in calibrators]
+        self.scalings = [target.scaling for target in calibrators]
+        self.supports = [target.labels.support for target in calibrators]
         self.bounds: list[_TracedBounds | None] = []
         for t, own in enumerate(calibrators):
-            self.bounds.append(None if own.bounds is None else _TracedBounds(own))
+            self.bounds.append(None if own.labels.bounds.is_identity else _TracedBounds(own.labels))
             self.add_module(f"bounds_{t}", self.bounds[t])  # so that its buffers are the graph's
         needed = (0.5, *levels, *SPREAD_LEVELS, *(() if self.ends is None else self.ends.levels))
-        self.tilts = nn.ModuleList(_traced_tilt(calibrator, needed) for calibrator in calibrators)
+        self.tilts = nn.ModuleList(_traced_tilt(target, needed) for target in calibrators)
 
     @property
     def outputs(self) -> list[str]:
@@ -320,7 +311,7 @@ class _Graph(nn.Module):
         raw = [network(inputs, offset=offset) for network in self.networks]
         each = [
             self._target([own[:, t] for own in raw] if self.several else raw, t)
-            for t in range(len(self.calibrators))
+            for t in range(len(self.intervals))
         ]
         if not self.several:
             return each[0]
@@ -328,33 +319,33 @@ class _Graph(nn.Module):
 
     def _in_use(self, raw: Distribution, t: int) -> Distribution:
         """A prediction, calibrated, within the bounds and under the label prior."""
-        scaled, bounds = self.calibrators[t].calibrated(raw), self.bounds[t]
+        scaled, bounds = self.scalings[t].apply(raw), self.bounds[t]
         found: Distribution = self.tilts[t](scaled if bounds is None else bounds.centred(scaled))
         return found
 
     def _interval(
         self,
-        conformal: ConformalIntervals,
+        intervals: ConformalIntervals,
         coverage: float,
         raw: Sequence[Distribution],
         own: Distribution,
         t: int,
     ) -> tuple[Tensor, Tensor]:
-        """Ends as in `Calibrator.interval`, from one distribution for all networks: a small graph."""
-        if len(raw) == 1 or not conformal.votes:
-            return conformal.interval(own, coverage, finite=True)
-        ends = conformal.interval(self._in_use(concatenate(raw), t), coverage, finite=True)
+        """Ends as in `Predicted.interval`, from one distribution for all networks: a small graph."""
+        if len(raw) == 1 or not intervals.votes:
+            return intervals.interval(own, coverage, finite=True)
+        ends = intervals.interval(self._in_use(concatenate(raw), t), coverage, finite=True)
         lower, upper = (end.reshape(len(raw), -1) for end in ends)
         return majority(lower, upper, own.point)
 
     def _target(self, raw: Sequence[Distribution], t: int) -> tuple[Tensor, ...]:
-        calibrator, bounds = self.calibrators[t], self.bounds[t]
+        intervals, bounds = self.intervals[t], self.bounds[t]
         own = self._in_use(pooled(raw), t)
         found = [own.point, standard_deviation(own)]
         if self.quantiles is not None:
             found.append(self.quantiles(own))
-        if calibrator.conformal is not None and self.coverage is not None:
-            found += self._interval(calibrator.conformal, self.coverage, raw, own, t)
+        if isinstance(intervals, ConformalIntervals) and self.coverage is not None:
+            found += self._interval(intervals, self.coverage, raw, own, t)
         elif self.ends is not None:
             found += self.ends(own).unbind(-1)
         named = dict(zip(self.outputs, found, strict=True))
@@ -362,46 +353,42 @@ class _Graph(nn.Module):
             named[name] = (value if name == "std" else value + self.location[t]) * self.scale[t]
             if bounds is not None and name != "std":
                 named[name] = bounds.clip(named[name])
-        if (support := self.supports[t]) is not None:
-            if "quantiles" in named:
-                named["quantiles"] = support.nearest(named["quantiles"])
-            if "lower" in named:
-                named["lower"], named["upper"] = support.between(named["lower"], named["upper"])
+        support = self.supports[t]
+        if "quantiles" in named:
+            named["quantiles"] = support.nearest(named["quantiles"])
+        if "lower" in named:
+            named["lower"], named["upper"] = support.between(named["lower"], named["upper"])
         return tuple(named.values())
 
 
-def _standardized(calibrator: Calibrator) -> Calibrator:
-    """Scaling and intervals of a calibrator, for labels in units of their standard deviation."""
-    bins = calibrator.bins.standardized()
-    conformal = None if calibrator.conformal is None else replace(calibrator.conformal, bins=bins)
-    return Calibrator(bins, calibrator.scaling, conformal)
+def _standardized(target: Calibration) -> ConformalIntervals | OwnIntervals:
+    """Intervals of a target, for labels in units of their standard deviation."""
+    own = target.intervals
+    return replace(own, bins=own.bins.standardized()) if isinstance(own, ConformalIntervals) else own
 
 
-def _traced_tilt(calibrator: Calibrator, levels: Sequence[float]) -> nn.Module:
-    """The tilt and bounds of a calibrator, for labels in units of their standard deviation."""
-    tilt = Tilt(np.zeros(0), np.zeros(1)) if calibrator.tilt is None else calibrator.tilt
-    if calibrator.bounds is not None:
-        tilt = tilt + calibrator.bounds.tilt
+def _traced_tilt(target: Calibration, levels: Sequence[float]) -> nn.Module:
+    """The tilt and bounds of a target, for labels in units of their standard deviation."""
+    tilt = target.prior.tilt + target.labels.bounds.tilt
     if tilt.is_identity:
         return nn.Identity()
-    b = calibrator.bins
+    b = target.bins
     return TracedTilt(tilt.rescale(-b.location / b.scale, 1 / b.scale), levels)
 
 
 class _TracedBounds(nn.Module):
-    """The bounds of a calibrator, for labels in standard deviations; `clip` takes labels in their units."""
+    """The bounds of a target, for labels in standard deviations; `clip` takes labels in their units."""
 
     low: Tensor
     high: Tensor
 
-    def __init__(self, calibrator: Calibrator) -> None:
+    def __init__(self, labels: Labels) -> None:
         super().__init__()
-        assert calibrator.bounds is not None
-        b = calibrator.bins
-        self.bounds = calibrator.bounds.rescale(-b.location / b.scale, 1 / b.scale)
+        b = labels.bins
+        self.bounds = labels.bounds.rescale(-b.location / b.scale, 1 / b.scale)
         self.tails = StudentTails()
         for name in ("low", "high"):
-            end = getattr(calibrator.bounds, name)
+            end = getattr(labels.bounds, name)
             self.register_buffer(name, torch.tensor(end, dtype=torch.float64))
 
     def centred(self, distribution: Distribution) -> Distribution:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from sklearn.base import is_regressor
 
 from tailwise.core.labels import checked_labels
-from tailwise.estimator.archive import BASE, one_line
-from tailwise.estimator.bases import CrossFitted, require_package
-from tailwise.estimator.skops_files import from_skops, to_skops, unknown_types
+from tailwise.files.archive import BASE, one_line
+from tailwise.files.skops_files import from_skops, to_skops, unknown_types
+from tailwise.model.base import CrossFitted, require_package
 
 MAX_MODELS = 1000
 """Models of one base."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tailwise.core.labels import LabelBins
 from tailwise.data.splits import label_holdout
-from tailwise.estimator.bases import FOLDS, deal_folds
+from tailwise.model.base import FOLDS, deal_folds
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -79,43 +80,71 @@ def deal_group_folds(labels: Floats, groups: Rows, seed: int, folds: int = FOLDS
     return fold[groups]
 
 
-def held_out_parts(
-    labels: Floats,
-    seed: int,
-    *,
-    folds: int | Literal["auto"],
-    share: float,
-    groups: Rows | None = None,
-    alone: bool = False,
-) -> list[tuple[Rows, Rows]]:
-    """Return training rows and held-out rows of each network. labels: (N,) or (N, T)
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Which rows train each network, which are held out from it, and how a base is cross-fitted."""
 
-    With `alone` there is one network and nothing is held out. Without enough rows the training rows
-    themselves stop and calibrate. With `groups`, no group is on both sides.
-    """
-    rows = np.arange(len(labels))
-    first = labels if labels.ndim == 1 else labels[:, 0]
-    if folds == "auto":
-        able = groups is None or int(groups.max()) + 1 >= FOLDS
-        folds = FOLDS if able and MIN_FOLD_ROWS * FOLDS <= len(rows) <= MAX_FOLDED_ROWS else 1
-    if alone:
-        return [(rows, rows[:0])]
-    if folds > 1:
-        if len(rows) < folds:
-            raise ValueError(f"folds={folds} needs at least {folds} rows, got n_samples={len(rows)}")
-        fold = (
-            deal_folds(first, seed, folds) if groups is None else deal_group_folds(first, groups, seed, folds)
-        )
-        return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(folds)]
-    if len(rows) * share < MIN_HOLDOUT:
-        return [(rows, rows)]
-    if groups is None:
-        held = label_holdout(first, share=share, seed=seed)
-    else:
-        parts = min(max(round(1 / share), 2), int(groups.max()) + 1)
-        held = np.flatnonzero(deal_group_folds(first, groups, seed, parts) == 0)
-    train = np.setdiff1d(rows, held)
-    return [(train, held)] if len(train) and len(held) else [(rows, rows)]
+    parts: tuple[tuple[Rows, Rows], ...]
+    """Training rows and held-out rows of each network."""
+    fold: Rows
+    """The fold of each row, for the base. (N,)"""
+
+    @property
+    def trained(self) -> Rows:
+        """Rows that train some network."""
+        return np.unique(np.concatenate([train for train, _ in self.parts]))
+
+    @property
+    def held_out(self) -> bool:
+        """Whether rows are held out, rather than training rows that calibrate too."""
+        return self.parts[0][0] is not self.parts[0][1]
+
+    @classmethod
+    def deal(
+        cls,
+        labels: Floats,
+        seed: int,
+        *,
+        folds: int | Literal["auto"],
+        share: float,
+        groups: Rows | None = None,
+        alone: bool = False,
+    ) -> Split:
+        """Deal the rows once, for base and networks alike. labels: (N,) of the first target
+
+        With `alone` there is one network and nothing is held out. Without enough rows the training rows
+        themselves stop and calibrate. With `groups`, no group is on both sides.
+        """
+        rows, most = np.arange(len(labels)), FOLDS
+        if groups is not None:
+            most = min(FOLDS, int(groups.max()) + 1)
+        fold = _dealt(labels, groups, seed, most)
+        if folds == "auto":
+            folds = FOLDS if most == FOLDS and MIN_FOLD_ROWS * FOLDS <= len(rows) <= MAX_FOLDED_ROWS else 1
+        if alone:
+            return cls(((rows, rows[:0]),), fold)
+        if folds > 1:
+            if len(rows) < folds:
+                raise ValueError(f"folds={folds} needs at least {folds} rows, got n_samples={len(rows)}")
+            own = fold if folds == most else _dealt(labels, groups, seed, folds)
+            return cls(
+                tuple((np.flatnonzero(own != k), np.flatnonzero(own == k)) for k in range(folds)), fold
+            )
+        if len(rows) * share < MIN_HOLDOUT:
+            return cls(((rows, rows),), fold)
+        if groups is None:
+            held = label_holdout(labels, share=share, seed=seed)
+        else:
+            parts = min(max(round(1 / share), 2), int(groups.max()) + 1)
+            held = np.flatnonzero(deal_group_folds(labels, groups, seed, parts) == 0)
+        train = np.setdiff1d(rows, held)
+        return cls(((train, held) if len(train) and len(held) else (rows, rows),), fold)
+
+
+def _dealt(labels: Floats, groups: Rows | None, seed: int, folds: int) -> Rows:
+    return (
+        deal_folds(labels, seed, folds) if groups is None else deal_group_folds(labels, groups, seed, folds)
+    )
 
 
 def latest_rows(time: Any, rows: int, share: float) -> tuple[Rows, Rows]:

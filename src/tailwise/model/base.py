@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
@@ -244,3 +244,74 @@ def given_predictions(base_prediction: Any, shape: Sequence[int]) -> Floats:
         row = int(np.argwhere(bad)[0][0])
         raise ValueError(f"base_prediction is {given[bad][0]} in row {row} ({int(bad.sum())} such values)")
     return given
+
+
+@dataclass(frozen=True)
+class NoBase:
+    """Networks on their own."""
+
+    targets: tuple[CrossFitted, ...] = ()
+    given = False
+
+    def offset(self, matrix: Floats, rows: int, given: ArrayLike | None) -> None:
+        """Return None."""
+        _refuse_predictions(given)
+
+
+@dataclass(frozen=True)
+class FittedBase:
+    """A cross-fitted base for each target."""
+
+    targets: tuple[CrossFitted, ...]
+    given = False
+
+    def offset(self, matrix: Floats, rows: int, given: ArrayLike | None) -> Floats:
+        """Return the predictions of the base of each target. (N, F) -> (N, T)"""
+        _refuse_predictions(given)
+        return np.stack([base.predict(matrix) for base in self.targets], axis=1)
+
+
+@dataclass(frozen=True)
+class GivenBase:
+    """Predictions that the user gives with every call."""
+
+    count: int
+    """Number of targets."""
+    targets: tuple[CrossFitted, ...] = ()
+    given = True
+
+    def offset(self, matrix: Floats, rows: int, given: ArrayLike | None) -> Floats:
+        """Return the predictions that were given, checked. (N, T)"""
+        if given is None:
+            raise ValueError("this model was fitted with base_prediction: pass it for these rows as well")
+        shape = (rows,) if self.count == 1 else (rows, self.count)
+        return given_predictions(given, shape).reshape(rows, self.count)
+
+
+def _refuse_predictions(given: ArrayLike | None) -> None:
+    if given is not None:
+        raise ValueError("this model was fitted without base_prediction: leave it out")
+
+
+Base = NoBase | FittedBase | GivenBase
+"""Where the networks start from (VIR:offset).
+
+``offset(matrix, rows, given)`` returns the prediction of each label of new rows, (N, T), or None.
+"""
+
+
+def fit_base(
+    make: MakeBase | None, matrix: Floats, labels: Floats, weight: Floats, fold: Rows, seed: int
+) -> tuple[Base, Floats | None]:
+    """Fit the base of each target; return it with its out-of-fold predictions. labels: (N, T) -> (N, T)
+
+    There is none without a column that varies, which CatBoost refuses.
+    """
+    if make is None:
+        return NoBase(), None
+    if len(labels) < 2 or fold.max() == 0:
+        raise ValueError("a base needs more than one sample (equal rows count once): pass base=None")
+    if ((matrix == matrix[0]) | (np.isnan(matrix) & np.isnan(matrix[0]))).all():
+        return NoBase(), None
+    fitted = [cross_fit(make, matrix, column, weight, fold, seed) for column in labels.T]
+    return FittedBase(tuple(base for base, _ in fitted)), np.stack([held for _, held in fitted], axis=1)

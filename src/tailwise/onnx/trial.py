@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailwise.data.tables.preprocessing import TablePreprocessor
-from tailwise.estimator.onnx_columns import Column, columns_inside, raw_inputs, takes_columns
+from tailwise.onnx.columns import Column, columns_inside, raw_inputs, takes_columns
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,0 +1,547 @@
+"""`TailRegressor`: imbalanced regression behind scikit-learn's fit and predict."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import nn
+
+from tailwise.core.distributions import Distribution
+from tailwise.core.labels import LabelBins
+from tailwise.data.tables.preprocessing import TablePreprocessor
+from tailwise.learning.loop import FitResult
+from tailwise.model.base import CrossFitted
+from tailwise.model.fit import checked_labels, fit, recalibrated
+from tailwise.model.inputs import column_of
+from tailwise.model.model import Model
+from tailwise.model.settings import Settings
+from tailwise.model.stream import SAMPLE, SHUFFLE, fit_stream
+from tailwise.networks.trainable import Trainable
+from tailwise.uncertainty.by_column import column_groups, coverage_by_group
+from tailwise.uncertainty.calibration import Calibration, Predicted
+from tailwise.uncertainty.column_groups import BINS
+from tailwise.uncertainty.spreads import standard_deviation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tailwise.learning.ray_workers import RayWorkers
+
+Floats = NDArray[np.float64]
+
+
+class TailRegressor(RegressorMixin, Settings):  # type: ignore[misc,unused-ignore]
+    """Regression that stays accurate, and honest about its uncertainty, where labels are rare.
+
+    Takes tables as they are (DataFrames with numbers, categories, dates, text and missing values,
+    arrays, sparse matrices), several targets at once, pictures, or tensors of any kind with a backbone of
+    your own.
+
+    A base regressor (boosted trees) is cross-fitted first, and a network predicts the distribution around
+    its prediction (VIR:offset). There is a network for each of five folds of the rows. Each fold is held
+    out once: it stops the training of its network, calibrates the predicted uncertainty (VIR:calibrate),
+    chooses the emphasis on rare labels (VIR:dial) and fits the conformal intervals. So every row trains
+    and every row calibrates.
+
+    Parameters
+    ----------
+    method : name of a method, see `tailwise.available_methods`.
+    method_options : fields of `tailwise.networks.parts.Method` to change, such as ``{"regularizer": 0.01}``.
+    base : the model that the network starts from: ``"auto"``, ``"catboost"``, ``"lightgbm"``,
+        ``"hist-gradient-boosting"``, a scikit-learn regressor (it is cloned), or None. It sees the table as
+        a matrix of numbers, with NaN where values are missing.
+    folds : number of networks, each with its own held-out fold; 1 holds out `validation_fraction` of the
+        rows once. ``"auto"`` is 5 for tables of 40 to 20,000 rows and 1 for others.
+    emphasis : how much predictions attend to rare labels, from 0 (labels occur as in training) to 1
+        (every label is equally likely). ``"auto"`` takes the value with the smallest error for rare
+        held-out labels whose error over all of them is at most 1% above that of the base (without a base:
+        of emphasis 0) and of a constant.
+    backbone : ``"auto"`` or the name of a network for tables (`tailwise.networks.backbones`), a module, or a
+        function that makes one. A module of your own gets X as tensors, without preprocessing.
+        ``"resnet18"`` and ``"resnet50"`` take pictures: X is an array of bytes (N, height, width, 3), or the
+        paths of files. They have no base, and one network by default.
+    feature_dim : number of features a backbone of your own yields, if it has no `feature_dim`.
+    bins : number of label bins, their edges, or None to choose them from the labels.
+    bounds : smallest and largest possible label: a pair such as ``(0, None)`` (None or infinite: no bound on
+        that side), ``"observed"`` for the range of the training labels, or None. Predicted distributions are
+        cut off there and keep their mean; no interval leaves the bounds. For several targets a pair for all,
+        or a list with one entry for each.
+    keep_values : whether quantiles and ends of intervals are values that labels can have: whole numbers (or
+        decimals of few places) if all labels are, and exactly a value that a tenth of the labels share where
+        no label lies between. Intervals contain the same labels as without it.
+    epochs, batch_size : how long to train and on how many rows at a time; ``"auto"`` goes by the data.
+    lr, weight_decay, patience : learning rate, decay of the weights (AdamW), and epochs without improvement
+        before training stops. The learning rate ``"auto"`` is 0.001 for tables, 0.003 for streams, and 0.001
+        falling to 0 for pictures.
+    monitor : validation metric to stop by, see `tailwise.metrics`.
+    validation_fraction : share of every label bin that is held out if there is one network.
+    calibrate : whether the predicted uncertainty is scaled on held-out rows; ``"balanced"`` gives every
+        label bin the same weight in that.
+    conformal : ``"global"``, ``"region"`` (by the predicted label's region) or None for the
+        distribution's own intervals.
+    conformal_by : column of X, by name or for arrays by number, whose groups of rows have intervals of
+        their own: the 50 most frequent values, or five bins of a number with more than 20 values. Groups with
+        few rows stay close to the overall intervals; other values have these. The column stays an input.
+    many, few : a label bin with more training rows than `many` is many-shot, with fewer than `few`
+        few-shot.
+    image_size : height and width at which files of pictures are decoded; arrays stay as they are.
+    augment : how training pictures are changed at random: ``"crop-flip"``, ``"strong"`` or None.
+    device : ``"auto"``, ``"cpu"``, ``"cuda"`` and so on: where to train. A `backbone` of your own predicts
+        there too, as networks for pictures do, if there is such a device; networks for tables are small and
+        predict on the CPU.
+    random_state : seed; the same one gives the same numbers on one machine.
+    verbose : 0 is silent, 1 shows progress: a bar on a terminal, lines elsewhere.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tailwise import TailRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(400, 3))
+    >>> y = np.exp(X[:, 0]) + 0.1 * rng.normal(size=400)
+    >>> model = TailRegressor(base=None, folds=1, epochs=30, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.7)
+    True
+    >>> model.predict_interval(X[:2], coverage=0.9).shape
+    (2, 2)
+    """
+
+    model_: Model
+    """What `fit` made; it owns everything that a prediction needs."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.target_tags.multi_output = True
+        return tags
+
+    # ---------------------------------------------------------------------------------------- fit
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        eval_set: tuple[Any, Any] | None = None,
+        checkpoint: str | Path | None = None,
+        *,
+        base_prediction: ArrayLike | None = None,
+        groups: ArrayLike | str | None = None,
+        time: ArrayLike | str | None = None,
+        init_model: TailRegressor | str | Path | None = None,
+    ) -> Self:
+        """Train, calibrate and return self.
+
+        `sample_weight` weighs rows. `eval_set` is an ``(X, y)`` to stop and calibrate by instead of a part
+        of X; one network is trained then. `base_prediction` has one value per label from a model of your
+        own, for rows that it was not fitted on; it takes the place of `base`, and every prediction needs it
+        too. With `checkpoint`, training is saved there after every epoch and resumed from there. The
+        networks after the first add ``.1``, ``.2`` and so on to its name.
+
+        Rows of one group in `groups` are never split between training and held-out rows. With `time`, the
+        latest `validation_fraction` of the rows are held out, and one network is trained on the earlier ones.
+        Both are one value per row, or the name of a column of X. `init_model` is a fitted model of the same
+        method and columns, or its file: training goes on from its networks, with its preprocessing, label
+        bins and base. It is meant for new rows: for rows that its base was fitted on, the errors of the base
+        are too small.
+        """
+        self.model_ = fit(
+            self,
+            X,
+            y,
+            sample_weight,
+            eval_set,
+            checkpoint,
+            base_prediction=base_prediction,
+            groups=groups,
+            time=time,
+            start=None if init_model is None else self._start(init_model),
+        )
+        return self
+
+    def fit_batches(
+        self,
+        rows: Any,
+        target: str | Sequence[str],
+        *,
+        weight: str | None = None,
+        drop: Sequence[str] = (),
+        sample: int = SAMPLE,
+        shuffle: int = SHUFFLE,
+        checkpoint: str | Path | None = None,
+        workers: RayWorkers | None = None,
+    ) -> Self:
+        """Train on a table that does not fit in memory, calibrate and return self.
+
+        `rows` is a folder of Parquet files, a file, a list of files, a list of DataFrames, a function that
+        returns an iterable of DataFrames each time it is called, a `ray.data.Dataset`, or a
+        `tailwise.data.streams.RowStream`.
+        `target` names the column of labels, or several. `weight` names a column of row weights. All columns
+        but these and those of `drop` are inputs.
+
+        Two passes come before training. The first keeps a random sample of `sample` training rows and the
+        held-out rows (`validation_fraction` of all, at most 100,000). The second counts the labels in their
+        bins, exactly. Encodings and the base are fitted on the sample. Then one network trains on all rows
+        that are not held out, mixed in a buffer of `shuffle` rows; with 0, rows keep their order. With
+        `checkpoint`, training is saved there after every epoch and resumed from there.
+
+        With `workers`, the network trains in processes of a Ray cluster, each on its part of the rows. A
+        `ray.data.Dataset` always trains in the cluster that it belongs to, by default on all its GPUs, or
+        without a GPU on all its processors but one.
+        """
+        self.model_ = fit_stream(
+            self,
+            rows,
+            target,
+            weight=weight,
+            drop=drop,
+            sample=sample,
+            shuffle=shuffle,
+            checkpoint=checkpoint,
+            workers=workers,
+        )
+        return self
+
+    def recalibrate(self, X: Any, y: Any, *, base_prediction: ArrayLike | None = None) -> Self:
+        """Fit scaling and intervals anew on rows that training did not see, and return self.
+
+        Networks, base, bounds and emphasis stay as they are, so predicted means do not change at emphasis 0
+        and without bounds. Half of the rows fit the scaling and the other half the intervals; with fewer than
+        80 rows all of them do both. `save` writes the new calibration.
+        """
+        check_is_fitted(self)
+        self.model_ = recalibrated(self.model_, self, X, y, base_prediction)
+        return self
+
+    def _start(self, given: TailRegressor | str | Path) -> Model:
+        """Return the model to go on from, or say why it does not fit."""
+        if not self.takes_tables:
+            raise ValueError("init_model is for tables: train a backbone of your own further by itself")
+        start = given if isinstance(given, TailRegressor) else type(self).load(given)
+        check_is_fitted(start)
+        for name in ("method", "backbone"):
+            mine, its = getattr(self, name), getattr(start, name)
+            if mine != its:
+                raise ValueError(f"init_model differs in its {name}: {its!r:.200}, not {mine!r:.200}")
+        return start.model_
+
+    # ------------------------------------------------------------------------------------ predict
+
+    def predictions(
+        self,
+        X: Any,
+        emphasis: float | None = None,
+        label_prior: Any = None,
+        base_prediction: ArrayLike | None = None,
+    ) -> list[Predicted]:
+        """Return calibrated predictions of each target, with their intervals at any coverage."""
+        check_is_fitted(self)
+        return self.model_.at(emphasis, label_prior).predicted(X, base_prediction)
+
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        *,
+        emphasis: float | None = None,
+        label_prior: Any = None,
+        base_prediction: ArrayLike | None = None,
+    ) -> Floats | tuple[Floats, Floats]:
+        """Return the predicted label of each row, and with `return_std` its standard deviation.
+
+        Both are in the units of y; (N,) for one target, (N, T) for several. The predicted label is the mean
+        of the predicted distribution, and its median under an emphasis or a label prior. With a very heavy
+        tail the standard deviation is limited (`tailwise.uncertainty.spreads.standard_deviation`).
+
+        `emphasis` turns the dial between common and rare labels (VIR:dial): 0 expects labels as in
+        training, 1 expects every label equally often. Unless given it is `emphasis_`, which `fit` chose.
+        `label_prior` describes the labels expected in use instead: a sample of them, a pair
+        ``(edges, counts)``, or a function that gives the density of a label; for several targets a list with
+        one for each. `base_prediction` is needed if `fit` had one. All predictions take these three.
+        """
+        found = [p.distribution for p in self.predictions(X, emphasis, label_prior, base_prediction)]
+        point = self.model_.joined([d.point for d in found])
+        return (point, self.model_.joined([standard_deviation(d) for d in found])) if return_std else point
+
+    def predict_distribution(
+        self,
+        X: Any,
+        *,
+        emphasis: float | None = None,
+        label_prior: Any = None,
+        base_prediction: ArrayLike | None = None,
+    ) -> Distribution | list[Distribution]:
+        """Return the calibrated predictive distribution; a list with one per target for several."""
+        found = [p.distribution for p in self.predictions(X, emphasis, label_prior, base_prediction)]
+        return found if self.model_.several else found[0]
+
+    def predict_interval(
+        self,
+        X: Any,
+        coverage: float = 0.9,
+        *,
+        emphasis: float | None = None,
+        label_prior: Any = None,
+        base_prediction: ArrayLike | None = None,
+    ) -> Floats:
+        """Return lower and upper ends of intervals that contain the label with the given probability.
+
+        (N, 2) for one target, (N, T, 2) for several. Coverage holds approximately, on average over rows like
+        the training rows, whatever the emphasis; the rarest labels are covered about as often as others. No
+        method can guarantee coverage given the true label. `explain_intervals` says which intervals are in
+        use. If there are too few held-out rows for the coverage, a warning says so and the intervals span all
+        training labels.
+        """
+        found = self.predictions(X, emphasis, label_prior, base_prediction)
+        sides = zip(*(p.interval(coverage) for p in found), strict=True)
+        return np.stack([self.model_.joined(side) for side in sides], axis=-1)
+
+    def predict_quantiles(
+        self,
+        X: Any,
+        q: float | Sequence[float],
+        *,
+        emphasis: float | None = None,
+        label_prior: Any = None,
+        base_prediction: ArrayLike | None = None,
+    ) -> Floats:
+        """Return quantiles of the calibrated distribution at the levels q, as a new last dimension."""
+        levels = np.atleast_1d(np.asarray(q, np.float64))
+        if not (levels.size and ((levels > 0) & (levels < 1)).all()):
+            raise ValueError(f"quantile levels must lie between 0 and 1, got {levels.tolist()}")
+        found = self.predictions(X, emphasis, label_prior, base_prediction)
+        return np.stack([self.model_.joined([p.quantile(float(q)) for p in found]) for q in levels], axis=-1)
+
+    def predict_frame(
+        self,
+        X: Any,
+        coverage: float = 0.9,
+        *,
+        emphasis: float | None = None,
+        label_prior: Any = None,
+        base_prediction: ArrayLike | None = None,
+    ) -> pd.DataFrame:
+        """Return a table: prediction, std, lower, upper, aleatoric_std, epistemic_std and region.
+
+        The index is that of X. With several targets the columns of each end in ``_`` and its name, or its
+        number if y had no names.
+        """
+        import pandas as pd
+
+        columns: dict[str, Any] = {}
+        for t, predicted in enumerate(self.predictions(X, emphasis, label_prior, base_prediction)):
+            suffix = f"_{self.model_.target_name(t)}" if self.model_.several else ""
+            columns |= {name + suffix: values for name, values in predicted.columns(coverage).items()}
+        return pd.DataFrame(columns, index=X.index if hasattr(X, "index") and hasattr(X, "columns") else None)
+
+    # -------------------------------------------------------------------------------------- judge
+
+    def score_by_region(
+        self,
+        X: Any,
+        y: Any,
+        coverage: float = 0.9,
+        *,
+        emphasis: float | None = None,
+        label_prior: Any = None,
+        base_prediction: ArrayLike | None = None,
+    ) -> pd.DataFrame:
+        """Return a tidy table of errors and coverage for all, many-, medium- and few-shot labels.
+
+        Regions go by the true label's bin in training. `coverage` and `width` are those of
+        `predict_interval`; `constant_coverage` and `constant_width` are those of one interval for all rows,
+        between two quantiles of the training labels. With several targets a column
+        ``target`` holds the name of each, or its number if y had no names.
+        """
+        check_is_fitted(self)
+        labels = checked_labels(X, y, self.n_targets_)
+        found = self.predictions(X, emphasis, label_prior, base_prediction)
+        return self._by_target([p.scores(own, coverage) for p, own in zip(found, labels.T, strict=True)])
+
+    def coverage_by(
+        self, X: Any, y: Any, column: Any, coverage: float = 0.9, *, bins: int = BINS, **prediction: Any
+    ) -> pd.DataFrame:
+        """Return how often intervals contain the label, and how wide they are, by the values of a column.
+
+        `column` is the name of a column of X, its number, or one value per row. Numbers with more than 20
+        values are cut into `bins` groups of equal size. The columns are value, rows, coverage, the ends of
+        its 95% Wilson interval and the mean width; the last row is for all rows. Keyword arguments are those
+        of `predict_interval`. With several targets there is a column ``target``.
+        """
+        check_is_fitted(self)
+        labels = checked_labels(X, y, self.n_targets_)
+        values = column_of(X, column, "column")
+        if isinstance(column, (int, np.integer)):
+            values = X.iloc[:, int(column)] if hasattr(X, "iloc") else np.asarray(X)[:, int(column)]
+        group, names = column_groups(values, bins)
+        if len(group) != len(labels):
+            raise ValueError(f"column has {len(group)} values for {len(labels)} rows")
+        ends = self.predict_interval(X, coverage, **prediction).reshape(len(labels), -1, 2)
+        each = zip(ends.swapaxes(0, 1), labels.T, strict=True)
+        return self._by_target([coverage_by_group(group, names, own[:, 0], own[:, 1], y) for own, y in each])
+
+    def _by_target(self, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+        """Join a table for each target; with several there is a column ``target``."""
+        import pandas as pd
+
+        if self.model_.several:
+            for t, table in enumerate(tables):
+                table.insert(0, "target", self.model_.target_name(t))
+        return pd.concat(tables, ignore_index=True)
+
+    def explain_intervals(
+        self,
+        coverage: float = 0.9,
+        target: int | None = None,
+        *,
+        emphasis: float | None = None,
+        label_prior: Any = None,
+    ) -> str:
+        """Return a text: which intervals are in use, how many rows they rest on, what they guarantee.
+
+        It covers every target, or only the one with the given number.
+        """
+        check_is_fitted(self)
+        model = self.model_.at(emphasis, label_prior)
+        chosen = model.targets if target is None else [model.targets[target]]
+        texts = [fitted.intervals.explain(coverage, finite=True) for fitted in chosen]
+        return model.about_held_out() + "\n".join(texts)
+
+    # -------------------------------------------------------------------------------------- files
+
+    def save(
+        self, path: str | Path, *, overwrite: bool = False, key: bytes | str | Path | None = None
+    ) -> Path:
+        """Write the fitted model to one file, without pickle, and return its path; see `load`.
+
+        A file that exists is an error unless `overwrite`. Of a backbone of your own only the weights
+        are written. With `key`, a secret or the name of a file that holds it, the file is signed.
+        """
+        from tailwise.files.saving import save
+
+        check_is_fitted(self)
+        return save(self, self.model_, path, overwrite=overwrite, key=key)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        backbone: nn.Module | Callable[[], nn.Module] | None = None,
+        key: bytes | str | Path | None = None,
+    ) -> Self:
+        """Read a model written by `save`; predictions are the same to the last bit on one machine.
+
+        A `backbone` of your own must be given again. Nothing in the file is run, and one that is
+        damaged, changed or of another kind is an error that says so. With `key`, a file that was not
+        signed with it is an error too.
+        """
+        from tailwise.files.loading import load
+
+        return load(path, into=cls, backbone=backbone, key=key)
+
+    def export_onnx(
+        self,
+        path: str | Path,
+        *,
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        coverage: float | None = 0.9,
+        emphasis: float | None = None,
+        label_prior: Any = None,
+        raw_columns: bool = False,
+    ) -> Path:
+        """Write the model as ONNX and return the path. Outputs: prediction, std, quantiles, lower, upper.
+
+        The file contains the base, the networks, the calibration, the intervals and the dial at one
+        `emphasis` or `label_prior`, by default ``emphasis_``. The input ``x`` is ``preprocessor_.matrix(X)``:
+        float64, NaN where missing. No `quantiles`, or a `coverage` of None, leaves those outputs out. A base
+        other than CatBoost, LightGBM or HistGradientBoostingRegressor is an error. With `raw_columns` the
+        inputs are the columns of the table: numbers, categories, text, dates and durations, encoded in the
+        file; see `tailwise.onnx.export.export_onnx`.
+        """
+        from tailwise.onnx.export import export_onnx
+
+        check_is_fitted(self)
+        return export_onnx(
+            self.model_.at(emphasis, label_prior),
+            path,
+            method=self.method,
+            quantiles=quantiles,
+            coverage=coverage,
+            raw_columns=raw_columns,
+        )
+
+    def __getstate__(self) -> Any:
+        """For pickle and joblib: weights as on a CPU, so that a machine without a GPU can read them."""
+        state = super().__getstate__()
+        if "model_" not in state or all(n.device.type == "cpu" for n in self.model_.networks):
+            return state
+        networks = tuple(copy.deepcopy(network).to("cpu") for network in self.model_.networks)
+        return {**state, "model_": replace(self.model_, networks=networks)}
+
+    # ---------------------------------------------------------------- parts of the fitted model
+
+    @property
+    def emphasis_(self) -> float | list[float]:
+        """The emphasis that predictions use unless told otherwise; a list for several targets."""
+        each = [target.emphasis for target in self.model_.targets]
+        return each if self.model_.several else each[0]
+
+    @property
+    def bins_(self) -> LabelBins | list[LabelBins]:
+        """The label bins; a list for several targets."""
+        return self.model_.bins if self.model_.several else self.model_.bins[0]
+
+    @property
+    def calibrators_(self) -> list[Calibration]:
+        """The calibration of each target."""
+        return list(self.model_.targets)
+
+    @property
+    def networks_(self) -> list[Trainable]:
+        """The trained networks."""
+        return list(self.model_.networks)
+
+    @property
+    def histories_(self) -> list[FitResult]:
+        """The training of each network."""
+        return list(self.model_.record.histories)
+
+    @property
+    def base_(self) -> list[CrossFitted] | None:
+        """The cross-fitted base of each target, if there is one."""
+        return list(self.model_.base.targets) or None
+
+    @property
+    def preprocessor_(self) -> TablePreprocessor | None:
+        """The encoding of a table, if X is one."""
+        return getattr(self.model_.inputs, "preprocessor", None)
+
+    @property
+    def target_names_(self) -> list[str] | None:
+        """The names of the targets, if y had any."""
+        return None if self.model_.names is None else list(self.model_.names)
+
+    @property
+    def n_targets_(self) -> int:
+        """The number of targets."""
+        return len(self.model_.targets)
+
+    @property
+    def n_features_in_(self) -> int:
+        """The number of columns of X; a backbone of your own has none."""
+        return self.model_.inputs.columns.n_features_in_
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """The names of the columns of X, if it had any."""
+        return self.model_.inputs.columns.feature_names_in_

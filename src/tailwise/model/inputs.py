@@ -1,0 +1,235 @@
+"""What a model makes of X: a table, pictures, or tensors for a backbone of the user's own.
+
+These classes are the only place that asks which kind X is. Each checks X, learns its encoding from training
+rows, and encodes rows once for networks, base and intervals alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from tailwise.core.lookup import check_name
+from tailwise.data.inputs import as_tensors, row_count, take_rows
+from tailwise.data.tables.checks import checked_table
+from tailwise.data.tables.preprocessing import TablePreprocessor
+from tailwise.model.pictures import as_pictures, picture_tensor
+from tailwise.uncertainty.column_groups import MAX_GROUPS, ColumnGroups
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Rows as a model takes them."""
+
+    x: Any
+    """Inputs of a network: a tensor, or what a backbone of the user's own takes."""
+    matrix: Floats
+    """The same rows as numbers, which a base takes; without columns if X is no table. (N, F)"""
+    groups: Rows
+    """Codes in the column that intervals go by, 0 without one. (N,)"""
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def rows(self, rows: Rows) -> Encoded:
+        """Return some of the rows. rows: (M,)"""
+        return Encoded(take_rows(self.x, rows), self.matrix[rows], self.groups[rows])
+
+
+class Columns(BaseEstimator):  # type: ignore[misc,unused-ignore]
+    """The names and the number of columns, as scikit-learn's checks remember them."""
+
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
+
+
+Columns.__name__ = "TailRegressor"  # which scikit-learn's messages name
+
+
+def column_of(X: Any, column: Any, what: str) -> Any:
+    """Return values that are given as an array, or as the name of a column of X."""
+    if not isinstance(column, str):
+        return column
+    if not hasattr(X, "columns"):
+        raise ValueError(f"{what}={column!r} names a column, but X has no names: pass the values")
+    kind = what if what == "column" else f"column of {what}"
+    check_name(kind, column, [str(name) for name in X.columns])
+    return X[column]
+
+
+@dataclass(frozen=True, eq=False)
+class TableInputs:
+    """Tables of numbers, categories, dates and text, with missing values."""
+
+    by: str | int | None = None
+    """Column whose groups of rows have intervals of their own."""
+    groups: ColumnGroups = ColumnGroups()
+    preprocessor: TablePreprocessor | None = None
+    columns: Columns = field(default_factory=Columns)
+
+    is_table: ClassVar[bool] = True
+
+    def see(self, X: Any) -> tuple[TableInputs, Any]:
+        """Return inputs that know the columns and the groups of a table, and the table."""
+        columns, groups = Columns(), ColumnGroups()
+        X = checked_table(columns, X, reset=True)
+        if self.by is not None:
+            groups = ColumnGroups.of(_table_column(X, self.by), self.by, at_most=MAX_GROUPS)
+        return replace(self, columns=columns, groups=groups), X
+
+    def fit(self, X: Any) -> TableInputs:
+        """Return inputs with encodings learnt from a table."""
+        return replace(self, preprocessor=TablePreprocessor().fit(X))
+
+    def checked(self, X: Any) -> Any:
+        """Return a table with the columns of training."""
+        return checked_table(self.columns, X, reset=False)
+
+    def encode(self, X: Any) -> Encoded:
+        """Return features, numbers and groups of each row."""
+        return self._encoded(self.encoder.matrix(X), self._codes(X))
+
+    @property
+    def encoder(self) -> TablePreprocessor:
+        """The fitted encoding of the table."""
+        if self.preprocessor is None:
+            raise ValueError("the encoding of the table is not fitted yet")
+        return self.preprocessor
+
+    def numbers(self, X: Any) -> Floats:
+        """Return rows as numbers, in blocks of columns that `places` names. (N, F), or (N, F + 1) with groups
+
+        The groups are the last column.
+        """
+        rows = encoded(self, X)
+        return np.column_stack([rows.matrix, rows.groups]) if self.groups.names else rows.matrix
+
+    def from_numbers(self, numbers: Floats) -> Encoded:
+        """Return rows of `numbers` as a model takes them."""
+        if not self.groups.names:
+            return self._encoded(numbers, np.zeros(len(numbers), np.int64))
+        return self._encoded(np.ascontiguousarray(numbers[:, :-1]), numbers[:, -1].astype(np.int64))
+
+    @property
+    def places(self) -> dict[str, list[int]]:
+        """The places in `numbers` of each column of the table."""
+        places = self.encoder.places
+        if self.groups.names:
+            column = self.groups.column
+            name = column if isinstance(column, str) else list(places)[column]
+            places[name].append(len(self.encoder.numeric.center))
+        return places
+
+    def _encoded(self, matrix: Floats, groups: Rows) -> Encoded:
+        return Encoded(torch.from_numpy(self.encoder.scaled(matrix)), matrix, groups)
+
+    def _codes(self, X: Any) -> Rows:
+        if not self.groups.names:
+            return np.zeros(row_count(X), np.int64)
+        return self.groups.codes(_table_column(X, self.groups.column))
+
+
+def _table_column(X: Any, column: str | int) -> Any:
+    """A column of a checked table, by name or, if it has no names, by number. (N,)"""
+    if hasattr(X, "columns"):
+        names = [str(name) for name in X.columns]
+        if isinstance(column, str):
+            check_name("column of conformal_by", column, names)
+        elif column >= len(names):
+            raise ValueError(f"conformal_by={column} is not one of {len(names)} columns")
+        return X[X.columns[names.index(column) if isinstance(column, str) else column]]
+    if isinstance(column, str):
+        raise ValueError(f"conformal_by={column!r} names a column, but X has no names: give its number")
+    if column >= X.shape[1]:
+        raise ValueError(f"conformal_by={column} is not one of {X.shape[1]} columns")
+    values = X[:, [column]]
+    return (values.toarray() if hasattr(values, "toarray") else values)[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class PictureInputs:
+    """Pictures as bytes (N, height, width, 3), or the paths of their files."""
+
+    size: tuple[int, int]
+    """Height and width: first at which files are decoded, later those of all pictures."""
+    columns: Columns = field(default_factory=Columns)
+
+    is_table: ClassVar[bool] = False
+    groups: ClassVar[ColumnGroups] = ColumnGroups()
+
+    def see(self, X: Any) -> tuple[PictureInputs, Any]:
+        """Return inputs that know the size of the pictures, and the pictures as bytes."""
+        columns, pictures = Columns(), as_pictures(X, self.size)
+        columns.n_features_in_ = 1
+        if hasattr(X, "columns"):
+            columns.feature_names_in_ = np.array([str(X.columns[0])], dtype=object)
+        return PictureInputs((pictures.shape[1], pictures.shape[2]), columns), pictures
+
+    def fit(self, X: Any) -> PictureInputs:
+        """Return these inputs: there is nothing more to learn."""
+        return self
+
+    def checked(self, X: Any) -> Any:
+        """Return pictures of the known size as bytes."""
+        return as_pictures(X, self.size, like=True)
+
+    def encode(self, X: Any) -> Encoded:
+        """Return pictures as a tensor."""
+        return _without_table(picture_tensor(X))
+
+
+@dataclass(frozen=True, eq=False)
+class TensorInputs:
+    """What a backbone of the user's own takes: a tensor, or a tuple or a mapping of them."""
+
+    columns: Columns = field(default_factory=Columns)
+
+    is_table: ClassVar[bool] = False
+    groups: ClassVar[ColumnGroups] = ColumnGroups()
+
+    def see(self, X: Any) -> tuple[TensorInputs, Any]:
+        """Return these inputs, and X as it is."""
+        return self, X
+
+    def fit(self, X: Any) -> TensorInputs:
+        """Return these inputs: there is nothing to learn."""
+        return self
+
+    def checked(self, X: Any) -> Any:
+        """Return X as it is."""
+        return X
+
+    def encode(self, X: Any) -> Encoded:
+        """Return X as tensors."""
+        return _without_table(as_tensors(X))
+
+
+def _without_table(x: Any) -> Encoded:
+    rows = row_count(x)
+    return Encoded(x, np.empty((rows, 0)), np.zeros(rows, np.int64))
+
+
+Inputs = TableInputs | PictureInputs | TensorInputs
+"""What a model knows of X. It is learnt in two steps, columns by `see` and encodings by `fit`.
+
+- ``see(X)`` returns inputs that know the columns of X, and X as ``checked`` returns it.
+- ``fit(X)`` returns inputs that can encode, learnt from checked training rows.
+- ``checked(X)`` returns other rows in a form that ``encode`` takes, or says what does not fit.
+- ``encode(X)`` returns checked rows as `Encoded`.
+"""
+
+
+def encoded(inputs: Inputs, X: Any) -> Encoded:
+    """Check and encode rows to predict; no rows are an error."""
+    X = inputs.checked(X)
+    if row_count(X) == 0:
+        raise ValueError("no rows to predict")
+    return inputs.encode(X)

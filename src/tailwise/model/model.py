@@ -1,0 +1,194 @@
+"""A fitted model: everything that a prediction needs, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from tailwise.core.distributions import Distribution
+from tailwise.core.labels import LabelBins
+from tailwise.learning.loop import FitResult, predict
+from tailwise.model.base import Base
+from tailwise.model.inputs import Encoded, Inputs, TableInputs, encoded
+from tailwise.networks.trainable import Trainable
+from tailwise.uncertainty.calibration import Calibration, Predicted, Raw
+
+Floats = NDArray[np.float64]
+
+BATCH = 8192
+"""Pictures and other tensors that are predicted at a time, which bounds the memory."""
+TABLE_BATCH = 1024
+"""Rows of a table that are predicted at a time: so many stay in the processor's cache."""
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """How a model came about."""
+
+    histories: tuple[FitResult, ...]
+    """The training of each network."""
+    held_out: bool
+    """Whether the rows that calibrate were held out from training."""
+    unseen: bool
+    """Whether nothing before the intervals used the rows that they were fitted to."""
+    recalibrated: int = 0
+    """Rows that the model was recalibrated on, 0 if it was not."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What a fit returns: inputs, base, networks and the calibration of each target.
+
+    Predictions, files, exports, servers, explanations and reports read it; none changes it.
+    """
+
+    inputs: Inputs
+    base: Base
+    networks: tuple[Trainable, ...]
+    targets: tuple[Calibration, ...]
+    names: tuple[str, ...] | None
+    """Names of the targets, if they had any."""
+    record: Record
+    device: str
+    """Where a backbone of the user's own, or one for pictures, predicts."""
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several targets: labels are (N, T) then."""
+        return len(self.targets) > 1
+
+    @property
+    def bins(self) -> list[LabelBins]:
+        """Label bins of each target."""
+        return [target.bins for target in self.targets]
+
+    @property
+    def table(self) -> TableInputs:
+        """The inputs, if they are tables; an error otherwise."""
+        if not isinstance(self.inputs, TableInputs):
+            raise ValueError("this model takes no tables: its inputs have no columns")
+        return self.inputs
+
+    def at(self, emphasis: float | None = None, label_prior: Any = None) -> Model:
+        """Return the model under an emphasis or a label prior, with several targets a list of priors."""
+        if emphasis is None and label_prior is None:
+            return self
+        priors = (
+            label_prior if self.several and label_prior is not None else [label_prior] * len(self.targets)
+        )
+        if not isinstance(priors, list | tuple) or len(priors) != len(self.targets):
+            raise ValueError(
+                f"label_prior must be a list with one for each of the {len(self.targets)} targets"
+            )
+        each = zip(self.targets, priors, strict=True)
+        return replace(self, targets=tuple(target.at(emphasis, prior) for target, prior in each))
+
+    def encode(self, X: Any) -> Encoded:
+        """Return rows of X as the networks, the base and the intervals take them."""
+        return encoded(self.inputs, X)
+
+    def raw(self, rows: Encoded, base_prediction: ArrayLike | None = None) -> list[Raw]:
+        """Return what the networks predict for each target, before calibration. (N,) each"""
+        offset = self.base.offset(rows.matrix, len(rows), base_prediction)
+        x = beside_features(rows.x, offset, self.bins) if self.inputs.is_table else rows.x
+        each = [self._network_prediction(network, x, offset) for network in self.networks]
+        return [
+            Raw.of([of_target(own, t, self.several) for own in each], rows.groups)
+            for t in range(len(self.targets))
+        ]
+
+    def predicted(self, X: Any, base_prediction: ArrayLike | None = None) -> list[Predicted]:
+        """Return calibrated predictions of each target, with their intervals at any coverage."""
+        return self.calibrated(self.raw(self.encode(X), base_prediction))
+
+    def calibrated(self, raw: Sequence[Raw]) -> list[Predicted]:
+        """Return what `raw` returned after calibration, under the label prior in use."""
+        return [target(own) for target, own in zip(self.targets, raw, strict=True)]
+
+    def joined(self, columns: Sequence[Tensor]) -> Floats:
+        """Return a column for each target as one array. (N,), or (N, T) for several targets"""
+        arrays = [np.asarray(column.numpy(), np.float64) for column in columns]
+        return np.stack(arrays, axis=1) if self.several else arrays[0]
+
+    def target_name(self, t: int) -> str | int:
+        """Return the name of a target, or its number if the targets have no names."""
+        return self.names[t] if self.names else t
+
+    def about_held_out(self) -> str:
+        """Return what is special about the rows that the intervals rest on; empty if nothing is."""
+        record = self.record
+        if record.recalibrated:
+            return f"The model was recalibrated on {record.recalibrated} rows that training did not see.\n"
+        if not record.held_out:
+            return (
+                "The table is too small to hold out rows. The figures below are of training rows: they are "
+                "optimistic and guarantee nothing for new rows.\n"
+            )
+        if any(target.intervals.votes for target in self.targets):
+            return (
+                f"Each of the {len(self.networks)} networks held out other rows, which also decided when it "
+                "stopped. An interval holds what the intervals of most networks hold.\n"
+            )
+        if not record.unseen:
+            return (
+                "The held-out rows also decided when to stop training, so any guarantee below is "
+                "approximate.\n"
+            )
+        return ""
+
+    def _network_prediction(self, network: Trainable, x: Any, offset: Floats | None) -> Distribution:
+        return network_prediction(network, x, offset, table=self.inputs.is_table, device=self.device)
+
+
+def ready(network: Trainable, *, table: bool) -> Trainable:
+    """Return a trained network in the precision and the place in which it predicts.
+
+    Networks for tables predict on the CPU in float64: a row's prediction does not depend on the rows beside
+    it, whereas float32 products round differently for each batch size.
+    """
+    return network.to("cpu").double() if table else network
+
+
+def network_prediction(
+    network: Trainable, x: Any, offset: Floats | None, *, table: bool, device: str
+) -> Distribution:
+    """Return a network's predictions before calibration, in batches of bounded memory. offset: (N, T)
+
+    A model predicts in the same place wherever it was trained, so that its numbers are the same.
+    """
+    around = None if offset is None else torch.from_numpy(squeezed(offset))
+    if table:
+        return predict(network, x.double(), TABLE_BATCH, offset=around)
+    return predict(network.to(predicting_device(device)), x, BATCH, offset=around)
+
+
+def predicting_device(device: str) -> torch.device:
+    """Return where a backbone of the user's own predicts: where it trains, or the CPU without that device."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    wanted = {"auto": ("cuda",), "gpu": ("cuda", "mps")}.get(device, (device,))
+    return torch.device(next((name for name in wanted if there.get(name)), "cpu"))
+
+
+def beside_features(features: Tensor, offset: Floats | None, bins: Sequence[LabelBins]) -> Tensor:
+    """Return features with the standardised base predictions beside them. (N, F), (N, T) -> (N, F + T)"""
+    if offset is None:
+        return features
+    standardized = [(offset[:, t] - b.location) / b.scale for t, b in enumerate(bins)]
+    beside = torch.from_numpy(np.stack(standardized, axis=1)).to(features.dtype)
+    return torch.cat([features, beside], dim=1)
+
+
+def squeezed(values: Floats) -> Floats:
+    """Return values of one target without its dimension. (N, 1) -> (N,)"""
+    return values[:, 0] if values.shape[1] == 1 else values
+
+
+def of_target(prediction: Distribution, t: int, several: bool) -> Distribution:
+    """Return the predictions of one target. (N,) or (N, T) -> (N,)"""
+    return prediction[:, t] if several else prediction

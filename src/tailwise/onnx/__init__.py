@@ -1,0 +1,1 @@
+"""Fitted models as ONNX, for places without Python: `export` joins networks, `trees` and `quantiles`."""
