@@ -21,7 +21,7 @@ from catboost import CatBoostRegressor, Pool
 
 from script_options import script_parser
 from tailwise import TailRegressor
-from tailwise.estimator import bases
+from tailwise.model import base as bases
 from tailwise.explanations import shapley
 
 THINGS = ("oak chair", "steel lamp", "pine desk", "brass bed", "glass vase", "silk rug")

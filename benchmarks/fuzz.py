@@ -31,7 +31,7 @@ import pandas as pd
 from tailwise import TailRegressor
 from tailwise.data.tables.columns import split_targets
 from tailwise.data.tables.files import read_table
-from tailwise.estimator import bases
+from tailwise.model import base as bases
 
 SECONDS = 20
 """Longest time for one file."""

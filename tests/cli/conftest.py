@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.estimator import bases
+from tailwise.model import base as bases
 from tests.command_line import invoke
 
 Run = Callable[..., Any]

@@ -45,7 +45,7 @@ def test_recalibrate_and_coverage_by(run: Run, sales: Path, tmp_path: Path) -> N
     assert out.exit_code == 1 and "sign" in out.stderr
     done(run("recalibrate", again, sales, "-o", tmp_path / "o", "--verify", key, "--encoding", "utf-8"))
     assert json.loads(found.stdout) == {"model": str(again), "rows": 300}
-    assert TailRegressor.load(again).recalibrated_ == 300
+    assert TailRegressor.load(again).model_.record.recalibrated == 300
     out = done(run("evaluate", again, sales, "--by", "shop"))
     assert "its 95% interval" in out.stdout and "24 to 29" in out.stdout
     shown = json.loads(done(run("evaluate", again, sales, "--by", "shop", "--json")).stdout)["by"]

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from tailwise.estimator import bases, fitting
 from tailwise.learning.config import TrainConfig
+from tailwise.model import base as bases
+from tailwise.model import fitting
 
 ROOT = Path(__file__).parents[2]
 # As when Python runs a script of this folder. At the end: no script hides a package of the same name.
 sys.path.append(str(ROOT / "benchmarks"))
 TREES, EPOCHS = 50, 3
 SHORT = f"""
-from tailwise.estimator import bases, fitting
+from tailwise.model import base as bases, fitting
 from tailwise.learning.config import TrainConfig
 
 bases.TREES = {TREES}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks import bases, development, stopping
+from tailwise.estimator import TailRegressor
 from tailwise.model.base import AUTO
 from tailwise.model.settings import table_config
-from tailwise.estimator import TailRegressor
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 

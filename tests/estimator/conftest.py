@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.estimator import bases
+from tailwise.model import base as bases
 from tests.estimator.saved_files import mixed, numbers
 from tests.estimator.small_tables import quick, table
 

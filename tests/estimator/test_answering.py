@@ -12,7 +12,7 @@ import pytest
 
 from tailwise import TailRegressor
 from tailwise.core.distributions import NIG
-from tailwise.uncertainty.scaling import NIGScaling
+from tailwise.uncertainty.scaling import NIGScaling, Scaling, VarianceScaling
 from tests.estimator.small_tables import quick, table
 
 
@@ -55,12 +55,14 @@ def test_a_table_of_predictions_has_the_index_of_the_rows() -> None:
 def test_noise_is_told_from_a_lack_of_data_as_the_network_does(plain: TailRegressor) -> None:
     """Factors that calibration likes may trade one part for the other; the table does not."""
     model, (x, _) = pickle.loads(pickle.dumps(plain)), table()
-    calibrator = model.calibrators_[0]
-    calibrated = model.predict_frame(x)
-    model.calibrators_ = [replace(calibrator, scaling=None)]
-    own = model.predict_frame(x)
-    model.calibrators_ = [replace(calibrator, scaling=NIGScaling(w_nu=1e-3, w_beta=0.1))]
-    extreme = model.predict_frame(x)
+    (target,) = model.model_.targets
+
+    def scaled(scaling: Scaling) -> pd.DataFrame:
+        model.model_ = replace(model.model_, targets=(replace(target, scaling=scaling),))
+        return model.predict_frame(x)
+
+    calibrated, own = model.predict_frame(x), scaled(VarianceScaling())
+    extreme = scaled(NIGScaling(w_nu=1e-3, w_beta=0.1))
     for frame in (calibrated, extreme):
         np.testing.assert_allclose(
             frame["epistemic_std"] / frame["std"], own["epistemic_std"] / own["std"], rtol=1e-4

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tailwise import TailRegressor
-from tailwise.estimator import archive
+from tailwise.files import archive
 from tailwise.files.archive import BASE, MANIFEST, PREPROCESSING, VERSION, WEIGHTS, one_line, pack, unpack
 from tests.estimator.saved_files import changed, members_of, written
 

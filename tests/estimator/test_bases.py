@@ -17,7 +17,9 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 
 from tailwise import TailRegressor
-from tailwise.estimator import bases, fitting, preparing
+from tailwise.model import base as bases
+from tailwise.model import base as preparing
+from tailwise.model import fit as fitting
 from tailwise.model.base import (
     AUTO,
     BASES,
@@ -59,7 +61,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
     def train(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("a network was trained")
 
-    monkeypatch.setattr(fitting, "fit", train)
+    monkeypatch.setattr(fitting, "train", train)
 
 
 # -- which base ------------------------------------------------------------------------------------
@@ -240,7 +242,8 @@ def test_tables_as_users_have_them(name: str, few_trees: None, monkeypatch: pyte
     assert np.corrcoef(model.predict(data), y)[0, 1] > 0.6
     matrix = model.preprocessor_.matrix(data)
     assert np.isnan(matrix).any() and (matrix.shape[1] > 5)  # a base sees what is missing
-    np.testing.assert_allclose(model._offset(matrix, len(data), None), model.base_[0].predict(matrix))
+    offset = model.model_.base.offset(matrix, len(data), None)
+    np.testing.assert_allclose(offset[:, 0], model.base_[0].predict(matrix))
 
 
 def test_an_untrained_network_predicts_the_base() -> None:
@@ -317,7 +320,7 @@ def test_equal_rows_with_other_base_predictions_are_not_merged() -> None:
     twice = np.r_[y, y + 1]
     model = quick().fit(np.r_[x, x], np.r_[y, y], base_prediction=twice)
     held = model.calibrators_[0].held
-    assert held is not None and model.bins_.counts.sum() + len(held.labels) == 120
+    assert model.bins_.counts.sum() + len(held.labels) == 120
 
 
 def test_methods_that_resample_have_no_base_unless_asked() -> None:

@@ -58,7 +58,10 @@ def test_at_emphasis_0_the_prediction_is_the_mean_without_bounds() -> None:
 def test_bounds_are_saved(bounded: TailRegressor, tmp_path: Path) -> None:
     x, _ = positive()
     again = TailRegressor.load(bounded.save(tmp_path / "m.tailwise"))
-    assert again.bounds == (0, None) and again.calibrators_[0].bounds == bounded.calibrators_[0].bounds
+    assert (
+        again.bounds == (0, None)
+        and again.calibrators_[0].labels.bounds == bounded.calibrators_[0].labels.bounds
+    )
     np.testing.assert_array_equal(outputs(again, x, emphasis=0.8), outputs(bounded, x, emphasis=0.8))
 
 
@@ -82,7 +85,7 @@ def test_each_target_has_its_own_bounds() -> None:
     model = quick(bounds=[(0, None), "observed"]).fit(x, both)
     ends = model.predict_interval(4 * x)
     assert ends[:, 0].min() >= 0 and ends[:, 1].max() <= (-y).max()
-    assert quick(bounds=(-1e6, None)).fit(x, both).calibrators_[1].bounds is not None
+    assert quick(bounds=(-1e6, None)).fit(x, both).calibrators_[1].labels.bounds.low == -1e6
     with pytest.raises(ValueError, match="bounds has 3 entries for 2 targets"):
         quick(bounds=[(0, None), None, None]).fit(x, both)
     with pytest.raises(ValueError, match="row 0, below the bound 0"):

@@ -10,7 +10,6 @@ import torch
 
 from tailwise import TailRegressor
 from tailwise.core.label_prior import LabelDensity, change_of_prior
-from tailwise.core.pooling import pooled
 from tests.estimator.small_tables import quick, table
 
 
@@ -29,17 +28,13 @@ def outputs(model: TailRegressor, x: Any, **asked: Any) -> np.ndarray:
 
 def test_emphasis_0_is_the_identity(model: TailRegressor) -> None:
     x, _ = table(50)
-    features, matrix = model._features(x)
-    offset = model._offset(matrix, len(x), None)
-    each = [model._network_prediction(n, model._inputs(features, offset), offset) for n in model.networks_]
-    raw = pooled(each)
-    (calibrator,) = model.calibrators_
-    expected = calibrator.scaling.apply(raw) if calibrator.scaling else raw
+    (raw,) = model.model_.raw(model.model_.encode(x))
+    (calibration,) = model.model_.at(0.0).targets
+    expected = calibration.scaling.apply(raw.pooled)
     found = model.predict_distribution(x, emphasis=0.0)
     for name in ("mean", "variance"):
         torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=0, atol=0)
-    networks = [calibrator.scaling.apply(own) for own in each] if len(each) > 1 else []
-    ends = calibrator.at(0.0).interval(expected, 0.9, networks)
+    ends = calibration(raw).interval(0.9)
     np.testing.assert_array_equal(model.predict_interval(x, emphasis=0.0), np.stack(ends, 1))
 
 
@@ -50,8 +45,7 @@ def test_the_default_is_the_emphasis_chosen(model: TailRegressor) -> None:
 
 def test_a_prior_equal_to_the_training_density_is_emphasis_0(model: TailRegressor) -> None:
     x, _ = table(50)
-    training = model.calibrators_[0].density
-    assert training is not None
+    training = model.calibrators_[0].labels.density
     histogram = (training.edges, training.density * np.diff(training.edges))
     for prior in (training, training.at, histogram, histogram[::-1]):
         for q in (0.1, 0.5, 0.9):
@@ -70,8 +64,7 @@ def test_an_even_prior_is_emphasis_1(model: TailRegressor) -> None:
 
 def test_two_changes_of_prior_compose(model: TailRegressor) -> None:
     x, y = table()
-    training = model.calibrators_[0].density
-    assert training is not None
+    training = model.calibrators_[0].labels.density
     middle, last = (LabelDensity.from_prior(sample, training) for sample in (y[y > 1], y[y > 2]))
     once = model.predict_distribution(x[:50], label_prior=last)
     twice = change_of_prior(middle, last).apply(model.predict_distribution(x[:50], label_prior=middle))
@@ -115,7 +108,7 @@ def test_what_is_wrong_with_a_dial_is_said(model: TailRegressor) -> None:
             model.predict(x, emphasis=emphasis)
     with pytest.raises(ValueError, match="give emphasis or label_prior, not both"):
         model.predict(x, emphasis=0.5, label_prior=y)
-    low, high = model.calibrators_[0].density.edges[[0, -1]]
+    low, high = model.calibrators_[0].labels.density.edges[[0, -1]]
     for prior in (y + 1e6, ([1e6, 2e6], [1.0]), lambda label: 0 * label):
         with pytest.raises(ValueError, match=f"the label prior has no mass between {low:g} and {high:g}"):
             model.predict_interval(x, label_prior=prior)

@@ -1,4 +1,4 @@
-"""Which rows train, stop and calibrate; weights, seeds, checkpoints; the numbers of earlier versions."""
+"""Which rows train, stop and calibrate; weights, seeds, checkpoints."""
 
 from __future__ import annotations
 
@@ -11,39 +11,9 @@ import pytest
 from torch import nn
 
 from tailwise import TailRegressor
-from tailwise.data import load_abalone
-from tailwise.estimator import fitting
+from tailwise.model import fit as fitting
 from tailwise.resampling import smogn
 from tests.estimator.small_tables import quick, table
-
-DATA = Path(__file__).parent / "data"
-"""A model and predictions for five rows, from tailwise before there were bases, folds and a dial."""
-
-
-# -- earlier versions ------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def abalone() -> tuple[pd.DataFrame, pd.Series]:
-    rows = load_abalone().sample(500, random_state=0).reset_index(drop=True)
-    return rows, rows.pop("Rings")
-
-
-def assert_as_before(found: pd.DataFrame) -> None:
-    expected = pd.read_csv(DATA / "abalone-version-1.csv")
-    pd.testing.assert_frame_equal(found, expected, rtol=1e-6, check_dtype=False)
-
-
-def test_a_file_of_version_1_predicts_as_it_did(abalone: tuple[pd.DataFrame, pd.Series]) -> None:
-    model = TailRegressor.load(DATA / "abalone-version-1.tailwise")
-    x, _ = abalone
-    assert_as_before(model.predict_frame(x[:5]))
-    assert_as_before(model.predict_frame(x[:5], emphasis=0.0))
-    assert len(model.networks_) == len(model.histories_) == 1 and model.base_ is None
-    for asked in ({"emphasis": 0.5}, {"label_prior": [3.0, 4.0]}):
-        with pytest.raises(ValueError, match="saved by a version without emphasis and label_prior"):
-            model.predict(x[:5], **asked)
-
 
 # -- which rows are used for what ------------------------------------------------------------------
 
@@ -52,7 +22,7 @@ def test_eval_set_is_held_out_and_all_of_x_trained_on() -> None:
     x, y = table(300)
     fresh, truth = table(200, seed=5)
     model = quick().fit(x, y, eval_set=(fresh, truth))
-    assert model.bins_.counts.sum() == 300 and model.held_out_
+    assert model.bins_.counts.sum() == 300 and model.model_.record.held_out
     assert "200" not in model.explain_intervals() and "100 held-out rows" in model.explain_intervals()
     assert len(quick(folds=5).fit(x, y, eval_set=(fresh, truth)).networks_) == 1
     listed = quick().fit(x, y, eval_set=[(fresh, truth)])
@@ -160,7 +130,7 @@ def test_training_of_folds_goes_on_where_it_was_stopped(
     model = quick(base="lightgbm", folds=3)
     monkeypatch.setattr("tailwise.model.base.TREES", 5)
     expected = model.fit(x, y).predict_frame(x)
-    trained, train = [], fitting.fit
+    trained, train = [], fitting.train
 
     def stopped(*args: Any, **kwargs: Any) -> Any:
         if len(trained) == 2:
@@ -168,12 +138,12 @@ def test_training_of_folds_goes_on_where_it_was_stopped(
         trained.append(kwargs["checkpoint"].name)
         return train(*args, **kwargs)
 
-    monkeypatch.setattr(fitting, "fit", stopped)
+    monkeypatch.setattr(fitting, "train", stopped)
     with pytest.raises(KeyboardInterrupt):
         model.fit(x, y, checkpoint=tmp_path / "c")
     assert sorted(p.name for p in tmp_path.iterdir()) == trained == ["c", "c.1"]
     before = (tmp_path / "c").read_bytes()
-    monkeypatch.setattr(fitting, "fit", train)
+    monkeypatch.setattr(fitting, "train", train)
     pd.testing.assert_frame_equal(model.fit(x, y, checkpoint=tmp_path / "c").predict_frame(x), expected)
     assert (tmp_path / "c").read_bytes() == before, "the first network was trained again"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c", "c.1", "c.2"]
@@ -185,7 +155,7 @@ def test_an_eval_set_beside_a_base(few_trees: None) -> None:
     model = quick(base="catboost", folds="auto").fit(x, y, eval_set=(fresh, truth))
     assert len(model.networks_) == 1 and model.bins_.counts.sum() == 200
     held = model.calibrators_[0].held
-    assert held is not None and set(held.labels) <= set(truth)
+    assert set(held.labels) <= set(truth)
     with pytest.raises(ValueError, match="eval_set cannot be used with base_prediction"):
         quick().fit(x, y, eval_set=(fresh, truth), base_prediction=y)
 
@@ -209,5 +179,5 @@ def test_training_goes_on_from_a_model(tmp_path: Path) -> None:
 
 def test_a_base_is_kept_when_training_goes_on(boosted: TailRegressor) -> None:
     model = quick(base="catboost", folds=2, epochs=1).fit(*table(80, seed=3), init_model=boosted)
-    assert model.base_ is boosted.base_ and len(model.networks_) == 2
+    assert model.model_.base is boosted.model_.base and len(model.networks_) == 2
     assert model.networks_[0] is not boosted.networks_[0]

@@ -11,7 +11,8 @@ from sklearn.neighbors import KNeighborsRegressor
 
 from tailwise import TailRegressor
 from tailwise.core.labels import LabelBins
-from tailwise.estimator import fitting, holdout
+from tailwise.model import fit as fitting
+from tailwise.model import split as holdout
 from tailwise.model.base import deal_folds
 from tests.estimator.small_tables import quick, table
 
@@ -37,9 +38,12 @@ def test_there_is_a_network_and_a_history_for_each_fold(boosted: TailRegressor) 
     assert len(boosted.networks_) == len(boosted.histories_) == 3
     _, y = table()
     held = boosted.calibrators_[0].held
-    assert held is not None
     np.testing.assert_array_equal(np.sort(held.labels), np.sort(y))  # each row is held out once
-    assert boosted.bins_.counts.sum() == len(y) and boosted.held_out_ and not boosted.unseen_
+    assert (
+        boosted.bins_.counts.sum() == len(y)
+        and boosted.model_.record.held_out
+        and not boosted.model_.record.unseen
+    )
     assert "Each of the 3 networks held out other rows" in boosted.explain_intervals()
 
 
@@ -52,13 +56,13 @@ def test_folds_by_the_number_of_rows(rows: int, networks: int, monkeypatch: pyte
 def test_a_network_trains_on_all_rows_but_its_own_fold(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = table(60)
     parts = []
-    train = fitting.fit
+    train = fitting.train
 
     def watched(network: Any, training: Any, valid: Any, *args: Any, **kwargs: Any) -> Any:
         parts.append((set(training.y.tolist()), set(valid.y.tolist())))
         return train(network, training, valid, *args, **kwargs)
 
-    monkeypatch.setattr(fitting, "fit", watched)
+    monkeypatch.setattr(fitting, "train", watched)
     quick(folds=3, epochs=1).fit(x, y)
     assert all(training | held == set(y) and not training & held for training, held in parts)
     assert set.union(*(held for _, held in parts)) == set(y) and len(parts) == 3
@@ -67,9 +71,9 @@ def test_a_network_trains_on_all_rows_but_its_own_fold(monkeypatch: pytest.Monke
 def test_predictions_are_the_mean_of_the_networks() -> None:
     x, y = table(100)
     model = quick(folds=2, emphasis=0.0, calibrate=False).fit(x, y)
-    alone = [
-        model._network_prediction(network, model._features(x)[0], None).mean for network in model.networks_
-    ]
+    fitted = model.model_
+    (raw,) = fitted.raw(fitted.encode(x))
+    alone = [own.mean for own in raw.networks]
     assert not np.allclose(*alone)
     np.testing.assert_allclose(model.predict(x), np.mean([each.numpy() for each in alone], axis=0))
 
@@ -78,13 +82,13 @@ def test_a_base_that_memorises_is_predicted_out_of_fold(monkeypatch: pytest.Monk
     """The nearest neighbour of a training row is itself; out of fold it must be another row."""
     x, y = table(150)
     seen = {}
-    train = fitting.Fitting._train
+    train = fitting._Runs.train
 
     def watched(self: Any, data: Any, *args: Any) -> Any:
-        seen["offset"], seen["labels"] = data.offset, data.labels
+        seen["offset"], seen["labels"] = data.offset[:, 0], data.y[:, 0]
         return train(self, data, *args)
 
-    monkeypatch.setattr(fitting.Fitting, "_train", watched)
+    monkeypatch.setattr(fitting._Runs, "train", watched)
     model = quick(base=KNeighborsRegressor(1), folds=5).fit(x, y)
     assert not np.isclose(seen["offset"], seen["labels"]).any()
     # For new rows the mean of five models; four of them saw the row.

@@ -10,9 +10,9 @@ import pytest
 
 from tailwise.model.split import (
     MIN_ROWS,
+    Split,
     deal_group_folds,
     group_codes,
-    held_out_parts,
     latest_rows,
 )
 from tests.estimator.small_tables import quick, table
@@ -34,7 +34,7 @@ def test_groups_stay_together_and_labels_are_spread() -> None:
 @pytest.mark.parametrize("folds", ["auto", 3, 1])
 def test_no_group_is_on_both_sides(folds: Any) -> None:
     labels, groups = table(400)[1], np.arange(400) % 40
-    parts = held_out_parts(labels, 0, folds=folds, share=0.2, groups=groups)
+    parts = Split.deal(labels, 0, folds=folds, share=0.2, groups=groups).parts
     assert len(parts) == {"auto": 5}.get(folds, folds)
     for train, rest in parts:
         assert len(train) + len(rest) == 400 and len(rest) > 50
@@ -43,9 +43,9 @@ def test_no_group_is_on_both_sides(folds: Any) -> None:
 
 def test_fewer_groups_than_folds() -> None:
     labels, groups = table(100)[1], np.arange(100) % 3
-    assert len(held_out_parts(labels, 0, folds="auto", share=0.2, groups=groups)) == 1
+    assert len(Split.deal(labels, 0, folds="auto", share=0.2, groups=groups).parts) == 1
     with pytest.raises(ValueError, match="4 folds need at least 4 groups, got 3: set folds to 3"):
-        held_out_parts(labels, 0, folds=4, share=0.2, groups=groups)
+        Split.deal(labels, 0, folds=4, share=0.2, groups=groups)
 
 
 def test_groups_that_cannot_be_meant() -> None:
@@ -92,7 +92,7 @@ def test_fit_by_groups_and_by_time() -> None:
     x, y = table(200)
     frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(shop=np.arange(200) % 20, day=np.arange(200))
     model = quick(folds=2).fit(frame, y, groups="shop")
-    assert len(model.networks_) == 2 and model.held_out_
+    assert len(model.networks_) == 2 and model.model_.record.held_out
     late = quick().fit(frame, y, time=frame["day"])
     np.testing.assert_array_equal(np.sort(late.calibrators_[0].held.labels), np.sort(y[160:]))
     assert int(late.bins_.counts.sum()) == 160

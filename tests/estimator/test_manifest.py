@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.estimator import manifest as schema
+from tailwise.files import manifest as schema
 from tailwise.files.archive import MANIFEST, MAX_HEADER, WEIGHTS
 from tailwise.files.manifest import check_manifest
 from tailwise.networks.parts import Method, WeightConfig
@@ -132,7 +132,7 @@ def test_headers_that_are_too_large(saved: Path, tmp_path: Path) -> None:
 def test_a_model_that_could_not_be_loaded_is_not_written(
     simple: TailRegressor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(vars(simple), "target_names_", ["a", "b"])
+    monkeypatch.setattr(simple, "model_", replace(simple.model_, names=("a", "b")))
     with pytest.raises(ValueError, match="the model cannot be saved: 2 names for 1 targets"):
         simple.save(tmp_path / "m")
     assert not list(tmp_path.iterdir())

@@ -12,7 +12,8 @@ TABLE = pd.DataFrame({"b": [1.0], "a": [2.0], "rent": [3.0], "price": [4.0]})
 
 
 def model(*, targets: list[str] | None = None, count: int = 1, inputs: tuple[str, ...] = ("a", "b")) -> Any:
-    return SimpleNamespace(target_names_=targets, n_targets_=count, feature_names_in_=inputs)
+    columns = SimpleNamespace(feature_names_in_=inputs)
+    return SimpleNamespace(names=targets, targets=[None] * count, inputs=SimpleNamespace(columns=columns))
 
 
 def test_inputs_are_in_the_order_of_the_model() -> None:
@@ -20,8 +21,7 @@ def test_inputs_are_in_the_order_of_the_model() -> None:
 
 
 def test_a_model_of_an_array_takes_the_table_as_it_is() -> None:
-    unnamed = SimpleNamespace(target_names_=None, n_targets_=1)
-    assert match_inputs(unnamed, TABLE, "t.csv") is TABLE  # type: ignore[arg-type]
+    assert match_inputs(model(inputs=()), TABLE, "t.csv") is TABLE
 
 
 def test_missing_and_infinite_inputs() -> None:

@@ -19,7 +19,8 @@ from sklearn.dummy import DummyRegressor
 from torch import Tensor, nn
 
 from tailwise import TailRegressor
-from tailwise.estimator import bases
+from tailwise.model import base as bases
+from tailwise.model.model import beside_features, squeezed
 
 LEVELS = (0.05, 0.5, 0.95)
 FEW_SAMPLES = {"method_options": {"latent_samples": 4}}
@@ -54,13 +55,15 @@ def outputs(path: Path, x: np.ndarray) -> dict[str, np.ndarray]:
 
 def on_an_edge(model: TailRegressor, x: Any, **prior: Any) -> np.ndarray:
     """Rows predicted so near the edge of a label bin that rounding decides on their bin. (N,)"""
-    features, matrix = model._features(x)
-    offset = model._offset(matrix, len(features), None)
-    inputs, around = model._inputs(features, offset), None if offset is None else torch.from_numpy(offset)
+    fitted = model.model_
+    rows = fitted.encode(x)
+    offset = fitted.base.offset(rows.matrix, len(rows), None)
+    inputs = beside_features(rows.x, offset, fitted.bins)
+    around = None if offset is None else torch.from_numpy(squeezed(offset))
     with torch.no_grad():
-        means = [network(inputs, "plain", around).mean.numpy() for network in model.networks_]
-    near = np.zeros(len(features), bool)
-    for t, calibrator in enumerate(model.calibrators_):
+        means = [network(inputs.double(), "plain", around).mean.numpy() for network in fitted.networks]
+    near = np.zeros(len(rows), bool)
+    for t, calibrator in enumerate(fitted.targets):
         for mean in (*means, model.predict(x, **prior)):
             own = mean[:, t] if mean.ndim == 2 else mean
             gaps = np.abs(own[:, None] - calibrator.bins._cuts)
@@ -310,7 +313,7 @@ def test_without_the_extra(
 def test_an_export_that_went_wrong_is_not_written(
     tmp_path: Path, whole: TailRegressor, exported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tailwise.estimator import onnx as export
+    from tailwise.onnx import export
 
     for wrong in (other_scale, one_row_only):
         monkeypatch.setattr(export, "_traced", lambda *_, wrong=wrong: wrong(onnx.load(exported)))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tailwise import TailRegressor
+from tailwise.model.model import predicting_device
 from tests.estimator.small_tables import quick, table
 
 
@@ -105,7 +105,7 @@ def test_an_own_backbone_predicts_where_it_would_train(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    assert TailRegressor(device=device)._predicting_device() == torch.device(expected)
+    assert predicting_device(device) == torch.device(expected)
 
 
 def test_a_base_prediction_beside_any_input() -> None:

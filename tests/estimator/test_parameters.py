@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.estimator import fitting, preparing
+from tailwise.model import base as preparing
+from tailwise.model import fit as fitting
 from tailwise.model.settings import CONSTRAINTS, stream_config, table_config
 from tests.estimator.small_tables import quick, table
 
@@ -53,7 +54,7 @@ def test_wrong_values_are_named_before_any_training(
         raise AssertionError("something was trained")
 
     monkeypatch.setattr(preparing, "cross_fit", train)
-    monkeypatch.setattr(fitting, "fit", train)
+    monkeypatch.setattr(fitting, "train", train)
     with pytest.raises(ValueError, match=message.replace("?,", r"\?,")):
         quick(**options).fit(*table(60))
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from tailwise import TailRegressor
-from tailwise.estimator import picture_inputs
+from tailwise.model import pictures as picture_inputs
 from tailwise.model.pictures import as_pictures, augmentation, picture_config, picture_tensor
 from tests.picture_samples import pictures, write_pictures, zipped
 
@@ -90,7 +90,7 @@ def test_predictions_do_not_depend_on_how_pictures_are_given(
     assert model.score_by_region(paths, LABELS).shape[0] == 4
     loaded = TailRegressor.load(model.save(tmp_path / "faces.tailwise"))
     np.testing.assert_array_equal(loaded.predict(paths), expected)
-    assert loaded.picture_size_ == (24, 24)
+    assert loaded.model_.inputs.size == (24, 24)
     with pytest.raises(ValueError, match="fitted on 24 x 24"):
         loaded.predict(content[:, :20])
     with pytest.raises(ValueError, match="export_onnx is for tables, not for pictures"):
@@ -102,7 +102,7 @@ def test_files_are_decoded_at_the_size_asked_for(paths: list[str], torchvision: 
     table = pd.DataFrame({"picture": paths[::2]})
     model = TailRegressor(backbone="resnet18", image_size=16, epochs=1, augment=None, conformal=None)
     model.fit(table, LABELS[::2], eval_set=(paths[1::2], LABELS[1::2]))
-    assert model.picture_size_ == (16, 16) and model.feature_names_in_.tolist() == ["picture"]
+    assert model.model_.inputs.size == (16, 16) and model.feature_names_in_.tolist() == ["picture"]
     assert len(model.networks_) == 1 and model.base_ is None
 
 

@@ -12,15 +12,17 @@ from tests.estimator.small_tables import frame, quick, table
 def test_encoded_rows_predict_as_the_table_does() -> None:
     X, y = frame(60)
     model = quick(epochs=1).fit(X, y)
-    (of_table,), (of_numbers,) = model.raw_predictions(X), model.raw_of_encoded(model.encoded(X))
+    fitted = model.model_
+    (of_table,) = fitted.raw(fitted.encode(X))
+    (of_numbers,) = fitted.raw(fitted.table.from_numbers(fitted.table.numbers(X)))
     np.testing.assert_array_equal(of_table.pooled.mean, of_numbers.pooled.mean)
-    assert of_table.networks == () and of_table.groups is None
+    assert of_table.networks == () and not of_table.groups.any()
     with pytest.raises(ValueError, match="no rows to predict"):
         model.predict(X.convert_dtypes()[:0])
     x, y = table(30)
     own = quick(backbone=nn.Linear(3, 4), feature_dim=4, epochs=1).fit(x.astype("float32"), y)
     with pytest.raises(ValueError, match="this model takes no tables"):
-        own.encoded(x)
+        _ = own.model_.table
 
 
 def test_a_row_is_predicted_alike_whatever_rows_are_beside_it() -> None:

@@ -8,7 +8,8 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from tailwise.core.labels import LabelBins
-from tailwise.estimator import preparing
+from tailwise.model import base as preparing
+from tailwise.model.inputs import column_of
 from tests.estimator.small_tables import quick, table
 
 
@@ -46,7 +47,7 @@ def test_an_eval_set_of_other_labels_or_too_few_rows() -> None:
 def test_intervals_by_the_number_of_a_column_and_what_is_wrong() -> None:
     x, y = table(300)
     model = quick(conformal_by=1, folds=2).fit(x, np.c_[y, y])
-    assert model.conformal_groups_ is not None and len(model.conformal_groups_.names) == 5
+    assert len(model.model_.inputs.groups.names) == 5
     assert np.isfinite(model.predict_interval(x)).all()
     names = pd.DataFrame(x, columns=["u", "v", "w"])
     assert quick(conformal_by=2).fit(names, y).explain_intervals().count("held-out row") > 5
@@ -76,4 +77,4 @@ def test_an_unknown_column_is_named_once() -> None:
     x = pd.DataFrame(table(20)[0], columns=["u", "v", "w"])
     for what, kind in (("column", "column"), ("groups", "column of groups")):
         with pytest.raises(ValueError, match=f"^unknown {kind} 'uu'; did you mean 'u'"):
-            quick()._column(x, "uu", what)
+            column_of(x, "uu", what)

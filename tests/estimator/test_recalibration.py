@@ -35,7 +35,7 @@ def test_recalibration_restores_coverage_without_training(model: TailRegressor, 
     np.testing.assert_array_equal(model.predict(x), means)
     again = TailRegressor.load(model.save(tmp_path / "m.tailwise"))
     np.testing.assert_array_equal(again.predict_interval(x), model.predict_interval(x))
-    assert again.recalibrated_ == 2400 and again.unseen_
+    assert again.model_.record.recalibrated == 2400 and again.model_.record.unseen
     assert "recalibrated on 2400 rows" in again.explain_intervals()
 
 

@@ -20,7 +20,7 @@ from sklearn.linear_model import Ridge
 from sklearn.preprocessing import FunctionTransformer
 
 from tailwise import TailRegressor
-from tailwise.estimator import archive, skops_files
+from tailwise.files import archive, skops_files
 from tailwise.files.archive import BASE, PREPROCESSING
 from tailwise.files.skops_files import from_skops, to_skops, unknown_types
 from tests.estimator.saved_files import members_of, written

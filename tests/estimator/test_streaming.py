@@ -16,10 +16,10 @@ from sklearn.tree import DecisionTreeRegressor
 from tailwise import TailRegressor
 from tailwise.data.streams import FrameRows
 from tailwise.data.streams.parquet_rows import ParquetRows
-from tailwise.estimator import streaming
-from tailwise.estimator.streaming import StreamedRows
 from tailwise.learning import loop
 from tailwise.learning.ray_workers import RayWorkers
+from tailwise.model import stream as streaming
+from tailwise.model.stream import StreamedRows
 from tests.estimator.small_tables import quick
 
 N = 600
@@ -53,7 +53,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         given.extend([train, valid, config])
         return loop.fit(network, train, valid, config, **options)
 
-    monkeypatch.setattr(streaming, "fit", remembered)
+    monkeypatch.setattr(streaming, "train", remembered)
     return given
 
 
@@ -62,14 +62,14 @@ def test_bins_weights_and_encodings_equal_those_of_the_table_in_memory(
 ) -> None:
     data = seen(monkeypatch)
     streamed = quick(base=LinearRegression(), epochs=1).fit_batches(stream(), **ONE)
-    held = data[0].held_out(TABLE)
+    held = data[0].survey.held_out(TABLE)
     assert held.sum() == 120
     train = TABLE[~held]
     whole = quick(base=LinearRegression(), epochs=1).fit(X[~held], train.y, eval_set=(X[held], TABLE.y[held]))
     assert (streamed.bins_.edges == whole.bins_.edges).all()
     assert (streamed.bins_.counts == whole.bins_.counts).all()
     assert (streamed.networks_[0].w == whole.networks_[0].w).all()
-    assert streamed.calibrators_[0].support == whole.calibrators_[0].support
+    assert streamed.calibrators_[0].labels.support == whole.calibrators_[0].labels.support
     assert streamed.feature_names_in_.tolist() == whole.feature_names_in_.tolist()
     assert streamed.target_names_ == ["y"]
     for name in ("center", "scale"):
@@ -84,9 +84,9 @@ def test_training_sees_every_other_row_once_and_held_out_rows_never(monkeypatch:
     rows: StreamedRows = data[0]
     first, again, other = ([batch[1].tolist() for batch in rows.shard(0, 1, 64, seed)] for seed in (5, 5, 6))
     assert first == again != other
-    assert sorted(np.concatenate(first)) == sorted(TABLE.y[~rows.held_out(TABLE)])
+    assert sorted(np.concatenate(first)) == sorted(TABLE.y[~rows.survey.held_out(TABLE)])
     assert rows.row_count == 480
-    assert len(rows.encoded(TABLE[rows.held_out(TABLE)])[1]) == 0
+    assert len(rows.encoded(TABLE[rows.survey.held_out(TABLE)])[1]) == 0
 
 
 def test_shards_part_the_training_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_shards_part_the_training_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     quick(epochs=1).fit_batches(stream(), **ONE)
     rows: StreamedRows = data[0]
     parts = [batch[1] for number in range(4) for batch in rows.shard(number, 4, 20, seed=5)]
-    assert sorted(np.concatenate(parts)) == sorted(TABLE.y[~rows.held_out(TABLE)])
+    assert sorted(np.concatenate(parts)) == sorted(TABLE.y[~rows.survey.held_out(TABLE)])
 
 
 def test_rows_of_the_sample_get_out_of_fold_predictions_of_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,13 +102,13 @@ def test_rows_of_the_sample_get_out_of_fold_predictions_of_the_base(monkeypatch:
     base = DecisionTreeRegressor(random_state=0)  # repeats the labels that it was fitted on
     model = quick(base=base, epochs=1).fit_batches(stream(), sample=200, **ONE)
     rows: StreamedRows = data[0]
-    sampled = np.isin(TABLE.index, rows.known) & ~rows.held_out(TABLE)
+    sampled = np.isin(TABLE.index, rows.known) & ~rows.survey.held_out(TABLE)
     _, labels, _, offset = rows.encoded(TABLE)
-    sampled = sampled[~rows.held_out(TABLE)]
+    sampled = sampled[~rows.survey.held_out(TABLE)]
     assert sampled.sum() == 200
     assert model.base_ is not None
     assert np.abs(labels - offset)[sampled].min() > 0  # no label is repeated
-    fitted = model.base_[0].predict(rows.encoder.matrix(X[~rows.held_out(TABLE)]))
+    fitted = model.base_[0].predict(rows.encoder.matrix(X[~rows.survey.held_out(TABLE)]))
     assert np.array_equal(fitted[~sampled], offset[~sampled])
     assert not np.array_equal(fitted[sampled], offset[sampled])
 
@@ -162,7 +162,7 @@ def test_several_targets_weights_bounds_and_groups(tmp_path: Path) -> None:
     first = model.bins_[0]
     assert len(first) == 15
     assert first.counts.sum() > 1.5 * 480  # weights, not rows
-    assert model.calibrators_[1].support.grid[:3] == (0, 1, 2)
+    assert model.calibrators_[1].labels.support.grid[:3] == (0, 1, 2)
     assert model.predict_interval(X)[:, 1, 0].min() >= 0
     model.save(tmp_path / "m.tailwise")
     loaded = TailRegressor.load(tmp_path / "m.tailwise")

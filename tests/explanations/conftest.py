@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 
 from tailwise import TailRegressor
-from tailwise.estimator import bases
+from tailwise.model import base as bases
 
 Array = NDArray[np.float64]
 Rows = tuple[pd.DataFrame, Array]

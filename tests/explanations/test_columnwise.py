@@ -1,6 +1,7 @@
 """A model as a function of whole columns: exchanged before or after encoding, the prediction is the same."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from tailwise import TailRegressor
 from tailwise.explanations import shapley
 from tailwise.explanations.columnwise import ColumnwiseModel, sampled
+from tailwise.model.base import GivenBase
+from tailwise.model.inputs import TensorInputs
 from tests.explanations.conftest import Rows, make_rows
 
 
@@ -71,14 +74,13 @@ def test_one_of_several_targets_is_chosen(twins: tuple[TailRegressor, np.ndarray
 
 
 def test_models_without_columns_of_their_own_are_refused(model: TailRegressor) -> None:
-    given = TailRegressor()
-    given.base_given_ = True
+    given, own = TailRegressor(), TailRegressor()
+    given.model_ = replace(model.model_, base=GivenBase(1))
     with pytest.raises(ValueError, match="fitted with base_prediction"):
         ColumnwiseModel(given)
-    pictures = TailRegressor()
-    pictures.networks_, pictures.preprocessor_ = [], None
+    own.model_ = replace(model.model_, inputs=TensorInputs())
     with pytest.raises(ValueError, match="takes no tables"):
-        pictures.encoded(None)
+        ColumnwiseModel(own).encode(None)
 
 
 def test_a_sample_is_ascending_and_without_repetition() -> None:

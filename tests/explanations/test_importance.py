@@ -34,7 +34,7 @@ def test_columns_that_matter_come_first() -> None:
 def test_figures_are_those_of_shuffled_tables(model: TailRegressor, rows: Rows) -> None:
     table = importance(model, *rows, repeats=2).set_index(["measure", "labels", "column"])
     assert len(table) == 2 * 2 * 5
-    rare = rarest(rows[1], model.calibrators_[0].density)
+    rare = rarest(rows[1], model.calibrators_[0].labels.density)
     assert rare.sum() == 18
 
     def figures(X: pd.DataFrame) -> tuple[Array, Array]:

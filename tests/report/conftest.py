@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.estimator import bases
 from tailwise.methods import get_method
+from tailwise.model import base as bases
 from tailwise.report.baselines import PLAIN, PLAIN_TITLE, Lineup, Training, line_up
 from tailwise.report.drivers import Drivers, drivers_of
 from tailwise.report.page import Facts, model_page

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
+from tailwise.model.model import Model
 from tailwise.serving.batches_of_requests import Answer, Batcher
 from tailwise.serving.counters import Counters
 from tests.estimator.small_tables import quick
@@ -44,14 +45,14 @@ def request(rows: list[dict[str, Any]], **options: Any) -> bytes:
 def held_up(monkeypatch: pytest.MonkeyPatch, model: TailRegressor) -> tuple[threading.Event, list[int]]:
     """Let the model predict only when the event is set; also return the rows of each call."""
     go, sizes = threading.Event(), []
-    predict = model.raw_predictions
+    predict = Model.raw
 
-    def waits(X: Any, *more: Any) -> Any:
+    def waits(own: Model, rows: Any, *more: Any) -> Any:
         go.wait(60)
-        sizes.append(len(X))
-        return predict(X, *more)
+        sizes.append(len(rows))
+        return predict(own, rows, *more)
 
-    monkeypatch.setattr(model, "raw_predictions", waits)
+    monkeypatch.setattr(Model, "raw", waits)
     return go, sizes
 
 
@@ -102,16 +103,16 @@ def test_a_batch_has_a_limit_and_closing_answers_what_waits(
 def test_a_failure_spoils_no_other_request(
     batcher: Batcher, model: TailRegressor, table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    predict = model.raw_predictions
+    encode = Model.encode
 
-    def fails(X: pd.DataFrame) -> Any:
+    def fails(own: Model, X: pd.DataFrame) -> Any:
         if (X["whole"] == 777).any():
             raise ValueError("a row\n  that cannot be predicted")
         if (X["whole"] == 666).any():
             raise KeyError("unexpected")
-        return predict(X)
+        return encode(own, X)
 
-    monkeypatch.setattr(model, "raw_predictions", fails)
+    monkeypatch.setattr(Model, "encode", fails)
     rows = as_json(table[:3])
     odd = [{**rows[0], "whole": value} for value in (777, 666)]
     good, bad, broken = (batcher.submit(request(part)) for part in (rows, odd[:1], odd[1:]))
@@ -164,11 +165,6 @@ def test_several_targets_and_a_model_without_a_dial() -> None:
     expected = model.predict(pd.DataFrame([row]))[0]
     np.testing.assert_allclose([found["u"]["prediction"], found["v"]["prediction"]], expected, rtol=1e-5)
     assert set(found["u"]["quantiles"]) == {"0.5"}
-    from dataclasses import replace
-
-    model.calibrators_ = [replace(c, held=None) for c in model.calibrators_]
-    answer = batcher.submit(request([row], emphasis=0.123)).result()
-    assert answer.status == 422 and b"without emphasis" in answer.content
     batcher.close()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tailwise import TailRegressor
 from tailwise.core.metrics import by_region
+from tailwise.model.base import GivenBase
 from tailwise.report.formatting import number
 from tailwise.serving.model_card import model_card
 from tests.estimator.small_tables import quick
@@ -41,10 +42,10 @@ def test_a_card_has_the_evidence_of_the_file(model: TailRegressor) -> None:
     ]
     assert "predicts price from 9 columns" in card and "Trained on 120 rows" in card
     assert "| kind | text | no | 3 categories |" in card and "| empty | unused | yes |  |" in card
-    (calibrator,) = model.calibrators_
-    assert calibrator.held is not None
-    held = calibrator.possible(calibrator.held.prediction)
-    expected = by_region(held, calibrator.held.labels, calibrator.bins, ("mae", "rmse"), many=100, few=20)
+    (own,) = model.model_.targets
+    expected = by_region(
+        own.possible(own.held.prediction), own.held.labels, own.bins, ("mae", "rmse"), many=100, few=20
+    )
     row = expected.loc["all"]
     assert f"| all | {int(row['n'])} | {number(row['mae'])} | {number(row['rmse'])} |" in card
     assert "No test on rows that training did not see was given." in card
@@ -74,12 +75,10 @@ def test_cards_of_other_models() -> None:
     card = model_card(model, name="m")
     assert card.count("### u") == 2 and "| option regularizer | 0.01 |" in card
     assert "stay within -100 to 100, -100 to 100" in card
-    model.base_given_ = True
-    model.calibrators_ = [replace(c, held=None) for c in model.calibrators_]
+    model.model_ = replace(model.model_, base=GivenBase(2))
     card = model_card(model, name="m")
-    assert "The model takes no table" in card and "written by an older version" in card
-    assert "| base | predictions of your own |" in card
-    model.held_out_ = False
+    assert "The model takes no table" in card and "| base | predictions of your own |" in card
+    model.model_ = replace(model.model_, record=replace(model.model_.record, held_out=False))
     assert "The table was too small to hold out rows." in model_card(model, name="m")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
+from tailwise.model.base import GivenBase
 from tailwise.serving.row_schema import MAX_SHOWN, MAX_TEXT, Column, RefusedRequest, RowSchema
 from tests.estimator.small_tables import quick
 from tests.estimator.small_tables import table as numbers
@@ -106,7 +108,7 @@ def test_columns_without_names_are_numbered() -> None:
     assert [column.name for column in schema.columns] == ["x0", "x1", "x2"]
     cells, _ = schema.read([{f"x{k}": value for k, value in enumerate(row)} for row in x[:5].tolist()])
     np.testing.assert_array_equal(schema.table([cells]), x[:5])
-    model.base_given_ = True
+    model.model_ = replace(model.model_, base=GivenBase(1))
     with pytest.raises(ValueError, match="needs predictions of your own base model"):
         RowSchema.of(model)
     model.preprocessor_ = None

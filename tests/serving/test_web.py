@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
+from tailwise.model.model import Model
 from tailwise.serving.web import RETRY_SECONDS, Limits, Service, listen
 from tests.serving.conftest import Running, as_json
 from tests.serving.malformed_requests import malformed
@@ -29,13 +30,13 @@ def gate(model: TailRegressor, monkeypatch: pytest.MonkeyPatch) -> threading.Eve
     """The model predicts while this is set, as it is at first."""
     go = threading.Event()
     go.set()
-    predict = model.raw_predictions
+    predict = Model.raw
 
-    def waits(X: Any, *more: Any) -> Any:
+    def waits(own: Model, rows: Any, *more: Any) -> Any:
         go.wait(60)
-        return predict(X, *more)
+        return predict(own, rows, *more)
 
-    monkeypatch.setattr(model, "raw_predictions", waits)
+    monkeypatch.setattr(Model, "raw", waits)
     return go
 
 
@@ -138,10 +139,10 @@ def test_shutting_down_answers_what_was_accepted(
 def test_an_unexpected_error_is_status_500_without_details(
     running: Running, model: TailRegressor, table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(X: Any) -> Any:
+    def fails(own: Model, rows: Any) -> Any:
         raise KeyError("secret")
 
-    monkeypatch.setattr(model, "raw_predictions", fails)
+    monkeypatch.setattr(Model, "raw", fails)
     answer = running.client.post("/predict", json={"rows": as_json(table[:1])})
     assert answer.status_code == 500 and "secret" not in answer.text and "KeyError" in answer.text
 
@@ -193,9 +194,9 @@ def test_an_address_that_is_taken_and_a_model_that_cannot_predict(
     ):
         listen("127.0.0.1", sock.getsockname()[1])
 
-    def fails(X: Any) -> Any:
+    def fails(own: Model, rows: Any) -> Any:
         raise ValueError("polars is missing")
 
-    monkeypatch.setattr(model, "raw_predictions", fails)
+    monkeypatch.setattr(Model, "raw", fails)
     with pytest.raises(ValueError, match=r"cannot predict its example row: .*polars is missing"):
         Service(model)

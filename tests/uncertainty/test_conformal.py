@@ -392,7 +392,6 @@ def test_explain_names_the_groups_of_a_column():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: s.update(column=None), "between 0 and 2"),
         (lambda s: s.update(groups=[]), "need the scores of all rows"),
         (lambda s: s["groups"][0]["regions"].__setitem__(0, 99), "between 0 and 11"),
     ],

@@ -152,7 +152,7 @@ class StreamedTable:
     @property
     def inputs(self) -> list[str]:
         """The names of the inputs."""
-        from tailwise.estimator.streaming import StreamColumns
+        from tailwise.model.stream import StreamColumns
 
         return StreamColumns.of(self.stream, self.targets, self.weight, self.drop).inputs
 

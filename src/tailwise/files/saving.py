@@ -167,16 +167,16 @@ def _tensors(model: Model) -> dict[str, Tensor]:
                     f"{name} of the backbone is a {type(value).__name__}, and only tensors are written: "
                     "return a tensor from get_extra_state"
                 )
-        found |= {f"network.{k}.{name}": value for name, value in state.items()}
+        found |= {f"network.{k}.{name}": _smallest(value) for name, value in state.items()}
         hidden = {name: value for name, value in network.named_buffers() if name not in state}
-        found |= {f"buffer.{k}.{name}": value for name, value in hidden.items()}
+        found |= {f"buffer.{k}.{name}": _smallest(value) for name, value in hidden.items()}
     if isinstance(model.inputs, TableInputs):
         numeric = model.inputs.encoder.numeric
         found |= {f"numeric.{name}": value for name, value in numeric.named_buffers()}
     for t, calibrator in enumerate(model.targets):
         found |= {f"held.{t}.{k}": value for k, value in _held_to_tensors(calibrator.held).items()}
     # Copies: safetensors refuses tensors that share memory.
-    return {name: _smallest(value.detach()).cpu().contiguous().clone() for name, value in found.items()}
+    return {name: value.detach().cpu().contiguous().clone() for name, value in found.items()}
 
 
 def _smallest(value: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Columns of a table as the inputs of an ONNX graph: each is encoded inside the file as skrub does it."""
+"""Columns of a table as the inputs of an ONNX graph: numbers and categories, encoded inside the file."""
 
 from __future__ import annotations
 
@@ -9,22 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailwise.data.tables.preprocessing import LARGEST, TablePreprocessor, absent_cells
-from tailwise.onnx.dates import PARTS, date_parts
-from tailwise.onnx.nodes import INSIDE, Nodes
-from tailwise.onnx.text import can_encode, is_blank, text_parts
 
-KINDS = {
-    "number": ("float64", "NaN"),
-    "duration": ("float64, in seconds", "NaN"),
-    "category": ("string", "the empty string"),
-    "text": ("string", "the empty string"),
-    "date": ("int64, microseconds since 1970-01-01", "-2**63"),
-}
-"""What an input is, for each kind of column, and what is missing there."""
-
-
+INSIDE = "inside/"
+"""Names of values in the graph begin with this, which no column does."""
 OUTPUTS = ("prediction", "std", "quantiles", "lower", "upper")
 """Names of outputs. A column with one of them is the input with the ending ``_column``."""
+KINDS = {
+    "number": "number: float64; NaN is missing",
+    "category": "category: string; the empty string is missing",
+}
+"""What an input is, for each kind of column."""
 
 
 class Column(NamedTuple):
@@ -40,23 +34,32 @@ class Column(NamedTuple):
         return f"{self.name}_column" if self.name in OUTPUTS else self.name
 
     @property
-    def zone(self) -> str | None:
-        """The time zone of dates, None where they have none."""
-        name: str | None = self.steps["ToDatetime"].output_time_zone_
-        return name
-
-    @property
     def nulls(self) -> list[str]:
         """Texts that mean a missing value."""
-        return self.steps["CleanNullStrings"].null_strings_ if "CleanNullStrings" in self.steps else []
+        cleaner = self.steps.get("CleanNullStrings")
+        return [] if cleaner is None else cleaner.null_strings_
 
-    @property
-    def described(self) -> str:
-        """What the input of the column is, in words."""
-        held, missing = KINDS[self.kind]
-        if self.kind == "date":
-            held += " in UTC" if self.zone else " of the same clock, without a time zone"
-        return f"{self.kind}: {held}; {missing} is missing"
+
+def columns_inside(preprocessor: TablePreprocessor) -> list[Column]:
+    """Return the columns in the order of the matrix; one that is neither number nor category is an error."""
+    vectorizer = preprocessor.vectorizer
+    if vectorizer is None:
+        names = preprocessor.columns or [f"x{k}" for k in range(len(preprocessor.numeric.center))]
+        return [Column(name, "number", {}) for name in names]
+    places = preprocessor.made_of("numeric", "datetime", "low_cardinality", "high_cardinality")
+    found, refused = [], []
+    for name in sorted(places, key=lambda column: places[column][0]):
+        steps = {type(step).__name__: step for step in vectorizer.all_processing_steps_[name]}
+        if {"StringEncoder", "DatetimeEncoder", "DurationToFloat"} & set(steps):
+            refused.append(repr(name))
+        found.append(Column(name, "category" if "OneHotEncoder" in steps else "number", steps))
+    if refused:
+        raise ValueError(
+            f"an ONNX file encodes numbers and categories only, and training had text, dates or durations in "
+            f"{', '.join(refused)}: export without raw columns and encode rows with preprocessor_.matrix, or "
+            "fit without these columns"
+        )
+    return found
 
 
 def takes_columns(proto: Any, preprocessor: TablePreprocessor) -> Any:
@@ -68,98 +71,25 @@ def takes_columns(proto: Any, preprocessor: TablePreprocessor) -> Any:
     from onnx import compose, helper
 
     proto = compose.add_prefix(proto, INSIDE, rename_outputs=False)
-    nodes, inputs, made = Nodes(), [], []
+    graph, inputs, made = _Nodes(), [], []
     for column in columns_inside(preprocessor):
-        kind = {"category": np.str_, "text": np.str_, "date": np.int64}.get(column.kind, np.float64)
-        tensor = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
-        inputs.append(helper.make_tensor_value_info(column.input, tensor, ["rows"], column.described))
-        made.append(_encoded(nodes, column, preprocessor.vectorizer))
-    nodes.add("Concat", *made, axis=1)
-    nodes.nodes[-1].output[:] = [f"{INSIDE}x"]
-    nodes.put_in_front(proto, inputs)
+        kind = np.dtype(np.str_ if column.kind == "category" else np.float64)
+        tensor = helper.np_dtype_to_tensor_dtype(kind)
+        inputs.append(helper.make_tensor_value_info(column.input, tensor, ["rows"], KINDS[column.kind]))
+        encoded = _one_hot if column.kind == "category" else _number
+        made.append(encoded(graph, column))
+    graph.add("Concat", *made, axis=1)
+    graph.nodes[-1].output[:] = [f"{INSIDE}x"]
+    rest = list(proto.graph.node)
+    del proto.graph.node[:], proto.graph.input[:]
+    proto.graph.node.extend([*graph.nodes, *rest])
+    proto.graph.initializer.extend(graph.constants)
+    proto.graph.input.extend(inputs)
+    if "ai.onnx.ml" not in {entry.domain for entry in proto.opset_import}:
+        proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
     entry = proto.metadata_props.add()
     entry.key, entry.value = "inputs", json.dumps({value.name: value.doc_string for value in inputs})
     return proto
-
-
-def _encoded(nodes: Nodes, column: Column, vectorizer: Any) -> str:
-    """The numbers that a column becomes, float64 (N, P)."""
-    value = column.input
-    if column.kind == "text":
-        return text_parts(nodes, value, column.steps["StringEncoder"], column.nulls)
-    if column.kind == "date":
-        library = getattr(vectorizer, "library_", "pandas")
-        return date_parts(nodes, value, _parts(column), column.zone, library)
-    if column.kind == "category":
-        return _one_hot(nodes, value, column)
-    if vectorizer is not None:  # skrub rounds to float32
-        limits = (nodes.constant(limit, np.float64) for limit in (-LARGEST, LARGEST))
-        value = nodes.add("Clip", value, *limits)
-        value = nodes.cast(nodes.cast(value, np.float32), np.float64)
-    return nodes.column_of(value)
-
-
-def _one_hot(nodes: Nodes, name: str, column: Column) -> str:
-    known = [
-        value if isinstance(value, str) else None for value in column.steps["OneHotEncoder"].categories_[0]
-    ]
-    place = {text: p for p, text in enumerate(known) if text is not None}
-    code = nodes.look_up(name, place, -1)
-    if None in known:
-        missing = known.index(None)
-        code = nodes.look_up(name, place | dict.fromkeys(["", *column.nulls], missing), -1)
-        if column.nulls:
-            code = nodes.add("Where", is_blank(nodes, name), nodes.constant(missing), code)
-    places = nodes.constant([list(range(len(known)))])
-    return nodes.cast(nodes.add("Equal", nodes.column_of(code), places), np.float64)
-
-
-def columns_inside(preprocessor: TablePreprocessor) -> list[Column]:
-    """Return the columns in the order of the matrix. Those that no graph can encode are an error."""
-    vectorizer = preprocessor.vectorizer
-    if vectorizer is None:
-        count = len(preprocessor.numeric.center)
-        names = preprocessor.columns or [f"x{k}" for k in range(count)]
-        return [Column(name, "number", {}) for name in names]
-    places = preprocessor.made_of("numeric", "datetime", "low_cardinality", "high_cardinality")
-    found, refused = [], []
-    for name in sorted(places, key=lambda column: places[column][0]):
-        steps = {type(step).__name__: step for step in vectorizer.all_processing_steps_[name]}
-        column = Column(name, _kind(steps), steps)
-        if not _can_encode(column):
-            refused.append(repr(name))
-        found.append(column)
-    if refused:
-        columns, it = ("columns", "them") if len(refused) > 1 else ("column", "it")
-        raise ValueError(
-            f"an ONNX file cannot encode {columns} {', '.join(refused)}, which skrub encodes in another way "
-            f"than TailRegressor asks for: export without raw columns, or fit without {it}"
-        )
-    return found
-
-
-def _kind(steps: dict[str, Any]) -> str:
-    kinds = {
-        "OneHotEncoder": "category",
-        "StringEncoder": "text",
-        "DatetimeEncoder": "date",
-        "DurationToFloat": "duration",
-    }
-    return next((kind for step, kind in kinds.items() if step in steps), "number")
-
-
-def _can_encode(column: Column) -> bool:
-    if column.kind == "text":
-        return can_encode(column.steps["StringEncoder"])
-    return column.kind != "date" or (
-        set(_parts(column)) <= set(PARTS)
-        and getattr(column.steps["DatetimeEncoder"], "periodic_encoding", None) is None
-    )
-
-
-def _parts(column: Column) -> list[str]:
-    parts: list[str] = column.steps["DatetimeEncoder"].extracted_features_
-    return parts
 
 
 def raw_inputs(preprocessor: TablePreprocessor, x: Any) -> dict[str, NDArray[Any]]:
@@ -173,12 +103,62 @@ def raw_inputs(preprocessor: TablePreprocessor, x: Any) -> dict[str, NDArray[Any
 
 
 def _values(column: Column, cells: Any) -> NDArray[Any]:
-    if column.kind == "date":
-        dates = np.asarray(column.steps["ToDatetime"].transform(cells), "datetime64[us]")
-        return dates.astype(np.int64)
-    if column.kind == "duration":
-        return np.asarray(np.asarray(cells) / np.timedelta64(1, "s"))
     if column.kind == "number":
         return np.asarray(column.steps["ToFloat"].transform(cells), np.float64)
     pairs = zip(cells.to_list(), absent_cells(cells), strict=True)
-    return np.array(["" if missing else str(cell) for cell, missing in pairs], dtype=object)
+    texts = ["" if missing else str(cell) for cell, missing in pairs]
+    return np.array(["" if text.isspace() else text for text in texts], dtype=object)
+
+
+class _Nodes:
+    """Nodes and constants of a graph, in order; each method returns the name of a value."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def constant(self, values: Any, kind: type) -> str:
+        from onnx import numpy_helper
+
+        name = f"{INSIDE}constant{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(values, kind), name))
+        return name
+
+    def add(self, operator: str, *given: str, **options: Any) -> str:
+        from onnx import helper
+
+        result = f"{INSIDE}{operator}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, list(given), [result], **options))
+        return result
+
+    def cast(self, value: str, kind: type) -> str:
+        from onnx import helper
+
+        return self.add("Cast", value, to=helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
+
+
+def _number(graph: _Nodes, column: Column) -> str:
+    """A number as a matrix of one column. (N,) -> (N, 1)"""
+    value = column.input
+    if column.steps:  # skrub clips nothing itself, but rounds to float32
+        value = graph.add("Clip", value, *(graph.constant(end, np.float64) for end in (-LARGEST, LARGEST)))
+        value = graph.cast(graph.cast(value, np.float32), np.float64)
+    return graph.add("Unsqueeze", value, graph.constant([1], np.int64))
+
+
+def _one_hot(graph: _Nodes, column: Column) -> str:
+    """A category as a matrix of zeros and at most one 1 a row. (N,) -> (N, categories)"""
+    known = column.steps["OneHotEncoder"].categories_[0]
+    place = {text: k for k, text in enumerate(known) if isinstance(text, str)}
+    missing = next((k for k, text in enumerate(known) if not isinstance(text, str)), -1)
+    place |= dict.fromkeys(["", *column.nulls], missing)
+    code = graph.add(
+        "LabelEncoder",
+        column.input,
+        domain="ai.onnx.ml",
+        keys_strings=list(place),
+        values_int64s=list(place.values()),
+        default_int64=-1,
+    )
+    codes = graph.add("Unsqueeze", code, graph.constant([1], np.int64))
+    return graph.cast(graph.add("Equal", codes, graph.constant([range(len(known))], np.int64)), np.float64)

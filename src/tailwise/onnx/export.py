@@ -29,10 +29,9 @@ from tailwise.core.pooling import pooled
 from tailwise.data.writing import write_atomically
 from tailwise.model.inputs import TableInputs
 from tailwise.model.model import Model
-from tailwise.onnx.columns import raw_inputs, takes_columns
+from tailwise.onnx.columns import columns_inside, raw_inputs, takes_columns
 from tailwise.onnx.quantiles import Quantiles, StudentTails, TracedTilt, grid_root, traced_standard
 from tailwise.onnx.trees import BASE, base_model, check_exportable, put_in_front
-from tailwise.onnx.trial import try_columns
 from tailwise.uncertainty.calibration import Calibration, Labels
 from tailwise.uncertainty.conformal import ConformalIntervals, OwnIntervals, majority
 from tailwise.uncertainty.spreads import standard_deviation
@@ -65,14 +64,8 @@ def export_onnx(
     missing.
 
     With `raw_columns` the inputs are the columns of the table instead, (N,) each, and the file encodes them:
-
-    - numbers are float64, NaN where missing; durations too, in seconds;
-    - categories and free text are strings, empty where missing;
-    - dates are int64 microseconds since 1970-01-01, in UTC if the column has a time zone, -2**63 where
-      missing.
-
-    `column_inputs` makes them from a table. A call needs at least one row. Before anything is
-    written, onnxruntime and Python encode made-up rows, and a difference is an error.
+    numbers are float64, NaN where missing; categories are strings, empty where missing. Text, dates and
+    durations are an error. `column_inputs` makes the inputs from a table. A call needs at least one row.
 
     The outputs are float64, in the units of y, and agree with the estimator: ``prediction`` and ``std`` (N,),
     ``quantiles`` (N, Q), ``lower`` and ``upper`` (N,) of `predict_interval` at `coverage`. With several
@@ -112,7 +105,7 @@ def export_onnx(
             "export `networks_` with torch.onnx and an input of yours"
         )
     if raw_columns:
-        try_columns(model.inputs.encoder, OPSET)  # before the work, not after it
+        columns_inside(model.inputs.encoder)  # refuses columns before the work, not after it
     graph = _Graph(model, levels, coverage).eval()
     rows, base, trees = graph.rows_to_check(), None, None
     if model.base.targets:

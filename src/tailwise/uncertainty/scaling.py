@@ -83,6 +83,8 @@ class VarianceScaling:
 
     def apply(self, distribution: D) -> D:
         """Return the calibrated distribution, of the same type, shape, dtype and device."""
+        if self.w == 1:
+            return distribution
         if isinstance(distribution, Normal):
             return cast("D", Normal(distribution.mean, distribution.variance * self.w))
         stretch = math.sqrt(self.w)
