@@ -11,6 +11,7 @@ import pytest
 
 from tailwise import TailRegressor
 from tailwise.model.base import GivenBase
+from tailwise.model.inputs import TensorInputs
 from tailwise.serving.row_schema import MAX_SHOWN, MAX_TEXT, Column, RefusedRequest, RowSchema
 from tests.estimator.small_tables import quick
 from tests.estimator.small_tables import table as numbers
@@ -111,7 +112,7 @@ def test_columns_without_names_are_numbered() -> None:
     model.model_ = replace(model.model_, base=GivenBase(1))
     with pytest.raises(ValueError, match="needs predictions of your own base model"):
         RowSchema.of(model)
-    model.preprocessor_ = None
+    model.model_ = replace(model.model_, inputs=TensorInputs())
     with pytest.raises(ValueError, match="only models of tables can be served"):
         RowSchema.of(model)
 
