@@ -9,18 +9,18 @@ import pytest
 
 from tailwise.learning.config import TrainConfig
 from tailwise.model import base as bases
-from tailwise.model import fitting
+from tailwise.model import settings
 
 ROOT = Path(__file__).parents[2]
 # As when Python runs a script of this folder. At the end: no script hides a package of the same name.
 sys.path.append(str(ROOT / "benchmarks"))
 TREES, EPOCHS = 50, 3
 SHORT = f"""
-from tailwise.model import base as bases, fitting
+from tailwise.model import base as bases, settings
 from tailwise.learning.config import TrainConfig
 
 bases.TREES = {TREES}
-fitting.TrainConfig = lambda epochs, **others: TrainConfig(epochs=min(epochs, {EPOCHS}), **others)
+settings.TrainConfig = lambda epochs, **others: TrainConfig(epochs=min(epochs, {EPOCHS}), **others)
 """
 
 
@@ -32,7 +32,7 @@ def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
         return TrainConfig(epochs=min(epochs, EPOCHS), **others)
 
     monkeypatch.setattr(bases, "TREES", TREES)
-    monkeypatch.setattr(fitting, "TrainConfig", short_config)
+    monkeypatch.setattr(settings, "TrainConfig", short_config)
 
 
 @pytest.fixture
