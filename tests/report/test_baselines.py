@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
+from tailwise.model.inputs import TensorInputs
 from tailwise.report import baselines
 from tailwise.report.baselines import Lineup, Training, fit_booster, line_up, score_constant
 from tailwise.report.scoring import Scored
@@ -49,7 +50,7 @@ def test_pictures_are_not_called_columns(
     models: dict[str, TailRegressor], vir: Scored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pictures = copy(models["vanilla"])
-    pictures.preprocessor_ = None
+    pictures.model_ = replace(pictures.model_, inputs=TensorInputs())
     monkeypatch.setattr(baselines, "score_model", lambda *_, **__: vir)
     assert [line_up(model, None, None).inputs for model in (models["vanilla"], pictures)] == [
         "columns",
@@ -68,7 +69,7 @@ def test_a_model_without_a_base_is_compared_with_catboost(
     assert fit_booster(plain, Training(one, y)) is None  # no column varies
     assert fit_booster(models["vanilla"], Training(x[:9], y[:9])) is None  # too few rows
     own = copy(models["vanilla"])
-    own.preprocessor_ = None  # as of a model with a backbone of the user's own, which takes anything
+    own.model_ = replace(own.model_, inputs=TensorInputs())  # of a backbone of the user's own
     assert fit_booster(own, Training(x, y)) is None
     found = fit_booster(models["vanilla"], Training(x[:40], y[:40]))
     assert found is not None and len(found.models) == 5

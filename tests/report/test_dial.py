@@ -18,9 +18,9 @@ def test_errors_are_those_of_predictions_at_every_emphasis(
     models: dict[str, TailRegressor], vir: Scored, new_rows: Rows
 ) -> None:
     dial = dial_of(vir)
-    assert dial is not None and vir.calibrator is not None and vir.calibrator.density is not None
+    assert dial is not None and vir.calibration is not None
     x, y = new_rows
-    rare = rarest(y, vir.calibrator.density)
+    rare = rarest(y, vir.calibration.labels.density)
     assert rare.sum() == 45  # 15% of 300
     overall, of_rare = dial.curve
     for k in (0, 5, 10):
@@ -57,8 +57,9 @@ def test_the_setting_in_use_is_among_the_settings(models: dict[str, TailRegresso
 def made(scored: Scored, rare: float, common: float, emphasis: float) -> Dial:
     """A dial by hand: at emphasis 0 the error is 4 for rare labels and 1 for the others."""
     mask = np.arange(scored.y.size) < 45
-    assert scored.calibrator is not None
-    used = replace(scored, calibrator=replace(scored.calibrator, emphasis=emphasis))
+    assert scored.calibration is not None
+    prior = replace(scored.calibration.prior, emphasis=emphasis)
+    used = replace(scored, calibration=replace(scored.calibration, prior=prior))
     used.__dict__["error"] = np.where(mask, rare, common)  # a cached property
     errors = np.stack([np.where(mask, 4.0 - 2 * t, 1.0 + t) for t in EMPHASES])
     return Dial(used, EMPHASES, mask, errors, errors < 2, errors)
@@ -87,7 +88,5 @@ def test_costs_and_gains_in_words(
 
 
 def test_no_dial_without_density_or_rows(vir: Scored) -> None:
-    assert vir.calibrator is not None
-    assert dial_of(replace(vir, calibrator=None)) is None
-    assert dial_of(replace(vir, calibrator=replace(vir.calibrator, density=None))) is None
+    assert dial_of(replace(vir, calibration=None)) is None
     assert dial_of(replace(vir, y=vir.y[:10], distribution=vir.distribution[:10])) is None

@@ -86,7 +86,7 @@ def test_mistakes_are_named(vir: Scored) -> None:
     with pytest.raises(ValueError, match="unknown metric 'coverge'; did you mean 'coverage'"):
         RegionDisplay(vir, "coverge")
     with pytest.raises(ValueError, match="at least 20 test rows"):
-        DialDisplay(replace(vir, calibrator=None))
+        DialDisplay(replace(vir, calibration=None))
 
 
 def test_every_display_has_from_estimator() -> None:

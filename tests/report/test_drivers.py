@@ -1,11 +1,15 @@
 """Which columns drive the tail, and the reasons of the riskiest rows."""
 
+from copy import copy
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
 from tailwise.explanations import importance, shapley
+from tailwise.model.inputs import TensorInputs
 from tailwise.report import drivers as drivers_module
 from tailwise.report.answers import row_tables, shown_rows
 from tailwise.report.drivers import Drivers, _drivers, _reasons_text, drivers_of
@@ -51,8 +55,8 @@ def test_nothing_is_said_of_pictures_few_rows_or_very_many_columns(
 ) -> None:
     monkeypatch.setattr(drivers_module, "BUDGET", 100)
     assert drivers_of(models["vir"], vir, new_rows[0]) is None
-    pictures = TailRegressor()
-    pictures.preprocessor_ = None
+    pictures = copy(models["vir"])
+    pictures.model_ = replace(pictures.model_, inputs=TensorInputs())
     assert drivers_of(pictures, vir, new_rows[0]) is None
 
 

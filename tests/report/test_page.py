@@ -132,8 +132,8 @@ def test_the_slider_has_the_figures_of_every_setting(lineup: Lineup, page: str) 
 
 def test_a_label_prior_is_not_on_the_slider(lineup: Lineup, facts: MakeFacts, no_charts: None) -> None:
     ours = lineup.ours
-    assert ours.calibrator is not None
-    prior = replace(ours, calibrator=ours.calibrator.at(label_prior=[2.0, 3.0, 4.0]))
+    assert ours.calibration is not None
+    prior = replace(ours, calibration=ours.calibration.at(label_prior=[2.0, 3.0, 4.0]))
     page = model_page(replace(lineup, ours=prior), judge(lineup), facts("vir"))
     assert "The label prior in use is none of" in page and 'value="0" disabled' in page
 
@@ -161,7 +161,7 @@ def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_page_about_one_model_alone(plain: Scored, facts: MakeFacts, no_charts: None) -> None:
-    alone = Lineup(replace(plain, calibrator=None))
+    alone = Lineup(replace(plain, calibration=None))
     page = model_page(alone, judge(alone), facts("vanilla"))
     assert "gives every row the same weight" in page and "does not smooth features" in page
     assert "emphasis" not in page.split("</style>")[1].split("<script>")[0] and "with their first" not in page
@@ -186,7 +186,7 @@ def test_a_region_of_one_row_has_no_range(lineup: Lineup, facts: MakeFacts, no_c
     pair = [
         replace(
             s, y=s.y[rows], distribution=s.distribution[rows], uncalibrated=s.uncalibrated[rows],
-            lower=s.lower[rows], upper=s.upper[rows], calibrator=None,
+            lower=s.lower[rows], upper=s.upper[rows], calibration=None,
             covered={level: inside[rows] for level, inside in s.covered.items()},
         )
         for s in (vir, lineup.other)
