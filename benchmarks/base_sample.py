@@ -51,7 +51,7 @@ def scores(table: pd.DataFrame, target: str, share: float, seed: int, options: A
     seconds = time.perf_counter() - began
     X, y = test.drop(columns=target), test[target].to_numpy(float)
     prediction = model.predict_distribution(X)
-    _, matrix = model._features(model._validated(X, reset=False))
+    matrix = model.model_.encode(X).matrix
     base = Normal(np.asarray(model.base_[0].predict(matrix)), 1.0)
     found = {"base MAE": get_metric("mae")(base, y)}
     for name in ("mae", "few/mae", "nll"):

@@ -21,8 +21,8 @@ from catboost import CatBoostRegressor, Pool
 
 from script_options import script_parser
 from tailwise import TailRegressor
-from tailwise.model import base as bases
 from tailwise.explanations import shapley
+from tailwise.model import base as bases
 
 THINGS = ("oak chair", "steel lamp", "pine desk", "brass bed", "glass vase", "silk rug")
 

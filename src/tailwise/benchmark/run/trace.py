@@ -41,12 +41,8 @@ METHOD_CODE = (
 """Folders and files of the package that a run of a registered method depends on."""
 ESTIMATOR_CODE = (
     *METHOD_CODE,
-    *(
-        "estimator",
-        "benchmark/run/estimators.py",
-        "benchmark/run/peers.py",
-        "benchmark/run/tail_contender.py",
-    ),
+    *("estimator.py", "model"),
+    *("benchmark/run/estimators.py", "benchmark/run/peers.py", "benchmark/run/tail_contender.py"),
 )
 PACKAGES = ("catboost", "crepes", "lightgbm", "ngboost", "numpy", "scikit-learn")
 """Packages whose versions are recorded for estimators, which build on them."""
