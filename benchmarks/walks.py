@@ -1,8 +1,8 @@
-"""How far a call walks: the files and functions of tailwise that it passes through, and the size of the rooms.
+"""How far a call walks: the files and functions of tailwise that it passes through, and how large rooms are.
 
-Three calls are traced on 400 rows of the abalone table, with the default base and folds: `tailwise fit` with a
-report, `TailRegressor.fit` and `TailRegressor.predict_interval`. Functions that run while a module is imported
-do not count.
+Three calls are traced on 400 rows of the abalone table, with the default base and folds: `tailwise fit` with
+a report, `TailRegressor.fit` and `TailRegressor.predict_interval`. Functions that run while a module is
+imported do not count.
 
     python benchmarks/walks.py                        # this checkout
     python benchmarks/walks.py --src ../before/src    # another one
