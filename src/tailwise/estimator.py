@@ -61,9 +61,9 @@ class TailRegressor(RegressorMixin, Settings):  # type: ignore[misc,unused-ignor
     folds : number of networks, each with its own held-out fold; 1 holds out `validation_fraction` of the
         rows once. ``"auto"`` is 5 for tables of 40 to 20,000 rows and 1 for others.
     emphasis : how much predictions attend to rare labels, from 0 (labels occur as in training) to 1
-        (every label is equally likely). ``"auto"`` takes the value with the smallest error for rare
-        held-out labels whose error over all of them is at most 1% above that of the base (without a base:
-        of emphasis 0) and of a constant.
+        (every label is equally likely). ``"auto"`` takes the value that serves rare held-out labels best
+        while the error over all of them is at most 1% above that of emphasis 0, of the base and of a
+        constant. It is 0 unless rare labels gain beyond chance.
     backbone : ``"auto"`` or the name of a network for tables (`tailwise.networks.backbones`), a module, or a
         function that makes one. A module of your own gets X as tensors, without preprocessing.
         ``"resnet18"`` and ``"resnet50"`` take pictures: X is an array of bytes (N, height, width, 3), or the
@@ -97,7 +97,7 @@ class TailRegressor(RegressorMixin, Settings):  # type: ignore[misc,unused-ignor
     device : ``"auto"``, ``"cpu"``, ``"cuda"`` and so on: where to train. A `backbone` of your own predicts
         there too, as networks for pictures do, if there is such a device; networks for tables are small and
         predict on the CPU.
-    random_state : seed; the same one gives the same numbers on one machine.
+    random_state : seed; the same one gives the same model on one machine, with any number of threads.
     verbose : 0 is silent, 1 shows progress: a bar on a terminal, lines elsewhere.
 
     Examples

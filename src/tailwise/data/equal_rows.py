@@ -51,8 +51,8 @@ def _row_hashes(X: Any) -> NDArray[np.uint64] | None:
         if X.shape[0] * X.shape[1] > _MAX_DENSE_CELLS:
             return None
         X = X.toarray()
-    if hasattr(X, "hash_rows"):  # polars
-        return np.asarray(X.hash_rows(seed=0), np.uint64)
+    if hasattr(X, "get_columns"):  # polars: the order of rows must be that of the same table in pandas
+        X = pd.DataFrame({column.name: column.to_numpy() for column in X.get_columns()})
     if not (hasattr(X, "columns") or (isinstance(X, np.ndarray) and X.ndim == 2)):
         return None
     try:

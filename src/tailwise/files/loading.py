@@ -46,6 +46,7 @@ from tailwise.model.base import CrossFitted, FittedBase, GivenBase, NoBase
 from tailwise.model.inputs import Columns, Inputs, PictureInputs, TableInputs, TensorInputs
 from tailwise.model.model import Model, Record, ready
 from tailwise.networks.backbones import IMAGE_BACKBONES, make_backbone, make_image_backbone
+from tailwise.networks.draws import seeded_weights
 from tailwise.networks.parts import Method
 from tailwise.networks.trainable import Trainable
 from tailwise.uncertainty.calibration import Calibration, HeldOut, Labels, Prior
@@ -289,7 +290,8 @@ def _network(
 ) -> Trainable:
     """Build the network without its weights; the caller's random state does not change."""
     recipe, parts = manifest["backbone"], Method().with_options(**manifest["parts"])
-    with torch.random.fork_rng(devices=[]):
+    others = recipe.get("name") in IMAGE_BACKBONES or backbone is not None
+    with seeded_weights(0, everything=others):
         if recipe.get("name") in IMAGE_BACKBONES:
             network: nn.Module = make_image_backbone(recipe["name"], **recipe["options"])
         elif backbone is None:

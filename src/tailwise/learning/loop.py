@@ -43,6 +43,7 @@ from tailwise.learning.prediction import predict as predict
 from tailwise.learning.prediction import predict_batches
 from tailwise.learning.progress import Progress, progress_display
 from tailwise.learning.steps import GraphedStep, Losses, SharedStep, TrainingStep, autocast, fast_kernels
+from tailwise.networks.draws import InitialWeights, drawing_from
 from tailwise.networks.ranks import (
     average_batch_statistics,
     from_first,
@@ -91,7 +92,8 @@ def fit(
     either of which may be None; the offset is for a model built with ``offset=True``. With `valid`, the
     model ends with the weights of the epoch that has the best `monitor`. With `checkpoint`, the state is
     saved to that file after every epoch; if the file exists, training continues from it and gives the same
-    numbers as an uninterrupted run. The caller's random state does not change.
+    numbers as an uninterrupted run. The caller's random state does not change. Networks of this package that
+    train on tensors draw from a generator of their own, so several threads may fit at the same time.
 
     In each of several processes that `torch.distributed` has connected, or that torchrun has started, a call
     trains one model on the rows of all. Tensors must be the same in all of them: each process takes its share
@@ -111,13 +113,15 @@ def fit(
     fabric.launch()
     cuda = [fabric.device] if fabric.device.type == "cuda" else []
     compiled = model.compiled() if config.compile else nullcontext()
+    few = fabric.device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_NETWORK
+    own = torch.Generator() if _draws_its_own(model, train, valid, fabric.device) else None
     with (
-        torch.random.fork_rng(devices=cuda),
-        _few_threads(model, fabric.device),
+        torch.random.fork_rng(devices=cuda) if own is None else drawing_from(own),
+        one_thread() if few else nullcontext(),
         fast_kernels(config, fabric.device),
         compiled,
     ):
-        loop = _Loop(model, train, valid, config, fabric, checkpoint)
+        loop = _Loop(model, train, valid, config, fabric, checkpoint, own)
         if progress is not None and not isinstance(progress, bool):
             return loop.run(progress)
         display, shown = progress_display(progress if rank_and_ranks()[0] == 0 else False, config)
@@ -133,12 +137,21 @@ def _devices(config: TrainConfig) -> int | list[int]:
     return [torch.cuda.current_device()] if cuda else 1
 
 
+def _draws_its_own(model: Trainable, train: Data, valid: Data | None, device: torch.device) -> bool:
+    """Whether nothing in training draws from torch's own generator, as loaders and a GPU's kernels do."""
+    rows = all(data is None or isinstance(data, TensorData | Sharded | tuple) for data in (train, valid))
+    changed = isinstance(train, TensorData) and train.transform is not None
+    return device.type == "cpu" and model.draws_its_own and rows and not changed
+
+
 @contextmanager
-def _few_threads(model: Trainable, device: torch.device) -> Iterator[None]:
-    """Use one thread for a small network on a CPU: more are no faster, and stall on a busy machine."""
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread.
+
+    More are no faster for small networks, stall on a busy machine, and round differently.
+    """
     before = torch.get_num_threads()
-    if device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_NETWORK:
-        torch.set_num_threads(1)
+    torch.set_num_threads(1)
     try:
         yield
     finally:
@@ -163,8 +176,9 @@ class _Loop:
         config: TrainConfig,
         fabric: Fabric,
         checkpoint: str | os.PathLike[str] | None,
+        generator: torch.Generator | None,
     ) -> None:
-        self.model, self.config, self.fabric = model, config, fabric
+        self.model, self.config, self.fabric, self.generator = model, config, fabric, generator
         self.rank, self.ranks = rank_and_ranks()
         self.shards = config.shards or self.ranks
         if self.shards < self.ranks:
@@ -206,7 +220,9 @@ class _Loop:
             began = time.perf_counter()
             shared, own = self._seeds(epoch)
             self._seed(shared)  # all ranks must draw the same numbers in `begin_epoch`
-            if self.model.begin_epoch(epoch / config.epochs):
+            with nullcontext() if self.generator is None else InitialWeights(self.generator):
+                changed = self.model.begin_epoch(epoch / config.epochs)
+            if changed:
                 self.best_loss = math.inf
                 if isinstance(self.step, GraphedStep):
                     self.step.forget()
@@ -250,6 +266,9 @@ class _Loop:
         self._seed(int(source.generate_state(1, np.uint64)[0]))
 
     def _seed(self, seed: int) -> None:
+        if self.generator is not None:
+            self.generator.manual_seed(seed)
+            return
         torch.default_generator.manual_seed(seed)
         if self.fabric.device.type != "cpu":
             torch.get_device_module(self.fabric.device).manual_seed(seed)

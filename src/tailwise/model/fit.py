@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
@@ -26,7 +26,7 @@ from tailwise.data.equal_rows import merge_equal_rows
 from tailwise.data.inputs import row_count, take_rows
 from tailwise.data.splits import halves
 from tailwise.data.tables.checks import checked_eval_set, checked_targets, target_names
-from tailwise.learning.loop import FitResult, TensorData
+from tailwise.learning.loop import FitResult, TensorData, one_thread
 from tailwise.learning.loop import fit as train
 from tailwise.learning.progress import visible
 from tailwise.methods import build_model
@@ -45,6 +45,7 @@ from tailwise.model.pictures import augmentation
 from tailwise.model.settings import DEFAULT_BACKBONE, Settings
 from tailwise.model.split import MIN_HOLDOUT, Split, check_row_count, group_codes, latest_rows
 from tailwise.networks.backbones import make_backbone, make_image_backbone
+from tailwise.networks.draws import seeded_weights
 from tailwise.networks.heads import HEADS
 from tailwise.networks.trainable import Trainable
 from tailwise.resampling.smogn import resampled
@@ -235,11 +236,13 @@ def fit(
     each = zip(bins, bounds, supports, strict=True)
     known = [Labels(b, ends, values, settings.many, settings.few) for b, ends, values in each]
     unseen = held_out and len(networks) == 1 and len(held.confirm) < len(held.examples.y)
+    with computing(table=table):
+        targets = held.calibrations(known, recipe)
     return Model(
         inputs,
         base,
         networks,
-        held.calibrations(known, recipe),
+        targets,
         None if names is None else tuple(names),
         Record(histories, held_out, unseen),
         settings.device,
@@ -268,7 +271,7 @@ class _Runs:
         settings, seed, several_parts = self.settings, self.seed, len(split.parts) > 1
         networks, histories, predictions = [], [], []
         change = augmentation(settings.augment) if settings.takes_pictures else None
-        with torch.random.fork_rng(devices=[]), visible() if settings.verbose else nullcontext():
+        with visible() if settings.verbose else nullcontext():
             for k, (own, rest) in enumerate(split.parts):
                 valid = watched if watched is not None else data.rows(rest)
                 select = confirm = np.arange(len(valid.y))
@@ -276,12 +279,11 @@ class _Runs:
                     select, confirm = halves(len(valid.y), seed, 4 * MIN_HOLDOUT)
                 if settings.verbose and several_parts:
                     logger.info("network %d of %d", k + 1, len(split.parts))
-                torch.manual_seed(seed + k)
                 if start:
                     network = copy.deepcopy(start[k % len(start)]).float()
                 else:
                     network = build_network(
-                        settings, data.x, split.trained, self.bins, offset=self.has_offset
+                        settings, data.x, split.trained, self.bins, seed + k, offset=self.has_offset
                     )
                 training = self._resampled(network, data.rows(own)).tensors()
                 histories.append(
@@ -295,11 +297,12 @@ class _Runs:
                     )
                 )
                 networks.append(ready(network, table=self.table))
-                predictions.append(
-                    network_prediction(
-                        networks[k], valid.x, valid.offset, table=self.table, device=settings.device
+                with computing(table=self.table):
+                    predictions.append(
+                        network_prediction(
+                            networks[k], valid.x, valid.offset, table=self.table, device=settings.device
+                        )
                     )
-                )
         if several_parts:
             order = np.concatenate([rest for _, rest in split.parts])
             held = Held(
@@ -327,10 +330,23 @@ def _numbered(path: Path, k: int) -> Path:
     return path if k == 0 else path.with_name(f"{path.name}.{k}")
 
 
+def computing(*, table: bool) -> AbstractContextManager[None]:
+    """For tables, compute on one thread: what several threads compute depends on their number."""
+    return one_thread() if table else nullcontext()
+
+
 def build_network(
-    settings: Settings, x: Any, trained: Index, bins: Sequence[LabelBins], *, offset: bool
+    settings: Settings, x: Any, trained: Index, bins: Sequence[LabelBins], seed: int, *, offset: bool
 ) -> Trainable:
-    """Return an untrained network for inputs such as x, of which it may read the trained rows."""
+    """Return an untrained network for inputs such as x, of which it may read the trained rows.
+
+    The seed decides its weights.
+    """
+    with seeded_weights(seed, everything=not settings.takes_tables):
+        return _built(settings, x, trained, bins, offset)
+
+
+def _built(settings: Settings, x: Any, trained: Index, bins: Sequence[LabelBins], offset: bool) -> Trainable:
     if settings.takes_pictures:
         network: nn.Module = make_image_backbone(str(settings.backbone))
     elif isinstance(settings.backbone, str):

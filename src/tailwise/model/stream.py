@@ -30,7 +30,14 @@ from tailwise.learning.loop import fit as train
 from tailwise.learning.progress import visible
 from tailwise.learning.ray_workers import RayWorkers
 from tailwise.model.base import FOLDS, Base, deal_folds, fit_base
-from tailwise.model.fit import Examples, Held, bounds_of_targets, build_network, calibration_recipe
+from tailwise.model.fit import (
+    Examples,
+    Held,
+    bounds_of_targets,
+    build_network,
+    calibration_recipe,
+    computing,
+)
 from tailwise.model.inputs import TableInputs
 from tailwise.model.model import Model, Record, beside_features, network_prediction, ready, squeezed
 from tailwise.model.settings import Settings
@@ -304,26 +311,27 @@ def _trained(
     offset = data.base.offset(rows.matrix, len(rows), None)
     held = Examples.of(rows, labels, np.ones(len(labels)), offset, data.bins, table=True)
     select, confirm = halves(len(labels), seed, 4 * MIN_HOLDOUT)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        start = torch.from_numpy(np.asarray(data.encoded(survey.sample)[0]))
-        network = build_network(settings, start, np.arange(len(start)), data.bins, offset=offset is not None)
-        valid = held.rows(select).tensors(weighted=False)
-        config = settings.train_config(data.row_count, seed, streamed=True)
-        if workers is None:
-            shown = None if settings.verbose else False
-            history = train(network, data, valid, config, checkpoint=checkpoint, progress=shown)
-        else:
-            settings.log("training on %d workers of Ray", workers.workers)
-            history = workers.fit(network, data, valid, config, checkpoint=checkpoint)
+    start = torch.from_numpy(np.asarray(data.encoded(survey.sample)[0]))
+    every = np.arange(len(start))
+    network = build_network(settings, start, every, data.bins, seed, offset=offset is not None)
+    valid = held.rows(select).tensors(weighted=False)
+    config = settings.train_config(data.row_count, seed, streamed=True)
+    if workers is None:
+        shown = None if settings.verbose else False
+        history = train(network, data, valid, config, checkpoint=checkpoint, progress=shown)
+    else:
+        settings.log("training on %d workers of Ray", workers.workers)
+        history = workers.fit(network, data, valid, config, checkpoint=checkpoint)
     network = ready(network, table=True)
-    raw = network_prediction(network, held.x, held.offset, table=True, device=settings.device)
     recipe = calibration_recipe(settings, [network], inputs)
+    with computing(table=True):
+        raw = network_prediction(network, held.x, held.offset, table=True, device=settings.device)
+        targets = Held(raw, held, select, confirm).calibrations(known, recipe)
     return Model(
         inputs,
         data.base,
         (network,),
-        Held(raw, held, select, confirm).calibrations(known, recipe),
+        targets,
         tuple(data.columns.targets),
         Record((history,), held_out=True, unseen=len(confirm) < len(labels)),
         settings.device,

@@ -13,6 +13,7 @@ from tailwise.core.distributions import NIG, Distribution, Mixture
 from tailwise.core.kernels import label_weights
 from tailwise.core.labels import LabelBins, in_label_precision
 from tailwise.core.lookup import nearest
+from tailwise.networks.draws import normal_like
 from tailwise.networks.heads import make_head
 from tailwise.networks.latents import LATENTS
 from tailwise.networks.losses import (
@@ -190,7 +191,7 @@ class TailModel(Trainable):
         with torch.autocast(z_mean.device.type, enabled=False):
             if self.smoother is not None and self.training and not self.smoother.config.exact:
                 self._collect(z_mean, z_var, index, known)
-            noise = torch.randn_like(z_mean) if z_var is not None and self.training else None
+            noise = normal_like(z_mean) if z_var is not None and self.training else None
             z, parts = self.latent_losses(z_mean, z_var, noise, index, target, base)
             if self.decoder is None and self.feature_decoder is not None and method.recon:
                 rows = features.detach().reshape(len(z), -1).to(z.dtype)

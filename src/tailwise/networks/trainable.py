@@ -95,6 +95,13 @@ class Trainable(nn.Module, ABC):
         return getattr(self._padded_backbone, "padded_inputs", ())
 
     @property
+    def draws_its_own(self) -> bool:
+        """Whether training draws by `tailwise.networks.draws` only; backbones of the user's own need not."""
+        backbones = [getattr(network, "backbone", None) for network in self.modules()]
+        kinds = {type(b) for b in backbones if b is not None} - {nn.Identity}
+        return all(kind.__module__.startswith("tailwise.") for kind in kinds)
+
+    @property
     def exact_statistics(self) -> bool:
         """Whether the latent statistics need their own pass over the data at the end of an epoch."""
         return self.method.smoothing is not None and self.method.smoothing.exact

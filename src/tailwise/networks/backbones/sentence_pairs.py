@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from tailwise.core.lookup import make_by_name
 from tailwise.networks.backbones.tabular import MLP, Backbone
+from tailwise.networks.draws import Dropout
 
 PADDING = 0
 """Word number of padding; padded positions do not affect features."""
@@ -50,9 +51,7 @@ def _word_mean(words: Tensor, vectors: Tensor) -> Tensor:
 
 
 def _hidden_layer(width: int, projection: int, dropout: float) -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(width, projection), nn.Tanh(), nn.LayerNorm(projection), nn.Dropout(dropout)
-    )
+    return nn.Sequential(nn.Linear(width, projection), nn.Tanh(), nn.LayerNorm(projection), Dropout(dropout))
 
 
 class _BiLSTMLayer(nn.Module):
@@ -115,7 +114,7 @@ class BiLSTMPair(Backbone):
             self.register_buffer("vectors", table)
         widths = [table.shape[1]] + [2 * hidden] * (layers - 1)
         self.layers = nn.ModuleList(_BiLSTMLayer(width, hidden) for width in widths)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.feature_dim = 8 * hidden
         self.project: nn.Module = nn.Identity()
         if projection is not None:
@@ -198,7 +197,7 @@ class EncodedPair(Backbone):
         if width is None:
             raise ValueError("pass dim, the size of the encoder's vectors, or give it a feature_dim")
         self.encoder, self.width = encoder, width
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.feature_dim = 4 * width if projection is None else projection
         self.project: nn.Module = nn.Identity()
         if projection is not None:
@@ -279,7 +278,7 @@ class VectorPair(Backbone):
             known = self._compared(torch.as_tensor(np.asarray(rows), dtype=torch.float32))
             self.location.copy_(known.mean(0))
             self.scale.copy_(known.std(0, correction=0).clamp(min=1e-6))
-        self.input_dropout = nn.Dropout(input_dropout)
+        self.input_dropout = Dropout(input_dropout)
         self.network = MLP(width, hidden, dropout)
         self.feature_dim = self.network.feature_dim
 

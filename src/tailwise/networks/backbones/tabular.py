@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tailwise.core.lookup import nearest
+from tailwise.networks.draws import Dropout, dropout
 
 Rows = ArrayLike | Tensor
 Edges = Sequence[Sequence[float]]
@@ -44,7 +45,7 @@ class MLP(Backbone):
         super().__init__()
         layers: list[nn.Module] = []
         for width in hidden:
-            layers += [nn.Linear(in_dim, width), nn.ReLU(), nn.Dropout(dropout)]
+            layers += [nn.Linear(in_dim, width), nn.ReLU(), Dropout(dropout)]
             in_dim = width
         self.layers = nn.Sequential(*layers)
         self.feature_dim = in_dim
@@ -76,7 +77,7 @@ class ResidualMLP(Backbone):
                 nn.LayerNorm(width),
                 nn.Linear(width, inner),
                 nn.ReLU(),
-                nn.Dropout(dropout),
+                Dropout(dropout),
                 nn.Linear(inner, width),
             )
             for _ in range(blocks)
@@ -142,7 +143,7 @@ class TabM(Backbone):
             b.copy_(torch.empty_like(b[0]).uniform_(-bound, bound))
         first = self.scale_in[0]
         if self.columns is None:
-            first.copy_(torch.randint_like(first, 0, 2) * 2 - 1)
+            first.copy_(torch.randint(0, 2, first.shape) * 2 - 1)
         else:
             drawn = torch.randn(self.members, max(self.columns) + 1)
             first.copy_(drawn[:, torch.as_tensor(self.columns)])
@@ -155,7 +156,7 @@ class TabM(Backbone):
             # Scaling the weights is cheaper than scaling a batch of rows.
             weight = shared.weight * r.unsqueeze(1) * s.unsqueeze(2)  # (members, out, in)
             h = F.relu(torch.baddbmm(b.unsqueeze(1), h, weight.mT))
-            h = F.dropout(h, self.dropout, self.training)
+            h = dropout(h, self.dropout, self.training)
         return h.transpose(0, 1).reshape(*x.shape[:-1], self.members, self.feature_dim)
 
 

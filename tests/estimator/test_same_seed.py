@@ -1,0 +1,48 @@
+"""The same seed gives the same model: in threads, by any number of threads, from pandas and from polars."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import polars
+import pytest
+import torch
+
+from tailwise.estimator import bases
+from tests.estimator.small_tables import frame, quick, table
+
+
+def test_fits_in_threads_equal_fits_one_by_one() -> None:
+    x, y = table(120)
+
+    def fitted(seed: int) -> np.ndarray:
+        return np.asarray(quick(random_state=seed, folds=2, emphasis=0.5).fit(x, y).predict(x))
+
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(fitted, range(4)))
+    assert torch.equal(torch.get_rng_state(), before)
+    np.testing.assert_array_equal(together, [fitted(seed) for seed in range(4)])
+
+
+def test_any_number_of_threads_gives_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bases, "TREES", 100)
+    x, y = table(300)
+    found, threads = [], torch.get_num_threads()
+    for count in (1, 2, 4):
+        torch.set_num_threads(count)
+        model = quick(base="catboost", folds=2).fit(x, y)
+        assert torch.get_num_threads() == count
+        model.save(tmp_path / "model.tailwise", overwrite=True)
+        found.append((tmp_path / "model.tailwise").read_bytes())
+    torch.set_num_threads(threads)
+    assert found[0] == found[1] == found[2]
+
+
+def test_pandas_and_polars_give_the_same_model() -> None:
+    x, y = frame(120)
+    one, two = (quick(folds=2).fit(rows, y) for rows in (x, polars.from_pandas(x)))
+    np.testing.assert_array_equal(one.predict(x), two.predict(polars.from_pandas(x)))

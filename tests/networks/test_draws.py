@@ -1,0 +1,75 @@
+"""Networks draw from the generator of their fit, with the numbers that torch's would give."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tailwise.core.labels import LabelBins
+from tailwise.learning.loop import TrainConfig, fit
+from tailwise.methods import build_model
+from tailwise.networks.backbones import BACKBONES, make_backbone
+from tailwise.networks.draws import Dropout, drawing_from, dropout, normal_like, seeded_weights
+from tailwise.networks.trainable import Trainable
+
+X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+Y = X[:, 0].double().exp()
+
+
+def built(backbone: str | nn.Module, method: str) -> Trainable:
+    network = make_backbone(backbone, 3, rows=X) if isinstance(backbone, str) else backbone
+    bins = LabelBins.from_labels(Y.numpy())
+    return build_model(method, network, int(getattr(network, "feature_dim", 3)), bins)
+
+
+def test_the_numbers_are_those_of_torch() -> None:
+    own = torch.Generator().manual_seed(5)
+    with drawing_from(own):
+        noise, dropped = normal_like(X), Dropout(0.3)(X)
+    torch.manual_seed(5)
+    assert torch.equal(noise, torch.randn_like(X))
+    assert torch.equal(dropped, nn.functional.dropout(X, 0.3))
+    assert dropout(X, 0.3, training=False) is X
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_seeded_weights_are_those_of_a_seeded_torch(name: str) -> None:
+    torch.manual_seed(5)
+    expected = built(name, "vir").state_dict()
+    before = torch.get_rng_state()
+    with seeded_weights(5):
+        found = built(name, "vir").state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("method", ["vir", "rrt"])  # noise in latents; a head that is drawn again
+def test_training_draws_nothing_from_torch(name: str, method: str) -> None:
+    """Whatever another thread draws between two epochs from torch's generator changes nothing."""
+
+    class Disturbing:
+        def update(self, row: dict[str, float], best: int) -> None:
+            states.append(torch.get_rng_state())
+            torch.rand(7)
+
+    each = []
+    for disturbed in (False, True):
+        states: list[torch.Tensor] = []
+        with seeded_weights(1):
+            model = built(name, method)
+        torch.manual_seed(3 + disturbed)
+        before = torch.get_rng_state()
+        fit(model, (X, Y), config=TrainConfig(epochs=4), progress=Disturbing() if disturbed else None)
+        each.append(model.state_dict())
+        assert disturbed or torch.equal(torch.get_rng_state(), before)
+        assert not disturbed or (torch.equal(states[0], before) and not torch.equal(states[1], before))
+    for key, value in each[0].items():
+        torch.testing.assert_close(each[1][key], value, rtol=0, atol=0, equal_nan=True)
+
+
+def test_networks_of_other_packages_may_draw_from_torch() -> None:
+    assert built("mlp", "vir").draws_its_own
+    assert not built(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)), "vir").draws_its_own
