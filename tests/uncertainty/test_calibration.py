@@ -23,6 +23,7 @@ from tailwise.uncertainty.calibration import (
     Predicted,
     Prior,
     Raw,
+    best_setting,
     calibrate,
     choose_emphasis,
 )
@@ -199,60 +200,82 @@ def moved(t: float) -> float:
     return float(0.5 + stats.norm.ppf(0.5 + (1 - common / rare) / 4))
 
 
-def error(t: float) -> float:
-    """The mean absolute error over all rows: 85 labels of 0 and 15 of 1."""
-    return 0.85 * abs(moved(t)) + 0.15 * abs(1 - moved(t))
-
-
 def test_the_prediction_of_the_cases_below() -> None:
     for t in (0.0, 0.3, 1.0):
         np.testing.assert_allclose(emphasis(CELLS, t).apply(UNSURE).point, mirrored(np.full(100, moved(t))))
 
 
-@pytest.mark.parametrize("t", [0.1, 0.3])
-def test_as_much_emphasis_as_the_base_allows(t: float) -> None:
-    """Rare labels gain by every step here, up to the error of the base and 1% more."""
-    for slack, chosen in ((1.0001, t), (0.9999, t - 0.05)):
-        base = LABELS + slack * error(t) / 1.01
-        assert choose_emphasis(UNSURE, LABELS, CELLS, base) == pytest.approx(chosen)
+@pytest.mark.parametrize("common", [51, 52])
+def test_all_rows_pay_at_most_one_percent(common: int) -> None:
+    """With as many rare labels as common ones the error over all rows stays 1/2; it rises with fewer."""
+    labels = mirrored(np.repeat([0.0, 1.0], [common, 100 - common]))
+
+    def price(t: float) -> float:
+        return float(np.abs(emphasis(CELLS, t).apply(UNSURE).point.numpy() - labels).mean())
+
+    chosen = choose_emphasis(UNSURE, labels, CELLS)
+    assert chosen > 0 and price(chosen) <= 1.01 * price(0.0) < price(chosen + 0.05)
 
 
-def test_no_more_emphasis_than_rare_labels_need() -> None:
-    """A bad base allows everything. Above 0.2 the prediction goes beyond the rare labels."""
-    labels = mirrored(np.repeat([0.0, moved(0.2)], [85, 15]))
-    assert choose_emphasis(UNSURE, labels, CELLS, labels + 100) == 0.2
-
-
-def test_a_base_worse_than_a_constant_allows_no_more_than_the_constant() -> None:
-    """The best constant is the median, 0: an unsure prediction of the same value everywhere is worse."""
+def test_a_better_base_or_constant_allows_nothing() -> None:
+    half = mirrored(np.repeat([0.0, 1.0], 50))
+    assert choose_emphasis(UNSURE, half, CELLS, half + 0.5) == choose_emphasis(UNSURE, half, CELLS) > 0
+    assert choose_emphasis(UNSURE, half, CELLS, half + 0.4) == 0.0
+    # The best constant is the median, 0: an unsure prediction of the same value everywhere is worse.
     labels, same = np.repeat([0.0, 1.0], [85, 15]), Normal(torch.full((100,), 0.5).double(), 1.0)
-    assert choose_emphasis(same, labels, CELLS, labels + 100) == 0.0
+    assert choose_emphasis(same, labels, CELLS) == 0.0
     # A prediction that knows the rare labels is better than the constant and may be moved.
     knows = Normal(torch.from_numpy(labels * 0.6), 0.1)
-    assert choose_emphasis(knows, labels, CELLS, labels + 100) > 0
+    assert choose_emphasis(knows, labels, CELLS) > 0
 
 
-def test_without_a_base_the_error_may_grow_by_one_percent() -> None:
-    assert error(0.1) > 1.01 * error(0.0)
-    assert choose_emphasis(UNSURE, LABELS, CELLS) == 0.0
-    # With as many rare labels as common ones the error over all rows stays 1/2 up to a prediction of 1.
+def test_too_few_rows_leave_labels_as_they_are() -> None:
     half = mirrored(np.repeat([0.0, 1.0], 50))
-    assert 1 < moved(0.85) < 1.005 < moved(0.9)
-    assert choose_emphasis(UNSURE, half, CELLS) == 0.85
+    few = np.r_[0:24, 76:100]
+    assert choose_emphasis(UNSURE[few], half[few], CELLS) == 0.0
 
 
-def test_a_base_that_nothing_equals_and_too_few_rows_leave_labels_as_they_are() -> None:
-    assert choose_emphasis(UNSURE, LABELS, CELLS, LABELS) == 0.0
-    few = np.r_[0:40, 91:100]
-    assert choose_emphasis(UNSURE[few], LABELS[few], CELLS, LABELS[few] + 100) == 0.0
+RARE = np.arange(100) < 20
+
+
+def along(*means: float, apart: float = 0.0) -> np.ndarray:
+    """Errors of 1 over common rows, and of these means over rare rows; each setting has noise of its own."""
+    noise = np.random.default_rng(0).normal(size=(len(means), 20))
+    noise = apart * (noise - noise.mean(1, keepdims=True)) / noise.std(1, keepdims=True)
+    return np.concatenate([np.array(means)[:, None] + noise, np.ones((len(means), 80))], 1)
+
+
+def test_the_best_setting_for_rare_rows_is_chosen() -> None:
+    assert best_setting(along(5, 4, 3, 3.5), RARE, []) == 2
+    assert best_setting(along(5, 6, 7), RARE, []) == 0
+
+
+def test_the_first_setting_as_good_as_the_best_is_chosen() -> None:
+    noisy = along(5, 3.02, 3.01, 3, apart=0.5)
+    assert best_setting(noisy, RARE, []) == 1
+    assert best_setting(along(5, 4, 3.01, 3, apart=0.5), RARE, []) == 2
+
+
+def test_rare_rows_must_gain_beyond_chance() -> None:
+    assert best_setting(along(5, 4.9), RARE, []) == 1
+    assert best_setting(along(5, 4.9, apart=0.5), RARE, []) == 0
+
+
+def test_settings_beyond_one_that_costs_too_much_are_left_out() -> None:
+    errors = along(5, 4, 3, 2)
+    errors[2, ~RARE] = 2
+    assert best_setting(errors, RARE, []) == 1
+    assert best_setting(errors, RARE, [errors[0].mean() / 1.02]) == 0
 
 
 def test_the_emphasis_is_chosen_on_the_rows_to_select_by() -> None:
     bins = LabelBins.from_labels(LABELS, edges=[-0.5, 0.5, 1.5, 998.5, 999.5, 1000.5])
-    base = LABELS + np.where(np.arange(100) % 2 == 0, 100.0, 0.0)
-    for rows, allowed in ((np.arange(0, 100, 2), True), (np.arange(1, 100, 2), False)):
+    half = mirrored(np.tile([0.0, 0.0, 1.0, 1.0], 50)[:200])
+    unsure = Normal(torch.from_numpy(mirrored(np.full(200, 0.5))), 1.0)
+    base = half + np.where(np.arange(200) % 2 == 0, 100.0, 0.0)
+    for rows, allowed in ((np.arange(0, 200, 2), True), (np.arange(1, 200, 2), False)):
         fitted = fit_calibration(
-            UNSURE, LABELS, bins, rows, np.arange(100), base, emphasis="auto", scaling=False
+            unsure, half, bins, rows, np.arange(200), base, emphasis="auto", scaling=False
         )
         assert (fitted.emphasis > 0) == allowed and fitted.prior.tilt.is_identity != allowed
 

@@ -44,6 +44,8 @@ Rows = NDArray[np.int64]
 EMPHASES = tuple(k / 20 for k in range(21))
 ALLOWANCE = 1.01
 """How much larger the error over all rows may get for the sake of rare labels."""
+BEYOND_CHANCE = 2.0
+"""Standard errors by which rare labels must gain."""
 MIN_EMPHASIS_ROWS = 50
 MAX_HELD = 4000
 """Held-out rows that are kept to fit intervals for another label prior."""
@@ -352,11 +354,8 @@ def choose_emphasis(
 ) -> float:
     """Return the emphasis to use: as much for rare labels as common ones can afford (VIR:dial).
 
-    Among 0, 0.05, ..., 1 it is the one with the smallest mean absolute error for the 15% of the labels
-    that are rarest in training, whose error over all rows is at most 1% above that of the base (of
-    emphasis 0 if there is no base) or of a constant, whichever is smaller. If there is none, or with fewer
-    than 50 rows, it is 0.
-    prediction, y, base: (n,)
+    It is one of 0, 0.05, ..., 1, as `best_setting` says, and 0 with fewer than 50 rows. Rare are the 15% of
+    the labels that are rarest in training. prediction, y, base: (n,)
     """
     if len(y) < MIN_EMPHASIS_ROWS:
         return 0.0
@@ -366,7 +365,30 @@ def choose_emphasis(
     rare = rarest(y, density)
     within = prediction if bounds is None else bounds.apply(prediction)
     errors = [np.abs(tilt_to_rare(density, t).apply(within).point.numpy() - y) for t in EMPHASES]
-    plain = errors[0] if base is None else np.abs(base - y)
-    allowed = ALLOWANCE * float(min(plain.mean(), np.abs(np.median(y) - y).mean()))
-    able = [k for k, error in enumerate(errors) if error.mean() <= allowed]
-    return EMPHASES[min(able, key=lambda k: errors[k][rare].mean())] if able else 0.0
+    others = [np.abs(y - other).mean() for other in (np.median(y), base) if other is not None]
+    return EMPHASES[best_setting(np.stack(errors), rare, others)]
+
+
+def best_setting(errors: Floats, rare: NDArray[np.bool_], others: Sequence[float]) -> int:
+    """Return which of several settings serves rare rows best without a price that matters to all.
+
+    Setting 0 is none. The mean error over all rows may be at most 1% above the smallest of setting 0 and
+    `others`; settings beyond the first that costs more are left out. The best of those that are left has the
+    smallest mean error of rare rows. Chosen is the first one that is worse than the best by at most one
+    standard error of the difference, so that rounding cannot move the choice far. It is 0 unless rare rows
+    gain more than two standard errors. errors: (settings, n), rare: (n,)
+    """
+    means = errors.mean(1)
+    able = int(np.logical_and.accumulate(means <= ALLOWANCE * min([means[0], *others])).sum())
+    rarely = errors[:able, rare]
+    if not rarely.size:
+        return 0
+    best = rarely[rarely.mean(1).argmin()]
+    chosen = next(k for k, each in enumerate(rarely) if not _gains(each, best, 1.0))
+    return chosen if _gains(rarely[0], rarely[chosen], BEYOND_CHANCE) else 0
+
+
+def _gains(before: Floats, after: Floats, standard_errors: float) -> bool:
+    """Whether the mean error of the same rows falls by more than chance allows. (n,) each"""
+    gain = before - after
+    return bool(gain.mean() > standard_errors * gain.std(ddof=1) / math.sqrt(gain.size))
