@@ -10,7 +10,7 @@ import polars
 import pytest
 import torch
 
-from tailwise.estimator import bases
+from tailwise.model import base as bases
 from tests.estimator.small_tables import frame, quick, table
 
 
