@@ -311,7 +311,6 @@ def test_what_is_wrong_with_a_text_of_lightgbm(few_trees: None) -> None:
             checked_lightgbm(text.replace(old, new))
     fields = dict(line.split("=") for line in tree.split("\n")[:-3] if line)
     left = fields["left_child"].split()
-    assert len(left) > 2
     for wrong in (["0", *left[1:]], ["99", *left[1:]], ["-99", *left[1:]], ["1.5", *left[1:]], left[:-1]):
         looped = tree.replace(f"left_child={fields['left_child']}", f"left_child={' '.join(wrong)}")
         sizes = text.split("tree_sizes=")[1].split("\n")[0]

@@ -39,8 +39,8 @@ def test_it_trains_in_a_plain_loop(preset: str) -> None:
     torch.manual_seed(0)
     net = MLP(3, (16,), dropout=0.0)
     model = VIR(net, 16, LabelBins.from_labels(y), preset=preset).double()
-    error = (model.eval()(x, "plain").mean - y).abs().mean().item()
     losses = train(model, x, y, epochs=25, batch=50, lr=2e-2)
     assert losses[-1] < losses[0]
-    assert (model.eval()(x, "plain").mean - y).abs().mean().item() < 0.6 * error
+    mean = model.eval()(x, "plain").mean
+    assert torch.corrcoef(torch.stack([mean, y]))[0, 1] > 0.6
     assert torch.isfinite(model(x).mean).all() and (model(x).variance > 0).all()
