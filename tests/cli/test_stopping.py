@@ -13,8 +13,6 @@ import pandas as pd
 import pytest
 import torch
 
-from tailwise.data.writing import claimed
-
 Tailwise = Any
 Sample = Callable[..., pd.DataFrame]
 ONE = ["--folds", "1", "--base", "none"]
@@ -82,18 +80,6 @@ def test_other_weights_or_bins_do_not_go_on(tailwise: Tailwise, sample: Sample, 
         refused = tailwise.refused(*line, *other, cwd=tmp_path)
         assert "m.checkpoint was trained with " in refused and "delete it to start over" in refused
         assert kept.read_bytes() == before
-
-
-def test_a_second_run_with_the_same_output_is_told(run: Any, sample: Sample, tmp_path: Path) -> None:
-    sample(60).to_csv(tmp_path / "some.csv", index=False)
-    line = ["fit", tmp_path / "some.csv", "-t", "price", "-o", tmp_path / "m", *ONE, "--epochs", 1]
-    with claimed(tmp_path / "m"):
-        refused = run(*line, "--force")
-    assert refused.exit_code == 1
-    assert f"m is being written by another run (process {os.getpid()})" in refused.stderr
-    assert files(tmp_path) == ["some.csv"]
-    assert run(*line).exit_code == 0
-    assert files(tmp_path) == ["m", "some.csv"]
 
 
 @pytest.mark.parametrize("name", ["fit", "compare"])
@@ -185,7 +171,27 @@ def test_demo_takes_its_workers_along(program: Tailwise, tmp_path: Path, after: 
     assert process.returncode == 130
     assert "Traceback" not in said, said
     assert files(tmp_path) == []
+    await_end(process.pid)
+
+
+def await_end(group: int) -> None:
+    """Wait until no process of a group runs."""
     deadline = time.monotonic() + 60
-    while alive(process.pid) and time.monotonic() < deadline:
+    while alive(group) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert alive(process.pid) == []
+    assert alive(group) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+def test_workers_end_with_a_killed_command(program: Tailwise, sample: Sample, tmp_path: Path) -> None:
+    sample(100).to_csv(tmp_path / "some.csv", index=False)
+    line = ["compare", "some.csv", "-t", "price", "--methods", "plain", "--seeds", 20, "--epochs", 5000,
+            "-o", "r.jsonl", "--workers", 2]  # fmt: skip
+    with program.start(*line, cwd=tmp_path, start_new_session=True) as process:
+        deadline = time.monotonic() + 600
+        while not (tmp_path / "r.jsonl.checkpoint").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert len(alive(process.pid)) > 2  # it and two workers
+        process.kill()  # and not its group
+    await_end(process.pid)

@@ -7,10 +7,10 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -25,25 +25,18 @@ CHECKPOINT = ".checkpoint"
 """Ending of the file that a stopped command leaves beside its output."""
 
 
-class _Running(NamedTuple):
-    """A command that runs: its words, and the outputs that it holds until it ends."""
-
-    arguments: Sequence[str]
-    held: ExitStack
-
-
-_RUNNING: ContextVar[_Running | None] = ContextVar("running", default=None)
+_WORDS: ContextVar[Sequence[str] | None] = ContextVar("words", default=None)
+"""The words of the command that runs."""
 
 
 @contextmanager
-def running(arguments: Sequence[str]) -> Iterator[None]:
-    """Run a command; at its end it lets go of its outputs."""
-    with ExitStack() as held:
-        before = _RUNNING.set(_Running(arguments, held))
-        try:
-            yield
-        finally:
-            _RUNNING.reset(before)
+def running(words: Sequence[str]) -> Iterator[None]:
+    """Run a command of these words."""
+    before = _WORDS.set(words)
+    try:
+        yield
+    finally:
+        _WORDS.reset(before)
 
 
 # -- files ---------------------------------------------------------------------------------------
@@ -58,10 +51,9 @@ def check_outputs(
 ) -> None:
     """Raise an error, before any work is done, for an output that cannot or must not be written.
 
-    Until the command ends, no other run may write these outputs. Outputs that the same command had written
-    when it was killed are written again. `outputs` has the file of each flag, None where the flag is not
-    given. With `table`, the file may be ``-``, standard output, and its name must end like a format that
-    `write_table` can write.
+    Outputs that the same command had written when it was killed are written again. `outputs` has the file of
+    each flag, None where the flag is not given. With `table`, the file may be ``-``, standard output, and its
+    name must end like a format that `write_table` can write.
     """
     given = {flag: path for flag, path in outputs.items() if path is not None}
     for path in given.values():
@@ -79,18 +71,6 @@ def check_outputs(
         for other, its_path in given.items():
             if other != flag and Path(its_path).absolute() == Path(path).absolute():
                 raise ValueError(f"{flag} and {other} name the same file")
-    for path in given.values():
-        if str(path) != STANDARD:
-            _claim(Path(path))
-
-
-def _claim(out: Path) -> None:
-    """Hold an output until the command ends."""
-    from tailwise.data.writing import claimed
-
-    current = _RUNNING.get()
-    if current is not None:
-        current.held.enter_context(claimed(out.resolve()))
 
 
 def check_page_name(path: Path) -> None:
@@ -171,9 +151,9 @@ def _marker(kept: Path) -> Path:
 
 def _this_command() -> str | None:
     """Return the command as it was typed, without options that only change what is printed."""
-    current = _RUNNING.get()
+    words = _WORDS.get()
     aside = ("--force", "--quiet", "-q", "--json")
-    return None if current is None else repr([word for word in current.arguments if word not in aside])
+    return None if words is None else repr([word for word in words if word not in aside])
 
 
 def _killed_while_writing(out: str | Path | None) -> bool:

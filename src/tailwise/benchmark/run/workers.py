@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import multiprocessing
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
@@ -24,9 +26,18 @@ R = TypeVar("R")
 
 
 def _start(plugins: tuple[str, ...]) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     for file in plugins:
         load_plugin(file)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent has ended: a parent that is killed cannot end its workers."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 @contextmanager
