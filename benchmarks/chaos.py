@@ -1,11 +1,12 @@
 """Kill commands at random moments, run them again, and compare with runs that nobody killed.
 
-``python benchmarks/chaos.py`` sends 50 kills (SIGKILL) to `tailwise fit`, `compare`, `bench run`, `predict`
-and to a loop that saves a model. After each kill, files under their final names must be whole. After one to
-three kills the command runs to its end: its numbers and files must be those of the run that was not killed,
-and nothing else may be left in the folder. The exit code is 1 if anything differs. Each command runs in a
-fork of this process, which has imported what it needs, so that kills hit its work and not its imports. The
-same seed kills at the same shares of a command's time.
+``python benchmarks/chaos.py`` sends 100 kills (SIGKILL) to `tailwise fit`, `compare` (with two workers),
+`bench run`, `predict` and to a loop that saves a model. After each kill, files under their final names must
+be whole, and workers must end by themselves. After one to three kills the command runs to its end: its
+numbers and files must be those of the run that was not killed, and nothing else may be left in the folder.
+The exit code is 1 if anything differs. Each command runs in a fork of this process, which has imported what
+it needs, so that kills hit its work and not its imports. The same seed kills at the same shares of a
+command's time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -36,9 +38,13 @@ from tailwise import TailRegressor
 from tailwise.benchmark import Source
 from tailwise.benchmark.data.suites import ABOUT
 from tailwise.cli import main as command_line
+from tailwise.estimator import bases
 
 MOST_IN_A_ROW = 3
 """A command is killed up to so many times before it runs to its end."""
+PATIENCE = 30.0
+"""Seconds that workers have to end after their parent."""
+ROWS, TREES = 120, 30
 MODULES = (
     *("tailwise.cli.training", "tailwise.cli.comparing", "tailwise.cli.bench", "tailwise.report.page"),
     *("tailwise.benchmark.run.runs", "catboost", "lightning_fabric", "skrub"),
@@ -115,7 +121,7 @@ class Story:
 
 
 def _stories(saves: int) -> list[Story]:
-    small = ("--epochs", "3", "--quiet")
+    small = ("--epochs", "2", "--quiet")
     return [
         Story(
             "fit",
@@ -126,15 +132,15 @@ def _stories(saves: int) -> list[Story]:
         ),
         Story(
             "compare",
-            ("tailwise", "compare", "t.csv", "-t", "y", "-o", "r.jsonl", "--methods", "plain", "--seeds", "2",
-             *small),
+            ("tailwise", "compare", "t.csv", "-t", "y", "-o", "r.jsonl", "--methods", "plain", "--seeds", "4",
+             "--workers", "2", *small),
             {"r.jsonl": _lines},
             ("t.csv",),
         ),
         Story(
             "bench run",
             ("tailwise", "bench", "run", "--prepared", "prepared", "--out", "r.jsonl", "--methods",
-             "vanilla,vir", "--seeds", "2", "--epochs", "3", "--trials", "1"),
+             "vanilla,vir", "--seeds", "2", "--epochs", "2", "--trials", "1"),
             {"r.jsonl": _lines},
             ("prepared",),
             grows=True,
@@ -158,9 +164,9 @@ def _stories(saves: int) -> list[Story]:
 def make_inputs(folder: Path) -> None:
     """Write a small table, two models of it, and prepared data."""
     rng = np.random.default_rng(0)
-    table = pd.DataFrame({name: rng.normal(size=200) for name in ("a", "b", "c")})
-    table["kind"] = rng.choice(["x", "y", "z"], 200)
-    table["y"] = np.exp(table["a"] + 0.1 * rng.normal(size=200))
+    table = pd.DataFrame({name: rng.normal(size=ROWS) for name in ("a", "b", "c")})
+    table["kind"] = rng.choice(["x", "y", "z"], ROWS)
+    table["y"] = np.exp(table["a"] + 0.1 * rng.normal(size=ROWS))
     table.to_csv(folder / "t.csv", index=False)
     for seed, name in enumerate(("first", "second")):
         model = TailRegressor(epochs=2, folds=1, base=None, random_state=seed)
@@ -168,9 +174,9 @@ def make_inputs(folder: Path) -> None:
     prepared = folder / "prepared"
     prepared.mkdir()
     for seed in (0, 1):
-        Source("small", "y", lambda: table).problem(seed, max_rows=200).save(prepared)
+        Source("small", "y", lambda: table).problem(seed, max_rows=ROWS).save(prepared)
     # Any suite: its recipe is what counts.
-    about = {"suite": "quick", "max_rows": 200, "per_bin": 10}
+    about = {"suite": "quick", "max_rows": ROWS, "per_bin": 10}
     (prepared / ABOUT).write_text(json.dumps(about))
 
 
@@ -198,7 +204,7 @@ def _fork(work: Callable[[], None], folder: Path, log: Path) -> int:
         return process
     code = 1
     try:
-        os.setsid()  # a kill then also hits its workers
+        os.setsid()  # its workers are then found by its number
         os.chdir(folder)
         for handle in (1, 2):
             os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), handle)
@@ -234,15 +240,33 @@ def _finish(story: Story, folder: Path) -> float:
     return time.perf_counter() - began
 
 
-def _kill(story: Story, folder: Path, seconds: float) -> bool:
-    """Start a command, kill it and its workers after some seconds; return whether it was still running."""
+def _kill(story: Story, folder: Path, seconds: float) -> tuple[bool, int]:
+    """Start a command and kill it after some seconds.
+
+    Returns whether it was still running, and how many of its workers live on.
+    """
     process = _fork(_work_of(story.words), folder, folder.with_name("log"))
     time.sleep(seconds)
-    with contextlib.suppress(ProcessLookupError):  # before it has become the first of its group
-        os.killpg(process, signal.SIGKILL)
     os.kill(process, signal.SIGKILL)
     _, status = os.waitpid(process, 0)
-    return os.WIFSIGNALED(status)
+    deadline = time.monotonic() + PATIENCE
+    while (workers := _alive(process)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process, signal.SIGKILL)
+    return os.WIFSIGNALED(status), workers
+
+
+def _alive(group: int) -> int:
+    """Return how many processes of a group run; one that nobody has buried is dead."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return 0
+    listed = subprocess.run(["ps", "-A", "-o", "pgid=,stat="], capture_output=True, text=True, check=True)
+    found = [line.split() for line in listed.stdout.splitlines()]
+    return sum(int(of) == group and "Z" not in state for of, state in found)
 
 
 def torment(story: Story, kills: int, inputs: Path, work: Path, chance: random.Random) -> dict[str, int]:
@@ -250,11 +274,15 @@ def torment(story: Story, kills: int, inputs: Path, work: Path, chance: random.R
     reference = _copy(inputs, story.needs, work / f"{story.name}-reference")
     seconds = _finish(story, reference)
     expected, names = story.read(reference), _names(reference)
-    counts = {"kills": 0, "runs to the end": 0, "differences": 0, "corrupt files": 0, "leftovers": 0}
+    counts = dict.fromkeys(
+        ("kills", "runs to the end", "differences", "corrupt files", "leftovers", "living workers"), 0
+    )
     while counts["kills"] < kills:
         folder = _copy(inputs, story.needs, work / f"{story.name}-{counts['kills']}")
         for _ in range(min(chance.randint(1, MOST_IN_A_ROW), kills - counts["kills"])):
-            if not _kill(story, folder, chance.uniform(0, seconds)):
+            killed, workers = _kill(story, folder, chance.uniform(0, seconds))
+            counts["living workers"] += workers
+            if not killed:
                 break
             counts["kills"] += 1
             counts["corrupt files"] += len(story.corrupt(folder, expected))
@@ -270,10 +298,10 @@ def torment(story: Story, kills: int, inputs: Path, work: Path, chance: random.R
 def main() -> int:
     """Print a table of all commands; return 1 if anything went wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--kills", type=int, default=50, help="number of kills in all")
+    parser.add_argument("--kills", type=int, default=100, help="number of kills in all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--commands", default="fit,compare,bench run,predict,save", help="comma-separated")
-    parser.add_argument("--saves", type=int, default=40, help="times that a model is saved before the end")
+    parser.add_argument("--saves", type=int, default=12, help="times that a model is saved before the end")
     given = parser.parse_args()
     stories = [story for story in _stories(given.saves) if story.name in given.commands.split(",")]
     chance, wrong = random.Random(given.seed), 0
@@ -282,6 +310,7 @@ def main() -> int:
         inputs.mkdir()
         for module in MODULES:
             importlib.import_module(module)
+        bases.TREES = TREES
         os.waitpid(_fork(lambda: make_inputs(inputs), inputs, Path(temporary, "log")), 0)
         for place, story in enumerate(stories):
             share = given.kills // len(stories) + (place < given.kills % len(stories))
@@ -290,7 +319,7 @@ def main() -> int:
                 print("| command | " + " | ".join(counts) + " |")
                 print("|---" * (len(counts) + 1) + "|")
             print(f"| {story.name} | " + " | ".join(map(str, counts.values())) + " |", flush=True)
-            wrong += sum(counts[name] for name in ("differences", "corrupt files", "leftovers"))
+            wrong += sum(list(counts.values())[2:])
     return int(wrong > 0)
 
 

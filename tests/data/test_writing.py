@@ -90,32 +90,42 @@ def test_what_a_killed_process_left_is_removed_by_the_next_write(tmp_path: Path)
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tailwise.data.writing import append_line, claimed, write_atomically
+from tailwise.data.writing import write_atomically
 def write(part):
     part.write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
-with claimed(Path(sys.argv[1])):
-    write_atomically(Path(sys.argv[1]), write)
+write_atomically(Path(sys.argv[1]), write)
 """
 
 
 def test_a_process_that_is_killed_while_it_writes_blocks_nobody(tmp_path: Path) -> None:
     path = tmp_path / "m"
     assert subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False).returncode == -9
-    assert len(list(tmp_path.iterdir())) == 2 and not path.exists()  # a part and a lock
-    with claimed(path):
-        write_atomically(path, lambda part: part.write_text("whole"))
+    assert len(list(tmp_path.iterdir())) == 1 and not path.exists()  # a part
+    write_atomically(path, lambda part: part.write_text("whole"))
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_output_is_made_by_one_process_at_a_time(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "m"
-    told = pytest.raises(ValueError, match=rf"m is being written .*process {os.getpid()}\)")
+CLAIMS = """
+import os, signal, sys
+from pathlib import Path
+from tailwise.data.writing import append_line, claimed
+with claimed(Path(sys.argv[1])):
+    append_line(Path(sys.argv[1]), b"one")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_one_process_at_a_time_appends_and_a_killed_one_blocks_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "lines"
+    told = pytest.raises(ValueError, match=r"lines is being written by another run")
     with claimed(path), told, claimed(path):
         raise AssertionError("claimed twice")
+    assert list(path.parent.iterdir()) == []  # nothing was appended
+    assert subprocess.run([sys.executable, "-c", CLAIMS, str(path)], check=False).returncode == -9
     with claimed(path):
-        pass
-    assert list(tmp_path.iterdir()) == []
+        append_line(path, b"two")
+    assert list(path.parent.iterdir()) == [path] and path.read_bytes() == b"one\ntwo\n"
 
 
 def test_without_locks_outputs_are_still_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,5 +16,5 @@ def test_kills_change_no_number_and_leave_nothing() -> None:
     line = [sys.executable, "-W", "ignore", str(SCRIPT), *options]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = re.findall(r"^\| (\w[\w ]*) \| [12] \| \d \| 0 \| 0 \| 0 \|$", done.stdout, re.M)
+    rows = re.findall(r"^\| (\w[\w ]*) \| [12] \| \d \| 0 \| 0 \| 0 \| 0 \|$", done.stdout, re.M)
     assert rows == ["predict", "save"]

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and outputs that one process at a time may make."""
+"""Files that are written whole or not at all, and files to which one process at a time may append."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import socket
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # Windows: outputs are not locked there
+except ImportError:  # Windows: files are not held there
     fcntl = None  # type: ignore[assignment]
 
 Write = Callable[[Path], object]
@@ -82,84 +82,38 @@ def _runs(process: int) -> bool:
     return True
 
 
-class HeldError(BlockingIOError):
-    """Another process holds a lock; `process` is its id, as text."""
-
-    def __init__(self, process: str) -> None:
-        super().__init__(f"held by process {process}")
-        self.process = process
-
-
 @contextmanager
 def claimed(path: Path) -> Iterator[None]:
-    """Hold an output file while it is being made. If another process holds it, that is an error.
+    """Hold a file to which lines are appended. If another process holds it, that is an error.
 
-    The hold is a lock on a hidden file beside the output.
+    The system releases the hold when the process ends, however it ends.
     """
-    folder = next(folder for folder in path.absolute().parents if folder.exists())
-    name = "-".join(path.absolute().relative_to(folder).parts)
-    with ExitStack() as held:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"{path} is being written by another run: wait for it, or name another file"
+                ) from None
+            except OSError:  # a file system without locks
+                pass
         try:
-            held.enter_context(locked(folder / f".{name}.lock"))
-        except HeldError as error:
-            raise ValueError(
-                f"{path} is being written by another run (process {error.process}): wait for it, or "
-                "name another file"
-            ) from None
-        remove_leftovers(path)
-        yield
-
-
-@contextmanager
-def locked(lock: Path) -> Iterator[None]:
-    """Hold a lock on a file that exists for this purpose only; `HeldError` if another process holds it.
-
-    The system releases the lock when the process ends, however it ends. The next one to hold it removes the
-    file. Where files cannot be locked, nothing is held.
-    """
-    handle = _locked(lock) if fcntl is not None else None
-    try:
-        yield
-    finally:
-        if handle is not None:
-            lock.unlink(missing_ok=True)
-            os.close(handle)
-
-
-def _locked(lock: Path) -> int | None:
-    """Return an open and locked file; None where files cannot be locked."""
-    while True:
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            process = os.read(handle, 20).decode(errors="replace")
-            os.close(handle)
-            raise HeldError(process or "unknown") from None
-        except OSError:  # a file system without locks
-            os.close(handle)
-            lock.unlink(missing_ok=True)
-            return None
-        # Its last holder may have removed the file between the two calls above.
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), lock.stat()):
-                os.ftruncate(handle, 0)
-                os.write(handle, str(os.getpid()).encode())
-                return handle
-        os.close(handle)
+            yield
+        finally:
+            if os.fstat(file.fileno()).st_size == 0:
+                with suppress(OSError):
+                    path.unlink()
 
 
 def append_line(path: Path, line: bytes) -> None:
     """Append a line to a file, whole or not at all, and wait until it is on the disk.
 
-    Several processes may append to the same file. A last line without an end, which a killed process left, is
-    removed.
+    A last line without an end, which a killed process left, is removed.
     """
     # Without a buffer: after an error nothing is left that closing the file would write.
     with path.open("a+b", buffering=0) as file:
-        if fcntl is not None:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(file, fcntl.LOCK_EX)  # closing the file releases it
         end = _whole(file)
         file.truncate(end)
         left = line + b"\n"

@@ -28,6 +28,7 @@ from tailwise.benchmark.run.workers import Workers
 from tailwise.core.labels import LabelBins
 from tailwise.core.lookup import nearest
 from tailwise.data.splits import label_holdout
+from tailwise.data.writing import claimed
 from tailwise.methods import available_methods, get_method
 from tailwise.report.baselines import (
     PLAIN,
@@ -241,7 +242,8 @@ def run_contest(
     finished = finished_runs(done)
     missing = [s for s in seeds if any((contest.name, name, s) not in finished for name in names)]
     results = ResultsFile(out)
-    with show_runs(progress, len(missing) * len(names), float(len(missing) * len(names))) as update:
+    display = show_runs(progress, len(missing) * len(names), float(len(missing) * len(names)))
+    with claimed(out), display as update:
         for lines in _each_seed(contest, missing, workers):
             for record in lines:
                 key = (contest.name, record["method"], record["seed"])
