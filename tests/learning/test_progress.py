@@ -67,6 +67,15 @@ def test_elsewhere_there_are_log_lines(
     assert screen.getvalue() == capsys.readouterr().out == ""
 
 
+def test_a_long_training_has_a_line_for_each_tenth(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="tailwise"):
+        fit(point(), (X, Y), None, settings(epochs=25), progress=False)
+    lines = [record.getMessage() for record in caplog.records if record.name == "tailwise.learning.progress"]
+    assert [line.split("/")[0] for line in lines] == [
+        f"epoch {epoch}" for epoch in (1, 3, 5, 8, 10, 13, 15, 18, 20, 23, 25)
+    ]
+
+
 def test_without_validation_data_the_line_has_no_score(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="tailwise"):
         fit(point(), (X, Y), None, settings(epochs=1), progress=False)

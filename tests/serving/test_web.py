@@ -19,7 +19,8 @@ import pytest
 from tailwise import TailRegressor
 from tailwise.model.model import Model
 from tailwise.serving.web import RETRY_SECONDS, Limits, Service, listen
-from tests.serving.conftest import Running, as_json
+from tests.estimator.small_tables import quick
+from tests.serving.conftest import Running, as_json, serving
 from tests.serving.malformed_requests import malformed
 
 Start = Callable[..., Running]
@@ -60,6 +61,10 @@ def test_what_the_server_says_about_itself(running: Running) -> None:
     assert client.get("/health").json() == {"status": "ok", "model": "houses", "waiting": 0, "limit": 64}
     assert client.get("/schema").json() == running.service.batcher.schema.to_json()
     assert "# TYPE tailwise_requests_total counter" in client.get("/metrics").text
+    for path in ("/", "/docs", "/health", "/schema"):
+        head, whole = client.head(path), client.get(path)
+        assert head.status_code == 200 and head.content == b""
+        assert head.headers["content-length"] == whole.headers["content-length"]
     for path in ("/", "/docs"):
         page = client.get(path).text
         assert "<h1>houses</h1>" in page and "<td>hour</td><td>date</td><td>no</td>" in page
@@ -70,6 +75,14 @@ def test_what_the_server_says_about_itself(running: Running) -> None:
     assert client.post("/predict", content=body).status_code == 200
 
 
+def test_the_page_says_that_there_are_more_categories() -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"city": [f"city {k % 25}" for k in range(100)], "size": rng.normal(size=100)})
+    with serving(quick(epochs=1).fit(table, rng.normal(size=100))) as found:
+        page = found.client.get("/docs").text
+    assert re.search(r"<td>city 0, .*, city 4, …</td>", page)
+
+
 def test_refusals(running: Running, table: pd.DataFrame) -> None:
     client, row = running.client, as_json(table[:1])[0]
     answer = client.post("/predict", json={"rows": [row, {**row, "whole": "many"}]})
@@ -78,6 +91,11 @@ def test_refusals(running: Running, table: pd.DataFrame) -> None:
         "error": "row 1, column 'whole' is the text 'many', not a number",
         "problems": [{"row": 1, "column": "whole", "problem": "is the text 'many', not a number"}],
     }
+    wrong = {**row, "whole": [1], "number": "12", "day": "31/01/2024"}
+    del wrong["kind"]
+    answer = client.post("/predict", json={"rows": [wrong, 5, {**row, "day": "soon"}]})
+    cells = [(problem["row"], problem["column"]) for problem in answer.json()["problems"]]
+    assert cells == [(0, "kind"), (0, "number"), (0, "whole"), (0, "day"), (1, None), (2, "day")]
     assert client.get("/predict").status_code == 405
     assert client.get("/nothing").json() == {"error": "Not Found", "problems": []}
     assert client.post("/predict", content=b"a=1", headers={"content-type": "text/plain"}).status_code == 415
@@ -174,10 +192,15 @@ def test_a_thousand_malformed_requests(running: Running) -> None:
 
 def test_bytes_that_are_not_http(running: Running) -> None:
     address = running.client.base_url
-    for bad in (b"\x00\xff\r\n\r\n", b"POST /predict HTTP/1.1\r\nContent-Length: x\r\n\r\n"):
+    for bad in (b"\x00\xff\r\n\r\n", b"POST /predict HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"GARBAGE"):
         with socket.create_connection((address.host, address.port), timeout=10) as sock:
             sock.sendall(bad)
             assert sock.recv(100).startswith(b"HTTP/1.1 400")
+    with socket.create_connection((address.host, address.port), timeout=10) as sock:
+        for part in (b"PO", b"ST /predict HTTP/1.1\r\nHost: x\r\n", b"Content-Length: 1\r\n\r\n", b"{"):
+            sock.sendall(part)  # a slow client
+            time.sleep(0.1)
+        assert b"the body is not JSON" in sock.recv(1000)
     # a client that leaves in the middle of its body
     with socket.create_connection((address.host, address.port), timeout=10) as sock:
         sock.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")

@@ -52,11 +52,15 @@ class Progress(Protocol):
 
 
 class _LogProgress:
+    """A line after the first epoch and after each tenth of the epochs."""
+
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
 
     def update(self, row: dict[str, float], best_epoch: int) -> None:
-        logger.info("%s", _progress_line(row, best_epoch, self.config))
+        epoch, epochs = int(row["epoch"]), self.config.epochs
+        if epoch == 1 or 10 * epoch // epochs > 10 * (epoch - 1) // epochs:
+            logger.info("%s", _progress_line(row, best_epoch, self.config))
 
 
 class _BarProgress:

@@ -128,10 +128,12 @@ def judge(lineup: Lineup) -> Verdict:
 
 def untested_range(scored: Scored) -> str:
     """Say where the test rows end if the training labels reach clearly further; otherwise return ""."""
-    counts, centers = scored.bins.counts, scored.bins.centers
-    low, high = centers[np.flatnonzero(counts > 0)[[0, -1]]]
+    bins, counts = scored.bins, scored.bins.counts
+    lows, highs = (bins.centers, bins.centers) if scored.whole else (bins.edges[:-1], bins.edges[1:])
+    occupied = np.flatnonzero(counts)
+    low, high = lows[occupied[0]], highs[occupied[-1]]
     least, most = float(scored.y.min()), float(scored.y.max())
-    first, last = scored.bins.index([least, most])
+    first, last = bins.index([least, most])
     sentences = []
     if counts[:first].any() and least - low > UNTESTED * (high - low):
         sentences.append(

@@ -9,8 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tailwise._version import __version__
 from tailwise.core.metrics import REGIONS, by_region
 from tailwise.methods import get_method
@@ -111,15 +109,13 @@ def _labels(model: TailRegressor) -> list[str]:
     lines = []
     for t, bins in enumerate(model.model_.bins):
         regions = bins.regions(model.many, model.few)
-        occupied = np.flatnonzero(bins.counts)
-        low, high = bins.edges[occupied[0]], bins.edges[occupied[-1] + 1]
         rows = [
             (r, int((regions == r).sum()), f"{int(bins.counts[regions == r].sum()):,}")
             for r in ("many", "medium", "few")
         ]
         lines += [
             *_several(model, t),
-            f"Training labels lie between {number(float(low))} and {number(float(high))}. {bins.explain()}",
+            bins.explain(),
             "",
             *_table(["region", "label bins", "training rows"], rows),
             "",

@@ -90,8 +90,9 @@ class Column:
             values.append(value)
             if wrong:
                 problems.append(Problem(row, self.name, wrong))
-        if self.kind == "date" and not problems:
-            values, problems = self._dates(values)
+        if self.kind == "date":
+            values, unread = self._dates(values)  # a cell that is wrong already is None
+            problems += unread
         known = set(self.categories)
         notes = [
             f"row {row}: column {self.name!r} holds {shown_cell(value)}, which training did not have: "
@@ -199,16 +200,19 @@ class RowSchema:
         problems = self._incomplete(rows)
         cells: Cells = {}
         notes: list[str] = []
-        if not problems:
-            for column in self.columns:
-                found = column.read([row.get(column.name) for row in rows])
-                cells[column.name] = found[0]
-                problems += found[1]
-                notes += found[2]
+        known = {(problem.row, problem.column) for problem in problems}
+        if len(problems) > 2 * MAX_SHOWN:  # enough to show: the rows after these were not looked at
+            rows = rows[: (problems[-1].row or 0) + 1]
+        for column in self.columns:
+            found = column.read([row.get(column.name) if isinstance(row, Mapping) else None for row in rows])
+            cells[column.name] = found[0]
+            problems += [p for p in found[1] if not known & {(p.row, p.column), (p.row, None)}]
+            notes += found[2]
         if problems:
+            problems.sort(key=lambda problem: problem.row or 0)
             rest = len(problems) - MAX_SHOWN
             more = f" (the first {MAX_SHOWN}; {rest} more)" if rest > 0 else ""
-            first = min(problems, key=lambda p: p.row or 0)
+            first = problems[0]
             where = f"row {first.row}" + ("" if first.column is None else f", column {first.column!r}")
             raise RefusedRequest(422, f"{where} {first.problem}{more}", problems[:MAX_SHOWN])
         return cells, notes[:MAX_SHOWN]

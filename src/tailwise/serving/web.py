@@ -16,12 +16,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import h11
 import uvicorn
 from fastapi import FastAPI
 from jinja2 import Environment, PackageLoader
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tailwise._version import __version__
 from tailwise.serving.batches_of_requests import COVERAGE, Answer, Batcher
@@ -39,6 +42,7 @@ KEEP_ALIVE_SECONDS = 75
 """Idle connections are closed after this time. A client may send its next request just then, and lose it."""
 MAX_CONNECTIONS = 1000
 """Connections beyond this many are answered with status 503 as well."""
+METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"PATCH ", b"DELETE ", b"OPTIONS ", b"TRACE ", b"CONNECT ")
 GRACE_SECONDS = 30
 """Time that a server has to answer what it has let in after it was asked to stop."""
 
@@ -135,6 +139,7 @@ class Service:
         async def page() -> str:
             return self._page()
 
+        app.add_middleware(_HeadAsGet)
         return app
 
     async def _answer(self, request: Request) -> Answer:
@@ -195,6 +200,29 @@ class Service:
         )
 
 
+class _HeadAsGet:
+    """Answers HEAD as GET; the server leaves the body out."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("method") == "HEAD":
+            scope = {**scope, "method": "GET"}
+        await self.app(scope, receive, send)
+
+
+class _Protocol(H11Protocol):
+    """HTTP that refuses bytes which begin no request at once, without waiting for the end of a line."""
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        begun = self.conn.trailing_data[0]
+        may_be = any(begun.startswith(name) or name.startswith(begun) for name in METHODS)
+        if self.conn.their_state is h11.IDLE and not may_be:
+            self.send_400_response("Invalid HTTP request received.")
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens; an address that cannot be used is an error that names it."""
     try:
@@ -216,6 +244,7 @@ def server(service: Service) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
             service.app,
+            http=_Protocol,
             log_level="warning",
             access_log=False,
             server_header=False,
