@@ -57,7 +57,7 @@ def test_columns_of_another_type_than_in_training(
     stray.to_csv(tmp_path / "stray.csv", index=False)
     out = run(*line, tmp_path / "stray.csv", "-o", tmp_path / "q.csv")
     assert out.exit_code == 0
-    assert out.stderr.count("note: column 'x'") == 1 and "row 4" in out.stderr
+    assert out.stderr.count("note: column 'x'") == 1 and "line 6" in out.stderr
 
 
 def test_values_that_training_never_had_are_noted_once(
@@ -425,6 +425,7 @@ def test_a_model_and_its_page_are_written_both_or_not_at_all(
     line = ["fit", place / "numbers.csv", "-t", "price", "-o", model, "--no-baseline", *FAST[:-1]]
     out = run(*line, "--report", page)
     assert out.exit_code == 1 and "No space left" in out.stderr
+    assert out.stderr.endswith(f"; the same command resumes from {model}.checkpoint\n")
     assert list(small_disk.iterdir()) == [] and not model.exists()
     assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["m.checkpoint"]
     out = run(*line, "--report", tmp_path / "r.html")

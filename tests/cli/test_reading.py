@@ -1,5 +1,6 @@
 """Tables and models as commands read them: errors in one line, and notes about likely mistakes."""
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -249,3 +250,89 @@ def test_nothing_is_held_out_of_too_few_rows(sample: Sample, capsys: pytest.Capt
     train, test = hold_out(rows, 0.0, seed=0, quiet=False)
     assert train is rows and test is None
     assert capsys.readouterr().err == ""
+
+
+# -- what was accepted without a word --------------------------------------------------------------
+
+JSON = b'[{"x": 1, "price": 2}]'
+NUL = b"x,price\n1,2\n3\x00,4\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "words"),
+    [
+        (b"x,price\n" + b"1,1e-310\n2,3e-310\n3,7e-310\n" * 20, [], "too close together for float64"),
+        (NUL, ["--encoding", "utf-8"], "holds a NUL character in line 3: remove it"),
+        (b"x,z,price\n" + b",,1\n,,2\n" * 20, [], "every input is empty in all rows"),
+        (JSON, [], "is a JSON file: save the table as CSV or Parquet"),
+        (JSON[1:-1] + b"\n", [], "is a JSON file: save the table as CSV or Parquet"),
+        (
+            b"x,price\n1,2\n,\n" + b"2,1\n3,5\n4,7\n" * 20,
+            ["--bounds", "0,6"],
+            "the target 'price' is 7 in line 6, above the bound 6 (20 such rows)",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_meant_is_one_line(
+    run: Run, tmp_path: Path, content: bytes, arguments: list[str], words: str
+) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    out = run("fit", tmp_path / "t.csv", "-t", "price", "-o", tmp_path / "m", "--quiet", *arguments)
+    assert out.exit_code == 1 and out.stderr.startswith("error: ") and words in out.stderr, out.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_columns_of_several_levels_are_refused(run: Run, tmp_path: Path) -> None:
+    names = pd.MultiIndex.from_tuples([("a", "x"), ("a", "price")])
+    pd.DataFrame([[1.0, 2.0]] * 20, columns=names).to_parquet(tmp_path / "t.parquet")
+    out = run("fit", tmp_path / "t.parquet", "-t", "price", "-o", tmp_path / "m")
+    assert out.exit_code == 1 and "has column names of 2 levels" in out.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_without_a_writer_is_refused_and_leaves_nothing(run: Run, place: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for line, words in (
+        (["fit", pipe, "-t", "price", "-o", tmp_path / "m"], "name a file, or - for standard input"),
+        (["predict", pipe, place / "new.csv", "-o", tmp_path / "p.csv"], "not a saved model"),
+    ):
+        out = run(*line)
+        assert out.exit_code == 1 and f"pipe is a pipe or a device, {words}" in out.stderr.replace(":", ",")
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_key_that_is_the_table_is_refused(run: Run, place: Path, tmp_path: Path) -> None:
+    table = place / "numbers.csv"
+    for line in (
+        ["fit", table, "-t", "price", "-o", tmp_path / "m"],
+        ["recalibrate", place / "n.tailwise", table, "-o", tmp_path / "m"],
+    ):
+        out = run(*line, "--sign", table)
+        assert out.exit_code == 1 and "numbers.csv is an input and the key: name a file with" in out.stderr
+    (tmp_path / "key").write_text("a secret of some length")
+    out = run("fit", table, "-t", "price", "-o", tmp_path / "key", "--sign", tmp_path / "key", "--force")
+    assert out.exit_code == 1 and "key is also an input" in out.stderr
+
+
+def test_few_rows_and_a_batch_of_more_are_noted(run: Run, sample: Sample, tmp_path: Path) -> None:
+    sample(60).to_csv(tmp_path / "t.csv", index=False)
+    line = ["fit", tmp_path / "t.csv", "-t", "price", "-o", tmp_path / "m", "--test-share", 0.9]
+    out = run(*line, "--base", "none", "--epochs", 1, "--batch-size", 10**20)
+    assert out.exit_code == 0, out.stderr
+    assert "note: 7 rows to train on are too few to hold some out: intervals rest on rows" in out.stderr
+    assert f"note: --batch-size {10**20} exceeds the 7 rows to train on: an epoch is one step" in out.stderr
+
+
+def test_a_note_of_predict_names_the_line(run: Run, sample: Sample, place: Path, tmp_path: Path) -> None:
+    table = sample(20).astype({"x": object})
+    table.loc[3, "x"] = "much"
+    table.to_csv(tmp_path / "t.csv", index=False)
+    out = run("predict", place / "n.tailwise", tmp_path / "t.csv", "-o", tmp_path / "p.csv")
+    assert out.exit_code == 0, out.stderr
+    assert "column 'x' held numbers at fit, but line 5 holds 'much' (1 such of 20)" in out.stderr
+
+
+def test_a_coverage_in_percent_is_told_its_share(run: Run, place: Path) -> None:
+    out = run("fit", place / "numbers.csv", "-t", "price", "-o", "m", "--coverage", 90)
+    assert out.exit_code == 2 and "90 is not a share from 0.01 to 0.999: 90% is 0.9" in out.stderr

@@ -196,3 +196,18 @@ def test_a_torch_data_set_is_told_where_to_go(own: dict[str, Any], wrap: Any) ->
     model.fit(inputs, y)
     with pytest.raises(TypeError, match=says):
         model.predict(given)
+
+
+def test_column_names_of_several_levels_are_refused() -> None:
+    x, y = table(40)
+    levels = pd.DataFrame(x, columns=pd.MultiIndex.from_tuples([("a", "x"), ("a", "y"), ("b", "x")]))
+    with pytest.raises(ValueError, match="names of 2 levels: join each to one name, such as table"):
+        quick().fit(levels, y)
+
+
+@pytest.mark.parametrize("unit", [1e-310, 5e-324])
+def test_labels_too_small_for_their_squares_are_refused(unit: float) -> None:
+    x, y = table(40)
+    for labels in (np.round(100 * y) * unit, np.full(40, unit)):
+        with pytest.raises(ValueError, match="too close together for float64: rescale it"):
+            quick().fit(x, labels)

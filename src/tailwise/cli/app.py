@@ -56,7 +56,8 @@ class _Commands(TyperGroup):
             if hasattr(error, "exit_code") or isinstance(error, typer.Abort) or os.environ.get(DEBUG):
                 raise
             discard_output()
-            typer.echo(printable(f"error: {_message(error)}"), err=True)
+            notes = getattr(error, "__notes__", [])
+            typer.echo(printable(f"error: {'; '.join([_message(error), *notes])}"), err=True)
             raise typer.Exit(1) from None
 
 

@@ -273,7 +273,7 @@ def compare(
             outputs[out] = found.lines
         if report is not None:
             outputs[report] = found.page
-    write_outputs(outputs, shared.quiet, kept)
+        write_outputs(outputs, shared.quiet, kept)
     if kept is not None:
         remove_checkpoint(kept)
     if shared.as_json:

@@ -104,6 +104,8 @@ def predict(
     The output has the predicted label, its standard deviation, an interval, and how common such labels were
     in training. With several targets, the columns of each target end with its name.
     """
+    import pandas as pd
+
     from tailwise.data.tables.columns import check_column
     from tailwise.data.tables.files import escape_formulas as escaped
     from tailwise.data.tables.files import write_chunks
@@ -125,14 +127,16 @@ def predict(
         table = load_rows(data, reader, shared)
         for column in kept:
             check_column(table, column, data)
-        frame = fitted.predict_frame(match_inputs(fitted.model_, table, data), coverage, **dial)
+        rows = match_inputs(fitted.model_, table, data)
+        rows.index = pd.RangeIndex(2, len(rows) + 2, name="line")  # what notes call a row
+        frame = fitted.predict_frame(rows, coverage, **dial)
         frames = iter([beside_kept(frame, table, kept, regions)])
-    rows = write_chunks(map(escaped, frames) if escape_formulas else frames, out)
+    count = write_chunks(map(escaped, frames) if escape_formulas else frames, out)
     if shared.as_json:
         counted = {"regions": regions.pop("region")} if "region" in regions else regions
-        print_json({"rows": rows, "out": out, "emphasis": emphasis_of(fitted, dial), **counted})
+        print_json({"rows": count, "out": out, "emphasis": emphasis_of(fitted, dial), **counted})
     elif out != STANDARD:
-        note(f"wrote {rows} predictions to {out}", shared.quiet)
+        note(f"wrote {count} predictions to {out}", shared.quiet)
 
 
 def evaluate(

@@ -156,12 +156,20 @@ Drop = Annotated[
     ),
 ]
 Report = Annotated[Path | None, typer.Option("--report", metavar="PAGE", help="HTML page to write.")]
+
+
+def _check_coverage(share: float) -> float:
+    if not 0.01 <= share <= 0.999:
+        percent = f": {share:g}% is {share / 100:g}" if 1 < share < 100 else ""
+        raise typer.BadParameter(f"{share:g} is not a share from 0.01 to 0.999{percent}")
+    return share
+
+
 Coverage = Annotated[
     float,
     typer.Option(
         metavar="SHARE",
-        min=0.01,
-        max=0.999,
+        callback=_check_coverage,
         help="Share of labels that intervals should contain: 0.9 for 90%.",
     ),
 ]

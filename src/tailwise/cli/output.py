@@ -187,7 +187,7 @@ def _on_ray(kept: Path) -> Path:
 
 @contextmanager
 def resumable(kept: Path | None) -> Iterator[None]:
-    """Add to an interruption whether the same command can resume, and from which file."""
+    """Add to an interruption or a full disk whether the same command can resume, and from which file."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -197,6 +197,10 @@ def resumable(kept: Path | None) -> Iterator[None]:
             stop.args = (f"no output was written; the same command resumes from {kept}",)
         else:
             stop.args = ("nothing was written",)
+        raise
+    except OSError as error:
+        if kept is not None and kept.exists():
+            error.add_note(f"the same command resumes from {kept}")
         raise
 
 

@@ -36,13 +36,17 @@ class Labelled(NamedTuple):
 
 
 class Roles(NamedTuple):
-    """Names of columns with a role: targets, columns to leave out, and those of weights, groups and times."""
+    """Names of columns with a role: targets, columns to leave out, and those of weights, groups and times.
+
+    With `bounds`, a target beyond them is an error.
+    """
 
     targets: Sequence[str]
     drop: Sequence[str] = ()
     weight: str | None = None
     groups: str | None = None
     time: str | None = None
+    bounds: Any = None
 
 
 def file_name(source: str) -> str:
@@ -74,7 +78,7 @@ def split_labelled(table: pd.DataFrame, roles: Roles, name: str, quiet: bool) ->
     """Split a table into the parts of `Labelled`; note how many rows without a label are left out."""
     from tailwise.data.tables.columns import row_weights, split_targets
 
-    targets, drop, weight, groups, time = roles
+    targets, drop, weight, groups, time, bounds = roles
     if weight in targets:
         raise ValueError(f"column {weight!r} is the target and cannot be the weight as well")
     for flag, column in (("--groups", groups), ("--time", time)):
@@ -83,6 +87,8 @@ def split_labelled(table: pd.DataFrame, roles: Roles, name: str, quiet: bool) ->
     not_inputs = [*drop, *(column for column in (weight, groups) if column is not None)]
     inputs, labels, missing = split_targets(table, targets, name, not_inputs)
     weights = None if weight is None else row_weights(table, weight, targets, name)
+    if isinstance(bounds, tuple):
+        _check_bounds(table, bounds, targets, name)
     if missing:
         words = " or ".join(map(repr, targets))
         rows = "row" if missing == 1 else "rows"
@@ -93,6 +99,20 @@ def split_labelled(table: pd.DataFrame, roles: Roles, name: str, quiet: bool) ->
         None if column is None else column_beside(table, column, targets, name) for column in (groups, time)
     )
     return Labelled(inputs, labels, weights, *beside)
+
+
+def _check_bounds(table: pd.DataFrame, bounds: tuple[Any, Any], targets: Sequence[str], name: str) -> None:
+    """Raise an error that names the first line with a label beyond the bounds."""
+    import numpy as np
+
+    from tailwise.core.truncation import bounds_of
+    from tailwise.data.tables.columns import number_column
+
+    for target in targets:
+        labels = np.asarray(number_column(table, target, name), np.float64)
+        limits = bounds_of(bounds, labels)
+        if limits is not None:
+            limits.check(labels, f"{name}: the target {target!r}", row="line", first=2)
 
 
 def _check_times(table: pd.DataFrame, column: str, targets: Sequence[str], name: str) -> None:
@@ -146,6 +166,8 @@ def load_labelled(
     split = split_labelled(table, roles, source, quiet)
     inputs, labels = split.inputs, split.labels
     if like is None:
+        if inputs.isna().all(axis=None):
+            raise ValueError(f"{source}: every input is empty in all rows: there is nothing to predict from")
         count_others(inputs)
     else:
         for column in like.columns:
@@ -317,6 +339,20 @@ def _histogram(table: pd.DataFrame, source: str) -> tuple[Any, Any]:
             "must be the same"
         )
     return np.append(lower, upper[-1]), count
+
+
+def check_key(key: Path | None, inputs: Sequence[str | Path]) -> None:
+    """Raise an error for a key that cannot be used, or that is no secret because it is an input as well."""
+    if key is None:
+        return
+    from tailwise.files.archive import key_bytes
+
+    key_bytes(key)
+    for source in inputs:
+        if str(source) != STANDARD and Path(source).exists() and key.samefile(source):
+            raise ValueError(
+                f"{key} is an input and the key: name a file with a secret, as `openssl rand -hex 32` makes"
+            )
 
 
 def load_model(path: Path, key: Path | None = None) -> TailRegressor:

@@ -7,7 +7,7 @@ from functools import partial
 from tailwise.cli.options import Model, ModelOut, Plugin, Shared, Sign, Table, TrueLabels, Verify
 from tailwise.cli.output import check_outputs, print_json, write_outputs
 from tailwise.cli.picturing import PictureOptions, load_rows, reader_for
-from tailwise.cli.reading import Roles, load_model, split_labelled
+from tailwise.cli.reading import Roles, check_key, load_model, split_labelled
 
 
 def recalibrate(
@@ -29,11 +29,9 @@ def recalibrate(
     """
     from tailwise.model.matching import match_inputs, match_targets
 
-    check_outputs({"--out": out}, force=shared.force, inputs=[model, data])
-    if sign is not None:
-        from tailwise.files.archive import key_bytes
-
-        key_bytes(sign)  # a key that cannot be used is an error before anything is fitted
+    check_key(sign, [model, data])  # before anything is fitted
+    secrets = [sign] if sign else []
+    check_outputs({"--out": out}, force=shared.force, inputs=[model, data, *secrets])
     fitted = load_model(model, verify)
     table = load_rows(data, reader_for(fitted, pictures), shared)
     columns = match_targets(fitted.model_, table, target or [], data)

@@ -53,6 +53,7 @@ from tailwise.cli.picturing import PictureReader, SplitColumn, TrainingPictures
 from tailwise.cli.reading import (
     Labelled,
     Roles,
+    check_key,
     file_name,
     hold_out,
     load_labelled,
@@ -213,7 +214,11 @@ def fit(
     if time_column is not None and valid is not None:
         raise ValueError("--time and --valid both say which rows are held out: leave one out")
     inputs: list[str | Path] = [*sources, *([start_from] if start_from else [])]
-    check_outputs({"--out": out, "--report": report, "--export": onnx}, force=shared.force, inputs=inputs)
+    check_key(sign, inputs)  # before anything is trained
+    secrets = [sign] if sign else []
+    check_outputs(
+        {"--out": out, "--report": report, "--export": onnx}, force=shared.force, inputs=[*inputs, *secrets]
+    )
     start = None if start_from is None else load_model(start_from)
     if onnx is not None:
         _check_export(base, conformal_by, pictures.images is not None)
@@ -241,10 +246,6 @@ def fit(
         "random_state": seed,
         "verbose": int(not shared.quiet),
     }
-    if sign is not None:
-        from tailwise.files.archive import key_bytes
-
-        key_bytes(sign)  # a key that cannot be used is an error before anything is trained
     dropped = split_names(drop)
     reader = pictures.reader(split)
     if reader is not None:
@@ -271,13 +272,16 @@ def fit(
         rows = StreamedTable.of(parts, target, dropped, weight, share, seed, cluster)
         measured = None if test is None else rows.like(test, read, shared.quiet)
     else:
-        roles = Roles(target, dropped, weight, groups, time_column)
+        roles = Roles(target, dropped, weight, groups, time_column, settings["bounds"])
         rows, held, measured = _whole_tables(
             partial(read, quiet=shared.quiet), (data, valid, test), roles, reader
         )
         if measured is None and split is None:
             rows, measured = hold_out(rows, test_share, seed, shared.quiet)
         _check_row_count(rows, data)
+        if batch_size is not None and batch_size > len(rows.labels):
+            large = f"--batch-size {batch_size} exceeds the {len(rows.labels)} rows to train on"
+            note(f"note: {large}: an epoch is one step", shared.quiet)
     to_come = isinstance(rows, StreamedTable) and rows.held_out is not None
     if report is not None and measured is None and not to_come:
         raise ValueError(
@@ -295,6 +299,12 @@ def fit(
             trees = "" if reader is not None else " and boosted trees with label weights"
             note(f"training a plain network{trees}, to compare with", shared.quiet)
             plain = _train({**settings, **PLAIN}, rows, held, kept_plain, shared.quiet)
+        if isinstance(rows, Labelled) and not model.held_out_:
+            note(
+                f"note: {len(rows.labels)} rows to train on are too few to hold some out: intervals rest on "
+                "rows that trained the model, and may be too narrow",
+                shared.quiet,
+            )
         findings = []
         if isinstance(rows, StreamedTable):
             measured = measured or rows.test_rows()
@@ -317,7 +327,7 @@ def fit(
                 weight=weight,
                 seconds=time.perf_counter() - began,
             )
-    write_outputs(outputs, quiet=shared.quiet or shared.as_json, kept=kept)
+        write_outputs(outputs, quiet=shared.quiet or shared.as_json, kept=kept)
     for path in (kept_plain, kept):
         remove_checkpoint(path)
     seconds = time.perf_counter() - began

@@ -76,15 +76,18 @@ class Bounds:
         """Return labels moved to the nearer bound where they lie beyond it."""
         return y.clamp(self.low, self.high)
 
-    def check(self, y: ArrayLike, name: str = "y") -> None:
-        """Raise an error that names the first row with a label beyond the bounds. y: (N,)"""
+    def check(self, y: ArrayLike, name: str = "y", *, row: str = "row", first: int = 0) -> None:
+        """Raise an error that names the first row with a label beyond the bounds. y: (N,)
+
+        `row` is what a row is called, and `first` the number of the first one.
+        """
         labels = np.asarray(y, np.float64)
         bad = (labels < self.low) | (labels > self.high)
         if bad.any():
-            row = int(np.argmax(bad))
-            side, end = ("below", self.low) if labels[row] < self.low else ("above", self.high)
+            place = int(np.argmax(bad))
+            side, end = ("below", self.low) if labels[place] < self.low else ("above", self.high)
             raise ValueError(
-                f"{name} is {labels[row]:.9g} in row {row}, {side} the bound {end:.9g} "
+                f"{name} is {labels[place]:.9g} in {row} {place + first}, {side} the bound {end:.9g} "
                 f"({int(bad.sum())} such rows): correct these labels or widen the bounds"
             )
 

@@ -23,7 +23,12 @@ def refuse_data_set(X: Any) -> None:
 
 def column_names(X: Any) -> list[str] | None:
     """Return the names of a DataFrame's columns as text; None for anything else."""
-    columns = getattr(X, "columns", None)
+    columns: Any = getattr(X, "columns", None)
+    if getattr(columns, "nlevels", 1) > 1:
+        raise ValueError(
+            f"the columns have names of {columns.nlevels} levels: join each to one name, such as "
+            "table.columns = ['_'.join(map(str, names)) for names in table.columns]"
+        )
     return None if columns is None else [str(name) for name in columns]
 
 

@@ -148,6 +148,8 @@ def unpack(path: Path, key: Key | None = None) -> tuple[dict[str, Any], dict[str
     """
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder, not a saved model")
+    if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
+        raise ValueError(f"{path} is a pipe or a device, not a saved model")
     secret = None if key is None else key_bytes(key)
     with path.open("rb") as file:
         start = file.read(len(_MAGIC))

@@ -196,8 +196,8 @@ def test_a_folder_without_tables_is_only_named(tmp_path: Path) -> None:
         read_table(tmp_path)
 
 
-def test_a_zero_byte_far_down_makes_a_file_binary(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match="is a binary file"):
+def test_a_zero_byte_far_down_names_its_line(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="holds a NUL character in line 2002: remove it"):
         read_table(written(tmp_path, b"a,b\n" + b"1,2\n" * 2000 + b"3,\x00\n"))
 
 

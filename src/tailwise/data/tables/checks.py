@@ -15,6 +15,9 @@ from torch import Tensor
 from tailwise.data.inputs import as_array, column_names, refuse_data_set
 from tailwise.data.tables.columns import LARGEST_TARGET, check_infinity, not_numbers
 
+SMALLEST_RANGE = 1e-150
+"""Labels that are closer together are refused: the squares of their differences underflow float64."""
+
 
 def checked_table(estimator: Any, X: Any, *, reset: bool) -> Any:
     """Return a table whose columns were checked: a DataFrame as it is, anything else as an array.
@@ -97,6 +100,12 @@ def checked_targets(y: Any) -> NDArray[np.float64]:
         raise ValueError(f"y exceeds {LARGEST_TARGET:g} in row {row}: rescale it")
     if labels.ndim > 2:
         raise ValueError(f"y must have the shape (rows,) or (rows, targets), not {labels.shape}")
+    for column in labels.reshape(len(labels), -1).T:
+        low, high = column.min(), column.max()
+        if 0 < (high - low or abs(high)) < SMALLEST_RANGE:
+            raise ValueError(
+                f"y lies between {low:g} and {high:g}, too close together for float64: rescale it"
+            )
     if labels.ndim == 2 and labels.shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected. Please change the shape of y "

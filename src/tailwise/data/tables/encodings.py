@@ -58,7 +58,7 @@ def decoded(content: bytes, name: str) -> tuple[str, str | None]:
         )
     sample = text[:20_000]
     odd = sum(1 for c in sample if (c < " " and c not in "\t\r\n\f") or "\x7f" <= c < "\xa0" or c == "\ufffd")
-    if "\x00" in text or odd > 0.02 * len(sample):
+    if odd > 0.02 * len(sample):
         raise TableError(f"{name} is a binary file, not a table: give a CSV or Parquet file")
     return text, used if western else None
 

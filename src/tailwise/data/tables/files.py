@@ -43,6 +43,8 @@ _OTHER_FORMATS = (
     (b"ARROW1", "an Arrow or Feather file: save it as Parquet or CSV"),
     (b"SQLite format 3", "an SQLite database: export the table as CSV"),
 )
+_JSON = re.compile(rb"\s*(\[\s*)?\{\s*[\"}]")
+"""How an object or a list of objects begins."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How a text begins that spreadsheets run as a formula."""
 _WRITTEN = ("csv", "tsv", "txt", "parquet", "pq")
@@ -70,6 +72,9 @@ def parse_table(content: bytes, name: str, encoding: str | None = None) -> pd.Da
     if content.startswith(b"PAR1"):
         return _parquet(content, name)
     text, guessed = decoded(content, name) if encoding is None else (read_as(content, encoding, name), None)
+    if "\x00" in text:
+        line = text.count("\n", 0, text.index("\x00")) + 1
+        raise TableError(f"{name} holds a NUL character in line {line}: remove it, or write the file again")
     table = _delimited(text, name)
     if guessed is not None:
         table.attrs["encoding"] = guessed
@@ -86,6 +91,8 @@ def file_content(source: str | Path, name: str) -> bytes:
             raise TableError(f"{name} is a folder: name a CSV or Parquet file in it{_tables_in(path)}")
         if not path.exists():
             raise TableError(f"{name} does not exist{_similar_files(path)}")
+        if not path.is_file():
+            raise TableError(f"{name} is a pipe or a device: name a file, or - for standard input")
         try:
             content = path.read_bytes()
         except OSError as error:
@@ -115,6 +122,8 @@ def refuse_other_formats(content: bytes, name: str) -> None:
     for magic, kind in _OTHER_FORMATS:
         if content.startswith(magic):
             raise TableError(f"{name} is {kind}")
+    if _JSON.match(content):
+        raise TableError(f"{name} is a JSON file: save the table as CSV or Parquet")
 
 
 def _tables_in(folder: Path) -> str:
@@ -284,6 +293,11 @@ def _parquet(content: bytes, name: str) -> pd.DataFrame:
         raise TableError(f"{name} is a damaged Parquet file ({reason}): copy or write it again") from None
     if len(table) == 0:
         raise TableError(f"{name} has columns but no rows")
+    if table.columns.nlevels > 1:
+        levels = table.columns.nlevels
+        raise TableError(
+            f"{name} has column names of {levels} levels: write it with one name for each column"
+        )
     # A named index that pandas wrote is a column to other programs.
     named = [name for name in table.index.names if name is not None and name not in table.columns]
     table = table.reset_index(level=named) if named else table

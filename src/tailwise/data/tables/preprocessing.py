@@ -357,7 +357,10 @@ def _warn_of_cells(column: Any, name: str, unread: NDArray[np.bool_], held: str)
     lost = [row for row in rows if not _means_missing(cells[row])]
     if not lost:
         return
-    found = f"column {name!r} held {held} at fit, but row {lost[0]} holds {shown_cell(cells[lost[0]])}"
+    index: Any = getattr(column, "index", None)
+    kind = getattr(index, "name", None)  # such as the lines of a file
+    where = f"row {lost[0]}" if kind is None else f"{kind} {index[lost[0]]}"
+    found = f"column {name!r} held {held} at fit, but {where} holds {shown_cell(cells[lost[0]])}"
     if unread.all():
         raise ValueError(f"{found} ({len(lost)} such of {len(cells)}): correct it or make it missing")
     warnings.warn(f"{found} ({len(lost)} such of {len(cells)}): treated as missing", stacklevel=2)
