@@ -299,7 +299,7 @@ def fit(
             trees = "" if reader is not None else " and boosted trees with label weights"
             note(f"training a plain network{trees}, to compare with", shared.quiet)
             plain = _train({**settings, **PLAIN}, rows, held, kept_plain, shared.quiet)
-        if isinstance(rows, Labelled) and not model.held_out_:
+        if isinstance(rows, Labelled) and not model.model_.record.held_out:
             note(
                 f"note: {len(rows.labels)} rows to train on are too few to hold some out: intervals rest on "
                 "rows that trained the model, and may be too narrow",
