@@ -29,8 +29,8 @@ from tailwise import LabelBins, build_model
 from tailwise.learning.loop import FitResult, TrainConfig, fit
 from tailwise.learning.ray_workers import RayWorkers
 from tailwise.networks.backbones import MLP
+from tailwise.networks.network import Network
 from tailwise.networks.ranks import gathered
-from tailwise.networks.trainable import Trainable
 
 MONITOR = "balanced_mae"
 
@@ -38,7 +38,7 @@ MONITOR = "balanced_mae"
 class Trained(NamedTuple):
     """A trained model, its history, and the processor seconds of the fastest epoch, if they are known."""
 
-    model: Trainable
+    model: Network
     result: FitResult
     processor: float = math.nan
 
@@ -80,7 +80,7 @@ class Task:
             epochs=epochs, batch_size=batch, shards=shards, accelerator="cpu", monitor=MONITOR, patience=None
         )
 
-    def model(self) -> Trainable:
+    def model(self) -> Network:
         """Return a network whose first weights are always the same: VIR with dropout and latent noise."""
         torch.manual_seed(7)
         body = MLP(self.train[0].shape[1], (256, 128), 0.1)

@@ -18,7 +18,7 @@ import torch
 
 from tailwise.core.labels import LabelBins
 from tailwise.networks.backbones import MLP
-from tailwise.networks.model import TailModel
+from tailwise.networks.network import Network
 from tailwise.networks.parts import Method
 from tailwise.networks.vir import VIR
 
@@ -39,11 +39,11 @@ class Trainee:
         self.y = labels.float().to(device)
         bins = LabelBins.from_labels(labels, count=count)
         backbone = MLP(INPUTS, HIDDEN)
-        model: TailModel
+        model: Network
         if kind == "VIR":
             model = VIR(backbone, HIDDEN[-1], bins)
         else:
-            model = TailModel(backbone, HIDDEN[-1], bins, Method())
+            model = Network(backbone, HIDDEN[-1], bins, Method())
         self.model = model.to(device).train()
         parameters = self.model.parameters()
         self.optimizer = torch.optim.AdamW(parameters, 1e-3, fused=device.type == "cuda")

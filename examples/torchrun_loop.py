@@ -43,7 +43,7 @@ model.eval()
 with torch.no_grad():
     prediction, labels = all_predictions(predict(x[test]), y[test])
 mae = get_metric("balanced_mae")(prediction, labels, bins)
-counted = int(model.smoother.stats.count.sum())
+counted = int(model.tails[0].smoother.stats.count.sum())
 if rank == 0:
     print(bins.explain())
     print(f"{ranks} processes: {bins.counts.sum()} labels in {len(bins)} bins, {counted} latent rows")

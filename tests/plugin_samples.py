@@ -7,7 +7,8 @@ from pathlib import Path
 from unittest import mock
 
 from tailwise.methods import plugins, registry
-from tailwise.networks.losses import OBJECTIVES
+from tailwise.networks.heads import HEADS
+from tailwise.networks.losses import LOSSES
 
 CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
 
@@ -24,7 +25,8 @@ def write_plugin(folder: Path) -> Path:
 def forgotten() -> Iterator[None]:
     """Forget what plugins register in the block when it ends, as a new process does not know it."""
     with (
-        mock.patch.dict(OBJECTIVES),
+        mock.patch.dict(HEADS),
+        mock.patch.dict(LOSSES),
         mock.patch.dict(registry._REGISTRY),
         mock.patch.dict(plugins._loaded, clear=True),
     ):

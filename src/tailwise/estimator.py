@@ -24,7 +24,7 @@ from tailwise.model.inputs import column_of
 from tailwise.model.model import Model
 from tailwise.model.settings import Settings
 from tailwise.model.stream import SAMPLE, SHUFFLE, fit_stream
-from tailwise.networks.trainable import Trainable
+from tailwise.networks.network import Network
 from tailwise.uncertainty.by_column import column_groups, coverage_by_group
 from tailwise.uncertainty.calibration import Calibration, Predicted
 from tailwise.uncertainty.column_groups import BINS
@@ -54,7 +54,8 @@ class TailRegressor(RegressorMixin, Settings):  # type: ignore[misc,unused-ignor
     Parameters
     ----------
     method : name of a method, see `tailwise.available_methods`.
-    method_options : fields of `tailwise.networks.parts.Method` to change, such as ``{"regularizer": 0.01}``.
+    method_options : parts and options of `tailwise.networks.parts.Method` to change, such as
+        ``{"evidence.weight": 0.01}``.
     base : the model that the network starts from: ``"auto"``, ``"catboost"``, ``"lightgbm"``,
         ``"hist-gradient-boosting"``, a scikit-learn regressor (it is cloned), or None. It sees the table as
         a matrix of numbers, with NaN where values are missing.
@@ -507,7 +508,7 @@ class TailRegressor(RegressorMixin, Settings):  # type: ignore[misc,unused-ignor
         return list(self.model_.targets)
 
     @property
-    def networks_(self) -> list[Trainable]:
+    def networks_(self) -> list[Network]:
         """The trained networks."""
         return list(self.model_.networks)
 

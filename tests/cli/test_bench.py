@@ -164,12 +164,12 @@ def test_search_prior_says_what_to_adopt(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The second configuration is better with both seeds, then with the first seed only."""
-    present = get_method("vir-paper").parts.head_options["prior"]
+    present = get_method("vir-paper").parts.head.options["prior"]
     command = ["search-prior", "--prepared", prepared, "--trials", "2", "--out"]
     for seeds, verdict in (((0, 1), "adopt it"), ((0,), "keep the present one"), ((), "")):
 
         def scored(fit: Fit, *, good: tuple[int, ...] = seeds, **_: object) -> tuple[float, float]:
-            better = fit.options["head_options.prior"] != present and fit.seed in good
+            better = fit.options["head.prior"] != present and fit.seed in good
             return 0.9 if better else 1.0, 0.1
 
         monkeypatch.setattr("tailwise.benchmark.run.defaults.score_of", scored)

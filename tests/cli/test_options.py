@@ -93,8 +93,8 @@ def test_a_configuration_file_gives_defaults_that_flags_override(
     run(*line)
     assert list(fits[1].y.columns) == ["price", "x"] and fits[1].model.bins == 7
     config.write_text('target = "price"\nmethod = "lds"\n[option]\n"weights.power" = 0.7\n')
-    run(*line, "--method", "vanilla", "--option", "regularizer=0")
-    assert (fits[2].model.method, fits[2].model.method_options) == ("vanilla", {"regularizer": 0})
+    run(*line, "--method", "vanilla", "--option", "squared.weight=2")
+    assert (fits[2].model.method, fits[2].model.method_options) == ("vanilla", {"squared.weight": 2})
 
 
 def test_json_and_no_test_rows_from_a_configuration_file(run: Run, place: Path, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_the_baseline_is_one_plain_network(
 
     monkeypatch.setattr(TailRegressor, "fit", caught)
     run("fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "m", "--report", tmp_path / "m.html",
-        "--option", "regularizer=0.2", "--lr", 0.01, "--quiet")  # fmt: skip
+        "--option", "evidence.weight=0.2", "--lr", 0.01, "--quiet")  # fmt: skip
     ours, plain = trained
     assert (ours.method, ours.base, ours.folds, ours.emphasis) == ("vir-dial", "auto", "auto", "auto")
     assert (plain.method, plain.base, plain.folds, plain.emphasis) == ("vanilla", None, 1, 0.0)
@@ -228,10 +228,10 @@ def test_unknown_names_are_refused_before_any_training(run: Run, place: Path, tm
     line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", *FAST]
     for extra, words in (
         (["--method", "vri"], "'vir'"),
-        (["--option", "regularizr=1"], "'regularizer'"),
+        (["--option", "evidence.wieght=1"], "'weight'"),
         (["--option", "what"], "NAME=VALUE"),
-        (["--option", "regularizer=abc"], "error: regularizer must be a number, got 'abc'"),
-        (["--option", "recolor=yes"], "error: recolor must be true or false, got 'yes'"),
+        (["--option", "evidence.weight=abc"], "error: evidence.weight must be a number, got 'abc'"),
+        (["--option", "kl.mean=yes"], "error: kl.mean must be true or false, got 'yes'"),
         (["--backbone", "mpl"], "'mlp'"),
         (["--bins", "1000,2000,3000"], "edges from 1000 to 3000 leave out"),
     ):

@@ -11,7 +11,7 @@ import torch
 from tailwise.core import theory
 from tailwise.core.kernels import kernel_matrix, label_weights
 from tailwise.core.labels import LabelBins
-from tailwise.methods import build_model, get_method
+from tailwise.methods import get_method
 
 ETA = 0.1
 BINS, SIZE = 12, 40
@@ -248,12 +248,9 @@ def test_reach_of_a_kernel():
 def test_kernel_auto_is_the_chosen_gaussian():
     bins = LabelBins.from_labels(np.round(np.random.default_rng(0).exponential(5, 500)))
     h = theory.choose_bandwidth(bins)
+    window = {"kernel": "gaussian", "bandwidth": h, "radius": theory.kernel_reach(h)}
     auto = get_method("vir").parts.with_options(weights={"kernel": "auto"}, smoothing={"kernel": "auto"})
-    resolved = auto.for_bins(bins)
-    for part in (resolved.weights, resolved.smoothing):
-        assert (part.kernel, part.bandwidth, part.radius) == ("gaussian", h, theory.kernel_reach(h))
-    assert get_method("vir").parts.for_bins(bins) is get_method("vir").parts
-    weights = {"kernel": "auto", "power": 0.5, "clip": None}
-    model = build_model("lds", torch.nn.Identity(), 2, bins, weights=weights)
-    expected = label_weights(bins, bandwidth=h, radius=theory.kernel_reach(h))
-    np.testing.assert_allclose(model.w.numpy(), expected, rtol=1e-6)
+    weights, smoother = auto.make("weights", bins), auto.make("smoothing", 3, bins)
+    assert weights.window == smoother.window == window
+    assert get_method("vir").parts.make("weights", bins).window["bandwidth"] == 2.0
+    np.testing.assert_allclose(weights.per_bin, label_weights(bins, **window))

@@ -1,8 +1,10 @@
-"""The first example of CONTRIBUTING.md is a complete method: it is short, runs, and passes the contract."""
+"""The examples of parts of one's own are complete files: they are short, run, and pass the contract."""
 
 import importlib.util
+import math
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from unittest import mock
@@ -14,11 +16,20 @@ from tailwise.benchmark.data.suites import get_suite
 from tailwise.core.distributions import Normal
 from tailwise.core.labels import LabelBins
 from tailwise.methods import available_methods, build_model, registry
-from tailwise.networks.losses import OBJECTIVES, make_objective
+from tailwise.networks.backbones import TabM
+from tailwise.networks.heads import HEADS
+from tailwise.networks.losses import LOSSES
+from tests.networks.small_models import FEW, batch, loss_of, make_part
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-EXAMPLE = re.findall(r"^```python\n(.*?)^```", TEXT, flags=re.MULTILINE | re.DOTALL)[0]
+OWN = (ROOT / "docs" / "own-models.md").read_text(encoding="utf-8")
+EXAMPLES = {
+    re.findall(r"\nregister\(\n    \"(.*?)\"", text)[0]: text
+    for text in re.findall(r"^```python\n(.*?)^```", TEXT + OWN, flags=re.MULTILINE | re.DOTALL)
+    if "\nregister(" in text
+}
+"""The complete files: a loss, a head, a penalty with a temperature and learnt centroids."""
 
 
 def load(path: Path) -> ModuleType:
@@ -34,43 +45,75 @@ contract = load(ROOT / "tests" / "methods" / "test_registry.py")
 
 
 @pytest.fixture(autouse=True)
-def example() -> Iterator[None]:
-    """Run the example, and remove its method from the registry afterwards."""
-    with mock.patch.dict(OBJECTIVES), mock.patch.dict(registry._REGISTRY):
-        exec(compile(EXAMPLE, "CONTRIBUTING.md", "exec"), {"__name__": "tailwise.methods.huber"})
+def examples() -> Iterator[None]:
+    """Run the examples, and remove their parts and methods from the registries afterwards."""
+    with ExitStack() as stack:
+        for known in (LOSSES, HEADS, registry._REGISTRY):
+            stack.enter_context(mock.patch.dict(known))
+        for name, text in EXAMPLES.items():
+            exec(compile(text, name, "exec"), {"__name__": f"tailwise.methods.{name}"})
         yield
 
 
-def test_it_is_one_small_file():
-    assert len(EXAMPLE.splitlines()) <= 40
-    assert all(len(line) <= 110 for line in EXAMPLE.splitlines())
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_it_is_one_small_file(name: str):
+    assert len(EXAMPLES[name].splitlines()) < 40
+    assert all(len(line) <= 110 for line in EXAMPLES[name].splitlines())
 
 
-def test_it_registers_one_method():
-    assert set(available_methods()) - set(contract.NAMES) == {"huber"}
+def test_each_registers_one_method():
+    assert set(available_methods()) - set(contract.NAMES) == set(EXAMPLES)
 
 
-def test_it_keeps_the_contract():
-    contract.test_contract("huber")
-    contract.test_promised_uncertainty("huber")
-    contract.test_documented("huber")
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_it_keeps_the_contract(name: str):
+    contract.test_contract(name)
+    contract.test_no_step_waits_for_a_gpu(name, True)
+    contract.test_promised_uncertainty(name)
+    contract.test_documented(name)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_it_has_members_and_targets(name: str):
+    x, y = contract.table(48)
+    bins = LabelBins.from_labels(y)
+    model = build_model(name, TabM(4, (8, 6), members=3), 6, [bins, bins], members=2)
+    model.loss(x, torch.stack([y, y], 1))[0].backward()
+    assert all(p.grad is not None for p in model.parameters())
+    assert model.eval()(x).shape == (48, 2)
 
 
 @pytest.mark.parametrize("delta", [0.5, 1.0, 3.0])
-def test_its_formula(delta: float):
-    bins = LabelBins.from_labels([0, 1, 2])
+def test_the_loss_by_its_formula(delta: float):
     mean, y = torch.linspace(-4, 4, 33), torch.zeros(33)
-    ours = make_objective("huber", bins, {"delta": delta})(Normal(mean, 1.0), y)
+    ours = loss_of("huber", delta=delta)(batch(Normal(mean, 1.0), y))
     theirs = torch.nn.functional.huber_loss(mean, y, reduction="none", delta=delta)
     torch.testing.assert_close(ours, theirs)
 
 
-def test_its_option_is_reached_as_the_text_says():
-    bins = LabelBins.from_labels([0, 1, 2])
-    model = build_model("huber", torch.nn.Linear(2, 3), 3, bins, objective_options={"delta": 0.5})
-    assert model.objective.delta == 0.5
+def test_the_head_by_its_formula():
+    head = make_part("head", "floored", 1, FEW, floor=0.5)
+    torch.nn.init.zeros_(head.linear.weight)
+    torch.nn.init.constant_(head.linear.bias, -1e6)
+    torch.testing.assert_close(head(torch.zeros(1, 1)).std, torch.tensor([0.5]))
+
+
+def test_the_penalty_by_its_formula():
+    penalty = make_part("losses", "centroids", 2, FEW, temperature=0.5)
+    with torch.no_grad():
+        penalty.centroids.copy_(torch.tensor([[2.0, 0.0], [0.0, 3.0], [-1.0, 0.0]]))
+    z = torch.tensor([[1.0, 0.0], [0.0, -4.0]])
+    rows = batch(Normal(z[:, 0], 1.0), z[:, 0], z_mean=z, index=torch.tensor([0, 1]))
+    shares = [math.exp(2) / (math.exp(2) + 1 + math.exp(-2)), math.exp(-2) / (1 + math.exp(-2) + 1)]
+    torch.testing.assert_close(penalty(rows), -torch.tensor(shares).log())
+
+
+def test_options_are_reached_as_the_text_says():
+    options = {"huber.delta": 0.5}
+    model = build_model("huber", torch.nn.Linear(2, 3), 3, FEW, **options)
+    assert model.method.as_options()["huber.delta"] == 0.5
     with pytest.raises(ValueError, match="did you mean 'delta'"):
-        build_model("huber", torch.nn.Linear(2, 3), 3, bins, objective_options={"delt": 0.5})
+        build_model("huber", torch.nn.Linear(2, 3), 3, FEW, **{"huber.delt": 0.5})
 
 
 def test_its_suite_of_a_table_is_read(tmp_path: Path):
@@ -79,4 +122,4 @@ def test_its_suite_of_a_table_is_read(tmp_path: Path):
     path.write_text(text, encoding="utf-8")
     suite = get_suite(str(path))
     assert [source.name for source in suite.sources] == ["prices"]
-    assert suite.options == {"huber": {"objective_options": {"delta": 0.5}}}
+    assert suite.options == {"huber": {"huber": {"delta": 0.5}}}

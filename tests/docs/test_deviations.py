@@ -2,7 +2,6 @@
 
 import ast
 import re
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,7 @@ from tailwise.core.distributions import NIG
 from tailwise.core.labels import MAX_BINS, MAX_LATTICE_BINS, MIN_BINS, LabelBins
 from tailwise.learning.loop import TrainConfig
 from tailwise.metrics import ause
-from tailwise.networks.heads import PseudoCountHead
-from tailwise.networks.model import TailModel
-from tailwise.networks.parts import PRESETS
-from tailwise.networks.vir import VIR
+from tailwise.networks.vir import PRESETS, VIR
 
 TEXT = (Path(__file__).parents[2] / "docs" / "deviations.md").read_text(encoding="utf-8")
 NAMES = ("VIR", "LabelBins.from_labels", "TrainConfig", "ause", "model")
@@ -31,35 +27,18 @@ CALLS = sorted(
 LABELS = [1.0, 2.0, 2.0, 3.0, 3.0, 3.0, 4.0, 6.0]
 
 
-def leaves(value: Any, name: str = "") -> dict[str, Any]:
-    """Every field of a method by its dotted name."""
-    if is_dataclass(value):
-        parts = {f.name: getattr(value, f.name) for f in fields(value)}
-    elif isinstance(value, dict):
-        parts = value
-    else:
-        return {name: value}
-    return {
-        key: leaf
-        for part, content in parts.items()
-        for key, leaf in leaves(content, f"{name}.{part}" if name else part).items()
-    }
-
-
 def test_the_table_of_presets_is_complete_and_right():
-    columns = re.search(r"^\| field \| (.*) \|$", TEXT, re.MULTILINE)
+    columns = re.search(r"^\| option \| (.*) \|$", TEXT, re.MULTILINE)
     assert columns is not None
     order = columns[1].split(" | ")
     rows = re.findall(r"^\| `([\w.]+)` \| `(.*?)` \| `(.*?)` \| `(.*?)` \|$", TEXT, re.MULTILINE)
     stated = {name: dict(zip(order, map(ast.literal_eval, values), strict=True)) for name, *values in rows}
-    have = {preset: leaves(method) for preset, method in PRESETS.items()}
+    have = {preset: method.as_options() for preset, method in PRESETS.items()}
     assert set(order) == set(have)
-    differ = {
-        name: {preset: have[preset][name] for preset in order}
-        for name in have["default"]
-        if len({repr(have[preset][name]) for preset in order}) > 1
+    every = {
+        name: {preset: have[preset].get(name) for preset in order} for row in have.values() for name in row
     }
-    assert stated == differ
+    assert stated == {name: of for name, of in every.items() if len({repr(v) for v in of.values()}) > 1}
 
 
 def build(_: object, **options: Any) -> VIR:
@@ -81,20 +60,20 @@ def test_every_option_named_is_one(code: str):
         "y": y,
     }
     built = eval(code, names)
-    if isinstance(built, TailModel):
+    if isinstance(built, VIR):
         built.loss(x, y)[0].backward()
         assert torch.isfinite(built.eval()(x).mean).all()
 
 
 def test_enough_options_are_named():
     assert len(CALLS) > 30
-    for part in ("weights", "smoothing", "head_options", "inference", "reweight", "preset"):
+    for part in ("weights", "smoothing", "head", "inference", "evidence", "preset"):
         assert any(f"{part}=" in code for code in CALLS), part
 
 
 def test_the_reference_alpha_can_be_one_or_less_but_not_in_plain_inference():
-    options = PRESETS["reference"].head_options
-    head = PseudoCountHead(2, **options)
+    reference = PRESETS["reference"]
+    head = reference.make("head", 2, LabelBins.from_labels(LABELS))
     nn.init.constant_(head.linear.bias, -1e4)  # n is 2, its least
     z = torch.zeros(1, 2)
     for w, least in ((0.69, False), (0.71, True), (None, True)):
@@ -102,7 +81,7 @@ def test_the_reference_alpha_can_be_one_or_less_but_not_in_plain_inference():
         assert isinstance(belief, NIG)
         assert bool(belief.alpha > 1) == least == bool(torch.isfinite(belief.variance))
     assert head(z, None).alpha.item() == pytest.approx(1.3, abs=1e-4)
-    assert PRESETS["reference"].inference == "plain"
+    assert reference.inference.name == "plain"
 
 
 def test_limits_on_the_number_of_bins():

@@ -16,7 +16,7 @@ IDS = (
     *("I", "A", "S", "F", "G", "posterior"),
     *("nll", "reg", "kl", "recon", "objective"),
     *("predict", "calibrate", "risk", "bound"),
-    *("offset", "dial", "balanced", "shrink"),
+    *("offset", "dial", "balanced"),
 )
 
 

@@ -6,6 +6,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.plugin_samples import forgotten
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
@@ -45,8 +47,9 @@ def run_python(page: str, *, quick: bool = False) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     assert blocks
     namespace: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, page, "exec"), namespace)
+    with forgotten():
+        for block in blocks:
+            exec(compile(block, page, "exec", dont_inherit=True), namespace)
 
 
 FITTED = [

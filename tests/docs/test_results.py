@@ -94,9 +94,9 @@ def test_a_line_of_a_method_that_has_changed_is_found(tmp_path: Path) -> None:
     lines.append({"method": "vanilla"})  # does not tell
     lines.append({"method": "vir", "trace": trace})
     assert outdated(tmp_path) == []
-    lines.append({"method": "vir", "trace": {**trace, "row": {**trace["row"], "kl": 5.0}}})
+    lines.append({"method": "vir", "trace": {**trace, "row": {**trace["row"], "kl.weight": 5.0}}})
     assert outdated(tmp_path) == [
-        f"results.jsonl, line 3: vir has changed since (kl 5.0, now {trace['row']['kl']})"
+        f"results.jsonl, line 3: vir has changed since (kl.weight 5.0, now {trace['row']['kl.weight']})"
     ]
     lines.append({"method": "vir", "trace": trace})  # the run was repeated
     assert outdated(tmp_path) == []

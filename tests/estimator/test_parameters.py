@@ -23,7 +23,7 @@ def test_there_is_a_constraint_for_each_parameter() -> None:
     ("options", "message"),
     [
         ({"method": "vri"}, "did you mean 'vir'"),
-        ({"method_options": {"regulariser": 1}}, "did you mean 'regularizer'"),
+        ({"method_options": {"evidance.weight": 1}}, "did you mean 'evidence.weight'"),
         ({"conformal": "regions"}, "did you mean 'region'"),
         ({"validation_fraction": 0.0}, "validation_fraction"),
         ({"monitor": "balanced_maee"}, "did you mean 'balanced_mae'"),

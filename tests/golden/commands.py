@@ -14,7 +14,7 @@ from tests.golden import tables
 from tests.golden.doors import invoke
 from tests.golden.recording import case
 
-VOLATILE = ("seconds", "machine", "version")
+VOLATILE = ("seconds", "machine", "version", "trace")
 QUICK = ["--base", "none", "--folds", 2, "--epochs", 2]
 
 

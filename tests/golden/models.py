@@ -229,7 +229,9 @@ for _method in ("vanilla", "vir", "vir-paper", "rrt", "ensemble", "two-part", "s
     add(f"with-{_method}", method=_method)
 add("with-two-part-of-counts", tables.counts, method="two-part", base=bumps())
 add("with-ensemble-and-base", method="ensemble", base=bumps(), emphasis=0.5)
-add("with-options", method="vir", method_options={"kl": 0.01, "latent_dim": 6, "inference": "marginal"})
+add(
+    "with-options", method="vir", method_options={"kl.weight": 0.01, "latent.dim": 6, "inference": "marginal"}
+)
 for _backbone in ("mlp", "mlp-plr", "residual", "tabm", "tabm-ple"):
     add(f"backbone-{_backbone}", tables.simple_columns, backbone=_backbone, folds=1)
 

@@ -133,7 +133,7 @@ def own_vir(preset: str, folder: Path) -> dict[str, Any]:
     x, y, bins = rows()
     torch.manual_seed(0)
     decoder = nn.Linear(6, 3)
-    return trained(VIR(tables.Plain(), 12, bins, preset=preset, decoder=decoder, latent_dim=6), x, y)
+    return trained(VIR(tables.Plain(), 12, bins, preset=preset, decoder=decoder, **{"latent.dim": 6}), x, y)
 
 
 for _preset in ("default", "paper", "reference"):

@@ -15,7 +15,7 @@ from tailwise.learning.loop import (
     TrainConfig,
 )
 from tailwise.networks.backbones import MLP
-from tailwise.networks.model import TailModel
+from tailwise.networks.network import Network
 from tailwise.networks.parts import Method
 from tailwise.networks.vir import VIR
 
@@ -56,11 +56,11 @@ def vir(*, dropout: float = 0.2, bins: LabelBins = BINS, hidden: int = 8, **opti
 
 def point(
     backbone: Callable[[], nn.Module] = lambda: MLP(INPUTS, (16, 8), 0.0), offset: bool = False
-) -> TailModel:
+) -> Network:
     """The same network with a point head and nothing random in it."""
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        return TailModel(backbone(), 8, BINS, Method(), offset=offset)
+        return Network(backbone(), 8, BINS, Method(), offset=offset)
 
 
 def normalised() -> nn.Module:
@@ -95,6 +95,6 @@ def figures(result: FitResult) -> dict[str, Any]:
     return {**vars(result), "history": history}
 
 
-def on_forward(model: TailModel, action: Callable[[nn.Module], None]) -> Any:
+def on_forward(model: Network, action: Callable[[nn.Module], None]) -> Any:
     """Call an action before each pass through the backbone; returns the handle that removes it."""
     return model.backbone.register_forward_pre_hook(lambda module, _: action(module))

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tailwise.learning import loop as training
 from tailwise.learning.loop import TensorData, fit, predict
-from tailwise.networks.model import TailModel
-from tailwise.networks.parts import PRESETS
+from tailwise.networks.network import Network
+from tailwise.networks.vir import PRESETS
 from tests.learning.small_models import (
     VALID,
     Y_VALID,
@@ -32,9 +32,9 @@ from tests.learning.small_models import (
     weights,
 )
 
+KL = PRESETS["default"].as_options()["kl.weight"]
 KINDS = {
     "streaming": lambda: vir(),
-    "exact": lambda: vir(smoothing={"exact": True}),
     "no smoothing": lambda: vir(smoothing=None),
 }
 
@@ -50,7 +50,7 @@ loaders: dict[str, Callable[[], Any]] = {
     [
         ("streaming", "tensors", 2),
         ("streaming", "loader", 1),
-        ("exact", "loader", 2),
+        ("no smoothing", "loader", 2),
     ],
 )
 def test_a_resumed_run_ends_as_if_never_interrupted(kind: str, data: str, stop: int, tmp_path: Path) -> None:
@@ -71,9 +71,8 @@ def test_a_resumed_run_ends_as_if_never_interrupted(kind: str, data: str, stop: 
     [
         ("streaming", True, "training"),
         ("streaming", False, "validation"),
-        ("exact", False, "training"),
-        ("exact", True, "validation"),
-        ("no smoothing", False, "training"),
+        ("streaming", False, "training"),
+        ("no smoothing", True, "validation"),
     ],
 )
 def test_a_run_that_broke_off_in_an_epoch_resumes(kind: str, fresh: bool, where: str, tmp_path: Path) -> None:
@@ -155,7 +154,9 @@ def test_a_checkpoint_of_other_settings_is_refused(name: str, value: Any, tmp_pa
     assert file.read_bytes() == written
 
 
-@pytest.mark.parametrize(("options", "changes"), [({}, {"schedule": "cosine"}), ({"retrain_from": 0.5}, {})])
+@pytest.mark.parametrize(
+    ("options", "changes"), [({}, {"schedule": "cosine"}), ({"schedule": {"start": 0.5}}, {})]
+)
 def test_epochs_may_change_unless_the_numbers_depend_on_them(
     options: dict[str, Any], changes: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -168,7 +169,7 @@ def test_epochs_may_change_unless_the_numbers_depend_on_them(
 @pytest.mark.parametrize("epoch", [1, 2, 3])
 def test_a_run_of_two_stages_resumes_in_either(epoch: int, tmp_path: Path) -> None:
     """The second stage draws a new head, at the start of its first epoch."""
-    whole, model, resumed = (vir(retrain_from=0.5) for _ in range(3))
+    whole, model, resumed = (vir(**{"schedule.start": 0.5}) for _ in range(3))
     expected = fit(whole, (X, Y), VALID, settings(epochs=4))
     file, calls = tmp_path / "run.pt", Counter[bool]()
 
@@ -193,13 +194,13 @@ def test_a_run_of_two_stages_resumes_in_either(epoch: int, tmp_path: Path) -> No
         (lambda: vir(bins=other_bins(-0.5, 9)), "bins = 10 from -0.5 to 9.5, not 9 from"),
         (lambda: vir(bins=other_bins(-0.4)), "bins = 10 from -0.5 to 9.5, not 10 from -0.4"),
         (lambda: vir(bins=other_bins(-0.5, rows=40)), "training labels per bin = "),
-        (lambda: vir(kl=0.5), f"method kl = {PRESETS['default'].kl}, not 0.5"),
-        (lambda: vir(smoothing={"exact": True}), "method smoothing = "),
+        (lambda: vir(**{"kl.weight": 0.5}), f"method kl.weight = {KL}, not 0.5"),
+        (lambda: vir(smoothing={"radius": 3}), "method smoothing.radius = 2, not 3"),
         (lambda: vir(hidden=6), "was trained with another network"),
     ],
 )
 def test_a_checkpoint_of_another_model_is_refused(
-    other: Callable[[], TailModel], message: str, tmp_path: Path
+    other: Callable[[], Network], message: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "run.pt"
     fit(vir(), (X, Y), None, settings(epochs=1), checkpoint=file)

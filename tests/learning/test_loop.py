@@ -32,9 +32,9 @@ from tailwise.learning.prediction import predict_batches
 from tailwise.methods import build_model
 from tailwise.metrics import get_metric
 from tailwise.networks.backbones import MLP
-from tailwise.networks.model import TailModel
+from tailwise.networks.network import Network
 from tailwise.networks.parts import Method
-from tailwise.networks.smoothing import bin_statistics
+from tailwise.networks.smoothing import LatentSmoother
 from tests.learning.small_models import (
     BINS,
     INPUTS,
@@ -163,7 +163,7 @@ def test_without_validation_data_the_last_epoch_counts() -> None:
     assert result.best_epoch == len(result.history) == 3
     assert math.isnan(result.best_score)
     assert not result.stopped_early
-    assert set(result.history[0]) == {"epoch", "loss", "loss/nll", "loss/reg", "loss/kl", "seconds"}
+    assert set(result.history[0]) == {"epoch", "loss", "loss/nll", "loss/evidence", "loss/kl", "seconds"}
     assert not model.training
 
 
@@ -197,8 +197,8 @@ def test_validation_rows_without_a_finite_prediction_are_named(loader: bool) -> 
 def test_a_second_stage_that_never_came_is_told(
     epochs: int, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fit(vir(retrain_from=0.5), (X, Y), None, settings(epochs=epochs))
-    assert ("before its second stage: lower retrain_from or raise epochs" in caplog.text) is warned
+    fit(vir(**{"schedule.start": 0.5}), (X, Y), None, settings(epochs=epochs))
+    assert ("before its second stage: lower schedule.start or train for more epochs" in caplog.text) is warned
 
 
 class Counting(nn.Linear):
@@ -266,13 +266,13 @@ def test_bf16_runs_the_backbone_in_bf16_and_stays_close_to_fp32() -> None:
 def test_bf16_does_not_round_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     """bf16 holds eight bits: labels around 1001 would all become 1000."""
     seen: list[Tensor] = []
-    original = TailModel.loss
+    original = Network.loss
 
-    def spy(self: TailModel, x: Any, y: Tensor, *rest: Any) -> Any:
+    def spy(self: Network, x: Any, y: Tensor, *rest: Any) -> Any:
         seen.append(y)
         return original(self, x, y, *rest)
 
-    monkeypatch.setattr(TailModel, "loss", spy)
+    monkeypatch.setattr(Network, "loss", spy)
     labels = (Y + 1001).double()
     model = vir(bins=LabelBins.from_labels(labels))
     fit(model, (X, labels), None, settings(epochs=1, precision="bf16"))
@@ -284,13 +284,13 @@ class Recorder:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.batches: list[tuple[Any, Tensor]] = []
-        original, recorder = TailModel.loss, self
+        original, recorder = Network.loss, self
 
-        def loss(self: TailModel, x: Any, y: Tensor, *others: Tensor | None) -> Any:
+        def loss(self: Network, x: Any, y: Tensor, *others: Tensor | None) -> Any:
             recorder.batches.append((x, y))
             return original(self, x, y, *others)
 
-        monkeypatch.setattr(TailModel, "loss", loss)
+        monkeypatch.setattr(Network, "loss", loss)
 
 
 class Replay:
@@ -454,7 +454,9 @@ def test_sample_weights_count_rows_twice_or_not_at_all() -> None:
         torch.testing.assert_close(runs[0], run)
     plain = point()
     fit(plain, (X, Y), None, settings(batch_size=ROWS, optimizer="sgd"))
-    assert not torch.allclose(weights(plain)["head.linear.weight"], runs[0]["head.linear.weight"])
+    assert not torch.allclose(
+        weights(plain)["tails.0.head.linear.weight"], runs[0]["tails.0.head.linear.weight"]
+    )
 
 
 @pytest.mark.parametrize("each_label", [False, True])
@@ -467,7 +469,7 @@ def test_a_row_s_weight_counts_for_all_its_labels(each_label: bool) -> None:
             torch.manual_seed(7)
             if each_label:  # a label for each of two places in a row, as for pixels
                 backbone: nn.Module = nn.Sequential(nn.Linear(INPUTS, 16), nn.Unflatten(1, (2, 8)))
-                model: nn.Module = TailModel(backbone, 8, BINS, Method())
+                model: nn.Module = Network(backbone, 8, BINS, Method())
             else:
                 model = build_model("vanilla", MLP(INPUTS, (16, 8), 0.0), 8, [BINS, BINS])
         fit(model, TensorData(x, y, w), None, settings(batch_size=size, optimizer="sgd"))
@@ -507,33 +509,23 @@ def test_a_last_row_left_over_does_not_break_batch_normalisation() -> None:
     assert math.isfinite(result.history[-1]["loss"])
 
 
-def test_exact_statistics_are_those_of_the_weights_at_the_epoch_s_end() -> None:
-    model = vir(smoothing={"exact": True})
-    fit(model, (X, Y), None, settings(epochs=1))
-    with torch.no_grad():
-        z_mean, z_var, _ = model._rows(X)
-    expected = bin_statistics(z_mean, z_var, BINS.index(Y), len(BINS))
-    assert model.smoother is not None
-    for name, value in vars(model.smoother.stats).items():
-        torch.testing.assert_close(value, getattr(expected, name), rtol=1e-4, atol=1e-6, msg=name)
+def smoother_of(model: Network) -> LatentSmoother:
+    found = model.tails[0].smoother
+    assert isinstance(found, LatentSmoother)
+    return found
 
 
-def test_streamed_statistics_take_effect_once_an_epoch() -> None:
-    model, exact = vir(), vir(smoothing={"exact": True})
+def test_statistics_take_effect_once_an_epoch() -> None:
+    model = vir()
     fit(model, (X, Y), None, settings(epochs=1))
-    fit(exact, (X, Y), None, settings(epochs=1))
-    assert model.smoother is not None
-    assert exact.smoother is not None
-    assert torch.equal(model.smoother.stats.count, torch.as_tensor(BINS.counts))
-    assert not torch.allclose(model.smoother.stats.mu_mean, exact.smoother.stats.mu_mean)
-    assert not model.smoother.sums.count.any()
+    assert torch.equal(smoother_of(model).stats.count, torch.as_tensor(BINS.counts))
+    assert not smoother_of(model).sums.count.any()
 
 
 def test_an_epoch_of_more_rows_than_the_bins_counted_is_one_epoch() -> None:
     model = vir()
     fit(model, [(X, Y), (X, Y), (X[:9], Y[:9])], None, settings(epochs=1))
-    assert model.smoother is not None
-    assert model.smoother.stats.count.sum() == 2 * ROWS + 9
+    assert smoother_of(model).stats.count.sum() == 2 * ROWS + 9
 
 
 def test_a_trained_model_pickles_and_trains_on() -> None:
@@ -604,7 +596,7 @@ RANKS = dedent(
             return {"state": trained.state_dict(), "rows": rows, "best": result.best_score,
                     "again": get_metric("balanced_mae")(predict(trained, x), y, bins)}
 
-        runs = {"plain": run(model()), "exact": run(model(smoothing={"exact": True}), epochs=1)}
+        runs = {"plain": run(model())}
         runs["streamed"] = run(model(), data=Ordered())
         run(model(), checkpoint=folder / f"{devices}.pt", epochs=2)
         runs["resumed"] = run(model(), checkpoint=folder / f"{devices}.pt")
@@ -685,19 +677,16 @@ def test_two_ranks_train_the_model_of_one(connected: Callable[..., Path]) -> Non
     folder = connected(_train_two_ranks)
     ranks = [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in (0, 1)]
     alone = runpy.run_path(str(folder / "two_ranks.py"))["main"](folder, 1)
-    for name in ("plain", "exact", "streamed", "resumed", "loader"):
+    for name in ("plain", "streamed", "resumed", "loader"):
         first, second = (rank[name] for rank in ranks)
         assert_same(first["state"], second["state"])
         assert first["rows"] == second["rows"]
-    for name in ("plain", "exact", "streamed"):
+    for name in ("plain", "streamed"):
         assert_near(ranks[0][name]["state"], alone[name]["state"], 1e-5)
         for one, two in zip(alone[name]["rows"], ranks[0][name]["rows"], strict=True):
             assert two == pytest.approx(one, rel=1e-4)
-        counts = ranks[0][name]["state"]["smoother.stats_count"]
+        counts = ranks[0][name]["state"]["tails.0.smoother.stats_count"]
         assert int(counts.sum()) == 41  # each row once
-    assert_near(
-        *({k: v for k, v in r["exact"]["state"].items() if "stats" in k} for r in (ranks[0], alone)), 1e-6
-    )
     assert_same(ranks[0]["plain"]["state"], ranks[0]["resumed"]["state"])
     assert_same(alone["plain"]["state"], alone["resumed"]["state"])
     # The score is of all validation rows, whoever loads them.

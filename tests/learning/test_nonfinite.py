@@ -17,7 +17,7 @@ from tailwise.learning.loop import (
     fit,
 )
 from tailwise.networks.backbones import MLP
-from tailwise.networks.model import TailModel
+from tailwise.networks.network import Network
 from tests.learning.small_models import (
     INPUTS,
     ROWS,
@@ -47,7 +47,7 @@ def clean_and_bad(kind: str, row: int) -> tuple[Any, Tensor, Tensor | None]:
 
 @pytest.mark.parametrize("kind", ["labels", "inputs", "sample_weight"])
 @pytest.mark.parametrize("build", [vir, point])
-def test_a_bad_value_is_named(kind: str, build: Callable[[], TailModel]) -> None:
+def test_a_bad_value_is_named(kind: str, build: Callable[[], Network]) -> None:
     data = TensorData(*clean_and_bad(kind, row=17))
     with pytest.raises(NonFiniteLossError, match=rf"training rows 17: their {kind} (are|is) not") as error:
         fit(build(), data, None, settings())
@@ -85,7 +85,7 @@ def test_a_bad_value_in_any_input_is_named() -> None:
 
 @pytest.mark.parametrize("build", [vir, point])
 @pytest.mark.parametrize("kind", ["labels", "inputs"])
-def test_the_weights_are_those_before_the_bad_step(kind: str, build: Callable[[], TailModel]) -> None:
+def test_the_weights_are_those_before_the_bad_step(kind: str, build: Callable[[], Network]) -> None:
     x, y, _ = clean_and_bad(kind, row=70)
     batches = [(x[start : start + 30], y[start : start + 30]) for start in (0, 30, 60)]
     model, good = build(), build()

@@ -197,7 +197,7 @@ def test_replayed_and_compiled_steps_train_as_steps_do(way: str, optimizer: str)
         "clip_norm": None,
         "schedule": "cosine",
     }
-    plain, fast = vir(dropout=0.0, kl=0.01), vir(dropout=0.0, kl=0.01)
+    plain, fast = (vir(dropout=0.0, **{"kl.weight": 0.01}) for _ in range(2))
     usual = fit(plain, (X, Y), VALID, settings(**changes))
     quick = fit(fast, (X, Y), VALID, settings(**changes, **{way: True}))
     assert len(usual.history) == len(quick.history)

@@ -9,8 +9,8 @@ from scipy import integrate, stats
 
 from tailwise.core.distributions import Normal
 from tailwise.methods.balanced_mse import _label_mixture
-from tailwise.networks.losses import make_objective
 from tests.methods.trained_methods import skewed_bins
+from tests.networks.small_models import batch, loss_of
 
 
 def test_bni_and_gai_equal_the_integral() -> None:
@@ -18,8 +18,8 @@ def test_bni_and_gai_equal_the_integral() -> None:
     bins, noise = skewed_bins(), 0.4
     m, y = torch.tensor([-0.9, 0.3, 2.5]), torch.tensor([-1.0, 0.5, 2.0])
     for components in (None, 3):
-        module = make_objective("balanced-mse", bins, {"noise": noise, "components": components})
-        ours = module(Normal(m, 1.0), y) / (2 * noise**2)
+        module = loss_of("balanced-mse", bins, noise=noise, components=components)
+        ours = module(batch(Normal(m, 1.0), y)) / (2 * noise**2)
         share, center, spread = _label_mixture(bins, components)
         for i in range(3):
             if components is None:  # point masses at the bins
@@ -49,20 +49,20 @@ def test_label_mixture_has_the_labels_moments() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("balanced-mse", {"noise": 0.0}, "noise must be positive, got 0.0"),
-        ("batch-mse", {"noise": -1.0}, "noise must be positive, got -1.0"),
-        ("balanced-mse", {"components": 0}, "components must be at least 1, or None for the bins"),
+        ("balanced-mse", {"noise": 0.0}, "balanced-mse.noise must be a number above 0, got 0.0"),
+        ("batch-mse", {"noise": -1.0}, "batch-mse.noise must be a number above 0, got -1.0"),
+        ("balanced-mse", {"components": 0}, "balanced-mse.components must be a whole number in"),
     ],
 )
 def test_impossible_options_of_balanced_mse(name: str, options: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        make_objective(name, skewed_bins(), options)
+        loss_of(name, skewed_bins(), **options)
 
 
 def test_bmc_is_a_cross_entropy_among_the_batch() -> None:
     bins = skewed_bins()
     m, y = torch.tensor([0.1, 1.0, -0.4]), torch.tensor([0.0, 1.5, -1.0])
-    ours = make_objective("batch-mse", bins, {"noise": 0.5})(Normal(m, 1.0), y) / (2 * 0.25)
+    ours = loss_of("batch-mse", bins, noise=0.5)(batch(Normal(m, 1.0), y)) / (2 * 0.25)
     for i in range(3):
         likelihood = [stats.norm.pdf(y[j], m[i], 0.5) for j in range(3)]
         assert ours[i].item() == pytest.approx(-np.log(likelihood[i] / sum(likelihood)), abs=1e-5)
@@ -72,7 +72,7 @@ def test_of_very_many_labels_a_sample_is_compared(monkeypatch: pytest.MonkeyPatc
     """A sample of labels that occur twice is all labels once: Z is the same."""
     half = torch.linspace(-1, 1, 20)
     y, prediction = half.repeat_interleave(2), Normal(torch.linspace(-2, 2, 40), 1.0)
-    objective = make_objective("batch-mse", skewed_bins(), {"noise": 0.5})
-    whole = objective(prediction, y)
+    loss, rows = loss_of("batch-mse", skewed_bins(), noise=0.5), batch(prediction, y)
+    whole = loss(rows)
     monkeypatch.setattr("tailwise.methods.balanced_mse.MOST_COMPARED", 20)
-    torch.testing.assert_close(objective(prediction, y), whole)
+    torch.testing.assert_close(loss(rows), whole)

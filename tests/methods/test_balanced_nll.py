@@ -16,10 +16,9 @@ from tailwise.core.label_prior import LabelDensity, emphasis
 from tailwise.core.labels import LabelBins
 from tailwise.learning.loop import TrainConfig, fit, predict
 from tailwise.methods import build_model
-from tailwise.methods.balanced_nll import BalancedNLL
 from tailwise.networks.backbones import MLP
-from tailwise.networks.losses import make_objective
 from tests.methods.trained_methods import skewed_bins, table
+from tests.networks.small_models import batch, loss_of
 
 LOCATION = np.array([-1.0, 0.3, 2.5, 4.0, 0.2, 0.0])
 SPREAD = np.array([0.01, 0.3, 0.5, 1.0, 0.001, 3.0])
@@ -49,10 +48,10 @@ def rho_by_hand(bins: LabelBins, floor: float, y: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(("t", "floor"), [(1.0, 0.01), (0.5, 0.03)])
 def test_the_loss_equals_numerical_integration(kind: str, t: float, floor: float) -> None:
     bins = skewed_bins()
-    objective = make_objective("balanced-nll", bins, {"t": t, "floor": floor}).double()
+    objective = loss_of("balanced-nll", bins, t=t, floor=floor).double()
     prediction, exact = predicted(kind)
     y = LOCATION + 0.7 * SPREAD
-    got = objective(prediction, torch.as_tensor(y)).numpy()
+    got = objective(batch(prediction, torch.as_tensor(y))).numpy()
     for i, density in enumerate(exact):
         grid = [np.linspace(-60, 60, 60_001), LOCATION[i] + SPREAD[i] * np.linspace(-100, 100, 40_001)]
         labels = np.unique(np.concatenate(grid))
@@ -66,26 +65,26 @@ def test_the_loss_equals_numerical_integration(kind: str, t: float, floor: float
 def test_the_dial_turned_back_gives_the_density_of_training_labels() -> None:
     """The loss is the negative log-likelihood of the prediction under an emphasis of -t (VIR:dial)."""
     bins = skewed_bins()
-    objective = make_objective("balanced-nll", bins, {"t": 0.7}).double()
+    objective = loss_of("balanced-nll", bins, t=0.7).double()
     prediction, _ = predicted("nig")
     y = torch.as_tensor(LOCATION + 0.3 * SPREAD)
     tilted = emphasis(LabelDensity.from_bins(bins.standardized()), -0.7).apply(prediction)
-    torch.testing.assert_close(objective(prediction, y), tilted.nll(y), rtol=0, atol=5e-3)
+    torch.testing.assert_close(objective(batch(prediction, y)), tilted.nll(y), rtol=0, atol=5e-3)
 
 
 def test_without_t_it_is_the_likelihood() -> None:
     prediction, _ = predicted("nig")
     y = torch.as_tensor(LOCATION + 0.1)
-    objective = make_objective("balanced-nll", skewed_bins(), {"t": 0.0}).double()
-    torch.testing.assert_close(objective(prediction, y), prediction.nll(y))
+    objective = loss_of("balanced-nll", skewed_bins(), t=0.0).double()
+    torch.testing.assert_close(objective(batch(prediction, y)), prediction.nll(y))
 
 
 def test_balanced_labels_need_no_change() -> None:
     """A flat density cancels: the loss is the likelihood, also beyond the range."""
     bins = LabelBins.from_labels(np.repeat(np.arange(40.0), 5))
-    objective = make_objective("balanced-nll", bins).double()
+    objective = loss_of("balanced-nll", bins).double()
     prediction, y = Normal(torch.tensor([-0.5, 2.8]).double(), 0.1), torch.tensor([-0.4, 1.5]).double()
-    torch.testing.assert_close(objective(prediction, y), prediction.nll(y), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(objective(batch(prediction, y)), prediction.nll(y), rtol=1e-6, atol=1e-6)
 
 
 def test_balanced_mse_is_the_case_of_one_constant_variance() -> None:
@@ -94,10 +93,12 @@ def test_balanced_mse_is_the_case_of_one_constant_variance() -> None:
     bins, noise = LabelBins.from_labels(labels), 0.3
     m = torch.tensor([-1.5, -0.2, 0.4, 2.0], dtype=torch.float64, requires_grad=True)
     y = torch.tensor([-1.2, 0.0, 0.9, 1.7], dtype=torch.float64)
-    ours = make_objective("balanced-nll", bins, {"floor": 1e-9, "kernel": None}).double()
-    theirs = make_objective("balanced-mse", bins, {"noise": noise}).double()
-    found = ours(Normal(m, noise**2), y) + ours.log_rho(y)  # Balanced MSE leaves out this constant
-    wanted = theirs(Normal(m, 1.0), y) / (2 * noise**2)
+    ours = loss_of("balanced-nll", bins, floor=1e-9).double()
+    rough = LabelDensity.from_bins(bins.standardized(), floor=1e-9, kernel=None)
+    ours.log_density = torch.as_tensor(np.log(rough.density))
+    theirs = loss_of("balanced-mse", bins, noise=noise).double()
+    found = ours(batch(Normal(m, noise**2), y)) + ours.log_rho(y)  # Balanced MSE leaves out this constant
+    wanted = theirs(batch(Normal(m, 1.0), y)) / (2 * noise**2)
     torch.testing.assert_close(found, wanted, rtol=0, atol=0.01)
     gradients = [torch.autograd.grad(loss.sum(), m)[0] for loss in (found, wanted)]
     torch.testing.assert_close(*gradients, rtol=0.02, atol=0.02)
@@ -105,12 +106,12 @@ def test_balanced_mse_is_the_case_of_one_constant_variance() -> None:
 
 def test_gradients_equal_finite_differences() -> None:
     """Of the loss with the exact integral, up to the error of the rule."""
-    objective = make_objective("balanced-nll", skewed_bins()).double()
+    objective = loss_of("balanced-nll", skewed_bins()).double()
     y = torch.tensor([0.5, 2.0, -0.3], dtype=torch.float64)
     parameters = [torch.tensor(v, dtype=torch.float64) for v in ([0.2, 1.5, -0.4], [0.3, 0.6, 0.05])]
 
     def loss(mean: Tensor, variance: Tensor) -> Tensor:
-        return objective(Normal(mean, variance), y)
+        return objective(batch(Normal(mean, variance), y))
 
     for place in range(2):
         given = [p.clone().requires_grad_() for p in parameters]
@@ -132,7 +133,8 @@ def test_it_trains_where_a_density_without_a_floor_fails(head: str, labels: str)
         y = torch.exp(2.5 * x[:, 0].double() + 0.1 * x[:, 1].double())
     bins = LabelBins.from_labels(y)
     torch.manual_seed(0)
-    model = build_model("balanced-nll", MLP(4, (32, 16), 0.0), 16, bins, head=head)
+    evidence = {"evidence": None} if head == "gaussian" else {}
+    model = build_model("balanced-nll", MLP(4, (32, 16), 0.0), 16, bins, head=head, **evidence)
     config = TrainConfig(epochs=15, batch_size=50, lr=1e-2, accelerator="cpu")
     result = fit(model, (x, y), None, config, progress=False)
     prediction = predict(model, x)
@@ -144,11 +146,9 @@ def test_it_trains_where_a_density_without_a_floor_fails(head: str, labels: str)
 
 def test_one_bin_and_impossible_options() -> None:
     bins = LabelBins.from_labels([3.0, 3.0, 3.0])
-    loss = BalancedNLL(bins)(Normal(torch.tensor([0.1]), 0.5), torch.tensor([0.0]))
+    loss = loss_of("balanced-nll", bins)(batch(Normal(torch.tensor([0.1]), 0.5), torch.tensor([0.0])))
     assert torch.isfinite(loss).all()
-    for options, message in (
-        ({"t": -1.0}, "t must not be negative"),
-        ({"floor": 2.0}, "floor must lie between"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            make_objective("balanced-nll", bins, options)
+    with pytest.raises(ValueError, match=r"balanced-nll\.t must be a number of at least 0"):
+        loss_of("balanced-nll", bins, t=-1.0)
+    with pytest.raises(ValueError, match="floor must lie between"):
+        loss_of("balanced-nll", bins, floor=2.0)

@@ -22,8 +22,7 @@ def rain(rows: int) -> tuple[Array, Array]:
 
 def head(logit: float) -> TwoPartHead:
     bins = LabelBins.from_labels(np.r_[np.zeros(50), np.full(50, 4.0)])
-    made = TwoPartHead(1)
-    made.see(bins)
+    made = TwoPartHead(1, bins)
     with torch.no_grad():
         made.linear.weight.zero_()
         made.linear.bias.copy_(torch.tensor([logit, 1.0, 0.0, 0.0, 0.0]))
@@ -73,7 +72,7 @@ def test_quantiles_and_ends_are_moved_to_the_value_exactly() -> None:
 
 def test_it_is_saved_with_its_value(tmp_path: object) -> None:
     x, y = rain(100)
-    options = {"head_options": {"atom": 0.0}}
+    options = {"head.atom": 0.0}
     model = quick(method="two-part", method_options=options, epochs=2, bounds=(0, None)).fit(x, y)
     again = TailRegressor.load(model.save(f"{tmp_path}/m.tailwise"))
     np.testing.assert_array_equal(

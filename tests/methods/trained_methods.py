@@ -12,7 +12,7 @@ from tailwise.core.labels import LabelBins
 from tailwise.learning.loop import TrainConfig, fit
 from tailwise.methods import available_methods, build_model
 from tailwise.networks.backbones import MLP
-from tailwise.networks.trainable import Trainable
+from tailwise.networks.network import Network
 
 NAMES = available_methods()
 
@@ -28,7 +28,7 @@ def table(rows: int = 240, seed: int = 0) -> tuple[Tensor, Tensor]:
     return torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(y)
 
 
-def train(name: str, seed: int = 0) -> Trainable:
+def train(name: str, seed: int = 0) -> Network:
     """Train a method on the table."""
     x, y = table()
     torch.manual_seed(seed)
@@ -38,7 +38,7 @@ def train(name: str, seed: int = 0) -> Trainable:
 
 
 @functools.cache
-def trained(name: str) -> tuple[Trainable, Tensor]:
+def trained(name: str) -> tuple[Network, Tensor]:
     """A method trained on the table, once for all tests, and the table's inputs. Do not change it."""
     return train(name), table()[0]
 

@@ -9,8 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tailwise.core.distributions import Distribution
 from tailwise.core.labels import LabelBins
-from tailwise.networks.model import TailModel
+from tailwise.networks.losses import LatentBatch
+from tailwise.networks.network import Network
+from tailwise.networks.parts import Part, checked, made
+from tailwise.networks.tail import Tail
 from tailwise.networks.vir import VIR
 
 Array = NDArray[np.float64]
@@ -34,11 +38,45 @@ def data(n: int = 60, seed: int = 0) -> tuple[Tensor, Tensor]:
 def build(y: Tensor, *, seed: int = 0, **options: Any) -> VIR:
     """A VIR over one linear layer, in double precision."""
     torch.manual_seed(seed)
-    options = {"head_options": {"prior": PRIOR, "sharpness": 0.5}, "latent_dim": 4, **options}
+    options = {"head": {"prior": PRIOR, "sharpness": 0.5}, "latent.dim": 4, **options}
     return VIR(nn.Linear(3, 5), 5, LabelBins.from_labels(y), **options).double()
 
 
-def one_epoch(model: TailModel, x: Tensor, y: Tensor) -> TailModel:
+def tail(model: Network) -> Tail:
+    """The only tail of a network, or its first."""
+    found = model.tails[0]
+    assert isinstance(found, Tail)
+    return found
+
+
+FEW = LabelBins.from_labels([0.0, 1.0, 2.0])
+
+
+def make_part(kind: str, name: str, *context: Any, **options: Any) -> Any:
+    """A part by its name, with its options checked."""
+    return made(kind, checked(kind, Part(name, **options)), *context)
+
+
+def loss_of(name: str, bins: LabelBins = FEW, **options: Any) -> Any:
+    """A loss by its name, of latents of one dimension."""
+    return make_part("losses", name, 1, bins, **options)
+
+
+def batch(prediction: Distribution, y: Tensor, **values: Any) -> LatentBatch:
+    """Predictions of standardised labels, on latents that are all 0 unless given."""
+    z = torch.zeros(len(y), 1)
+    known = {
+        "x": None,
+        "features": z,
+        "z_mean": z,
+        "z_var": None,
+        "z": z,
+        "index": torch.zeros(len(y)).long(),
+    }
+    return LatentBatch(**{**known, **values}, prediction=prediction, y=y)
+
+
+def one_epoch(model: Network, x: Tensor, y: Tensor) -> Network:
     """Let the statistics of all rows take effect."""
     model.train()
     model.loss(x, y)
@@ -47,7 +85,7 @@ def one_epoch(model: TailModel, x: Tensor, y: Tensor) -> TailModel:
 
 
 def train(
-    model: TailModel, x: Tensor, y: Tensor, epochs: int, batch: int = 32, lr: float = 1e-2
+    model: Network, x: Tensor, y: Tensor, epochs: int, batch: int = 32, lr: float = 1e-2
 ) -> list[float]:
     """A plain torch loop that knows nothing about the model but its loss."""
     model.train()

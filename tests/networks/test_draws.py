@@ -11,13 +11,13 @@ from tailwise.learning.loop import TrainConfig, fit
 from tailwise.methods import build_model
 from tailwise.networks.backbones import BACKBONES, make_backbone
 from tailwise.networks.draws import Dropout, drawing_from, dropout, normal_like, seeded_weights
-from tailwise.networks.trainable import Trainable
+from tailwise.networks.network import Network
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
 Y = X[:, 0].double().exp()
 
 
-def built(backbone: str | nn.Module, method: str) -> Trainable:
+def built(backbone: str | nn.Module, method: str) -> Network:
     network = make_backbone(backbone, 3, rows=X) if isinstance(backbone, str) else backbone
     bins = LabelBins.from_labels(Y.numpy())
     return build_model(method, network, int(getattr(network, "feature_dim", 3)), bins)

@@ -10,29 +10,28 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tailwise.core.distributions import NIG, Normal
-from tailwise.core.labels import LabelBins
-from tailwise.networks.losses import (
-    absolute_error,
-    evidence_regularizer,
-    gaussian_reconstruction,
-    latent_kl,
-    make_objective,
-    negative_log_likelihood,
-    squared_error,
-    weighted_mean,
-)
+from tailwise.networks.losses import gaussian_reconstruction, weighted_mean
+from tests.networks.small_models import batch, loss_of
 
 law = settings(deadline=None, derandomize=True, max_examples=40)
 
 
 def test_regulariser_by_hand_in_both_forms() -> None:
     belief = NIG(torch.tensor([1.0, 1.0]), torch.tensor([2.0, 3.0]), torch.tensor([5.0, 1.5]), 1.0)
-    y = torch.tensor([4.0, 0.5])
+    rows = batch(belief, torch.tensor([4.0, 0.5]))
     # Errors are 3 and 1/2; the evidence is 2 + 10 and 3 + 3, then 4 + 5 and 6 + 1.5.
-    assert evidence_regularizer(belief, y).tolist() == [36.0, 3.0]
-    assert evidence_regularizer(belief, y, "reference").tolist() == [27.0, 3.75]
-    with pytest.raises(ValueError, match="'papers'"):
-        evidence_regularizer(belief, y, "papers")  # type: ignore[arg-type]
+    assert loss_of("evidence")(rows).tolist() == [36.0, 3.0]
+    assert loss_of("evidence", form="reference")(rows).tolist() == [27.0, 3.75]
+    with pytest.raises(ValueError, match=r"unknown evidence.form 'papers'; did you mean 'paper'"):
+        loss_of("evidence", form="papers")
+    with pytest.raises(ValueError, match="'evidence' needs a head that predicts a NIG"):
+        loss_of("evidence")(batch(Normal(torch.zeros(2), 1.0), torch.zeros(2)))
+
+
+def latent_kl(z_mean: torch.Tensor, z_var: torch.Tensor | None, **options: bool) -> torch.Tensor:
+    y = torch.zeros(len(z_mean))
+    rows = batch(Normal(y, 1.0), y, z_mean=z_mean, z_var=z_var)
+    return loss_of("kl", **options)(rows)
 
 
 @law
@@ -45,6 +44,7 @@ def test_kl_equals_torch_distributions(seed: int, dim: int) -> None:
     zero = torch.distributions.Normal(torch.zeros(dim).double(), torch.ones(dim).double())
     want = torch.distributions.kl_divergence(one, zero).sum(-1)
     torch.testing.assert_close(latent_kl(mean, var), want)
+    torch.testing.assert_close(latent_kl(mean, var, mean=True), want / dim)
 
 
 def test_kl_of_the_prior_is_zero_and_of_no_variance_is_finite() -> None:
@@ -53,6 +53,8 @@ def test_kl_of_the_prior_is_zero_and_of_no_variance_is_finite() -> None:
     value = latent_kl(torch.zeros(1, 2), var)
     value.sum().backward()
     assert torch.isfinite(value).all() and var.grad is not None and torch.isfinite(var.grad).all()
+    with pytest.raises(ValueError, match="'kl' needs a latent with a variance"):
+        latent_kl(torch.zeros(1, 2), None)
 
 
 def test_gaussian_reconstruction_by_hand() -> None:
@@ -72,26 +74,23 @@ def test_a_reconstruction_of_another_shape_is_an_error(shape: tuple[int, ...]) -
         gaussian_reconstruction(torch.zeros(2, 4), torch.zeros(shape))
 
 
-def test_objectives_by_hand() -> None:
+def test_likelihoods_and_errors_by_hand() -> None:
     rng = np.random.default_rng(1)
     y, gamma = rng.normal(size=9), rng.normal(size=9)
     nu, alpha, beta = rng.gamma(2.0, size=9), 1 + rng.gamma(2.0, size=9), rng.gamma(2.0, size=9)
-    belief = NIG(*(torch.as_tensor(p) for p in (gamma, nu, alpha, beta)))
-    target = torch.as_tensor(y)
-    scale = np.sqrt(beta * (1 + nu) / (nu * alpha))
-    want = -stats.t.logpdf(y, 2 * alpha, gamma, scale)
-    np.testing.assert_allclose(negative_log_likelihood(belief, target), want, rtol=1e-10)
-    np.testing.assert_allclose(squared_error(belief, target), (y - gamma) ** 2, rtol=1e-12)
-    np.testing.assert_allclose(absolute_error(belief, target), abs(y - gamma), rtol=1e-12)
-    normal = Normal(torch.as_tensor(gamma), torch.as_tensor(beta))
+    target, location = torch.as_tensor(y), torch.as_tensor(gamma)
+    belief = batch(NIG(location, *(torch.as_tensor(p) for p in (nu, alpha, beta))), target)
+    student = -stats.t.logpdf(y, 2 * alpha, gamma, np.sqrt(beta * (1 + nu) / (nu * alpha)))
+    np.testing.assert_allclose(loss_of("nll")(belief), student, rtol=1e-10)
+    np.testing.assert_allclose(loss_of("squared")(belief), (y - gamma) ** 2, rtol=1e-12)
+    np.testing.assert_allclose(loss_of("absolute")(belief), abs(y - gamma), rtol=1e-12)
+    normal = batch(Normal(location, torch.as_tensor(beta)), target)
     want = -stats.norm.logpdf(y, gamma, np.sqrt(beta))
-    bins = LabelBins.from_labels(y)
-    np.testing.assert_allclose(make_objective("nll", bins)(normal, target), want, rtol=1e-10)
-    np.testing.assert_allclose(make_objective("absolute", bins)(normal, target), abs(y - gamma), rtol=1e-12)
-    with pytest.raises(ValueError, match="did you mean 'squared'"):
-        make_objective("square", bins)
-    with pytest.raises(ValueError, match="it takes none"):
-        make_objective("squared", bins, {"power": 2})
+    np.testing.assert_allclose(loss_of("nll")(normal), want, rtol=1e-10)
+    with pytest.raises(ValueError, match="unknown loss 'square'; did you mean 'squared'"):
+        loss_of("square")
+    with pytest.raises(ValueError, match="loss 'squared' has no option 'power'"):
+        loss_of("squared", power=2)
 
 
 @law

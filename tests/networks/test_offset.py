@@ -15,13 +15,14 @@ from tailwise.core.labels import LabelBins
 from tailwise.learning.loop import TensorData, TrainConfig, fit, predict
 from tailwise.methods import available_methods, build_model
 from tailwise.networks.backbones import MLP, TabM
-from tailwise.networks.heads import HEADS, make_head
-from tailwise.networks.model import TailModel
+from tailwise.networks.heads import HEADS
+from tailwise.networks.inference import INFERENCES
+from tailwise.networks.network import Network
 from tailwise.networks.offset import Offset
-from tailwise.networks.parts import INFERENCE, Method
-from tailwise.networks.trainable import Trainable
+from tailwise.networks.parts import Method, Part
 from tailwise.networks.vir import VIR
 from tests.methods.trained_methods import table
+from tests.networks.small_models import make_part, tail
 
 CONFIG = TrainConfig(epochs=2, batch_size=60, accelerator="cpu", lr=1e-2)
 
@@ -31,7 +32,7 @@ def base(y: Tensor) -> Tensor:
     return 1 + 0.7 * y + torch.sin(torch.arange(len(y))).double()
 
 
-def build(name: str = "vir", *, y: Tensor, tabm: bool = False, targets: bool = False) -> Trainable:
+def build(name: str = "vir", *, y: Tensor, tabm: bool = False, targets: bool = False) -> Network:
     torch.manual_seed(0)
     backbone = TabM(4, (16, 8), members=3) if tabm else MLP(4, (16, 8))
     bins = LabelBins.from_labels(y)
@@ -48,7 +49,7 @@ def test_an_untrained_model_predicts_the_base(name: str) -> None:
     x, y = table(120)
     model, f0 = build(name, y=y), base(y)
     assert model.takes_offset
-    for mode in INFERENCE:
+    for mode in INFERENCES:
         torch.testing.assert_close(model.eval()(x, mode, f0).mean, f0, rtol=0, atol=1e-5)
     fit(model, TensorData(x, y, offset=f0), None, CONFIG, progress=False)
     prediction = predict(model, x, offset=f0)
@@ -79,15 +80,16 @@ def test_several_targets_start_at_theirs_and_learn(name: str, tabm: bool) -> Non
 def test_at_a_perfect_base_the_location_is_at_its_minimum(objective: str) -> None:
     x, y = table(120)
     bins = LabelBins.from_labels(y)
-    method = Method(head="gaussian", objective=objective)
-    model = TailModel(MLP(4, (16, 8), 0.0), 8, bins, method, offset=True)
+    method = Method(head=Part("gaussian"), losses=(Part(objective),))
+    model = Network(MLP(4, (16, 8), 0.0), 8, bins, method, offset=True)
     model.loss(x, y, offset=y)[0].backward()
-    assert model.offset is not None
+    head, offset = tail(model).head.linear, tail(model).offset
+    assert offset is not None
     start = model.loss(x, y, offset=y)[0].item()
-    for parameter in (*model.offset.parameters(), model.head.linear.weight, model.head.linear.bias):
+    for parameter in (*offset.parameters(), head.weight, head.bias):
         grad = parameter.grad[:1]  # the location is the first row
         torch.testing.assert_close(grad, torch.zeros_like(grad), rtol=0, atol=1e-6)
-    for parameter in (model.offset.slope, model.offset.intercept, model.head.linear.bias):
+    for parameter in (offset.slope, offset.intercept, head.bias):
         for step in (-0.1, 0.1):
             with torch.no_grad():
                 parameter[0] += step
@@ -98,7 +100,7 @@ def test_at_a_perfect_base_the_location_is_at_its_minimum(objective: str) -> Non
 @pytest.mark.parametrize("name", HEADS)
 def test_every_head_can_start_at_zero(name: str) -> None:
     torch.manual_seed(0)
-    head, z = make_head(name, 5), torch.randn(7, 5)
+    head, z = make_part("head", name, 5, LabelBins.from_labels([-1.0, 0.0, 1.0])), torch.randn(7, 5)
     before = head(z)
     assert before.mean.abs().min() > 0
     head.start_at_zero()
@@ -110,29 +112,32 @@ def test_every_head_can_start_at_zero(name: str) -> None:
 # -- by hand --------------------------------------------------------------------------------------
 
 
-def moved_apart(model: Trainable) -> tuple[Tensor, Tensor]:
+def moved_apart(model: Network) -> tuple[Tensor, Tensor]:
     """Give the model's head and offset weights as after training; return the slopes and intercepts."""
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if name.startswith(("head", "offset")):
+            if name.split(".")[2] in ("head", "offset"):
                 parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator))
-    return model.offset.slope.detach().double(), model.offset.intercept.detach().double()
+    offset = tail(model).offset
+    assert offset is not None
+    return offset.slope.detach().double(), offset.intercept.detach().double()
 
 
-@pytest.mark.parametrize("mode", INFERENCE)
-def test_the_distribution_is_shifted_by_a_f0_plus_b(mode: str) -> None:
+@pytest.mark.parametrize("mode", INFERENCES)
+def test_the_distribution_is_shifted_by_a_f0_plus_b(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = table(60)
+    monkeypatch.setattr("tailwise.networks.inference._LIKELIEST", 100)
     model, f0 = build("vir", y=y).eval(), base(y)
-    model.method = model.method.with_options(top_bins=len(model.bins))
     a, b = moved_apart(model)
     bins = model.bins
     around = (a * (f0 - bins.location) / bins.scale + b).numpy()
-    z = model.latent(model.backbone(x))[0]
+    own = tail(model)
+    z = own.latent(model.backbone(x))[0]
 
     def student(w: Tensor | None) -> Any:
         """The head's Student-t in label units, around the base."""
-        belief = model.head(z, w).map(lambda p: p.detach().double())
+        belief = own.head(z, w).map(lambda p: p.detach().double())
         gamma, nu, alpha, beta = (p.numpy() for p in belief.parameters)
         spread = bins.scale * np.sqrt(beta * (1 + nu) / (nu * alpha))
         return stats.t(2 * alpha, bins.location + bins.scale * (gamma + around), spread)
@@ -142,12 +147,12 @@ def test_the_distribution_is_shifted_by_a_f0_plus_b(mode: str) -> None:
     if mode == "marginal":
         mass = np.array([first.pdf(c) for c in bins.centers]) * np.diff(bins.edges)[:, None]  # (B, N)
         mass /= mass.sum(0)
-        each = [student(torch.full((60,), w.item())) for w in model.w]
+        each = [student(torch.full((60,), w.item())) for w in own.w]
         mean = sum(m * t.mean() for m, t in zip(mass, each, strict=True))
         second = sum(m * (t.var() + t.mean() ** 2) for m, t in zip(mass, each, strict=True))
         variance = second - mean**2
     else:
-        w = None if mode == "plain" else model.w[torch.as_tensor(bins.index(first.mean()))]
+        w = None if mode == "plain" else own.w[torch.as_tensor(bins.index(first.mean()))]
         mean, variance = student(w).mean(), student(w).var()
     np.testing.assert_allclose(got.mean.detach().numpy(), mean, rtol=1e-4)
     np.testing.assert_allclose(got.variance.detach().numpy(), variance, rtol=1e-3)
@@ -159,7 +164,7 @@ def test_members_of_a_shared_backbone_have_their_own_slope_and_intercept() -> No
     a, b = moved_apart(model)
     assert len(a) == len(b.unique()) == 3
     bins = model.bins
-    rows = model.head(model.backbone(x).flatten(0, 1)).mean.unflatten(0, (60, 3)).double()
+    rows = tail(model).head(model.backbone(x).flatten(0, 1)).mean.unflatten(0, (60, 3)).double()
     around = ((f0 - bins.location) / bins.scale).unsqueeze(1) * a + b
     expected = bins.location + bins.scale * (rows + around)  # (N, members)
     got = model(x, offset=f0)
@@ -177,7 +182,7 @@ def test_an_offset_at_the_mean_label_changes_nothing() -> None:
     x, y = table(120)
     model = build("vir", y=y)
     plain = build_model("vir", MLP(4, (16, 8)), 8, model.bins)
-    kept = {k: v for k, v in model.state_dict().items() if not k.startswith("offset")}
+    kept = {k: v for k, v in model.state_dict().items() if ".offset." not in k}
     plain.load_state_dict(kept)
     f0 = torch.full_like(y, model.bins.location)
     losses = []
@@ -214,11 +219,13 @@ def test_a_second_stage_starts_at_the_base_again() -> None:
     x, y = table(120)
     model, f0 = build("rrt", y=y), base(y)
     fit(model, TensorData(x, y, offset=f0), None, TrainConfig(epochs=1, accelerator="cpu"), progress=False)
-    nn.init.ones_(model.head.linear.weight)
+    nn.init.ones_(tail(model).head.linear.weight)
+    offset = tail(model).offset
+    assert offset is not None
     assert model.begin_epoch(0.9)
     with torch.no_grad():
-        model.offset.slope.fill_(1.0)
-        model.offset.intercept.fill_(0.0)
+        offset.slope.fill_(1.0)
+        offset.intercept.fill_(0.0)
     torch.testing.assert_close(model.eval()(x, offset=f0).mean, f0, rtol=0, atol=1e-5)
 
 
@@ -229,7 +236,10 @@ def test_without_offset_nothing_is_added_to_the_state() -> None:
     _, y = table(120)
     bins = LabelBins.from_labels(y)
     plain, around = (VIR(MLP(4, (16, 8)), 8, bins, offset=offset) for offset in (False, True))
-    assert set(around.state_dict()) - set(plain.state_dict()) == {"offset.slope", "offset.intercept"}
+    assert set(around.state_dict()) - set(plain.state_dict()) == {
+        "tails.0.offset.slope",
+        "tails.0.offset.intercept",
+    }
     assert not plain.takes_offset
 
 

@@ -1,94 +1,52 @@
-"""Methods as rows of parts: presets, options and their errors."""
+"""Methods as rows of parts: options, and the errors of wrong ones."""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from tailwise.core.distributions import NIG, Normal
 from tailwise.core.labels import LabelBins
-from tailwise.methods import get_method
-from tailwise.networks.parts import PRESETS, Method, WeightConfig
-from tailwise.networks.smoothing import SmoothingConfig
-from tailwise.networks.vir import VIR
-from tests.networks.small_models import build, data, npy
-
-
-def test_presets_have_the_values_of_the_specification() -> None:
-    paper, reference = PRESETS["paper"], PRESETS["reference"]
-    for preset in (paper, reference):
-        assert preset.reweight == "pseudo-count" and preset.weights.power == 0.5
-        assert preset.latent == "gaussian" and preset.head == "pseudo-count" and preset.objective == "nll"
-        assert preset.head_options["sharpness"] == 0.1
-        assert preset.smoothing is not None
-        smoothing = preset.smoothing
-        assert (smoothing.kernel, smoothing.bandwidth, smoothing.radius) == ("gaussian", 2.0, 2)
-        assert smoothing.momentum == 0.9 and smoothing.clip == (0.1, 10.0) and not smoothing.cov_variance
-    assert paper.weights.form == "paper" and reference.weights.form == "reference"
-    assert paper.smoothing is not None and reference.smoothing is not None
-    assert (paper.smoothing.form, paper.smoothing.boundary) == ("paper", "truncate")
-    assert (reference.smoothing.form, reference.smoothing.boundary) == ("reference", "reflect")
-    assert (paper.regularizer, paper.regularizer_form) == (0.1, "paper")
-    assert (reference.regularizer, reference.regularizer_form) == (0.01, "reference")
-    assert paper.kl == 1.0 and reference.kl == 0.0
-    assert paper.reconstruct and reference.reconstruct and paper.elbo == reference.elbo == "mean"
-    assert (paper.recon, reference.recon / 2) == (1.0, 0.7)  # VIR:recon is half the squared error
-    assert (paper.inference, paper.recolor) == ("self", True)  # "uses the stored statistics"
-    assert (reference.inference, reference.recolor) == ("plain", False)
-    assert paper.head_options["prior"][2] >= 1.5
-    assert reference.head_options["prior"] == (0.0, 0.0, 0.3, 0.0)
-    assert (reference.inference, reference.recolor, reference.latent_samples) == ("plain", False, 0)
-
-
-def test_the_reference_head_gives_gamma_psi_and_beta_phi() -> None:
-    _, y = data()
-    model = VIR(nn.Linear(3, 5), 5, LabelBins.from_labels(y), preset="reference").double()
-    z = torch.randn(9, 5, dtype=torch.float64)
-    belief = model.head(z, torch.full((9,), 2.0))
-    _, psi, raw_phi = model.head.linear(z).unbind(-1)
-    torch.testing.assert_close(belief.gamma, psi)
-    torch.testing.assert_close(belief.beta, torch.log1p(torch.exp(0.1 * raw_phi)) / 0.1, rtol=1e-5, atol=1e-5)
-    want = dict.fromkeys(range(12), 0.0)
-    window = np.array([0.1863, 0.2052, 0.2170, 0.2052, 0.1863])
-    counts = model.bins.counts
-    for b in want:
-        want[b] = 1 / sum(window[d + 2] * math.sqrt(counts[b + d]) for d in range(-2, 3) if 0 <= b + d < 12)
-    weights = np.array(list(want.values()))
-    weights *= counts.sum() / (counts @ weights)
-    np.testing.assert_allclose(npy(model.w), weights, rtol=1e-3)
+from tailwise.methods import available_methods, get_method
+from tailwise.networks.latents import LATENTS, Latent
+from tailwise.networks.network import Network
+from tailwise.networks.parts import REGISTRIES, Method, Part
+from tailwise.networks.perturbations import PERTURBATIONS, Perturbation
+from tailwise.networks.vir import PRESETS, VIR
+from tests.networks.small_models import build, data, tail
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"preset": "papers"}, r"'papers'; did you mean 'paper'\?"),
-        ({"regulariser": 0.1}, r"'regulariser'; did you mean 'regularizer'\?"),
-        ({"reweight": "pseudo_count"}, r"'pseudo_count'; did you mean 'pseudo-count'\?"),
-        ({"inference": "marginals"}, r"'marginals'; did you mean 'marginal'\?"),
-        ({"latent": "gauss"}, r"'gauss'; did you mean 'gaussian'\?"),
-        ({"objective": "square"}, r"'square'; did you mean 'squared'\?"),
-        ({"regularizer_form": "referance"}, r"did you mean 'reference'\?"),
-        ({"smoothing": {"momentun": 0.5}}, r"'momentun' of smoothing; did you mean 'momentum'\?"),
-        ({"weights": {"pwer": 1.0}}, r"'pwer' of weights; did you mean 'power'\?"),
-        ({"head_options": {"priors": None}}, r"'priors'; did you mean 'prior'\?"),
+        ({"preset": "papers"}, r"unknown preset 'papers'; did you mean 'paper'\?"),
+        ({"evidance.weight": 0.1}, r"unknown option 'evidance.weight'; did you mean 'evidence.weight'\?"),
+        ({"smothing": None}, r"unknown option 'smothing'; did you mean 'smoothing'\?"),
+        ({"weights.on": "counts"}, r"unknown weights.on 'counts'; did you mean 'count'\?"),
+        ({"inference": "marginals"}, r"unknown inference 'marginals'; did you mean 'marginal'\?"),
+        ({"latent": "gauss"}, r"unknown latent 'gauss'; did you mean 'gaussian'\?"),
+        ({"losses": ["square"]}, r"unknown loss 'square'; did you mean 'squared'\?"),
+        ({"losses": []}, "at least one loss, and each only once"),
+        ({"evidence.form": "referance"}, r"did you mean 'reference'\?"),
+        ({"smoothing": {"momentun": 0.5}}, r"no option 'momentun'; did you mean 'momentum'\?"),
+        ({"weights": {"pwer": 1.0}}, r"weights 'density' has no option 'pwer'; did you mean 'power'\?"),
+        ({"head": {"priors": None}}, r"no option 'priors'; did you mean 'prior'\?"),
         ({"head": "pseudocount"}, r"did you mean 'pseudo-count'\?"),
-        ({"kl": -1.0}, "kl must not be negative"),
-        ({"recon": math.nan}, "recon must not be negative, got nan"),
-        (
-            {"perturbation": "dropout", "perturbation_scale": 1.0},
-            "must be below 1, got 1.0",
-        ),
-        ({"latent_dim": 0}, "latent_dim must be at least 1, or None"),
-        ({"retrain_from": 1.0}, r"retrain_from is a share of the epochs and must lie in \[0, 1\), got 1.0"),
-        ({"retrain_from": math.nan}, "retrain_from is a share of the epochs"),
-        ({"weights": None}, "weights takes a mapping of its options, not None"),
-        ({"smoothing": "gaussian"}, "smoothing takes a mapping of its options, not 'gaussian'"),
-        ({"members": 5}, r'VIR is one network: use tailwise.build_model\("vir", ...\)'),
+        ({"head": None}, "head must be a part such as 'point', got None"),
+        ({"kl.weight": -1.0}, "kl.weight must be a number of at least 0, got -1.0"),
+        ({"kl.weight": math.nan}, "kl.weight must be a number, got nan"),
+        ({"kl.mean": 1}, "kl.mean must be true or false, got 1"),
+        ({"latent.dim": 0}, r"latent.dim must be a whole number in \[1, 1048576\], got 0"),
+        ({"latent.dim": 4.5}, "latent.dim must be a whole number, got 4.5"),
+        ({"schedule.start": 1.0}, r"schedule.start must be a number in \[0, 1\), got 1.0"),
+        ({"smoothing": 3}, "smoothing takes a name or a mapping of its options, not 3"),
+        ({"members": 0}, r"members must be a whole number in \[1, 1000\], got 0"),
+        ({"resampling": "smotter"}, r"unknown resampling 'smotter'; did you mean 'smoter'\?"),
     ],
 )
 def test_wrong_options_are_named_with_what_is_right(options: dict[str, Any], message: str) -> None:
@@ -96,39 +54,97 @@ def test_wrong_options_are_named_with_what_is_right(options: dict[str, Any], mes
         VIR(nn.Linear(3, 5), 5, LabelBins.from_labels([1, 2, 3]), **options)
 
 
-def test_options_override_a_preset_and_leave_the_rest() -> None:
-    method = PRESETS["paper"].with_options(
-        weights={"power": 1.0}, smoothing={"radius": 4}, head_options={"min_count": 3.0}, kl=0.5
-    )
-    assert method.weights == WeightConfig(power=1.0)
-    assert method.smoothing == SmoothingConfig(radius=4)
-    assert method.head_options == {**PRESETS["paper"].head_options, "min_count": 3.0}
-    assert method.kl == 0.5 and PRESETS["paper"].kl == 1.0
-    assert PRESETS["paper"].with_options(smoothing=None).smoothing is None
-    assert Method().with_options(smoothing={"radius": 1}).smoothing == SmoothingConfig(radius=1)
+def test_a_wrong_inference_at_prediction_is_named() -> None:
     _, y = data()
     with pytest.raises(ValueError, match=r"'selfs'; did you mean 'self'\?"):
         build(y)(torch.zeros(1, 3).double(), "selfs")
 
 
-@pytest.mark.parametrize("head", ["evidential", "gaussian"])
-def test_a_preset_takes_another_head(head: str) -> None:
-    """Ablations swap the head alone; the options of the old head must not stand in the way."""
-    x, y = data()
-    model = VIR(nn.Linear(3, 5), 5, LabelBins.from_labels(y), head=head).double()
-    model.loss(x, y)[0].backward()
-    assert isinstance(model.eval()(x), Normal if head == "gaussian" else NIG)
+def test_options_change_what_they_name_and_leave_the_rest() -> None:
+    paper = PRESETS["paper"]
+    options = {"weights": {"power": 1.0}, "smoothing.radius": 4, "kl.weight": 0.5, "members": 2}
+    before, after = paper.as_options(), paper.with_options(**options).as_options()
+    differ = {name for name in after if after[name] != before[name]}
+    assert differ == {"weights.power", "smoothing.radius", "kl.weight", "members"}
+    assert before.keys() == after.keys()
 
 
-def test_parts_of_options_are_named_with_a_dot_or_nested() -> None:
-    nested = {"weights": {"power": 1.0, "clip": (0.5, 5.0)}, "head_options": {"sharpness": 2.0}}
-    dotted = {"weights.power": 1.0, "weights.clip": (0.5, 5.0), "head_options.sharpness": 2.0}
+def test_options_may_be_dotted_or_nested() -> None:
+    nested = {"weights": {"power": 1.0, "clip": (0.5, 5.0)}, "head": {"sharpness": 2.0}}
+    dotted = {"weights.power": 1.0, "weights.clip": [0.5, 5], "head.sharpness": 2}
     parts = get_method("vir").parts
     assert parts.with_options(**dotted) == parts.with_options(**nested) != parts
-    for wrong, message in (
-        ({"weights": {}, "weights.power": 1.0}, "give weights or weights.power, not both"),
-        ({"weights.powr": 1.0}, "unknown option 'powr' of weights"),
-        ({"wieghts.power": 1.0}, "unknown option 'wieghts'; did you mean 'weights'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            parts.with_options(**wrong)
+
+
+def test_whole_parts_come_before_their_options() -> None:
+    parts = Method().with_options(**{"latent.dim": 3, "latent": "gaussian", "weights.power": 1.0})
+    assert parts.latent.options["dim"] == 3
+    assert parts.weights is not None and parts.weights.name == "density", "a part that was not there"
+    again = parts.with_options(latent="gaussian")
+    assert again == parts, "the name that it has already changes nothing"
+    assert parts.with_options(latent="point").latent == Part("point")
+    assert parts.with_options(weights=None).weights is None
+
+
+def test_losses_are_added_changed_exchanged_and_left_out() -> None:
+    parts = get_method("ranksim").parts
+    names = [loss.name for loss in parts.with_options(losses=["absolute", "ranksim"]).losses]
+    assert names == ["absolute", "ranksim"]
+    assert parts.with_options(losses=["absolute", "ranksim"]).loss("ranksim") == parts.loss("ranksim")
+    assert parts.with_options(**{"ranksim.weight": 2.0}).as_options()["ranksim.weight"] == 2.0
+    assert parts.with_options(ranksim=None).losses == Method().losses
+    assert [loss.name for loss in parts.with_options(**{"kl.mean": True}).losses][-1] == "kl"
+
+
+@pytest.mark.parametrize("name", available_methods())
+def test_all_options_together_are_the_method(name: str) -> None:
+    """Also from JSON, as saved models and results hold them."""
+    parts = get_method(name).parts
+    assert Method().with_options(**json.loads(json.dumps(parts.as_options()))) == parts
+
+
+@pytest.fixture
+def registries() -> Iterator[None]:
+    kept = {kind: dict(registry) for kind, registry in REGISTRIES.items()}
+    yield
+    for kind, registry in REGISTRIES.items():
+        registry.clear()  # type: ignore[attr-defined]
+        registry.update(kept[kind])  # type: ignore[attr-defined]
+
+
+def test_a_new_latent_is_one_class(registries: None) -> None:
+    class Halved(Latent):
+        def __init__(self, feature_dim: int, *, parts: int = 2) -> None:
+            super().__init__()
+            self.dim = feature_dim // parts
+
+        def forward(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
+            return features[:, : self.dim], None
+
+    LATENTS["halved"] = Halved
+    method = Method(latent=Part("halved")).with_options(**{"latent.parts": 3})
+    model = Network(nn.Linear(3, 6), 6, LabelBins.from_labels([0.0, 1.0]), method)
+    assert tail(model).head.linear.in_features == 2
+    assert model(torch.zeros(2, 3)).shape == (2,)
+    with pytest.raises(ValueError, match="unknown latent 'halve'; did you mean 'halved'"):
+        Method(latent=Part("halve"))
+
+
+def test_a_new_perturbation_is_one_class(registries: None) -> None:
+    class Shift(Perturbation):
+        def __init__(self, *, samples: int = 3, scale: float = 1.0) -> None:
+            super().__init__(samples)
+            self.scale = scale
+
+        def draw(self, dim: int, generator: torch.Generator) -> Tensor:
+            return torch.arange(self.samples).unsqueeze(1).expand(self.samples, dim).float()
+
+        def __call__(self, z_mean: Tensor, z_var: Tensor | None, drawn: Tensor) -> Tensor:
+            return z_mean + self.scale * drawn
+
+    PERTURBATIONS["shift"] = Shift
+    bins = LabelBins.from_labels([0.0, 1.0, 2.0])
+    model = Network(nn.Linear(4, 8), 8, bins, Method(perturbation=Part("shift", scale=2.0))).eval()
+    means = model(torch.zeros(2, 4)).components.mean  # type: ignore[attr-defined]
+    slope = 2 * bins.scale * tail(model).head.linear.weight.sum().item()
+    torch.testing.assert_close(means.diff(dim=0).float(), torch.full((2, 2), slope))

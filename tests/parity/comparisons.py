@@ -15,16 +15,17 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from tailwise.core.distributions import NIG, Normal
+from tailwise.core.distributions import NIG, Distribution, Normal
 from tailwise.core.kernels import kernel_window, label_weights
 from tailwise.core.labels import LabelBins
 from tailwise.core.metrics import by_region
 from tailwise.core.scores import ause
 from tailwise.methods.ranksim import ranksim
-from tailwise.networks.heads import EvidentialHead, PseudoCountHead
-from tailwise.networks.losses import evidence_regularizer, make_objective
-from tailwise.networks.parts import PRESETS
-from tailwise.networks.smoothing import LatentSmoother, SmoothingConfig
+from tailwise.networks.heads import EvidentialHead
+from tailwise.networks.losses import Evidence, LatentBatch
+from tailwise.networks.parts import Part, made
+from tailwise.networks.smoothing import LatentSmoother
+from tailwise.networks.vir import PRESETS
 from tailwise.resampling.relevance import RelevanceFunction
 from tailwise.uncertainty.scaling import NIGScaling, fit_scaling
 
@@ -47,15 +48,27 @@ def apart(ours: ArrayLike | Tensor, published: NDArray[Any]) -> float:
     return float(np.abs(found - published).max() / np.abs(published).max())
 
 
+_BINS = LabelBins.from_labels([0.0, 1.0, 2.0])
+
+
+def _batch(prediction: Distribution, y: Tensor) -> LatentBatch:
+    """Predictions and labels of a batch; the losses compared here read nothing else."""
+    z = torch.zeros(len(y), 1)
+    return LatentBatch(None, z, z, None, z, prediction, y, torch.zeros(len(y), dtype=torch.int64))
+
+
 # -- smoothing ------------------------------------------------------------------------------------
 
-_DIR = SmoothingConfig(form="reference", boundary="reflect", unbiased=True)
+_DIR: Mapping[str, Any] = {"form": "reference", "boundary": "reflect", "unbiased": True}
 
 
-def _smoothers(config: SmoothingConfig, epochs: int, *z: NDArray[Any]) -> tuple[LatentSmoother, list[Tensor]]:
+def _smoothers(
+    options: Mapping[str, Any], epochs: int, *z: NDArray[Any]
+) -> tuple[LatentSmoother, list[Tensor]]:
     """Smooth each epoch's rows by the statistics of the epochs before, as training does."""
     label = torch.as_tensor(golden("vir" if len(z) > 1 else "fds")["label"])
-    smoother, rows = LatentSmoother(12, z[0].shape[-1], config), []
+    bins = LabelBins.from_labels(label, edges=np.arange(13) - 0.5)
+    smoother, rows = LatentSmoother(z[0].shape[-1], bins, **options), []
     for epoch in range(epochs):
         values = [torch.as_tensor(part[epoch]) for part in z]
         smoothed = smoother(values[0], values[1] if len(z) > 1 else None, label)
@@ -91,14 +104,14 @@ def fds_epochs() -> float:
 
 def fds_default() -> float:
     want = golden("fds")
-    return apart(_smoothers(SmoothingConfig(unbiased=True), 3, want["z"])[1][2], want["rows"])
+    return apart(_smoothers({"unbiased": True}, 3, want["z"])[1][2], want["rows"])
 
 
 def vir_statistics() -> float:
     want = golden("vir")
-    config = PRESETS["reference"].smoothing
-    assert config is not None
-    smoother, _ = _smoothers(config, 3, want["z_mean"], want["z_var"])
+    smoothing = PRESETS["reference"].smoothing
+    assert smoothing is not None
+    smoother, _ = _smoothers(smoothing.options, 3, want["z_mean"], want["z_var"])
     stats, smoothed = smoother.stats, smoother.smoothed
     return max(
         apart(torch.cat([stats.mu_mean, stats.mu_var], 1), want["mu"]),
@@ -110,22 +123,22 @@ def vir_statistics() -> float:
 
 def vir_rows() -> float:
     want = golden("vir")
-    config = PRESETS["reference"].smoothing
-    assert config is not None
-    return apart(_smoothers(config, 3, want["z_mean"], want["z_var"])[1][2], want["rows"])
+    smoothing = PRESETS["reference"].smoothing
+    assert smoothing is not None
+    return apart(_smoothers(smoothing.options, 3, want["z_mean"], want["z_var"])[1][2], want["rows"])
 
 
 def vir_weights() -> float:
-    want, parts = golden("vir"), PRESETS["reference"].weights
+    want = golden("vir")
     bins = LabelBins.from_labels(want["label"])
-    weights = label_weights(bins, bandwidth=parts.bandwidth, radius=parts.radius, form=parts.form)
+    weights = PRESETS["reference"].make("weights", bins).per_bin
     return apart(weights[bins.index(want["label"])], want["w"])
 
 
 def vir_objective() -> float:
     """Head, posterior, likelihood and regulariser, with their gradients, on the smoothed latents."""
     want, parts = golden("vir"), PRESETS["reference"]
-    head = PseudoCountHead(3, **parts.head_options)
+    head = parts.make("head", 3, _BINS)
     order = [1, 0, 2]  # ours gives n, psi, phi; the preview code psi, n, phi
     with torch.no_grad():
         head.linear.weight.copy_(torch.as_tensor(want["weight"][order]))
@@ -134,9 +147,9 @@ def vir_objective() -> float:
     y, w = torch.as_tensor(want["label"]).float(), torch.as_tensor(want["w"]).float()
     train, test = head(z, w), head(z)
     assert isinstance(train, NIG) and isinstance(test, NIG)
-    penalty = evidence_regularizer(train, y, parts.regularizer_form)
-    loss = (train.nll(y) + parts.regularizer * penalty).mean()
-    loss.backward()  # type: ignore[no-untyped-call]
+    evidence = made("losses", parts.losses[1], 3, _BINS)
+    loss = (train.nll(y) + evidence.weight * evidence(_batch(train, y))).mean()
+    loss.backward()
     assert z.grad is not None and head.linear.weight.grad is not None
     return max(
         apart(torch.stack(train.parameters, 1), want["train"]),
@@ -180,15 +193,15 @@ def balanced_mse() -> float:
     share = {"gai": want["gmm_weights"], "bni": want["shares"]}
     center = {"gai": want["gmm_means"], "bni": want["centers"]}
     spread = {"gai": want["gmm_variances"], "bni": np.zeros(len(want["centers"]))}
-    bins, noise = LabelBins.from_labels([0.0, 1.0, 2.0]), float(want["noise"])
+    noise = float(want["noise"])
     for name in ("gai", "bmc", "bni"):
         kind = "batch-mse" if name == "bmc" else "balanced-mse"
-        module: Any = make_objective(kind, bins, {"noise": noise}).double()
+        module = made("losses", Part(kind, noise=noise), 1, _BINS).double()
         if name != "bmc":
             module.log_share = torch.as_tensor(np.log(share[name]))
             module.center, module.spread = torch.as_tensor(center[name]), torch.as_tensor(spread[name])
         m = torch.as_tensor(want["prediction"]).requires_grad_()
-        loss = module(Normal(m, 1.0), torch.as_tensor(want["y"])).mean()
+        loss = module(_batch(Normal(m, 1.0), torch.as_tensor(want["y"]))).mean()
         loss.backward()
         assert m.grad is not None
         far += [
@@ -199,25 +212,16 @@ def balanced_mse() -> float:
     return max(far)
 
 
-def _focal_r(form: str) -> float:
+def focal_r() -> float:
     want, far = golden("focal_r"), []
-    bins = LabelBins.from_labels([0.0, 1.0, 2.0])
     for i, (b, g) in enumerate(want["options"]):
-        focal = make_objective("focal-r", bins, {"b": float(b), "g": float(g), "form": form})
+        focal = made("losses", Part("focal-r", b=float(b), g=float(g)), 1, _BINS)
         m = torch.as_tensor(want["prediction"]).requires_grad_()
-        loss = focal(Normal(m, 1.0), torch.as_tensor(want["y"])).mean()
+        loss = focal(_batch(Normal(m, 1.0), torch.as_tensor(want["y"]))).mean()
         loss.backward()
         assert m.grad is not None
         far += [apart(loss, want[f"loss_{i}"]), apart(m.grad, want[f"gradient_{i}"])]
     return max(far)
-
-
-def focal_r() -> float:
-    return _focal_r("published")
-
-
-def focal_r_printed() -> float:
-    return _focal_r("printed")
 
 
 def _dense(case: str) -> float:
@@ -238,7 +242,7 @@ def dense_reals() -> float:
 
 def der() -> float:
     want = golden("der")
-    head = EvidentialHead(4, min_alpha=1.0).double()
+    head = EvidentialHead(4, _BINS, min_alpha=1.0).double()
     with torch.no_grad():
         head.linear.weight.copy_(torch.eye(4))
         head.linear.bias.zero_()
@@ -249,7 +253,7 @@ def der() -> float:
     return max(
         apart(torch.stack(belief.parameters, 1), want["parameters"]),
         apart(exact.nll(y), want["nll"]),
-        apart(evidence_regularizer(exact, y, "reference"), want["penalty"]),
+        apart(Evidence(4, _BINS, form="reference")(_batch(exact, y)), want["penalty"]),
     )
 
 
@@ -343,7 +347,6 @@ APART: dict[str, Callable[[], float]] = {
     "FDS: default kernel, recoloured rows": fds_default,
     "INV with LDS": weights_inv_lds,
     "RankSim: labels at equal distances": ranksim_ties,
-    "Focal-R, form `printed`": focal_r_printed,
     "DenseLoss: whole-number labels": dense_grid,
     "DenseLoss: real labels": dense_reals,
     "shots: labels beyond the training range": shots_beyond,

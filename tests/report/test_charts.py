@@ -1,6 +1,5 @@
 """Charts of a model in words: every sentence agrees with the figures."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,6 @@ from tailwise.report.baselines import Lineup
 from tailwise.report.charts import ModelCharts
 from tailwise.report.dial import dial_of
 from tailwise.report.formatting import number, percent
-from tailwise.report.page import Facts
 from tailwise.report.scoring import LEVELS, Scored, score_model
 from tailwise.report.svg import Chart
 
@@ -142,8 +140,8 @@ def test_the_histogram_counts_training_rows(vir: Scored) -> None:
     assert f"{few:,} rows in few-shot bins." in chart.text
 
 
-def test_weights_are_drawn_only_for_methods_that_use_them(vir: Scored, facts: Callable[[str], Facts]) -> None:
+def test_weights_are_drawn_only_for_methods_that_use_them(vir: Scored) -> None:
     charts = alone(vir)
-    assert charts.weights(get_method("vanilla").parts) is None
-    drawn = charts.weights(facts("vir").parts.for_bins(vir.bins))
+    assert charts.weights(None) is None
+    drawn = charts.weights(get_method("vir").parts.make("weights", vir.bins))
     assert drawn is not None and "the average training row has weight 1" in drawn.text

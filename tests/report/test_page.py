@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import pytest
@@ -212,23 +213,23 @@ def test_the_opening_says_what_was_trained_on_what(vir: Scored, facts: MakeFacts
     )
 
 
-def test_weights_and_smoothing_in_words() -> None:
-    vir = get_method("vir").parts
-    assert _weights_text(get_method("vanilla").parts) == _smoothing_text(get_method("vanilla").parts) == ""
-    assert "smoothed by a gaussian kernel over" in _weights_text(vir)
-    assert _weights_text(vir.with_options(reweight="likelihood")).endswith("It acts on the loss of each row.")
-    plain = vir.with_options(**{"weights.kernel": None, "weights.power": 1.0})
-    assert _weights_text(plain).startswith("A row's weight is the label density, to the power -1.")
-    assert "falls linearly" in _weights_text(vir.with_options(**{"weights.form": "dense"}))
-    assert "the form 'reference' with" in _weights_text(vir.with_options(**{"weights.form": "reference"}))
-    wide = vir.with_options(**{"smoothing.radius": 3, "smoothing.bandwidth": 1.5})
-    assert "over 7 bins, with a bandwidth of 1.5 bins." in _smoothing_text(wide)
-    assert _smoothing_text(vir.with_options(**{"smoothing.kernel": None})) == ""
+def test_weights_and_smoothing_in_words(vir: Scored) -> None:
+    def words(name: str = "vir", **options: Any) -> tuple[str, str]:
+        parts = get_method(name).parts.with_options(**options)
+        smoothing = parts.make("smoothing", 1, vir.bins)
+        window = None if smoothing is None else smoothing.window
+        return _weights_text(parts.make("weights", vir.bins)), _smoothing_text(window)
 
-
-def test_a_kernel_chosen_from_the_labels_is_drawn(vir: Scored, facts: MakeFacts) -> None:
-    auto = facts("vir").parts.with_options(**{"weights.kernel": "auto"}).for_bins(vir.bins)
-    assert "smoothed by a gaussian kernel" in _weights_text(auto)
+    assert words("vanilla") == ("", "")
+    assert "smoothed by a gaussian kernel over" in words()[0]
+    assert words(**{"weights.on": "loss"})[0].endswith("It acts on the loss of each row.")
+    plain, unsmoothed = words(**{"weights.kernel": None, "weights.power": 1.0, "smoothing.kernel": None})
+    assert plain.startswith("A row's weight is the label density, to the power -1.") and unsmoothed == ""
+    assert "falls linearly" in words("dense")[0]
+    assert "the form 'reference' with" in words(**{"weights.form": "reference"})[0]
+    wide = words(**{"smoothing.radius": 3, "smoothing.bandwidth": 1.5})[1]
+    assert "over 7 bins, with a bandwidth of 1.5 bins." in wide
+    assert "smoothed by a gaussian kernel" in words(**{"weights.kernel": "auto"})[0]
 
 
 def test_facts_are_read_from_the_model(models: dict[str, TailRegressor], vir: Scored) -> None:

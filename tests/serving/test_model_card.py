@@ -69,11 +69,11 @@ def test_a_test_and_a_page_are_shown(model: TailRegressor) -> None:
 
 def test_cards_of_other_models() -> None:
     x, y = numbers(120)
-    model = quick(epochs=1, bounds=(-100, 100), method_options={"regularizer": 0.01}).fit(
+    model = quick(epochs=1, bounds=(-100, 100), method_options={"evidence.weight": 0.01}).fit(
         x, pd.DataFrame({"u": y, "v": -y})
     )
     card = model_card(model, name="m")
-    assert card.count("### u") == 2 and "| option regularizer | 0.01 |" in card
+    assert card.count("### u") == 2 and "| option evidence.weight | 0.01 |" in card
     assert "stay within -100 to 100, -100 to 100" in card
     model.model_ = replace(model.model_, base=GivenBase(2))
     card = model_card(model, name="m")

@@ -310,14 +310,14 @@ def parse_emphasis(text: str) -> float | Literal["auto"]:
 def parse_method_options(pairs: Sequence[str]) -> dict[str, Any] | None:
     """Read options of a method, numbers as numbers.
 
-    >>> parse_method_options(["regularizer=0.01", "smoothing=none"])
-    {'regularizer': 0.01, 'smoothing': None}
+    >>> parse_method_options(["evidence.weight=0.01", "smoothing=none"])
+    {'evidence.weight': 0.01, 'smoothing': None}
     """
     options: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key.strip():
-            raise ValueError(f"--option takes NAME=VALUE, such as regularizer=0.01, not {pair!r}")
+            raise ValueError(f"--option takes NAME=VALUE, such as evidence.weight=0.01, not {pair!r}")
         try:
             value = json.loads(text.lower() if text in ("True", "False", "None") else text)
         except ValueError:

@@ -181,7 +181,7 @@ def fit(
     option: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=VALUE", help="Setting of the method, such as regularizer=0.01; can be repeated."
+            metavar="NAME=VALUE", help="Setting of the method, such as evidence.weight=0.01; can be repeated."
         ),
     ] = None,
     seed: Seed = 0,

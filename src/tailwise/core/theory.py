@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -273,3 +274,19 @@ def choose_bandwidth(
         spread = variance_term(near, eta=eta, hypotheses=hypotheses, sizes=sizes)
         totals.append(bias_term(chance, near) + spread)
     return float(grid[int(np.argmin(np.round(totals, 12)))])
+
+
+class Window(TypedDict):
+    """A kernel over label bins, as `tailwise.core.kernels.kernel_matrix` takes it."""
+
+    kernel: str | None
+    bandwidth: float
+    radius: int
+
+
+def resolved_kernel(bins: LabelBins, kernel: str | None, bandwidth: float, radius: int) -> Window:
+    """Return a kernel over label bins; for ``"auto"`` the Gaussian that suits the labels (VIR:bound)."""
+    if kernel == "auto":
+        kernel, bandwidth = "gaussian", choose_bandwidth(bins)
+        radius = kernel_reach(bandwidth)
+    return {"kernel": kernel, "bandwidth": bandwidth, "radius": radius}

@@ -41,14 +41,14 @@ from tailwise.files.base_files import base_from_json
 from tailwise.files.manifest import check_manifest
 from tailwise.files.skops_files import vectorizer_from_bytes
 from tailwise.learning.loop import FitResult
-from tailwise.methods import available_methods, build_model
+from tailwise.methods import available_methods
 from tailwise.model.base import CrossFitted, FittedBase, GivenBase, NoBase
 from tailwise.model.inputs import Columns, Inputs, PictureInputs, TableInputs, TensorInputs
 from tailwise.model.model import Model, Record, ready
 from tailwise.networks.backbones import IMAGE_BACKBONES, make_backbone, make_image_backbone
 from tailwise.networks.draws import seeded_weights
+from tailwise.networks.network import Network
 from tailwise.networks.parts import Method
-from tailwise.networks.trainable import Trainable
 from tailwise.uncertainty.calibration import Calibration, HeldOut, Labels, Prior
 from tailwise.uncertainty.column_groups import ColumnGroups
 from tailwise.uncertainty.conformal import ConformalIntervals, OwnIntervals
@@ -123,7 +123,7 @@ def _rebuild(
     make = partial(_network, manifest, bins, in_dim, backbone, offset=base is not None or base_given)
     stored = [_stored(tensors, k, old="networks" not in manifest) for k in range(manifest.get("networks", 1))]
     for each in stored:
-        if len(each.weights) < manifest["parts"]["members"]:
+        if len(each.weights) < manifest["parts"].get("members", 1):
             raise ValueError(f"it declares {manifest['parts']['members']} members, more than it holds")
     if backbone is None:
         with torch.device("meta"):  # sizes without memory
@@ -191,7 +191,7 @@ def _stored(tensors: Mapping[str, Tensor], k: int, *, old: bool) -> _Stored:
     return _Stored(*(_below(tensors, name) for name in names))
 
 
-def _check_shapes(declared: Trainable, stored: _Stored) -> None:
+def _check_shapes(declared: Network, stored: _Stored) -> None:
     """Raise an error if the network that a manifest declares has other tensors than those stored."""
     state = declared.state_dict()
     hidden = {name: value for name, value in declared.named_buffers() if name not in state}
@@ -287,7 +287,7 @@ def _network(
     backbone: OwnBackbone | None,
     *,
     offset: bool,
-) -> Trainable:
+) -> Network:
     """Build the network without its weights; the caller's random state does not change."""
     recipe, parts = manifest["backbone"], Method().with_options(**manifest["parts"])
     others = recipe.get("name") in IMAGE_BACKBONES or backbone is not None
@@ -299,17 +299,12 @@ def _network(
             network = make_backbone(recipe["name"], in_dim, **recipe["options"])
         else:
             network = copy.deepcopy(backbone if isinstance(backbone, nn.Module) else backbone())
-        # Vanilla has no parts of its own, so this builds the saved parts, even if the method of that name
-        # has changed since.
-        model = build_model(
-            "vanilla", network, int(recipe["feature_dim"]), bins, offset=offset, **manifest["parts"]
-        )
-    if model.method != parts:
-        raise ValueError("the parts of the method are not those that were saved")
+        # The saved parts, even if the method of that name has changed since.
+        model = Network(network, int(recipe["feature_dim"]), bins, parts, offset=offset)
     return model.eval()
 
 
-def _fill(model: Trainable, stored: _Stored) -> None:
+def _fill(model: Network, stored: _Stored) -> None:
     buffers = stored.buffers
     try:
         model.load_state_dict(stored.weights)

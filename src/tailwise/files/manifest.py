@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields as dataclass_fields
 from itertools import pairwise
 from typing import Any
 
@@ -164,55 +163,6 @@ def _column(value: Any, where: str) -> None:
     (text if isinstance(value, str) else whole(0, MAX_VALUES))(value, where)
 
 
-_KERNEL: dict[str, Check] = {
-    "kernel": or_none(text),
-    "bandwidth": _factor,
-    "radius": number(0, MAX_BINS),
-    "form": text,
-}
-_PARTS: dict[str, Check] = {
-    "weights": fields({**_KERNEL, "power": number(), "clip": or_none(items(any_number, 2, 2))}),
-    "smoothing": or_none(
-        fields(
-            {
-                **_KERNEL,
-                "boundary": text,
-                "momentum": _share,
-                "clip": items(any_number, 2, 2),
-            },
-            {
-                "shrink": number(0),
-                "below": whole(0, 1 << 62),
-                "exact": flag,
-                "cov_variance": flag,
-                "unbiased": flag,
-            },
-        )
-    ),
-    "latent_dim": or_none(whole(1, MAX_WIDTH)),
-    "head_options": mapping,
-    "objective_options": mapping,
-    "penalty": or_none(text),
-    "resampling": or_none(text),
-    "perturbation_layer": or_none(text),
-    "retrain_from": or_none(_share),
-    "top_bins": whole(1, 1 << 20),
-    "latent_samples": whole(0, 10_000),
-    "members": whole(1, MAX_NETWORKS),
-    "decode_features": flag,
-    "recolor": flag,
-}
-"""Fields of `Method` with limits; the type of any other field is that of its default."""
-FIRST_PARTS = frozenset(
-    {
-        *("weights", "reweight", "smoothing", "latent", "latent_dim", "latent_mean", "head", "head_options"),
-        *("objective", "objective_options", "penalty", "penalty_weight", "regularizer", "regularizer_form"),
-        *("kl", "recon", "decode_features", "inference", "recolor", "top_bins", "latent_samples"),
-        *("perturbation", "perturbation_scale", "members", "retrain_from", "resampling"),
-    }
-)
-"""Fields of `Method` that files of every version have; any other may be missing in older files."""
-
 BACKBONE_OPTIONS: dict[str, Check] = {
     "hidden": items(whole(1, MAX_WIDTH), 0, 100),
     "width": whole(1, MAX_WIDTH),
@@ -333,21 +283,10 @@ def _backbone(value: Any, where: str) -> None:
     fields({"name": name, "options": known, "feature_dim": whole(1, MAX_WIDTH)})(value, where)
 
 
-def _parts() -> Check:
-    known = {field.name: _PARTS.get(field.name) or _like(field.default) for field in dataclass_fields(Method)}
-    return fields(
-        {name: check for name, check in known.items() if name in FIRST_PARTS},
-        {name: check for name, check in known.items() if name not in FIRST_PARTS},
-    )
-
-
-def _like(default: Any) -> Check:
-    """Values of the type of a default; where that is None, a text or None."""
-    if isinstance(default, bool):
-        return flag
-    if isinstance(default, (int, float)):
-        return number()
-    return or_none(text) if default is None else text
+def _parts(value: Any, where: str) -> None:
+    """Options of `Method`, which checks them."""
+    mapping(value, where)
+    Method().with_options(**value)
 
 
 MANIFEST_FIELDS = fields(
@@ -357,7 +296,7 @@ MANIFEST_FIELDS = fields(
         "tailwise": text,
         "members": named(text),
         "params": mapping,  # the estimator checks them
-        "parts": _parts(),
+        "parts": _parts,
         "backbone": _backbone,
         "n_features_in": or_none(whole(1, MAX_VALUES)),
         "feature_names_in": or_none(items(text)),

@@ -24,8 +24,6 @@ from tailwise.model.inputs import TableInputs
 from tailwise.model.model import Model
 from tailwise.model.settings import DEFAULT_BACKBONE, Settings
 from tailwise.networks.backbones import BACKBONES, ImageResNet, PiecewiseLinearEncoding
-from tailwise.networks.ensembles import Ensemble
-from tailwise.networks.trainable import Trainable
 from tailwise.uncertainty.calibration import Calibration, HeldOut
 from tailwise.uncertainty.conformal import OwnIntervals
 
@@ -70,7 +68,7 @@ def _description(settings: Settings, model: Model) -> dict[str, Any]:
         params["conformal"] = None  # as fitted, if the parameter was changed since
     own = not isinstance(params["backbone"], str)
     first = model.networks[0]
-    network = _backbone(first)
+    network = first.backbone
     if own:
         params["backbone"] = None
     preprocessor = getattr(model.inputs, "preprocessor", None)
@@ -78,7 +76,7 @@ def _description(settings: Settings, model: Model) -> dict[str, Any]:
     names = getattr(columns, "feature_names_in_", None)
     return {
         "params": params,
-        "parts": first.method,
+        "parts": first.method.as_options(),
         "networks": len(model.networks),
         "base_given": model.base.given,
         "backbone": {
@@ -128,11 +126,6 @@ def _target_to_dict(calibrator: Calibration) -> dict[str, Any]:
 
 def _name(backbone: str, default: str) -> str:
     return default if backbone == "auto" else backbone
-
-
-def _backbone(model: Trainable) -> nn.Module:
-    network = model.networks[0] if isinstance(model, Ensemble) else model
-    return cast("nn.Module", network.backbone)
 
 
 def _recipe(name: str, network: nn.Module) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from tailwise.data.writing import write_atomically
 from tailwise.learning.batches import CountedShards, TensorData
 from tailwise.learning.config import TrainConfig
 from tailwise.learning.placement import Placed
+from tailwise.networks.network import Network
 from tailwise.networks.ranks import from_first, rank_and_ranks
-from tailwise.networks.trainable import Trainable
 
 CHECKPOINT_VERSION = 1
 
@@ -63,17 +63,17 @@ def read_everywhere(path: Path, settings: Mapping[str, str]) -> dict[str, Any]:
     return state
 
 
-def resumed_settings(config: TrainConfig, model: Trainable, train: Placed, valid: Any) -> dict[str, str]:
+def resumed_settings(config: TrainConfig, model: Network, train: Placed, valid: Any) -> dict[str, str]:
     """Return the settings that must not change when a run is resumed."""
     free = {"epochs", "patience", "accelerator", "devices", "compile", "graphs"}
     if config.shards is None:
         free.add("shards")  # files written before there were shards do not name them
     bins, method = model.bins, model.method
-    if config.schedule == "cosine" or method.retrain_from is not None:
+    if config.schedule == "cosine" or method.schedule is not None:
         free.remove("epochs")
     return {
         **{f.name: repr(getattr(config, f.name)) for f in fields(config) if f.name not in free},
-        **{f"method {f.name}": repr(getattr(method, f.name)) for f in fields(method)},
+        **{f"method {name}": repr(value) for name, value in method.as_options().items()},
         **_fingerprints({"training data": train, "validation data": valid}),
         "bins": f"{len(bins)} from {bins.edges[0]:.9g} to {bins.edges[-1]:.9g}",
         "bin edges": " ".join(f"{edge:.9g}" for edge in bins.edges),

@@ -1,6 +1,6 @@
 """One training loop for every method, on Lightning Fabric.
 
-`fit(model, train, valid)` trains any `tailwise.networks.trainable.Trainable`; the loop knows nothing
+`fit(model, train, valid)` trains a `tailwise.networks.network.Network`; the loop knows nothing
 about methods. Tensors move to the device once and are batched there by index.
 """
 
@@ -44,6 +44,7 @@ from tailwise.learning.prediction import predict_batches
 from tailwise.learning.progress import Progress, progress_display
 from tailwise.learning.steps import GraphedStep, Losses, SharedStep, TrainingStep, autocast, fast_kernels
 from tailwise.networks.draws import InitialWeights, drawing_from
+from tailwise.networks.network import Network
 from tailwise.networks.ranks import (
     average_batch_statistics,
     from_first,
@@ -52,7 +53,6 @@ from tailwise.networks.ranks import (
     rank_and_ranks,
     share_weights,
 )
-from tailwise.networks.trainable import Trainable
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -77,7 +77,7 @@ class FitResult:
 
 
 def fit(
-    model: Trainable,
+    model: Network,
     train: Data,
     valid: Data | None = None,
     config: TrainConfig | None = None,
@@ -137,7 +137,7 @@ def _devices(config: TrainConfig) -> int | list[int]:
     return [torch.cuda.current_device()] if cuda else 1
 
 
-def _draws_its_own(model: Trainable, train: Data, valid: Data | None, device: torch.device) -> bool:
+def _draws_its_own(model: Network, train: Data, valid: Data | None, device: torch.device) -> bool:
     """Whether nothing in training draws from torch's own generator, as loaders and a GPU's kernels do."""
     rows = all(data is None or isinstance(data, TensorData | Sharded | tuple) for data in (train, valid))
     changed = isinstance(train, TensorData) and train.transform is not None
@@ -170,7 +170,7 @@ class _Pending(NamedTuple):
 class _Loop:
     def __init__(
         self,
-        model: Trainable,
+        model: Network,
         train: Data,
         valid: Data | None,
         config: TrainConfig,
@@ -238,7 +238,8 @@ class _Loop:
             progress.update(row, result.best_epoch)
         if self.model.more_to_come:
             logger.warning(
-                "training ended after %d epochs, before its second stage: lower retrain_from or raise epochs",
+                "training ended after %d epochs, before its second stage: lower schedule.start or train for "
+                "more epochs",
                 len(result.history),
             )
         if self.best_state is not None and config.restore_best:
@@ -304,9 +305,6 @@ class _Loop:
         self._raise_if_failed(epoch, waiting=0)
         if steps == 0:
             raise ValueError("the training data has no batch: the loader is empty or exhausted")
-        if self.model.exact_statistics:
-            with self._autocast():
-                self.model.collect_statistics((batch.x, batch.y) for batch in self.rows.once(seed))
         self.model.end_epoch()
         average_batch_statistics(self.model)
         figures = {"loss": total, **{f"loss/{name}": value for name, value in parts.items()}}

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from tailwise.learning.batches import Batch, finite_rows
+from tailwise.networks.network import Network
 from tailwise.networks.ranks import gathered
-from tailwise.networks.trainable import Trainable
 
 
 class NonFiniteLossError(RuntimeError):
@@ -20,7 +20,7 @@ class NonFiniteLossError(RuntimeError):
         self.epoch, self.step, self.rows = epoch, step, rows
 
 
-def explain_step(model: Trainable, step: Sequence[Batch], epoch: int, number: int) -> NonFiniteLossError:
+def explain_step(model: Network, step: Sequence[Batch], epoch: int, number: int) -> NonFiniteLossError:
     """Return the error of the first batch of a step, on any rank, that has rows to name."""
     found = [explain_nonfinite(model, batch, epoch, number) for batch in step]
     told = [(str(error), error.rows) for error in found]
@@ -30,7 +30,7 @@ def explain_step(model: Trainable, step: Sequence[Batch], epoch: int, number: in
 
 
 @torch.no_grad()
-def explain_nonfinite(model: Trainable, batch: Batch, epoch: int, step: int) -> NonFiniteLossError:
+def explain_nonfinite(model: Network, batch: Batch, epoch: int, step: int) -> NonFiniteLossError:
     """Return an error that names the rows of a batch behind the failure, and what to do about them."""
     per_row = model.row_losses(batch.x, batch.y, batch.offset)
     names = [name for name, value in per_row.items() if not torch.isfinite(value).all()]

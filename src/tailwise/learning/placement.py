@@ -17,12 +17,11 @@ from tailwise.learning.batches import (
     Sharded,
     TensorData,
     as_data,
-    batches,
     check_divided,
     sharded,
 )
+from tailwise.networks.network import Network
 from tailwise.networks.ranks import rank_and_ranks
-from tailwise.networks.trainable import Trainable
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 Placed = TensorData | Sharded | Iterable[Any]
 
 
-def placed(data: Data, model: Trainable, fabric: Fabric, *, shared: bool = True) -> Placed:
+def placed(data: Data, model: Network, fabric: Fabric, *, shared: bool = True) -> Placed:
     """Return data on the device; a loader that is not `shared` gives all its rows to every rank."""
     ready = as_data(data)
     if isinstance(ready, TensorData):
@@ -71,13 +70,6 @@ class TrainingRows:
         if isinstance(self.data, TensorData):
             order = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(seed))
         return self._sharded(self.batch_size, order, seed)
-
-    def once(self, seed: int) -> Iterator[Batch]:
-        """Yield this rank's part of the rows, without regard to steps."""
-        size = 4 * self.batch_size
-        if isinstance(self.data, TensorData):
-            return batches(self.data, size, self.device, share=(self.rank, self.ranks))
-        return (batch for step in self._sharded(size, None, seed) for _, batch in step)
 
     def _sharded(self, size: int, order: Tensor | None, seed: int) -> Iterator[list[tuple[int, Batch]]]:
         return sharded(self.data, size, self.device, order, seed, shards=self.shards, own=self.own)

@@ -12,14 +12,14 @@ from torch import Tensor
 from tailwise.core.distributions import Distribution, concatenate
 from tailwise.learning.batches import Batch, TensorData, batches, tensors_of
 from tailwise.learning.halving import Halves
+from tailwise.networks.network import Network
 from tailwise.networks.ranks import gathered
-from tailwise.networks.trainable import Trainable
 
 _NUMBERS_PER_BATCH = 2**26  # at most so many inputs in a batch of predictions
 
 
 def predict_batches(
-    model: Trainable,
+    model: Network,
     data: TensorData | Iterable[Any],
     batch_size: int,
     device: torch.device,
@@ -46,7 +46,7 @@ def predict_batches(
 
 
 @torch.no_grad()
-def predict(model: Trainable, x: Any, batch_size: int = 4096, offset: Tensor | None = None) -> Distribution:
+def predict(model: Network, x: Any, batch_size: int = 4096, offset: Tensor | None = None) -> Distribution:
     """Predict all rows of an input in batches on the model's device; the result is on the CPU.
 
     Batches of large inputs, such as pictures, have fewer rows than `batch_size`.

@@ -22,8 +22,8 @@ import torch
 
 from tailwise.learning.batches import Data, TensorData, as_data
 from tailwise.learning.loop import FitResult, NonFiniteLossError, TrainConfig, fit
+from tailwise.networks.network import Network
 from tailwise.networks.ranks import from_first, rank_and_ranks
-from tailwise.networks.trainable import Trainable
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -45,7 +45,7 @@ _QUIET = {
 class _Job(NamedTuple):
     """What every worker gets."""
 
-    model: Trainable
+    model: Network
     train: Any
     valid: Any
     config: TrainConfig
@@ -156,7 +156,7 @@ class RayWorkers:
 
     def fit(
         self,
-        model: Trainable,
+        model: Network,
         train: Data,
         valid: Data | None = None,
         config: TrainConfig | None = None,

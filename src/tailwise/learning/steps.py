@@ -14,8 +14,8 @@ from torch import Tensor
 
 from tailwise.learning.batches import Batch, apply_to, tensors_of
 from tailwise.learning.config import TrainConfig
+from tailwise.networks.network import Network
 from tailwise.networks.ranks import rank_and_ranks, sum_over_ranks
-from tailwise.networks.trainable import Trainable
 
 Losses = tuple[Tensor, dict[str, Tensor]]
 Shards = Sequence[tuple[int, Batch]]
@@ -60,7 +60,7 @@ class TrainingStep:
 
     def __init__(
         self,
-        model: Trainable,
+        model: Network,
         optimizer: torch.optim.Optimizer,
         config: TrainConfig,
         device: torch.device,

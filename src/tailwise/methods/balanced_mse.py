@@ -14,25 +14,30 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tailwise.core.distributions import Distribution
 from tailwise.core.labels import LabelBins
+from tailwise.core.options import NotNegative, Positive, Size
 from tailwise.methods.registry import Range, register
-from tailwise.networks.losses import MOST_COMPARED, OBJECTIVES
-from tailwise.networks.parts import Method
+from tailwise.networks.losses import LOSSES, MOST_COMPARED, LatentBatch, Loss
+from tailwise.networks.parts import Method, Part
 
 
-def _log_noise(noise: float) -> nn.Parameter:
-    if not 0 < noise < math.inf:
-        raise ValueError(f"noise must be positive, got {noise!r}")
-    return nn.Parameter(torch.tensor(math.log(noise)))
+class BalancedMSE(Loss):
+    """-log N(y; m, s^2) + log sum_k p_k N(m; c_k, s^2 + v_k), times 2 s^2, with s learned from `noise` on.
 
+    The label density p is a mixture of `components` Gaussians, or its bins.
+    """
 
-class BalancedMSE(nn.Module):
-    """-log N(y; m, s^2) + log sum_k p_k N(m; c_k, s^2 + v_k), times 2 s^2, with s learned."""
-
-    def __init__(self, bins: LabelBins, *, components: int | None = None, noise: float = 1.0) -> None:
-        super().__init__()
-        self.log_noise = _log_noise(noise)
+    def __init__(
+        self,
+        dim: int,
+        bins: LabelBins,
+        *,
+        weight: NotNegative = 1.0,
+        components: Size | None = None,
+        noise: Positive = 1.0,
+    ) -> None:
+        super().__init__(dim, bins, weight=weight)
+        self.log_noise = nn.Parameter(torch.tensor(math.log(noise)))
         share, center, spread = _label_mixture(bins, components)
         self.register_buffer("log_share", torch.as_tensor(np.log(share), dtype=torch.float32))
         self.register_buffer("center", torch.as_tensor(center, dtype=torch.float32))
@@ -41,30 +46,32 @@ class BalancedMSE(nn.Module):
         self.center: Tensor
         self.spread: Tensor
 
-    def forward(self, prediction: Distribution, y: Tensor) -> Tensor:
-        """y: (N,) -> (N,)"""
-        m, variance = prediction.mean, (2 * self.log_noise).exp()
+    def forward(self, batch: LatentBatch) -> Tensor:
+        """-> (N,)"""
+        m, variance = batch.prediction.mean, (2 * self.log_noise).exp()
         total = variance + self.spread
         logits = self.log_share - 0.5 * ((m.unsqueeze(-1) - self.center) ** 2 / total + total.log())
-        loss = 0.5 * ((y - m) ** 2 / variance + variance.log()) + logits.logsumexp(-1)
+        loss = 0.5 * ((batch.y - m) ** 2 / variance + variance.log()) + logits.logsumexp(-1)
         return loss * 2 * variance.detach()
 
 
-class BatchMSE(nn.Module):
+class BatchMSE(Loss):
     """Z from the labels of the batch: cross-entropy of each row among the batch's labels.
 
     Of very many labels, such as pixels, Z takes `MOST_COMPARED`, scaled to all.
     """
 
-    across_rows = True
+    compares_rows = True
 
-    def __init__(self, bins: LabelBins, *, noise: float = 1.0) -> None:
-        super().__init__()
-        self.log_noise = _log_noise(noise)
+    def __init__(
+        self, dim: int, bins: LabelBins, *, weight: NotNegative = 1.0, noise: Positive = 1.0
+    ) -> None:
+        super().__init__(dim, bins, weight=weight)
+        self.log_noise = nn.Parameter(torch.tensor(math.log(noise)))
 
-    def forward(self, prediction: Distribution, y: Tensor) -> Tensor:
-        """y: (N,) -> (N,)"""
-        variance, m = (2 * self.log_noise).exp(), prediction.mean
+    def forward(self, batch: LatentBatch) -> Tensor:
+        """-> (N,)"""
+        variance, m, y = (2 * self.log_noise).exp(), batch.prediction.mean, batch.y
         among = y[:: max(1, -(-len(y) // MOST_COMPARED))]
         logits = -((m.unsqueeze(-1) - among) ** 2) / (2 * variance)  # (N, N), or fewer labels than rows
         own = -((m - y) ** 2) / (2 * variance)
@@ -74,10 +81,6 @@ class BatchMSE(nn.Module):
 
 def _label_mixture(bins: LabelBins, components: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return shares, centres and variances of the standardised label density: its bins, or EM on them."""
-    if components is not None and components < 1:
-        raise ValueError(
-            f"components must be at least 1, or None for the bins themselves, got {components!r}"
-        )
     seen = bins.counts > 0
     center = (bins.centers[seen] - bins.location) / bins.scale
     share = bins.counts[seen] / bins.counts.sum()
@@ -95,35 +98,25 @@ def _label_mixture(bins: LabelBins, components: int | None) -> tuple[np.ndarray,
     return mix / mix.sum(), mean, var
 
 
-OBJECTIVES.update({"balanced-mse": BalancedMSE, "batch-mse": BatchMSE})
+LOSSES.update({"balanced-mse": BalancedMSE, "batch-mse": BatchMSE})
 _ABOUT = (
     "-log N(y; m, s^2) + log Z(m): squared error as if labels were balanced, with the normaliser Z from {} "
     "(Ren et al., Balanced MSE for Imbalanced Visual Regression, CVPR 2022)."
 )
-for _name, _title, _parts, _source in (
+for _name, _title, _loss, _source in (
     (
         "bmse-gai",
         "Balanced MSE (GAI)",
-        Method(objective="balanced-mse", objective_options={"components": 8, "noise": 1.0}),
+        Part("balanced-mse", components=8),
         "a Gaussian mixture fitted to the training labels",
     ),
-    (
-        "bmse-bmc",
-        "Balanced MSE (BMC)",
-        Method(objective="batch-mse", objective_options={"noise": 1.0}),
-        "the labels of the batch",
-    ),
-    (
-        "bmse-bni",
-        "Balanced MSE (BNI)",
-        Method(objective="balanced-mse", objective_options={"noise": 1.0}),
-        "the label bins",
-    ),
+    ("bmse-bmc", "Balanced MSE (BMC)", Part("batch-mse"), "the labels of the batch"),
+    ("bmse-bni", "Balanced MSE (BNI)", Part("balanced-mse"), "the label bins"),
 ):
     register(
         _name,
         title=_title,
-        parts=_parts,
+        parts=Method(losses=(_loss,)),
         about=_ABOUT.format(_source),
-        search={"objective_options.noise": Range(0.03, 3.0)},
+        search={f"{_loss.name}.noise": Range(0.03, 3.0)},
     )

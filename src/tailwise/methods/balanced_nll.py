@@ -7,25 +7,25 @@ CVPR 2022) is the case of a Gaussian with one constant variance.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tailwise.core.distributions import Distribution
 from tailwise.core.label_prior import FLOOR, LabelDensity
 from tailwise.core.labels import LabelBins
+from tailwise.core.options import NotNegative
 from tailwise.methods.registry import Range, register
-from tailwise.networks.losses import OBJECTIVES
-from tailwise.networks.parts import DEFAULT, Method
+from tailwise.networks.losses import LOSSES, LatentBatch, Loss
+from tailwise.networks.parts import Method, Part
+from tailwise.networks.vir import DEFAULT
 
 _STEPS = np.unique([sign * step for step in (*np.arange(17) / 4, 5, 7, 10, 20, 50) for sign in (-1, 1)])
 """Distances from the predicted mean, in standard deviations, at which the density is integrated."""
 _SPREADS = (1e-6, 10.0)  # narrowest and widest for these distances
 
 
-class BalancedNLL(nn.Module):
+class BalancedNLL(Loss):
     """-log p(y|x) - t log rho(y) + log Z(x), Z(x) the integral of p(.|x) rho^t (VIR:balanced).
 
     rho is the smoothed density of the training labels, at least `floor` times its mean over their range
@@ -34,13 +34,17 @@ class BalancedNLL(nn.Module):
     """
 
     def __init__(
-        self, bins: LabelBins, *, t: float = 1.0, floor: float = FLOOR, kernel: str | None = "gaussian"
+        self,
+        dim: int,
+        bins: LabelBins,
+        *,
+        weight: NotNegative = 1.0,
+        t: NotNegative = 1.0,
+        floor: NotNegative = FLOOR,
     ) -> None:
-        super().__init__()
-        if not 0 <= t < math.inf:
-            raise ValueError(f"t must not be negative, got {t!r}")
+        super().__init__(dim, bins, weight=weight)
         self.t = t
-        rho = LabelDensity.from_bins(bins.standardized(), floor=floor, kernel=kernel)
+        rho = LabelDensity.from_bins(bins.standardized(), floor=floor)
         for name, value in (("edges", rho.edges), ("log_density", np.log(rho.density)), ("steps", _STEPS)):
             self.register_buffer(name, torch.as_tensor(value, dtype=torch.float32), persistent=False)
         self.edges: Tensor
@@ -68,21 +72,19 @@ class BalancedNLL(nn.Module):
         # Divided by the mass that the rule finds without rho: most of its error cancels.
         return (tilt + log_mass).logsumexp(0) - log_mass.logsumexp(0)
 
-    def forward(self, prediction: Distribution, y: Tensor) -> Tensor:
-        """y: (N,) -> (N,)"""
+    def forward(self, batch: LatentBatch) -> Tensor:
+        """-> (N,)"""
+        prediction, y = batch.prediction, batch.y
         return prediction.nll(y) - self.t * self.log_rho(y) + self.log_normalizer(prediction)
 
 
-OBJECTIVES["balanced-nll"] = BalancedNLL
+LOSSES["balanced-nll"] = BalancedNLL
 register(
     "balanced-nll",
     title="Balanced NLL",
     parts=Method(
         head=DEFAULT.head,
-        head_options=DEFAULT.head_options,
-        objective="balanced-nll",
-        objective_options={"t": 1.0, "floor": 0.01},
-        regularizer=0.0013,
+        losses=(Part("balanced-nll", t=1.0, floor=0.01), Part("evidence", weight=0.0013)),
     ),
     uncertainty="aleatoric and epistemic",
     about=(
@@ -90,6 +92,6 @@ register(
         "integral of p rho^t: a normal-inverse-gamma prediction under balanced labels (VIR:balanced; after "
         "Ren et al., Balanced MSE for Imbalanced Visual Regression, CVPR 2022)."
     ),
-    search={"objective_options.t": Range(0.0, 1.0, log=False), "regularizer": Range(1e-4, 1.0)},
-    explore={"objective_options.floor": (0.01, 0.03, 0.1)},
+    search={"balanced-nll.t": Range(0.0, 1.0, log=False), "evidence.weight": Range(1e-4, 1.0)},
+    explore={"balanced-nll.floor": (0.01, 0.03, 0.1)},
 )

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from tailwise.methods.registry import Range, Space, register
-from tailwise.networks.losses import PENALTIES
-from tailwise.networks.parts import Method, WeightConfig
+from tailwise.networks.losses import LOSSES, MOST_COMPARED, LatentBatch, Loss
+from tailwise.networks.parts import Method, Part
 
 STEP = 2.0
 """Interpolation strength of the ranking's gradient."""
@@ -61,20 +61,31 @@ def ranksim(z: Tensor, y: Tensor) -> Tensor:
     return apart.pow(2).sum() / number
 
 
-PENALTIES["ranksim"] = ranksim
+class RankSim(Loss):
+    """`ranksim` of a batch; of very many rows, such as pixels, `MOST_COMPARED`."""
+
+    weighted, compares_rows = False, True
+
+    def forward(self, batch: LatentBatch) -> Tensor:
+        """-> (N,), the same for every row"""
+        rows = batch.every(max(1, -(-len(batch.y) // MOST_COMPARED)))
+        return ranksim(rows.z_mean, rows.y).expand_as(batch.y)
+
+
+LOSSES["ranksim"] = RankSim
 _ABOUT = (
     "RankSim adds the squared difference between the ranks of feature similarity and of label "
     "similarity within a batch (Gong et al., RankSim: Ranking Similarity Regularization for Deep "
     "Imbalanced Regression, ICML 2022){}."
 )
-_PARTS = Method(penalty="ranksim", penalty_weight=0.013)
+_PARTS = Method(losses=(Part("squared"), Part("ranksim", weight=0.013)))
 # From the published weight for sentence pairs, 3e-4, to ten times that for ages.
-_SEARCH: Space = {"penalty_weight": Range(3e-4, 1000.0)}
+_SEARCH: Space = {"ranksim.weight": Range(3e-4, 1000.0)}
 register("ranksim", title="RankSim", parts=_PARTS, about=_ABOUT.format(""), search=_SEARCH)
 register(
     "lds-ranksim",
     title="LDS + RankSim",
-    parts=_PARTS.with_options(penalty_weight=0.2, reweight="likelihood", weights=WeightConfig(power=0.75)),
+    parts=_PARTS.with_options(**{"ranksim.weight": 0.2, "weights.power": 0.75}),
     about=_ABOUT.format(", on squared error with LDS weights"),
     search={**_SEARCH, "weights.power": Range(0.0, 1.0, log=False)},
 )

@@ -10,11 +10,8 @@ from torch import nn
 
 from tailwise.core.labels import LabelBins
 from tailwise.core.lookup import nearest
-from tailwise.networks.ensembles import Ensemble, fresh_copy
+from tailwise.networks.network import Network
 from tailwise.networks.parts import Method
-from tailwise.networks.shared_ensembles import members_of, one_target
-from tailwise.networks.targets import MultiTarget
-from tailwise.networks.trainable import Trainable
 
 Uncertainty = Literal["none", "aleatoric", "aleatoric and epistemic"]
 
@@ -43,19 +40,15 @@ Space = Mapping[str, tuple[Any, ...] | Range]
 
 def _with_defaults(parts: Method, space: Space) -> Space:
     """Return the space with the values in `parts` as its defaults."""
-    found: dict[str, tuple[Any, ...] | Range] = {}
-    for option, of in space.items():
-        part, _, key = option.partition(".")
-        try:
-            value = getattr(parts, part)
-            if key:
-                value = value[key] if isinstance(value, Mapping) else getattr(value, key)
-        except (AttributeError, KeyError):
-            raise ValueError(f"cannot search {option!r}: the method's parts have no such option") from None
+    options, found = parts.as_options(), dict[str, tuple[Any, ...] | Range]()
+    for name, of in space.items():
+        if name not in options:
+            raise ValueError(f"cannot search {name!r}: the method's parts have no such option")
+        value = options[name]
         if isinstance(of, Range):
-            found[option] = replace(of, default=value)
+            found[name] = replace(of, default=value)
         else:
-            found[option] = (value, *(other for other in of if other != value))
+            found[name] = (value, *(other for other in of if other != value))
     return found
 
 
@@ -124,31 +117,13 @@ def build_model(
     decoder: nn.Module | None = None,
     offset: bool = False,
     **options: Any,
-) -> Trainable:
-    """Return a model with a named method's parts on a backbone; `options` override fields of `Method`.
+) -> Network:
+    """Return a network with a named method's parts on a backbone; `options` are those of
+    `Method.with_options`.
 
-    With a sequence of bins, one for each target, labels and predictions are (N, T). Each of several
-    `members` has its own copy of the backbone and the decoder, with new random weights. With
-    ``offset=True`` the model predicts around a base prediction (VIR:offset): `loss`, `forward`,
-    `tailwise.learning.loop.fit` and `predict` then take it as `offset`, in label units, and before training
-    the predicted mean is the base.
+    With a sequence of bins, one for each target, labels and predictions are (N, T). With ``offset=True`` the
+    network predicts around a base prediction (VIR:offset): `loss`, a call, `tailwise.learning.loop.fit` and
+    `predict` then take it as `offset`, in label units, and before training the predicted mean is the base.
     """
-    parts = get_method(name).parts.with_options(**options)
-    if decoder is not None and not isinstance(bins, LabelBins):
-        raise ValueError(
-            "several targets share a backbone and cannot have a decoder: leave it out, or build one "
-            "model per target"
-        )
-    networks: list[Trainable] = []
-    for member in range(parts.members):
-        first = member == 0
-        own = backbone if first else fresh_copy(backbone)
-        if isinstance(bins, LabelBins):
-            decode = decoder if first or decoder is None else fresh_copy(decoder)
-            members = members_of(own)
-            networks.append(
-                one_target(own, feature_dim, bins, parts, members=members, decoder=decode, offset=offset)
-            )
-        else:
-            networks.append(MultiTarget(own, feature_dim, bins, parts, offset=offset))
-    return networks[0] if parts.members == 1 else Ensemble(networks)
+    method = get_method(name).parts.with_options(**options)
+    return Network(backbone, feature_dim, bins, method, decoder=decoder, offset=offset)

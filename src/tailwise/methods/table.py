@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from tailwise.methods.registry import Range, Space, get_method, register
-from tailwise.networks.parts import DEFAULT, PAPER, REFERENCE, Method, WeightConfig
-from tailwise.networks.smoothing import SmoothingConfig
+from tailwise.networks.parts import Method, Part
+from tailwise.networks.vir import DEFAULT, PAPER, REFERENCE
 
 _DER = Method(
-    head="evidential",
-    head_options={"sharpness": 0.1},
-    objective="nll",
-    regularizer=0.015,
-    regularizer_form="reference",
+    head=Part("evidential", sharpness=0.1),
+    losses=(Part("nll"), Part("evidence", weight=0.015, form="reference")),
 )
 _UNCLIPPED = (1.0, 1e9)
 _DIR = "Yang et al., Delving into Deep Imbalanced Regression, ICML 2021"
@@ -26,17 +23,17 @@ _SMOOTHER: Space = {
     "smoothing.momentum": (0.9, 0.5, 0.99),
     "smoothing.clip": ((0.1, 10.0), (0.5, 2.0)),
 }
-_EVIDENCE: Space = {"regularizer": Range(1e-4, 1.0)}
-_BELIEF: Space = {"head_options.sharpness": (1.0, 0.1)}
-_LATENT: Space = {"kl": Range(1e-5, 1.0)}
-_PREDICTOR: Space = {"regularizer": Range(1e-3, 10.0)}
+_EVIDENCE: Space = {"evidence.weight": Range(1e-4, 1.0)}
+_BELIEF: Space = {"head.sharpness": (1.0, 0.1)}
+_LATENT: Space = {"kl.weight": Range(1e-5, 1.0)}
+_PREDICTOR: Space = {"evidence.weight": Range(1e-3, 10.0)}
 _PRIOR: Space = {
-    "head_options.prior": (
+    "head.prior": (
         (0.0, 0.1, 1.5, 0.01), (0.0, 1.0, 1.5, 1.0), (0.0, 0.1, 1.5, 0.1), (0.0, 1.0, 2.5, 0.1),
     ),
     **_BELIEF,
 }  # fmt: skip
-_REWEIGHT: Space = {"reweight": ("pseudo-count", "likelihood", "both")}
+_REWEIGHT: Space = {"weights.on": ("count", "loss", "both")}
 
 register(
     "vanilla",
@@ -47,7 +44,7 @@ register(
 register(
     "inv",
     title="INV",
-    parts=Method(reweight="likelihood", weights=WeightConfig(kernel=None, power=1.0)),
+    parts=Method(weights=Part("density", kernel=None, power=1.0)),
     about=f"Squared error weighted by the inverse count of the label's bin, clipped ({_DIR}).",
     search=_POWER,
     explore=_CLIPS,
@@ -55,7 +52,7 @@ register(
 register(
     "sqinv",
     title="SQINV",
-    parts=Method(reweight="likelihood", weights=WeightConfig(kernel=None)),
+    parts=Method(weights=Part("density", kernel=None)),
     about=f"Squared error weighted by count^(-1/2) of the label's bin ({_DIR}).",
     search=_POWER,
     explore=_CLIPS,
@@ -63,10 +60,7 @@ register(
 register(
     "lds",
     title="LDS",
-    parts=Method(
-        reweight="likelihood",
-        weights=WeightConfig(power=0.84, bandwidth=1.6, radius=5, clip=_UNCLIPPED),
-    ),
+    parts=Method(weights=Part("density", power=0.84, bandwidth=1.6, radius=5, clip=_UNCLIPPED)),
     about=f"Label distribution smoothing: weights from a density smoothed over bins, VIR:weight ({_DIR}).",
     search=_POWER,
     explore=_DENSITY,
@@ -74,7 +68,7 @@ register(
 register(
     "fds",
     title="FDS",
-    parts=Method(smoothing=SmoothingConfig(unbiased=True)),
+    parts=Method(smoothing=Part("statistics", unbiased=True)),
     about=(
         "Feature distribution smoothing: features are whitened by their bin's mean and variance "
         f"and recoloured by smoothed ones, VIR:F with zero variance ({_DIR})."
@@ -86,9 +80,8 @@ register(
     "lds-fds",
     title="LDS + FDS",
     parts=Method(
-        reweight="likelihood",
-        weights=WeightConfig(power=0.71, bandwidth=1.2, radius=5, clip=_UNCLIPPED),
-        smoothing=SmoothingConfig(bandwidth=1.0, radius=5, momentum=0.5, unbiased=True),
+        weights=Part("density", power=0.71, bandwidth=1.2, radius=5, clip=_UNCLIPPED),
+        smoothing=Part("statistics", bandwidth=1.0, radius=5, momentum=0.5, unbiased=True),
     ),
     about=f"LDS and FDS at once ({_DIR}).",
     search=_POWER,
@@ -97,7 +90,7 @@ register(
 register(
     "gaussian",
     title="Gaussian NLL",
-    parts=Method(head="gaussian", objective="nll"),
+    parts=Method(head=Part("gaussian"), losses=(Part("nll"),)),
     uncertainty="aleatoric",
     about=(
         "A mean and a variance per row, trained by Gaussian likelihood "
@@ -120,10 +113,13 @@ register(
     "lds-fds-der",
     title="LDS + FDS + DER",
     parts=_DER.with_options(
-        reweight="likelihood",
-        weights=WeightConfig(power=0.71),
-        smoothing=SmoothingConfig(bandwidth=0.52, radius=5, momentum=0.5, clip=(0.5, 2.0), unbiased=True),
-        regularizer=0.0017,
+        **{
+            "weights": Part("density", power=0.71),
+            "smoothing": Part(
+                "statistics", bandwidth=0.52, radius=5, momentum=0.5, clip=(0.5, 2.0), unbiased=True
+            ),
+            "evidence.weight": 0.0017,
+        }
     ),
     uncertainty="aleatoric and epistemic",
     about=f"DER with LDS weights on its loss and FDS on its features ({_DIR}; {_AMINI}).",
@@ -133,18 +129,21 @@ register(
 register(
     "vae",
     title="VAE",
-    parts=Method(latent="gaussian", kl=1e-3, recon=0.1, decode_features=True),
+    parts=Method(
+        latent=Part("gaussian"),
+        losses=(Part("squared"), Part("kl", weight=1e-3), Part("reconstruction", weight=0.1, features=True)),
+    ),
     about=(
         "Squared error on a Gaussian latent with KL to N(0, I) and a reconstruction: of the input where a "
         "decoder is given, of the backbone's features otherwise (Kingma and Welling, "
         "Auto-Encoding Variational Bayes, ICLR 2014)."
     ),
-    search={**_LATENT, "recon": Range(1e-3, 1.0)},
+    search={**_LATENT, "reconstruction.weight": Range(1e-3, 1.0)},
 )
 register(
     "ensemble",
     title="Deep Ensemble",
-    parts=Method(head="gaussian", objective="nll", members=5),
+    parts=Method(head=Part("gaussian"), losses=(Part("nll"),), members=5),
     uncertainty="aleatoric and epistemic",
     about=(
         "Five networks with Gaussian likelihood, mixed (Lakshminarayanan et al., Simple and Scalable "
@@ -154,35 +153,35 @@ register(
 register(
     "infer-noise",
     title="Infer-Noise",
-    parts=Method(latent_samples=16, perturbation="noise", perturbation_scale=0.1),
+    parts=Method(perturbation=Part("noise", samples=16, scale=0.1)),
     uncertainty="aleatoric and epistemic",
     about=(
         "Vanilla, predicted 16 times with Gaussian noise on its features; the spread of the predictions is "
         "epistemic (Mi et al., Training-Free Uncertainty Estimation for Dense Regression, AAAI 2022)."
     ),
-    search={"perturbation_scale": Range(0.01, 0.5)},
+    search={"perturbation.scale": Range(0.01, 0.5)},
 )
 register(
     "infer-dropout",
     title="Infer-Dropout",
-    parts=Method(latent_samples=16, perturbation="dropout", perturbation_scale=0.41),
+    parts=Method(perturbation=Part("dropout", samples=16, scale=0.41)),
     uncertainty="aleatoric and epistemic",
     about=(
         "Vanilla, predicted 16 times with dropout on its features (Mi et al., Training-Free Uncertainty "
         "Estimation for Dense Regression, AAAI 2022; Gal and Ghahramani, ICML 2016)."
     ),
-    search={"perturbation_scale": Range(0.01, 0.5)},
+    search={"perturbation.scale": Range(0.01, 0.5)},
 )
 register(
     "rrt",
     title="RRT",
-    parts=Method(reweight="likelihood", weights=WeightConfig(power=1.0), retrain_from=0.5),
+    parts=Method(weights=Part("density", power=1.0), schedule=Part("retrain", start=0.5)),
     about=(
         "Regressor re-training: the network is trained without weights, then its encoder is frozen and a new "
         f"head is trained with inverse weights ({_DIR}, after Kang et al., ICLR 2020)."
     ),
     search=_POWER,
-    explore={"retrain_from": (0.5, 0.3, 0.7)},
+    explore={"schedule.start": (0.5, 0.3, 0.7)},
 )
 for _name, _title in (("smoter", "SmoteR"), ("smogn", "SMOGN")):
     _paper = {
@@ -201,14 +200,10 @@ for _name, _title in (("smoter", "SmoteR"), ("smogn", "SMOGN")):
 register(
     "vir-encoder",
     title="VIR, encoder only",
-    parts=DEFAULT.with_options(
-        head="point",
-        head_options={},
-        objective="squared",
-        regularizer=0.0,
-        reweight="none",
-        smoothing=SmoothingConfig(bandwidth=2.1, radius=5, momentum=0.99, clip=(0.5, 2.0)),
-        kl=1.4e-4,
+    parts=Method(
+        latent=DEFAULT.latent,
+        smoothing=Part("statistics", bandwidth=2.1, radius=5, momentum=0.99, clip=(0.5, 2.0)),
+        losses=(Part("squared"), Part("kl", weight=1.4e-4)),
     ),
     about=f"Gaussian latents with probabilistic smoothing (VIR:A, VIR:S, VIR:F) and squared error ({_VIR}).",
     search=_LATENT,
@@ -217,13 +212,11 @@ register(
 register(
     "vir-predictor",
     title="VIR, predictor only",
-    parts=DEFAULT.with_options(
-        latent="point",
-        smoothing=None,
-        kl=0.0,
-        reweight="both",
-        weights=WeightConfig(power=0.49),
-        regularizer=0.04,
+    parts=Method(
+        weights=Part("density", on="both", power=0.49),
+        head=DEFAULT.head,
+        losses=(Part("nll"), Part("evidence", weight=0.04)),
+        inference=Part("self"),
     ),
     uncertainty="aleatoric and epistemic",
     about=f"Weighted pseudo-counts (VIR:posterior) on plain features ({_VIR}).",
@@ -233,7 +226,7 @@ register(
 register(
     "vir-dial",
     title="VIR with a dial",
-    parts=get_method("vir-predictor").parts.with_options(reweight="none", regularizer=0.1, inference="plain"),
+    parts=Method(head=DEFAULT.head, losses=(Part("nll"), Part("evidence", weight=0.1))),
     uncertainty="aleatoric and epistemic",
     about=(
         "The predictor of VIR fitted to labels as they occur. Rare labels are emphasised at prediction "
@@ -245,8 +238,11 @@ register(
 register(
     "lds-vir-encoder",
     title="LDS + VIR encoder",
-    parts=get_method("vir-encoder").parts.with_options(
-        reweight="likelihood", weights=WeightConfig(), smoothing=SmoothingConfig(), kl=1e-3
+    parts=Method(
+        weights=Part("density"),
+        smoothing=Part("statistics"),
+        latent=DEFAULT.latent,
+        losses=(Part("squared"), Part("kl", weight=1e-3)),
     ),
     about=f"The encoder of VIR with LDS weights on squared error ({_VIR}).",
     search=_POWER,
@@ -255,9 +251,7 @@ register(
 register(
     "lds-vir-predictor",
     title="LDS + VIR predictor",
-    parts=get_method("vir-predictor").parts.with_options(
-        reweight="both", weights=WeightConfig(), regularizer=0.1
-    ),
+    parts=get_method("vir-predictor").parts.with_options(**{"weights.power": 0.5, "evidence.weight": 0.1}),
     uncertainty="aleatoric and epistemic",
     about=f"The predictor of VIR with LDS weights on its likelihood as well ({_VIR}).",
     search={**_POWER, **_PREDICTOR},
@@ -285,7 +279,7 @@ for _name, _title, _parts, _text, _search, _explore in (
         "VIR (reference)",
         REFERENCE,
         "as in the authors' preview code",
-        {**_POWER, "regularizer": Range(1e-3, 10.0)},
+        {**_POWER, **_PREDICTOR},
         {},
     ),
 ):

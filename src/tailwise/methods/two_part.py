@@ -18,11 +18,12 @@ from tailwise.core.distributions import NIG, Distribution, Mixture
 from tailwise.core.labels import LabelBins
 from tailwise.methods.registry import register
 from tailwise.networks.heads import HEADS, EvidentialHead, Head
-from tailwise.networks.parts import Method
+from tailwise.networks.parts import Method, Part
 
 WIDTH = 1e-3
 """Standard deviation of the atom, in label standard deviations."""
 _NU, _ALPHA = 1e3, 100.0
+_LEAST_ALPHA = 1.5
 
 
 class TwoPartHead(Head):
@@ -31,21 +32,17 @@ class TwoPartHead(Head):
     location_row = 1
     scalable = False
 
-    def __init__(self, dim: int, *, atom: float = 0.0, min_alpha: float = 1.5) -> None:
+    def __init__(self, dim: int, bins: LabelBins, *, atom: float = 0.0) -> None:
         super().__init__()
         self.linear = nn.Linear(dim, 5)
-        self.given, self.min_alpha = float(atom), min_alpha
-        self.register_buffer("place", torch.zeros(()), persistent=False)
+        place = torch.tensor((atom - bins.location) / bins.scale, dtype=torch.float32)  # standardised
+        self.register_buffer("place", place, persistent=False)
         self.place: Tensor
-
-    def see(self, bins: LabelBins) -> None:
-        """Place the value among standardised labels."""
-        self.place = torch.tensor((self.given - bins.location) / bins.scale, dtype=torch.float32)
 
     def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:
         """z: (N, D) -> Mixture of NIG (N,)"""
         raw = self.linear(z)
-        rest = EvidentialHead.belief(raw[..., 1:], 1.0, self.min_alpha)
+        rest = EvidentialHead.belief(raw[..., 1:], 1.0, _LEAST_ALPHA)
         beta = WIDTH**2 * _ALPHA / (1 + 1 / _NU)
         own = (torch.full_like(rest.gamma, value) for value in (_NU, _ALPHA, beta))
         atom = NIG(self.place.to(rest.gamma).expand_as(rest.gamma), *own)
@@ -63,10 +60,10 @@ HEADS["two-part"] = TwoPartHead
 register(
     "two-part",
     title="Two-part model",
-    parts=Method(head="two-part", head_options={"atom": 0.0}, objective="nll"),
+    parts=Method(head=Part("two-part", atom=0.0), losses=(Part("nll"),)),
     uncertainty="aleatoric and epistemic",
     about=(
-        "The probability p(x) that a label is exactly 0 (option head_options.atom) and a NIG distribution "
+        "The probability p(x) that a label is exactly 0 (option head.atom) and a NIG distribution "
         "of the others, trained together by -log of p(x) delta(y) + (1 - p(x)) t(y|x): for many "
         "zeros (after Cragg, Some statistical models for limited dependent variables, Econometrica 1971)."
     ),

@@ -47,7 +47,7 @@ from tailwise.model.split import MIN_HOLDOUT, Split, check_row_count, group_code
 from tailwise.networks.backbones import make_backbone, make_image_backbone
 from tailwise.networks.draws import seeded_weights
 from tailwise.networks.heads import HEADS
-from tailwise.networks.trainable import Trainable
+from tailwise.networks.network import Network
 from tailwise.resampling.smogn import resampled
 from tailwise.uncertainty.calibration import Calibration, CalibrationRecipe, Labels, calibrate
 
@@ -265,8 +265,8 @@ class _Runs:
         split: Split,
         watched: Examples | None,
         checkpoint: str | Path | None,
-        start: Sequence[Trainable],
-    ) -> tuple[tuple[Trainable, ...], tuple[FitResult, ...], Held]:
+        start: Sequence[Network],
+    ) -> tuple[tuple[Network, ...], tuple[FitResult, ...], Held]:
         """Return the networks, their histories, and their predictions of held-out rows."""
         settings, seed, several_parts = self.settings, self.seed, len(split.parts) > 1
         networks, histories, predictions = [], [], []
@@ -312,7 +312,7 @@ class _Runs:
             held = Held(predictions[0], valid, select, confirm)
         return tuple(networks), tuple(histories), held
 
-    def _resampled(self, network: Trainable, data: Examples) -> Examples:
+    def _resampled(self, network: Network, data: Examples) -> Examples:
         """Training rows, resampled if the method asks for it."""
         name = network.method.resampling
         if name is None:
@@ -337,7 +337,7 @@ def computing(*, table: bool) -> AbstractContextManager[None]:
 
 def build_network(
     settings: Settings, x: Any, trained: Index, bins: Sequence[LabelBins], seed: int, *, offset: bool
-) -> Trainable:
+) -> Network:
     """Return an untrained network for inputs such as x, of which it may read the trained rows.
 
     The seed decides its weights.
@@ -346,7 +346,7 @@ def build_network(
         return _built(settings, x, trained, bins, offset)
 
 
-def _built(settings: Settings, x: Any, trained: Index, bins: Sequence[LabelBins], offset: bool) -> Trainable:
+def _built(settings: Settings, x: Any, trained: Index, bins: Sequence[LabelBins], offset: bool) -> Network:
     if settings.takes_pictures:
         network: nn.Module = make_image_backbone(str(settings.backbone))
     elif isinstance(settings.backbone, str):
@@ -367,11 +367,11 @@ def _built(settings: Settings, x: Any, trained: Index, bins: Sequence[LabelBins]
 
 
 def calibration_recipe(
-    settings: Settings, networks: Sequence[Trainable], inputs: Inputs, *, held_out: bool = True
+    settings: Settings, networks: Sequence[Network], inputs: Inputs, *, held_out: bool = True
 ) -> CalibrationRecipe:
     """Return how to calibrate what these networks predict."""
     return CalibrationRecipe(
-        scaling=settings.calibrate if HEADS[networks[0].method.head].scalable else False,
+        scaling=settings.calibrate if HEADS[networks[0].method.head.name].scalable else False,
         intervals=settings.conformal,
         emphasis=settings.emphasis,
         votes=len(networks) > 1,

@@ -16,7 +16,7 @@ from tailwise.core.labels import LabelBins
 from tailwise.learning.loop import FitResult, predict
 from tailwise.model.base import Base
 from tailwise.model.inputs import Encoded, Inputs, TableInputs, encoded
-from tailwise.networks.trainable import Trainable
+from tailwise.networks.network import Network
 from tailwise.uncertainty.calibration import Calibration, Predicted, Raw
 
 Floats = NDArray[np.float64]
@@ -50,7 +50,7 @@ class Model:
 
     inputs: Inputs
     base: Base
-    networks: tuple[Trainable, ...]
+    networks: tuple[Network, ...]
     targets: tuple[Calibration, ...]
     names: tuple[str, ...] | None
     """Names of the targets, if they had any."""
@@ -142,11 +142,11 @@ class Model:
             )
         return ""
 
-    def _network_prediction(self, network: Trainable, x: Any, offset: Floats | None) -> Distribution:
+    def _network_prediction(self, network: Network, x: Any, offset: Floats | None) -> Distribution:
         return network_prediction(network, x, offset, table=self.inputs.is_table, device=self.device)
 
 
-def ready(network: Trainable, *, table: bool) -> Trainable:
+def ready(network: Network, *, table: bool) -> Network:
     """Return a trained network in the precision and the place in which it predicts.
 
     Networks for tables predict on the CPU in float64: a row's prediction does not depend on the rows beside
@@ -156,7 +156,7 @@ def ready(network: Trainable, *, table: bool) -> Trainable:
 
 
 def network_prediction(
-    network: Trainable, x: Any, offset: Floats | None, *, table: bool, device: str
+    network: Network, x: Any, offset: Floats | None, *, table: bool, device: str
 ) -> Distribution:
     """Return a network's predictions before calibration, in batches of bounded memory. offset: (N, T)
 

@@ -1,11 +1,10 @@
 """Networks: a backbone with the parts of a method on top.
 
 - `backbones`: networks that turn inputs into features
-- `parts`: a method as a row of parts, and the presets of VIR
-- `latents`, `heads`, `losses`, `smoothing`, `perturbations`: the parts
-- `offset`: the base prediction around which a model may predict
-- `trainable`: what the training loop needs from a model
-- `model`: one network (`TailModel`); `vir`: that of the paper as a class (`VIR`)
-- `ensembles`, `shared_ensembles`, `targets`: several networks as one model
+- `parts`: a method as a row of parts with options
+- `weights`, `smoothing`, `latents`, `heads`, `losses`, `inference`, `perturbations`, `schedules`: the parts
+- `network`: the one module that is trained; its `tail` follows the backbone for each target
+- `offset`: the base prediction around which a network may predict
+- `vir`: the presets of the paper's method, and the method as a class (`VIR`)
 - `ranks`: what several processes share
 """

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,22 +11,15 @@ from torch.nn import functional as F
 
 from tailwise.core.distributions import NIG, Distribution, Normal
 from tailwise.core.labels import LabelBins
-from tailwise.core.lookup import make_by_name
+from tailwise.core.options import NotNegative, Positive
 
 _FLOOR = 1e-6
+_LEAST_COUNT = 2.0
 
 
 def positive(raw: Tensor, sharpness: float = 1.0) -> Tensor:
     """Return a softplus plus 1e-6, never 0; a smaller `sharpness` (0.1 in the paper) bends it less."""
     return F.softplus(raw, beta=sharpness) + _FLOOR
-
-
-def _check(sharpness: float, **least: float) -> None:
-    if not 0 < sharpness < math.inf:
-        raise ValueError(f"sharpness must be positive, got {sharpness!r}")
-    for name, value in least.items():
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{name} must not be negative, got {value!r}")
 
 
 def nig_posterior(prior: NIG, n: Tensor, psi: Tensor, phi: Tensor, w: Tensor | None = None) -> NIG:
@@ -54,7 +45,10 @@ def nig_posterior(prior: NIG, n: Tensor, psi: Tensor, phi: Tensor, w: Tensor | N
 
 
 class Head(nn.Module, ABC):
-    """Turns latent rows into a distribution on standardised labels, by one `linear` layer."""
+    """Turns latent rows into a distribution on standardised labels, by one `linear` layer.
+
+    A head is made with the size of the latent, the label bins and its options.
+    """
 
     linear: nn.Module
     location_row: ClassVar[int] = 0
@@ -63,8 +57,8 @@ class Head(nn.Module, ABC):
     scalable: ClassVar[bool] = True
     """Whether factors on its uncertainty can be fitted on held-out rows (VIR:calibrate)."""
 
-    def see(self, bins: LabelBins) -> None:
-        """Take what the head needs from the label bins, before training."""
+    averaged: ClassVar[bool] = False
+    """Whether predictions of members that share a backbone are averaged, not mixed."""
 
     def moved(self, prediction: Distribution, base: Tensor) -> Distribution:
         """Return a prediction of this head, moved to the base's (VIR:offset). base: (N,)"""
@@ -84,7 +78,9 @@ class Head(nn.Module, ABC):
 class PointHead(Head):
     """One number per row. Its variance is a constant: 1 until calibration sets it."""
 
-    def __init__(self, dim: int) -> None:
+    averaged = True
+
+    def __init__(self, dim: int, bins: LabelBins) -> None:
         super().__init__()
         self.linear = nn.Linear(dim, 1)
 
@@ -97,7 +93,7 @@ class PointHead(Head):
 class GaussianHead(Head):
     """Mean and variance per row, for Gaussian likelihoods and the members of a deep ensemble."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, bins: LabelBins) -> None:
         super().__init__()
         self.linear = nn.Linear(dim, 2)
 
@@ -113,9 +109,10 @@ class EvidentialHead(Head):
     `min_alpha` is 1.5 in the paper's experiments and 1 in DER itself.
     """
 
-    def __init__(self, dim: int, *, sharpness: float = 1.0, min_alpha: float = 1.5) -> None:
+    def __init__(
+        self, dim: int, bins: LabelBins, *, sharpness: Positive = 1.0, min_alpha: NotNegative = 1.5
+    ) -> None:
         super().__init__()
-        _check(sharpness, min_alpha=min_alpha)
         self.linear = nn.Linear(dim, 4)
         self.sharpness, self.min_alpha = sharpness, min_alpha
 
@@ -138,9 +135,8 @@ class EvidentialHead(Head):
 class PseudoCountHead(Head):
     """Pseudo-observations (n, psi, phi) per row, turned into a NIG with n counted w times (VIR:G).
 
-    `prior` is (gamma0, nu0, alpha0, beta0) on standardised labels. With `phi_per_count` the
-    squares grow with the count, phi * w n, so that reweighting hardly changes beta / alpha. The location
-    starts at exactly 0 (`start_at_zero`) only if gamma0 is 0.
+    `prior` is (gamma0, nu0, alpha0, beta0) on standardised labels. The location starts at exactly 0
+    (`start_at_zero`) only if gamma0 is 0.
     """
 
     location_row = 1
@@ -148,21 +144,16 @@ class PseudoCountHead(Head):
     def __init__(
         self,
         dim: int,
+        bins: LabelBins,
         *,
-        prior: tuple[float, float, float, float] = (0.0, 0.1, 1.5, 0.01),
-        min_count: float = 2.0,
-        sharpness: float = 1.0,
-        phi_per_count: bool = False,
+        prior: tuple[float, NotNegative, NotNegative, NotNegative] = (0.0, 0.1, 1.5, 0.01),
+        sharpness: Positive = 1.0,
     ) -> None:
         super().__init__()
-        _, nu0, alpha0, beta0 = prior
-        if not (nu0 >= 0 and alpha0 >= 0 and beta0 >= 0):
-            raise ValueError(f"prior nu0, alpha0 and beta0 must not be negative, got {prior}")
-        _check(sharpness, min_count=min_count)
         self._prior: Tensor
-        self.register_buffer("_prior", torch.tensor([float(p) for p in prior]), persistent=False)
+        self.register_buffer("_prior", torch.tensor(prior), persistent=False)
         self.linear = nn.Linear(dim, 3)
-        self.min_count, self.sharpness, self.phi_per_count = min_count, sharpness, phi_per_count
+        self.sharpness = sharpness
 
     @property
     def prior(self) -> NIG:
@@ -172,11 +163,8 @@ class PseudoCountHead(Head):
     def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:
         """z: (N, D), w: (N,) -> NIG (N,)"""
         raw_n, psi, raw_phi = self.linear(z).unbind(-1)
-        n = self.min_count + positive(raw_n, self.sharpness)
-        phi = positive(raw_phi, self.sharpness)
-        if self.phi_per_count:
-            phi = phi * (n if w is None else w.to(n) * n)
-        return nig_posterior(self.prior, n, psi, phi, w)
+        n = _LEAST_COUNT + positive(raw_n, self.sharpness)
+        return nig_posterior(self.prior, n, psi, positive(raw_phi, self.sharpness), w)
 
 
 HEADS: dict[str, type[Head]] = {
@@ -185,8 +173,4 @@ HEADS: dict[str, type[Head]] = {
     "evidential": EvidentialHead,
     "pseudo-count": PseudoCountHead,
 }
-
-
-def make_head(name: str, dim: int, options: Mapping[str, Any] | None = None) -> Head:
-    """Build a head by name; an unknown name or option is an error that names the nearest one."""
-    return make_by_name("head", HEADS, name, dim, options=options)
+"""Heads by name."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
+from typing import Literal
 
 from torch import Tensor, nn
 
+from tailwise.core.options import Size
 from tailwise.networks.heads import positive
 
 
@@ -23,13 +24,7 @@ class Latent(nn.Module, ABC):
 class PointLatent(Latent):
     """The features themselves, without variance."""
 
-    def __init__(
-        self,
-        feature_dim: int,
-        latent_dim: int | None = None,
-        mean: str = "features",
-        var_start: float = -math.inf,
-    ) -> None:
+    def __init__(self, feature_dim: int) -> None:
         super().__init__()
         self.dim = feature_dim
 
@@ -41,23 +36,26 @@ class PointLatent(Latent):
 class GaussianLatent(Latent):
     """A mean and a variance per dimension, two linear maps of the features (VIR:I).
 
-    The mean has a linear layer that starts at random (``"linear"``) or as the identity (``"identity"``), or
-    none: with ``"features"`` the features are the mean. The bias of the variances starts at `var_start`.
+    `dim` is its size, by default that of the features. The mean has a linear layer that starts at random
+    (``"linear"``) or as the identity (``"identity"``), or none: with ``"features"`` the features are the
+    mean. The bias of the variances starts at `var_start`: softplus(-3) is 0.05, so that the head first learns
+    from the means.
     """
 
     def __init__(
         self,
         feature_dim: int,
-        latent_dim: int | None = None,
-        mean: str = "linear",
+        *,
+        dim: Size | None = None,
+        mean: Literal["linear", "identity", "features"] = "linear",
         var_start: float = -3.0,
     ) -> None:
         super().__init__()
-        self.dim = latent_dim or feature_dim
+        self.dim = dim or feature_dim
         if mean != "linear" and self.dim != feature_dim:
             raise ValueError(
-                f"features of size {feature_dim} cannot be the mean of a latent of size {latent_dim}: leave "
-                'latent_dim out, or set latent_mean="linear"'
+                f"features of size {feature_dim} cannot be the mean of a latent of size {dim}: leave "
+                'latent.dim out, or set latent.mean to "linear"'
             )
         self.mean = nn.Identity() if mean == "features" else nn.Linear(feature_dim, self.dim)
         self.var = nn.Linear(feature_dim, self.dim)
@@ -72,4 +70,4 @@ class GaussianLatent(Latent):
 
 
 LATENTS: dict[str, type[Latent]] = {"point": PointLatent, "gaussian": GaussianLatent}
-"""Latents by name. Each is called with feature_dim, latent_dim, mean and var_start (parts of `Method`)."""
+"""Latents by name; each is called with the size of the features and its options."""

@@ -1,22 +1,198 @@
-"""Per-row losses. Each takes a distribution or latent rows and returns one value per row.
+"""Losses: what a network minimises, one number per row. A method is trained on the sum of its losses.
 
-Averaging and weighting happen in `weighted_mean` alone, so that no loss can weight twice.
+Averaging over rows and weighting happen in the network alone, so that no loss can weight twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Literal
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from tailwise.core.distributions import NIG, Distribution
 from tailwise.core.labels import LabelBins
-from tailwise.core.lookup import make_by_name
+from tailwise.core.options import NotNegative
 
-RegularizerForm = Literal["paper", "reference"]
+MOST_COMPARED = 2048
+"""Number of rows of a batch that are compared with one another; more rows, such as pixels, are sampled."""
+
+
+@dataclass(frozen=True)
+class LatentBatch:
+    """What a network has computed for the rows of a batch. Labels are standardised by the bins."""
+
+    x: Any  # the input
+    features: Tensor  # (N, F)
+    z_mean: Tensor  # (N, D), smoothed
+    z_var: Tensor | None  # (N, D)
+    z: Tensor  # (N, D), drawn from the two in training
+    prediction: Distribution  # (N,)
+    y: Tensor  # (N,)
+    index: Tensor  # (N,) label bin
+    decoder: nn.Module | None = None
+
+    def every(self, step: int, start: int = 0) -> LatentBatch:
+        """Return every `step`-th row. The input stays whole."""
+        names = ("features", "z_mean", "z_var", "z", "prediction", "y", "index")
+        rows, values = slice(start, None, step), ((name, getattr(self, name)) for name in names)
+        chosen: dict[str, Any] = {name: of if of is None else of[rows] for name, of in values}
+        return replace(self, **chosen)
+
+    def members(self, number: int) -> Iterator[LatentBatch]:
+        """Yield the rows of each member; rows belong to member 0, 1, ... in turn."""
+        return (self.every(number, start=k) for k in range(number))
+
+
+class Loss(nn.Module, ABC):
+    """A loss or a penalty: a module that may hold parameters, and is made with the size of the latent and the
+    bins.
+
+    Its keyword-only arguments are its options; each has a `weight`, by which the network multiplies it.
+    """
+
+    weighted: ClassVar[bool] = True
+    """Whether label weights multiply it."""
+    compares_rows: ClassVar[bool] = False
+    """Whether it compares the rows of a batch; of several members, it then gets one after the other."""
+    reads_input: ClassVar[bool] = False
+    """Whether it reads the input: one member at a time, in the precision of the backbone, not compiled."""
+
+    def __init__(self, dim: int, bins: LabelBins, *, weight: NotNegative = 1.0) -> None:
+        super().__init__()
+        self.weight = weight
+
+    @abstractmethod
+    def forward(self, batch: LatentBatch) -> Tensor:
+        """Return one loss per row. (N,)"""
+
+
+class NegativeLogLikelihood(Loss):
+    """-log p(y): Student-t for NIG (VIR:nll), Gaussian for Normal."""
+
+    def forward(self, batch: LatentBatch) -> Tensor:
+        """-> (N,)"""
+        return batch.prediction.nll(batch.y)
+
+
+class SquaredError(Loss):
+    """(y - mean)^2."""
+
+    def forward(self, batch: LatentBatch) -> Tensor:
+        """-> (N,)"""
+        return (batch.y - batch.prediction.mean) ** 2
+
+
+class AbsoluteError(Loss):
+    """|y - mean|."""
+
+    def forward(self, batch: LatentBatch) -> Tensor:
+        """-> (N,)"""
+        return (batch.y - batch.prediction.mean).abs()
+
+
+class Evidence(Loss):
+    """Evidence times error, (nu + 2 alpha) |y - gamma| (VIR:reg); `weight` is lambda of VIR:objective.
+
+    ``form="reference"`` is the preview code's (2 nu + alpha) |y - gamma|.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        bins: LabelBins,
+        *,
+        weight: NotNegative = 0.1,
+        form: Literal["paper", "reference"] = "paper",
+    ) -> None:
+        super().__init__(dim, bins, weight=weight)
+        self.form = form
+
+    def forward(self, batch: LatentBatch) -> Tensor:
+        """-> (N,)"""
+        belief = batch.prediction
+        if not isinstance(belief, NIG):
+            raise ValueError(
+                "the loss 'evidence' needs a head that predicts a NIG: evidential or pseudo-count"
+            )
+        nu, alpha = (1, 2) if self.form == "paper" else (2, 1)
+        return (nu * belief.nu + alpha * belief.alpha) * (batch.y - belief.gamma).abs()
+
+
+class LatentKL(Loss):
+    """KL divergence of N(z_mean, z_var) from N(0, I), summed over D (VIR:kl), or with `mean` averaged."""
+
+    weighted = False
+
+    def __init__(self, dim: int, bins: LabelBins, *, weight: NotNegative = 1.0, mean: bool = False) -> None:
+        super().__init__(dim, bins, weight=weight)
+        self.mean = mean
+
+    def forward(self, batch: LatentBatch) -> Tensor:
+        """-> (N,)"""
+        if batch.z_var is None:
+            raise ValueError("the loss 'kl' needs a latent with a variance: latent 'gaussian'")
+        z_var = batch.z_var.clamp_min(torch.finfo(batch.z_var.dtype).tiny)
+        kl = 0.5 * (z_var + batch.z_mean**2 - 1 - z_var.log()).sum(-1)
+        return kl / batch.z_mean.shape[-1] if self.mean else kl
+
+
+class FeatureDecoder(nn.Linear):
+    """Reconstructs the features from a latent; all members share it."""
+
+
+class Reconstruction(Loss):
+    """-log p(x | z) of the network's decoder without constants (VIR:recon), summed over inputs or averaged.
+
+    A network without a decoder has no such loss, unless `features` says that it reconstructs its features.
+    """
+
+    weighted, reads_input = False, True
+
+    def __init__(
+        self,
+        dim: int,
+        bins: LabelBins,
+        *,
+        weight: NotNegative = 1.0,
+        mean: bool = False,
+        features: bool = False,
+    ) -> None:
+        super().__init__(dim, bins, weight=weight)
+        self.mean, self.features = mean, features
+
+    def forward(self, batch: LatentBatch) -> Tensor:
+        """-> (N,)"""
+        decoder, z = batch.decoder, batch.z
+        if isinstance(decoder, FeatureDecoder):
+            total = gaussian_reconstruction(batch.features.detach(), decoder(z))
+            numbers = batch.features.shape[-1]
+        elif hasattr(decoder, "nll"):
+            # A decoder of pictures has no `numbers`: its likelihood is an average already.
+            total, numbers = cast("Any", decoder).nll(z, batch.x), int(getattr(decoder, "numbers", 1))
+        elif isinstance(batch.x, Tensor):
+            total = gaussian_reconstruction(batch.x, cast("nn.Module", decoder)(z))
+            numbers = batch.x[0].numel()
+        else:
+            raise TypeError(
+                f"a decoder reconstructs one tensor, but the input is a {type(batch.x).__name__}: give the "
+                "decoder a method nll(z, x) that returns -log p(x | z) of each row"
+            )
+        return total / numbers if self.mean else total
+
+
+LOSSES: dict[str, type[Loss]] = {
+    "nll": NegativeLogLikelihood,
+    "squared": SquaredError,
+    "absolute": AbsoluteError,
+    "evidence": Evidence,
+    "kl": LatentKL,
+    "reconstruction": Reconstruction,
+}
+"""Losses by name."""
 
 
 def weighted_mean(per_row: Tensor, w: Tensor | None = None) -> Tensor:
@@ -33,74 +209,6 @@ def weighted_mean(per_row: Tensor, w: Tensor | None = None) -> Tensor:
             f"weights have shape {tuple(w.shape)}, but there are {len(per_row)} losses: pass one per row"
         )
     return (w.to(per_row.dtype).reshape(-1, 1) * per_row.reshape(w.numel(), -1)).mean()
-
-
-def negative_log_likelihood(prediction: Distribution, y: Tensor) -> Tensor:
-    """Return -log p(y): Student-t for NIG (VIR:nll), Gaussian for Normal. y: (N,)"""
-    return prediction.nll(y)
-
-
-def squared_error(prediction: Distribution, y: Tensor) -> Tensor:
-    """Return (y - mean)^2. y: (N,)"""
-    return (y - prediction.mean) ** 2
-
-
-def absolute_error(prediction: Distribution, y: Tensor) -> Tensor:
-    """Return |y - mean|. y: (N,)"""
-    return (y - prediction.mean).abs()
-
-
-class RowLoss(nn.Module):
-    """An objective without state: a function of prediction and label, row by row."""
-
-    def __init__(self, function: Callable[[Distribution, Tensor], Tensor], bins: LabelBins) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, prediction: Distribution, y: Tensor) -> Tensor:
-        """y: (N,) -> (N,)"""
-        return self.function(prediction, y)
-
-
-OBJECTIVES: dict[str, Callable[..., nn.Module]] = {
-    "nll": partial(RowLoss, negative_log_likelihood),
-    "squared": partial(RowLoss, squared_error),
-    "absolute": partial(RowLoss, absolute_error),
-}
-"""Objectives by name. Each is called with the label bins and options, and returns a module whose
-`forward(prediction, y)` gives one loss per row; y is standardised by the bins. An objective that
-compares rows of a batch has a true attribute `across_rows`."""
-
-MOST_COMPARED = 2048
-"""Number of rows of a batch that are compared with one another; more rows, such as pixels, are sampled."""
-
-PENALTIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
-"""Penalties by name: functions of a batch's latents (N, D) and standardised labels (N,)."""
-
-
-def make_objective(name: str, bins: LabelBins, options: Mapping[str, Any] | None = None) -> nn.Module:
-    """Build an objective by name; an unknown name or option is an error that names the nearest one."""
-    return make_by_name("objective", OBJECTIVES, name, bins, options=options)
-
-
-def evidence_regularizer(prediction: NIG, y: Tensor, form: RegularizerForm = "paper") -> Tensor:
-    """Return evidence times error, (nu + 2 alpha) |y - gamma| (VIR:reg). y: (N,)
-
-    ``form="reference"`` is the preview code's (2 nu + alpha) |y - gamma|.
-    """
-    if form == "paper":
-        evidence = prediction.nu + 2 * prediction.alpha
-    elif form == "reference":
-        evidence = 2 * prediction.nu + prediction.alpha
-    else:
-        raise ValueError(f"unknown regulariser form {form!r}: choose 'paper' or 'reference'")
-    return evidence * (y - prediction.gamma).abs()
-
-
-def latent_kl(z_mean: Tensor, z_var: Tensor) -> Tensor:
-    """Return the KL divergence of N(z_mean, z_var) from N(0, I), summed over D (VIR:kl). (N, D) -> (N,)"""
-    z_var = z_var.clamp_min(torch.finfo(z_var.dtype).tiny)
-    return 0.5 * (z_var + z_mean**2 - 1 - z_var.log()).sum(-1)
 
 
 def gaussian_reconstruction(x: Tensor, reconstruction: Tensor) -> Tensor:

@@ -10,9 +10,8 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from tailwise.core.kernels import label_weights
 from tailwise.methods import get_method
-from tailwise.networks.parts import Method
+from tailwise.networks.weights import Weights
 from tailwise.report import plots
 from tailwise.report.baselines import Lineup
 from tailwise.report.dial import RARE, Dial
@@ -64,11 +63,11 @@ class ModelCharts:
             ax = plots.label_histogram(s.bins, new_figure(2.7), label=self.target, many=s.many, few=s.few)
             return make_chart("label-histogram", ax, "How common each label is", f"{words}.", alt)
 
-    def weights(self, parts: Method) -> Chart | None:
+    def weights(self, weights: Weights | None) -> Chart | None:
         """Return the weights of the label bins, if the method uses any."""
-        if parts.reweight == "none":
+        if weights is None:
             return None
-        values = label_weights(self.scored.bins, **vars(parts.weights))
+        values = weights.per_bin
         text = (
             f"Rows with rarer labels weigh more. Weights go from {number(float(values.min()))} to "
             f"{number(float(values.max()))}; the average training row has weight 1."

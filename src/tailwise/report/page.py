@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tailwise.core.metrics import REGIONS
+from tailwise.core.theory import Window
 from tailwise.methods import get_method
+from tailwise.networks.weights import DenseWeights, DensityWeights, Weights
 from tailwise.report.answers import answers_of, row_tables
 from tailwise.report.baselines import Lineup
 from tailwise.report.charts import ModelCharts
@@ -100,7 +102,12 @@ def model_page(
     """
     scored, dial = lineup.ours, dial_of(lineup.ours)
     charts = ModelCharts(lineup, facts.target, facts.method, dial)
-    parts = facts.parts.for_bins(scored.bins)
+    weights, smoothing = (
+        facts.parts.make("weights", scored.bins),
+        facts.parts.make("smoothing", 1, scored.bins),
+    )
+    window = None if smoothing is None else smoothing.window
+    details = (_weights_text(weights), _smoothing_text(window))
     return render(
         "model.html",
         script="dial.js",
@@ -121,9 +128,9 @@ def model_page(
         lineup=lineup,
         detail_charts=charts.details(),
         bins=scored.bins.explain(),
-        weights=charts.weights(parts),
-        smooths=parts.smoothing is not None and parts.smoothing.kernel is not None,
-        details=[text for text in (_weights_text(parts), _smoothing_text(parts)) if text],
+        weights=charts.weights(weights),
+        smooths=window is not None and window["kernel"] is not None,
+        details=[text for text in details if text],
         settings={k: v for k, v in facts.settings.items() if v is not None},
     )
 
@@ -190,30 +197,33 @@ def _region_rows(lineup: Lineup) -> list[dict[str, Any]]:
     return found
 
 
-def _weights_text(parts: Method) -> str:
+def _weights_text(weights: Weights | None) -> str:
     """Say by which formula rows are weighted and where the weights act."""
-    if parts.reweight == "none":
+    if weights is None:
         return ""
-    acts = {
-        "likelihood": "the loss of each row",
-        "pseudo-count": "the pseudo-counts of the head",
-        "both": "the loss of each row and the pseudo-counts of the head",
-    }[parts.reweight]
-    w = parts.weights
-    if w.form == "dense":
-        return f"A row's weight falls linearly with the label density (slope {w.power:g}) and acts on {acts}."
-    if w.form != "paper":
-        return f"Rows are weighted by the form {w.form!r} with power {w.power:g}. The weights act on {acts}."
-    smoothed = "" if w.kernel is None else f", smoothed by a {w.kernel} kernel over {2 * w.radius + 1} bins"
-    return f"A row's weight is the label density{smoothed}, to the power -{w.power:g}. It acts on {acts}."
+    places = (("the loss of each row", weights.on_loss), ("the pseudo-counts of the head", weights.on_count))
+    acts = " and ".join(place for place, on in places if on)
+    if isinstance(weights, DenseWeights):
+        slope = f"slope {weights.power:g}"
+        return f"A row's weight falls linearly with the label density ({slope}) and acts on {acts}."
+    if not isinstance(weights, DensityWeights):
+        return f"Rows are weighted by the rarity of their labels. The weights act on {acts}."
+    if weights.form != "paper":
+        power = f"with power {weights.power:g}"
+        return f"Rows are weighted by the form {weights.form!r} {power}. The weights act on {acts}."
+    smoothed, window = "", weights.window
+    if window["kernel"] is not None:
+        smoothed = f", smoothed by a {window['kernel']} kernel over {2 * window['radius'] + 1} bins"
+    return (
+        f"A row's weight is the label density{smoothed}, to the power -{weights.power:g}. It acts on {acts}."
+    )
 
 
-def _smoothing_text(parts: Method) -> str:
+def _smoothing_text(window: Window | None) -> str:
     """Say how features are smoothed over label bins."""
-    s = parts.smoothing
-    if s is None or s.kernel is None:
+    if window is None or window["kernel"] is None:
         return ""
     return (
-        f"Features are smoothed by a {s.kernel} kernel over {2 * s.radius + 1} bins, with a bandwidth of "
-        f"{number(s.bandwidth)} bins."
+        f"Features are smoothed by a {window['kernel']} kernel over {2 * window['radius'] + 1} bins, with a "
+        f"bandwidth of {number(window['bandwidth'])} bins."
     )

@@ -52,7 +52,7 @@ epochs = 2
 batch_size = 32
 accelerator = "cpu"
 [options.vir]
-kl = 0.01
+kl = { weight = 0.01 }
 """
 
 
@@ -64,7 +64,7 @@ def test_a_configuration_file_runs(stsb: Path, tmp_path: Path) -> None:
     assert run_bench(run) == 0
     records = {record["method"]: record for record in read_results(out)}
     assert set(records) == {"vanilla", "vir"}
-    assert records["vir"]["fixed"] == {"kl": 0.01} and "fixed" not in records["vanilla"]
+    assert records["vir"]["fixed"] == {"kl": {"weight": 0.01}} and "fixed" not in records["vanilla"]
     for record in records.values():
         table = record["metrics"]["raw"]["all"]
         assert table["mse"] == pytest.approx(table["rmse"] ** 2, rel=1e-4)
@@ -100,9 +100,18 @@ def test_a_decoder_reconstructs_both_sentences(text: str, dim: int, stsb: Path, 
         ("seeds = 1", "max_rows = 0", "max_rows must be at least 1, got 0"),
         ('backbone = "bilstm-pair"', "", r"\[recipe\]: 'backbone' is missing"),
         ("batch_size = 32", "batch_size = 0", r"own.toml, \[recipe\]: batch_size must be positive, got 0"),
-        ("kl = 0.01", "kll = 0.01", r"own.toml, \[options.vir\]: unknown option 'kll'; did you mean 'kl'"),
-        ("kl = 0.01", "weights.powr = 1", r"\[options.vir\]: unknown option 'powr' of weights; did you mean"),
-        ("kl = 0.01", "epochs = -1", r"\[options.vir\]: epochs must be positive"),
+        (
+            "kl = { weight = 0.01 }",
+            "kll = 0.01",
+            r"own.toml, \[options.vir\]: unknown option 'kll'; did you mean 'kl'",
+        ),
+        (
+            "kl = { weight = 0.01 }",
+            "weights.powr = 1",
+            r"\[options.vir\]: .* has no option 'powr'; did you mean",
+        ),
+        ("kl = { weight = 0.01 }", "kl = 0.01", "kl takes a name or a mapping of its options, not 0.01"),
+        ("kl = { weight = 0.01 }", "epochs = -1", r"\[options.vir\]: epochs must be positive"),
         ('["vanilla", "vir"]', '"vanilla,vir"', r"methods must be a list, each a string, got 'vanilla,vir'"),
         ('["vanilla", "vir"]', "[]", "`methods` is empty"),
         ("seeds = 1", 'seeds = "one"', "own.toml: seeds must be a whole number, got 'one'"),
@@ -119,7 +128,11 @@ def test_a_decoder_reconstructs_both_sentences(text: str, dim: int, stsb: Path, 
             r"\[recipe.backbone_options\]: unknown key 'projektion'",
         ),
         ("projection = 6", 'projection = "wide"', "projection must be a whole number, got 'wide'"),
-        ("[options.vir]\nkl = 0.01", "[options]\nvir = 3", r"\[options\]: vir must be a table, got 3"),
+        (
+            "[options.vir]\nkl = { weight = 0.01 }",
+            "[options]\nvir = 3",
+            r"\[options\]: vir must be a table, got 3",
+        ),
     ],
 )
 def test_mistakes_in_a_configuration_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -150,8 +163,12 @@ def test_a_configuration_in_another_folder_runs_from_anywhere(
 OTHERS = [
     ("batch_size = 32", "batch_size = 32\nlr = 0.5", "has runs with lr = 0.001, not 0.5"),
     ("batch_size = 32", 'batch_size = 32\nprecision = "bf16"', "has runs with precision = fp32"),
-    ("kl = 0.01", "kl = 0.5", "runs of vir with {'kl': 0.01}, not {'kl': 0.5}"),
-    ("[options.vir]", "[options.vanilla]", "runs of vanilla with {}, not {'kl': 0.01}"),
+    (
+        "weight = 0.01",
+        "weight = 0.5",
+        "runs of vir with {'kl': {'weight': 0.01}}, not {'kl': {'weight': 0.5}}",
+    ),
+    ("[options.vir]", "[options.vanilla]", "runs of vanilla with {}, not {'kl': {'weight': 0.01}}"),
 ]
 
 

@@ -65,10 +65,10 @@ def test_methods_that_have_changed_are_marked_everywhere(records: Records) -> No
         record["trace"] = trace_of(record["method"] if record["method"] != "other" else None)
     assert describe_changed(records) == "" and changed_methods(records) == {}
     row = next(r for r in records if r["method"] == "vir")["trace"]["row"]
-    row["kl"] = 9.0
-    now = trace_of("vir")["row"]["kl"]
-    assert changed_methods(records) == {"vir": f"kl 9.0, now {now}"}
-    said = f"**Changed since their runs †; run them again:** VIR (kl 9.0, now {now})."
+    row["kl.weight"] = 9.0
+    now = trace_of("vir")["row"]["kl.weight"]
+    assert changed_methods(records) == {"vir": f"kl.weight 9.0, now {now}"}
+    said = f"**Changed since their runs †; run them again:** VIR (kl.weight 9.0, now {now})."
     assert describe_origin(records, "vir")[0] == said
     results = Results(records)
     assert results.titles == {"vanilla": "VANILLA", "vir": "VIR †", "other": "OTHER"}

@@ -19,7 +19,7 @@ from tailwise.data import load_abalone
 from tailwise.methods import Range, available_methods, build_model, get_method
 from tailwise.metrics import get_metric
 from tailwise.networks.backbones import Backbone
-from tailwise.networks.parts import WeightConfig
+from tailwise.networks.parts import Method, Part
 from tests.benchmark.conftest import Offset, make_small_problem
 
 
@@ -54,16 +54,17 @@ def test_what_a_suite_fixes_is_what_is_trained_and_recorded(monkeypatch: pytest.
     monkeypatch.setattr("tailwise.benchmark.run.contenders.build_model", spy)
     suite = get_suite("stsb-modern")
     (ranksim,) = choose_contenders("ranksim", suite.options)
-    weight = suite.options["ranksim"]["penalty_weight"]
-    assert weight != get_method("ranksim").parts.penalty_weight
+    weight = suite.options["ranksim"]["ranksim.weight"]
+    assert weight != get_method("ranksim").parts.as_options()["ranksim.weight"]
     recipe = Recipe(trials=1).within(epochs=1)
     record = run_one(ranksim, make_small_problem(), recipe, {})
-    assert built[0].penalty_weight == weight and record["fixed"] == {"penalty_weight": weight}
-    assert "penalty_weight" not in record["options"]
+    assert built[0].as_options()["ranksim.weight"] == weight
+    assert record["fixed"] == {"ranksim.weight": weight} and "ranksim.weight" not in record["options"]
 
     fixed = from_registry("vir", lr=0.5, weights={"power": 0.25})
-    assert {"lr", "weights.power", "regularizer"} <= set(from_registry("vir").space(recipe))
-    assert not {"lr", "weights.power"} & set(fixed.space(recipe)) and "regularizer" in fixed.space(recipe)
+    assert {"lr", "weights.power", "evidence.weight"} <= set(from_registry("vir").space(recipe))
+    assert not {"lr", "weights.power"} & set(fixed.space(recipe))
+    assert "evidence.weight" in fixed.space(recipe)
 
 
 def sentence_network(problem: Problem) -> Backbone:
@@ -140,7 +141,8 @@ def test_the_bound_of_the_paper_trains_if_it_is_averaged() -> None:
     recipe = Recipe(trials=1).within(epochs=20)
     errors, spreads = {}, {}
     for elbo in ("mean", "sum"):
-        prediction = from_registry("vir-paper", tuned=False, elbo=elbo).fit(problem, {}, recipe).valid
+        options = dict.fromkeys(("kl.mean", "reconstruction.mean"), elbo == "mean")
+        prediction = from_registry("vir-paper", tuned=False, **options).fit(problem, {}, recipe).valid
         errors[elbo] = get_metric("balanced_mae")(prediction, problem.y_valid, problem.bins)
         spreads[elbo] = float(prediction.mean.std() / problem.y_valid.std())
     assert errors["mean"] < 0.8 * errors["sum"] and spreads["mean"] > 1.4 * spreads["sum"]
@@ -160,47 +162,47 @@ def test_presets_reconstruct_the_input(method: str, has_one: bool, problem: Prob
     from_registry(method, tuned=False).fit(problem, {}, own)
     assert built == ([(4, 8)] if has_one else [])
     built.clear()
-    from_registry(method, tuned=False, decoder=not has_one).fit(problem, {}, own)
+    from_registry(method, tuned=False, reconstruction=None if has_one else {}).fit(problem, {}, own)
     assert bool(built) != has_one
 
 
 # -- the same weights for all --------------------------------------------------------------------
 
 
-def weights_of(name: str, recipe: Recipe, **fixed: Any) -> tuple[str, WeightConfig]:
-    """What the weights of a contender act on, and what they are."""
+def weights_of(name: str, recipe: Recipe, **fixed: Any) -> Part | None:
+    """The weights of a contender."""
     options = {**recipe.weight_options(name, fixed), **fixed}
-    parts = get_method(name).parts.with_options(**options)
-    return parts.reweight, parts.weights
+    return get_method(name).parts.with_options(**options).weights
 
 
 def test_all_methods_can_have_the_weights_of_the_paper() -> None:
     recipe = Recipe(weights="sqinv")
     for name in available_methods():
-        own = get_method(name).parts
-        reweight, weights = weights_of(name, recipe)
+        own = get_method(name).parts.weights
+        weights = weights_of(name, recipe)
         if name in BALANCED_OTHERWISE:
-            assert (reweight, weights) == (own.reweight, own.weights)
+            assert weights == own
         else:
-            assert weights == WeightConfig(form=own.weights.form)  # its defaults are SQINV
-            assert reweight == ("likelihood" if own.reweight == "none" else own.reweight), name
-        assert weights_of(name, Recipe()) == (own.reweight, own.weights)
-    assert {get_method(n).parts.reweight for n in ("vanilla", "der", "vir")} == {"none", "both"}
+            given = {} if own is None else {key: own.options[key] for key in ("form", "on")}
+            assert weights == Method(weights=Part("density", **given)).weights  # its defaults are SQINV
+        assert weights_of(name, Recipe()) == own
+    assert get_method("vanilla").parts.weights is None and get_method("vir").parts.weights is not None
     assert set(BALANCED_OTHERWISE) <= set(available_methods())
 
 
 def test_weights_for_all_are_trained_recorded_and_not_tuned(problem: Problem, recipe: Recipe) -> None:
     sqinv = replace(recipe, weights="sqinv")
     plain, weighted = (run_one(from_registry("vanilla"), problem, r, {}) for r in (recipe, sqinv))
-    lds = run_one(from_registry("vanilla", reweight="likelihood"), problem, recipe, {})
+    lds = run_one(from_registry("vanilla", weights={}), problem, recipe, {})
     assert plain["metrics"] != weighted["metrics"] == lds["metrics"]
     assert weighted["recipe"]["weights"] == "sqinv" and "weights" not in plain["recipe"]
     row = weighted["trace"]["row"]
-    assert (row["reweight"], row["weights.power"]) == ("likelihood", 0.5) and not changed_parts(weighted)
+    assert (row["weights.on"], row["weights.power"]) == ("loss", 0.5) and not changed_parts(weighted)
     contender = from_registry("lds")
     assert "weights.power" in contender.space(recipe) and "weights.power" not in contender.space(sqinv)
     fixed = from_registry("lds", weights={"power": 0.9})  # what a suite fixes stays
-    assert weights_of("lds", sqinv, **fixed.fixed)[1].power == 0.9
+    kept = weights_of("lds", sqinv, **fixed.fixed)
+    assert kept is not None and kept.options["power"] == 0.9
     assert tail_contender().trace(sqinv)["row"] == tail_contender().trace(recipe)["row"]
 
 
@@ -225,12 +227,15 @@ def test_runs_with_other_weights_share_neither_a_file_nor_a_page(
 
 
 def test_options_of_a_method_hold_for_its_variants_too() -> None:
-    given = {"vir": {"kl": 0.5, "regularizer": 0.2}}
+    given = {"vir": {"kl.weight": 0.5, "evidence.weight": 0.2}}
     chosen = choose_contenders("vir,vir[smoothing=none],vir[lambda=10],vir-predictor,ablation-latent", given)
     found = {c.name: c.fixed for c in chosen}
     assert found["vir"] == given["vir"]
     assert found["vir[smoothing=none]"] == {**given["vir"], "smoothing": None}
-    assert found["vir[lambda=10]"] == {"kl": 0.5, "regularizer": 10.0}  # a variant's own option wins
+    assert found["vir[lambda=10]"] == {
+        "kl.weight": 0.5,
+        "evidence.weight": 10.0,
+    }  # a variant's own option wins
     assert found["vir[fixed]"] == given["vir"]
     assert found["vir-predictor"] == {}
     assert all(c.fit.keywords["fixed"] == c.fixed for c in chosen)  # type: ignore[attr-defined]

@@ -36,7 +36,7 @@ def proposals(method: str, trials: int) -> list[tuple[float, ...]]:
 @pytest.mark.parametrize("method", ["vir", "vir-paper"])
 def test_the_present_prior_is_first_then_the_grid_then_a_smaller_range(method: str) -> None:
     found = proposals(method, 40)
-    present = get_method(method).parts.head_options["prior"]
+    present = get_method(method).parts.head.options["prior"]
     assert found[0] == present and len(found) == len(set(found)) == 40
     assert set(found[: len(POINTS | {present})]) == POINTS | {present}
     best = min(POINTS | {present}, key=loss)
@@ -61,7 +61,7 @@ def test_a_failed_prior_is_not_the_centre_of_the_smaller_range() -> None:
         study.tell(math.inf if place else 1.0)
     assert study.ask() is None
     _, nu, alpha, _ = options[OPTION]
-    present = get_method("vir-paper").parts.head_options["prior"]
+    present = get_method("vir-paper").parts.head.options["prior"]
     assert nu == pytest.approx(present[1], rel=2.3) and abs(alpha - present[2]) <= 0.5
 
 

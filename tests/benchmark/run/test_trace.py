@@ -123,21 +123,22 @@ def test_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_row_has_every_part_that_is_on() -> None:
     row = row_of("vir", {"smoothing.bandwidth": 3.0, "bins": 20, "lr": 0.1})
-    parts = get_method("vir").parts
-    assert (row["kl"], row["smoothing.bandwidth"], row["smoothing"]) == (parts.kl, 3.0, True)
-    assert row["head_options.prior"] == list(parts.head_options["prior"])
-    assert "bins" not in row and "lr" not in row and "penalty" not in row
-    assert "smoothing" not in row_of("vanilla") and row_of("vanilla")["objective"] == "squared"
+    own = get_method("vir").parts.as_options()
+    assert (row["kl.weight"], row["smoothing.bandwidth"]) == (own["kl.weight"], 3.0)
+    assert (row["smoothing"], row["head.prior"]) == ("statistics", list(own["head.prior"]))
+    assert "bins" not in row and "lr" not in row and "schedule" not in row
+    assert "smoothing" not in row_of("vanilla") and row_of("vanilla")["losses"] == ["squared"]
 
 
 def test_rows_of_the_estimator_follow_its_parameters_and_its_method(monkeypatch: pytest.MonkeyPatch) -> None:
     row = row_of(ESTIMATOR)
-    assert row["method.regularizer"] == get_method(row["method"]).parts.regularizer
+    own = get_method(row["method"]).parts.as_options()
+    assert row["method.evidence.weight"] == own["evidence.weight"]
     assert "random_state" not in row and "device" not in row
     old, other = line(ESTIMATOR), line(ESTIMATOR, lr=0.5)
     assert changed_parts(old) == changed_parts(other) == {}
-    give_parts(monkeypatch, row["method"], regularizer=7.0)
-    assert changed_parts(old) == {"method.regularizer": (row["method.regularizer"], 7.0)}
+    give_parts(monkeypatch, row["method"], **{"evidence.weight": 7.0})
+    assert changed_parts(old) == {"method.evidence.weight": (own["evidence.weight"], 7.0)}
 
 
 def test_estimators_know_the_parameters_that_they_set() -> None:
@@ -148,32 +149,32 @@ def test_estimators_know_the_parameters_that_they_set() -> None:
 
 
 def test_a_changed_part_is_named_with_both_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    kl = get_method("vir").parts.kl
-    old, variant, other = line(), line(kl=0.5, smoothing=None), line("vanilla")
-    give_parts(monkeypatch, "vir", kl=3.0)
-    assert changed_parts(old) == {"kl": (kl, 3.0)}
+    kl = get_method("vir").parts.as_options()["kl.weight"]
+    old, variant, other = line(), line(**{"kl.weight": 0.5}, smoothing=None), line("vanilla")
+    give_parts(monkeypatch, "vir", **{"kl.weight": 3.0})
+    assert changed_parts(old) == {"kl.weight": (kl, 3.0)}
     assert changed_parts(variant) == changed_parts(other) == {}  # it sets this part itself
     assert unchanged([old, variant, other]) == [variant, other]
-    give_parts(monkeypatch, "vir", kl=0.0, smoothing=None)
+    give_parts(monkeypatch, "vir", kl=None, smoothing=None)
     found = changed_parts(old)
-    assert found["kl"] == (kl, None) and found["smoothing"] == (True, None)
+    assert found["kl.weight"] == (kl, None) and found["smoothing"] == ("statistics", None)
 
 
 def test_a_part_that_is_new_counts_only_if_the_method_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    old = line("vanilla")
-    for part in ("top_bins", "weights.form"):
-        del old["trace"]["row"][part]  # as if the line were older than the part
+    old = line("lds-vir-predictor")
+    for part in ("head.sharpness", "weights.form"):
+        del old["trace"]["row"][part]  # as if the line were older than the option
     assert changed_parts(old) == {}
-    give_parts(monkeypatch, "vanilla", top_bins=3)
-    assert changed_parts(old) == {"top_bins": (None, 3)}
-    give_parts(monkeypatch, "vanilla", smoothing={})  # every option of the new part is the default
-    assert changed_parts(old)["smoothing"] == (None, True)
+    give_parts(monkeypatch, "lds-vir-predictor", **{"head.sharpness": 3.0})
+    assert changed_parts(old) == {"head.sharpness": (None, 3.0)}
+    give_parts(monkeypatch, "lds-vir-predictor", smoothing="statistics")  # with all options at defaults
+    assert changed_parts(old)["smoothing"] == (None, "statistics")
 
 
 def test_a_parameter_of_the_estimator_that_is_new_counts_if_it_is_set() -> None:
     old, other = line(ESTIMATOR), line(ESTIMATOR, patience=3)
     for record in (old, other):
-        del record["trace"]["row"]["patience"], record["trace"]["row"]["method.top_bins"]
+        del record["trace"]["row"]["patience"], record["trace"]["row"]["method.head.sharpness"]
     assert changed_parts(old) == {} and changed_parts(other) == {"patience": (None, 3)}
     old["trace"]["row"]["conformal"] = "none of today's"
     assert list(changed_parts(old)) == ["conformal"]
@@ -211,5 +212,5 @@ def test_runs_of_a_changed_method_are_repeated(
         f"lds: 1 runs are repeated because it has changed (weights.power {before}, now 0.9)"
     ]
     assert (run(), run()) == (1, 0)
-    assert {r["method"]: r["trace"]["row"]["weights.power"] for r in read_results(out)}["lds"] == 0.9
+    assert {r["method"]: r["trace"]["row"].get("weights.power") for r in read_results(out)}["lds"] == 0.9
     assert runs._outdated(read_results(out)) == []

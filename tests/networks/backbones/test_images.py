@@ -16,7 +16,7 @@ from tailwise.learning.loop import TrainConfig, fit, predict
 from tailwise.methods import build_model
 from tailwise.networks.backbones import ImageDecoder, make_image_backbone
 from tailwise.networks.backbones.images import Pixels
-from tailwise.networks.ensembles import fresh_copy
+from tailwise.networks.network import fresh_copy
 
 
 def _pictures(rows: int = 4, size: int = 32) -> torch.Tensor:
@@ -117,5 +117,5 @@ def test_vir_trains_on_pictures_with_a_decoder(torchvision: ModuleType) -> None:
     model = build_model("vir", backbone, 512, LabelBins.from_labels(y), decoder=decoder)
     config = TrainConfig(epochs=1, batch_size=12, accelerator="cpu")
     result = fit(model, (x, y), config=config, progress=False)
-    assert result.history[0]["loss/recon"] > 0
+    assert result.history[0]["loss/reconstruction"] > 0
     assert predict(model, x).mean.isfinite().all()

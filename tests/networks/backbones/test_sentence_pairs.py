@@ -24,7 +24,7 @@ from tailwise.networks.backbones import (
     make_pair_backbone,
     pair_features,
 )
-from tailwise.networks.ensembles import fresh_copy
+from tailwise.networks.network import fresh_copy
 from tests.networks.waiting import NothingWaits
 
 WORDS = 30
@@ -194,7 +194,7 @@ def test_encoders_by_name_or_module_learn(encoder: str) -> None:
     config = TrainConfig(epochs=6, lr=2e-2, batch_size=16, accelerator="cpu")
     result = fit(model, (x, y), config=config, progress=False)
     first, last = result.history[0], result.history[-1]
-    assert last["loss/nll"] < first["loss/nll"] and last["loss/recon"] < first["loss/recon"]
+    assert last["loss/nll"] < first["loss/nll"] and last["loss/reconstruction"] < first["loss/reconstruction"]
     torch.testing.assert_close(predict(model, x[3:4]).mean, predict(model, x).mean[3:4], rtol=1e-4, atol=1e-4)
 
 

@@ -27,7 +27,7 @@ from tailwise.networks.backbones import (
     make_backbone,
     quantile_edges,
 )
-from tailwise.networks.model import redraw
+from tailwise.networks.network import redraw
 
 each_backbone = pytest.mark.parametrize("name", BACKBONES)
 

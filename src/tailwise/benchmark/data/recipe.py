@@ -23,7 +23,7 @@ Augment = Callable[[Problem], Transform]
 
 
 SQINV: Mapping[str, Any] = {"kernel": "gaussian", "bandwidth": 2.0, "radius": 2, "power": 0.5, "clip": None}
-"""Options of `WeightConfig` for the paper's weights."""
+"""Options of `tailwise.networks.weights.DensityWeights` for the paper's weights."""
 BALANCED_OTHERWISE = (
     *("inv", "sqinv", "dense", "rrt", "bmse-gai", "bmse-bmc", "bmse-bni", "balanced-nll", "vir-dial"),
 )
@@ -57,8 +57,8 @@ class Recipe:
     network: Network | None = field(default=None, repr=False)
     """Builds the backbone for inputs that are not a table; `backbone` is then only its name in results."""
     decoder: Decoder | None = field(default=None, repr=False)
-    """Builds the decoder that reconstructs the input from a latent (VIR:recon), for methods with the part
-    `reconstruct`. By default it is one linear layer, which suits tables."""
+    """Builds the decoder that reconstructs the input from a latent, for methods with the loss
+    `reconstruction` of the input (VIR:recon). By default it is one linear layer, which suits tables."""
     augment: str | None = None
     """Name in results of how training rows are changed at random; None leaves them as they are."""
     augmentation: Augment | None = field(default=None, repr=False)
@@ -98,8 +98,6 @@ class Recipe:
         if self.weights == "own" or method in BALANCED_OTHERWISE:
             return {}
         options: dict[str, Any] = {f"weights.{name}": value for name, value in SQINV.items()}
-        if get_method(method).parts.reweight == "none":
-            options["reweight"] = "likelihood"
         return {
             name: of
             for name, of in options.items()
@@ -147,10 +145,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class SortedOptions:
-    """Options of a contender by owner: training, the benchmark (`bins`), the method.
-
-    `decoder` is an older name of the method's `reconstruct`.
-    """
+    """Options of a contender by owner: training, the benchmark (`bins`), the method."""
 
     train: dict[str, Any]
     bins: int | None
@@ -161,8 +156,6 @@ class SortedOptions:
         """Assign every option to its owner."""
         rest = dict(options)
         train = {f.name: rest.pop(f.name) for f in fields(TrainConfig) if f.name in rest}
-        if "decoder" in rest:
-            rest["reconstruct"] = bool(rest.pop("decoder"))
         return cls(train, rest.pop("bins", None), rest)
 
 

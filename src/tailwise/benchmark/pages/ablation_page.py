@@ -23,23 +23,25 @@ FIGURES = (
     *(Figure("mae", region) for region in ("many", "medium", "few")),
     *(Figure("nll", region, calibrated=True) for region in ("all", "few")),
 )
-_VIR = get_method("vir").parts
+_VIR = get_method("vir").parts.as_options()
 _ABOUT = {
-    "ablation-lambda": f"Weight of the evidence regulariser (VIR:reg), {_VIR.regularizer:g} by default",
+    "ablation-lambda": (
+        f"Weight of the evidence regulariser (VIR:reg), {_VIR['evidence.weight']:g} by default"
+    ),
     "ablation-bins": "Number of label bins instead of the default of the data set",
     "ablation-kernel": "Kernel that smooths label density and bin statistics",
     "ablation-smoothing": "Smoothed latents (VIR:S, VIR:F), in training only by default",
     "ablation-encoder": "The encoder alone, without and with LDS weights, and both without the encoder",
     "ablation-predictor": "The predictor alone, without and with LDS weights, and its evidential peers",
     "ablation-latent": (
-        f"Latent: by default its mean has a layer that starts at random ({_VIR.latent_mean}), "
-        f"the bias of its variances starts at {_VIR.latent_var_start:g}"
+        f"Latent: by default its mean has a layer that starts at random ({_VIR['latent.mean']}), "
+        f"the bias of its variances starts at {_VIR['latent.var_start']:g}"
     ),
     "ablation-reconstruction": (
         "A decoder that reconstructs the input (VIR:recon): `vir-paper` has one, VIR by default does not. "
         "`vir-paper` averages VIR:kl over latent dimensions and VIR:recon over inputs; variants sum them"
     ),
-    "ablation-inference": f"Weights of rows with unknown label, {_VIR.inference} by default",
+    "ablation-inference": f"Weights of rows with unknown label, {_VIR['inference']} by default",
 }
 
 

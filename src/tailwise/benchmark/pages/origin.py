@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tailwise.benchmark.run.results import Record
-from tailwise.benchmark.run.trace import changed_parts, describe_changes
+from tailwise.benchmark.run.trace import EQUAL_SINCE, changed_parts, describe_changes
 
 MARK = " †"
 """Behind the title of a method that has changed since some of its runs."""
@@ -42,7 +42,9 @@ def describe_code(records: Sequence[Record]) -> str:
     most = max(map(len, found.values()), default=0)
     text = f"**The lines come from {most} states of the code.** " if most > 1 else ""
     if words:
-        text += f"Digest of the code (commit): {'; '.join(words)}."
+        text += (
+            f"Digest of the code (commit): {'; '.join(words)}. Golden outputs are equal since {EQUAL_SINCE}."
+        )
     known = sum(len(of) for states in found.values() for of in states.values())
     if known < len(records):
         text += " " if text else ""

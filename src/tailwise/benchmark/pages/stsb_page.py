@@ -199,12 +199,12 @@ def count_reached(
 
 def _verdict(results: Results, method: str) -> str:
     """Describe a preset: how many cells it reaches, and in how many the default is better."""
-    parts, figures = get_method(method).parts, _figures(PAPER, calibrated=True)
+    parts, figures = get_method(method).parts.as_options(), _figures(PAPER, calibrated=True)
     by_metric = ", ".join(f"{_NAMES[m]} {count_reached(results, method, metrics=[m])}" for m in PAPER)
-    recoloured = "latents recoloured" if parts.recolor else "latents not recoloured"
+    recoloured = "latents recoloured" if parts["smoothing.at_inference"] else "latents not recoloured"
     raw = count_reached(results, method, calibrated=False)
     line = (
-        f"- **{_title(results, method)}** (`{method}`; inference `{parts.inference}`, {recoloured}): "
+        f"- **{_title(results, method)}** (`{method}`; inference `{parts['inference']}`, {recoloured}): "
         f"calibrated on dev, it reaches {count_reached(results, method)} of the {len(figures)} cells of the "
         f"paper's row ({by_metric}, of {len(REGIONS)} each); as trained, {raw}."
     )

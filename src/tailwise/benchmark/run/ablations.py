@@ -9,12 +9,12 @@ from tailwise.benchmark.run.contenders import Contender, from_registry
 from tailwise.methods import get_method
 
 _PAPER_BOUNDS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
-    ("reconstruction=none", "no reconstruction", {"reconstruct": False}),
-    ("elbo=sum", "sums", {"elbo": "sum"}),
+    ("reconstruction=none", "no reconstruction", {"reconstruction": None}),
+    ("elbo=sum", "sums", {"kl.mean": False, "reconstruction.mean": False}),
     (
         "elbo=sum and reconstruction=none",
         "sums, no reconstruction",
-        {"elbo": "sum", "reconstruct": False},
+        {"kl.mean": False, "reconstruction": None},
     ),
 )
 """Other readings of the paper's bound: name, title and options of each variant of `vir-paper`."""
@@ -42,13 +42,13 @@ def picture_variants() -> list[Contender]:
     A decoder of pictures averages over pixels, so that it has the weight 1 and not that of the KL.
     """
     powers = {f"{power:g}": {"weights.power": power} for power in (0.0, 0.25, 0.75, 1.0)}
-    decoder = {"of the picture": {"decoder": True}}
+    decoder = {"of the picture": {"reconstruction.weight": 1.0}}
     return [*_variants("exponent", powers), *_variants("reconstruction", decoder)]
 
 
 def ablations() -> dict[str, list[Contender]]:
     """Return groups by name; each starts with ``vir[fixed]``, VIR at its defaults, as the reference."""
-    default = get_method("vir").parts
+    kl = get_method("vir").parts.as_options()["kl.weight"]
     both = ("weights.", "smoothing.")
     kernels: dict[str, dict[str, Any]] = {
         "laplacian": {part + "kernel": "laplacian" for part in both},
@@ -62,26 +62,28 @@ def ablations() -> dict[str, list[Contender]]:
         "auto": {part + "kernel": "auto" for part in both},
     }
     groups = {
-        "lambda": _variants("lambda", {f"{v:g}": {"regularizer": v} for v in (10.0, 1.0, 0.1, 0.01, 0.001)}),
+        "lambda": _variants(
+            "lambda", {f"{v:g}": {"evidence.weight": v} for v in (10.0, 1.0, 0.1, 0.01, 0.001)}
+        ),
         "bins": _variants("bins", {str(count): {"bins": count} for count in (100, 33, 20)}),
         "kernel": _variants("kernel", kernels),
         "smoothing": _variants(
             "smoothing",
             {
                 "none": {"smoothing": None},
-                "none and plain latents": {"smoothing": None, "latent": "point", "kl": 0.0},
-                "at inference too": {"recolor": True},
+                "none and plain latents": {"smoothing": None, "latent": "point", "kl": None},
+                "at inference too": {"smoothing.at_inference": True},
             },
         ),
         "encoder": _parts("vir-encoder", "lds-vir-encoder", "vanilla", "lds"),
         "predictor": _parts("vir-predictor", "lds-vir-predictor", "der", "lds-fds-der"),
         "latent": [
-            *_variants("latent mean", {v: {"latent_mean": v} for v in ("identity", "features")}),
-            *_variants("latent start", {f"{v:g}": {"latent_var_start": v} for v in (-3.0, -7.0)}),
+            *_variants("latent mean", {v: {"latent.mean": v} for v in ("identity", "features")}),
+            *_variants("latent start", {f"{v:g}": {"latent.var_start": v} for v in (-3.0, -7.0)}),
         ],
         # VIR:recon and the KL are one bound: in VIR's default they have one weight.
         "reconstruction": [
-            *_variants("reconstruction", {"of the input": {"decoder": True, "recon": default.kl}}),
+            *_variants("reconstruction", {"of the input": {"reconstruction.weight": kl}}),
             *_parts("vir-paper"),
             *(
                 from_registry(

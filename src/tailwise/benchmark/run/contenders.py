@@ -113,7 +113,9 @@ def fit_method(
     backbone = recipe.build(problem)
     dim = int(backbone.feature_dim)
     parts = get_method(method).parts.with_options(**given.own)
-    decoder = recipe.build_decoder(problem, parts.latent_dim or dim) if parts.reconstruct else None
+    reconstruction, decoder = parts.loss("reconstruction"), None
+    if reconstruction is not None and not reconstruction.options["features"]:
+        decoder = recipe.build_decoder(problem, parts.latent.options.get("dim") or dim)
     model = build_model(method, backbone, dim, bins, decoder=decoder, **given.own)
     if model.method.resampling is not None:
         from tailwise.resampling.smogn import resample

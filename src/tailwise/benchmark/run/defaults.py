@@ -45,7 +45,7 @@ PRESETS = ("vir-dial", "vir-paper", "vir-reference")
 DEFINING = {
     "inv": ("weights.power",),
     "sqinv": ("weights.power",),
-    "balanced-nll": ("objective_options.t",),
+    "balanced-nll": ("balanced-nll.t",),
 }
 """Options that define a method; they may be tuned, but their defaults are given."""
 LEAST = 0.005

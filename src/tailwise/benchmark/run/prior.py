@@ -14,7 +14,7 @@ import numpy as np
 from tailwise.benchmark.run.search import DIGITS, SEED
 from tailwise.methods import available_methods, get_method
 
-OPTION = "head_options.prior"
+OPTION = "head.prior"
 GRID: dict[str, tuple[float, ...]] = {
     "nu": (0.01, 0.1, 1.0),
     "alpha": (1.5, 2.5),
@@ -29,7 +29,7 @@ STEP, LEAST_ALPHA = 0.5, 1.5
 
 def searched_methods() -> list[str]:
     """Return the methods whose head has a prior with a proper alpha, so that this search makes sense."""
-    priors = {name: get_method(name).parts.head_options.get("prior") for name in available_methods()}
+    priors = {name: get_method(name).parts.head.options.get("prior") for name in available_methods()}
     return [name for name, prior in priors.items() if prior is not None and prior[2] >= LEAST_ALPHA]
 
 
@@ -45,7 +45,7 @@ class PriorStudy:
             raise ValueError(
                 f"{method} has no prior to search; these have one: {', '.join(searched_methods())}"
             )
-        present = tuple(map(float, get_method(method).parts.head_options["prior"]))
+        present = tuple(map(float, get_method(method).parts.head.options["prior"]))
         grid = [(0.0, *point) for point in itertools.product(*GRID.values())]
         self.trials = trials
         self.waiting = [present, *(point for point in grid if point != present)]

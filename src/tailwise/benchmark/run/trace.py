@@ -15,7 +15,6 @@ import platform
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,13 @@ from tailwise.benchmark.data.recipe import SortedOptions
 from tailwise.methods import available_methods, get_method
 from tailwise.methods.plugins import plugin_source
 from tailwise.networks.parts import Method
-from tailwise.networks.smoothing import SmoothingConfig
 
 Row = dict[str, Any]
 Change = tuple[Any, Any]
 COMMIT = "TAILWISE_COMMIT"
 """Environment variable with the commit, for a copy of the source without its repository."""
+EQUAL_SINCE = "8afc952"
+"""Golden outputs (tests/golden) are equal since this commit: lines measured there, or before, are current."""
 ESTIMATOR = "TailRegressor"
 """Name of the estimator where others have the name of a registered method."""
 METHOD_CODE = (
@@ -160,20 +160,13 @@ def row_of(name: str, options: Mapping[str, Any] | None = None) -> Row:
         inner = row_of(parameters["method"], parameters["method_options"])
         row = {**parameters, **{f"method.{key}": value for key, value in inner.items()}}
     else:
-        row = _flat(get_method(name).parts.with_options(**SortedOptions.sort(options or {}).own))
+        row = _parts_of(name, options).as_options()
     kept: Row = json.loads(json.dumps({key: of for key, of in row.items() if of}, default=str))
     return kept
 
 
-def _flat(parts: Method) -> Row:
-    row: Row = {}
-    for name, value in asdict(parts).items():
-        if isinstance(value, Mapping):
-            row |= {f"{name}.{key}": of for key, of in value.items()}
-            row[name] = bool(value)
-        else:
-            row[name] = value
-    return row
+def _parts_of(name: str, options: Mapping[str, Any] | None) -> Method:
+    return get_method(name).parts.with_options(**SortedOptions.sort(options or {}).own)
 
 
 def digest_of_row(row: Row) -> str:
@@ -238,7 +231,7 @@ def changed_parts(record: Mapping[str, Any]) -> dict[str, Change]:
     found = {"plugin": plugins} if plugins[0] != plugins[1] else {}
     if before == now:
         return found
-    neutral = _neutral(name == ESTIMATOR)
+    neutral = _neutral(name, options)
     for key in [*before, *(key for key in now if key not in before)]:
         new = key not in before and neutral.get(key) == now[key]
         if before.get(key) != now.get(key) and not new:
@@ -246,22 +239,23 @@ def changed_parts(record: Mapping[str, Any]) -> dict[str, Change]:
     return found
 
 
-def _neutral(estimator: bool) -> Row:
-    """Return what a line may lack: the defaults of all parts, and of the parameters of TailRegressor."""
-    parts = _flat(Method(smoothing=SmoothingConfig()))
-    parts.pop("smoothing")  # to smooth is a change, whatever the options
-    if not estimator:
-        return parts
-    from tailwise.estimator import TailRegressor
+def _neutral(name: str, options: Mapping[str, Any]) -> Row:
+    """Return what a line may lack: the defaults of all options, and of the parameters of TailRegressor."""
+    if name == ESTIMATOR:
+        from tailwise.estimator import TailRegressor
 
-    return {**TailRegressor().get_params(), **{f"method.{key}": value for key, value in parts.items()}}
+        parameters = TailRegressor(**options).get_params()
+        inner = _neutral(parameters["method"], parameters["method_options"] or {})
+        return {**TailRegressor().get_params(), **{f"method.{key}": value for key, value in inner.items()}}
+    names = {key: of for key, of in _parts_of(name, options).as_options().items() if "." not in key}
+    return {**Method().with_options(**names).as_options(), **Method().as_options()}
 
 
 def describe_changes(changes: Mapping[str, Change]) -> str:
     """Say what changed.
 
-    >>> describe_changes({"kl": (0.1, 1.0), "smoothing": (None, True)})
-    'kl 0.1, now 1.0; smoothing None, now True'
+    >>> describe_changes({"kl.weight": (0.1, 1.0), "smoothing": (None, "statistics")})
+    'kl.weight 0.1, now 1.0; smoothing None, now statistics'
     """
     return "; ".join(f"{key} {before}, now {now}" for key, (before, now) in changes.items())
 

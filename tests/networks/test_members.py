@@ -1,8 +1,9 @@
-"""Members that share a backbone, against networks that are evaluated one by one."""
+"""Members and targets, on a backbone of their own or a shared one, against networks evaluated one by one."""
 
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 import pytest
@@ -12,13 +13,18 @@ from torch import Tensor, nn
 from tailwise.core.distributions import Distribution, Mixture, Normal
 from tailwise.core.labels import LabelBins
 from tailwise.learning.loop import TrainConfig, fit, predict
-from tailwise.methods import available_methods, build_model, get_method
-from tailwise.networks import model as model_module
-from tailwise.networks.backbones import TabM
-from tailwise.networks.heads import HEADS
-from tailwise.networks.model import TailModel
-from tailwise.networks.parts import INFERENCE, Method
-from tailwise.networks.shared_ensembles import MemberLinear, SharedEnsemble
+from tailwise.methods import available_methods, build_model
+from tailwise.networks import tail as tail_module
+from tailwise.networks.backbones import MLP, TabM
+from tailwise.networks.heads import HEADS, PointHead
+from tailwise.networks.inference import INFERENCES
+from tailwise.networks.losses import FeatureDecoder
+from tailwise.networks.network import Network
+from tailwise.networks.parts import Method, Part
+from tailwise.networks.tail import MemberLinear
+from tests.methods.trained_methods import table as few_columns
+from tests.methods.trained_methods import trained
+from tests.networks.small_models import tail
 
 MEMBERS, WIDTH = 3, 6
 
@@ -32,26 +38,21 @@ def table(rows: int = 60) -> tuple[Tensor, Tensor]:
     return x, (x[:, 0] + 0.1 * torch.randn(rows, generator=generator)).exp().double()
 
 
-def shared(name: str, y: Tensor, **options: Any) -> SharedEnsemble:
+def shared(name: str, y: Tensor, **options: Any) -> Network:
     """A method on a TabM with nothing random but its start."""
     torch.manual_seed(1)
     options.setdefault("members", 1)
     backbone = TabM(4, hidden=(8, WIDTH), members=MEMBERS, dropout=0.0)
-    model = build_model(name, backbone, WIDTH, LabelBins.from_labels(y), **options)
-    assert isinstance(model, SharedEnsemble)
-    return model
+    return build_model(name, backbone, WIDTH, LabelBins.from_labels(y), **options)
 
 
-def alone(model: SharedEnsemble, k: int) -> TailModel:
-    """Member k as a plain model, on features that the backbone has already made."""
-    copied = TailModel(nn.Identity(), WIDTH, model.bins, model.method)
+def alone(model: Network, k: int) -> Network:
+    """Member k as a network of its own, on features that the backbone has already made."""
+    copied = Network(nn.Identity(), WIDTH, model.bins, model.method)
     weights = dict(model.named_parameters())
     for label, parameter in copied.named_parameters():
-        if label.startswith("objective."):  # the one thing that members share
-            (value,) = (own.data for name, own in weights.items() if name.endswith(label))
-        else:
-            value = weights[label].data[k]
-        parameter.data = value.clone()
+        common = label.split(".")[2] in ("losses", "decoder")  # what members share
+        parameter.data = (weights[label].data if common else weights[label].data[k]).clone()
     return copied
 
 
@@ -75,7 +76,7 @@ def same(ours: Distribution, theirs: Distribution, y: Tensor) -> None:
 def test_members_are_networks_of_their_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses, gradients, statistics and predictions equal those of a loop over plain models."""
     # One order of draws would not be another.
-    monkeypatch.setattr(model_module, "normal_like", torch.zeros_like)
+    monkeypatch.setattr(tail_module, "normal_like", torch.zeros_like)
     x, y = table()
     model = shared(name, y).train()
     members = [alone(model, k).train() for k in range(MEMBERS)]
@@ -100,8 +101,8 @@ def test_members_are_networks_of_their_own(name: str, monkeypatch: pytest.Monkey
             member.end_epoch()
     model.eval()
     features = model.backbone(x)
-    points = model.method.head == "point"
-    for inference in INFERENCE:
+    points = isinstance(tail(model).head, PointHead)
+    for inference in INFERENCES:
         each = [member.eval()(features[:, k], inference) for k, member in enumerate(members)]
         same(model(x, inference), mixed(each, points), y)
 
@@ -136,25 +137,14 @@ def test_one_member_is_the_plain_network(name: str) -> None:
     same(single, plain, y)
 
 
-@pytest.mark.parametrize("smoothing", [{}, {"exact": True}, {"cov_variance": True}])
-def test_statistics_are_of_each_member(smoothing: dict[str, Any]) -> None:
-    x, y = table()
-    model = shared("vir", y, smoothing=smoothing, recolor=True)
-    fit(model, (x, y), None, TrainConfig(epochs=4, batch_size=60, accelerator="cpu"), progress=False)
-    assert model.smoother is not None
-    assert int(model.smoother.stats_count.sum()) == len(x), "a row counts once, however many members"
-    wide = model.smoother.stats.mu_mean.reshape(len(model.bins), MEMBERS, WIDTH)
-    assert (wide[:, 0] - wide[:, 1]).abs().max() > 1e-3
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
         ("vir", {}),
         ("infer-noise", {}),
         ("vanilla", {}),
-        ("bmse-bmc", {"objective_options": {"noise": 0.1}}),
-        ("ranksim", {"penalty_weight": 0.1}),
+        ("bmse-bmc", {"batch-mse.noise": 0.1}),
+        ("ranksim", {"ranksim.weight": 0.1}),
     ],
 )
 def test_trains_and_comes_back_from_its_state(name: str, options: dict[str, Any]) -> None:
@@ -197,20 +187,12 @@ def test_labels_of_any_leading_shape() -> None:
 
 def test_a_decoder_sees_every_member() -> None:
     x, y = table()
-    decoder = nn.Linear(WIDTH, 4)
-    method = get_method("vae").parts
-    model = SharedEnsemble(
-        TabM(4, (8, WIDTH), MEMBERS),
-        WIDTH,
-        LabelBins.from_labels(y),
-        method,
-        members=MEMBERS,
-        decoder=decoder,
-    ).eval()
-    found = model.row_losses(x, y)["recon"]
-    z = model.latent(model.backbone(x).flatten(0, 1))[0].unflatten(0, (-1, MEMBERS))
+    decoder, backbone = nn.Linear(WIDTH, 4), TabM(4, (8, WIDTH), MEMBERS)
+    model = build_model("vae", backbone, WIDTH, LabelBins.from_labels(y), decoder=decoder).eval()
+    found = model.row_losses(x, y)["reconstruction"]
+    z = tail(model).latent(model.backbone(x).flatten(0, 1))[0].unflatten(0, (-1, MEMBERS))
     wanted = sum(0.5 * ((x - decoder(z[:, k])) ** 2).sum(1) for k in range(MEMBERS)) / MEMBERS
-    torch.testing.assert_close(found, method.recon * wanted)
+    torch.testing.assert_close(found, 0.1 * wanted)
 
 
 def test_what_members_cannot_do_is_said() -> None:
@@ -228,17 +210,14 @@ def test_what_members_cannot_do_is_said() -> None:
 
 
 def test_a_head_with_other_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Scaled(nn.Module):
-        def __init__(self, dim: int) -> None:
-            super().__init__()
-            self.linear, self.factor = nn.Linear(dim, 1), nn.Parameter(torch.ones(1))
-
-        def see(self, bins: LabelBins) -> None:
-            pass
+    class Scaled(PointHead):
+        def __init__(self, dim: int, bins: object) -> None:
+            super().__init__(dim, bins)  # type: ignore[arg-type]
+            self.factor = nn.Parameter(torch.ones(1))
 
     monkeypatch.setitem(HEADS, "scaled", Scaled)
     with pytest.raises(ValueError, match="Scaled has weights outside linear layers"):
-        SharedEnsemble(TabM(4), 64, LabelBins.from_labels([0.0, 1.0]), Method(head="scaled"), members=8)
+        Network(TabM(4), 64, LabelBins.from_labels([0.0, 1.0]), Method(head=Part("scaled")))
 
 
 def test_drawn_anew_members_differ() -> None:
@@ -252,6 +231,126 @@ def test_drawn_anew_members_differ() -> None:
     torch.testing.assert_close(layer(rows), torch.stack(wanted))
 
 
+# -- members and targets with networks of their own -----------------------------------------------
+
+
+def test_ensemble_moments_by_sampling() -> None:
+    model, x = trained("ensemble")
+    prediction = predict(model, x[:5])
+    assert isinstance(prediction, Mixture) and prediction.components.shape == (5, 5)
+    draws = prediction.sample(200_000, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(draws.mean(0), prediction.mean, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(draws.var(0), prediction.variance, rtol=0.03, atol=0.03)
+    members = prediction.components.mean
+    torch.testing.assert_close(prediction.epistemic, members.var(0, correction=0))
+    assert members.std(0).min() > 0
+
+
+def test_members_have_decoders_of_their_own() -> None:
+    x, y = few_columns(64)
+    decoder = nn.Linear(8, 4)
+    model = build_model("vae", nn.Linear(4, 8), 8, LabelBins.from_labels(y), decoder=decoder, members=3)
+    weights = [each.decoder.weight for each in model.tails]
+    assert not any(torch.equal(a, b) for a, b in itertools.pairwise(weights))
+    assert not any(isinstance(module, FeatureDecoder) for module in model.modules())
+    model.loss(x, y)[0].backward()
+    assert all(weight.grad is not None and weight.grad.any() for weight in weights)
+
+
+def test_the_encoder_of_several_targets_is_frozen_too() -> None:
+    """RRT's second stage trains heads alone, also where targets share a backbone."""
+    x, y = few_columns()
+    bins = LabelBins.from_labels(y)
+    for backbone in (nn.Linear(4, WIDTH), TabM(4, (8, WIDTH), MEMBERS)):
+        model = build_model("rrt", backbone, WIDTH, [bins, bins]).train()
+        assert model.begin_epoch(0.9)
+        model.loss(x, torch.stack([y, y], 1))[0].backward()
+        assert all(parameter.grad is None for parameter in backbone.parameters())
+        assert all(parameter.grad is not None for parameter in model.tails.parameters())
+
+
+@pytest.mark.parametrize("name", ["vir", "ensemble", "infer-noise", "ranksim"])
+def test_targets_are_trained_as_alone_on_features_of_one_backbone(name: str) -> None:
+    """The loss is the mean over targets, each standardised by its own bins."""
+    x, y = few_columns(60)
+    both = torch.stack([y, 1000 * x[:, 1].double() - 5], dim=1)
+    bins = [LabelBins.from_labels(labels) for labels in both.unbind(1)]
+    torch.manual_seed(0)
+    model = build_model(name, MLP(4, (16, 8), 0.0), 8, bins).eval()
+    singles = [build_model(name, nn.Identity(), 8, own) for own in bins]
+    members = len(model.backbones)
+    for t, single in enumerate(singles):
+        for k, mine in enumerate(single.eval().tails):
+            mine.load_state_dict(model.tails[2 * k + t].state_dict())
+            single.backbones[k] = copy.deepcopy(model.backbones[k])
+    loss, prediction = model.loss(x, both)[0], model(x)
+    wanted = torch.stack([single.loss(x, both[:, t])[0] for t, single in enumerate(singles)]).mean()
+    torch.testing.assert_close(loss, wanted)
+    assert prediction.shape == both.shape and members == model.method.members
+    for t, single in enumerate(singles):
+        torch.testing.assert_close(prediction.mean[:, t], single(x).mean)
+        torch.testing.assert_close(prediction.variance[:, t], single(x).variance)
+    with pytest.raises(ValueError, match=r"y has shape \(60,\), expected \(rows, 2\)"):
+        model.loss(x, y)
+
+
+class Measured(nn.Linear):
+    """A backbone that measures its rows; as a layer of another backbone it is not asked."""
+
+    padded_inputs = ("words",)
+
+    def row_lengths(self, x: Any) -> Tensor:
+        return (x != 0).sum(-1)
+
+
+@pytest.mark.parametrize("targets", [1, 2])
+@pytest.mark.parametrize("members", [1, 2])
+def test_lengths_come_from_the_backbone_that_takes_the_input(targets: int, members: int) -> None:
+    labels, x = LabelBins.from_labels([0.0, 1.0, 2.0]), torch.tensor([[1.0, 2.0, 0.0], [3.0, 0.0, 0.0]])
+    bins = labels if targets == 1 else [labels, labels]
+    model = build_model("vanilla", Measured(3, 4), 4, bins, members=members)
+    lengths = model.row_lengths(x)
+    assert lengths is not None and lengths.tolist() == [2, 1]
+    assert model.padded_inputs == ("words",)
+    inside = build_model("vanilla", nn.Sequential(Measured(3, 4)), 4, bins, members=members)
+    assert inside.row_lengths(x) is None and inside.padded_inputs == ()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch looks at it while tracing
+@pytest.mark.parametrize("name", ["vir", "lds-fds-der", "ensemble", "vir-paper"])
+def test_compiled_losses_are_the_same_losses(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traced as one piece without a break; the code it would generate is left out."""
+    compiled: list[Any] = []
+
+    def tracing(function: Any, dynamic: bool) -> Any:
+        compiled.append(function)
+        return original(function, dynamic=dynamic, backend="aot_eager", fullgraph=True)
+
+    original = torch.compile
+    x, y = few_columns(60)
+    x, members = x.double(), 2 if name == "ensemble" else 1
+    decoder = nn.Linear(5, 4) if name == "vir-paper" else None
+    bins = LabelBins.from_labels(y)
+    model = build_model(name, nn.Linear(4, 5), 5, bins, decoder=decoder, members=members).double()
+    model.loss(x, y)
+    model.end_epoch()
+    torch.manual_seed(0)
+    usual, _ = model.loss(x, y)
+    monkeypatch.setattr(torch, "compile", tracing)
+    with model.compiled():
+        torch.manual_seed(0)
+        found, _ = model.loss(x, y)
+        found.backward()
+    torch.testing.assert_close(found, usual)
+    assert len(compiled) == members
+    model.loss(x, y)
+    assert not any("latent_losses" in vars(module) for module in model.modules())
+
+
+# -- against the package of TabM ------------------------------------------------------------------
+
+
 def test_tabm_is_that_of_its_authors() -> None:
     """Same features, predictions, loss and gradients as the package `tabm`, for copied weights."""
     import tabm as package
@@ -261,8 +360,7 @@ def test_tabm_is_that_of_its_authors() -> None:
     model = build_model(
         "vanilla", TabM(4, (WIDTH, WIDTH), MEMBERS, dropout=0.0), WIDTH, LabelBins.from_labels(y)
     )
-    assert isinstance(model, SharedEnsemble)
-    ours, head = model.backbone, model.head.linear
+    ours, head = model.backbone, tail(model).head.linear
     with torch.no_grad():
         for i, (layer, *_) in enumerate(theirs.backbone.blocks):
             for scale in (layer.r, layer.s, layer.bias):
@@ -278,7 +376,7 @@ def test_tabm_is_that_of_its_authors() -> None:
     location, scale = model.bins.location, model.bins.scale
     torch.testing.assert_close(model(x).mean, each.mean(1).double() * scale + location, rtol=1e-5, atol=1e-5)
     loss, _ = model.loss(x, y)
-    wanted = ((each - model.standardize(y).unsqueeze(1)) ** 2).mean()
+    wanted = ((each - tail(model).standardize(y).unsqueeze(1)) ** 2).mean()
     torch.testing.assert_close(loss, wanted)
     loss.backward()
     wanted.backward()

@@ -23,19 +23,23 @@ from torch import Tensor, nn
 
 from tailwise.core.distributions import NIG, Mixture
 from tailwise.core.labels import LabelBins
-from tailwise.networks.backbones import MLP, TableDecoder
-from tailwise.networks.model import TailModel, redraw
-from tailwise.networks.parts import PRESETS, Method
-from tailwise.networks.smoothing import SmoothingConfig
-from tailwise.networks.vir import VIR
-from tests.networks.small_models import MODES, PRIOR, Array, build, data, npy, one_epoch, train
+from tailwise.networks.backbones import TableDecoder
+from tailwise.networks.network import Network, redraw
+from tailwise.networks.parts import Method, Part
+from tailwise.networks.vir import PRESETS, VIR
+from tests.networks.small_models import MODES, PRIOR, Array, build, data, npy, one_epoch, tail, train
+
+
+def sampled(samples: int) -> dict[str, Any]:
+    """Options that average over samples of the latent, or none."""
+    return {"perturbation": "latent", "perturbation.samples": samples} if samples else {}
 
 
 class ByHand:
     """VIR of the specification for a model of `build`, with statistics of the given rows if any."""
 
-    def __init__(self, model: VIR, x: Tensor | None = None, y: Tensor | None = None) -> None:
-        self.model, method = model, model.method
+    def __init__(self, model: Network, x: Tensor | None = None, y: Tensor | None = None) -> None:
+        self.model, self.tail = model, tail(model)
         labels = model.bins
         self.centers, self.widths, self.counts = (
             labels.centers,
@@ -51,7 +55,7 @@ class ByHand:
             [[math.exp(-((i - j) ** 2) / 8) * (abs(i - j) <= 2) for j in range(size)] for i in range(size)]
         )
         density = kernel @ shares
-        w = density**-method.weights.power
+        w = density**-0.5
         self.w = w / (shares @ w)
         self.stats: dict[int, tuple[Array, Array, Array]] = {}
         self.smooth: dict[int, tuple[Array, Array, Array]] = {}
@@ -81,8 +85,8 @@ class ByHand:
             return rows @ npy(layer.weight).T + npy(layer.bias)
 
         features = linear(self.model.backbone, npy(x))
-        var = np.log1p(np.exp(linear(self.model.latent.var, features))) + 1e-6
-        return linear(self.model.latent.mean, features), var
+        var = np.log1p(np.exp(linear(self.tail.latent.var, features))) + 1e-6
+        return linear(self.tail.latent.mean, features), var
 
     def recolor(self, mean: Array, var: Array, index: NDArray[np.int64]) -> tuple[Array, Array]:
         mean, var = mean.copy(), var.copy()
@@ -96,7 +100,7 @@ class ByHand:
         return mean, var
 
     def head(self, z: Array, w: Array | float = 1.0) -> tuple[Array, ...]:
-        layer = self.model.head.linear
+        layer = self.tail.head.linear
         raw_n, psi, raw_phi = (z @ npy(layer.weight).T + npy(layer.bias)).T
         n, phi = (np.log1p(np.exp(0.5 * raw)) / 0.5 + 1e-6 for raw in (raw_n, raw_phi))
         n = 2 + n
@@ -113,16 +117,15 @@ class ByHand:
 
         A row whose first guess lies within 2% of a bin's edge is NaN: rounding decides its bin.
         """
-        method = self.model.method
         mean, var = self.latent(x)
-        noise = npy(self.model.noise) if method.latent_samples else np.zeros((1, mean.shape[1]))
-        weighted = method.reweight in ("pseudo-count", "both")
+        noise = np.zeros((1, mean.shape[1])) if self.tail.noise is None else npy(self.tail.noise)
+        recolors = self.tail.smoother is not None and self.tail.smoother.at_inference
 
         def members(i: int, b: int | None) -> list[tuple[float, ...]]:
             m, v, w = mean[i : i + 1], var[i : i + 1], 1.0
             if b is not None:
-                w = self.w[b] if weighted else 1.0
-                if method.recolor:
+                w = self.w[b] if self.tail.weighs_counts else 1.0
+                if recolors:
                     m, v = self.recolor(m, v, np.array([b]))
             return [tuple(p.item() for p in self.head(m + np.sqrt(v) * eps, w)) for eps in noise]
 
@@ -139,7 +142,7 @@ class ByHand:
                     * np.mean([self.pdf((self.centers[b] - self.location) / self.scale, *m) for m in first])
                     for b in range(len(self.centers))
                 ]
-                top = sorted(range(len(mass)), key=lambda b: -mass[b])[: method.top_bins]
+                top = sorted(range(len(mass)), key=lambda b: -mass[b])[:8]
                 parts = [(mass[b], m) for b in top for m in members(i, b)]
             total = sum(share for share, _ in parts)
             mu = sum(share * m[0] for share, m in parts) / total
@@ -154,45 +157,43 @@ class ByHand:
         return np.array(means), np.array(variances)
 
 
-@pytest.mark.parametrize("reweight", ["none", "likelihood", "pseudo-count", "both"])
-@pytest.mark.parametrize(("noisy", "elbo"), [(False, "sum"), (True, "sum"), (True, "mean")])
-def test_the_objective_is_the_sum_of_its_parts_by_hand(reweight: str, noisy: bool, elbo: str) -> None:
+@pytest.mark.parametrize("on", [None, "loss", "count", "both"])
+@pytest.mark.parametrize(("noisy", "averaged"), [(False, False), (True, False), (True, True)])
+def test_the_objective_is_the_sum_of_its_parts_by_hand(on: str | None, noisy: bool, averaged: bool) -> None:
     x, y = data()
     decoder = nn.Linear(4, 3)
     model = build(
         y,
         preset="paper",
-        reweight=reweight,
-        regularizer=0.3,
-        kl=0.2,
-        recon=0.7,
-        elbo=elbo,
         decoder=decoder,
-        smoothing={"exact": True},
+        **{
+            "weights": on and {"on": on},
+            "evidence.weight": 0.3,
+            "kl": {"weight": 0.2, "mean": averaged},
+            "reconstruction": {"weight": 0.7, "mean": averaged},
+        },
     )
-    model.collect_statistics([(x[:25], y[:25]), (x[25:], y[25:])])
-    model.end_epoch()
-    model.train(noisy)
+    one_epoch(model, x, y).train(noisy)
+    hand = ByHand(model, x, y)
     torch.manual_seed(9)
     loss, parts = model.loss(x, y)
     torch.manual_seed(9)
     noise = npy(torch.randn(60, 4, dtype=torch.float64)) if noisy else 0.0
 
-    hand = ByHand(model, x, y)
     index = hand.index(npy(y))
     mean, var = hand.recolor(*hand.latent(x), index)
     z = mean + np.sqrt(var) * noise
     w = hand.w[index]
-    gamma, nu, alpha, beta = hand.head(z, w if reweight in ("pseudo-count", "both") else 1.0)
+    gamma, nu, alpha, beta = hand.head(z, w if on in ("count", "both") else 1.0)
     target = (npy(y) - hand.location) / hand.scale
-    outer = w if reweight in ("likelihood", "both") else np.ones(60)
+    outer = w if on in ("loss", "both") else np.ones(60)
     decoded = z @ npy(decoder.weight).T + npy(decoder.bias)
-    over = np.sum if elbo == "sum" else np.mean
+    over = np.mean if averaged else np.sum
     want = {
         "nll": outer * -np.log(hand.pdf(target, gamma, nu, alpha, beta)),
-        "reg": outer * 0.3 * (nu + 2 * alpha) * np.abs(target - gamma),
+        "evidence": outer * 0.3 * (nu + 2 * alpha) * np.abs(target - gamma),
         "kl": 0.2 * over((var + mean**2 - 1 - np.log(var)) / 2, axis=1),
-        "recon": 0.7 * over((npy(x) - decoded) ** 2 / 2, axis=1),
+        "reconstruction": 0.7 * over((npy(x) - decoded) ** 2 / 2, axis=1),
     }
     assert set(parts) == set(want)
     for name, value in want.items():
@@ -210,8 +211,9 @@ def test_the_objective_is_the_sum_of_its_parts_by_hand(reweight: str, noisy: boo
 def test_weights_that_are_all_one_are_no_weights() -> None:
     x, y = data()
     losses = []
-    for reweight in ("none", "likelihood", "pseudo-count", "both"):
-        model = build(y, preset="paper", reweight=reweight, weights={"power": 0.0}, recolor=False)
+    for on in (None, "loss", "count", "both"):
+        options = {"weights": on and {"on": on, "power": 0.0}, "smoothing.at_inference": False}
+        model = build(y, preset="paper", **options)
         torch.manual_seed(1)
         losses.append(one_epoch(model, x, y).loss(x, y)[0].item())
         model.eval()
@@ -221,16 +223,15 @@ def test_weights_that_are_all_one_are_no_weights() -> None:
 
 def test_an_identity_kernel_leaves_latent_means_alone() -> None:
     x, y = data()
-    model = one_epoch(build(y, smoothing={"kernel": None}, recolor=True), x, y).eval()
+    model = one_epoch(build(y, smoothing={"kernel": None, "at_inference": True}), x, y).eval()
     torch.testing.assert_close(model(x, "self").mean, build(y, smoothing=None).eval()(x, "self").mean)
 
 
-def test_methods_without_latent_variance_or_evidence() -> None:
-    """FDS: point latent; the KL and the regulariser have nothing to act on."""
+def test_feature_distribution_smoothing_by_hand() -> None:
     x, y = data()
-    method = Method(smoothing=SmoothingConfig(), objective="absolute", kl=1.0, regularizer=1.0)
     torch.manual_seed(0)
-    model = TailModel(nn.Linear(3, 5), 5, LabelBins.from_labels(y), method).double()
+    method = Method(smoothing=Part("statistics"), losses=(Part("absolute"),))
+    model = Network(nn.Linear(3, 5), 5, LabelBins.from_labels(y), method).double()
     one_epoch(model, x, y)
     loss, parts = model.loss(x, y)
     assert set(parts) == {"absolute"}
@@ -238,7 +239,7 @@ def test_methods_without_latent_variance_or_evidence() -> None:
     b = np.array([int(v) for v in y])
     held = sorted(set(b))
     mu, cov = ({c: f(features[b == c], axis=0) for c in held} for f in (np.mean, np.var))
-    hand = ByHand(model)
+    hand, head = ByHand(model), tail(model).head.linear
     errors = []
     for i in range(len(b)):
         k = np.array([math.exp(-((b[i] - c) ** 2) / 8) * (abs(b[i] - c) <= 2) for c in held])
@@ -246,7 +247,7 @@ def test_methods_without_latent_variance_or_evidence() -> None:
         mu_s, cov_s = (sum(s * stat[c] for s, c in zip(k, held, strict=True)) for stat in (mu, cov))
         ratio = np.clip(np.maximum(cov_s, 1e-8) / np.maximum(cov[b[i]], 1e-8), 0.1, 10)
         z = (features[i] - mu[b[i]]) * np.sqrt(ratio) + mu_s if (b == b[i]).sum() > 1 else features[i]
-        out = (npy(model.head.linear.weight) @ z + npy(model.head.linear.bias)).item()
+        out = (npy(head.weight) @ z + npy(head.bias)).item()
         errors.append(abs((y[i].item() - hand.location) / hand.scale - out))
     assert loss.item() == pytest.approx(np.mean(errors), rel=1e-5)
     model.eval()
@@ -257,7 +258,7 @@ def test_methods_without_latent_variance_or_evidence() -> None:
 def test_a_decoder_of_several_inputs_needs_a_likelihood() -> None:
     x, y = data()
     bins, network = LabelBins.from_labels(y), nn.Bilinear(3, 3, 4, dtype=x.dtype)
-    model = VIR(network, 4, bins, decoder=nn.Linear(4, 3), recon=1.0).double()
+    model = VIR(network, 4, bins, decoder=nn.Linear(4, 3)).double()
     for inputs in ((x, x), {"input1": x, "input2": x}):
         with pytest.raises(TypeError, match=r"the input is a (tuple|dict): give the decoder a method nll"):
             model.loss(inputs, y)
@@ -268,17 +269,29 @@ def test_a_decoder_that_knows_its_likelihood() -> None:
     x, y = data()
     x[:, 2] = torch.arange(60) % 4
     decoder = TableDecoder(4, 2, (4,), hidden=6)
-    model = build(y, decoder=decoder, recon=0.5, kl=0.0, regularizer=0.0).eval()
+    model = build(y, decoder=decoder, kl=None, evidence=None, reconstruction={"weight": 0.5}).eval()
     loss, parts = model.loss(x, y)
-    assert set(parts) == {"nll", "recon"}
+    assert set(parts) == {"nll", "reconstruction"}
     z = torch.as_tensor(ByHand(model).latent(x)[0])
-    assert parts["recon"].item() == pytest.approx(0.5 * decoder.nll(z, x).mean().item())
-    assert "recon" not in build(y, decoder=decoder, recon=0.0).loss(x, y)[1]
+    assert parts["reconstruction"].item() == pytest.approx(0.5 * decoder.nll(z, x).mean().item())
     assert loss.item() == pytest.approx(sum(v.item() for v in parts.values()))
+    assert "reconstruction" not in build(y, preset="paper").loss(x, y)[1], "there is no decoder"
+
+
+def test_the_parts_shown_add_up_to_the_loss_under_sample_weights() -> None:
+    x, y = data()
+    model = build(y).eval()
+    loss, parts = model.loss(x, y, torch.linspace(0, 3, 60).double())
+    assert sum(v.item() for v in parts.values()) == pytest.approx(loss.item(), rel=1e-6)
+    assert model.loss(x, y, torch.ones(60, 1))[0].isfinite()
+    for wrong in (30, 59):  # 30 divides the number of rows
+        message = rf"sample_weight has shape \({wrong},\), but labels have \(60,\)"
+        with pytest.raises(ValueError, match=message):
+            model.loss(x, y, torch.ones(wrong))
 
 
 class Objective(nn.Module):
-    def __init__(self, model: TailModel) -> None:
+    def __init__(self, model: Network) -> None:
         super().__init__()
         self.model = model
 
@@ -291,10 +304,8 @@ class Objective(nn.Module):
 def test_gradients_of_the_loss_equal_finite_differences(preset: str) -> None:
     x, y = data(4)
     decoder = nn.Linear(2, 3)
-    smoothing = {"exact": True, "cov_variance": True}
-    model = build(y, preset=preset, latent_dim=2, decoder=decoder, smoothing=smoothing).train()
-    model.collect_statistics([(x, y)])
-    model.end_epoch()
+    model = build(y, preset=preset, decoder=decoder, **{"latent.dim": 2}).train()
+    one_epoch(model, x, y)
     step = Objective(model)
     names = [name for name, _ in step.named_parameters()]
 
@@ -307,22 +318,14 @@ def test_gradients_of_the_loss_equal_finite_differences(preset: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("recolor", [False, True])
-@pytest.mark.parametrize(("latent_samples", "reweight"), [(0, "both"), (3, "both"), (0, "likelihood")])
-def test_predictions_by_hand(mode: str, recolor: bool, latent_samples: int, reweight: str) -> None:
+@pytest.mark.parametrize(("samples", "on"), [(0, "both"), (3, "both"), (0, "loss")])
+def test_predictions_by_hand(mode: str, recolor: bool, samples: int, on: str) -> None:
     x, y = data()
-    model = build(
-        y,
-        preset="paper",
-        recolor=recolor,
-        latent_samples=latent_samples,
-        reweight=reweight,
-        top_bins=5,
-        smoothing={"exact": True},
-    )
+    smoothing = {"at_inference": recolor, "momentum": 0.0}
+    model = build(y, preset="paper", weights={"on": on}, smoothing=smoothing, **sampled(samples))
     train(model, x, y, epochs=2)
-    model.collect_statistics([(x, y)])
     model.end_epoch()
-    model.eval()
+    one_epoch(model, x, y).eval()
     new = x[:12] * 1.5
     got = model(new, mode)
     mean, variance = ByHand(model, x, y).predict(new, mode)
@@ -331,7 +334,7 @@ def test_predictions_by_hand(mode: str, recolor: bool, latent_samples: int, rewe
     np.testing.assert_allclose(npy(got.mean)[clear], mean[clear], rtol=1e-5)
     np.testing.assert_allclose(npy(got.variance)[clear], variance[clear], rtol=1e-4)
     assert got.mean.dtype == torch.float64
-    assert isinstance(got, Mixture) == (mode == "marginal" or latent_samples > 0)
+    assert isinstance(got, Mixture) == (mode == "marginal" or samples > 0)
     # the mode of the method is the default
     chosen = build(y, inference=mode).eval()
     assert torch.equal(chosen(new).mean, chosen(new, mode).mean)
@@ -341,19 +344,20 @@ def test_with_one_bin_marginal_equals_self() -> None:
     x, _ = data()
     y = torch.full((60,), 7.0)
     for samples in (0, 2):
-        model = one_epoch(build(y, recolor=True, latent_samples=samples), x, y).eval()
+        options = {"smoothing.at_inference": True, **sampled(samples)}
+        model = one_epoch(build(y, **options), x, y).eval()
         one, other = model(x, "self"), model(x, "marginal")
         torch.testing.assert_close(one.mean, other.mean)
         torch.testing.assert_close(one.variance, other.variance)
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("recolor", "latent_samples"), [(False, 0), (True, 3)])
+@pytest.mark.parametrize(("recolor", "samples"), [(False, 0), (True, 3)])
 def test_neither_order_nor_size_of_a_batch_changes_a_prediction(
-    mode: str, recolor: bool, latent_samples: int
+    mode: str, recolor: bool, samples: int
 ) -> None:
     x, y = data()
-    model = build(y, recolor=recolor, latent_samples=latent_samples)
+    model = build(y, **{"smoothing.at_inference": recolor, **sampled(samples)})
     train(model, x, y, epochs=2)
     model.eval()
     whole = model(x, mode)
@@ -370,9 +374,9 @@ def test_neither_order_nor_size_of_a_batch_changes_a_prediction(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_predictions_never_read_labels(mode: str) -> None:
-    assert not {"y", "label", "labels", "target"} & set(inspect.signature(TailModel.forward).parameters)
+    assert not {"y", "label", "labels", "target"} & set(inspect.signature(Network.forward).parameters)
     x, y = data()
-    model = build(y, recolor=True)
+    model = build(y, **{"smoothing.at_inference": True})
     train(model, x, y, epochs=3)
     model.end_epoch()
     model.eval()
@@ -395,8 +399,7 @@ def test_predictions_never_read_labels(mode: str) -> None:
 def test_the_total_variance_equals_monte_carlo_over_the_hierarchy(mode: str) -> None:
     """Draw variance ~ InvGamma(alpha, beta), mean ~ N(gamma, variance / nu), then the label."""
     x, y = data()
-    options = {"prior": (0.0, 1.0, 8.0, 2.0)}
-    model = build(y, head_options=options, latent_samples=2 if mode == "marginal" else 0)
+    model = build(y, head={"prior": (0.0, 1.0, 8.0, 2.0)}, **sampled(2 if mode == "marginal" else 0))
     train(model, x, y, epochs=2)
     prediction = model.eval()(x[:3], mode)
     rng = np.random.default_rng(0)
@@ -484,9 +487,9 @@ class Dense(nn.Module):
 def test_dense_features_are_rows_of_pixels(mode: str) -> None:
     x, y = data()
     images, maps = x.reshape(5, 3, 4, 3).movedim(-1, 1), y.reshape(5, 3, 4)
-    flat = build(y, recolor=True, latent_samples=2)
-    dense = build(y, recolor=True, latent_samples=2)
-    dense.backbone = Dense().double()
+    options = {"smoothing.at_inference": True, **sampled(2)}
+    flat, dense = build(y, **options), build(y, **options)
+    dense.backbones[0] = Dense().double()
     dense.backbone.linear.load_state_dict(flat.backbone.state_dict())
     for model, inputs, labels in ((flat, x, y), (dense, images, maps)):
         one_epoch(model, inputs, labels)
@@ -521,8 +524,8 @@ def test_integer_and_float32_labels_are_the_same_labels() -> None:
     want = model.loss(x, y)[0]
     for kind in (torch.int64, torch.float32, torch.int16):
         assert torch.equal(model.loss(x, y.to(kind))[0], want)
-    assert model.standardize(y).dtype == torch.float64
-    assert build(y).float().standardize(y).dtype == torch.float32
+    assert tail(model).standardize(y).dtype == torch.float64
+    assert tail(build(y).float()).standardize(y).dtype == torch.float32
 
 
 def test_large_labels_keep_their_digits() -> None:
@@ -530,15 +533,14 @@ def test_large_labels_keep_their_digits() -> None:
     x, y = data()
     model, far = build(y).eval(), build(y + 1e9).eval()
     torch.testing.assert_close(far(x).mean - 1e9, model(x).mean, atol=1e-5, rtol=0)
-    torch.testing.assert_close(far.standardize(y + 1e9), model.standardize(y), atol=1e-6, rtol=0)
+    torch.testing.assert_close(tail(far).standardize(y + 1e9), tail(model).standardize(y), atol=1e-6, rtol=0)
 
 
 def test_bfloat16_autocast_keeps_statistics_in_float32() -> None:
     x, y = data()
-    model = build(y, smoothing={"exact": True}).float().train()
+    model = build(y).float().train()
     x = x.float()
     with torch.autocast("cpu", torch.bfloat16):
-        model.collect_statistics([(x, y)])
         features = model.backbone(x)
         loss, _ = model.loss(x, y)
         prediction = model.eval()(x)
@@ -546,66 +548,61 @@ def test_bfloat16_autocast_keeps_statistics_in_float32() -> None:
     assert loss.dtype == torch.float32 and torch.isfinite(loss)
     assert prediction.mean.dtype == torch.float64
     model.end_epoch()
-    z = npy(model.latent(features.float())[0])
+    z, smoother = npy(tail(model).latent(features.float())[0]), tail(model).smoother
+    assert smoother is not None
     for b in sorted(set(y.tolist())):
         mean = z[npy(y) == b].mean(0)
-        np.testing.assert_allclose(npy(model.smoother.stats.mu_mean[int(b)]), mean, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(npy(smoother.stats.mu_mean[int(b)]), mean, rtol=1e-5, atol=1e-6)
     loss.backward()
 
 
 def test_an_epoch_ends_by_itself_after_as_many_rows_as_the_bins_counted() -> None:
     x, y = data()
     model = build(y).train()
-    assert model.smoother is not None
+    smoother = tail(model).smoother
+    assert smoother is not None
     for start in (0, 20, 40):
-        assert not model.smoother.stats.count.any()
+        assert not smoother.stats.count.any()
         model.loss(x[start : start + 20], y[start : start + 20])
-    assert not model.smoother.stats.count.any()  # takes effect when the next epoch starts
+    assert not smoother.stats.count.any()  # takes effect when the next epoch starts
     model.loss(x[:20], y[:20])
-    np.testing.assert_array_equal(model.smoother.stats.count, model.bins.counts)
-    assert model.smoother.sums.count.sum() == 20
+    np.testing.assert_array_equal(smoother.stats.count, model.bins.counts)
+    assert smoother.sums.count.sum() == 20
     model.end_epoch()
-    assert model.smoother.sums.count.sum() == 0
-    kept = model.smoother.stats.mu_mean.clone()
+    kept = smoother.stats.mu_mean.clone()
     model.end_epoch()  # nothing seen since: nothing changes
-    assert torch.equal(model.smoother.stats.mu_mean, kept)
-    by_hand = build(y)
-    one_epoch(by_hand, x, y)
-    # evaluation and models without smoothing collect nothing
-    by_hand.eval()
-    by_hand.loss(x, y)
-    assert by_hand.smoother is not None and by_hand.smoother.sums.count.sum() == 0
-    plain = build(y, smoothing=None)
-    plain.collect_statistics([(x, y)])
-    plain.end_epoch()
-    assert plain.smoother is None
+    assert torch.equal(smoother.stats.mu_mean, kept)
+    model.eval().loss(x, y)
+    assert smoother.sums.count.sum() == 0  # evaluation collects nothing
 
 
 def test_a_loop_that_says_when_epochs_end_may_have_as_many_rows_as_it_likes() -> None:
     x, y = data()
     model = build(y).train()
-    assert model.smoother is not None
+    smoother = tail(model).smoother
+    assert smoother is not None
     model.begin_epoch(0.0)
     for _ in range(3):
         model.loss(x, y)
-    assert not model.smoother.stats.count.any()
+    assert not smoother.stats.count.any()
     model.end_epoch()
-    np.testing.assert_array_equal(model.smoother.stats.count, 3 * model.bins.counts)
+    np.testing.assert_array_equal(smoother.stats.count, 3 * model.bins.counts)
     model.begin_epoch(0.5)
     model.load_state_dict(copy.deepcopy(model.state_dict()))  # a new start: nothing is said any more
     for _ in range(2):
         model.loss(x, y)
-    np.testing.assert_array_equal(model.smoother.stats.count, model.bins.counts)
+    np.testing.assert_array_equal(smoother.stats.count, model.bins.counts)
 
 
 def test_a_loop_that_never_ends_its_epochs_smooths_all_the_same() -> None:
     x, y = data()
     model = build(y).train()
-    assert model.smoother is not None
     for epoch in range(2):
         model.begin_epoch(epoch / 2)
         model.loss(x, y)
-    np.testing.assert_array_equal(model.smoother.stats.count, model.bins.counts)
+    smoother = tail(model).smoother
+    assert smoother is not None
+    np.testing.assert_array_equal(smoother.stats.count, model.bins.counts)
 
 
 def test_redrawing_leaves_frozen_weights_alone_and_knows_attention() -> None:
@@ -622,46 +619,12 @@ def test_redrawing_leaves_frozen_weights_alone_and_knows_attention() -> None:
     assert not torch.equal(network.attention.in_proj_weight, before)
 
 
-def test_an_exact_pass_takes_statistics_of_latents_without_dropout() -> None:
-    x, y = data()
-    torch.manual_seed(0)
-    options = {"latent_dim": 4, "smoothing": {"exact": True}}
-    model = VIR(MLP(3, (16,), dropout=0.5), 16, LabelBins.from_labels(y), **options).double().train()
-    assert model.smoother is not None
-    model.loss(x, y)
-    assert model.smoother.sums.count.sum() == 0  # not from the training steps
-    for _ in range(2):  # a second pass replaces the first
-        model.collect_statistics([(x[:17], y[:17]), (x[17:], y[17:])])
-    assert model.training and model.backbone.training
-    model.end_epoch()
-    np.testing.assert_array_equal(model.smoother.stats.count, model.bins.counts)
-    model.eval()
-    with torch.no_grad():
-        z_mean, z_var = (npy(t) for t in model.latent(model.backbone(x)))
-    for b in sorted({int(v) for v in y}):
-        m, v = z_mean[npy(y) == b], z_var[npy(y) == b]
-        got = model.smoother.stats
-        np.testing.assert_allclose(npy(got.mu_mean[b]), m.mean(0), rtol=1e-9)
-        np.testing.assert_allclose(npy(got.mu_var[b]), v.sum(0) / len(v) ** 2, rtol=1e-9)
-        want = m.var(0) + v.mean(0) * (1 - 1 / len(v))
-        np.testing.assert_allclose(npy(got.cov_mean[b]), want, rtol=1e-7, atol=1e-12)
-
-
-def test_an_exact_pass_leaves_frozen_parts_frozen() -> None:
-    x, y = data()
-    backbone = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5))
-    model = VIR(backbone, 5, LabelBins.from_labels(y)).double().train()
-    backbone[1].eval()  # the usual way to freeze batch normalisation
-    model.collect_statistics([(x, y)])
-    assert model.training and backbone[0].training and not backbone[1].training
-
-
 @pytest.mark.parametrize("stop", [0, 2, 5])
 def test_training_continues_from_a_state_bit_for_bit(stop: int) -> None:
     x, y = data()
     x = x.float()
 
-    def steps(model: TailModel, optimizer: torch.optim.Optimizer, start: int, end: int) -> None:
+    def steps(model: Network, optimizer: torch.optim.Optimizer, start: int, end: int) -> None:
         model.train()
         for step in range(start, end):
             torch.manual_seed(step)
@@ -685,7 +648,7 @@ def test_training_continues_from_a_state_bit_for_bit(stop: int) -> None:
 
 def test_copies_and_pickles_predict_and_train_the_same() -> None:
     x, y = data()
-    model = build(y, recolor=True, latent_samples=2)
+    model = build(y, **{"smoothing.at_inference": True, **sampled(2)})
     train(model, x, y, epochs=2)
     model.loss(x[:10], y[:10])
     model.eval()
@@ -756,22 +719,26 @@ class Summing(Averaging):
 def test_an_averaged_bound_counts_each_number_of_a_reconstruction_once() -> None:
     x, y = data()
 
-    def recon(kind: type[nn.Linear] | None, **options: Any) -> float:
+    def recon(kind: type[nn.Linear], mean: bool) -> float:
         torch.manual_seed(1)
-        decoder = None if kind is None else kind(4, 3)
-        return float(build(y, decoder=decoder, **options).eval().loss(x, y)[1]["recon"])
+        model = build(y, decoder=kind(4, 3), **{"reconstruction.mean": mean}).eval()
+        return float(model.loss(x, y)[1]["reconstruction"])
 
-    mean = recon(Averaging, elbo="sum")
+    mean = recon(Averaging, False)
     assert mean > 0
-    assert [recon(d, elbo="mean") for d in (nn.Linear, Averaging, Summing)] == pytest.approx([mean] * 3)
-    assert [recon(d, elbo="sum") for d in (nn.Linear, Summing)] == pytest.approx([3 * mean] * 2)
-    features = [recon(None, decode_features=True, elbo=elbo) for elbo in ("sum", "mean")]
-    assert features[0] == pytest.approx(5 * features[1])
+    assert [recon(d, True) for d in (nn.Linear, Averaging, Summing)] == pytest.approx([mean] * 3)
+    assert [recon(d, False) for d in (nn.Linear, Summing)] == pytest.approx([3 * mean] * 2)
+
+
+def _statistics(model: Network) -> tuple[Tensor, ...]:
+    smoother = tail(model).smoother
+    assert smoother is not None
+    return (*smoother.stats.tensors(), *smoother.smoothed.tensors())
 
 
 def _ranks_model(y: Tensor) -> VIR:
     torch.manual_seed(0)
-    return VIR(nn.Linear(3, 5), 5, LabelBins.from_labels(y), latent_dim=4, smoothing={"cov_variance": True})
+    return VIR(nn.Linear(3, 5), 5, LabelBins.from_labels(y), **{"latent.dim": 4})
 
 
 @pytest.mark.parametrize(
@@ -823,7 +790,7 @@ def _rank(rank: int, folder: str) -> None:
                 result = step(x[rows], y[rows])
                 (result if way == "inside" else result[0]).backward()
             model.end_epoch()
-        found = (*model.smoother.stats.tensors(), *model.smoother.smoothed.tensors())
+        found = _statistics(model)
         torch.save(list(found), f"{folder}/{way}{rank}.pt")
     torch.distributed.barrier()  # neither hangs up while the other still listens
     os._exit(0)  # what a process group does in a dying interpreter is not ours to test
@@ -837,8 +804,7 @@ def test_two_ranks_give_the_statistics_of_one(connected: Callable[..., Path]) ->
         for start in (0, 20, 40):
             model.loss(x[start : start + 20].float(), y[start : start + 20])
         model.end_epoch()
-    assert model.smoother is not None
-    want = (*model.smoother.stats.tensors(), *model.smoother.smoothed.tensors())
+    want = _statistics(model)
     ranks = connected(lambda folder: torch.multiprocessing.spawn(_rank, (str(folder),), nprocs=2))
     for way in WAYS:
         for rank in (0, 1):
@@ -847,15 +813,3 @@ def test_two_ranks_give_the_statistics_of_one(connected: Callable[..., Path]) ->
                 torch.testing.assert_close(
                     a, b, rtol=1e-4, atol=1e-5, msg=lambda text, at=(way, rank): f"{at}: {text}"
                 )
-
-
-def test_training_can_recolour_by_predictions_instead_of_labels() -> None:
-    x, y = data()
-    model = one_epoch(build(y, recolor=True, recolor_predicted=True), x, y).eval()
-    z_mean, z_var, _ = model._rows(x)
-    assert model.smoother is not None and z_var is not None
-    predicted = model.bins.index(model(x, "plain").mean)
-    assert not torch.equal(predicted, model.bins.index(y))
-    target, noise = model.standardize(y), torch.zeros_like(z_mean)
-    z, _ = model.latent_losses(z_mean, z_var, noise, model.bins.index(y), target, None)
-    torch.testing.assert_close(z, model.smoother(z_mean, z_var, predicted)[0])

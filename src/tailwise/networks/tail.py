@@ -1,0 +1,312 @@
+"""What follows a backbone for one target: latent, smoothing, head and losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tailwise.core.distributions import Distribution, Mixture
+from tailwise.core.labels import LabelBins, in_label_precision
+from tailwise.networks.draws import normal_like
+from tailwise.networks.heads import Head
+from tailwise.networks.inference import Inference
+from tailwise.networks.latents import Latent
+from tailwise.networks.losses import FeatureDecoder, LatentBatch, Loss
+from tailwise.networks.offset import Offset
+from tailwise.networks.parts import Method, checked, made
+from tailwise.networks.perturbations import Perturbation
+from tailwise.networks.smoothing import LatentSmoother
+from tailwise.networks.weights import Weights
+
+
+@dataclass(frozen=True)
+class Latents:
+    """Latent rows to predict, and where their distributions are centred (VIR:offset)."""
+
+    mean: Tensor  # (N, D)
+    var: Tensor | None  # (N, D)
+    base: Tensor | None  # (N,)
+
+    def repeated(self, times: int) -> Latents:
+        """Return all rows, and all again, ... (times N, D)"""
+        var = None if self.var is None else self.var.repeat(times, 1)
+        base = None if self.base is None else self.base.repeat(times)
+        return Latents(self.mean.repeat(times, 1), var, base)
+
+
+class Tail(nn.Module):
+    """The parts of a method on the features of a backbone, for one target.
+
+    Features are (..., K, F): `members` K share the backbone, such as TabM's, each with its own latent, bin
+    statistics and head, all evaluated at once. They share the losses and a decoder. Labels and predictions
+    are (...), in label units; inside they are standardised by the bins. A row is one member of one label, so
+    a pixel of a map is a row.
+    """
+
+    def __init__(
+        self,
+        feature_dim: int,
+        bins: LabelBins,
+        method: Method,
+        *,
+        members: int,
+        decoder: nn.Module | None,
+        offset: bool,
+    ) -> None:
+        super().__init__()
+        self.feature_dim, self.bins, self.members = feature_dim, bins, members
+        latents, heads = [], []
+        for _ in range(members):
+            latents.append(method.make("latent", feature_dim))
+            heads.append(method.make("head", latents[0].dim, bins))
+            if offset:
+                heads[-1].start_at_zero()
+        dim = latents[0].dim
+        self.latent, self.head = cast("Latent", side_by_side(latents)), cast("Head", side_by_side(heads))
+        self.offset = Offset(members) if offset else None
+        self.smoother: LatentSmoother | None = method.make("smoothing", dim, bins, members)
+        if decoder is None and any(part.options.get("features") for part in method.losses):
+            decoder = FeatureDecoder(dim, feature_dim)
+        self.decoder = decoder
+        self.losses = nn.ModuleDict(
+            {
+                part.name: made("losses", part, dim, bins)
+                for part in method.losses
+                if part.name != "reconstruction" or decoder is not None
+            }
+        )
+        weights: Weights | None = method.make("weights", bins)
+        self.weighs_losses = weights is not None and weights.on_loss
+        self.weighs_counts = weights is not None and weights.on_count
+        self.w: Tensor
+        per_bin = np.ones(len(bins)) if weights is None else weights.per_bin
+        self.register_buffer("w", torch.as_tensor(per_bin, dtype=torch.float32))
+        self.inference: Inference = method.make("inference")
+        self.perturbation: Perturbation | None = method.make("perturbation")
+        self.noise: Tensor | None
+        drawn = None
+        if self.perturbation is not None:
+            drawn = self.perturbation.draw(dim, torch.Generator().manual_seed(0))
+        self.register_buffer("noise", drawn, persistent=False)
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def standardize(self, y: Tensor) -> Tensor:
+        """Return labels on the scale the tail works on. y: (...) -> (...)"""
+        exact = (in_label_precision(y) - self.bins.location) / self.bins.scale
+        return exact.to(torch.float32 if self.w.dtype != torch.float64 else torch.float64)
+
+    def in_label_units(self, prediction: Distribution) -> Distribution:
+        """Return a prediction of standardised labels in the units of the labels."""
+        return prediction.map(in_label_precision).rescale(self.bins.location, self.bins.scale)
+
+    def _rows(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return features and latents of all rows. (..., K, F) -> (N, F), (N, D) each"""
+        rows = features.reshape(-1, self.feature_dim)
+        # Statistics and likelihoods need float32, even after a backbone in bf16.
+        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        with torch.autocast(rows.device.type, enabled=False):
+            return rows, *self.latent(rows)
+
+    def _by_row(self, labels: Tensor) -> Tensor:
+        """Repeat each label for every member. (...) -> (N,)"""
+        return labels.unsqueeze(-1).expand(*labels.shape, self.members).reshape(-1)
+
+    def _base(self, offset: Tensor | None, shape: torch.Size) -> Tensor | None:
+        """Return where the head's distribution is centred, a f0 + b, if there is an offset. (...) -> (N,)"""
+        if self.offset is None and offset is None:
+            return None
+        if self.offset is None:
+            raise ValueError(
+                "the model was built without an offset: pass offset=True to build_model, or leave offset out"
+            )
+        if offset is None:
+            raise ValueError(
+                "the model was built with offset=True: pass offset=..., a base prediction for every label"
+            )
+        if offset.shape != shape:
+            raise ValueError(f"offset has shape {tuple(offset.shape)}, but the features need {tuple(shape)}")
+        return cast("Tensor", self.offset(self._by_row(self.standardize(offset))))
+
+    def _distribution(self, z: Tensor, w: Tensor | None, base: Tensor | None) -> Distribution:
+        """Return the head's distribution, shifted to the base if there is one (VIR:offset). (N, D) -> (N,)"""
+        prediction: Distribution = self.head(z, w)
+        return prediction if base is None else self.head.moved(prediction, base)
+
+    # -- training ------------------------------------------------------------------------------
+
+    def row_losses(
+        self, features: Tensor, x: Any, y: Tensor, offset: Tensor | None, *, weighted: bool
+    ) -> dict[str, Tensor]:
+        """Return each loss per label, weighted and averaged over the members. (...) -> (N / K,) each"""
+        shape = features.shape[:-2]
+        if y.shape != shape:
+            raise ValueError(f"labels have shape {tuple(y.shape)}, but the features need {tuple(shape)}")
+        base, known = self._base(offset, shape), None
+        y = self._by_row(y)
+        if len(shape) > 2:  # maps may have pixels without a label
+            known = y.isfinite()
+            y = torch.where(known, y, self.bins.location)
+        rows, z_mean, z_var = self._rows(features)
+        index, target = self.bins.index(y), self.standardize(y)
+        with torch.autocast(rows.device.type, enabled=False):
+            if self.smoother is not None and self.training:
+                self.smoother.accumulate(z_mean, z_var, index, known)
+            noise = normal_like(z_mean) if z_var is not None and self.training else None
+            batch, parts = self.latent_losses(x, rows, z_mean, z_var, noise, index, target, base, weighted)
+        for name, loss in self._losses(reading_input=True).items():
+            parts[name] = self._called(loss, batch, weighted)
+        if known is not None:
+            parts = {name: value * known for name, value in parts.items()}
+        return {name: parts[name].reshape(-1, self.members).mean(1) for name in self.losses}
+
+    def latent_losses(
+        self,
+        x: Any,
+        features: Tensor,
+        z_mean: Tensor,
+        z_var: Tensor | None,
+        noise: Tensor | None,
+        index: Tensor,
+        target: Tensor,
+        base: Tensor | None,
+        weighted: bool,
+    ) -> tuple[LatentBatch, dict[str, Tensor]]:
+        """Smooth and sample latents; return them with all losses that do not read the input.
+
+        features: (N, F), z_mean, z_var, noise: (N, D), index, target, base: (N,). Nothing here changes the
+        model or reads a number on the host, so `Network.compiled` can compile it.
+        """
+        if self.smoother is not None:
+            z_mean, z_var = self.smoother(z_mean, z_var, index)
+        z = z_mean if z_var is None or noise is None else z_mean + z_var.sqrt() * noise
+        prediction = self._distribution(z, self.w[index] if self.weighs_counts else None, base)
+        batch = LatentBatch(x, features, z_mean, z_var, z, prediction, target, index, self.decoder)
+        losses = self._losses(reading_input=False)
+        return batch, {name: self._called(loss, batch, weighted) for name, loss in losses.items()}
+
+    def _losses(self, *, reading_input: bool) -> dict[str, Loss]:
+        losses = cast("dict[str, Loss]", dict(self.losses.items()))
+        return {name: loss for name, loss in losses.items() if loss.reads_input == reading_input}
+
+    def _called(self, loss: Loss, batch: LatentBatch, weighted: bool) -> Tensor:
+        """Return a loss times its weight, and the rows' label weights where they multiply it. (N,)"""
+        if self.members > 1 and (loss.compares_rows or loss.reads_input):
+            per_row = torch.stack([loss(rows) for rows in batch.members(self.members)], 1).flatten()
+        else:
+            per_row = loss(batch)
+        per_row = loss.weight * per_row
+        return self.w[batch.index] * per_row if weighted and self.weighs_losses and loss.weighted else per_row
+
+    # -- prediction ----------------------------------------------------------------------------
+
+    def forward(self, features: Tensor, inference: str | None, offset: Tensor | None) -> Distribution:
+        """Return the prediction of each label, for several members their mixture or mean. (..., K, F)"""
+        base, shape = self._base(offset, features.shape[:-2]), features.shape[:-1]
+        _, z_mean, z_var = self._rows(features)
+        rule = self.inference if inference is None else made("inference", checked("inference", inference))
+        with torch.autocast(z_mean.device.type, enabled=False):
+            rows = rule(self, Latents(z_mean, z_var, base))
+            each = self.in_label_units(rows.map(lambda p: p.reshape(shape)))
+        if isinstance(each, Mixture):  # (S, ..., K) -> (K S, ...)
+            components = each.components.map(_members_first).map(lambda p: p.flatten(0, 1))
+            return Mixture(components, _members_first(each.weights).flatten(0, 1))
+        if self.members == 1 or self.head.averaged:
+            return each.map(lambda p: p.mean(-1))
+        return Mixture(each.map(_members_first))
+
+    def predict(self, rows: Latents, index: Tensor | None = None) -> Distribution:
+        """Predict rows, with the weights and statistics of the given bins if any. index: (N,) -> (N,)"""
+        z_mean, z_var, w = rows.mean, rows.var, None
+        if index is not None:
+            w = self.w[index] if self.weighs_counts else None
+            if self.smoother is not None and self.smoother.at_inference:
+                z_mean, z_var = self.smoother(z_mean, z_var, index)
+        if self.noise is None or self.perturbation is None:
+            return self._distribution(z_mean, w, rows.base)
+        perturbed = (self.perturbation(z_mean, z_var, drawn) for drawn in self.noise)
+        return Mixture([self._distribution(z, w, rows.base) for z in perturbed])
+
+    def bin_of(self, prediction: Distribution) -> Tensor:
+        """Return the label bin of each predicted mean. (N,)"""
+        return self.bins.index(self.in_label_units(prediction).mean)
+
+    def bin_log_mass(self, prediction: Distribution) -> Tensor:
+        """Return the logarithm of each bin's probability, by the density at its centre. (B, N)"""
+        widths = torch.as_tensor(np.diff(self.bins.edges) / self.bins.scale).to(prediction.mean)
+        centers = self.standardize(torch.as_tensor(self.bins.centers, device=widths.device)).to(widths)
+        return widths.log().unsqueeze(-1) - prediction.nll(centers.unsqueeze(-1))
+
+    # -- state ---------------------------------------------------------------------------------
+
+    def get_extra_state(self) -> Tensor:
+        """Return the standardisation and edges of the bins."""
+        return torch.tensor([self.bins.location, self.bins.scale, *self.bins.edges], dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Refuse a state with other bins."""
+        location, scale, *rest = state.tolist()
+        edges, own = np.array(rest), self.bins
+        tolerance = 1e-6 * np.diff(own.edges).min()
+        if edges.shape != own.edges.shape or np.abs(edges - own.edges).max() > tolerance:
+            raise ValueError(
+                f"this state was trained with {len(edges) - 1} bins from {edges[0]:g} to {edges[-1]:g}, but "
+                f"the model has {len(self.bins)} from {self.bins.edges[0]:g} to "
+                f"{self.bins.edges[-1]:g}: build the model with the same bins"
+            )
+        if abs(location - own.location) > tolerance or abs(scale - own.scale) > tolerance:
+            raise ValueError(
+                f"this state was trained on labels of mean {location:g} and spread {scale:g}, but the "
+                f"bins of this model have {own.location:g} and {own.scale:g}: build it with the same bins"
+            )
+
+
+def _members_first(parameter: Tensor) -> Tensor:
+    return parameter.movedim(-1, 0)
+
+
+class MemberLinear(nn.Module):
+    """One linear layer per member; input rows belong to member 0, 1, ... in turn."""
+
+    def __init__(self, layers: Sequence[nn.Linear]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.stack([layer.weight.detach() for layer in layers]))
+        self.bias = None
+        if layers[0].bias is not None:
+            self.bias = nn.Parameter(torch.stack([layer.bias.detach() for layer in layers]))
+
+    def reset_parameters(self) -> None:
+        """Draw every member's weights as `nn.Linear` does."""
+        bound = self.weight.shape[-1] ** -0.5
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """rows: (N * members, in) -> (N * members, out)"""
+        by_member = rows.unflatten(0, (-1, len(self.weight))).transpose(0, 1)  # (members, N, in)
+        each: Tensor = by_member @ self.weight.mT
+        if self.bias is not None:
+            each = each + self.bias.unsqueeze(1)
+        return each.transpose(0, 1).flatten(0, 1)
+
+
+def side_by_side(parts: Sequence[nn.Module]) -> nn.Module:
+    """Return one module that applies each member's part to the rows of that member."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, nn.Linear):
+        return MemberLinear([cast("nn.Linear", part) for part in parts])
+    if any(True for _ in first.parameters(recurse=False)):
+        raise ValueError(
+            f"{type(first).__name__} has weights outside linear layers, which cannot differ between members: "
+            "choose a backbone without members"
+        )
+    for name, _ in first.named_children():
+        setattr(first, name, side_by_side([part.get_submodule(name) for part in parts]))
+    return first
