@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pandas as pd
 
 from tests.golden import tables
-from tests.golden.doors import invoke
+from tests.golden.doors import __version__, invoke
 from tests.golden.recording import case
 
 VOLATILE = ("seconds", "machine", "version", "trace")
@@ -38,13 +41,21 @@ def files(folder: Path) -> Any:
     table = X[["size", "kind", "place", "day"]].assign(price=y.round(3))
     table[:180].to_csv(folder / "table.csv", index=False)
     table[180:].to_csv(folder / "new.csv", index=False)
-    with contextlib.chdir(folder):
+    with contextlib.chdir(folder), mock.patch.object(sys, "argv", ["tailwise"]):  # a page prints them
         yield
+
+
+def texts(page: str) -> list[str]:
+    """Return the texts of a page, also those in its charts."""
+    parts = (
+        re.sub(r"(?s)<(style|script).*?</\1>|<[^>]+>", "\n", page).replace(__version__, "VERSION").split("\n")
+    )
+    return [part.strip() for part in parts if part.strip()]
 
 
 @case
 def command_fit(folder: Path) -> dict[str, Any]:
-    """Fit, predict, evaluate, explain and recalibrate one model."""
+    """Fit, predict, evaluate, explain and recalibrate one model, and write its page."""
     with files(folder):
         found = {"fit": said("fit", "table.csv", "-t", "price", "-o", "m.tailwise", *QUICK)}
         found["predict"] = said("predict", "m.tailwise", "new.csv", "-o", "p.csv", "--keep", "kind")
@@ -56,6 +67,8 @@ def command_fit(folder: Path) -> dict[str, Any]:
         found["explanations"] = pd.read_csv("e.csv")
         found["recalibrate"] = said("recalibrate", "m.tailwise", "new.csv", "-o", "r.tailwise")
         found["again"] = said("evaluate", "m.tailwise", "new.csv", "--against", "r.tailwise")
+        said("evaluate", "m.tailwise", "new.csv", "--report", "page.html")
+        found["page"] = texts((folder / "page.html").read_text())
     return found
 
 

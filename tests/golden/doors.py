@@ -10,6 +10,7 @@ from tailwise import (
     Mixture,
     Normal,
     TailRegressor,
+    __version__,
     available_methods,
     build_model,
     diagnose,
@@ -24,14 +25,16 @@ from tailwise.explanations import importance, partial_dependence, shapley
 from tailwise.learning.loop import TrainConfig, fit, predict
 from tailwise.metrics import by_bin, by_region, crps, evaluate, scorer
 from tailwise.resampling.smogn import smogn, smoter
+from tailwise.serving.model_card import model_card
+from tailwise.serving.web import Service
 from tailwise.uncertainty.conformal import fit_conformal
 from tailwise.uncertainty.scaling import balanced_weights, fit_scaling
 from tests.command_line import invoke
 
 __all__ = [
-    "NIG", "VIR", "Bounds", "LabelBins", "LabelDensity", "Mixture", "Normal", "TailRegressor", "TrainConfig",
-    "available_methods", "balanced_weights", "build_model", "by_bin", "by_region", "change_of_prior",
-    "concatenate", "crps", "diagnose", "emphasis", "evaluate", "fit", "fit_conformal", "fit_scaling",
-    "importance", "invoke", "label_weights", "load_abalone", "partial_dependence", "pooled", "predict",
-    "scorer", "shapley", "smogn", "smoter", "stack",
+    "NIG", "VIR", "Bounds", "LabelBins", "LabelDensity", "Mixture", "Normal", "Service", "TailRegressor",
+    "TrainConfig", "__version__", "available_methods", "balanced_weights", "build_model", "by_bin",
+    "by_region", "change_of_prior", "concatenate", "crps", "diagnose", "emphasis", "evaluate", "fit",
+    "fit_conformal", "fit_scaling", "importance", "invoke", "label_weights", "load_abalone", "model_card",
+    "partial_dependence", "pooled", "predict", "scorer", "shapley", "smogn", "smoter", "stack",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,7 +19,16 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
 from tests.golden import tables
-from tests.golden.doors import TailRegressor, importance, partial_dependence, scorer, shapley
+from tests.golden.doors import (
+    Service,
+    TailRegressor,
+    __version__,
+    importance,
+    model_card,
+    partial_dependence,
+    scorer,
+    shapley,
+)
 from tests.golden.recording import add_case, case
 from tests.picture_samples import pictures
 
@@ -307,17 +317,20 @@ def saved(folder: Path) -> dict[str, Any]:
     """A model written and read is the same model."""
     X, y = tables.columns()
     model = fitted(made(base=trees(), conformal_by="kind", bounds=(-2, None)), X, y)
-    before = model.predict_frame(X)
+    rows = X[:60]
+    before = model.predict_frame(rows)
     model.save(folder / "m.tailwise", key=KEY)
     loaded = TailRegressor.load(folder / "m.tailwise", key=KEY)
     pickled = pickle.loads(pickle.dumps(model))
     again = folder / "again.tailwise"
     loaded.save(again, key=KEY)
     return {
-        "loaded": before.equals(loaded.predict_frame(X)),
-        "loaded-dial": model.predict_frame(X, emphasis=0.7).equals(loaded.predict_frame(X, emphasis=0.7)),
+        "loaded": before.equals(loaded.predict_frame(rows)),
+        "loaded-dial": model.predict_frame(rows, emphasis=0.7).equals(
+            loaded.predict_frame(rows, emphasis=0.7)
+        ),
         "loaded-text": model.explain_intervals() == loaded.explain_intervals(),
-        "pickled": before.equals(pickled.predict_frame(X)),
+        "pickled": before.equals(pickled.predict_frame(rows)),
         "written-alike": again.read_bytes() == (folder / "m.tailwise").read_bytes(),
         **answers(loaded, X[:NEW], y[:NEW]),
     }
@@ -342,6 +355,25 @@ def onnx(folder: Path) -> dict[str, Any]:
     session = onnxruntime.InferenceSession(folder / "m.onnx")
     outputs = session.run(None, {"x": model.preprocessor_.matrix(X[:SHOWN])})
     return dict(zip([output.name for output in session.get_outputs()], outputs, strict=True))
+
+
+@case
+def served(folder: Path) -> dict[str, Any]:
+    """What the server answers, and the card of the model."""
+    from fastapi.testclient import TestClient
+
+    X, y = tables.columns()
+    model = fitted(made(base=bumps(), conformal_by="kind"), X, y)
+    rows = json.loads(X[:3].to_json(orient="records", date_format="iso"))
+    asked = {"rows": rows, "coverage": 0.8, "quantiles": [0.1], "emphasis": 0.5}
+    with TestClient(Service(model).app) as client:
+        return {
+            "schema": client.get("/schema").json(),
+            "predicted": client.post("/predict", json={"rows": rows}).json(),
+            "asked": client.post("/predict", json=asked).json(),
+            "refused": client.post("/predict", json={"rows": [{"size": "large"}]}).json(),
+            "card": model_card(model, name="trees").replace(__version__, "VERSION"),
+        }
 
 
 # -- streams and interrupted training --------------------------------------------------------------

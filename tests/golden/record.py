@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
@@ -37,11 +38,11 @@ def main() -> int:
     for name, record in records.items():
         lines += [f"{name}: {line}" for line in differences(before.get(name, {}), record)]
     lines += [f"{name}: no such case" for name in before if name not in {*CASES, "canary"}]
-    equal = sum(before.get(name) == record for name, record in records.items())
+    # Compared as texts, in which NaN equals NaN.
+    bits = [name for name, record in records.items() if json.dumps(before.get(name)) != json.dumps(record)]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.write(
-        f"{equal} of {len(records)} cases are equal to the last bit, {len(lines)} values differ\n"
-    )
+    sys.stdout.write(f"{len(lines)} values differ; {len(bits)} of {len(records)} cases differ in some bit")
+    sys.stdout.write(f": {', '.join(bits)}\n" if bits else "\n")
     return bool(lines)
 
 

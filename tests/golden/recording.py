@@ -10,6 +10,7 @@ import json
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,8 @@ def differences(recorded: Record, found: Record) -> list[str]:
         was = recorded[name]
         if _texts(was) or _texts(value):
             if was != value:
-                lines.append(f"{name}: {value!r:.200}, recorded {was!r:.200}")
+                one, two = _where(was, value)
+                lines.append(f"{name}: {two!r}, recorded {one!r}")
             continue
         one, two = np.asarray(was, np.float64), np.asarray(value, np.float64)
         if one.shape != two.shape:
@@ -99,6 +101,18 @@ def differences(recorded: Record, found: Record) -> list[str]:
                 f"value, such as {first[0]:.9g}, recorded {first[1]:.9g}"
             )
     return lines
+
+
+def _where(was: Any, value: Any) -> tuple[Any, Any]:
+    """Return the first entries that differ, or the parts of two texts from where they differ."""
+    if isinstance(was, list) and isinstance(value, list):
+        pairs = zip_longest(was, value, fillvalue="no entry")
+        return next(_where(*pair) for pair in pairs if pair[0] != pair[1])
+    if not (isinstance(was, str) and isinstance(value, str)):
+        return was, value
+    letters = enumerate(zip_longest(was, value))
+    at = max(next(place for place, (one, two) in letters if one != two) - 30, 0)
+    return was[at : at + 90], value[at : at + 90]
 
 
 def _texts(value: Any) -> bool:
