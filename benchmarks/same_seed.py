@@ -17,6 +17,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import torch
 
 from script_options import script_parser
 from tailwise.benchmark import get_suite
@@ -47,6 +48,8 @@ def fitted(variant: str, split: NaturalSplit) -> dict[str, object]:
         import polars
 
         train, test = polars.from_pandas(train), polars.from_pandas(test)
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # torch takes no more of them than cores
 
     def fit(seed: int) -> TailRegressor:
         return TailRegressor(random_state=seed).fit(train, split.y_train)
