@@ -35,10 +35,9 @@ import pandas as pd
 import torch
 from scipy import stats
 
-from tailwise.core.distributions import Distribution, Normal
+from tailwise.core.distributions import Distribution, Normal, pooled
 from tailwise.core.label_prior import LabelDensity, rarest
 from tailwise.core.labels import LabelBins
-from tailwise.core.pooling import pooled
 from tailwise.core.support import LabelSupport
 from tailwise.core.truncation import Bounds
 from tailwise.uncertainty.calibration import Calibrator, fit_calibrator

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
@@ -34,6 +35,17 @@ def make(kind: str, n: int, seed: int = 0, scale: float = 1.0) -> tuple[Distribu
         predicted = member(kind == "nig")
     y = uniform(-4, 4)
     return predicted.rescale(0.0, scale), y * scale
+
+
+def scipy_members(base: Distribution, row: int) -> list[tuple[float, Any]]:
+    """Weights and frozen SciPy distributions of one prediction."""
+    if isinstance(base, Mixture):
+        members = [scipy_members(base.components[k], row)[0][1] for k in range(len(base.weights))]
+        return list(zip(base.weights[:, row].tolist(), members, strict=True))
+    if isinstance(base, Normal):
+        return [(1.0, stats.norm(base.mean[row].item(), base.std[row].item()))]
+    assert isinstance(base, NIG)
+    return [(1.0, stats.t(2 * base.alpha[row].item(), base.gamma[row].item(), base.scale[row].item()))]
 
 
 def predicted(kind: str, n: int, rng: np.random.Generator) -> Distribution:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -21,8 +20,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from tailwise import metrics as m
-from tailwise.core.distributions import Normal
+from tailwise.core.distributions import NIG, Normal
 from tailwise.core.labels import LabelBins
+from tailwise.core.scores import MEANS
 from tests.prediction_samples import KINDS, at_zero, make
 
 BALANCED = [name for name in m.METRICS if name.startswith("balanced_")]
@@ -40,24 +40,13 @@ def test_balanced_is_plain_when_bins_are_equally_full(bins, each, seed):
         assert balanced(predicted, y, grid) == pytest.approx(plain(predicted, y))
 
 
-@pytest.mark.parametrize("function", [m.mae, m.rmse, m.gm, m.nll, m.crps, m.ence, m.ause, m.coverage])
-def test_balanced_equals_a_loop_over_bins(function):
+@pytest.mark.parametrize("name", ["mae", "rmse", "gm", "nll", "crps", "coverage"])
+def test_balanced_equals_a_loop_over_bins(name):
     predicted, y = make("nig", 200)
     bins = LabelBins.from_labels(y[:50], count=12)
     index = bins.index(y).numpy()
-    loop = [function(predicted[index == b], y[index == b]) for b in np.unique(index)]
-    assert m.balanced(function)(predicted, y, bins) == pytest.approx(np.mean(loop), rel=1e-12)
-    # A function that is not known to be a mean goes the slow way, to the same end.
-    assert m.balanced(partial(function))(predicted, y, bins) == pytest.approx(np.mean(loop))
-
-
-def test_balanced_passes_options_on():
-    predicted, y = make("normal", 100)
-    bins = LabelBins.from_labels(y, count=5)
-    narrow = m.balanced(m.coverage, level=0.2)(predicted, y, bins)
-    index = bins.index(y).numpy()
-    loop = [m.coverage(predicted[index == b], y[index == b], level=0.2) for b in range(5)]
-    assert narrow == pytest.approx(np.mean(loop))
+    loop = [getattr(m, name)(predicted[index == b], y[index == b]) for b in np.unique(index)]
+    assert m.get_metric(f"balanced_{name}")(predicted, y, bins) == pytest.approx(np.mean(loop), rel=1e-12)
 
 
 def test_balanced_counts_rare_labels_alike():
@@ -110,15 +99,6 @@ def test_thresholds_of_the_regions_can_be_chosen(regional):
     assert table["n"].tolist() == [30, 25, 0, 5]
     wide = m.evaluate(predicted, y, bins, ["few/mae"], many=300, few=100)
     assert wide["few/mae"] == pytest.approx(m.mae(predicted[15:], y[15:]))
-
-
-def test_fairness_gap_is_few_minus_many(regional):
-    predicted, y, bins = regional
-    gap = m.fairness_gap(predicted, y, bins)
-    for name in ("coverage", "nll"):
-        score = getattr(m, name)
-        assert gap[name] == pytest.approx(score(predicted[25:], y[25:]) - score(predicted[:15], y[:15]))
-        assert m.evaluate(predicted, y, bins, [f"gap/{name}"])[f"gap/{name}"] == gap[name]
 
 
 def test_by_bin_has_a_row_for_each_bin_that_occurs(regional):
@@ -190,6 +170,70 @@ def test_no_labels_at_all_is_nan(name):
 def test_bins_are_needed_for_bins_and_regions(name):
     with pytest.raises(ValueError, match=f"'{name}' needs the training set's label bins"):
         m.get_metric(name)(*make("normal", 4))
+
+
+# ---------------------------------------------------------------- rows in parts
+
+
+MEANS_AND_PEARSON = [x.name for x in m.METRICS.values() if x.function in MEANS or x.function is m.pearson]
+
+
+def predictions(n: int = 900) -> tuple[NIG, torch.Tensor, LabelBins]:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.exp(3 + torch.randn(n, generator=generator)).double()
+    parts = [0.5 + torch.rand(n, generator=generator).double() for _ in range(3)]
+    gamma = y + torch.randn(n, generator=generator)
+    return NIG(gamma, parts[0], 1 + parts[1], parts[2]), y, LabelBins.from_labels(y.numpy())
+
+
+def in_parts(scores: m.RunningScores, d: NIG, y: torch.Tensor, **columns: np.ndarray) -> None:
+    for rows in torch.arange(y.numel()).split(137):
+        scores.add(d[rows], y[rows], **{name: values[rows.numpy()] for name, values in columns.items()})
+    scores.add(d[:0], y[:0])
+
+
+def test_every_mean_equals_that_of_all_rows() -> None:
+    d, y, bins = predictions()
+    names = [f"{region}{name}" for name in MEANS_AND_PEARSON for region in ("", "few/", "gap/")]
+    scores = m.RunningScores(bins, names, many=50, few=10)
+    in_parts(scores, d, y)
+    expected = m.evaluate(d, y, bins, names, many=50, few=10)
+    assert scores.evaluate() == pytest.approx(expected, rel=1e-9, abs=1e-11, nan_ok=True)
+    assert math.isfinite(expected["few/pearson"]) and math.isfinite(expected["gap/balanced_nll"])
+
+
+def test_the_table_by_region() -> None:
+    d, y, bins = predictions()
+    scores = m.RunningScores(bins, ["rmse", "balanced_mae"], many=50, few=10)
+    in_parts(scores, d, y, doubled=2 * y.numpy())
+    table = scores.by_region()
+    whole = m.by_region(d, y, bins, ["rmse", "balanced_mae"], many=50, few=10)
+    np.testing.assert_allclose(table[whole.columns], whole, rtol=1e-9)
+    few = bins.counts[bins.index(y.numpy())] < 10
+    np.testing.assert_allclose(table.loc["few", "doubled"], 2 * y.numpy()[few].mean(), rtol=1e-12)
+
+
+def test_regions_without_rows_and_constants_are_nan() -> None:
+    scores = m.RunningScores(LabelBins.from_labels([0, 0, 0, 1]), ["mae", "pearson", "balanced_mae"])
+    scores.add(Normal(torch.full((3,), 0.1), 1.0), [0.0, 0.0, 1.0], x=[1, 2, 3])
+    assert scores.evaluate()["mae"] == pytest.approx(1.1 / 3)
+    assert math.isnan(scores.evaluate()["pearson"])
+    assert scores.by_region().loc["many"].isna().sum() == 4
+
+
+def test_metrics_that_need_all_rows_are_refused() -> None:
+    for name in ("ause", "few/spearman", "ence"):
+        with pytest.raises(ValueError, match=f"'{name}' needs all rows at once"):
+            m.RunningScores(LabelBins.from_labels([0, 1]), [name])
+
+
+def test_parts_with_other_columns_are_refused() -> None:
+    scores = m.RunningScores(LabelBins.from_labels([0.0, 1.0]), ["mae"])
+    scores.add(Normal(torch.zeros(2), 1.0), [0.0, 1.0], x=[1, 2])
+    for other in ({}, {"x": [1], "z": [1]}):
+        with pytest.raises(ValueError, match=r"but earlier ones \['x'\]"):
+            scores.add(Normal(torch.zeros(1), 1.0), [0.0], **other)
+    assert scores.by_region().loc["all", "x"] == 1.5
 
 
 # ---------------------------------------------------------------- scikit-learn's scorers

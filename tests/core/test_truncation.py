@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tailwise import metrics as m
-from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
+from tailwise.core.distributions import NIG, Normal
 from tailwise.core.label_prior import LabelDensity, emphasis
 from tailwise.core.labels import LabelBins
 from tailwise.core.tilt import Tilted
@@ -25,10 +25,6 @@ BOUNDS = {"low": Bounds(-0.5), "high": Bounds(high=1.5), "both": Bounds(-1.0, 2.
 @pytest.fixture(params=BOUNDS)
 def bounds(request: pytest.FixtureRequest) -> Bounds:
     return BOUNDS[request.param]
-
-
-def members(d: Distribution) -> Distribution:
-    return d.components if isinstance(d, Mixture) else d
 
 
 @pytest.mark.parametrize("t", [0.0, 0.8])
@@ -63,13 +59,10 @@ def test_everything_agrees_with_the_integral_of_one_density(kind: str, bounds: B
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_mean_stays_if_it_lies_within(kind: str, bounds: Bounds) -> None:
     base = make(kind, 300, seed=1)[0]
-    inner = members(base)
-    scale = inner.scale if isinstance(inner, NIG) else inner.std
+    weight, mean, scale, _ = base.members()
     margin = (LEAST_DISTANCE * scale).clamp(max=(bounds.high - bounds.low) / 10)
-    wanted = torch.minimum(torch.maximum(inner.mean, bounds.low + margin), bounds.high - margin)
-    if isinstance(base, Mixture):
-        wanted = (base.weights * wanted).sum(0)
-    close(bounds.apply(base).mean, wanted, rtol=0, atol=1e-6)
+    wanted = torch.minimum(torch.maximum(mean, bounds.low + margin), bounds.high - margin)
+    close(bounds.apply(base).mean, (weight * wanted).sum(0), rtol=0, atol=1e-6)
 
 
 def test_half_a_normal_by_hand() -> None:
@@ -121,9 +114,9 @@ def test_points_and_very_wide_predictions() -> None:
 
 def test_what_bounds_may_be() -> None:
     y = np.array([1.0, 4.0])
-    assert bounds_of(None, y) is None and bounds_of((None, math.inf), y) is None
+    assert bounds_of(None, y) == bounds_of((None, math.inf), y) == Bounds()
     assert bounds_of("observed", y) == Bounds(1.0, 4.0)
-    assert bounds_of("observed", y[:1]) is None
+    assert bounds_of("observed", y[:1]) == Bounds()
     assert bounds_of((0, None), y) == Bounds(0.0)
     for wrong in ("seen", 3, (1, 2, 3), ("a", None), (math.nan, 1)):
         with pytest.raises(ValueError, match="bounds must be None, 'observed' or a pair"):
@@ -132,5 +125,8 @@ def test_what_bounds_may_be() -> None:
         bounds_of((2, 1), y)
     with pytest.raises(ValueError, match=r"price is -3 in row 1, below the bound 0 \(2 such rows\)"):
         Bounds(0.0, 9.0).check([1.0, -3.0, 12.0], "price")
-    with pytest.raises(TypeError, match="not to Tilted"):
-        Bounds(0.0).centred(Bounds(0.0).apply(Normal(double(1.0), 1.0)))
+
+
+def test_bounds_without_ends_do_nothing() -> None:
+    for base in (make("nig", 3)[0], emphasis(TRAINING, 0.8).apply(make("mixture", 3)[0])):
+        assert Bounds().is_identity and Bounds().apply(base) is base

@@ -16,9 +16,8 @@ from tailwise import (
     diagnose,
     label_weights,
 )
-from tailwise.core.distributions import concatenate, stack
+from tailwise.core.distributions import concatenate, pooled, stack
 from tailwise.core.label_prior import LabelDensity, change_of_prior, emphasis
-from tailwise.core.pooling import pooled
 from tailwise.core.truncation import Bounds
 from tailwise.data import load_abalone
 from tailwise.explanations import importance, partial_dependence, shapley

@@ -25,9 +25,7 @@ from torch import Tensor
 
 from tailwise.core.kernels import smoothed_density
 from tailwise.core.labels import Array, LabelBins, checked_labels
-from tailwise.core.tilt import Tilt, Tilted
-
-__all__ = ["FLOOR", "MAX_CELLS", "LabelDensity", "Tilt", "Tilted", "change_of_prior", "emphasis"]
+from tailwise.core.tilt import Tilt
 
 FLOOR = 0.1
 """Smallest density of a label, relative to the mean density over the range of the labels.

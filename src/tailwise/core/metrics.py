@@ -2,19 +2,21 @@
 
 The scores themselves are the functions of `tailwise.core.scores`. `get_metric` finds one by name:
 ``"mae"``, ``"balanced_mae"`` (mean over the occupied label bins), ``"few/mae"`` (one region) or
-``"gap/nll"`` (few minus many, the fairness figure). `scorer` turns any of them into a scorer for
-scikit-learn.
+``"gap/nll"`` (few minus many, the fairness figure). `RunningScores` computes them for rows that come in
+parts, and `scorer` turns any of them into a scorer for scikit-learn.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from tailwise.core.distributions import Distribution, Normal
@@ -24,7 +26,6 @@ from tailwise.core.scores import (
     MEANS,
     Function,
     Labels,
-    PerSample,
     ause,
     ause_reference,
     coverage,
@@ -48,6 +49,7 @@ from tailwise.core.scores import (
 if TYPE_CHECKING:
     import pandas as pd
 
+_ROUNDING = 1e-14  # a variance below this share of the mean square is that of a constant
 REGIONS = ("all", "many", "medium", "few")
 DEFAULT_METRICS = ("mae", "gm", "nll", "ause", "coverage")
 OF_UNCERTAINTY = (*(nll, gaussian_nll, gaussian_nll_reference, width, coverage, ause, ause_reference, ence),)
@@ -73,7 +75,7 @@ class Metric:
 
     def __call__(self, distribution: Distribution, y: Labels, bins: LabelBins | None = None) -> float:
         """Score predictions; balanced and regional metrics need the training set's label bins."""
-        return _Scores(distribution, y, bins).value(self)
+        return _AllRows(distribution, y, bins).value(self)
 
     def loss(self, value: float) -> float:
         """Return a number to minimise, whichever way is better; NaN is infinitely bad."""
@@ -112,91 +114,82 @@ def get_metric(name: str) -> Metric:
     return replace(METRICS[base], name=name, region=region)
 
 
-class _Scores:
-    """Predictions prepared once; metrics and regions share the per-sample losses."""
+class _Figures(ABC):
+    """Metrics by label region, from sums of losses in each label bin."""
 
-    def __init__(
-        self,
-        distribution: Distribution,
-        y: Labels,
-        bins: LabelBins | None,
-        many: int = 100,
-        few: int = 20,
-    ) -> None:
-        self.distribution, self.y = prepared(distribution, y)
-        self.losses: dict[tuple[PerSample, tuple[tuple[str, float], ...]], Tensor] = {}
-        self.index: Tensor | None = None
-        if bins is not None:
-            self.index = bins.index(self.y)
-            codes = [REGIONS.index(str(region)) for region in bins.regions(many, few)]
-            self.region = torch.tensor(codes)[self.index]
+    def __init__(self, bins: LabelBins | None, many: int, few: int) -> None:
+        self.bins = bins
+        self.regions = None if bins is None else bins.regions(many, few)
+        self.counts = torch.zeros(1 if bins is None else len(bins), dtype=torch.float64)  # rows in each bin
 
-    def _binned(self, metric: Metric) -> Tensor:
-        if self.index is None:
-            raise ValueError(f"metric {metric.name!r} needs the training set's label bins: pass bins=...")
-        return self.index
+    @abstractmethod
+    def _sums(self, metric: Metric) -> Tensor:
+        """Sums of a metric's losses in each bin. (B,)"""
 
-    def rows(self, region: str) -> Tensor:
-        """Row numbers of a region."""
-        if region == "all":
-            return torch.arange(self.y.numel())
-        return (self.region == REGIONS.index(region)).nonzero().squeeze(1)
+    @abstractmethod
+    def _of_all(self, metric: Metric, chosen: Tensor) -> float:
+        """A metric that is no mean, over the rows of the chosen bins. chosen: (B,)"""
+
+    def figure(self, metric: Metric, chosen: Tensor) -> float:
+        """Return a metric over the rows of the chosen bins; NaN without any. chosen: (B,)"""
+        if not chosen.any():
+            return math.nan
+        if metric.function not in MEANS:
+            return self._of_all(metric, chosen)
+        sums, counts, finish = self._sums(metric)[chosen], self.counts[chosen], MEANS[metric.function][1]
+        return float(finish(sums / counts).mean() if metric.balanced else finish(sums.sum() / counts.sum()))
+
+    def rows_in(self, region: str) -> Tensor:
+        """Which bins with rows belong to a region. (B,)"""
+        own = self.counts > 0
+        return own if region == "all" else own & torch.from_numpy(self.regions == region)
 
     def value(self, metric: Metric) -> float:
+        """Return a metric over the rows of its region."""
+        if self.bins is None and (metric.balanced or metric.region != "all"):
+            raise ValueError(f"metric {metric.name!r} needs the training set's label bins: pass bins=...")
         if metric.region == "gap":
-            few, many = (self.value(replace(metric, region=r)) for r in ("few", "many"))
+            few, many = (self.value(replace(metric, region=region)) for region in ("few", "many"))
             return few - many
-        if metric.region != "all":
-            self._binned(metric)
-        rows = self.rows(metric.region)
-        if rows.numel() == 0:
-            return math.nan
-        if metric.balanced:
-            _, values, _ = self.per_bin(metric, rows)
-            return float(values.mean())
-        return float(self._score(metric, [rows])[0])
+        return self.figure(metric, self.rows_in(metric.region))
 
-    def per_bin(self, metric: Metric, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the occupied bins among the rows, the metric in each, and the rows in each."""
-        index = self._binned(metric)[rows]
-        counts = torch.bincount(index)
-        occupied = counts.nonzero().squeeze(1)
-        if metric.function in MEANS:
-            per_sample, finish = MEANS[metric.function]
-            sums = torch.bincount(index, self._losses(per_sample, metric)[rows])
-            values = finish(sums[occupied] / counts[occupied])
-        else:
-            ends = counts[occupied].cumsum(0)[:-1]
-            groups = torch.tensor_split(rows[index.argsort(stable=True)], ends)
-            values = self._score(metric, groups)
-        return occupied, values, counts[occupied]
+    def table(self, metrics: Iterable[Metric]) -> pd.DataFrame:
+        """Return the number of rows and the metrics of each region."""
+        import pandas as pd
 
-    def _losses(self, per_sample: PerSample, metric: Metric) -> Tensor:
-        key = (per_sample, metric.options)
-        if key not in self.losses:
-            self.losses[key] = per_sample(self.distribution, self.y, **dict(metric.options))
-        return self.losses[key]
-
-    def _score(self, metric: Metric, groups: Iterable[Tensor]) -> Tensor:
-        if metric.function in MEANS:
-            per_sample, finish = MEANS[metric.function]
-            losses = self._losses(per_sample, metric)
-            return torch.stack([finish(losses[rows].mean()) for rows in groups])
-        f, options = metric.function, dict(metric.options)
-        scores = [f(self.distribution[rows], self.y[rows], **options) for rows in groups]
-        return torch.tensor(scores, dtype=torch.float64)
+        columns: dict[str, list[float]] = {"n": [int(self.counts[self.rows_in(r)].sum()) for r in REGIONS]}
+        for metric in metrics:
+            columns[metric.name] = [self.value(replace(metric, region=region)) for region in REGIONS]
+        return pd.DataFrame(columns, index=pd.Index(REGIONS, name="region"))
 
 
-def balanced(function: Function, **options: float) -> Callable[[Distribution, Labels, LabelBins], float]:
-    """Turn a metric into its mean over the occupied label bins, where each bin counts the same.
+class _AllRows(_Figures):
+    """Predictions prepared once; metrics and regions share the losses of rows."""
 
-    >>> from tailwise.core.distributions import Normal
-    >>> bins = LabelBins.from_labels([0, 0, 0, 1])
-    >>> balanced(mae)(Normal(torch.zeros(4), 1.0), [0.0, 0.0, 0.0, 1.0], bins)
-    0.5
-    """
-    name = f"balanced_{getattr(function, '__name__', 'metric')}"
-    return Metric(name, function, balanced=True, options=tuple(options.items()))
+    def __init__(
+        self, distribution: Distribution, y: Labels, bins: LabelBins | None, many: int = 100, few: int = 20
+    ) -> None:
+        super().__init__(bins, many, few)
+        self.distribution, self.y = prepared(distribution, y)
+        self.index = torch.zeros_like(self.y, dtype=torch.long) if bins is None else bins.index(self.y)
+        self.counts += torch.bincount(self.index, minlength=len(self.counts))
+        self.found: dict[object, Tensor] = {}
+
+    def _sums(self, metric: Metric) -> Tensor:
+        key = _key(metric)
+        if key not in self.found:
+            losses = MEANS[metric.function][0](self.distribution, self.y, **dict(metric.options))
+            self.found[key] = torch.bincount(self.index, losses, minlength=len(self.counts))
+        return self.found[key]
+
+    def _of_all(self, metric: Metric, chosen: Tensor) -> float:
+        rows = chosen[self.index]
+        return metric.function(self.distribution[rows], self.y[rows], **dict(metric.options))
+
+
+def _key(metric: Metric) -> object:
+    """Metrics with one key have the same losses."""
+    return MEANS[metric.function][0], metric.options
 
 
 def evaluate(
@@ -215,8 +208,8 @@ def evaluate(
     >>> evaluate(Normal(torch.zeros(2), 1.0), [0.0, 1.0], bins, ["mae", "many/mae"], many=2, few=2)
     {'mae': 0.5, 'many/mae': 0.0}
     """
-    scores = _Scores(distribution, y, bins, many, few)
-    return {name: scores.value(get_metric(name)) for name in metrics}
+    rows = _AllRows(distribution, y, bins, many, few)
+    return {name: rows.value(get_metric(name)) for name in metrics}
 
 
 def _everywhere(name: str) -> Metric:
@@ -247,14 +240,8 @@ def by_region(
     >>> table.loc["few", "mae"]
     np.float64(1.0)
     """
-    import pandas as pd
-
-    scores = _Scores(distribution, y, bins, many, few)
     chosen = [_everywhere(name) for name in metrics]
-    columns: dict[str, list[float]] = {"n": [scores.rows(r).numel() for r in REGIONS]}
-    for m in chosen:
-        columns[m.name] = [scores.value(replace(m, region=r)) for r in REGIONS]
-    return pd.DataFrame(columns, index=pd.Index(REGIONS, name="region"))
+    return _AllRows(distribution, y, bins, many, few).table(chosen)
 
 
 def by_bin(
@@ -266,23 +253,112 @@ def by_bin(
     """
     import pandas as pd
 
-    scores = _Scores(distribution, y, bins)
-    everything = scores.rows("all")
-    occupied, _, counts = scores.per_bin(METRICS["mae"], everything)
-    where = occupied.numpy()
-    columns = {"center": bins.centers[where], "train": bins.counts[where], "n": counts.numpy()}
+    rows = _AllRows(distribution, y, bins)
+    each = torch.eye(len(bins), dtype=torch.bool)[rows.counts > 0]  # a row for each bin that occurs
+    where = each.long().argmax(1).numpy()
+    columns = {
+        "center": bins.centers[where],
+        "train": bins.counts[where],
+        "n": rows.counts[where].long().numpy(),
+    }
     for name in metrics:
-        columns[name] = scores.per_bin(_everywhere(name), everything)[1].numpy()
+        columns[name] = np.array([rows.figure(_everywhere(name), bin_) for bin_ in each])
     return pd.DataFrame(columns, index=pd.Index(where, name="bin"))
 
 
-def fairness_gap(
-    distribution: Distribution, y: Labels, bins: LabelBins, *, many: int = 100, few: int = 20
-) -> dict[str, float]:
-    """Return few minus many in coverage and NLL: 0 if rare labels are served as well as common ones."""
-    names = ("coverage", "nll")
-    values = evaluate(distribution, y, bins, [f"gap/{name}" for name in names], many=many, few=few)
-    return {name: values[f"gap/{name}"] for name in names}
+class RunningScores(_Figures):
+    """Metrics by name, overall and by region, of predictions that are added part by part.
+
+    It keeps sums of losses for each label bin. So it takes the metrics that follow from a mean over rows,
+    ``"balanced_..."``, ``"few/..."`` and ``"gap/..."`` included, and ``"pearson"``. Those that need all
+    rows at once, such as AUSE and Spearman's correlation, are an error.
+
+    >>> from tailwise.core.distributions import Normal
+    >>> scores = RunningScores(LabelBins.from_labels([0, 0, 0, 1]), ["mae", "few/mae"], many=2, few=2)
+    >>> for part in ([0.0, 0.0], [1.0]):
+    ...     scores.add(Normal(torch.zeros(len(part)), 1.0), part)
+    >>> scores.evaluate()
+    {'mae': 0.3333333333333333, 'few/mae': 1.0}
+    """
+
+    bins: LabelBins
+
+    def __init__(
+        self,
+        bins: LabelBins,
+        metrics: Iterable[str] = ("mae", "rmse", "nll", "crps", "coverage"),
+        *,
+        many: int = 100,
+        few: int = 20,
+    ) -> None:
+        super().__init__(bins, many, few)
+        self.metrics = [get_metric(name) for name in metrics]
+        for metric in self.metrics:
+            if metric.function not in MEANS and metric.function is not pearson:
+                raise ValueError(
+                    f"metric {metric.name!r} needs all rows at once: leave it out, or compute it on a sample"
+                )
+        self._total: dict[object, Tensor] = {}  # sums in each bin, (B,) each
+        self._columns: dict[str, None] = {}
+        self._origin: tuple[Tensor, Tensor] | None = None
+
+    def add(self, distribution: Distribution, y: Labels, **columns: ArrayLike) -> None:
+        """Take in predictions and labels of some rows; the means of `columns` are kept too. (N,) each
+
+        Every part has the same columns.
+        """
+        d, labels = prepared(distribution, y)
+        if not labels.numel():
+            return
+        if self.counts.any() and columns.keys() != self._columns.keys():
+            raise ValueError(f"this part has columns {[*columns]}, but earlier ones {[*self._columns]}")
+        self._columns |= dict.fromkeys(columns)
+        values: dict[object, Tensor] = {
+            name: torch.from_numpy(np.asarray(column, np.float64)) for name, column in columns.items()
+        }
+        for metric in self.metrics:
+            if metric.function is pearson:
+                values |= self._powers(d.point, labels)
+            elif _key(metric) not in values:
+                values[_key(metric)] = MEANS[metric.function][0](d, labels, **dict(metric.options))
+        index, size = self.bins.index(labels), len(self.bins)
+        self.counts += torch.bincount(index, minlength=size)
+        for key, rows in values.items():
+            self._total[key] = torch.bincount(index, rows, minlength=size) + self._total.get(key, 0.0)
+
+    def _powers(self, points: Tensor, y: Tensor) -> dict[object, Tensor]:
+        """What Pearson's correlation is made of, counted from the first row so that squares stay small."""
+        if self._origin is None:
+            self._origin = points[0], y[0]
+        p, y = points - self._origin[0], y - self._origin[1]
+        return dict(enumerate((p, y, p * p, y * y, p * y)))
+
+    def evaluate(self) -> dict[str, float]:
+        """Return each metric of the rows so far, by name."""
+        return {metric.name: self.value(metric) for metric in self.metrics}
+
+    def by_region(self) -> pd.DataFrame:
+        """Return a table with rows all, many, medium and few: n, the metrics, and means of the columns.
+
+        An empty region has n = 0 and NaN.
+        """
+        table = self.table(self.metrics)
+        for name in self._columns:
+            table[name] = [self._mean(name, self.rows_in(region)) for region in REGIONS]
+        return table
+
+    def _sums(self, metric: Metric) -> Tensor:
+        return self._total[_key(metric)]
+
+    def _mean(self, key: object, chosen: Tensor) -> float:
+        return float(self._total[key][chosen].sum() / self.counts[chosen].sum())  # NaN without rows
+
+    def _of_all(self, metric: Metric, chosen: Tensor) -> float:
+        p, y, pp, yy, py = (self._mean(k, chosen) for k in range(5))
+        spread = [pp - p * p, yy - y * y]
+        if not all(v > _ROUNDING * square for v, square in zip(spread, (pp, yy), strict=True)):
+            return math.nan
+        return max(-1.0, min(1.0, (py - p * y) / math.sqrt(spread[0]) / math.sqrt(spread[1])))
 
 
 @dataclass(frozen=True)
@@ -305,7 +381,7 @@ class Scorer:
             )
         many, few = getattr(regressor, "many", 100), getattr(regressor, "few", 20)
         values = [
-            _Scores(prediction, column, edges, many, few).value(self.metric)
+            _AllRows(prediction, column, edges, many, few).value(self.metric)
             for prediction, column, edges in zip(predictions, columns, bins, strict=True)
         ]
         # A region without labels cannot rank models: NaN, which scikit-learn warns about, not -inf.

@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
-from tailwise.core.crps import crps_losses
 from tailwise.core.distributions import Distribution, Normal
 from tailwise.core.lookup import check_name
 
@@ -58,18 +57,6 @@ def _squared(d: Distribution, y: Tensor) -> Tensor:
 
 def _log_absolute(d: Distribution, y: Tensor, floor: float = GM_FLOOR) -> Tensor:
     return _absolute(d, y).clamp_min(floor).log()
-
-
-def _nll(d: Distribution, y: Tensor) -> Tensor:
-    return d.nll(y)
-
-
-def _gaussian_nll(d: Distribution, y: Tensor) -> Tensor:
-    return Normal(d.mean, d.variance).nll(y)
-
-
-def _epistemic_nll(d: Distribution, y: Tensor) -> Tensor:
-    return Normal(d.mean, d.epistemic).nll(y)
 
 
 def _checked_level(level: float) -> float:
@@ -233,10 +220,10 @@ MEANS: dict[Function, tuple[PerSample, Callable[[Tensor], Tensor]]] = {
     mse: (_squared, _same),
     rmse: (_squared, torch.sqrt),
     gm: (_log_absolute, torch.exp),
-    nll: (_nll, _same),
-    gaussian_nll: (_gaussian_nll, _same),
-    gaussian_nll_reference: (_epistemic_nll, _same),
-    crps: (crps_losses, _same),
+    nll: (lambda d, y: d.nll(y), _same),
+    gaussian_nll: (lambda d, y: Normal(d.mean, d.variance).nll(y), _same),
+    gaussian_nll_reference: (lambda d, y: Normal(d.mean, d.epistemic).nll(y), _same),
+    crps: (lambda d, y: d.crps(y), _same),
     coverage: (_covered, _same),
     width: (_width, _same),
     log10: (_log_ratio, _same),

@@ -1,10 +1,13 @@
-"""Functions of the Student-t, and of mixtures of it, that torch lacks or loses digits in."""
+"""The standard Student-t, whose case of infinitely many degrees of freedom is the Normal.
+
+Everything about predictions of any kind is made of three functions of it: probabilities, partial means and
+quantiles of mixtures. `StudentT` has them from SciPy. An exporter brings its own `Student`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import cast
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,6 +17,7 @@ from torch import Tensor
 
 Array = NDArray[np.float64]
 _QUANTILE_STEPS = 80
+_NORMAL = 1e18  # as many degrees of freedom are a Normal to the last digit
 
 
 def log_gamma_ratio(a: Tensor) -> Tensor:
@@ -39,57 +43,105 @@ def log_gamma_ratio(a: Tensor) -> Tensor:
     return product.log() + 0.5 * x.log() + series
 
 
-def as_numpy(value: Tensor) -> Array:
-    """Return the values in float64, without gradient."""
-    return cast("NDArray[np.float64]", value.detach().double().cpu().numpy())
+def standardized(y: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+    """Return ``(y - location) / scale``; at its location, a point without scale is at 0."""
+    z = (y - location) / scale
+    return torch.where(z.isnan() & (scale == 0), torch.zeros_like(z), z)
 
 
-def with_scipy(function: Callable[..., Array], like: Tensor, *args: Tensor) -> Tensor:
-    """Evaluate a function of SciPy in float64, without gradient; dtype and device are those of `like`."""
-    result = np.asarray(function(*(as_numpy(a) for a in args)))
-    return torch.from_numpy(result).to(dtype=like.dtype, device=like.device)
+class Student(Protocol):
+    """What predictions need of standard Student-t's with given degrees of freedom (K, ...)."""
+
+    df: Tensor
+
+    def sides(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the probabilities below and above z, each without cancellation."""
+
+    def log_moment(self, z: Tensor) -> Tensor:
+        """Return the log of the integral of t p(t) from z to infinity, for more than one df."""
+
+    def mixture_quantile(self, weight: Tensor, location: Tensor, scale: Tensor, level: Tensor) -> Tensor:
+        """Return quantiles of mixtures of K ``location + scale * T``. (K, ...) each, level: (...) -> (...)"""
 
 
-def student_quantile(df: Array, q: Array) -> Array:
-    """Return quantiles of the Student-t; SciPy returns +inf at level 0."""
-    return np.where(q <= 0, -np.inf, special.stdtrit(df, q))
+class StudentT:
+    """A `Student` by SciPy: in float64 and without gradient; results have the dtype and device of z.
+
+    >>> two_and_normal = StudentT(torch.tensor([2.0, math.inf]))
+    >>> [side.numpy().round(4) for side in two_and_normal.sides(torch.tensor([[1.0], [-9.0]]))[0]]
+    [array([0.7887, 0.8413], dtype=float32), array([0.0061, 0.    ], dtype=float32)]
+    """
+
+    def __init__(self, df: Tensor) -> None:
+        self.df = df.detach().to("cpu", torch.float64)
+
+    def sides(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        tail = torch.from_numpy(np.asarray(special.stdtr(self.df.numpy(), -np.abs(_as_numpy(z))))).to(z)
+        return torch.where(z < 0, tail, 1 - tail), torch.where(z < 0, 1 - tail, tail)
+
+    def log_moment(self, z: Tensor) -> Tensor:
+        v, t = self.df, z.detach().to("cpu", torch.float64)
+        log_constant = log_gamma_ratio(v / 2) - (math.pi * v).log() / 2 + (v / (v - 1)).log()
+        student = log_constant - (v - 1) / 2 * (t * t / v).log1p()
+        return torch.where(v.isinf(), -t * t / 2 - math.log(2 * math.pi) / 2, student).to(z)
+
+    def mixture_quantile(self, weight: Tensor, location: Tensor, scale: Tensor, level: Tensor) -> Tensor:
+        full = (len(weight), *level.shape)
+        parts = [
+            _as_numpy(p.expand(full)).reshape(len(weight), -1) for p in (weight, location, scale, self.df)
+        ]
+        found = _mixture_quantile(*parts, level=_as_numpy(level).reshape(-1))
+        return torch.from_numpy(found.reshape(level.shape)).to(level)
 
 
-def mixture_quantile(weight: Array, location: Array, scale: Array, df: Array | None, level: Array) -> Array:
-    """Return quantiles of mixtures of Student-t, or of Normals without `df`. (K, n) each, level: (n,) -> (n,)
+def _as_numpy(value: Tensor) -> Array:
+    return np.asarray(value.detach().to("cpu", torch.float64).numpy())
+
+
+def _mixture_quantile(weight: Array, location: Array, scale: Array, df: Array, *, level: Array) -> Array:
+    """Return quantiles of mixtures of Student-t. (K, n) each, level: (n,) -> (n,)
 
     By Newton's method, kept between the members' own quantiles. Only elements that still move are computed
     again. NumPy has no threads here: torch shares even small steps among threads, which on a busy machine
     wait for one another much longer than they compute.
     """
     with np.errstate(all="ignore"):  # of members without spread, and at the levels 0 and 1
-        log_peak = -np.log(scale) - math.log(2 * math.pi) / 2
-        if df is not None:
-            ratio = log_gamma_ratio(torch.from_numpy(df / 2)).numpy()
-            log_peak = ratio - np.log(scale) - np.log(math.pi * df) / 2
-        ends = location + scale * (special.ndtri(level) if df is None else student_quantile(df, level))
+        ends = location + scale * special.stdtrit(df, level)
         low, high, x = ends.min(0), ends.max(0), (weight * ends).sum(0)
-        tolerance, found = 1e-12 * (high - low), x.copy()
-        left, aim = np.arange(x.size), level
-        for _ in range(_QUANTILE_STEPS):
-            z = (x - location) / scale
-            if df is None:
-                below, log_density = special.ndtr(z), log_peak - z * z / 2
-            else:
-                below, log_density = special.stdtr(df, z), log_peak - (df + 1) / 2 * np.log1p(z * z / df)
-            excess, density = (weight * below).sum(0) - aim, (weight * np.exp(log_density)).sum(0)
-            low, high = np.where(excess < 0, x, low), np.where(excess < 0, high, x)
-            newton = x - excess / density
-            # At the quantile itself Newton's step is 0 and ends at one of the two ends.
-            inside = (newton >= low) & (newton <= high) & np.isfinite(density)
-            moved = np.where(inside, newton, (low + high) / 2)
-            found[left] = moved
-            going = np.abs(moved - x) > tolerance
-            if not going.any():
-                break
-            x, low, high, tolerance, left, aim, weight, location, scale, log_peak = (
-                values[..., going]
-                for values in (moved, low, high, tolerance, left, aim, weight, location, scale, log_peak)
+        found = x.copy()
+        if len(weight) > 1:
+            v = np.minimum(df, _NORMAL)
+            log_peak = (
+                log_gamma_ratio(torch.from_numpy(v / 2)).numpy() - np.log(math.pi * v) / 2 - np.log(scale)
             )
-            df = None if df is None else df[:, going]
+            tolerance, left, aim = 1e-12 * (high - low), np.arange(x.size), level
+            for _ in range(_QUANTILE_STEPS):
+                z, v = (x - location) / scale, np.minimum(df, _NORMAL)
+                excess = (weight * special.stdtr(df, z)).sum(0) - aim
+                density = (weight * np.exp(log_peak - (v + 1) / 2 * np.log1p(z * z / v))).sum(0)
+                low, high = np.where(excess < 0, x, low), np.where(excess < 0, high, x)
+                newton = x - excess / density
+                # At the quantile itself Newton's step is 0 and ends at one of the two ends.
+                inside = (newton >= low) & (newton <= high) & np.isfinite(density)
+                moved = np.where(inside, newton, (low + high) / 2)
+                found[left] = moved
+                going = np.abs(moved - x) > tolerance
+                if not going.any():
+                    break
+                x, low, high, tolerance, left, aim, weight, location, scale, log_peak, df = (
+                    values[..., going]
+                    for values in (
+                        moved,
+                        low,
+                        high,
+                        tolerance,
+                        left,
+                        aim,
+                        weight,
+                        location,
+                        scale,
+                        log_peak,
+                        df,
+                    )
+                )
     return np.where(level <= 0, -np.inf, np.where(level >= 1, np.inf, found))

@@ -32,7 +32,8 @@ _SLACK = 1e-6  # of a step: an end on a step stays there in spite of rounding
 
 @dataclass(frozen=True)
 class LabelSupport:
-    """A grid of possible labels, or values that many labels share; see `from_labels`.
+    """A grid of possible labels, or values that many labels share; see `from_labels`. Without either, all
+    labels are possible and nothing moves.
 
     >>> whole = LabelSupport.from_labels(np.arange(60.0) % 6)
     >>> [end.tolist() for end in whole.between(torch.tensor([0.4, 1.2]), torch.tensor([3.9, 1.4]))]

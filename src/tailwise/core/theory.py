@@ -3,37 +3,27 @@
 The setting: in a balanced data set, each sample of bin b is observed with probability P_b, its
 propensity. The balanced risk is the mean over bins of a bin's mean loss. It is estimated from the
 observed samples. Dividing by P is unbiased but has a large variance where P is small. Dividing by
-smoothed propensities P~ trades some bias for a smaller variance.
+smoothed propensities P~ (`smoothed`) trades some bias for a smaller variance: this is VIR.
 
-All functions take arrays or tensors and compute in float64. Leading dimensions of `losses` and
-`observed`, such as repeated draws, are kept.
+All functions take arrays and compute in float64. Leading dimensions of `losses` and `observed`, such as
+repeated draws, are kept.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TypedDict
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from numpy.typing import ArrayLike
 
 from tailwise.core.kernels import kernel_matrix
-from tailwise.core.labels import LabelBins
-
-Array = NDArray[np.float64]
-Values = ArrayLike | Tensor
+from tailwise.core.labels import Array, LabelBins
 
 
-def _array(values: Values) -> Array:
-    raw = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
-    return np.asarray(raw, np.float64)
-
-
-def _positive(values: Values, what: str) -> Array:
+def _positive(values: ArrayLike, what: str) -> Array:
     """Return one positive finite number per bin, or raise an error that names the first bad bin."""
-    array = _array(values)
+    array = np.asarray(values, np.float64)
     bad = ~(np.isfinite(array) & (array > 0))
     if array.ndim != 1 or bad.any():
         where = f": bin {int(np.argmax(bad))} has {array[bad][0]:g}" if array.ndim == 1 else ""
@@ -41,17 +31,7 @@ def _positive(values: Values, what: str) -> Array:
     return array
 
 
-def _bin_index(index: Values, num_bins: int) -> NDArray[np.int64]:
-    given = _array(index)
-    bins = given.astype(np.int64)
-    if (bins != given).any():
-        raise ValueError(f"index must be whole numbers, got {given[bins != given][0]:g}")
-    if bins.size and (bins.min() < 0 or bins.max() >= num_bins):
-        raise ValueError(f"index must lie in 0..{num_bins - 1}, got {bins.min()}..{bins.max()}")
-    return bins
-
-
-def propensities(counts: Values) -> Array:
+def propensities(counts: ArrayLike) -> Array:
     """Return P_b = counts / max(counts), the training set as a thinned balanced set. (B,)
 
     The balanced set has ``max(counts)`` samples in every bin.
@@ -59,13 +39,13 @@ def propensities(counts: Values) -> Array:
     >>> propensities([10, 40, 20])
     array([0.25, 1.  , 0.5 ])
     """
-    array = _array(counts)
+    array = np.asarray(counts, np.float64)
     if array.size == 0 or not (array >= 0).all() or array.max() == 0:
         raise ValueError("counts must not be negative, and one of them must be positive")
     return np.asarray(array / array.max())
 
 
-def smoothed(propensity: Values, kernel: Values) -> Array:
+def smoothed(propensity: ArrayLike, kernel: ArrayLike) -> Array:
     """Return P~, each bin's average of P over its neighbours. propensity: (B,), kernel: (B, B)
 
     The rows of the kernel (`tailwise.core.kernels.kernel_matrix`) are normalised to sum 1, so a constant
@@ -74,106 +54,43 @@ def smoothed(propensity: Values, kernel: Values) -> Array:
     >>> smoothed([1.0, 0.25], [[1.0, 1.0], [0.0, 2.0]])
     array([0.625, 0.25 ])
     """
-    matrix = _array(kernel)
-    return np.asarray(matrix / matrix.sum(1, keepdims=True) @ _array(propensity))
+    matrix = np.asarray(kernel, np.float64)
+    return np.asarray(matrix / matrix.sum(1, keepdims=True) @ np.asarray(propensity))
 
 
-def balanced_risk(losses: Values, index: Values) -> Array:
-    """Return the balanced risk, the mean over bins of each bin's mean loss.
-
-    Bins without a sample do not count. losses: (..., n), index: (n,)
-
-    >>> balanced_risk([0.0, 0.0, 1.0], [0, 0, 1])
-    array(0.5)
-    """
-    bins = _bin_index(index, np.iinfo(np.int64).max)
-    sizes = np.bincount(bins)
-    shares = 1 / ((sizes > 0).sum() * sizes[bins])
-    return np.asarray(_array(losses) @ shares)
-
-
-def naive_risk(losses: Values, observed: Values | None = None) -> Array:
+def naive_risk(losses: ArrayLike, observed: ArrayLike = 1.0) -> Array:
     """Return the mean loss of the observed samples, biased towards frequent bins (VIR:risk). (..., n)
 
-    `observed` is 1 or 0 per sample; without it all samples count as observed. NaN if none is observed.
+    `observed` is 1 or 0 per sample. NaN if none is observed.
 
     >>> naive_risk([0.0, 0.0, 1.0], [1, 0, 1])
     array(0.5)
     """
-    array = _array(losses)
-    seen = np.ones_like(array) if observed is None else _array(observed)
+    array, seen = np.broadcast_arrays(np.asarray(losses, np.float64), observed)
     with np.errstate(invalid="ignore"):
         return np.asarray((array * seen).sum(-1) / seen.sum(-1))
 
 
 def ips_risk(
-    losses: Values,
-    index: Values,
-    propensity: Values,
-    sizes: Values,
-    observed: Values | None = None,
+    losses: ArrayLike, index: ArrayLike, propensity: ArrayLike, sizes: ArrayLike, observed: ArrayLike = 1.0
 ) -> Array:
     """Return the inverse-propensity estimate, unbiased for the balanced risk (VIR:risk).
 
-    ``1/B sum_b 1/U_b sum_{observed j in b} loss_j / P_b`` with U_b the size of bin b in the
-    balanced set. losses: (..., n), index: (n,), propensity: (B,), sizes: (B,), observed: (..., n)
+    ``1/B sum_b 1/U_b sum_{observed j in b} loss_j / P_b`` with U_b the size of bin b in the balanced set.
+    With P~ in place of P it is the VIR estimate. losses: (..., n), index: (n,), propensity: (B,),
+    sizes: (B,), observed: (..., n)
 
     >>> ips_risk([1.0, 1.0], [0, 1], propensity=[1.0, 0.5], sizes=[1, 2])
     array(1.)
     """
-    chance = _positive(propensity, "propensities")
-    size = _positive(sizes, "bin sizes")
+    chance, size = _positive(propensity, "propensities"), _positive(sizes, "bin sizes")
     if size.shape != chance.shape:
         raise ValueError(f"{size.size} bin sizes for {chance.size} propensities")
-    array = _array(losses)
-    seen = array if observed is None else array * _array(observed)
-    bins = _bin_index(index, chance.size)
-    return np.asarray(seen @ (1 / (chance.size * size * chance))[bins])
+    seen = np.asarray(losses, np.float64) * np.asarray(observed)
+    return np.asarray(seen @ (1 / (chance.size * size * chance))[np.asarray(index)])
 
 
-def vir_risk(
-    losses: Values,
-    index: Values,
-    smoothed_propensity: Values,
-    sizes: Values,
-    observed: Values | None = None,
-) -> Array:
-    """Return the VIR estimate: `ips_risk` with the smoothed propensities P~ (VIR:risk).
-
-    >>> vir_risk([1.0, 1.0], [0, 1], smoothed_propensity=[0.8, 0.8], sizes=[1, 2])
-    array(0.9375)
-    """
-    return ips_risk(losses, index, smoothed_propensity, sizes, observed)
-
-
-def empirical_risk_minimizer(
-    losses: Values,
-    index: Values,
-    smoothed_propensity: Values,
-    sizes: Values,
-    observed: Values | None = None,
-) -> int:
-    """Return the number of the hypothesis with the smallest VIR estimate, the first of equal ones.
-
-    The empirical risk minimiser of the paper's theorem: VIR:bound holds for it with ``hypotheses=H``,
-    although the data chose it. losses: (H, n), one row per hypothesis, index: (n,), smoothed_propensity:
-    (B,), sizes: (B,), observed: (n,)
-
-    >>> losses = [[0.0, 0.0, 1.0], [0.4, 0.4, 0.4]]  # the first is wrong about the rare bin
-    >>> empirical_risk_minimizer(losses, [0, 0, 1], smoothed_propensity=[1.0, 0.5], sizes=[2, 2])
-    1
-    """
-    risks = vir_risk(losses, index, smoothed_propensity, sizes, observed)
-    if risks.ndim != 1 or not risks.size:
-        raise ValueError(
-            f"losses must be one row per hypothesis, (H, n), got an array of {_array(losses).ndim} dimensions"
-        )
-    if not np.isfinite(risks).all():
-        raise ValueError(f"the risk of hypothesis {int(np.argmax(~np.isfinite(risks)))} is not finite")
-    return int(risks.argmin())
-
-
-def bias_term(propensity: Values, smoothed_propensity: Values, max_loss: float = 1.0) -> float:
+def bias_term(propensity: ArrayLike, smoothed_propensity: ArrayLike, max_loss: float = 1.0) -> float:
     """Return a bound on how far smoothing shifts the estimate's mean (VIR:bound).
 
     ``D/B sum_b |1 - P_b/P~_b|`` where `max_loss` is the bound D on the loss. propensity: (B,),
@@ -183,16 +100,16 @@ def bias_term(propensity: Values, smoothed_propensity: Values, max_loss: float =
     0.375
     """
     chance = _positive(smoothed_propensity, "smoothed propensities")
-    return float(max_loss * np.abs(1 - _array(propensity) / chance).mean())
+    return float(max_loss * np.abs(1 - np.asarray(propensity) / chance).mean())
 
 
 def variance_term(
-    smoothed_propensity: Values,
+    smoothed_propensity: ArrayLike,
     max_loss: float = 1.0,
     *,
     eta: float = 0.05,
     hypotheses: int = 1,
-    sizes: Values | None = None,
+    sizes: ArrayLike | None = None,
 ) -> float:
     """Return a bound on the estimate's distance from its mean, with probability 1 - eta (VIR:bound).
 
@@ -216,26 +133,27 @@ def variance_term(
 
 
 def bound(
-    estimate: Values,
-    propensity: Values,
-    smoothed_propensity: Values,
+    estimate: ArrayLike,
+    propensity: ArrayLike,
+    smoothed_propensity: ArrayLike,
     max_loss: float = 1.0,
     *,
     eta: float = 0.05,
     hypotheses: int = 1,
-    sizes: Values | None = None,
+    sizes: ArrayLike | None = None,
 ) -> Array:
     """Return an upper bound on the balanced risk that holds with probability 1 - eta (VIR:bound).
 
-    ``estimate + bias_term + variance_term``, where the estimate comes from `vir_risk` and losses
-    lie between 0 and `max_loss`. estimate: (...), propensity: (B,), smoothed_propensity: (B,)
+    ``estimate + bias_term + variance_term``, where the estimate is the VIR estimate of the one of H
+    hypotheses for which it is smallest, and losses lie between 0 and `max_loss`. estimate: (...),
+    propensity: (B,), smoothed_propensity: (B,)
 
     >>> float(bound(0.25, [0.5, 0.5], [0.5, 0.5], eta=0.1).round(4))
     1.9808
     """
     bias = bias_term(propensity, smoothed_propensity, max_loss)
     deviation = variance_term(smoothed_propensity, max_loss, eta=eta, hypotheses=hypotheses, sizes=sizes)
-    return np.asarray(_array(estimate) + bias + deviation)
+    return np.asarray(np.asarray(estimate, np.float64) + bias + deviation)
 
 
 def kernel_reach(bandwidth: float) -> int:
@@ -243,20 +161,12 @@ def kernel_reach(bandwidth: float) -> int:
     return max(1, math.ceil(3 * bandwidth))
 
 
-def choose_bandwidth(
-    bins: LabelBins,
-    *,
-    kernel: str = "gaussian",
-    candidates: Sequence[float] | None = None,
-    eta: float = 0.05,
-    hypotheses: int = 1,
-    per_sample: bool = True,
-) -> float:
+def choose_bandwidth(bins: LabelBins) -> float:
     """Return the bandwidth, in bins, with the smallest sum of bias and variance terms (VIR:bound).
 
     It depends only on the histogram of the training labels. More smoothing moves P~ away from P, which
     adds bias, and raises P~ in rare bins, which reduces variance. Bins without a label do not count.
-    `per_sample` uses the tighter variance term; the paper's own term (False) leads to far more
+    The variance term is the one per sample; the paper's own leads to far more
     smoothing. Ties go to the smaller bandwidth. The kernel option ``"auto"`` of weights and smoothing
     is a Gaussian of this bandwidth.
 
@@ -265,14 +175,13 @@ def choose_bandwidth(
     """
     seen = bins.counts > 0
     chance = propensities(bins.counts)[seen]
-    sizes = np.full(chance.size, float(bins.counts.max())) if per_sample else None
-    grid = np.geomspace(0.25, max(len(bins), 1), 48) if candidates is None else np.sort(candidates)
+    sizes = np.full(chance.size, float(bins.counts.max()))
+    grid = np.geomspace(0.25, max(len(bins), 1), 48)
     totals = []
     for h in grid:
-        matrix = kernel_matrix(len(bins), kernel=kernel, bandwidth=float(h), radius=kernel_reach(float(h)))
+        matrix = kernel_matrix(len(bins), bandwidth=float(h), radius=kernel_reach(float(h)))
         near = smoothed(chance, matrix[np.ix_(seen, seen)])
-        spread = variance_term(near, eta=eta, hypotheses=hypotheses, sizes=sizes)
-        totals.append(bias_term(chance, near) + spread)
+        totals.append(bias_term(chance, near) + variance_term(near, sizes=sizes))
     return float(grid[int(np.argmin(np.round(totals, 12)))])
 
 

@@ -14,17 +14,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
+from tailwise.core.distributions import Distribution
 from tailwise.core.labels import Array
-from tailwise.core.tilt import Tilt, Tilted
-from tailwise.core.weighted_cells import student_or_normal
+from tailwise.core.student_t import Student, StudentT
+from tailwise.core.tilt import Tilt
 
 LEAST_DISTANCE = 0.1
 """Smallest distance of a bounded mean from the bound, in units of the scale before the cut, and at most a
@@ -33,17 +33,15 @@ _WIDEST = 1e3  # a scale of more ranges is as good as uniform, and cancels
 _TINY = 1e-300
 _STEPS = 24
 
-Standard = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
-"""From a standardised label z to the probabilities below and above it, and the integral of t p(t) above."""
-
 Root = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], Tensor]
 """From an increasing function and two ends to its root between them, element by element."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Smallest and largest possible label; both are possible labels themselves.
+    """Smallest and largest possible label; both are possible labels themselves. Without ends it does nothing.
 
+    >>> from tailwise.core.distributions import Normal
     >>> low = Bounds(0.0).apply(Normal(torch.tensor([1.0, 9.0], dtype=torch.float64), 4.0))
     >>> low.mean.numpy().round(4), low.quantile(0.0).numpy(), low.cdf(0.0).numpy()
     (array([1., 9.]), array([0., 0.]), array([0., 0.]))
@@ -92,93 +90,74 @@ class Bounds:
             )
 
     def apply(self, distribution: Distribution) -> Distribution:
-        """Return the prediction between the bounds, with the mean that it had if that lies between them.
-
-        Without bounds it is the prediction itself.
-        """
-        if self.is_identity:
-            return distribution
-        if isinstance(distribution, Tilted):
-            return (distribution.tilt + self.tilt).apply(self.centred(distribution.base))
-        return self.tilt.apply(self.centred(distribution))
+        """Return the prediction between the bounds, with the mean that it had if that lies between them."""
+        return self.tilt.apply(distribution).onto(self.centred(distribution.base))
 
     def centred(
         self,
         distribution: Distribution,
-        standard: Callable[[Normal | NIG], Standard] = student_or_normal,
+        student: Callable[[Tensor], Student] = StudentT,
         root: Root | None = None,
     ) -> Distribution:
         """Return the prediction whose mean, after the cut at the bounds, is the one that it has now.
 
-        `standard` gives the tails of the standardised distribution and `root` solves an equation; an
-        exporter has its own.
+        Location and scale of each member change. `student` gives the functions of the Student-t and `root`
+        solves an equation; an exporter has its own.
         """
-        members = distribution.components if isinstance(distribution, Mixture) else distribution
-        if not isinstance(members, Normal | NIG):
-            kind = type(members).__name__
-            raise TypeError(f"bounds apply to Normal, NIG and mixtures of them, not to {kind}")
-        found = _Centring(self, standard(members), root or illinois).solve(members)
-        if not isinstance(distribution, Mixture):
-            return found.distribution
-        # Each member is cut off by itself: the cut of the whole would count it by its part inside.
-        return Mixture(found.distribution, distribution.weights / found.inside)
-
-
-class _Solution(NamedTuple):
-    distribution: Normal | NIG
-    inside: Tensor  # probability between the bounds
-
-
-@dataclass(frozen=True)
-class _Centring:
-    """Location and scale of which the distribution cut off at the bounds has a given mean."""
-
-    bounds: Bounds
-    standard: Standard
-    root: Root
-
-    def solve(self, members: Normal | NIG) -> _Solution:
-        low, high = (torch.full_like(members.mean, end) for end in (self.bounds.low, self.bounds.high))
-        width = self.bounds.high - self.bounds.low
-        own = members.scale if isinstance(members, NIG) else members.std
-        least = torch.full_like(own, _TINY)
+        if self.is_identity:
+            return distribution
+        found = distribution.parametric
+        own, least = found.scale, torch.full_like(found.mean, _TINY)
+        low, high = (torch.full_like(own, end) for end in (self.low, self.high))
+        width = self.high - self.low
         scale = torch.maximum(own, least)
         if math.isfinite(width):
             scale = torch.minimum(scale, torch.full_like(own, _WIDEST * width))
         margin = torch.minimum(LEAST_DISTANCE * scale, torch.full_like(own, width / 10))
-        mean = torch.minimum(torch.maximum(members.mean.detach(), low + margin), high - margin)
-        location, scale = self._moved(mean, scale.detach(), low, high)
-        _, inside = self._cut(location, scale)
-        ratio = scale / torch.maximum(own.detach(), least)
-        return _Solution(_placed(members, location, ratio), inside)
+        mean = torch.minimum(torch.maximum(found.mean.detach(), low + margin), high - margin)
+        cut = _Cut(self, student(found.df))
+        location, scale = cut.centred(mean, scale.detach(), low, high, root or illinois)
+        placed = found.map(Tensor.detach).placed(location, scale / torch.maximum(own.detach(), least))
+        # Each member is cut off by itself: the cut of the whole would count it by its part inside.
+        return distribution.rebuilt(placed, 1 / cut.mean_and_inside(location, scale)[1])
 
-    def _cut(self, location: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+
+@dataclass(frozen=True)
+class _Cut:
+    """A Normal or Student-t cut off at bounds."""
+
+    bounds: Bounds
+    student: Student
+
+    def mean_and_inside(self, location: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         """Mean after the cut, less the location and in units of the scale, and the probability inside."""
-        zero, one = torch.zeros_like(location), torch.ones_like(location)
-        below, moment_low, above, moment_high = zero, zero, zero, zero
+        inside, moment = torch.ones_like(location), torch.zeros_like(location)
         if math.isfinite(self.bounds.low):
-            below, _, moment_low = self.standard((self.bounds.low - location) / scale)
+            z = (self.bounds.low - location) / scale
+            inside, moment = inside - self.student.sides(z)[0], moment + self.student.log_moment(z).exp()
         if math.isfinite(self.bounds.high):
-            _, above, moment_high = self.standard((self.bounds.high - location) / scale)
-        inside = one - below - above
-        return (moment_low - moment_high) / inside, inside
+            z = (self.bounds.high - location) / scale
+            inside, moment = inside - self.student.sides(z)[1], moment - self.student.log_moment(z).exp()
+        return moment / inside, inside
 
-    def _mean(self, location: Tensor, scale: Tensor) -> Tensor:
-        return location + scale * self._cut(location, scale)[0]
+    def mean(self, location: Tensor, scale: Tensor) -> Tensor:
+        return location + scale * self.mean_and_inside(location, scale)[0]
 
-    def _moved(self, mean: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Move the location within the bounds; if it reaches one of them, narrow the scale there."""
+    def centred(
+        self, mean: Tensor, scale: Tensor, low: Tensor, high: Tensor, root: Root
+    ) -> tuple[Tensor, Tensor]:
+        """Location within the bounds, and scale, for this mean; at a bound, the scale is narrowed."""
         has_low, has_high = math.isfinite(self.bounds.low), math.isfinite(self.bounds.high)
         start, end = low if has_low else mean, high if has_high else mean
         at_low = at_high = torch.zeros_like(mean, dtype=torch.bool)
         if has_low:
-            at_low = self._mean(start, scale) > mean
+            at_low = self.mean(start, scale) > mean
         if has_high:
-            at_high = self._mean(end, scale) < mean
+            at_high = self.mean(end, scale) < mean
         # With a location inside the bounds, the cut moves the mean by at most the mean of one half.
-        reach = 2 * scale * self.standard(torch.zeros_like(mean))[2]
+        reach = 2 * scale * self.student.log_moment(torch.zeros_like(mean)).exp()
         start, end = torch.maximum(start, mean - reach), torch.minimum(end, mean + reach)
-        inner = self.root(lambda at: self._mean(at, scale) - mean, start, end)
+        inner = root(lambda at: self.mean(at, scale) - mean, start, end)
         location = torch.where(at_low, low, torch.where(at_high, high, inner))
         narrow = at_low | at_high
         if has_low and has_high:
@@ -186,11 +165,9 @@ class _Centring:
             near = torch.where(at_low, mean - low, high - mean)
             side = torch.where(at_low, 1.0, -1.0).to(mean)
             least = torch.where(narrow, (near / 100).log(), scale.log())
-            log_scale = self.root(
-                lambda at: side * (self._mean(location, at.exp()) - mean), least, scale.log()
-            )
+            log_scale = root(lambda at: side * (self.mean(location, at.exp()) - mean), least, scale.log())
             return location, torch.where(narrow, log_scale.exp(), scale)
-        distance = self._cut(location, scale)[0].abs()
+        distance = self.mean_and_inside(location, scale)[0].abs()
         return location, torch.where(narrow, (mean - location).abs() / distance, scale)
 
 
@@ -218,33 +195,25 @@ def illinois(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) ->
     return at
 
 
-def _placed(members: Normal | NIG, location: Tensor, ratio: Tensor) -> Normal | NIG:
-    """The same distribution with another location, and with the scale times a ratio."""
-    if isinstance(members, Normal):
-        return Normal(location, members.variance.detach() * ratio * ratio)
-    nu, alpha, beta = (p.detach() for p in members.parameters[1:])
-    return NIG(location, nu, alpha, beta * ratio * ratio)
-
-
 def bounds_of(given: object, labels: Array) -> Bounds:
     """Return the bounds that ``None``, ``"observed"`` or a pair describes, for these labels. (N,)
 
-    Either end of a pair may be None or infinite. ``"observed"`` is the smallest and largest label; for
-    constant labels there are none.
+    Either end of a pair may be None or infinite. ``"observed"`` is the smallest and largest label; constant
+    labels have no bounds.
     """
+    wrong = ValueError(f"bounds must be None, 'observed' or a pair (low, high), got {given!r}")
     if given is None:
         return Bounds()
     if isinstance(given, str):
         if given != "observed":
-            raise ValueError(f"bounds must be None, 'observed' or a pair (low, high), got {given!r}")
+            raise wrong
         low, high = float(labels.min()), float(labels.max())
         return Bounds(low, high) if low < high else Bounds()
     try:
-        ends = [None if end is None else float(end) for end in cast("list[float]", given)]
-        low_end, high_end = ends
+        low_end, high_end = (None if end is None else float(end) for end in cast("list[float]", given))
     except (TypeError, ValueError):
-        raise ValueError(f"bounds must be None, 'observed' or a pair (low, high), got {given!r}") from None
+        raise wrong from None
     low, high = -math.inf if low_end is None else low_end, math.inf if high_end is None else high_end
     if math.isnan(low) or math.isnan(high):
-        raise ValueError(f"bounds must be None, 'observed' or a pair (low, high), got {given!r}")
+        raise wrong
     return Bounds(low, high)

@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from tailwise.core.label_prior import rarest
 from tailwise.core.labels import checked_labels
 from tailwise.core.lookup import check_name
-from tailwise.core.scores import MEANS, crps
 from tailwise.estimator import TailRegressor
 from tailwise.explanations.columnwise import FIGURES, ColumnwiseModel, Floats, sampled
 from tailwise.uncertainty.calibration import Predicted
@@ -25,8 +24,7 @@ def _error(predicted: Predicted, y: Floats, coverage: float) -> Floats:
 
 
 def _crps(predicted: Predicted, y: Floats, coverage: float) -> Floats:
-    score, _ = MEANS[crps]
-    return np.asarray(score(predicted.distribution, torch.from_numpy(y)).double().numpy())
+    return np.asarray(predicted.distribution.crps(torch.from_numpy(y)).double().numpy())
 
 
 def _change(after: Floats, before: Floats) -> Floats:

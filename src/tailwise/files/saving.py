@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor, nn
 
-from tailwise.core.distributions import NIG, Mixture, Normal
 from tailwise.data.tables.preprocessing import TablePreprocessor
 from tailwise.files.archive import BASE, PREPROCESSING, WEIGHTS, Key, pack
 from tailwise.files.base_files import base_to_json
@@ -182,8 +181,7 @@ def _held_to_tensors(held: HeldOut) -> dict[str, Tensor]:
     """Return labels and parameters of held-out predictions, and the weights of a mixture."""
     prediction, found = held.prediction, {"labels": torch.from_numpy(held.labels)}
     found["groups"] = torch.from_numpy(held.groups)
-    if isinstance(prediction, Mixture):
-        found["weights"] = prediction.weights
-        prediction = prediction.components
-    assert isinstance(prediction, (Normal, NIG))
-    return found | dict(zip(prediction.names, prediction.parameters, strict=True))
+    inner = prediction.parametric
+    if inner is not prediction:
+        found["weights"] = prediction.members().weight
+    return found | dict(zip(inner.names, inner.parameters, strict=True))

@@ -1,22 +1,20 @@
 """Metrics of predictions: by name, by label region and as scikit-learn scorers.
 
-The public names of `tailwise.core.scores`, `tailwise.core.metrics` and `tailwise.core.running_scores`.
+The public names of `tailwise.core.scores` and `tailwise.core.metrics`.
 """
 
 from tailwise.core.metrics import (
     METRICS,
     REGIONS,
     Metric,
+    RunningScores,
     Scorer,
-    balanced,
     by_bin,
     by_region,
     evaluate,
-    fairness_gap,
     get_metric,
     scorer,
 )
-from tailwise.core.running_scores import RunningScores
 from tailwise.core.scores import (
     Sparsification,
     ause,
@@ -41,7 +39,7 @@ from tailwise.core.scores import (
 
 __all__ = [
     "METRICS", "REGIONS", "Metric", "RunningScores", "Scorer", "Sparsification", "ause", "ause_reference",
-    "balanced", "by_bin", "by_region", "coverage", "crps", "delta", "ence", "evaluate",
-    "fairness_gap", "gaussian_nll", "gaussian_nll_reference", "get_metric", "gm", "log10",
+    "by_bin", "by_region", "coverage", "crps", "delta", "ence", "evaluate",
+    "gaussian_nll", "gaussian_nll_reference", "get_metric", "gm", "log10",
     "mae", "mse", "nll", "pearson", "rmse", "scorer", "sparsification", "spearman", "width",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Fitted models as ONNX, for places without Python: base, networks, calibration and dial in one graph.
 
-The networks and the calibration are the code that predicts, traced. The base (`onnx_trees`) and the
-quantiles and label priors (`onnx_quantiles`) are rebuilt from operations that ONNX has.
+The networks, the calibration, bounds and label priors are the code that predicts, traced. The base (`trees`)
+and the functions of the Student-t (`quantiles`) are rebuilt from operations that ONNX has.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tailwise._version import __version__
-from tailwise.core.distributions import Distribution, concatenate
+from tailwise.core.distributions import Distribution, concatenate, pooled
 from tailwise.core.labels import LabelBins
-from tailwise.core.pooling import pooled
 from tailwise.data.writing import write_atomically
 from tailwise.model.inputs import TableInputs
 from tailwise.model.model import Model
 from tailwise.onnx.columns import columns_inside, raw_inputs, takes_columns
-from tailwise.onnx.quantiles import Quantiles, StudentTails, TracedTilt, grid_root, traced_standard
+from tailwise.onnx.quantiles import Quantiles, StudentTails, TracedTilt, grid_root
 from tailwise.onnx.trees import BASE, base_model, check_exportable, put_in_front
 from tailwise.uncertainty.calibration import Calibration, Labels
 from tailwise.uncertainty.conformal import ConformalIntervals, OwnIntervals, majority
@@ -42,8 +41,6 @@ OPSET = 18
 MAX_ROWS = 2**31 - 1
 TOLERANCE = 1e-4
 """How far onnxruntime may be off in units of the labels' standard deviation."""
-SPREAD_LEVELS = 0.05, 0.95
-"""Ends of the interval that `tailwise.uncertainty.spreads.spread` needs."""
 _CHECKED_ROWS = 33
 
 
@@ -274,12 +271,8 @@ class _Graph(nn.Module):
             self.ends = Quantiles(((1 - coverage) / 2, (1 + coverage) / 2))
         self.scalings = [target.scaling for target in calibrators]
         self.supports = [target.labels.support for target in calibrators]
-        self.bounds: list[_TracedBounds | None] = []
-        for t, own in enumerate(calibrators):
-            self.bounds.append(None if own.labels.bounds.is_identity else _TracedBounds(own.labels))
-            self.add_module(f"bounds_{t}", self.bounds[t])  # so that its buffers are the graph's
-        needed = (0.5, *levels, *SPREAD_LEVELS, *(() if self.ends is None else self.ends.levels))
-        self.tilts = nn.ModuleList(_traced_tilt(target, needed) for target in calibrators)
+        self.bounds = nn.ModuleList(_TracedBounds(target.labels) for target in calibrators)
+        self.tilts = nn.ModuleList(_traced_tilt(target) for target in calibrators)
 
     @property
     def outputs(self) -> list[str]:
@@ -312,8 +305,8 @@ class _Graph(nn.Module):
 
     def _in_use(self, raw: Distribution, t: int) -> Distribution:
         """A prediction, calibrated, within the bounds and under the label prior."""
-        scaled, bounds = self.scalings[t].apply(raw), self.bounds[t]
-        found: Distribution = self.tilts[t](scaled if bounds is None else bounds.centred(scaled))
+        bounded: Distribution = self.bounds[t](self.scalings[t].apply(raw))
+        found: Distribution = self.tilts[t](bounded)
         return found
 
     def _interval(
@@ -332,7 +325,8 @@ class _Graph(nn.Module):
         return majority(lower, upper, own.point)
 
     def _target(self, raw: Sequence[Distribution], t: int) -> tuple[Tensor, ...]:
-        intervals, bounds = self.intervals[t], self.bounds[t]
+        intervals = self.intervals[t]
+        bounds: Any = self.bounds[t]
         own = self._in_use(pooled(raw), t)
         found = [own.point, standard_deviation(own)]
         if self.quantiles is not None:
@@ -344,7 +338,7 @@ class _Graph(nn.Module):
         named = dict(zip(self.outputs, found, strict=True))
         for name, value in named.items():
             named[name] = (value if name == "std" else value + self.location[t]) * self.scale[t]
-            if bounds is not None and name != "std":
+            if name != "std":
                 named[name] = bounds.clip(named[name])
         support = self.supports[t]
         if "quantiles" in named:
@@ -360,13 +354,11 @@ def _standardized(target: Calibration) -> ConformalIntervals | OwnIntervals:
     return replace(own, bins=own.bins.standardized()) if isinstance(own, ConformalIntervals) else own
 
 
-def _traced_tilt(target: Calibration, levels: Sequence[float]) -> nn.Module:
+def _traced_tilt(target: Calibration) -> TracedTilt:
     """The tilt and bounds of a target, for labels in units of their standard deviation."""
     tilt = target.prior.tilt + target.labels.bounds.tilt
-    if tilt.is_identity:
-        return nn.Identity()
     b = target.bins
-    return TracedTilt(tilt.rescale(-b.location / b.scale, 1 / b.scale), levels)
+    return TracedTilt(tilt.rescale(-b.location / b.scale, 1 / b.scale))
 
 
 class _TracedBounds(nn.Module):
@@ -384,10 +376,8 @@ class _TracedBounds(nn.Module):
             end = getattr(labels.bounds, name)
             self.register_buffer(name, torch.tensor(end, dtype=torch.float64))
 
-    def centred(self, distribution: Distribution) -> Distribution:
-        return self.bounds.centred(
-            distribution, lambda members: traced_standard(members, self.tails), grid_root
-        )
+    def forward(self, distribution: Distribution) -> Distribution:
+        return self.bounds.centred(distribution, self.tails, grid_root)
 
     def clip(self, y: Tensor) -> Tensor:
         return torch.minimum(torch.maximum(y, self.low), self.high)

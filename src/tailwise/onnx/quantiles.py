@@ -1,16 +1,14 @@
-"""Quantiles and label priors from operations that ONNX has.
+"""The Student-t from operations that ONNX has.
 
 ONNX has no Student-t. `StudentQuantiles` (fixed levels) and `StudentTails` (any label) take its place by
-polynomials that are fitted to SciPy's values when they are made. `TracedTilt` is the dial (VIR:dial) made
-of these.
+polynomials that are fitted to SciPy's values when they are made. With `StudentTails` in place of SciPy,
+bounds and label priors (VIR:dial) are traced as they are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -21,10 +19,9 @@ from numpy.typing import NDArray
 from scipy import special
 from torch import Tensor, nn
 
-from tailwise.core.distributions import NIG, Distribution, Mixture, Normal, Number
-from tailwise.core.student_t import log_gamma_ratio
+from tailwise.core.distributions import Distribution
+from tailwise.core.student_t import log_gamma_ratio, standardized
 from tailwise.core.tilt import Tilt, Tilted
-from tailwise.core.truncation import Standard
 
 Floats = NDArray[np.float64]
 
@@ -39,26 +36,32 @@ _LEAST_LEVEL = 1e-15
 _NEWTON_STEPS = 4
 _GRID, _GRID_ROUNDS = 64, 2
 _PARTS, _ROUNDS = 16, 5  # quantiles of mixtures: to one part in 16^5
+_FARTHEST = 1e12  # standardised labels of points without scale
 
 
 class Quantiles(nn.Module):
     """Quantiles of predictions at fixed levels. (N,) -> (N, Q)"""
 
+    levels: Tensor
+
     def __init__(self, levels: Sequence[float]) -> None:
         super().__init__()
-        self.levels, self.student = tuple(levels), StudentQuantiles(levels)
-        self.untilted = TracedTilt(None, levels)
+        self.register_buffer("levels", torch.tensor(levels, dtype=torch.float64))
+        self.student, self.tails = StudentQuantiles(levels), StudentTails()
 
     def forward(self, distribution: Distribution) -> Tensor:
         """Return one column per level."""
-        if isinstance(distribution, NIG):
-            standardized: Tensor = self.student(2 * distribution.alpha)
-            return distribution.gamma.unsqueeze(-1) + distribution.scale.unsqueeze(-1) * standardized
-        if isinstance(distribution, Normal):
-            return distribution.mean.unsqueeze(-1) + distribution.std.unsqueeze(-1) * self.student.normal
-        if isinstance(distribution, Mixture):
-            distribution = self.untilted(distribution)
-        return torch.stack([distribution.quantile(level) for level in self.levels], dim=-1)
+        m = distribution.members()
+        if distribution.base is not distribution:  # under a label prior, made by `TracedTilt`
+            return distribution.quantile(self.levels.unsqueeze(1)).T
+        if len(m.df) == 1:
+            standard: Tensor = self.student(m.df[0])
+            return m.location.T + m.scale.T * standard
+        weight, location, scale, df = (part.unsqueeze(1) for part in m)  # (K, 1, N)
+        level = torch.minimum(self.levels, 1 - self.levels).unsqueeze(1).expand(-1, m.df.shape[1])
+        side = torch.where(self.levels <= 0.5, 1.0, -1.0).to(level).unsqueeze(1)
+        tails: Tails = self.tails(df)
+        return (side * tails.mixture_quantile(weight, side * location, scale, level)).T
 
 
 class StudentQuantiles(nn.Module):
@@ -112,7 +115,7 @@ class StudentTails(nn.Module):
     With v degrees of freedom and p the density, ``e(z) = p(z) (1 + z^2 / v)``. The probability above z is
     ``e(z) r(z) / sqrt(z^2 + 2)``. log r is smooth and bounded for all z and v: a polynomial in
     ``z / sqrt(z^2 + 4)`` and 1 / v, fitted to SciPy's values, is off by less than 2e-6. The integral of
-    t p(t) from z on is ``e(z) v / (v - 1)``. All arguments are float64 and broadcast; v lies in `TAIL_DF`.
+    t p(t) from z on is ``e(z) v / (v - 1)``. All arguments are float64 and broadcast; `TAIL_DF` limits v.
 
     >>> tails = StudentTails()(torch.tensor(3.0, dtype=torch.float64))
     >>> z = torch.tensor([0.0, 2.0, 9.0], dtype=torch.float64)
@@ -121,34 +124,60 @@ class StudentTails(nn.Module):
     """
 
     coefficients: Tensor
+    parts: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("coefficients", torch.from_numpy(_tail_polynomial()))
+        self.register_buffer("parts", torch.arange(1, _PARTS, dtype=torch.float64)[:, None, None])
 
     def forward(self, df: Tensor) -> Tails:
         """Return the functions of z for these degrees of freedom."""
+        df = df.clamp(*TAIL_DF)
         x, powers = df.reciprocal() * (2 * TAIL_DF[0]) - 1, [torch.ones_like(df)]
         for _ in range(_TAIL_DEGREES[1]):
             powers.append(powers[-1] * x)
         polynomial = (torch.stack(powers, dim=-1) @ self.coefficients).unbind(-1)
-        return Tails(df, log_gamma_ratio(df / 2) - (df * math.pi).log() / 2, polynomial)
+        return Tails(df, log_gamma_ratio(df / 2) - (df * math.pi).log() / 2, polynomial, self.parts)
 
 
 class Tails(NamedTuple):
-    """The tail of the standard Student-t at z >= 0; see `StudentTails`."""
+    """A `tailwise.core.student_t.Student`; see `StudentTails`."""
 
     df: Tensor
     log_peak: Tensor  # log density at 0
     polynomial: tuple[Tensor, ...]  # of log r, the highest power first
+    parts: Tensor  # inner points of a grid of quantiles, (P, 1, 1)
 
     def above(self, z: Tensor) -> Tensor:
-        """Return the probability above z."""
+        """Return the probability above z >= 0."""
         return (self._log_e(z) + self._log_ratio(z)).exp()
 
-    def partial_mean(self, z: Tensor) -> Tensor:
-        """Return the integral of t p(t) from z to infinity; it needs more than one degree of freedom."""
-        return self._log_e(z).exp() * self.df / (self.df - 1)
+    def sides(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the probabilities below and above z."""
+        tail = self.above(z.abs().clamp_max(_FARTHEST))
+        return torch.where(z < 0, tail, 1 - tail), torch.where(z < 0, 1 - tail, tail)
+
+    def log_moment(self, z: Tensor) -> Tensor:
+        """Return the log of the integral of t p(t) from z to infinity."""
+        return self._log_e(z.abs().clamp_max(_FARTHEST)) + (self.df / (self.df - 1)).log()
+
+    def mixture_quantile(self, weight: Tensor, location: Tensor, scale: Tensor, level: Tensor) -> Tensor:
+        """Return quantiles of mixtures at levels up to 1/2, between the members' own. (K, L, N), (L, N)
+
+        They are refined by a factor of `_PARTS` at a time.
+        """
+        each = location - scale * self.inverse(level)
+        if len(each) == 1:
+            return each.squeeze(0)
+        low, high = each.amin(0), each.amax(0)
+        for _ in range(_ROUNDS):
+            width = (high - low) / _PARTS
+            y = (low + width * self.parts).unsqueeze(1)  # (P, 1, L, N)
+            below = (weight * self.sides(standardized(y, location, scale))[0]).sum(1)
+            low = low + width * (below < level).to(width).sum(0)
+            high = low + width
+        return (low + high) / 2
 
     def inverse(self, level: Tensor) -> Tensor:
         """Return z with the probability `level` above it, for levels up to 1/2."""
@@ -196,24 +225,6 @@ def _tail_polynomial() -> Floats:
     return np.ascontiguousarray(np.apply_along_axis(chebyshev.cheb2poly, 1, powers)[::-1].T)
 
 
-def _degrees_of_freedom(members: Distribution) -> Tensor:
-    if isinstance(members, NIG):
-        return (2 * members.alpha).clamp(*TAIL_DF)
-    return torch.full_like(members.mean, TAIL_DF[1])  # a Normal, nearly
-
-
-def traced_standard(members: Distribution, tails: StudentTails) -> Standard:
-    """Return the tails of the standardised members, as `tailwise.core.truncation` needs them."""
-    own: Tails = tails(_degrees_of_freedom(members))
-
-    def standard(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        tail = own.above(z.abs())
-        below, above = torch.where(z < 0, tail, 1 - tail), torch.where(z < 0, 1 - tail, tail)
-        return below, above, own.partial_mean(z.abs())
-
-    return standard
-
-
 def grid_root(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
     """Root of an increasing function, as a `tailwise.core.truncation.Root` of few operations.
 
@@ -232,143 +243,16 @@ def grid_root(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -
 
 
 class TracedTilt(nn.Module):
-    """A tilt (VIR:dial) made of operations that ONNX has: turns a prediction into a `TracedTilted`.
+    """A tilt (VIR:dial) made of operations that ONNX has; it may be the identity.
 
-    `levels` are those of the quantiles that will be asked for. None is a tilt that changes nothing, for the
-    quantiles of mixtures. Memory: with C cells of constant weight (at most 100 for an emphasis) and a mixture
-    of K members, C * K numbers per row, several times.
+    Memory: with C cells of constant weight (at most 100 for an emphasis) and a mixture of K members, C * K
+    numbers per row, several times.
     """
 
-    cuts: Tensor
-    weights: Tensor
-    levels: Tensor
-    least_scale: Tensor
-    parts: Tensor
-
-    def __init__(self, tilt: Tilt | None, levels: Sequence[float] = ()) -> None:
+    def __init__(self, tilt: Tilt) -> None:
         super().__init__()
-        cuts, log_weights = (np.zeros(1), np.zeros(2)) if tilt is None else (tilt.cuts, tilt.log_weights)
-        self.tilt = Tilt(cuts, log_weights)
-        self.places = {level: k for k, level in enumerate(dict.fromkeys(round(q, 12) for q in levels))}
-        self.register_buffer("cuts", torch.from_numpy(cuts))  # (C - 1,)
-        self.register_buffer("weights", torch.from_numpy(np.exp(log_weights - log_weights.max())))  # (C,)
-        self.register_buffer("levels", torch.tensor(list(self.places), dtype=torch.float64))  # (L,)
-        self.register_buffer("least_scale", torch.tensor(1e-12, dtype=torch.float64))
-        inner = torch.arange(1, _PARTS, dtype=torch.float64)
-        self.register_buffer("parts", inner[:, None, None, None])  # (P, 1, 1, 1)
-        self.tails = StudentTails()
+        self.tilt, self.tails = tilt, StudentTails()
 
-    def forward(self, distribution: Distribution) -> TracedTilted:
+    def forward(self, distribution: Distribution) -> Distribution:
         """distribution: (N,)"""
-        return TracedTilted(distribution, self)
-
-
-@dataclass(frozen=True)
-class _Members:
-    """The Student-t of each member of a mixture: (K, N) each."""
-
-    weight: Tensor
-    location: Tensor
-    scale: Tensor
-    tails: Tails
-
-    def sides(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Probabilities below and above labels. (L, K, N)"""
-        z = (y - self.location) / self.scale
-        tail = self.tails.above(z.abs())
-        return torch.where(z < 0, tail, 1 - tail), torch.where(z < 0, 1 - tail, tail)
-
-
-class TracedTilted(Tilted):
-    """What a graph needs of a `Tilted`: mean, variance, quantiles. The formulas are those of `Tilted`."""
-
-    def __init__(self, base: Distribution, traced: TracedTilt) -> None:
-        super().__init__(base, traced.tilt)
-        inner = base.components if isinstance(base, Mixture) else base[None]
-        weight = base.weights if isinstance(base, Mixture) else torch.ones_like(inner.mean)
-        scale, df = inner.scale if isinstance(inner, NIG) else inner.std, _degrees_of_freedom(inner)
-        scale = torch.maximum(scale, traced.least_scale)
-        self._traced, self._inner = traced, _Members(weight, inner.mean, scale, traced.tails(df))
-        self._cuts_at, self._w = traced.cuts[:, None, None], traced.weights[:, None]
-        below, above = self._inner.sides(self._cuts_at)  # (C - 1, K, N)
-        edge = torch.zeros_like(below[:1])
-        low, high = torch.cat([edge, below]), torch.cat([below, edge + 1])
-        over, beyond = torch.cat([edge + 1, above]), torch.cat([above, edge])
-        # The tail that is small does not cancel.
-        self._mass = torch.where(low > 0.5, over - beyond, high - low).clamp_min(0)  # (C, K, N)
-        self._low, self._beyond = low, beyond
-
-    def onto(self, base: Distribution) -> TracedTilted:
-        return TracedTilted(base, self._traced)
-
-    @cached_property
-    def _moments(self) -> tuple[Tensor, Tensor]:
-        """Mean and variance. (N,)"""
-        inner, df = self._inner, self._inner.tails.df
-        z = (self._cuts_at - inner.location) / inner.scale
-        mean_weight = (self._w.unsqueeze(-1) * self._mass).sum(0)  # (K, N)
-        jumps = (self._w[1:] - self._w[:-1]).unsqueeze(-1)
-        steps = jumps * inner.tails.partial_mean(z.abs()) / mean_weight
-        mean, second = steps.sum(0), (steps * z).sum(0)
-        heavy = df <= 2
-        square = (df + (df - 1) * second) / torch.where(heavy, torch.ones_like(df), df - 2)
-        variance = torch.where(heavy, math.inf, (square - mean * mean).clamp_min(0))
-        share = inner.weight * mean_weight
-        share = share / share.sum(0)
-        means = inner.location + inner.scale * mean
-        overall = (share * means).sum(0)
-        squares = inner.scale * inner.scale * variance + (means - overall) ** 2
-        return overall, (share * squares).sum(0)
-
-    @property
-    def mean(self) -> Tensor:
-        return self._moments[0]
-
-    @property
-    def variance(self) -> Tensor:
-        return self._moments[1]
-
-    def quantile(self, q: Number) -> Tensor:
-        """q: one of the levels given to `TracedTilt` -> (N,)"""
-        return self._quantiles[self._traced.places[round(float(q), 12)]]
-
-    def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
-        return self.quantile((1 - coverage) / 2), self.quantile((1 + coverage) / 2)
-
-    @cached_property
-    def _quantiles(self) -> Tensor:
-        """Quantiles at all levels together. (L, N)"""
-        level, weight = self._traced.levels[:, None], self._inner.weight
-        low, beyond, mass = ((weight * part).sum(1) for part in (self._low, self._beyond, self._mass))
-        share = self._w * mass
-        share = share / share.sum(0)  # (C, N)
-        before = share.cumsum(0)
-        index = (before[:-1].unsqueeze(0) < level.unsqueeze(1)).long().sum(1)  # (L, N)
-        share, mass, low, beyond, before = (
-            part.gather(0, index) for part in (share, mass, low, beyond, torch.cat([low[:1], before[:-1]]))
-        )
-        part = ((level - before) / torch.where(share > 0, share, 1.0)).clamp(0.0, 1.0)
-        below, above = low + part * mass, beyond + (1 - part) * mass
-        side = torch.where(below <= above, -1.0, 1.0).to(below)
-        found = self._at_tail(torch.minimum(below, above), side)
-        cuts = self._traced.cuts
-        end = torch.full_like(cuts[:1], math.inf)
-        bounds = torch.cat([-end, cuts, end])
-        return torch.minimum(torch.maximum(found, bounds[index]), bounds[index + 1])
-
-    def _at_tail(self, level: Tensor, side: Tensor) -> Tensor:
-        """Label with the probability `level` beyond it, below (side -1) or above it (+1). (L, N)"""
-        inner, level, side = self._inner, level.unsqueeze(1), side.unsqueeze(1)
-        each = inner.location + side * inner.scale * inner.tails.inverse(level)  # (L, K, N)
-        if each.shape[1] == 1:
-            return each.squeeze(1)
-        # Between the members' own quantiles, refined by a factor of `_PARTS` at a time.
-        low, high = each.amin(1, keepdim=True), each.amax(1, keepdim=True)  # (L, 1, N)
-        for _ in range(_ROUNDS):
-            width = (high - low) / _PARTS
-            y = low + width * self._traced.parts  # (P, L, 1, N)
-            below, above = ((inner.weight * part).sum(2, keepdim=True) for part in inner.sides(y))
-            too_low = side * (torch.where(side < 0, below, above) - level) > 0
-            low = low + width * too_low.to(width).sum(0)
-            high = low + width
-        return ((low + high) / 2).squeeze(1)
+        return distribution if self.tilt.is_identity else Tilted(distribution, self.tilt, self.tails)

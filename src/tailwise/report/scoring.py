@@ -17,8 +17,7 @@ from scipy import stats
 
 from tailwise.core.distributions import Distribution
 from tailwise.core.labels import LabelBins, checked_labels
-from tailwise.core.metrics import REGIONS, by_region
-from tailwise.core.running_scores import RunningScores
+from tailwise.core.metrics import REGIONS, RunningScores, by_region
 from tailwise.core.scores import Sparsification, sparsification
 from tailwise.methods import get_method
 from tailwise.report.formatting import number

@@ -14,14 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tailwise.core.distributions import Distribution
-from tailwise.core.label_prior import LabelDensity, Tilt, Tilted, change_of_prior, rarest
+from tailwise.core.distributions import Distribution, checked_coverage, pooled
+from tailwise.core.label_prior import LabelDensity, change_of_prior, rarest
 from tailwise.core.label_prior import emphasis as tilt_to_rare
 from tailwise.core.labels import LabelBins
 from tailwise.core.metrics import by_region
-from tailwise.core.pooling import pooled
-from tailwise.core.predictive import checked_coverage
 from tailwise.core.support import LabelSupport
+from tailwise.core.tilt import Tilt
 from tailwise.core.truncation import Bounds
 from tailwise.uncertainty.column_groups import ColumnGroups
 from tailwise.uncertainty.conformal import ConformalIntervals, OwnIntervals, fit_conformal, majority
@@ -256,8 +255,7 @@ class Predicted(NamedTuple):
         """Return the columns of a table of predictions. (N,) each"""
         lower, upper = self.interval(coverage)
         own, bins = self.distribution, self.calibration.bins
-        scaled = own.base if isinstance(own, Tilted) else own
-        aleatoric, epistemic = split_variance(own, self.calibration.scaling.inverse.apply(scaled))
+        aleatoric, epistemic = split_variance(own, self.calibration.scaling.inverse.apply(own.base))
         numbers = {
             "prediction": own.point,
             "std": standard_deviation(own),

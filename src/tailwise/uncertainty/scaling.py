@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -18,13 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 from torch import Tensor
 
-from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
+from tailwise.core.distributions import NIG, Distribution
 from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.core.scores import prepared
-from tailwise.core.tilt import Tilted
 from tailwise.uncertainty.spreads import standard_deviation
-
-D = TypeVar("D", bound=Distribution)
 
 MAX_FACTOR = 1e6
 """Upper bound on fitted factors and on their inverses. It keeps perfect predictions finite."""
@@ -32,8 +29,22 @@ _RIDGE = 1e-6
 _LIMIT = math.log(MAX_FACTOR)
 
 
+class _Factors:
+    """Positive factors by name."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be a positive number, got {value!r}")
+
+    @property
+    def inverse(self) -> Self:
+        """The scaling that undoes this one."""
+        return type(self)(*(1 / value for value in vars(self).values()))
+
+
 @dataclass(frozen=True)
-class NIGScaling:
+class NIGScaling(_Factors):
     """Factors on the parameters of an NIG, or of every member of a mixture of NIG (VIR:calibrate).
 
     Under another label prior they act on the distribution before the tilt.
@@ -52,48 +63,31 @@ class NIGScaling:
     w_alpha: float = 1.0
     w_beta: float = 1.0
 
-    def __post_init__(self) -> None:
-        _check_factors(w_nu=self.w_nu, w_alpha=self.w_alpha, w_beta=self.w_beta)
-
-    def apply(self, distribution: D) -> D:
+    def apply(self, distribution: Distribution) -> Distribution:
         """Return the calibrated distribution, of the same type, shape, dtype and device."""
-        return cast("D", _scale_nig(distribution, self.w_nu, self.w_alpha, self.w_beta))
-
-    @property
-    def inverse(self) -> NIGScaling:
-        """The scaling that undoes this one."""
-        return NIGScaling(1 / self.w_nu, 1 / self.w_alpha, 1 / self.w_beta)
+        return distribution.rebuilt(distribution.parametric.scaled(self.w_nu, self.w_alpha, self.w_beta))
 
 
 @dataclass(frozen=True)
-class VarianceScaling:
+class VarianceScaling(_Factors):
     """One factor on the variance of any distribution, stretched about its mean.
 
     In a mixture the members' variances and the distances between their means both grow, so that the
-    total variance is multiplied by w.
+    total variance is multiplied by w. Under another label prior it acts on the distribution before the tilt.
 
+    >>> from tailwise.core.distributions import Normal
     >>> VarianceScaling(4.0).apply(Normal(torch.tensor([1.0]), 2.0)).variance.item()
     8.0
     """
 
     w: float = 1.0
 
-    def __post_init__(self) -> None:
-        _check_factors(w=self.w)
-
-    def apply(self, distribution: D) -> D:
+    def apply(self, distribution: Distribution) -> Distribution:
         """Return the calibrated distribution, of the same type, shape, dtype and device."""
         if self.w == 1:
             return distribution
-        if isinstance(distribution, Normal):
-            return cast("D", Normal(distribution.mean, distribution.variance * self.w))
-        stretch = math.sqrt(self.w)
-        return distribution.rescale(distribution.mean * (1 - stretch), stretch)
-
-    @property
-    def inverse(self) -> VarianceScaling:
-        """The scaling that undoes this one."""
-        return VarianceScaling(1 / self.w)
+        stretch, mean, members = math.sqrt(self.w), distribution.base.mean, distribution.parametric
+        return distribution.rebuilt(members.placed(mean + (members.mean - mean) * stretch, stretch))
 
 
 Scaling = NIGScaling | VarianceScaling
@@ -117,30 +111,6 @@ def split_variance(calibrated: Distribution, raw: Distribution) -> tuple[Tensor,
     return variance * (1 - share), variance * share
 
 
-def _check_factors(**factors: float) -> None:
-    for name, value in factors.items():
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name} must be a positive number, got {value!r}")
-
-
-def _scale_nig(
-    distribution: Distribution, nu: float | Tensor, alpha: float | Tensor, beta: float | Tensor
-) -> NIG | Mixture | Tilted:
-    if isinstance(distribution, Tilted):
-        return distribution.onto(_scale_nig(distribution.base, nu, alpha, beta))
-    if isinstance(distribution, Mixture):
-        members = _scale_nig(distribution.components, nu, alpha, beta)
-        return Mixture(members, distribution.weights)
-    if not isinstance(distribution, NIG):
-        raise TypeError(
-            f"NIGScaling applies to NIG and mixtures of NIG, not to {type(distribution).__name__}; "
-            "use VarianceScaling"
-        )
-    d = distribution
-    above = (alpha * (d.alpha - 1) + 1).clamp_min(1 + torch.finfo(d.alpha.dtype).eps)
-    return NIG(d.gamma, d.nu * nu, torch.where(d.alpha > 1, above, d.alpha), d.beta * beta)
-
-
 def balanced_weights(y: ArrayLike | Tensor, bins: LabelBins) -> NDArray[np.float64]:
     """Return one weight per label, with mean 1, that gives every occupied label bin the same total. (n,)
 
@@ -161,6 +131,7 @@ def fit_scaling(
     An NIG, or a mixture of NIG, gets an `NIGScaling`; anything else a `VarianceScaling`. Among factors
     of equal NLL the result is nearest to 1. distribution: (n,), y: (n,), weights: (n,)
 
+    >>> from tailwise.core.distributions import Normal
     >>> predicted = Normal(torch.zeros(4), 1.0)
     >>> fit_scaling(predicted, [2.0, -2.0, 2.0, -2.0])
     VarianceScaling(w=4.0)
@@ -173,10 +144,8 @@ def fit_scaling(
         row = int(bad.to(torch.int8).argmax())
         raise ValueError(f"predictions must be numbers: row {row} is not ({int(bad.sum())} bad rows)")
     shares = _shares(weights, labels.numel())
-    members = exact.components if isinstance(exact, Mixture) else exact
-    if isinstance(members, NIG):
-        return _fit_nig(exact, labels, shares)
-    return _fit_variance(exact, labels, shares)
+    fit = _fit_nig if isinstance(exact.parametric, NIG) else _fit_variance
+    return fit(exact, labels, shares)
 
 
 def _shares(weights: ArrayLike | Tensor | None, n: int) -> Tensor:
@@ -198,7 +167,7 @@ def _weighted(losses: Tensor, shares: Tensor) -> Tensor:
 def _fit_nig(exact: Distribution, labels: Tensor, shares: Tensor) -> NIGScaling:
     def objective(log_factors: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         theta = torch.tensor(log_factors, dtype=torch.float64, requires_grad=True)
-        scaled = _scale_nig(exact, *theta.exp().unbind())
+        scaled = exact.rebuilt(exact.parametric.scaled(*theta.exp().unbind()))
         loss = _weighted(scaled.nll(labels), shares) + _RIDGE * (theta**2).sum()
         (gradient,) = torch.autograd.grad(loss, theta)
         return float(loss.detach()), gradient.numpy()
@@ -221,7 +190,7 @@ def _fit_nig(exact: Distribution, labels: Tensor, shares: Tensor) -> NIGScaling:
 
 def _fit_variance(exact: Distribution, labels: Tensor, shares: Tensor) -> VarianceScaling:
     centered = labels - exact.mean
-    if isinstance(exact, Normal):
+    if exact.members().df.isinf().all() and len(exact.members().df) == 1:  # Normals have a closed form
         ratio = _weighted(centered**2 / exact.variance, shares).item()
         if math.isnan(ratio):  # predictions without spread and without error: 0/0
             return VarianceScaling()

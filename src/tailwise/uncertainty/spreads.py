@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tailwise.core.distributions import NIG, Distribution, Mixture
-from tailwise.core.tilt import Tilted
+from tailwise.core.distributions import Distribution, weighted
 
 _Z90 = 1.6448536269514722
 _SIDE_FLOOR = 0.1
@@ -22,29 +21,13 @@ def standard_deviation(distribution: Distribution) -> Tensor:
     count as 2.5 here, with the same location and scale: the standard deviation is at most 2.24 scales. All
     other predictions have ``distribution.std``.
 
+    >>> from tailwise.core.distributions import NIG
     >>> beliefs = NIG(torch.zeros(3), 1.0, torch.tensor([3.0, 1.0001, 0.8]), torch.tensor([3.0, 1.0001, 0.8]))
     >>> [round(value, 2) for value in standard_deviation(beliefs).tolist()], round(beliefs.std[1].item())
     ([1.73, 3.16, 3.16], 141)
     """
-    return _lighter(distribution).std
-
-
-def _lighter(distribution: Distribution) -> Distribution:
-    """The same prediction with at least 2 `LEAST_ALPHA` degrees of freedom."""
-    if isinstance(distribution, Tilted):
-        base = _lighter(distribution.base)
-        return distribution if base is distribution.base else distribution.onto(base)
-    if isinstance(distribution, Mixture):
-        members = _lighter(distribution.components)
-        return distribution if members is distribution.components else Mixture(members, distribution.weights)
-    # A graph serves rows to come; anything else is left alone where it may be.
-    if not isinstance(distribution, NIG) or not (
-        torch.compiler.is_compiling() or bool((distribution.alpha < LEAST_ALPHA).any())
-    ):
-        return distribution
-    alpha = distribution.alpha.clamp_min(LEAST_ALPHA)
-    beta = distribution.beta * (alpha / distribution.alpha)
-    return NIG(distribution.gamma, distribution.nu, alpha, beta)
+    lighter = distribution.parametric.lighter(2 * LEAST_ALPHA)
+    return (distribution if lighter is distribution.parametric else distribution.rebuilt(lighter)).std
 
 
 def spread(distribution: Distribution) -> Tensor:
@@ -56,25 +39,22 @@ def spread(distribution: Distribution) -> Tensor:
     Under another label prior it is exact.
     Unlike the standard deviation, it is finite for every alpha and does not explode near ``alpha = 1``.
 
+    >>> from tailwise.core.distributions import NIG
     >>> belief = NIG(torch.tensor([0.0], dtype=torch.float64), 1.0, 3.0, 2.0)
     >>> low, high = belief.interval(0.9)
     >>> round(spread(belief).item(), 2), round((high - low).item() / 2 / 1.645, 2)
     (1.36, 1.36)
     """
-    if isinstance(distribution, Tilted):
+    if distribution.base is not distribution:
         lower, upper = distribution.central
         return (upper - lower) / (2 * _Z90)
-    if isinstance(distribution, Mixture):
-        members = distribution.components
-        squares = spread(members) ** 2 + (members.mean - distribution.mean) ** 2
-        counted = torch.where(distribution.weights > 0, squares, 0.0)
-        return (distribution.weights * counted).sum(0).sqrt()
-    if not isinstance(distribution, NIG):
-        return distribution.std
-    df = (2 * distribution.alpha).clamp_min(1.5)  # the approximation is not monotone below
+    m = distribution.members()
+    df = m.df.clamp_min(1.5)  # the approximation is not monotone below
     moved = df - 2 / 3 + 0.1 / df
     tail = (df * torch.expm1(_Z90**2 * (df - 5 / 6) / moved / moved)).sqrt() / _Z90
-    return distribution.scale * tail
+    tail = torch.where(df.isinf(), 1.0, tail)
+    squares = (m.scale * tail) ** 2 + (m.location - distribution.mean) ** 2
+    return weighted(m.weight, squares).sqrt()
 
 
 def sides(distribution: Distribution) -> tuple[Tensor, Tensor]:
@@ -83,9 +63,9 @@ def sides(distribution: Distribution) -> tuple[Tensor, Tensor]:
     Under another label prior they are the distances of the point from the 5% and the 95% quantile, divided by
     1.645, and at least a tenth of `spread`.
     """
-    if not isinstance(distribution, Tilted):
-        both = spread(distribution)
+    both = spread(distribution)
+    if distribution.base is distribution:
         return both, both
     lower, upper = distribution.central
-    point, least = distribution.point, _SIDE_FLOOR * (upper - lower) / (2 * _Z90)
+    point, least = distribution.point, _SIDE_FLOOR * both
     return torch.maximum((point - lower) / _Z90, least), torch.maximum((upper - point) / _Z90, least)
