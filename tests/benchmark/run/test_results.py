@@ -1,15 +1,10 @@
-"""Results files: appending, reading, and a file written by an earlier version."""
+"""Results files: appending and reading."""
 
-import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tailwise.benchmark import Recipe, Source, choose_contenders, run_suite
-from tailwise.benchmark.pages.statistics import Figure, Results
 from tailwise.benchmark.run.results import ResultsFile, finished_runs, read_results
-from tailwise.data import load_abalone
 
 
 def test_results_file_drops_a_line_cut_off_by_a_kill(tmp_path: Path) -> None:
@@ -60,35 +55,3 @@ def test_lines_that_are_no_runs_are_named(tmp_path: Path, line: str, lacking: st
         read_results(path)
     with pytest.raises(ValueError, match="is a folder: name the results file in it"):
         read_results(tmp_path)
-
-
-# -- a file of an earlier version ----------------------------------------------------------------
-
-BEFORE = Path(__file__).with_name("results-0.1.0.jsonl")
-"""Written by `tailwise compare` of version 0.1.0, before its modules were moved: vanilla and vir, seed 0."""
-
-
-def test_a_file_of_an_earlier_version_is_read() -> None:
-    records = read_results(BEFORE)
-    assert {r["data"] for r in records} == {"ab400"} and [r["seed"] for r in records] == [0, 0]
-    results = Results(records)
-    assert results.titles == {"vanilla": "Vanilla", "vir": "VIR"}
-    assert results.mean_std(Figure("mae"), "ab400", "vir")[0] == records[1]["metrics"]["raw"]["all"]["mae"]
-
-
-def test_a_file_of_an_earlier_version_is_continued(tmp_path: Path) -> None:
-    folder, out = tmp_path / "prepared", tmp_path / "results.jsonl"
-    folder.mkdir()
-    shutil.copy(BEFORE, out)
-    table = load_abalone().sample(400, random_state=0)
-    problem = Source("ab400", "Rings", lambda: table).problem(0, max_rows=400)
-    problem.save(folder)
-    assert problem.digest == read_results(out)[0]["digest"]  # the same rows, encoded as before
-    run = partial(run_suite, folder, out=out, seeds=(0,), progress=False)
-    recipe = Recipe(trials=1).within(epochs=4)
-    assert run(choose_contenders("vanilla,vir,lds"), recipe=recipe).done == 1  # lds alone is missing
-    assert out.read_bytes().startswith(BEFORE.read_bytes())
-    before, _, added = read_results(out)
-    assert added["method"] == "lds" and before["recipe"] == added["recipe"] and before.keys() <= added.keys()
-    with pytest.raises(ValueError, match="has runs with epochs = 4, not 5"):
-        run(choose_contenders("inv"), recipe=recipe.within(epochs=5))

@@ -230,8 +230,6 @@ def _options(given: Mapping[str, Any], part: str = "") -> Iterator[str]:
 def _about(record: Mapping[str, Any], results: Results) -> str:
     recipe, rows, shots = record["recipe"], record["rows"], record["test_rows"]
     settings = ", ".join(f"{k} {v}" for k, v in recipe.items() if v is not None)
-    if "lr" not in recipe:  # as in older lines
-        settings += f"; the learning rate is in `configurations/{record['suite']}.toml`"
     # The title of a variant names its options.
     fixed = {r["title"]: r["fixed"] for r in results.records if "fixed" in r and not is_ablation(r["method"])}
     own = "; ".join(f"{who}: {', '.join(_options(of))}" for who, of in fixed.items())
@@ -259,8 +257,7 @@ def section(path: Path) -> str:
     for metric in ("nll", "ause"):
         lines += [metric_table(results, metric, calibrated=c).markdown() for c in (False, True)]
     for metric in ("ause_reference", "gaussian_nll_reference"):
-        if any(metric in r["metrics"]["raw"]["all"] for r in results.records):  # older lines lack some
-            lines.append(metric_table(results, metric).markdown())
+        lines.append(metric_table(results, metric).markdown())
     if PRESETS[0] in results.methods and _ordered(results, variants=True):
         lines.append(variant_table(results).markdown())
     steps = path.with_name(STEPS)

@@ -96,8 +96,8 @@ def check_comparable(
             raise ValueError(
                 f"{path} has runs of the suite {there!r}, not {suite!r}: name another file or folder"
             )
-        before, now = _fixed(record), fixed.get(record["method"])
-        if before is not None and now is not None and before != now:
+        before, now = record.get("fixed", {}), fixed.get(record["method"])
+        if now is not None and before != now:
             raise ValueError(
                 f"{path} has runs of {record['method']} with {before}, not {now}: use the same options or "
                 "name another file"
@@ -108,17 +108,9 @@ def check_comparable(
                 f"{path} has runs with {words[record['recipe'].get('weights')]}, not with "
                 f"{words[ours.get('weights')]}: name another file or folder"
             )
-        # Older lines lack some settings; those count as equal.
         for name, value in record["recipe"].items():
             if ours.get(name) != value:
                 raise ValueError(
                     f"{path} has runs with {name} = {value}, not {ours.get(name)}: use the same "
                     "recipe or name another file"
                 )
-
-
-def _fixed(record: Record) -> dict[str, Any] | None:
-    """Return the options that a run had instead of the defaults; None if the line does not say."""
-    # Older lines of variants such as ``vir[lambda=1]`` do not list their options.
-    found: dict[str, Any] | None = record.get("fixed", None if "[" in record["method"] else {})
-    return found
