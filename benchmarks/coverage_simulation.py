@@ -27,7 +27,6 @@ import argparse
 import math
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,12 +34,12 @@ import pandas as pd
 import torch
 from scipy import stats
 
-from tailwise.core.distributions import Distribution, Normal, pooled
+from tailwise.core.distributions import Normal
 from tailwise.core.label_prior import LabelDensity, rarest
 from tailwise.core.labels import LabelBins
 from tailwise.core.support import LabelSupport
 from tailwise.core.truncation import Bounds
-from tailwise.uncertainty.calibration import Calibrator, fit_calibrator
+from tailwise.uncertainty.calibration import CalibrationRecipe, Labels, Raw, calibrate
 from tailwise.uncertainty.interval_scores import constant_interval, wilson_interval
 
 Array = np.ndarray
@@ -90,11 +89,13 @@ def held_out(predictions: list[Normal]) -> Normal:
     return Normal(*(torch.from_numpy(values[fold, np.arange(fold.size)]) for values in pick))
 
 
-def ours(calibrator: Calibrator, new: list[Normal]) -> tuple[Array, Array]:
-    """Return the intervals of TailRegressor for new rows."""
-    networks: list[Distribution] = [calibrator.calibrated(each) for each in new]
-    ends = calibrator.interval(calibrator.calibrated(pooled(new)), COVERAGE, networks)
-    return ends[0].numpy(), ends[1].numpy()
+def ours(held: Normal, y: Array, bins: LabelBins, bounds: Bounds, new: list[Normal]) -> tuple[Array, Array]:
+    """Calibrate on held-out rows and return the intervals of TailRegressor for new rows."""
+    labels, rows = Labels(bins, bounds, LabelSupport.from_labels(y)), np.arange(len(y))
+    recipe = CalibrationRecipe(votes=True)
+    calibration = calibrate(held, y, np.zeros(len(y), np.int64), labels, recipe, rows, rows)
+    lower, upper = calibration(Raw.of(new, np.zeros(len(new[0]), np.int64))).interval(COVERAGE)
+    return lower.numpy(), upper.numpy()
 
 
 def split_conformal(held: Normal, y: Array, new: list[Normal]) -> tuple[Array, Array]:
@@ -111,13 +112,10 @@ def one_draw(n: int, seed: int, new_rows: int = 1000, floor: bool = False) -> li
     rng = np.random.default_rng([n, seed])
     y, predictions = draw(n, rng, floor)
     y_new, new = draw(new_rows, rng, floor)
-    bins, held, rows = LabelBins.from_labels(y), held_out(predictions), np.arange(n)
-    bounds = Bounds(0.0, math.inf) if floor else None
-    calibrator = fit_calibrator(held, y, bins, rows, rows, votes=True, bounds=bounds)
-    calibrator = replace(calibrator, support=LabelSupport.from_labels(y))
+    bins, held = LabelBins.from_labels(y), held_out(predictions)
     low, high = constant_interval(y, COVERAGE)
     methods = {
-        "TailRegressor's rule": ours(calibrator, new),
+        "TailRegressor's rule": ours(held, y, bins, Bounds(0.0, math.inf) if floor else Bounds(), new),
         "split conformal": split_conformal(held, y, new),
         "constant": (np.full(new_rows, low), np.full(new_rows, high)),
     }

@@ -12,6 +12,7 @@ and the largest standard error, are shares of the standard deviation of the labe
 
 from __future__ import annotations
 
+import argparse
 import time
 
 import numpy as np
@@ -19,7 +20,6 @@ import pandas as pd
 import torch
 from catboost import CatBoostRegressor, Pool
 
-from script_options import script_parser
 from tailwise import TailRegressor
 from tailwise.explanations import shapley
 from tailwise.model import base as bases
@@ -78,7 +78,9 @@ def measure(rows: int, explained: int, background: int, epochs: int | None, seed
 
 
 def main() -> None:
-    parser = script_parser(__doc__, seeds=(0, 1, 2), rows=1000)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--rows", type=int, default=1000, help="maximum number of training rows")
     parser.add_argument("--explained", type=int, default=50, help="test rows that are explained")
     parser.add_argument("--background", type=int, default=100, help="background rows")
     parser.add_argument("--trees", type=int, default=bases.TREES, help="trees of the base and of CatBoost")

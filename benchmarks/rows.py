@@ -13,6 +13,7 @@ docs/results/rows.jsonl and not repeated. Times of two machines do not compare: 
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import resource
@@ -28,7 +29,6 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from script_options import BESIDE, script_parser, show
 from tailwise.benchmark.data.suites import generated
 from tailwise.benchmark.pages.markup import Table, number
 from tailwise.benchmark.pages.origin import describe_origin
@@ -158,7 +158,9 @@ def page(records: Sequence[Record]) -> str:
 
 def main() -> None:
     """Run what is missing, print the page and write it if asked to."""
-    parser = script_parser(__doc__, results=DOCS / "rows.jsonl", write=BESIDE)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--results", type=Path, default=DOCS / "rows.jsonl", help="continued if it exists")
+    parser.add_argument("--write", action="store_true", help="write the page beside the results")
     parser.add_argument("--rows", type=int, nargs="*", default=list(SIZES))
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of both models")
     options = parser.parse_args()
@@ -177,7 +179,9 @@ def main() -> None:
             file.append(pool.submit(run, method, rows, options.threads).result())
         print(f"{rows:,} rows, {method}: {file.records[-1]['seconds']}", flush=True)
     text = page(file.records)
-    show(text, options)
+    print(text)
+    if options.write:
+        options.results.with_suffix(".md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

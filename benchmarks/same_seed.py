@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
-
 from script_options import script_parser
+
 from tailwise.benchmark import get_suite
 from tailwise.benchmark.data.natural_splits import NaturalSplit, natural_split
 from tailwise.estimator import TailRegressor

@@ -8,6 +8,7 @@ stsb-paper and utkface there.
 
 from __future__ import annotations
 
+import argparse
 import io
 import math
 import sys
@@ -21,7 +22,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.transforms import Bbox
 
-from script_options import script_parser
 from tailwise.benchmark import read_results
 from tailwise.benchmark.pages.estimator_page import time_ratio
 from tailwise.benchmark.pages.markup import Table, number, with_spread
@@ -390,9 +390,9 @@ def page(folder: Path) -> tuple[str, dict[str, str]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the page, or write it with its pictures."""
-    options = script_parser(__doc__, write="write docs/which-method.md and its pictures").parse_args(
-        arguments
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write docs/which-method.md and its pictures")
+    options = parser.parse_args(arguments)
     text, pictures = page(DOCS / "results")
     if options.write:
         (DOCS / "which-method.md").write_text(text, encoding="utf-8")

@@ -1,7 +1,6 @@
-"""Scripts of benchmarks/ by their bare names, and less training where a text or a script is only to run."""
+"""Less training where a text or a script is only to run."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ from tailwise.model import base as bases
 from tailwise.model import settings
 
 ROOT = Path(__file__).parents[2]
-# As when Python runs a script of this folder. At the end: no script hides a package of the same name.
-sys.path.append(str(ROOT / "benchmarks"))
 TREES, EPOCHS = 50, 3
 SHORT = f"""
 from tailwise.model import base as bases, settings
