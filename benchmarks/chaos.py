@@ -38,7 +38,7 @@ from tailwise import TailRegressor
 from tailwise.benchmark import Source
 from tailwise.benchmark.data.suites import ABOUT
 from tailwise.cli import main as command_line
-from tailwise.estimator import bases
+from tailwise.model import base as bases
 
 MOST_IN_A_ROW = 3
 """A command is killed up to so many times before it runs to its end."""

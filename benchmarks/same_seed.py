@@ -10,6 +10,7 @@ that it rounds as on another processor.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -18,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
-from script_options import script_parser
 
 from tailwise.benchmark import get_suite
 from tailwise.benchmark.data.natural_splits import NaturalSplit, natural_split
@@ -61,7 +61,8 @@ def fitted(variant: str, split: NaturalSplit) -> dict[str, object]:
 
 def main() -> int:
     """Print the table."""
-    parser = script_parser(__doc__, rows=1000)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1000, help="maximum number of training rows")
     parser.add_argument("--data", default="abalone", help="a table of the suites quick and development")
     parser.add_argument("--only", choices=VARIANTS, help="fit one variant here and print it as JSON")
     options = parser.parse_args()

@@ -91,7 +91,7 @@ def replaced(places: Any, change: Any) -> Iterator[None]:
 def measure(folder: Path, base: str | None, epochs: int) -> dict[str, Any]:
     """Fit on the rows of a folder; return what it took."""
     from tailwise import TailRegressor
-    from tailwise.estimator import streaming
+    from tailwise.model import stream
 
     given: list[Any] = []
     spent: dict[str, float] = {}
@@ -108,12 +108,11 @@ def measure(folder: Path, base: str | None, epochs: int) -> dict[str, Any]:
         return timing
 
     places = (
-        (streaming, "first_pass", "passes"),
-        (streaming, "second_pass", "passes"),
-        (streaming.Streaming, "_streamed_rows", "encodings and base"),
-        (streaming.StreamedRows, "encoded", "encoding"),
-        (streaming.Streaming, "_offset", "base"),
-        (streaming, "fit", "training"),
+        (stream, "first_pass", "passes"),
+        (stream, "second_pass", "passes"),
+        (stream, "_training_rows", "encodings and base"),
+        (stream.StreamedRows, "encoded", "encoding"),
+        (stream, "train", "training"),
     )
     with replaced(places, timed):
         before, began = time.process_time(), time.perf_counter()
@@ -132,7 +131,7 @@ def measure(folder: Path, base: str | None, epochs: int) -> dict[str, Any]:
         "processor": processor,
         "rows_per_second": rows.row_count / epoch,
         "peak": peak,
-        "exact": bool((exact_counts(folder, model, rows.held_out) == model.bins_.counts).all()),
+        "exact": bool((exact_counts(folder, model, rows.survey.held_out) == model.bins_.counts).all()),
         "bins": len(model.bins_),
         "base": "none" if model.base_ is None else f"{len(model.base_[0].models)} folds",
         "nll": model.histories_[0].best_score,
@@ -169,12 +168,11 @@ def line(found: dict[str, Any]) -> str:
 def parts(found: dict[str, Any]) -> str:
     """Return where the seconds went, in a sentence."""
     spent = {name: f"{value:.0f} s" for name, value in found["spent"].items()}
-    text = (
+    return (
         f"{found['rows']:,} rows: two passes {spent['passes']}; fitting encodings and base "
         f"{spent['encodings and base']}; training {spent['training']}, while a thread encoded for "
-        f"{spent['encoding']}"
+        f"{spent['encoding']}, the base's predictions included"
     )
-    return f"{text}, the base's predictions included ({spent['base']})" if found["base"] != "none" else text
 
 
 HEADER = """\
