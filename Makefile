@@ -55,7 +55,7 @@ slowtest: $(VENV)/.installed-dev  ## run the slow tests, and the others with the
 gputest: $(VENV)/.installed-dev  ## run the tests that need a GPU
 	TAILWISE_TEST_GPU=1 $(BIN)/python -m pytest -q -m gpu $(ARGS)
 
-fuzz: $(VENV)/.installed-dev  ## attack with 5,000 mutated models and 500 malformed tables
+fuzz: $(VENV)/.installed-dev  ## attack with 5,000 mutated models, 300 targeted ones and 500 tables
 	$(BIN)/python -W ignore benchmarks/fuzz.py $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter

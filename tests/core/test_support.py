@@ -66,17 +66,12 @@ def test_continuous_labels_have_no_support(y: np.ndarray) -> None:
     assert LabelSupport().between(*ends) == ends and LabelSupport().nearest(ends[0]) is ends[0]
 
 
-def test_dictionaries() -> None:
-    for found in (
-        LabelSupport.from_labels(np.arange(60.0) % 6),
-        LabelSupport.from_labels(np.r_[np.zeros(50), np.linspace(0.1, 1, 50)]),
-    ):
-        assert LabelSupport.from_dict(found.to_dict()) == found
-    for wrong in ([1.0, 0.0], [1.0]):
+def test_what_makes_no_support() -> None:
+    for wrong in ((1.0, 0.0), (1.0,)):
         with pytest.raises(ValueError, match="a grid of labels must rise"):
-            LabelSupport.from_dict({"grid": wrong, "atoms": []})
+            LabelSupport(wrong)
     with pytest.raises(ValueError, match="must lie between its neighbours"):
-        LabelSupport.from_dict({"grid": [], "atoms": [[0.0, 0.0, math.inf]]})
+        LabelSupport((), ((0.0, 0.0, math.inf),))
 
 
 def test_a_value_that_no_label_has_is_a_point_of_the_grid() -> None:

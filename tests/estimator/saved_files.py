@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from tailwise import TailRegressor
-from tailwise.files.archive import MANIFEST
+from tailwise.files.archive import MANIFEST, WEIGHTS
 
 
 def numbers(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -59,12 +59,10 @@ def members_of(path: Path) -> dict[str, bytes]:
 
 
 def written(path: Path, members: dict[str, bytes], *, sums: bool = False, **options: Any) -> Path:
-    """A zip of members, with checksums that match if asked for, as a forger would."""
+    """A zip of members, with a checksum that matches if asked for, as a forger would."""
     if sums:
         manifest = json.loads(members[MANIFEST])
-        manifest["members"] = {
-            name: hashlib.sha256(data).hexdigest() for name, data in members.items() if name != MANIFEST
-        }
+        manifest["sha256"] = hashlib.sha256(members[WEIGHTS]).hexdigest()
         members = {**members, MANIFEST: json.dumps(manifest).encode()}
     with zipfile.ZipFile(path, "w", **options) as archive:
         for name, data in members.items():
@@ -73,6 +71,7 @@ def written(path: Path, members: dict[str, bytes], *, sums: bool = False, **opti
 
 
 def changed(members: dict[str, bytes], /, **fields: Any) -> dict[str, bytes]:
+    """Members with other fields of the manifest."""
     return {**members, MANIFEST: json.dumps({**json.loads(members[MANIFEST]), **fields}).encode()}
 
 

@@ -1,15 +1,16 @@
-"""A small part of `make fuzz`: mutated models load or are refused with an error that names the file."""
+"""A part of `make fuzz`: attacked models are refused with an error that names the file."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tailwise import TailRegressor
 from tailwise.data.tables.columns import split_targets
 from tailwise.data.tables.files import read_table
 
@@ -25,17 +26,23 @@ def fuzz() -> Any:
     return module
 
 
-@pytest.mark.parametrize("which", ["saved", "saved_boosted", "saved_mixed"])
-def test_mutated_models_load_or_are_refused(
-    fuzz: Any, which: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    source: Path = request.getfixturevalue(which)
-    data, members, path = source.read_bytes(), fuzz.members_of(source), tmp_path / "m.tailwise"
-    found = set()
-    for number in range(10 if which == "saved_mixed" else 25):  # texts take long to load
-        path.write_bytes(fuzz.mutated(data, members, np.random.default_rng([7, number])))
-        found.add(fuzz.tried(lambda: TailRegressor.load(path), path.name))
-    assert "refused" in found and found <= {"loads", "refused"}
+@pytest.mark.parametrize("name", ["plain", "text", "catboost", "lightgbm", "histogram", "linear"])
+def test_attacks_are_refused_and_mutations_load_or_are_refused(fuzz: Any, name: str, tmp_path: Path) -> None:
+    source, path, wrong = fuzz.sound(name, tmp_path), tmp_path / "m.tailwise", {}
+
+    def found(content: bytes) -> str:
+        path.write_bytes(content)
+        return fuzz.tried(lambda: fuzz.try_model(path, source.rows), path.name)  # type: ignore[no-any-return]
+
+    assert found(source.data) == "loads"
+    for attack, of, change in fuzz.attacks():
+        if of == name and (what := found(fuzz.attacked(source, change))) != "refused":
+            wrong[attack] = what
+    for number in range(25):
+        what = found(fuzz.mutated(source, np.random.default_rng([7, number])))
+        if what not in ("loads", "refused"):
+            wrong[number] = what
+    assert wrong == {}
 
 
 def test_malformed_tables_are_read_or_refused(fuzz: Any, tmp_path: Path) -> None:
@@ -47,12 +54,24 @@ def test_malformed_tables_are_read_or_refused(fuzz: Any, tmp_path: Path) -> None
     assert found == {"loads", "refused"}
 
 
-def test_what_counts_as_a_failure(fuzz: Any) -> None:
+def test_what_counts_as_a_failure(fuzz: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         raise KeyError("x")
 
     def unclear() -> None:
         raise ValueError("no name")
 
-    assert fuzz.tried(broken, "m") == "KeyError: 'x'"
-    assert fuzz.tried(unclear, "m.tailwise").startswith("unclear message")
+    monkeypatch.setattr(fuzz, "MEMORY", 200_000_000)
+    secret, path = tmp_path / "secret", tmp_path / "m.tailwise"
+    for attempt, failure in (
+        (broken, "KeyError: 'x'"),
+        (unclear, "unclear message: 'no name'"),
+        (lambda: secret.open("w"), "Forbidden: opened"),
+        (lambda: os.system("true"), "Forbidden: os.system"),
+        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "the process ended with status 11"),
+        (lambda: np.ones(50_000_000), "took 0.4 GB"),
+    ):
+        assert fuzz.alone(attempt, path)[0].startswith(failure)
+    assert fuzz.alone(lambda: path.write_text("x"), path)[0] == "loads" and not secret.exists()
+    monkeypatch.setattr(fuzz, "WAIT", 1)
+    assert fuzz.alone(signal.pause, path)[0] == "the process ended with status 9"

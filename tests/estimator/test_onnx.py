@@ -227,7 +227,7 @@ def test_tables_with_text_start_from_the_vectorizer(tmp_path: Path) -> None:
     model = TailRegressor(method="vanilla", epochs=2, folds=1, random_state=0).fit(x, y)
     path = model.export_onnx(tmp_path / "m.onnx")
     assert_agrees(model, path, x)
-    assert metadata(path)["columns"] == list(model.preprocessor_.vectorizer.get_feature_names_out())
+    assert metadata(path)["columns"] == model.preprocessor_.names
 
 
 def metadata(path: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
 from tailwise.core.labels import LabelBins
-from tailwise.files.base_files import base_from_json, base_to_json
+from tailwise.files.base_files import base_of, base_state
 from tailwise.model.base import CrossFitted, cross_fit, deal_folds
 from tailwise.onnx.trees import BASE, base_model, check_exportable
 
@@ -84,7 +84,7 @@ def test_trees_predict_as_their_library(regressor: Any) -> None:
 def test_a_base_that_was_saved() -> None:
     for regressor in (catboost(), lightgbm(), HistGradientBoostingRegressor(max_iter=3)):
         base, bins = fitted(regressor)
-        again = base_from_json(base_to_json(base))
+        again = base_of(base_state(base))
         check_exportable(again.models[0])
         found = run(base_model([again], [bins], 4, 18, new_rows()), new_rows())
         wanted = (base.predict(new_rows()) - bins.location) / bins.scale

@@ -109,7 +109,8 @@ def test_tables_with_text_categories_and_dates(tmp_path: Path) -> None:
         assert_same_predictions(model, loaded, new)
     assert list(loaded.feature_names_in_) == list(x.columns)
     with zipfile.ZipFile(path) as archive:
-        kinds = json.loads(archive.read(MANIFEST))["column_kinds"]
+        columns = json.loads(archive.read(MANIFEST))["model"]["table"]["columns"]
+    kinds = {column["name"]: column["kind"] for column in columns}
     assert kinds["number"] == "numeric" and kinds["day"] == "datetime"
     assert path.stat().st_size < 3e6
 
@@ -156,7 +157,7 @@ def test_columns_that_pyarrow_holds_load_without_it(tmp_path: Path) -> None:
     np.testing.assert_allclose(json.loads(done.stdout), model.predict(table[:3]), rtol=1e-6)
 
 
-def test_numeric_frames_need_no_skops(tmp_path: Path) -> None:
+def test_a_file_has_two_members(tmp_path: Path) -> None:
     x, y = numbers()
     table = pd.DataFrame(x, columns=list("abcd"))
     model = quick_fit(table, y)
@@ -357,9 +358,9 @@ def test_any_value_of_a_manifest_may_be_wrong(saved: Path, tmp_path: Path) -> No
 def test_weights_that_are_no_safetensors(saved: Path, tmp_path: Path) -> None:
     members = members_of(saved)
     for data in (b"", b"\xff" * 8, b"\xff" * 100, (8).to_bytes(8, "little") + b"{}      "):
-        with pytest.raises(ValueError, match="cannot be loaded"):
+        with pytest.raises(ValueError, match=r"is damaged or cut short|is refused|cannot be loaded"):
             TailRegressor.load(written(tmp_path / "m", {**members, WEIGHTS: data}, sums=True))
     buffer = io.BytesIO()
     torch.save({"a": torch.zeros(2)}, buffer)
-    with pytest.raises(ValueError, match="cannot be loaded"):
+    with pytest.raises(ValueError, match="is refused"):
         TailRegressor.load(written(tmp_path / "m", {**members, WEIGHTS: buffer.getvalue()}, sums=True))

@@ -7,5 +7,5 @@
 - `tilt`: predictions under such a tilt; `truncation`: predictions within bounds
 - `scores`, `metrics`: quality of predictions, overall and by label region
 - `theory`: risk estimators and the generalisation bound
-- `lookup`: finding things by name, with the nearest name for a misspelt one
+- `lookup`: finding things by name, with the nearest name for a misspelt one; `ranges`: limits of fields
 """

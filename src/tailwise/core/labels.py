@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, overload
+from typing import Annotated, Any, overload
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+
+from tailwise.core.options import Items
 
 Array = NDArray[np.float64]
 
@@ -21,6 +23,8 @@ MAX_LATTICE_BINS = 200
 """Labels on a grid (ages, counts, ratings) get one bin per grid point up to this many."""
 MIN_BINS, MAX_BINS = 10, 100
 """Limits on the number of bins that the rule for continuous labels may choose."""
+MAX_STORED = 10_000
+"""Most bins that a file may have: the kernel over them is a matrix of its square."""
 _MIN_LATTICE_VALUES = 5
 _MAX_BEYOND = 100
 _MOST_BINS = 1_000_000
@@ -84,7 +88,7 @@ class LabelBins:
     array([0, 1, 3])
     """
 
-    edges: Array  # (B + 1,)
+    edges: Annotated[Array, Items(2, MAX_STORED + 1)]  # (B + 1,)
     counts: NDArray[np.int64]  # (B,)
     rule: str = "edges as given"
     _cuts_on: dict[torch.device, Tensor] = field(default_factory=dict, repr=False)

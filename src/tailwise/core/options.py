@@ -1,7 +1,8 @@
 """Options of a class, checked against the signature of its constructor before anything is built.
 
 Keyword-only arguments are options. Their annotations say which values they take: a type, a `Literal`, a
-tuple, or a number with limits, such as `NotNegative`.
+tuple, or a number with limits, such as `NotNegative`. Fields of dataclasses have the same annotations;
+`tailwise.files.codec` checks them in files.
 """
 
 from __future__ import annotations
@@ -35,11 +36,24 @@ class Between:
         return f"in {self.ends[0]}{self.low}, {self.high}{self.ends[1]}"
 
 
+@dataclass(frozen=True)
+class Items:
+    """Limits of the number of items of a list, a mapping or a text, or of elements of an array."""
+
+    low: int = 0
+    high: int = 10_000_000
+
+    def __contains__(self, count: int) -> bool:
+        return self.low <= count <= self.high
+
+
 NotNegative = Annotated[float, Between(0)]
 Positive = Annotated[float, Between(0, ends="(]")]
 Share = Annotated[float, Between(0, 1, "[)")]
 Count = Annotated[int, Between(0)]
 Size = Annotated[int, Between(1, 1 << 20)]
+Fraction = Annotated[float, Between(0, 1)]
+AnyNumber = Annotated[float, "NaN and infinities included"]
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tailwise.core.labels import Array
+from tailwise.core.options import AnyNumber
 
 MIN_LABELS = 30
 """Fewer labels do not show which values are possible."""
@@ -45,8 +44,14 @@ class LabelSupport:
 
     grid: tuple[float, ...] = ()
     """Possible labels at equal distances, from the smallest training label to the largest; () for no grid."""
-    atoms: tuple[tuple[float, float, float], ...] = ()
+    atoms: tuple[tuple[float, AnyNumber, AnyNumber], ...] = ()
     """Values that many labels share, with the next smaller and larger label; infinite if there is none."""
+
+    def __post_init__(self) -> None:
+        if len(self.grid) == 1 or not all(low < high for low, high in pairwise(self.grid)):
+            raise ValueError("a grid of labels must rise")
+        if not all(below < atom < above for atom, below, above in self.atoms):
+            raise ValueError("a shared label must lie between its neighbours")
 
     @classmethod
     def from_labels(cls, y: Array) -> LabelSupport:
@@ -120,20 +125,6 @@ class LabelSupport:
     def _atoms(self, like: Tensor) -> list[tuple[Tensor, ...]]:
         table = torch.tensor(self.atoms, dtype=torch.float64, device=like.device).reshape(-1, 3)
         return [row.unbind() for row in table]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain lists of numbers."""
-        return {"grid": list(self.grid), "atoms": [list(atom) for atom in self.atoms]}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> LabelSupport:
-        """Rebuild what `to_dict` returned; numbers that make no grid are an error."""
-        grid, atoms = tuple(map(float, state["grid"])), tuple(tuple(map(float, a)) for a in state["atoms"])
-        if len(grid) == 1 or not all(low < high for low, high in pairwise(grid)):
-            raise ValueError("a grid of labels must rise")
-        if not all(below < atom < above for atom, below, above in atoms):
-            raise ValueError("a shared label must lie between its neighbours")
-        return cls(grid, atoms)  # type: ignore[arg-type]
 
 
 def _grid(values: Array) -> tuple[float, ...]:

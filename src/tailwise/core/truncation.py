@@ -23,6 +23,7 @@ from torch import Tensor
 
 from tailwise.core.distributions import Distribution
 from tailwise.core.labels import Array
+from tailwise.core.options import AnyNumber
 from tailwise.core.student_t import Student, StudentT
 from tailwise.core.tilt import Tilt
 
@@ -47,8 +48,8 @@ class Bounds:
     (array([1., 9.]), array([0., 0.]), array([0., 0.]))
     """
 
-    low: float = -math.inf
-    high: float = math.inf
+    low: AnyNumber = -math.inf
+    high: AnyNumber = math.inf
 
     def __post_init__(self) -> None:
         if not self.low < self.high or self.low == math.inf or self.high == -math.inf:

@@ -1,225 +1,202 @@
-"""Fitted base regressors as JSON, without pickle, and back. Nothing in the JSON can name code to run."""
+"""Fitted base regressors as plain values and arrays, and back. Nothing in a file can name code to run.
+
+CatBoost, LightGBM and scikit-learn do not check their models themselves: they would read beyond the end of
+arrays. So every index is compared with what it points to. Bases that take pages to check cannot be saved.
+"""
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import is_regressor
 
-from tailwise.core.labels import checked_labels
-from tailwise.files.archive import BASE, one_line
-from tailwise.files.skops_files import from_skops, to_skops, unknown_types
+from tailwise.core.options import Between, Fraction, Items, NotNegative, Positive
+from tailwise.files.archive import one_line
 from tailwise.model.base import CrossFitted, require_package
 
-MAX_MODELS = 1000
-"""Models of one base."""
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+CAN = (
+    "Bases that can be saved are CatBoost, LightGBM, HistGradientBoostingRegressor and linear models of "
+    "scikit-learn (also behind SimpleImputer and StandardScaler); choose one of them, or base=None"
+)
+LINEAR = frozenset(
+    {
+        *("ARDRegression", "BayesianRidge", "ElasticNet", "ElasticNetCV", "HuberRegressor", "Lars", "LarsCV"),
+        *("Lasso", "LassoCV", "LassoLars", "LassoLarsCV", "LassoLarsIC", "LinearRegression", "LinearSVR"),
+        *("QuantileRegressor", "Ridge", "RidgeCV", "SGDRegressor", "TheilSenRegressor"),
+    }
+)
+"""Regressors of scikit-learn that predict ``X @ coef_ + intercept_``."""
+
+
+# -- CatBoost --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CatBoost:
+    """Symmetric trees on numbers. Arrays hold those of all features, or of all trees, one after another."""
+
+    borders: Floats
+    counts: Ints  # (F,) borders of each feature
+    missing: tuple[Literal["AsIs", "AsFalse", "AsTrue"], ...]
+    has_missing: tuple[bool, ...]
+    depths: Annotated[Ints, Items(1, 1_000_000)]  # (T,)
+    splits: Ints  # numbers of borders
+    values: Floats  # of leaves
+    weights: Floats
+    scale: float
+    bias: float
+
+    def __post_init__(self) -> None:
+        counts, depths = self.counts, self.depths
+        sound = _fill(counts, self.borders) and _fill(depths, self.splits) and bool((depths <= 16).all())
+        sound = sound and _fill(2**depths, self.values) and self.values.shape == self.weights.shape
+        sound = sound and len(self.missing) == len(self.has_missing) == counts.size
+        sound = sound and bool(((self.splits >= 0) & (self.splits < self.borders.size)).all())
+        if not sound or any((np.diff(borders) <= 0).any() for borders in _parts(self.borders, counts)):
+            raise ValueError("the trees of CatBoost do not fit together")
+
+    @classmethod
+    def of(cls, model: Any) -> CatBoost:
+        """Take a fitted model apart; one with other trees or features is an error."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "model.json")
+            model.save_model(str(path), format="json")
+            state = json.loads(path.read_text(encoding="utf-8"))
+        known = {"model_info", "features_info", "oblivious_trees", "scale_and_bias"}
+        if set(state) != known or set(state["features_info"]) != {"float_features"}:
+            raise ValueError(
+                "the base is not a model of CatBoost with symmetric trees of numbers for one target"
+            )
+        features, trees = state["features_info"]["float_features"], state["oblivious_trees"]
+        splits = [[split["split_index"] for split in tree["splits"] or ()] for tree in trees]
+        return cls(
+            _floats(border for feature in features for border in feature["borders"] or ()),
+            _ints(len(feature["borders"] or ()) for feature in features),
+            tuple(feature["nan_value_treatment"] for feature in features),
+            tuple(feature["has_nans"] for feature in features),
+            _ints(map(len, splits)),
+            _ints(split for tree in splits for split in tree),
+            _floats(value for tree in trees for value in tree["leaf_values"]),
+            _floats(weight for tree in trees for weight in tree["leaf_weights"]),
+            float(state["scale_and_bias"][0]),
+            float(state["scale_and_bias"][1][0]),
+        )
+
+    @property
+    def features(self) -> int:
+        """Number of columns."""
+        return int(self.counts.size)
+
+    def model(self) -> Any:
+        """Build the model again; CatBoost reads JSON from a file only."""
+        require_package("catboost")
+        from catboost import CatBoostRegressor
+
+        features = [
+            {
+                "borders": borders.tolist(),
+                "feature_id": "",
+                "feature_index": place,
+                "flat_feature_index": place,
+                "has_nans": self.has_missing[place],
+                "nan_value_treatment": self.missing[place],
+            }
+            for place, borders in enumerate(_parts(self.borders, self.counts))
+        ]
+        owners = np.repeat(np.arange(self.counts.size), self.counts)
+        names = ("split_index", "float_feature_index", "border", "split_type")
+        columns = [column[self.splits].tolist() for column in (np.arange(owners.size), owners, self.borders)]
+        splits = [
+            dict(zip(names, (*split, "FloatFeature"), strict=True)) for split in zip(*columns, strict=True)
+        ]
+        leaves = [_parts(values, 2**self.depths) for values in (self.values, self.weights)]
+        trees = [
+            {
+                "splits": splits[end - depth : end],
+                "leaf_values": values.tolist(),
+                "leaf_weights": weights.tolist(),
+            }
+            for depth, end, values, weights in zip(self.depths, np.cumsum(self.depths), *leaves, strict=True)
+        ]
+        state = {
+            "model_info": {"params": {"flat_params": {}}},
+            "features_info": {"float_features": features},
+            "oblivious_trees": trees,
+            "scale_and_bias": [self.scale, [self.bias]],
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "model.json")
+            path.write_text(json.dumps(state), encoding="utf-8")
+            model = CatBoostRegressor().load_model(str(path), format="json")
+        model.set_leaf_values(self.values)  # CatBoost rounds some of the numbers that it reads
+        model.set_scale_and_bias(self.scale, self.bias)
+        return model
+
+
+# -- LightGBM --------------------------------------------------------------------------------------
+
 _END = "end of trees\n"
 _HEADER = (
     r"tree\nversion=v\d+\nnum_class=1\nnum_tree_per_iteration=1\nlabel_index=0\n"
     r"max_feature_idx=(?P<last>\d{1,9})\nobjective=\w[\w.: -]*\n"
     r"feature_names=(?P<names>.*)\nfeature_infos=(?P<infos>.*)\ntree_sizes=(?P<sizes>[\d ]+)\n\n"
 )
-_SEARCH_TREES = [
-    f"_{file}_tree.{name}{bits}"
-    for file, name in (("kd", "KDTree"), ("ball", "BallTree"))
-    for bits in ("", 32, 64)
-]
 _NUMBERS = r"[-+.einfa\d ]*"
 _SPLITS = ("split_feature", "split_gain", "threshold", "decision_type", "left_child", "right_child")
 _LEAVES = ("leaf_value", "leaf_weight", "leaf_count")
 _INNER = ("internal_value", "internal_weight", "internal_count")
-_SPLIT_FIELDS = {*_SPLITS, *_INNER}
 _TREE_FIELDS = ["num_leaves", "num_cat", *_SPLITS, *_LEAVES, *_INNER, "is_linear", "shrinkage"]
 
 
-def base_to_json(base: CrossFitted) -> dict[str, Any]:
-    """Return a fitted base as JSON has it, without pickle; a base that has no such form is an error."""
-    kind = next((name for name, form in _FORMS.items() if form.holds(base.models[0])), "scikit-learn")
-    models = [_FORMS[kind].write(model) for model in base.models]
-    return {
-        "kind": kind,
-        "location": base.location,
-        "scale": base.scale,
-        "spread": base.spread,
-        **({} if base.errors is None else {"errors": base.errors.tolist()}),
-        "models": models,
-    }
-
-
-def base_from_json(state: Mapping[str, Any]) -> CrossFitted:
-    """Rebuild a base from `base_to_json`. No code is named or run by the state."""
-    if state["kind"] not in _FORMS:
-        raise ValueError(f"unknown kind of base {state['kind']!r:.80}")
-    if not isinstance(state["models"], list) or len(state["models"]) > MAX_MODELS:
-        raise ValueError(f"the base does not hold a list of at most {MAX_MODELS} models")
-    models = tuple(_FORMS[state["kind"]].read(model) for model in state["models"])
-    if not models:
-        raise ValueError("the base has no models")
-    location, scale, spread = (float(state[name]) for name in ("location", "scale", "spread"))
-    if not (np.isfinite([location, scale, spread]).all() and scale > 0 and spread >= 0):
-        raise ValueError("the base has a location, scale or spread that is not finite and positive")
-    errors = None if "errors" not in state else checked_labels(state["errors"], "errors of the base")
-    if errors is not None and (errors[0] < 0 or (np.diff(errors) < 0).any()):
-        raise ValueError("the base has errors that are negative or not ascending")
-    return CrossFitted(models, location, scale, spread, errors)
-
-
 @dataclass(frozen=True)
-class _Form:
-    """How models of one library become JSON and come back."""
+class LightGBM:
+    """LightGBM's own text of its trees, which it does not check itself; as bytes.
 
-    holds: Callable[[Any], bool]
-    write: Callable[[Any], Any]
-    read: Callable[[Any], Any]
-
-
-def _made_by(package: str) -> Callable[[Any], bool]:
-    return lambda model: type(model).__module__.partition(".")[0] == package
-
-
-def _catboost_to_json(model: Any) -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model.json")
-        model.save_model(str(path), format="json")
-        state = json.loads(path.read_text(encoding="utf-8"))
-    del state["model_info"]  # the time of training and a random id
-    checked_catboost(state)
-    return state
-
-
-def _catboost_from_json(state: Any) -> Any:
-    require_package("catboost")
-    from catboost import CatBoostRegressor
-
-    state = checked_catboost(state)
-    with tempfile.TemporaryDirectory() as folder:  # CatBoost reads JSON from a file only
-        path = Path(folder, "model.json")
-        path.write_text(
-            json.dumps({**state, "model_info": {"params": {"flat_params": {}}}}), encoding="utf-8"
-        )
-        model = CatBoostRegressor().load_model(str(path), format="json")
-    # CatBoost rounds some of the numbers that it reads.
-    values = [tree["leaf_values"] for tree in state["oblivious_trees"]]
-    model.set_leaf_values(np.concatenate(values, dtype=np.float64))
-    model.set_scale_and_bias(state["scale_and_bias"][0], state["scale_and_bias"][1][0])
-    return model
-
-
-def checked_catboost(state: Any) -> dict[str, Any]:
-    """Return CatBoost's JSON of a model, rebuilt, if all of it fits together.
-
-    CatBoost does not check that itself: it would read beyond the end of lists. Only numeric features and
-    symmetric trees, which a base has, are known here.
+    Categorical features and linear trees, which a base does not need, are errors.
     """
-    if not isinstance(state, dict) or set(state) != {"features_info", "oblivious_trees", "scale_and_bias"}:
-        raise ValueError("the base is not a model of CatBoost with symmetric trees for one target")
-    if set(state["features_info"]) != {"float_features"}:
-        raise ValueError("the base has features of CatBoost that are not numbers")
-    features = [_catboost_feature(*each) for each in enumerate(state["features_info"]["float_features"])]
-    ends = np.cumsum([len(feature["borders"]) for feature in features])
-    trees = [_catboost_tree(tree, ends) for tree in state["oblivious_trees"]]
-    scale, biases = state["scale_and_bias"]
-    (scale,), (bias,) = _numbers([scale], "scale"), _numbers(biases, "bias")
-    return {
-        "features_info": {"float_features": features},
-        "oblivious_trees": trees,
-        "scale_and_bias": [float(scale), [float(bias)]],
-    }
 
+    features: int
+    text: NDArray[np.uint8]
 
-def _catboost_feature(place: int, feature: Any) -> dict[str, Any]:
-    borders = _numbers(feature["borders"] or [], "border")
-    indices = [feature[name] for name in ("feature_index", "flat_feature_index")]
-    missing = feature["nan_value_treatment"]
-    if indices != [place, place] or any(type(index) is not int for index in indices):
-        raise ValueError(f"feature {place} of the base has another number")
-    if missing not in ("AsIs", "AsFalse", "AsTrue") or type(feature["has_nans"]) is not bool:
-        raise ValueError(f"feature {place} of the base does not say what a missing value means")
-    if any(high <= low for low, high in pairwise(borders)):
-        raise ValueError(f"feature {place} of the base has borders that do not ascend")
-    return {
-        "borders": borders,
-        "feature_id": str(feature.get("feature_id", "")),
-        "feature_index": place,
-        "flat_feature_index": place,
-        "has_nans": feature["has_nans"],
-        "nan_value_treatment": missing,
-    }
+    def __post_init__(self) -> None:
+        text = self.text.tobytes().decode()
+        if self.text.ndim != 1 or not text.endswith(_END):
+            raise ValueError("the base is cut short")
+        head, *trees = text.removesuffix(_END).split("Tree=")
+        header = re.fullmatch(_HEADER, head)
+        if header is None or not trees:
+            raise ValueError("the base has a header that is not LightGBM's for one target")
+        given = (header["names"], header["infos"])
+        if int(header["last"]) + 1 != self.features or any(len(g.split()) != self.features for g in given):
+            raise ValueError(f"the base does not have {self.features} names and ranges of features")
+        if [int(size) for size in header["sizes"].split()] != [len(tree) + len("Tree=") for tree in trees]:
+            raise ValueError("the base has trees of other sizes than it says")
+        for number, tree in enumerate(trees):
+            _check_lightgbm_tree(tree, number, self.features)
 
+    @classmethod
+    def of(cls, model: Any) -> LightGBM:
+        """Take the text of a fitted model."""
+        booster = getattr(model, "booster_", model)
+        text = str(booster.model_to_string()).partition(_END)[0] + _END
+        return cls(booster.num_feature(), np.frombuffer(text.encode(), np.uint8))
 
-def _catboost_tree(tree: Any, ends: NDArray[np.int64]) -> dict[str, Any]:
-    """Return a tree whose splits are borders that exist. ends: (F,) after the borders of each feature"""
-    splits = []
-    for split in tree["splits"] or ():
-        index, feature = split["split_index"], split["float_feature_index"]
-        if type(index) is not int or not 0 <= index < (ends[-1] if ends.size else 0):
-            raise ValueError("a tree of the base does not fit its splits")
-        if split["split_type"] != "FloatFeature" or feature != int(np.searchsorted(ends, index, "right")):
-            raise ValueError("a tree of the base does not fit its features")
-        (border,) = _numbers([split["border"]], "border")
-        splits.append(
-            {
-                "border": border,
-                "float_feature_index": int(feature),
-                "split_index": index,
-                "split_type": "FloatFeature",
-            }
-        )
-    values, weights = (_numbers(tree[name], name) for name in ("leaf_values", "leaf_weights"))
-    if not len(values) == len(weights) == 2 ** len(splits):
-        raise ValueError("a tree of the base does not fit its splits")
-    return {"leaf_values": values, "leaf_weights": weights, "splits": splits}
+    def model(self) -> Any:
+        """Build the model again."""
+        require_package("lightgbm")
+        from lightgbm import Booster
 
-
-def _numbers(values: Any, what: str) -> list[float]:
-    """Return a list of finite numbers as JSON has them."""
-    array = np.array(values if isinstance(values, list) else [None])
-    if array.ndim != 1 or (array.size and (array.dtype.kind not in "if" or not np.isfinite(array).all())):
-        raise ValueError(f"the base has a {what} that is not a finite number")
-    return list(array.tolist())
-
-
-def _lightgbm_to_text(model: Any) -> str:
-    text = str(getattr(model, "booster_", model).model_to_string())
-    return checked_lightgbm(text.partition(_END)[0] + _END)
-
-
-def _lightgbm_from_text(text: str) -> Any:
-    require_package("lightgbm")
-    from lightgbm import Booster
-
-    return Booster(model_str=checked_lightgbm(text))
-
-
-def checked_lightgbm(text: str) -> str:
-    """Return LightGBM's text of a model if all of it fits together; LightGBM does not check that itself.
-
-    Categorical features and linear trees, which a base does not need, are errors too.
-    """
-    if not text.endswith(_END):
-        raise ValueError("the base is cut short")
-    head, *trees = text.removesuffix(_END).split("Tree=")
-    header = re.fullmatch(_HEADER, head)
-    if header is None or not trees:
-        raise ValueError("the base has a header that is not LightGBM's for one target")
-    features = int(header["last"]) + 1
-    if not len(header["names"].split()) == len(header["infos"].split()) == features:
-        raise ValueError(f"the base does not have {features} names and ranges of features")
-    if [int(size) for size in header["sizes"].split()] != [len(tree) + len("Tree=") for tree in trees]:
-        raise ValueError("the base has trees of other sizes than it says")
-    for number, tree in enumerate(trees):
-        _check_lightgbm_tree(tree, number, features)
-    return text
+        return Booster(model_str=self.text.tobytes().decode())
 
 
 def _check_lightgbm_tree(tree: str, number: int, features: int) -> None:
@@ -230,135 +207,225 @@ def _check_lightgbm_tree(tree: str, number: int, features: int) -> None:
         raise ValueError(f"tree {number} of the base is not one of LightGBM's")
     if fields["num_cat"] != "0" or fields["is_linear"] != "0":
         raise ValueError("the base has categorical splits or linear trees, which cannot be saved")
-    leaves = int(fields["num_leaves"])
     values = {name: np.array([float(word) for word in text.split()]) for name, text in fields.items()}
-    splits, left, right = (values[name] for name in ("split_feature", "left_child", "right_child"))
-    children, parents = np.concatenate([left, right]), np.tile(np.arange(leaves - 1), 2)
-    sound = values["leaf_value"].size == leaves and all(
-        values[name].size == leaves - (name in _SPLIT_FIELDS)
+    leaves = values["leaf_value"].size
+    inner = {*_SPLITS, *_INNER}
+    sound = fields["num_leaves"] == str(leaves) and all(
+        values[name].size == leaves - (name in inner)
         for name in _TREE_FIELDS[2:-2]
-        if leaves > 1 or name in _SPLIT_FIELDS
+        if leaves > 1 or name in inner
     )
-    # A child comes after its parent, so that every path ends in a leaf.
-    sound = sound and bool((((children > parents) & (children < leaves - 1)) | (children < 0)).all())
-    sound = sound and bool((children % 1 == 0).all() and (children >= -leaves).all())
-    sound = sound and bool((splits % 1 == 0).all() and ((splits >= 0) & (splits < features)).all())
-    if not sound:
+    sound = sound and _sound_children(
+        np.stack([values["left_child"], values["right_child"]]), leaves - 1, -leaves
+    )
+    splits = values["split_feature"]
+    if not sound or not _whole(splits, 0, features):
         raise ValueError(f"tree {number} of the base does not fit together")
 
 
-def _to_skops(model: Any) -> str:
-    name = type(model).__name__
-    try:
-        data = to_skops(model)
-        unknown = unknown_types(data, _is_known_type)
-    except Exception as error:  # skops has several for objects that it cannot write
-        raise ValueError(f"the base {name} cannot be saved without pickle: {one_line(error)}") from error
-    if unknown:
-        raise ValueError(
-            f"the base {name} holds {unknown[0]:.80}, which cannot be saved without pickle: choose a base of "
-            "scikit-learn, CatBoost or LightGBM"
-        )
-    return base64.b64encode(data).decode()
+def _whole(values: NDArray[Any], low: int, end: int) -> bool:
+    return bool(((values % 1 == 0) & (values >= low) & (values < end)).all())
 
 
-def _from_skops(text: str) -> Any:
-    data = base64.b64decode(text, validate=True)
-    model = from_skops(data, BASE, _is_known_type)
-    if not is_regressor(model):
-        raise ValueError(f"the base is a {type(model).__name__}, not a regressor")
-    for part in _parts_of(model):
-        name = type(part).__name__
-        if name == "TreePredictor":
-            _check_nodes(part.nodes, ("left", "right"), "feature_idx", model.n_features_in_)
-        elif name == "Tree":
-            nodes = part.__getstate__()["nodes"]
-            _check_nodes(nodes, ("left_child", "right_child"), "feature", part.n_features)
-        elif name.startswith(("KDTree", "BallTree")):
-            _check_search_tree(*part.__getstate__()[:7])
-    return model
+def _sound_children(children: NDArray[Any], nodes: int, low: int) -> bool:
+    """Whether each child comes after its parent, so that every path ends; a negative one is a leaf. (2, n)"""
+    after = (children > np.arange(nodes)) | (children < 0)
+    return bool(after.all()) and _whole(children, low, nodes)
 
 
-def _parts_of(value: Any) -> Iterator[Any]:
-    """Yield an object and everything that it holds, each once."""
-    waiting, seen = [value], set()
-    while waiting:
-        part = waiting.pop()
-        if id(part) in seen or isinstance(part, (str, bytes, int, float, np.generic)):
-            continue
-        seen.add(id(part))
-        yield part
-        if isinstance(part, np.ndarray):
-            waiting += part.ravel().tolist() if part.dtype.hasobject else []
-        elif isinstance(part, (list, tuple, set)):
-            waiting += part
-        else:
-            waiting += (part if isinstance(part, dict) else getattr(part, "__dict__", {})).values()
+# -- scikit-learn ----------------------------------------------------------------------------------
 
 
-def _check_nodes(nodes: Any, children: tuple[str, str], feature: str, features: int) -> None:
-    """Raise an error if a tree points outside itself or at no column: nothing later would notice."""
-    leaf = nodes["is_leaf"].astype(bool) if "is_leaf" in nodes.dtype.names else nodes[children[0]] == -1
-    inner, place = ~leaf, np.arange(len(nodes))
-    sound = len(nodes) > 0 and bool(((nodes[feature] >= 0) & (nodes[feature] < features))[inner].all())
-    for name in children:  # a child comes after its parent, so that every path ends in a leaf
-        child = nodes[name].astype(np.int64)
-        sound = sound and bool(((child > place) & (child < len(nodes)))[inner].all())
-    if not sound:
-        raise ValueError("a tree of the base does not fit together")
+@dataclass(frozen=True)
+class Histogram:
+    """A HistGradientBoostingRegressor on numbers: the nodes of its trees, one tree after another."""
 
+    features: Annotated[int, Between(1, 10_000_000)]
+    loss: Literal["squared_error", "absolute_error", "gamma", "poisson", "quantile"]
+    quantile: Fraction | None
+    baseline: float
+    sizes: Annotated[Ints, Items(1, 1_000_000)]  # (T,) nodes of each tree
+    left: Ints  # counted from the first node of the tree; -1 in a leaf
+    right: Ints
+    feature: Ints
+    threshold: Floats
+    missing_left: NDArray[np.bool_]
+    value: Floats
 
-def _check_search_tree(
-    rows: Any, order: Any, nodes: Any, bounds: Any, leaf_size: int, levels: int, count: int
-) -> None:
-    """Raise an error if the tree of a nearest-neighbour search points outside its rows."""
-    ends = (nodes["idx_start"], nodes["idx_end"])
-    sound = levels < 60 and 2**levels - 1 == count == len(nodes) == bounds.shape[1] and leaf_size > 0
-    sound = sound and order.shape == rows.shape[:1] and bounds.shape[2] == rows.shape[1]
-    sound = sound and bool(((order >= 0) & (order < len(rows))).all())
-    if not (sound and bool(((ends[0] >= 0) & (ends[0] <= ends[1]) & (ends[1] <= len(rows))).all())):
-        raise ValueError("a tree of the base does not fit together")
+    def __post_init__(self) -> None:
+        sound = bool((self.sizes > 0).all()) and all(_fill(self.sizes, getattr(self, name)) for name in _NODE)
+        sound = sound and bool(((self.left == -1) == (self.right == -1)).all())
+        sound = sound and _whole(self.feature, 0, self.features)
+        for left, right in zip(_parts(self.left, self.sizes), _parts(self.right, self.sizes), strict=True):
+            sound = sound and _sound_children(np.stack([left, right]), left.size, -1)
+        if not sound:
+            raise ValueError("a tree of the base does not fit together")
 
+    @classmethod
+    def of(cls, model: Any) -> Histogram:
+        """Take a fitted model apart."""
+        if model.is_categorical_ is not None:
+            raise ValueError("it has categorical features")
+        trees = [predictor.nodes for (predictor,) in model._predictors]
+        nodes = np.concatenate(trees)
+        leaf = nodes["is_leaf"].astype(bool)
+        columns: dict[str, Any] = {name: nodes[theirs] for name, theirs in _NODE.items()}
+        for name, in_leaf in (("left", -1), ("right", -1), ("feature", 0)):
+            columns[name] = np.where(leaf, in_leaf, columns[name].astype(np.int64))
+        columns["threshold"] = np.where(leaf, 0.0, columns["threshold"])
+        columns["missing_left"] = columns["missing_left"].astype(bool)
+        baseline, sizes = float(model._baseline_prediction.item()), _ints(map(len, trees))
+        return cls(model.n_features_in_, model.loss, model.quantile, baseline, sizes, **columns)
 
-KNOWN_TYPES = frozenset(
-    {
-        "numpy.dtype",
-        "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-        "sklearn.tree._tree.Tree",
-        "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
-        "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
-        "sklearn.utils._bunch.Bunch",
-        *(
-            f"sklearn._loss.loss.{name}"
-            for name in (
-                *("AbsoluteError", "HalfGammaLoss", "HalfPoissonLoss", "HalfSquaredError"),
-                *("HalfTweedieLoss", "HalfTweedieLossIdentity", "HuberLoss", "PinballLoss"),
+    def model(self) -> Any:
+        """Build the model again: fitted to two rows, so that nothing is missing, then given these trees."""
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        model = HistGradientBoostingRegressor(loss=self.loss, quantile=self.quantile, max_iter=1)
+        model.fit(np.zeros((2, self.features)), [1.0, 2.0])
+        ((first,),) = model._predictors
+        nodes = np.zeros(self.left.size, first.nodes.dtype)
+        for name, theirs in _NODE.items():
+            nodes[theirs] = (
+                np.maximum(getattr(self, name), 0) if name in ("left", "right") else getattr(self, name)
             )
-        ),
-        *(
-            f"sklearn.gaussian_process.kernels.{name}"
-            for name in (
-                *("CompoundKernel", "ConstantKernel", "DotProduct", "ExpSineSquared", "Exponentiation"),
-                *("Matern", "PairwiseKernel", "Product", "RBF", "RationalQuadratic", "Sum", "WhiteKernel"),
-            )
-        ),
-        *(
-            f"sklearn.metrics._dist_metrics.{name}Distance{bits}"
-            for name in ("Chebyshev", "Euclidean", "Manhattan", "Minkowski")
-            for bits in ("", 32, 64)
-        ),
-        *(f"sklearn.neighbors.{name}" for name in _SEARCH_TREES),
-    }
-)
-"""What a base of scikit-learn may hold besides what skops trusts: its estimators and ufuncs."""
+        nodes["is_leaf"] = self.left == -1
+        sets = first.binned_left_cat_bitsets, first.raw_left_cat_bitsets
+        model._predictors = [[type(first)(tree, *sets)] for tree in _parts(nodes, self.sizes)]
+        model._baseline_prediction = np.full_like(model._baseline_prediction, self.baseline)
+        return model
 
 
-def _is_known_type(name: str) -> bool:
-    return name in KNOWN_TYPES
-
-
-_FORMS = {
-    "catboost": _Form(_made_by("catboost"), _catboost_to_json, _catboost_from_json),
-    "lightgbm": _Form(_made_by("lightgbm"), _lightgbm_to_text, _lightgbm_from_text),
-    "scikit-learn": _Form(_made_by("sklearn"), _to_skops, _from_skops),
+_NODE = {
+    "left": "left",
+    "right": "right",
+    "feature": "feature_idx",
+    "threshold": "num_threshold",
+    "missing_left": "missing_go_to_left",
+    "value": "value",
 }
+"""Names of the columns of nodes here and in scikit-learn."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear model of scikit-learn, also behind imputers and scalers. It predicts itself."""
+
+    steps: tuple[tuple[Literal["fill", "shift", "scale"], Floats], ...]
+    coefficients: Floats
+    intercept: float
+
+    def __post_init__(self) -> None:
+        if any(
+            values.shape != (self.coefficients.size,) for _, values in (*self.steps, ("", self.coefficients))
+        ):
+            raise ValueError("a linear model needs a number for each column")
+
+    @classmethod
+    def of(cls, model: Any) -> Linear:
+        """Take a fitted model, or a pipeline that ends with one, apart."""
+        *first, last = [step for _, step in getattr(model, "steps", [("", model)])]
+        if type(last).__name__ not in LINEAR:
+            raise ValueError(f"it ends with {type(last).__name__}")
+        steps: list[Any] = []
+        for step in first:
+            kind = type(step).__name__
+            if kind == "SimpleImputer":
+                steps.append(("fill", step.statistics_))
+            elif kind == "StandardScaler":
+                steps += [("shift", step.mean_)] * step.with_mean + [("scale", step.scale_)] * step.with_std
+            else:
+                raise ValueError(f"it holds {kind}")
+        return cls(tuple(steps), np.ravel(last.coef_), float(np.ravel(last.intercept_)[0]))
+
+    @property
+    def features(self) -> int:
+        """Number of columns."""
+        return int(self.coefficients.size)
+
+    def model(self) -> Linear:
+        """Return itself."""
+        return self
+
+    def predict(self, matrix: Floats) -> Floats:
+        """(N, F) -> (N,)"""
+        for kind, values in self.steps:
+            if kind == "fill":
+                matrix = np.where(np.isnan(matrix), values, matrix)
+            else:
+                matrix = matrix - values if kind == "shift" else matrix / values
+        return np.asarray(matrix @ self.coefficients + self.intercept)
+
+
+# -- bases -----------------------------------------------------------------------------------------
+
+Saved = CatBoost | LightGBM | Histogram | Linear
+
+
+@dataclass(frozen=True)
+class BaseState:
+    """The models of one base, one per fold."""
+
+    models: Annotated[tuple[Saved, ...], Items(1, 1000)]
+    location: float
+    scale: Positive
+    spread: NotNegative
+    errors: Annotated[Floats, Items(1)]
+
+    def __post_init__(self) -> None:
+        if self.errors.ndim != 1 or self.errors[0] < 0 or (np.diff(self.errors) < 0).any():
+            raise ValueError("the base has errors that are negative or not ascending")
+
+
+def base_state(base: CrossFitted) -> BaseState:
+    """Return a fitted base as plain values and arrays; a kind that a file cannot hold is an error."""
+    models = tuple(_taken_apart(model) for model in base.models)
+    return BaseState(models, base.location, base.scale, base.spread, base.errors)
+
+
+def base_of(state: BaseState) -> CrossFitted:
+    """Build a base again."""
+    models = tuple(model.model() for model in state.models)
+    return CrossFitted(models, state.location, state.scale, state.spread, state.errors)
+
+
+def _taken_apart(model: Any) -> Saved:
+    if isinstance(model, Linear):
+        return model
+    package, name = type(model).__module__.partition(".")[0], type(model).__name__
+    kinds: dict[str, Any] = {"catboost": CatBoost, "lightgbm": LightGBM, "sklearn": Linear}
+    kind = Histogram if name == "HistGradientBoostingRegressor" else kinds.get(package)
+    try:
+        if kind is None:
+            raise ValueError("it is of no known package")
+        state: Saved = kind.of(model)
+        if package == "sklearn":
+            _check_same(model, state)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the base {name} cannot be saved: {one_line(error)}. {CAN}") from error
+    return state
+
+
+def _check_same(model: Any, state: Any) -> None:
+    """Raise an error if a model has an option that its state does not show."""
+    rows = np.random.default_rng(0).normal(size=(8, state.features))
+    if not np.allclose(model.predict(rows), state.model().predict(rows), rtol=1e-9):
+        raise ValueError("it has an option that changes its predictions in a way unknown here")
+
+
+def _fill(sizes: Ints, values: NDArray[Any]) -> bool:
+    """Whether parts of these sizes make up the values. No size exceeds their number, so no sum overflows."""
+    sound = sizes.ndim == values.ndim == 1 and bool(((sizes >= 0) & (sizes <= values.size)).all())
+    return sound and int(sizes.sum()) == values.size
+
+
+def _parts(values: NDArray[Any], sizes: Ints) -> list[NDArray[Any]]:
+    return np.split(values, np.cumsum(sizes)[:-1])
+
+
+def _ints(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, np.int64)
+
+
+def _floats(values: Iterable[float]) -> Floats:
+    return np.fromiter(values, np.float64)

@@ -1,14 +1,14 @@
 """Fitted models read from a file that `tailwise.files.saving` wrote.
 
-Everything is checked before anything is built: the manifest against its schema, and the sizes that it
-declares against the shapes of the stored tensors. A file cannot name code to run: types in its skops members
-are on exact lists.
+Everything is checked before anything is built: the model's fields against `ModelState`, and the sizes that it
+declares against the shapes of the stored tensors. A file cannot name code to run.
 """
 
 from __future__ import annotations
 
 import copy
-import json
+import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,48 +17,31 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from safetensors.torch import load as read_tensors
 from torch import Tensor, nn
 
-from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
-from tailwise.core.label_prior import LabelDensity
-from tailwise.core.labels import LabelBins
-from tailwise.core.support import LabelSupport
-from tailwise.core.truncation import Bounds
+from tailwise.core.labels import LabelBins, checked_labels
+from tailwise.core.lookup import check_name
 from tailwise.data.tables.preprocessing import NumericEncoder, TablePreprocessor
-from tailwise.files.archive import (
-    BASE,
-    PREPROCESSING,
-    WEIGHTS,
-    Key,
-    check_header,
-    one_line,
-    section,
-    unpack,
-)
-from tailwise.files.base_files import base_from_json
-from tailwise.files.manifest import check_manifest
-from tailwise.files.skops_files import vectorizer_from_bytes
-from tailwise.learning.loop import FitResult
+from tailwise.files.archive import Key, one_line, unpack
+from tailwise.files.base_files import base_of
+from tailwise.files.codec import Arrays, read
+from tailwise.files.column_files import Categories, ColumnState, Dates, TableState, column_encoder
+from tailwise.files.model_state import ModelState, Target
 from tailwise.methods import available_methods
-from tailwise.model.base import CrossFitted, FittedBase, GivenBase, NoBase
+from tailwise.model.base import BASES, Base, FittedBase, GivenBase, NoBase
+from tailwise.model.fit import bounds_of_targets
 from tailwise.model.inputs import Columns, Inputs, PictureInputs, TableInputs, TensorInputs
-from tailwise.model.model import Model, Record, ready
+from tailwise.model.model import Model, ready
 from tailwise.networks.backbones import IMAGE_BACKBONES, make_backbone, make_image_backbone
 from tailwise.networks.draws import seeded_weights
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method
-from tailwise.uncertainty.calibration import Calibration, HeldOut, Labels, Prior
+from tailwise.uncertainty.calibration import Calibration, Prior
 from tailwise.uncertainty.column_groups import ColumnGroups
-from tailwise.uncertainty.conformal import ConformalIntervals, OwnIntervals
-from tailwise.uncertainty.former_intervals import read_intervals
-from tailwise.uncertainty.scaling import NIGScaling, Scaling, VarianceScaling
+from tailwise.uncertainty.conformal import ConformalIntervals
 
 R = TypeVar("R")
 OwnBackbone = nn.Module | Callable[[], nn.Module]
-
-_SCALINGS: dict[str, type[Scaling]] = {"NIGScaling": NIGScaling, "VarianceScaling": VarianceScaling}
 
 
 def load(
@@ -71,111 +54,122 @@ def load(
     """Read a file that `save` wrote and return the fitted estimator, on the CPU.
 
     `into` is the estimator's class. With `key`, a file that was not signed with it is refused. A file that
-    is missing, cut short, damaged, changed, of another kind or of a later version is an `OSError` or a
+    is missing, cut short, damaged, changed, of another kind or of another version is an `OSError` or a
     `ValueError` that says so.
     """
     path = Path(path)
-    manifest, members = unpack(path, key)
-    own = section(manifest, "backbone", path).get("own")
+    described, arrays = unpack(path, key)
+    try:
+        state: ModelState = read(ModelState, described, "model", arrays)
+    except ValueError as error:
+        method = described.get("params") if isinstance(described, dict) else None
+        raise ValueError(f"{path} cannot be loaded: {one_line(error)}{_unknown(method)}") from error
+    own = state.backbone.own
     if own is not None and backbone is None:
         raise ValueError(
-            f"{path} was fitted with a backbone of your own ({own}), and only its weights are saved: pass "
-            "one of the same shape as backbone=..."
+            f"{path} was fitted with a backbone of your own ({own:.80}), and only its weights are saved: "
+            "pass one of the same shape as backbone=..."
         )
     if own is None and backbone is not None:
         raise ValueError(f"{path} contains its whole network: leave out backbone=...")
     try:
-        return _rebuild(manifest, members, into, backbone)
+        return _rebuilt(state, arrays, into, backbone)
     except Exception as error:  # a crafted file can provoke any error
-        name, reason = section(manifest, "params", path).get("method"), one_line(error)
-        if name not in available_methods():
-            reason += f"; import the file that registers the method {name!r:.80} first"
-        raise ValueError(f"{path} cannot be loaded: {reason}") from error
+        raise ValueError(f"{path} cannot be loaded: {one_line(error)}{_unknown(state.params)}") from error
 
 
-def _rebuild(
-    manifest: Mapping[str, Any],
-    members: Mapping[str, bytes],
-    into: Callable[..., R],
-    backbone: OwnBackbone | None,
-) -> R:
-    check_manifest(manifest)
-    check_header(members[WEIGHTS])
-    params = dict(manifest["params"])
+def _unknown(params: Any) -> str:
+    name = params.get("method") if isinstance(params, Mapping) else None
+    if name in available_methods():
+        return ""
+    return f"; import the file that registers the method {name!r:.80} first"
+
+
+def _rebuilt(state: ModelState, arrays: Arrays, into: Callable[..., R], backbone: OwnBackbone | None) -> R:
+    params = dict(state.params)
     if backbone is not None:
         params["backbone"] = backbone
-    estimator = into(**params)
-    cast("Any", estimator)._validate_params()
-    tensors = read_tensors(members[WEIGHTS])
-    preprocessor = None
-    if manifest["backbone"].get("own") is None and manifest["backbone"]["name"] not in IMAGE_BACKBONES:
-        preprocessor = _preprocessor(manifest, tensors, members.get(PREPROCESSING))
-    targets = [
-        _target(target, _below(tensors, f"held.{t}."), params) for t, target in enumerate(manifest["targets"])
-    ]
-    all_bins = [calibrator.bins for calibrator in targets]
-    bins = all_bins if manifest["several_targets"] else all_bins[0]
-    base = _base(members.get(BASE), len(all_bins), preprocessor)
-    base_given = bool(manifest.get("base_given", False))
+    estimator: Any = into(**params)
+    parts = Method().with_options(**state.parts)
+    _check_params(estimator, state, parts)
+    targets, inputs = tuple(map(_calibration, state.targets)), _inputs(state)
+    all_bins = [target.labels.bins for target in state.targets]
+    bins = all_bins if len(targets) > 1 else all_bins[0]
+    base: Base = GivenBase(len(targets)) if state.base_given else NoBase()
+    if state.bases:
+        base = FittedBase(tuple(map(base_of, state.bases)))
+    offset = base.given or bool(base.targets)
     in_dim = None
-    if preprocessor is not None:
-        in_dim = preprocessor.out_dim + (len(all_bins) if base is not None or base_given else 0)
-    make = partial(_network, manifest, bins, in_dim, backbone, offset=base is not None or base_given)
-    stored = [_stored(tensors, k, old="networks" not in manifest) for k in range(manifest.get("networks", 1))]
-    for each in stored:
-        if len(each.weights) < manifest["parts"].get("members", 1):
-            raise ValueError(f"it declares {manifest['parts']['members']} members, more than it holds")
-    if backbone is None:
-        with torch.device("meta"):  # sizes without memory
-            declared = make()
-        for each in stored:
-            _check_shapes(declared, each)
-    networks = []
-    for each in stored:
-        network = make()
-        _fill(network, each)
-        networks.append(network)
-    columns = Columns()
-    if manifest["n_features_in"] is not None:
-        columns.n_features_in_ = int(manifest["n_features_in"])
-    if manifest["feature_names_in"] is not None:
-        columns.feature_names_in_ = np.array(manifest["feature_names_in"], dtype=object)
-    groups = next(
-        (c.intervals.column for c in targets if not isinstance(c.intervals, OwnIntervals)), ColumnGroups()
-    )
-    size = _picture_size(manifest)
-    inputs: Inputs = TensorInputs(columns)
-    if size is not None:
-        inputs = PictureInputs(size, columns)
-    elif preprocessor is not None:
-        inputs = TableInputs(groups=groups, preprocessor=preprocessor, columns=columns)
-    names = manifest["target_names"]
-    cast("Any", estimator).model_ = Model(
+    if isinstance(inputs, TableInputs):
+        in_dim = inputs.encoder.out_dim + (len(all_bins) if offset else 0)
+    make = partial(_network, state, parts, bins, in_dim, backbone, offset=offset)
+    networks = _networks(state, arrays, make, parts.members)
+    estimator.model_ = Model(
         inputs,
-        GivenBase(len(targets)) if base_given else FittedBase(tuple(base)) if base else NoBase(),
+        base,
         tuple(ready(network, table=inputs.is_table) for network in networks),
-        tuple(targets),
-        None if names is None else tuple(names),
-        Record(
-            tuple(FitResult(**history) for history in manifest["histories"]),
-            bool(manifest["held_out"]),
-            bool(manifest["unseen"]),
-            int(manifest["recalibrated"]),
-        ),
-        str(params["device"]) if "device" in params else "auto",
+        targets,
+        state.target_names,
+        state.record,
+        estimator.device,
     )
-    return estimator
+    if state.table is not None:
+        _try_one_row(estimator, state, state.table)
+    return cast("R", estimator)
 
 
-def _picture_size(manifest: Mapping[str, Any]) -> tuple[int, int] | None:
-    size = manifest.get("picture_size")  # older files have none
-    if (size is None) != (manifest["backbone"].get("name") not in IMAGE_BACKBONES):
-        raise ValueError("the size of pictures belongs to a network for pictures, and only to that")
-    return None if size is None else (size[0], size[1])
+def _check_params(estimator: Any, state: ModelState, parts: Method) -> None:
+    """Raise an error for parameters that could not have been fitted with."""
+    if re.fullmatch(r"[A-Za-z][\w+-]{0,80}", estimator.method) is None:
+        raise ValueError(f"{estimator.method!r:.80} is not the name of a method")
+    parts.with_options(**(estimator.method_options or {}))
+    estimator.check_all_but_the_method()
+    if (estimator.takes_pictures, estimator.takes_tables) != (
+        state.picture_size is not None,
+        state.table is not None,
+    ):
+        raise ValueError(f"backbone={estimator.backbone!r:.80} does not fit the inputs of the model")
+    bounds_of_targets(estimator.bounds, [np.array([0.0, 1.0])] * len(state.targets))
+    if estimator.base is not None:
+        check_name("base", estimator.base, ["auto", *BASES])
+    if np.ndim(estimator.bins) > 0 and (np.diff(checked_labels(estimator.bins, "bins")) <= 0).any():
+        raise ValueError("the edges of bins must ascend")
 
 
-def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def _preprocessor(state: TableState) -> TablePreprocessor:
+    preprocessor = TablePreprocessor()
+    preprocessor.columns = None if state.names is None else list(state.names)
+    preprocessor.numeric = NumericEncoder(*map(torch.from_numpy, (state.center, state.scale, state.missing)))
+    preprocessor.library = state.library
+    preprocessor.encoders = tuple(column_encoder(column, state.library) for column in state.columns)
+    return preprocessor
+
+
+def _inputs(state: ModelState) -> Inputs:
+    columns = Columns()
+    if state.n_features_in is not None:
+        columns.n_features_in_ = state.n_features_in
+    if state.feature_names_in is not None:
+        columns.feature_names_in_ = np.array(state.feature_names_in, dtype=object)
+    if state.table is not None:
+        intervals = (target.intervals for target in state.targets)
+        groups = next((i.column for i in intervals if isinstance(i, ConformalIntervals)), ColumnGroups())
+        return TableInputs(groups=groups, preprocessor=_preprocessor(state.table), columns=columns)
+    return TensorInputs(columns) if state.picture_size is None else PictureInputs(state.picture_size, columns)
+
+
+def _calibration(state: Target) -> Calibration:
+    labels, intervals = state.labels, state.intervals
+    if isinstance(intervals, ConformalIntervals):
+        intervals = replace(intervals, bins=labels.bins)
+    prior = Prior.emphasized(labels.density, state.emphasis)
+    return Calibration(labels, state.scaling, prior, intervals, state.held)
+
+
+# -- networks --------------------------------------------------------------------------------------
 
 
 class _Stored(NamedTuple):
@@ -185,18 +179,38 @@ class _Stored(NamedTuple):
     buffers: dict[str, Tensor]
 
 
-def _stored(tensors: Mapping[str, Tensor], k: int, *, old: bool) -> _Stored:
-    """Return the tensors of network k; files of version 1 (`old`) hold one network."""
-    names = ("model.", "buffer.") if old else (f"network.{k}.", f"buffer.{k}.")
-    return _Stored(*(_below(tensors, name) for name in names))
+def _networks(state: ModelState, arrays: Arrays, make: Callable[[], Network], members: int) -> list[Network]:
+    stored = [
+        _Stored(*(_below(arrays, f"{kind}.{k}.") for kind in ("network", "buffer")))
+        for k in range(len(state.record.histories))
+    ]
+    if arrays:
+        raise ValueError(f"it holds {next(iter(arrays))!r:.80}, which belongs to no network")
+    for each in stored:
+        if len(each.weights) < members:
+            raise ValueError(f"it declares {members} members, more than it holds")
+    if state.backbone.own is None:
+        with torch.device("meta"):  # sizes without memory
+            declared = make()
+        for each in stored:
+            _check_shapes(declared, each)
+    networks = []
+    for each in stored:
+        network = make()
+        _fill(network, each)
+        networks.append(network)
+    return networks
+
+
+def _below(arrays: Arrays, prefix: str) -> dict[str, Tensor]:
+    """Take the tensors whose names begin with a prefix."""
+    return {name.removeprefix(prefix): arrays.pop(name) for name in list(arrays) if name.startswith(prefix)}
 
 
 def _check_shapes(declared: Network, stored: _Stored) -> None:
-    """Raise an error if the network that a manifest declares has other tensors than those stored."""
+    """Raise an error if the network that a file declares has other tensors than those stored."""
     state = declared.state_dict()
     hidden = {name: value for name, value in declared.named_buffers() if name not in state}
-    # Buffers that the state leaves out follow from the manifest; older files lack some of them.
-    hidden = {name: value for name, value in hidden.items() if name in stored.buffers}
     for wanted, found in ((state, stored.weights), (hidden, stored.buffers)):
         for name in [*wanted, *found]:
             shapes = [tuple(each[name].shape) if name in each else None for each in (wanted, found)]
@@ -207,81 +221,9 @@ def _check_shapes(declared: Network, stored: _Stored) -> None:
                 )
 
 
-def _base(
-    data: bytes | None, targets: int, preprocessor: TablePreprocessor | None
-) -> list[CrossFitted] | None:
-    if data is None:
-        return None
-    states = json.loads(data)
-    if not isinstance(states, list) or len(states) != targets:
-        raise ValueError(f"{len(states)} bases for {targets} targets")
-    if preprocessor is None:
-        raise ValueError("a model for pictures, or with a backbone of your own, has no base")
-    bases = [base_from_json(state) for state in states]
-    for base in bases:  # a base for other columns is an error here, not at the first prediction
-        base.predict(np.zeros((1, len(preprocessor.numeric.center))))
-    return bases
-
-
-def _target(state: Mapping[str, Any], held: Mapping[str, Tensor], params: Mapping[str, Any]) -> Calibration:
-    edges = np.asarray(state["bins"]["edges"], np.float64)
-    counts = np.asarray(state["bins"]["counts"], np.int64)
-    if not _rising(edges) or counts.shape != (edges.size - 1,) or (counts < 0).any():
-        raise ValueError("bins need edges in ascending order and one count between each two")
-    bins = LabelBins(edges, counts, str(state["bins"]["rule"]))
-    factors = dict(state["scaling"])
-    scaling = _SCALINGS[factors.pop("kind")](**factors)
-    intervals: ConformalIntervals | OwnIntervals = OwnIntervals()
-    if state["conformal"] is not None:
-        intervals = replace(read_intervals(state["conformal"]), bins=bins)
-    edges, density = (np.asarray(state["density"][key], np.float64) for key in ("edges", "density"))
-    if not _rising(edges) or density.shape != (edges.size - 1,) or not (density > 0).all():
-        raise ValueError("the label density needs ascending edges and a positive value between each two")
-    labels = LabelDensity(edges, density)
-    known = Labels(
-        bins,
-        Bounds(**state["bounds"]),
-        LabelSupport.from_dict(state["support"]),
-        int(params.get("many", 100)),
-        int(params.get("few", 20)),
-    )
-    return Calibration(
-        known,
-        scaling,
-        Prior.emphasized(labels, float(state["emphasis"])),
-        intervals,
-        _held(
-            state["held"],
-            held,
-            intervals.column if isinstance(intervals, ConformalIntervals) else ColumnGroups(),
-        ),
-    )
-
-
-def _rising(edges: NDArray[np.float64]) -> bool:
-    return bool(
-        edges.ndim == 1 and edges.size > 1 and np.isfinite(edges).all() and (np.diff(edges) > 0).all()
-    )
-
-
-def _held(kind: str, tensors: Mapping[str, Tensor], column: ColumnGroups) -> HeldOut:
-    form: type[Normal | NIG] = NIG if "gamma" in tensors else Normal
-    prediction: Distribution = form(*(tensors[name].double() for name in form.names))
-    if kind == Mixture.__name__:
-        prediction = Mixture(prediction, tensors["weights"].double())
-    labels = tensors["labels"].double().numpy()
-    if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
-        raise ValueError("the held-out predictions are not finite")
-    if labels.ndim != 1 or prediction.shape != labels.shape:
-        raise ValueError("the held-out predictions do not fit their labels")
-    groups = tensors["groups"].long().numpy()
-    if groups.shape != labels.shape or ((groups < 0) | (groups > len(column.names))).any():
-        raise ValueError("the held-out rows do not fit the groups of their column")
-    return HeldOut(prediction, labels, groups)
-
-
 def _network(
-    manifest: Mapping[str, Any],
+    state: ModelState,
+    parts: Method,
     bins: LabelBins | Sequence[LabelBins],
     in_dim: int | None,
     backbone: OwnBackbone | None,
@@ -289,18 +231,17 @@ def _network(
     offset: bool,
 ) -> Network:
     """Build the network without its weights; the caller's random state does not change."""
-    recipe, parts = manifest["backbone"], Method().with_options(**manifest["parts"])
-    others = recipe.get("name") in IMAGE_BACKBONES or backbone is not None
-    with seeded_weights(0, everything=others):
-        if recipe.get("name") in IMAGE_BACKBONES:
-            network: nn.Module = make_image_backbone(recipe["name"], **recipe["options"])
+    recipe, own = state.backbone, backbone is not None
+    with seeded_weights(0, everything=own or recipe.name in IMAGE_BACKBONES):
+        if recipe.name in IMAGE_BACKBONES:
+            network: nn.Module = make_image_backbone(recipe.name, **recipe.options.given)
         elif backbone is None:
-            assert in_dim is not None
-            network = make_backbone(recipe["name"], in_dim, **recipe["options"])
+            assert in_dim is not None and recipe.name is not None
+            network = make_backbone(recipe.name, in_dim, **recipe.options.given)
         else:
             network = copy.deepcopy(backbone if isinstance(backbone, nn.Module) else backbone())
         # The saved parts, even if the method of that name has changed since.
-        model = Network(network, int(recipe["feature_dim"]), bins, parts, offset=offset)
+        model = Network(network, recipe.feature_dim, bins, parts, offset=offset)
     return model.eval()
 
 
@@ -318,18 +259,38 @@ def _fill(model: Network, stored: _Stored) -> None:
         hidden[name].copy_(value)
 
 
-def _preprocessor(
-    manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], vectorizer: bytes | None
-) -> TablePreprocessor:
-    center, scale, missing = (tensors[f"numeric.{name}"] for name in ("center", "scale", "missing"))
-    sound = center.dim() == 1 and center.shape == scale.shape and missing.dim() == 1
-    sound = sound and center.dtype == scale.dtype == torch.float64 and missing.dtype == torch.int64
-    sound = sound and bool((center.isfinite() & scale.isfinite() & (scale > 0)).all())
-    if not sound or bool(((missing < 0) | (missing >= len(center))).any()):
-        raise ValueError("the numeric encoder is damaged")
-    preprocessor = TablePreprocessor()
-    preprocessor.columns = manifest["columns"]
-    preprocessor.numeric = NumericEncoder(center.clone(), scale.clone(), missing.clone())
-    if vectorizer is not None:
-        preprocessor.vectorizer = vectorizer_from_bytes(vectorizer)
-    return preprocessor
+# -- a trial ---------------------------------------------------------------------------------------
+
+
+def _try_one_row(estimator: Any, state: ModelState, table: TableState) -> None:
+    """Raise an error unless the model predicts a made-up row: its parts must fit one another."""
+    import pandas as pd
+
+    row: Any = np.zeros((1, table.center.size))
+    if table.names is not None:
+        row = pd.DataFrame(row, columns=list(table.names)) if not table.columns else _made_up(table.columns)
+    given = np.zeros((1, len(state.targets)) if len(state.targets) > 1 else 1) if state.base_given else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        prediction = estimator.predict(row, base_prediction=given)
+        estimator.predict_interval(row, base_prediction=given)
+    if not np.isfinite(prediction).all():
+        raise ValueError("its predictions are not finite")
+
+
+def _made_up(columns: Sequence[ColumnState]) -> Any:
+    """Return a row with a value of each column's kind."""
+    import pandas as pd
+
+    cells: dict[str, Any] = {}
+    for column in columns:
+        cells[column.name] = 0.0
+        if column.kind == "high_cardinality":
+            cells[column.name] = "text"
+        elif isinstance(column.last, Categories):
+            cells[column.name] = column.last.values[0]
+        elif isinstance(column.last, Dates):
+            cells[column.name] = pd.Timestamp("2024-01-31", tz=column.last.zone)
+        elif "DurationToFloat" in column.steps:
+            cells[column.name] = pd.Timedelta("1s")
+    return pd.DataFrame({name: [cell] for name, cell in cells.items()})

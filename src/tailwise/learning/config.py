@@ -77,6 +77,10 @@ class TrainConfig:
         get_metric(self.monitor)
 
 
+DEVICES = ("auto", "cpu", "cuda", "mps", "gpu")
+"""Names of devices to train on."""
+
+
 def check_accelerator(name: str) -> None:
     """Raise an error if this machine does not have the named accelerator (`TrainConfig.accelerator`)."""
     available = {

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from tailwise.core.distributions import Distribution
 from tailwise.core.metrics import get_metric
+from tailwise.core.options import AnyNumber, Count
 from tailwise.learning.batches import (
     Batch,
     Data,
@@ -69,10 +70,10 @@ class FitResult:
     The model has the weights of `best_epoch`, unless `restore_best` was off.
     """
 
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: list[dict[str, AnyNumber]] = field(default_factory=list)
     monitor: str = ""
-    best_epoch: int = 0
-    best_score: float = math.nan
+    best_epoch: Count = 0
+    best_score: AnyNumber = math.nan
     stopped_early: bool = False
 
 

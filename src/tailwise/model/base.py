@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
@@ -155,16 +154,14 @@ class CrossFitted:
     scale: float
     spread: float
     """Root mean square of the out-of-fold residuals, in label units."""
-    errors: Floats | None = None
-    """Absolute out-of-fold residuals, ascending, at most `KEPT_ERRORS`; older model files have none. (K,)"""
+    errors: Floats
+    """Absolute out-of-fold residuals, ascending, at most `KEPT_ERRORS`. (K,)"""
 
     def reach(self, coverage: float) -> float:
         """Return the half-width of intervals around new predictions, by split conformal prediction.
 
-        It is the same for every row. Without stored errors it is that of a Gaussian.
+        It is the same for every row.
         """
-        if self.errors is None:
-            return float(stats.norm.ppf((1 + coverage) / 2) * self.spread)
         place = math.ceil(coverage * (self.errors.size + 1)) - 1
         return float(self.errors[min(place, self.errors.size - 1)])
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tailwise.core.distributions import Distribution
 from tailwise.core.labels import LabelBins
+from tailwise.core.options import Count
 from tailwise.learning.loop import FitResult, predict
 from tailwise.model.base import Base
 from tailwise.model.inputs import Encoded, Inputs, TableInputs, encoded
@@ -37,7 +38,7 @@ class Record:
     """Whether the rows that calibrate were held out from training."""
     unseen: bool
     """Whether nothing before the intervals used the rows that they were fitted to."""
-    recalibrated: int = 0
+    recalibrated: Count = 0
     """Rows that the model was recalibrated on, 0 if it was not."""
 
 

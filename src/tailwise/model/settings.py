@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import nn
 
 from tailwise.core.lookup import check_name, nearest
-from tailwise.learning.config import TrainConfig
+from tailwise.learning.config import DEVICES, TrainConfig
 from tailwise.learning.progress import visible
 from tailwise.methods import get_method
 from tailwise.model.base import MakeBase, resolve_base
@@ -30,8 +30,8 @@ BackboneChoice = str | nn.Module | Callable[[], nn.Module]
 
 DEFAULT_BACKBONE = "mlp-ple"
 
-_COUNT = Interval(Integral, 1, None, closed="left")
-_SHOTS = Interval(Integral, 0, None, closed="left")
+_COUNT = Interval(Integral, 1, 1 << 53, closed="both")
+_SHOTS = Interval(Integral, 0, 1 << 53, closed="both")
 _AUTO = StrOptions({"auto"})
 
 CONSTRAINTS: dict[str, list[Any]] = {
@@ -132,8 +132,12 @@ class Settings(BaseEstimator):  # type: ignore[misc,unused-ignore]
 
     def check(self) -> None:
         """Raise an error for parameters that are wrong by themselves or contradict one another."""
-        self._validate_params()
+        self.check_all_but_the_method()
         _ = self.parts
+
+    def check_all_but_the_method(self) -> None:
+        """Do what `check` does, but for the method: a stored model has the parts of its own."""
+        self._validate_params()
         if self.conformal not in ("global", "region", None):
             hint = nearest(str(self.conformal), ("global", "region"))
             raise ValueError(f"unknown conformal {self.conformal!r}{hint}, or None")
@@ -147,6 +151,7 @@ class Settings(BaseEstimator):  # type: ignore[misc,unused-ignore]
         if isinstance(self.backbone, str) and self.backbone != "auto":
             check_name("backbone", self.backbone, [*BACKBONES, *IMAGE_BACKBONES])
         augmentation(self.augment)  # raises an error for an unknown name
+        check_name("device", self.device, DEVICES)
         if self.feature_dim is not None and isinstance(self.backbone, str):
             raise ValueError(
                 f"feature_dim is for a backbone of your own; {self.backbone!r} has its own: leave it out"

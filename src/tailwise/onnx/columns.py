@@ -42,17 +42,16 @@ class Column(NamedTuple):
 
 def columns_inside(preprocessor: TablePreprocessor) -> list[Column]:
     """Return the columns in the order of the matrix; one that is neither number nor category is an error."""
-    vectorizer = preprocessor.vectorizer
-    if vectorizer is None:
+    if not preprocessor.encoders:
         names = preprocessor.columns or [f"x{k}" for k in range(len(preprocessor.numeric.center))]
         return [Column(name, "number", {}) for name in names]
-    places = preprocessor.made_of("numeric", "datetime", "low_cardinality", "high_cardinality")
     found, refused = [], []
-    for name in sorted(places, key=lambda column: places[column][0]):
-        steps = {type(step).__name__: step for step in vectorizer.all_processing_steps_[name]}
+    for encoder in preprocessor.encoders:
+        steps = encoder.steps
         if {"StringEncoder", "DatetimeEncoder", "DurationToFloat"} & set(steps):
-            refused.append(repr(name))
-        found.append(Column(name, "category" if "OneHotEncoder" in steps else "number", steps))
+            refused.append(repr(encoder.name))
+        if encoder.outputs:
+            found.append(Column(encoder.name, "category" if "OneHotEncoder" in steps else "number", steps))
     if refused:
         raise ValueError(
             f"an ONNX file encodes numbers and categories only, and training had text, dates or durations in "
@@ -95,7 +94,7 @@ def takes_columns(proto: Any, preprocessor: TablePreprocessor) -> Any:
 def raw_inputs(preprocessor: TablePreprocessor, x: Any) -> dict[str, NDArray[Any]]:
     """Return the rows of a table as the inputs of a model made by `takes_columns`, each (N,)."""
     columns = columns_inside(preprocessor)
-    if preprocessor.vectorizer is None:
+    if not preprocessor.encoders:
         matrix = preprocessor.matrix(x)
         return {column.input: matrix[:, k] for k, column in enumerate(columns)}
     table = preprocessor.plain(x)

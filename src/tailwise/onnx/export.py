@@ -158,10 +158,7 @@ def require_onnx() -> None:
 
 
 def _columns(inputs: TableInputs, count: int) -> list[str]:
-    preprocessor = inputs.encoder
-    if preprocessor.vectorizer is not None:
-        return [str(name) for name in preprocessor.vectorizer.get_feature_names_out()]
-    return preprocessor.columns or [f"x{i}" for i in range(count)]
+    return inputs.encoder.names or [f"x{i}" for i in range(count)]
 
 
 def _traced(graph: _Graph, x: Tensor, base: Tensor | None) -> Any:

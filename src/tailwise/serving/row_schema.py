@@ -17,6 +17,7 @@ from tailwise.data.tables.columns import shown_cell
 from tailwise.model.inputs import TableInputs
 
 if TYPE_CHECKING:
+    from tailwise.data.tables.column_encoders import ColumnEncoder
     from tailwise.data.tables.preprocessing import TablePreprocessor
     from tailwise.estimator import TailRegressor
 
@@ -179,9 +180,9 @@ class RowSchema:
         if encoder.columns is None:
             count = len(encoder.numeric.center)
             return cls(tuple(_number(encoder, f"x{k}", k) for k in range(count)), named=False)
-        if encoder.vectorizer is None:
+        if not encoder.encoders:
             return cls(tuple(_number(encoder, name, k) for k, name in enumerate(encoder.columns)), flag=flag)
-        return cls(tuple(_encoded(encoder, name) for name in encoder.columns), flag=flag)
+        return cls(tuple(_encoded(encoder, column) for column in encoder.encoders), flag=flag)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON schema of a row."""
@@ -266,13 +267,12 @@ def _number(encoder: TablePreprocessor, name: str, place: int, kind: Kind = "num
     return Column(name, kind, nullable, example=float(f"{float(encoder.numeric.center[place]):.6g}"))
 
 
-def _encoded(encoder: TablePreprocessor, name: str) -> Column:
+def _encoded(encoder: TablePreprocessor, column: ColumnEncoder) -> Column:
     """Return a column that skrub encodes."""
-    kind = encoder.vectorizer.column_to_kind_.get(name)
-    if kind is None:
+    name, kind, steps = column.name, column.kind, column.steps
+    if not column.outputs:
         return Column(name, "unused", nullable=True)
-    steps = {type(step).__name__: step for step in encoder.vectorizer.all_processing_steps_[name]}
-    places = encoder.made_of(kind)[name]
+    places = encoder.places[name]
     if kind == "numeric":
         return _number(encoder, name, places[0], "duration" if "DurationToFloat" in steps else "number")
     if kind == "datetime":

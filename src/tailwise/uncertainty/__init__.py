@@ -7,7 +7,6 @@
 - `column_groups`: groups of rows by the values of a column (`ColumnGroups`)
 - `conformal`: intervals that cover held-out labels (`fit_conformal`, `ConformalIntervals`)
 - `interval_texts`: such intervals in words
-- `former_intervals`: intervals of files that earlier versions wrote (`read_intervals`)
 - `interval_scores`: coverage and width by region, beside a constant interval (`intervals_by_region`)
 - `calibrator`: both for one target (`fit_calibrator`, `Calibrator`)
 """

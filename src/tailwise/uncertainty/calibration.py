@@ -19,6 +19,7 @@ from tailwise.core.label_prior import LabelDensity, change_of_prior, rarest
 from tailwise.core.label_prior import emphasis as tilt_to_rare
 from tailwise.core.labels import LabelBins
 from tailwise.core.metrics import by_region
+from tailwise.core.options import Count
 from tailwise.core.support import LabelSupport
 from tailwise.core.tilt import Tilt
 from tailwise.core.truncation import Bounds
@@ -133,9 +134,9 @@ class Labels:
     """Smallest and largest possible label."""
     support: LabelSupport = LabelSupport()
     """Values that labels can have."""
-    many: int = 100
+    many: Count = 100
     """A bin with more training labels is many-shot."""
-    few: int = 20
+    few: Count = 20
     """A bin with fewer training labels is few-shot."""
 
     @cached_property

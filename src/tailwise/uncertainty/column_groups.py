@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.uncertainty.score_table import check_keys
+from tailwise.core.options import Count
 
 Codes = NDArray[np.int64]
 
@@ -29,10 +28,15 @@ class ColumnGroups:
     own, if there were any. `ColumnGroups()` has no groups: every row has the code 0.
     """
 
-    column: str | int = 0
+    column: str | Count = 0
     names: tuple[str, ...] = ()
     edges: tuple[float, ...] | None = None  # between bins; None for groups by value
     missing: bool = False  # whether the last group is that of missing values
+
+    def __post_init__(self) -> None:
+        edges, groups = self.edges, len(self.names) - self.missing
+        if groups < 0 or (edges is not None and (groups != len(edges) + 1 or (np.diff(edges) <= 0).any())):
+            raise ValueError(f"{len(self.names)} groups need edges in ascending order between them")
 
     @classmethod
     def of(
@@ -83,22 +87,6 @@ class ColumnGroups:
             known = {name: code for code, name in enumerate(named, start=1)}
             found = _texts(series).map(known).fillna(0).to_numpy()
         return np.where(absent, len(self.names) if self.missing else 0, found).astype(np.int64)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, strings and lists, ready for JSON."""
-        edges = None if self.edges is None else list(self.edges)
-        return {"column": self.column, "names": list(self.names), "edges": edges, "missing": self.missing}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> ColumnGroups:
-        """Rebuild groups from `to_dict`; a malformed state is an error."""
-        check_keys(state, {"column", "names", "edges", "missing"})
-        names, edges = tuple(state["names"]), state["edges"]
-        if edges is not None:
-            edges = tuple(float(edge) for edge in edges)
-            if len(names) != len(edges) + 1 + state["missing"] or (np.diff(edges) <= 0).any():
-                raise ValueError(f"{len(names)} groups need edges in ascending order between them")
-        return cls(state["column"], names, edges, bool(state["missing"]))
 
 
 def _series(values: Any) -> Any:

@@ -19,7 +19,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 import torch
@@ -30,10 +30,10 @@ from tailwise.core.distributions import Distribution
 from tailwise.core.label_prior import LabelDensity, rarest
 from tailwise.core.labels import LabelBins, checked_labels
 from tailwise.core.lookup import check_name
+from tailwise.core.options import Between, Count, Fraction
 from tailwise.core.scores import prepared
 from tailwise.uncertainty.column_groups import ColumnGroups
 from tailwise.uncertainty.interval_scores import label_range
-from tailwise.uncertainty.interval_states import Mode, checked_mode, fields_of, state_of
 from tailwise.uncertainty.interval_texts import explain, too_few
 from tailwise.uncertainty.scaling import balanced_weights
 from tailwise.uncertainty.score_table import ROUNDING, Limits, ScoreTable
@@ -41,6 +41,8 @@ from tailwise.uncertainty.spreads import sides
 from tailwise.uncertainty.widening import REGIONS, Codes, Group
 
 Array = NDArray[np.float64]
+Mode = Literal["global", "region"]
+Weighting = Literal["none", "balanced", "rare", "given"]
 MIN_ROWS = 30
 """With this many held-out rows, a region's own limits count as much as the overall ones."""
 FEW_SLACK = 1.25
@@ -86,14 +88,21 @@ class ConformalIntervals:
     tables: Mapping[str, ScoreTable] = field(repr=False)  # "all", and the regions that have rows
     groups: tuple[Group, ...] = field(default=(), repr=False)  # rows that must be covered
     mean_sides: Array = field(default_factory=lambda: np.ones((3, 2)), repr=False)  # by cell, in label stds
-    weighting: str = "none"  # "none", "balanced", "rare" or "given"
-    min_rows: int = MIN_ROWS
-    many: int = 100
-    few: int = 20
+    weighting: Weighting = "none"
+    min_rows: Annotated[int, Between(1, 1 << 53)] = MIN_ROWS
+    many: Count = 100
+    few: Count = 20
     held_out: bool = True  # whether the rows were held out from training
-    split: float = 0.5  # share of the missed labels that may lie below
+    split: Fraction = 0.5  # share of the missed labels that may lie below
     votes: bool = False  # whether the intervals of several networks are joined by `majority`
     column: ColumnGroups = ColumnGroups()  # groups of rows with limits of their own
+
+    def __post_init__(self) -> None:
+        for name in self.tables:
+            check_name("table of scores", name, ["all", *REGIONS])
+        cells = len(REGIONS) * (len(self.column.names) + 1)
+        if self.mean_sides.shape != (cells, 2) or any(g.regions.max() >= cells for g in self.groups):
+            raise ValueError(f"mean_sides and groups of rows must be those of {cells} cells")
 
     @cached_property
     def _region_codes(self) -> Tensor:
@@ -262,15 +271,6 @@ class ConformalIntervals:
         rows = np.bincount(self.groups[0].regions // len(REGIONS), self.groups[0].weights, len(cells))
         return factors, np.asarray(rows[1:], np.float64)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, strings and lists, ready for JSON."""
-        return state_of(self)
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> ConformalIntervals:
-        """Rebuild intervals from `to_dict`, or say what is wrong with the state."""
-        return cls(**fields_of(state))
-
 
 @dataclass(frozen=True)
 class OwnIntervals:
@@ -353,7 +353,7 @@ def fit_conformal(
     >>> low.item(), high.item()
     (5.5, 14.5)
     """
-    checked_mode(mode)
+    check_name("mode", mode, get_args(Mode))
     if min_rows < 1:
         raise ValueError(f"min_rows must be at least 1, got {min_rows!r}")
     if column.names and column_codes is None:
@@ -411,7 +411,7 @@ def _groups(
     shots: tuple[int, int],
     scores: Array,
     codes: NDArray[np.int64],
-) -> tuple[tuple[Group, ...], str]:
+) -> tuple[tuple[Group, ...], Weighting]:
     """Groups of rows to cover, and the name of the weights. labels, scores, codes: (n,)"""
     if weights is None:
         return (), "none"

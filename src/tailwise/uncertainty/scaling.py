@@ -20,6 +20,7 @@ from torch import Tensor
 
 from tailwise.core.distributions import NIG, Distribution
 from tailwise.core.labels import LabelBins, checked_labels
+from tailwise.core.options import Positive
 from tailwise.core.scores import prepared
 from tailwise.uncertainty.spreads import standard_deviation
 
@@ -59,9 +60,9 @@ class NIGScaling(_Factors):
     (5.0, 16.0, 2.0)
     """
 
-    w_nu: float = 1.0
-    w_alpha: float = 1.0
-    w_beta: float = 1.0
+    w_nu: Positive = 1.0
+    w_alpha: Positive = 1.0
+    w_beta: Positive = 1.0
 
     def apply(self, distribution: Distribution) -> Distribution:
         """Return the calibrated distribution, of the same type, shape, dtype and device."""
@@ -80,7 +81,7 @@ class VarianceScaling(_Factors):
     8.0
     """
 
-    w: float = 1.0
+    w: Positive = 1.0
 
     def apply(self, distribution: Distribution) -> Distribution:
         """Return the calibrated distribution, of the same type, shape, dtype and device."""

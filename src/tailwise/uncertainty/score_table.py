@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.core.labels import Array, checked_labels
-from tailwise.core.lookup import nearest
+from tailwise.core.labels import Array
+from tailwise.core.options import AnyNumber, Count
 
 Limits = tuple[float, float]
 
@@ -35,12 +33,24 @@ class ScoreTable:
     (-8.0, 8.0)
     """
 
-    n: int
+    n: Count
     values: Array  # (m,), ascending; all n scores, or a grid of them
     ranks: NDArray[np.int64]  # (m,), from 1 to n
     at_most: Array | None = None  # (m,), weighted share of scores up to each value
     at_least: Array | None = None  # (m,), weighted share from each value on
-    effective: float = math.nan  # Kish's number of rows, (sum w)^2 / sum w^2
+    effective: AnyNumber = math.nan  # Kish's number of rows, (sum w)^2 / sum w^2
+
+    def __post_init__(self) -> None:
+        ranks, shares = self.ranks, (self.at_most, self.at_least)
+        rising = ranks.size > 0 and ranks[0] == 1 and ranks[-1] == self.n and (np.diff(ranks) > 0).all()
+        if self.values.shape != (ranks.size,) or not rising or (np.diff(self.values) < 0).any():
+            raise ValueError("scores must be ascending, with one rank each, from 1 to n")
+        weighted = [share for share in shares if share is not None]
+        if weighted and not (len(weighted) == 2 and self.effective > 0):
+            raise ValueError("weighted scores need both shares and a positive number of effective rows")
+        for share, sign in zip(weighted, (1, -1), strict=False):
+            if share.shape != ranks.shape or (np.diff(sign * share) < 0).any():
+                raise ValueError("weighted scores need a share each, in order")
 
     @classmethod
     def from_scores(cls, scores: Array, weights: Array | None = None, points: int = MAX_POINTS) -> ScoreTable:
@@ -121,38 +131,6 @@ class ScoreTable:
         first = max(int(np.searchsorted(-self.at_least, -(1 - leave_below - ROUNDING), side="right")) - 1, 0)
         return float(self.values[first]), float(self.values[last])
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers and lists, ready for JSON."""
-        state: dict[str, Any] = {"n": self.n, "values": self.values.tolist()}
-        if self.values.size < self.n:
-            state["ranks"] = self.ranks.tolist()
-        if self.at_most is not None and self.at_least is not None:
-            state |= {"at_most": self.at_most.tolist(), "at_least": self.at_least.tolist()}
-            state["effective"] = self.effective
-        return state
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> ScoreTable:
-        """Rebuild a table from `to_dict`; a malformed state is an error."""
-        weighted = {"at_most", "at_least", "effective"}
-        check_keys(
-            state, {"n", "values"} | (weighted if weighted & set(state) else set()), ("ranks", *weighted)
-        )
-        n, values = int(state["n"]), checked_labels(state["values"], "scores")
-        ranks = np.asarray(state.get("ranks", np.arange(1, n + 1)), np.int64).reshape(-1)
-        rising = ranks.size > 0 and ranks[0] == 1 and ranks[-1] == n and (np.diff(ranks) > 0).all()
-        if ranks.size != values.size or not rising or (np.diff(values) < 0).any():
-            raise ValueError("scores must be ascending, with one rank each, from 1 to n")
-        if "at_most" not in state:
-            return cls(n, values, ranks)
-        at_most, at_least = (checked_labels(state[key], key) for key in ("at_most", "at_least"))
-        if not at_most.size == at_least.size == values.size:
-            raise ValueError(
-                f"{values.size} scores need {values.size} shares at_most and at_least, got {at_most.size} "
-                f"and {at_least.size}"
-            )
-        return cls(n, values, ranks, at_most, at_least, float(state["effective"]))
-
 
 def grid(shares: Array, points: int) -> NDArray[np.int64]:
     """Return positions in sorted scores, denser at both ends: equal steps in the log of the tail's share."""
@@ -161,14 +139,3 @@ def grid(shares: Array, points: int) -> NDArray[np.int64]:
     below = np.minimum(np.searchsorted(np.cumsum(shares), tails), last)
     above = last - np.minimum(np.searchsorted(np.cumsum(shares[::-1]), tails), last)
     return np.unique(np.concatenate([[0], below, above, [last]])).astype(np.int64)
-
-
-def check_keys(state: Mapping[str, Any], needed: set[str], optional: Iterable[str] = ()) -> None:
-    """Raise an error if a stored state lacks a key or has an unknown one."""
-    known = needed.union(optional)
-    for key in state:
-        if key not in known:
-            raise ValueError(f"unknown key {key!r} in a conformal state{nearest(key, known)}")
-    missing = sorted(needed - set(state))
-    if missing:
-        raise ValueError(f"a conformal state lacks {', '.join(missing)}")

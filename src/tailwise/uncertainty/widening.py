@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.core.labels import Array, checked_labels
-from tailwise.uncertainty.score_table import MAX_POINTS, ROUNDING, check_keys, grid
+from tailwise.core.labels import Array
+from tailwise.core.options import Positive
+from tailwise.uncertainty.score_table import MAX_POINTS, ROUNDING, grid
 
 Codes = NDArray[np.int64]
 REGIONS = ("many", "medium", "few")
@@ -29,8 +28,14 @@ class Group:
     scores: Array
     regions: Codes
     weights: Array
-    effective: float  # Kish's number of rows, (sum w)^2 / sum w^2
-    slack: float = 1.0
+    effective: Positive  # Kish's number of rows, (sum w)^2 / sum w^2
+    slack: Positive = 1.0
+
+    def __post_init__(self) -> None:
+        if not (self.scores.ndim == 1 and self.scores.shape == self.regions.shape == self.weights.shape):
+            raise ValueError(f"{self.scores.size} scores need as many regions and weights")
+        if (self.regions < 0).any() or (self.weights < 0).any() or not self.weights.any():
+            raise ValueError("regions and weights must not be negative, and a weight must be positive")
 
     @classmethod
     def of(cls, name: str, scores: Array, regions: Codes, weights: Array, slack: float = 1.0) -> Group:
@@ -87,29 +92,6 @@ class Group:
         """Scores in units of the limit on their side. (m,)"""
         reach = np.where(self.scores < 0, -limits[self.regions, 0], limits[self.regions, 1])
         return np.asarray(self.scores / reach)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, strings and lists, ready for JSON."""
-        return {
-            "name": self.name,
-            "scores": self.scores.tolist(),
-            "regions": self.regions.tolist(),
-            "weights": self.weights.tolist(),
-            "effective": self.effective,
-            "slack": self.slack,
-        }
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Group:
-        """Rebuild a group from `to_dict`; a malformed state is an error."""
-        check_keys(state, {"name", "scores", "regions", "weights", "effective", "slack"})
-        scores, weights = (checked_labels(state[key], key) for key in ("scores", "weights"))
-        regions = np.asarray(state["regions"], np.int64)
-        if not scores.size == weights.size == regions.size:
-            raise ValueError(f"{scores.size} scores need as many regions and weights")
-        return cls(
-            str(state["name"]), scores, regions, weights, float(state["effective"]), float(state["slack"])
-        )
 
 
 def _least_factor(ratio: Array, weight: Array, leave: float, least: float = 1.0) -> float:

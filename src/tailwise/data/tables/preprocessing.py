@@ -2,18 +2,15 @@
 
 Numbers are centred by their median, scaled by their interquartile range and softly bounded, so that one
 outlier does not dominate a column. Missing values become 0, with an extra column that marks them. Text,
-categories and dates go through skrub's `TableVectorizer`, which is imported only if a table has such
-columns.
+categories and dates go through encoders that skrub fits, which is imported only if a table has such columns.
 """
 
 from __future__ import annotations
 
-import importlib
 import logging
-import os
-import tempfile
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -23,6 +20,7 @@ from torch import Tensor, nn
 
 from tailwise.data.inputs import column_names
 from tailwise.data.tables.checks import refuse_repeated
+from tailwise.data.tables.column_encoders import COMPONENTS, ColumnEncoder, fit_encoders
 from tailwise.data.tables.columns import count_others, is_number, shown_cell
 
 if TYPE_CHECKING:
@@ -41,27 +39,13 @@ _NO_VALUE = {"", "?", "...", "-", "na", "n/a", "#na", "#n/a", "nan", "null", "no
 """Texts that mean a missing value, in lower case."""
 
 
-def import_skrub() -> Any:
-    """Import skrub, which makes a folder in the home folder, or where it cannot in that of temporary files.
-
-    Users of servers and containers often have no home folder.
-    """
-    try:
-        return importlib.import_module("skrub")
-    except OSError:
-        os.environ["SKB_DATA_DIRECTORY"] = tempfile.gettempdir()
-        return importlib.import_module("skrub")
-
-
 MANY_COLUMNS = 100
 """With more columns of text, categories or dates, each gets fewer features, and a line says how long they
 take."""
 MAX_FEATURES = 4_000
 """Such columns have about so many features in all, and each of them at least two."""
-CATEGORIES, COMPONENTS = 40, 30
-"""A column with at least so many distinct texts is encoded by its words, with so many features."""
-ROUNDING = 1e-5
-"""A component of texts whose singular value is less than this share of the largest is rounding of float32."""
+CATEGORIES = 40
+"""A column with at least so many distinct texts is encoded by its words."""
 _log = logging.getLogger(__name__)
 
 
@@ -137,25 +121,21 @@ class TablePreprocessor:
     values, and numeric arrays and sparse matrices.
     """
 
-    vectorizer: Any = None
     numeric: NumericEncoder
     columns: list[str] | None = None
+    encoders: tuple[ColumnEncoder, ...] = ()
+    """How each column becomes numbers; none for a table of numbers."""
+    library: str = "pandas"
+    """Whose DataFrame the encoders take: ``"pandas"`` or ``"polars"``."""
 
     def fit(self, x: Any) -> Self:
         """Learn from a training table and return self."""
-        self.columns = column_names(x)
+        self.columns, self.library = column_names(x), "pandas"
         refuse_repeated(self.columns or [], "column")
         if not _all_numeric(x):
             others = count_others(x)
-            from sklearn.preprocessing import OneHotEncoder
-
-            skrub = import_skrub()
-            # skrub's default would warn of every new category; `matrix` warns of frequent ones.
-            known = OneHotEncoder(dtype=np.float32, handle_unknown="ignore", sparse_output=False)
-            x = _with_plain_columns(x)
+            self.library, x = _library(x), _with_plain_columns(x)
             each = max(2, MAX_FEATURES // others)
-            # The projection of texts is random: with a seed, the same table gives the same features.
-            texts = skrub.StringEncoder(n_components=min(COMPONENTS, each), random_state=0)
             if others > MANY_COLUMNS:
                 _log.info(
                     "encoding %d columns that are not numbers, each as at most %d features: fitting and "
@@ -163,10 +143,7 @@ class TablePreprocessor:
                     others,
                     min(CATEGORIES, each),
                 )
-            self.vectorizer = skrub.TableVectorizer(
-                cardinality_threshold=min(CATEGORIES, each), low_cardinality=known, high_cardinality=texts
-            ).fit(x)
-            self._drop_rounding()
+            self.encoders = fit_encoders(x, min(CATEGORIES, each), min(COMPONENTS, each))
         matrix = self._encoded(x)
         if matrix.shape[1] == 0:
             raise ValueError(
@@ -175,34 +152,17 @@ class TablePreprocessor:
             )
         components = [place for places in self.made_of("high_cardinality").values() for place in places]
         self.numeric = NumericEncoder.fit(matrix, components)
-        if self.vectorizer is not None:
-            # A saved model contains skrub's object but not this one, so both facts are stored there.
-            self.vectorizer.library_ = _library(x)
-            self.vectorizer.seen_once_ = {
-                name: int((matrix[:, places].sum(0) == 1).sum()) / len(matrix)
-                for name, places in self.made_of("low_cardinality").items()
-            }
+        once = {
+            name: int((matrix[:, places].sum(0) == 1).sum()) / len(matrix)
+            for name, places in self.made_of("low_cardinality").items()
+        }
+        self.encoders = tuple(replace(e, seen_once=once.get(e.name, 0.0)) for e in self.encoders)
         return self
 
-    def _drop_rounding(self) -> None:
-        """Set to 0 the components of texts that contain nothing but rounding.
-
-        Texts of fewer than `COMPONENTS` different words have such components. Scaled, they would be noise
-        that differs from one machine to another.
-        """
-        for name in self.vectorizer.kind_to_columns_["high_cardinality"]:
-            for step in self.vectorizer.all_processing_steps_[name]:
-                if hasattr(step, "tsvd_"):
-                    size = step.tsvd_.singular_values_
-                    step.tsvd_.components_[size < ROUNDING * size.max()] = 0.0
-
     def made_of(self, *kinds: str) -> dict[str, list[int]]:
-        """The places in `matrix` of the columns that skrub made from each column of these kinds."""
-        if self.vectorizer is None:
-            return {}
-        made, columns = self.vectorizer.input_to_outputs_, self.vectorizer.kind_to_columns_
-        place = {name: i for i, name in enumerate(self.vectorizer.get_feature_names_out())}
-        return {name: [place[output] for output in made[name]] for kind in kinds for name in columns[kind]}
+        """The places in `matrix` of what columns of these kinds became, in the order of the kinds."""
+        places = self.places if self.encoders else {}
+        return {e.name: places[e.name] for kind in kinds for e in self.encoders if e.kind == kind}
 
     @property
     def places(self) -> dict[str, list[int]]:
@@ -210,12 +170,18 @@ class TablePreprocessor:
 
         Columns of an array without names are numbered.
         """
-        if self.vectorizer is None:
+        if not self.encoders:
             names = self.columns or [str(place) for place in range(len(self.numeric.center))]
             return {name: [place] for place, name in enumerate(names)}
-        place = {name: i for i, name in enumerate(self.vectorizer.get_feature_names_out())}
-        made = self.vectorizer.input_to_outputs_
-        return {str(name): [place[o] for o in outputs if o in place] for name, outputs in made.items()}
+        ends = np.cumsum([len(encoder.outputs) for encoder in self.encoders]).tolist()
+        return {
+            e.name: list(range(end - len(e.outputs), end)) for e, end in zip(self.encoders, ends, strict=True)
+        }
+
+    @property
+    def names(self) -> list[str] | None:
+        """Names of the columns of `matrix`, if there are any."""
+        return [name for encoder in self.encoders for name in encoder.outputs] or self.columns
 
     @property
     def out_dim(self) -> int:
@@ -237,9 +203,7 @@ class TablePreprocessor:
 
     def plain(self, x: Any) -> Any:
         """Return a table in the types that `encoded` takes."""
-        if self.vectorizer is None:
-            return x
-        return _with_plain_columns(_of_library(x, getattr(self.vectorizer, "library_", None)))
+        return _with_plain_columns(_of_library(x, self.library)) if self.encoders else x
 
     def encoded(self, x: Any) -> NDArray[np.float64]:
         """Return what `matrix` does for a `plain` table, and warn of cells of another kind only. (N, F)"""
@@ -251,22 +215,19 @@ class TablePreprocessor:
         return raw
 
     def _encoded(self, table: Any) -> NDArray[np.float64]:
-        if self.vectorizer is None:
+        if not self.encoders:
             return as_matrix(table)
-        made = self.vectorizer.transform(table)
-        self._warn_of_unread_cells(table, made)
-        return as_matrix(made)
-
-    def _warn_of_unread_cells(self, table: Any, encoded: Any) -> None:
-        """Warn of cells that skrub could not read and treats as missing without a warning."""
-        kinds = (("numeric", "numbers", is_number, _is_date), ("datetime", "dates", _is_date, is_number))
-        for kind, words, is_kind, is_other in kinds:
-            for name in self.vectorizer.kind_to_columns_[kind]:
-                column = table[name]
-                if is_kind(column.dtype):
-                    continue
-                made = np.asarray(encoded[self.vectorizer.input_to_outputs_[name][0]], np.float64)
-                _warn_of_cells(column, name, np.isnan(made) | is_other(column.dtype), words)
+        lost = [encoder.name for encoder in self.encoders if encoder.name not in table.columns]
+        if lost:
+            raise ValueError(f"X has no column {lost[0]!r}, which the training table had")
+        made = [np.empty((len(table), 0))]
+        for encoder in self.encoders:
+            if encoder.outputs:
+                column = table[encoder.name]
+                numbers = as_matrix(encoder.encode(column))
+                _warn_of_unread_cells(encoder, column, numbers[:, 0])
+                made.append(numbers)
+        return np.concatenate(made, axis=1)
 
     def _warn_of_missing(self, raw: NDArray[np.float64]) -> None:
         """Warn of numbers and dates that are missing in many rows here, but in none at fit."""
@@ -274,7 +235,7 @@ class TablePreprocessor:
         missing[self.numeric.missing.numpy()] = 0
         names: Sequence[Any] = self.columns or range(len(missing))
         made = {name: [place] for place, name in enumerate(names)}
-        if self.vectorizer is not None:
+        if self.encoders:
             made = self.made_of("numeric", "datetime")
         for name, (first, *_) in made.items():
             if _is_unusual(missing[first], len(raw)):
@@ -283,11 +244,11 @@ class TablePreprocessor:
 
     def _warn_of_new_categories(self, table: Any, raw: NDArray[np.float64]) -> None:
         """Warn of columns in which many rows hold a category that was not there at fit."""
-        seen_once = getattr(self.vectorizer, "seen_once_", {})  # models of earlier versions lack it
+        seen_once = {encoder.name: encoder.seen_once for encoder in self.encoders}
         for name, places in self.made_of("low_cardinality").items():
             new = ~raw[:, places].any(1)
             count = int(new.sum())
-            if _is_unusual(count, len(raw), seen_once.get(name, 0.0)):
+            if _is_unusual(count, len(raw), seen_once[name]):
                 held = np.flatnonzero(new & ~absent_cells(table[name]))
                 found = "was never missing at fit, but is"
                 if len(held):
@@ -348,6 +309,15 @@ def _as_numbers(x: pd.DataFrame) -> pd.DataFrame:
         _warn_of_cells(column, str(name), numbers.isna().to_numpy(), "numbers")
         columns.append(numbers)
     return pd.concat(columns, axis=1)
+
+
+def _warn_of_unread_cells(encoder: ColumnEncoder, column: Any, numbers: NDArray[np.float64]) -> None:
+    """Warn of cells that skrub could not read and treats as missing without a warning. numbers: (N,)"""
+    number, date = is_number(column.dtype), _is_date(column.dtype)
+    if encoder.kind == "numeric" and not number:
+        _warn_of_cells(column, encoder.name, np.isnan(numbers) | date, "numbers")
+    if encoder.kind == "datetime" and not date:
+        _warn_of_cells(column, encoder.name, np.isnan(numbers) | number, "dates")
 
 
 def _warn_of_cells(column: Any, name: str, unread: NDArray[np.bool_], held: str) -> None:

@@ -29,11 +29,11 @@ class QuickEncoder:
         self.numbers = {name: own[0] for name, own in preprocessor.made_of("numeric").items() if own}
         self.categories = preprocessor.made_of("low_cardinality")
         self.known: dict[str, dict[Any, NDArray[np.float64]]] = {name: {} for name in self.categories}
-        self.simple = not preprocessor.made_of("datetime", "high_cardinality", "specific")
+        self.simple = not preprocessor.made_of("datetime", "high_cardinality")
 
     def matrix(self, x: pd.DataFrame) -> NDArray[np.float64]:
         """Return rows as numbers, without warnings: categories encoded, NaN where missing. (N, F)"""
-        if self.preprocessor.vectorizer is None:
+        if not self.preprocessor.encoders:
             return as_matrix(x)
         if len(x) == 0:
             return np.empty((0, len(self.preprocessor.numeric.center)))

@@ -1,0 +1,146 @@
+"""What a model file holds, as dataclasses. `tailwise.files.codec` writes, reads and checks them.
+
+A field is one line here or in the class that it belongs to. What must agree with another field is checked in
+`__post_init__`, so that `save` refuses what could not be loaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailwise.core.labels import Array
+from tailwise.core.options import Between, Count, Fraction, Items, NotNegative, Positive
+from tailwise.files.base_files import BaseState
+from tailwise.files.column_files import TableState
+from tailwise.model.model import Record
+from tailwise.uncertainty.calibration import HeldOut, Labels
+from tailwise.uncertainty.conformal import ConformalIntervals, OwnIntervals
+from tailwise.uncertainty.scaling import Scaling
+
+MAX_NETWORKS = 1000
+MAX_WIDTH = 1 << 16
+"""Largest size of a layer."""
+Width = Annotated[int, Between(1, MAX_WIDTH)]
+Members = Annotated[int, Between(1, MAX_NETWORKS)]
+Few = Annotated[int, Between(0, 100)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions:
+    """Options of the networks in `tailwise.networks.backbones`; None for those that a network lacks."""
+
+    hidden: Annotated[tuple[Width, ...], Items(0, 100)] | None = None
+    width: Width | None = None
+    blocks: Few | None = None
+    expansion: Annotated[float, Between(0, 1000)] | None = None
+    members: Members | None = None
+    frequencies: Width | None = None
+    dim: Width | None = None
+    frequency_std: NotNegative | None = None
+    bins: Width | None = None
+    edges: tuple[Annotated[Array, Items(2, MAX_WIDTH)], ...] | None = None
+    dropout: Fraction | None = None
+    mean: tuple[float, float, float] | None = None
+    std: tuple[Positive, Positive, Positive] | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that the network has."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """What builds the network without its weights."""
+
+    name: str | None
+    """None for a backbone of the user's own."""
+    own: str | None
+    """The name of the class of such a backbone."""
+    options: NetworkOptions
+    feature_dim: Width
+
+
+@dataclass(frozen=True)
+class Target:
+    """How the predictions of one target are calibrated."""
+
+    labels: Labels
+    scaling: Scaling
+    emphasis: Fraction
+    intervals: ConformalIntervals | OwnIntervals
+    held: HeldOut
+
+    def __post_init__(self) -> None:
+        bins, held, intervals = self.labels.bins, self.held, self.intervals
+        _check_edges(bins.edges, bins.counts, "bins")
+        if (bins.counts < 0).any() or not bins.counts.any():
+            raise ValueError("bins need labels")
+        if held.labels.ndim != 1 or held.prediction.shape != held.labels.shape:
+            raise ValueError("the held-out predictions do not fit their labels")
+        groups = 0
+        if isinstance(intervals, ConformalIntervals):
+            groups = len(intervals.column.names)
+            _check_edges(intervals.bins.edges, intervals.bins.counts, "bins of intervals")
+            _check_tables(intervals)
+        if held.groups.shape != held.labels.shape or ((held.groups < 0) | (held.groups > groups)).any():
+            raise ValueError("the held-out rows do not fit the groups of their column")
+
+
+def _check_tables(intervals: ConformalIntervals) -> None:
+    if "all" not in intervals.tables or (intervals.column.names and not intervals.groups):
+        raise ValueError("intervals lack the scores of all rows")
+    own = sum(table.n for region, table in intervals.tables.items() if region != "all")
+    if own != (intervals.tables["all"].n if intervals.mode == "region" else 0):
+        raise ValueError("the scores of the regions are not those of all rows")
+
+
+def _check_edges(edges: NDArray[Any], values: NDArray[Any], name: str) -> None:
+    if edges.ndim != 1 or values.shape != (edges.size - 1,) or not (np.diff(edges) > 0).all():
+        raise ValueError(f"{name} need edges in ascending order and one value between each two")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelState:
+    """A fitted `TailRegressor`, but for the weights of its networks."""
+
+    params: dict[str, Any]
+    """The estimator checks them."""
+    parts: dict[str, Any]
+    """Options of `Method`, which checks them."""
+    backbone: Backbone
+    n_features_in: Count | None
+    feature_names_in: tuple[str, ...] | None
+    picture_size: tuple[Width, Width] | None
+    table: TableState | None
+    base_given: bool
+    bases: tuple[BaseState, ...]
+    target_names: tuple[str, ...] | None
+    targets: Annotated[tuple[Target, ...], Items(1, MAX_NETWORKS)]
+    record: Record
+
+    def __post_init__(self) -> None:
+        count = len(self.targets)
+        if not 1 <= len(self.record.histories) <= MAX_NETWORKS:
+            raise ValueError(f"there must be 1 to {MAX_NETWORKS} networks, each with a history")
+        for name, found in (("names", self.target_names), ("bases", self.bases or None)):
+            if found is not None and len(found) != count:
+                raise ValueError(f"{len(found)} {name} for {count} targets")
+        if self.feature_names_in is not None and len(self.feature_names_in) != self.n_features_in:
+            raise ValueError(f"{len(self.feature_names_in)} names for {self.n_features_in} features")
+        wanted = OwnIntervals if self.params.get("conformal") is None else ConformalIntervals
+        if not all(isinstance(target.intervals, wanted) for target in self.targets):
+            raise ValueError(f"the intervals are not those of conformal={self.params.get('conformal')!r:.40}")
+        if (self.backbone.own is None) == (self.backbone.name is None):
+            raise ValueError("a network has a name, or is the user's own")
+        kinds = (self.table is not None, self.picture_size is not None, self.backbone.own is not None)
+        if sum(kinds) != 1:
+            raise ValueError("inputs must be a table, pictures, or those of a backbone of your own")
+        width = None if self.table is None else self.table.center.size
+        for model in (model for base in self.bases for model in base.models):
+            if model.features != width or self.base_given:
+                raise ValueError(f"a base for {model.features} columns does not fit the inputs")

@@ -1,0 +1,145 @@
+"""Dataclasses come back from JSON and arrays; anything else is refused with the name of its place."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from tailwise.core.distributions import NIG, Mixture, Normal
+from tailwise.core.options import AnyNumber, Count, Fraction, Items
+from tailwise.files.codec import Arrays, from_plain, plain, read, write
+from tailwise.uncertainty.scaling import NIGScaling, VarianceScaling
+
+
+@dataclass(frozen=True)
+class Inner:
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError("low must not exceed high")
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    share: Fraction
+    count: Count
+    name: Annotated[str, Items(1, 5)] | None
+    kind: Literal["a", "b"]
+    pair: tuple[int, AnyNumber]
+    rows: list[dict[str, AnyNumber]]
+    many: Annotated[tuple[Inner, ...], Items(1, 3)]
+    by_name: Mapping[str, Inner]
+    scaling: NIGScaling | VarianceScaling | None
+    values: NDArray[np.float64]
+    belief: Normal | NIG | Mixture
+    place: str | Count
+    free: Any
+    on: bool = True
+
+
+def example() -> Example:
+    return Example(
+        0.5,
+        3,
+        None,
+        "a",
+        (1, math.inf),
+        [{"x": math.nan, "y": 2}],
+        (Inner(0.0, 1.0),),
+        {"one": Inner(1.0, 2.0)},
+        VarianceScaling(2.0),
+        np.arange(3.0),
+        Mixture(NIG(torch.zeros(2, 3), 1.0, 2.0, 3.0)),
+        "here",
+        {"prior": (0.0, math.inf)},
+    )
+
+
+def stored(value: Example) -> tuple[Any, Arrays]:
+    arrays: Arrays = {}
+    state = write(Example, value, "it", arrays)
+    return json.loads(json.dumps(state, allow_nan=False), object_hook=from_plain), arrays
+
+
+def test_what_is_written_is_read() -> None:
+    state, arrays = stored(example())
+    assert state["values"] == [3] and list(state["scaling"]) == ["VarianceScaling"]
+    again = read(Example, state, "it", arrays)
+    assert arrays == {}
+    assert again.pair == (1, math.inf) and math.isnan(again.rows[0]["x"]) and again.many == (Inner(0, 1),)
+    assert again.scaling == VarianceScaling(2.0) and again.by_name == {"one": Inner(1, 2)}
+    assert again.free == {"prior": (0.0, math.inf)} and again.place == "here" and again.on is True
+    np.testing.assert_array_equal(again.values, np.arange(3.0))
+    assert isinstance(again.belief.components, NIG) and again.belief.shape == (3,)
+    other = replace(example(), name="abc", scaling=None, place=7, belief=Normal(torch.zeros(2), 1.0))
+    again = read(Example, *stored(other)[:1], "it", stored(other)[1])
+    assert (again.name, again.scaling, again.place) == ("abc", None, 7) and again.belief.shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("share", 2.0, r"it.share must be a number in \[0, 1\], got 2.0"),
+        ("share", math.nan, "it.share must be a number, got nan"),
+        ("share", "x", "it.share must be a number, got 'x'"),
+        ("share", True, "it.share must be a number, got True"),
+        ("count", 10**400, "it.count is a number of many digits, not a number up to"),
+        ("count", 2.0, "it.count must be a whole number, got 2.0"),
+        ("name", "too long", "it.name is 'too long', not a text"),
+        ("kind", "c", "unknown it.kind 'c'; choose one of a, b"),
+        ("pair", [1], "it.pair has 1 values, not 2"),
+        ("pair", 5, "it.pair is 5, not a list"),
+        ("rows", [{"x": "y"}], "it.rows.0.x is 'y', not a number"),
+        ("many", [], r"it.many is \[\], not a list of 1 to 3 values"),
+        ("many", [{"low": 1, "high": 0}], "it.many.0: low must not exceed high"),
+        ("many", [{"low": 1}], "it.many.0 lacks 'high'"),
+        ("many", [{"low": 1, "hihg": 0}], "it.many.0 has an unknown field 'hihg'; did you mean 'high'"),
+        ("by_name", [], r"it.by_name is \[\], not a mapping"),
+        ("scaling", {"os.system": {}}, "it.scaling is .*, not one of NIGScaling, VarianceScaling"),
+        (
+            "scaling",
+            {"VarianceScaling": {"w": 0}},
+            "it.scaling.VarianceScaling.w must be a number above 0, got 0",
+        ),
+        ("values", [4], r"it.values is \[4\], not the shape of a stored array"),
+        ("values", "x", "it.values is 'x', not the shape of a stored array"),
+        ("belief", None, "it.belief is None, not one of Normal, NIG, Mixture"),
+        ("place", -1, "it.place must be a whole number of at least 0, got -1"),
+        ("place", [], r"it.place is \[\], not one of str, int"),
+        ("on", 1, "it.on must be true or false, got 1"),
+    ],
+)
+def test_a_wrong_field_is_named(field: str, value: Any, message: str) -> None:
+    state, arrays = stored(example())
+    with pytest.raises(ValueError, match=message):
+        read(Example, {**state, field: value}, "it", arrays)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (torch.tensor([0.0, 1.0, math.nan]).double(), "it.values holds numbers that are not finite"),
+        (torch.zeros(3), "it.values is dtype.'float32'., not float64"),
+        (torch.zeros(3, 1).double(), "not the shape of a stored array"),
+    ],
+)
+def test_a_wrong_array_is_named(array: torch.Tensor, message: str) -> None:
+    state, arrays = stored(example())
+    with pytest.raises(ValueError, match=message):
+        read(Example, state, "it", {**arrays, "it.values": array})
+
+
+def test_values_that_json_does_not_have() -> None:
+    with pytest.raises(ValueError, match=r"'x' of 'y' of it is a object, which cannot be written"):
+        plain({"y": {"x": object()}}, "it")
+    assert plain([np.float64(0.1), np.int64(3), range(2)], "it") == [0.1, 3, [0, 1]]

@@ -1,0 +1,87 @@
+"""A model file is refused whole if one field is missing, unknown, of a wrong type or beyond its limit."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailwise import TailRegressor
+from tailwise.files.archive import MANIFEST
+from tests.estimator.saved_files import leaves, members_of, written
+
+NAN = {"$float": "nan"}
+TARGET = ("targets", 0)
+INTERVALS = (*TARGET, "intervals", "ConformalIntervals")
+
+
+def forged(saved: Path, path: Path, place: tuple[Any, ...], value: Any) -> Path:
+    """A file whose model has another value at a place."""
+    members = members_of(saved)
+    manifest = json.loads(members[MANIFEST])
+    parent = manifest["model"]
+    for key in place[:-1]:
+        parent = parent[key]
+    parent[place[-1]] = value
+    return written(path, {**members, MANIFEST: json.dumps(manifest).encode()})
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        ((*TARGET, "intervals"), {"OwnIntervals": {}}, "the intervals are not those of conformal='region'"),
+        ((*INTERVALS, "tables", "all", "n"), "45", "tables.all.n must be a whole number, got '45'"),
+        ((*TARGET, "scaling"), [1], r"targets.0.scaling is \[1\], not one of NIGScaling, VarianceScaling"),
+        ((*TARGET, "emphasis"), 2.0, r"emphasis must be a number in \[0, 1\], got 2.0"),
+        (("targets",), [], r"model.targets is \[\], not a list of 1 to 1000 values"),
+        (("parts", "weights.radius"), 10**8, "weights.radius must be a whole number in"),
+        (("parts", "members"), 999, "it declares 999 members, more than it holds"),
+        (("parts", "kl.weight"), "0", "kl.weight must be a number, got '0'"),
+        (("backbone", "options", "hidden"), [30_000, 30_000], "declared as .*30000.* but stored as"),
+        (("backbone", "options", "hidden"), [8] * 200_000, "hidden is .*, not a list of 0 to 100"),
+        (("backbone", "options", "dropuot"), 0.1, "unknown field 'dropuot'; did you mean 'dropout'"),
+        (("backbone", "name"), "os", "unknown backbone 'os'"),
+        (("params", "many"), 10**400, "The 'many' parameter of TailRegressor must be an int in the range"),
+        (("params", "device"), "xyz", "unknown device 'xyz'"),
+        (("params", "method"), "__init__", "'__init__' is not the name of a method"),
+        (("target_names",), ["a", "b"], "2 names for 1 targets"),
+        (("record", "histories"), [], "there must be 1 to 1000 networks, each with a history"),
+        (("feature_names_in",), ["a"], "1 names for 4 features"),
+        (("table", "names"), 5, "model.table.names is 5, not a list"),
+        (("extra",), 1, "model has an unknown field 'extra'"),
+    ],
+)
+def test_wrong_fields_are_named_before_memory_is_taken(
+    place: tuple[Any, ...], value: Any, message: str, saved: Path, tmp_path: Path
+) -> None:
+    path = forged(saved, tmp_path / "m", place, value)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=message) as caught:
+        TailRegressor.load(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+    assert tracemalloc.get_traced_memory()[1] < 20e6 + 50 * path.stat().st_size
+    tracemalloc.stop()
+
+
+def test_no_field_takes_a_list_of_lists(saved: Path, tmp_path: Path) -> None:
+    """But for histories, which have any figures, and options that their own classes check."""
+    state = json.loads(members_of(saved)[MANIFEST])["model"]
+    for place in leaves(state):
+        if place and not {"params", "parts", "history"} & set(place):
+            with pytest.raises(ValueError):
+                TailRegressor.load(forged(saved, tmp_path / "m", place, [["x"]]))
+
+
+def test_a_model_that_could_not_be_loaded_is_not_written(simple: TailRegressor, tmp_path: Path) -> None:
+    model = copy.copy(simple)
+    model.model_ = replace(model.model_, record=replace(model.model_.record, recalibrated=-1))
+    with pytest.raises(
+        ValueError, match=r"cannot be saved: model\.record\.recalibrated must be a whole number"
+    ):
+        model.save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
