@@ -68,7 +68,7 @@ def test_bins_weights_and_encodings_equal_those_of_the_table_in_memory(
     whole = quick(base=LinearRegression(), epochs=1).fit(X[~held], train.y, eval_set=(X[held], TABLE.y[held]))
     assert (streamed.bins_.edges == whole.bins_.edges).all()
     assert (streamed.bins_.counts == whole.bins_.counts).all()
-    assert (streamed.networks_[0].w == whole.networks_[0].w).all()
+    assert (streamed.networks_[0].tails[0].w == whole.networks_[0].tails[0].w).all()
     assert streamed.calibrators_[0].labels.support == whole.calibrators_[0].labels.support
     assert streamed.feature_names_in_.tolist() == whole.feature_names_in_.tolist()
     assert streamed.target_names_ == ["y"]

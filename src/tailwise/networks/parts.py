@@ -108,6 +108,8 @@ class Method:
             value, (name, dot, option) = options[key], key.partition(".")
             value = {option: value} if dot else value
             if key == "losses":
+                for each in value:
+                    check_name("loss", each, LOSSES)
                 losses = {each: losses.get(each) or Part(each) for each in value}
             elif name in LOSSES:
                 losses[name] = _changed("losses", losses.get(name) or Part(name), value)

@@ -63,7 +63,7 @@ def test_a_problem_scores_balanced_pixels(nyuv2: Path, tmp_path: Path) -> None:
 
 def test_a_run_has_metrics_of_depth_and_maps_to_look_at(nyuv2: Path) -> None:
     problem = DATA["nyuv2-small"].problem(0)
-    contender = from_registry("vir", tuned=False, decoder=True)
+    contender = from_registry("vir", tuned=False)
     record = run_one(contender, problem, recipe(problem), {})
     for region in ("all", "few"):
         scores = record["metrics"]["raw"][region]

@@ -13,9 +13,10 @@ from tailwise.benchmark.pages.origin import (
 )
 from tailwise.benchmark.pages.prose import describe_runs
 from tailwise.benchmark.pages.statistics import Results
-from tailwise.benchmark.run.trace import trace_of
+from tailwise.benchmark.run.trace import EQUAL_SINCE, trace_of
 
 Records = list[dict[str, Any]]
+EQUAL = f" Golden outputs of methods are equal since {EQUAL_SINCE}."
 
 
 def test_lines_without_a_record_of_their_code_are_counted(records: Records) -> None:
@@ -23,14 +24,15 @@ def test_lines_without_a_record_of_their_code_are_counted(records: Records) -> N
     for record in records[:10]:
         record["trace"] = {"code": "c1", "commit": "abc1234"}
     assert describe_code(records) == (
-        "Digest of the code (commit): c1 (abc1234; 10 lines). Lines without a record of their code: 20 of 30."
+        f"Digest of the code (commit): c1 (abc1234; 10 lines).{EQUAL} Lines without a record of their code: "
+        "20 of 30."
     )
-    assert describe_code(records[:10]) == "Digest of the code (commit): c1 (abc1234; 10 lines)."
+    assert describe_code(records[:10]) == f"Digest of the code (commit): c1 (abc1234; 10 lines).{EQUAL}"
     records[0]["trace"] = {"code": "c1", "commit": "def5678+dirty"}
     records[1]["trace"] = {"code": "c2"}
     assert describe_code(records[:10]) == (
         "**The lines come from 2 states of the code.** Digest of the code (commit): c1 (def5678+dirty, "
-        "abc1234; 9 lines); c2 (no commit; 1 line)."
+        f"abc1234; 9 lines); c2 (no commit; 1 line).{EQUAL}"
     )
 
 
@@ -40,6 +42,7 @@ def test_one_commit_is_one_state_of_the_code_for_methods_and_estimators(records:
     records[2]["trace"] = {"code": "e1", "commit": "abc1234", "packages": {}}
     assert describe_code(records[:3]) == (
         "Digest of the code (commit): of methods c1 (abc1234; 2 lines); of estimators e1 (abc1234; 1 line)."
+        f"{EQUAL}"
     )
 
 
@@ -80,6 +83,6 @@ def test_sentences_that_say_nothing_are_left_out(records: Records, count: int, s
     for record in records:
         record["trace"] = {"code": "c", "commit": "abc1234"}
     assert describe_origin(records[:count]) == [
-        f"Digest of the code (commit): c (abc1234; {said}).",
+        f"Digest of the code (commit): c (abc1234; {said}).{EQUAL}",
         "Run on: test.",
     ]

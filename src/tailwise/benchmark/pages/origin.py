@@ -42,9 +42,9 @@ def describe_code(records: Sequence[Record]) -> str:
     most = max(map(len, found.values()), default=0)
     text = f"**The lines come from {most} states of the code.** " if most > 1 else ""
     if words:
-        text += (
-            f"Digest of the code (commit): {'; '.join(words)}. Golden outputs are equal since {EQUAL_SINCE}."
-        )
+        text += f"Digest of the code (commit): {'; '.join(words)}."
+        if "methods" in found:
+            text += f" Golden outputs of methods are equal since {EQUAL_SINCE}."
     known = sum(len(of) for states in found.values() for of in states.values())
     if known < len(records):
         text += " " if text else ""
