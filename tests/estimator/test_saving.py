@@ -285,7 +285,8 @@ def test_a_backbone_that_nobody_asked_for(saved: Path) -> None:
 def test_state_that_is_no_tensor_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = quick_fit(*numbers(), backbone=Own())
     monkeypatch.setattr(Own, "get_extra_state", lambda self: {"a": 1}, raising=False)
-    with pytest.raises(ValueError, match=r"backbones.0._extra_state .* is a dict, and only tensors are written"):
+    words = r"backbones.0._extra_state .* is a dict, and only tensors are written"
+    with pytest.raises(ValueError, match=words):
         model.save(tmp_path / "m")
 
 

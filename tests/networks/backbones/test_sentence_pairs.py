@@ -260,7 +260,8 @@ def test_vir_reconstructs_sentence_embeddings() -> None:
     vectors, x, y = _vectors(), _pairs(40), torch.rand(40) * 5
     net = BiLSTMPair(vectors, hidden=5, projection=6)
     bins = LabelBins.from_labels(y.numpy(), count=5)
-    model = build_model("vir", net, 6, bins, decoder=PairDecoder(6, vectors), **{"reconstruction.weight": 0.1})
+    weight = {"reconstruction.weight": 0.1}
+    model = build_model("vir", net, 6, bins, decoder=PairDecoder(6, vectors), **weight)
     _, before = model.loss(x, y)
     fit(model, (x, y), config=TrainConfig(epochs=6, lr=2e-2, accelerator="cpu"), progress=False)
     _, after = model.loss(x, y)
