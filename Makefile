@@ -29,7 +29,7 @@ INSTALL := $(BIN)/python -m pip install -qq --no-input --no-compile --disable-pi
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo pictures test coverage slowtest gputest fuzz lint format bench docs tutorials clean
+.PHONY: help demo pictures test coverage slowtest gputest golden fuzz lint format bench docs tutorials clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
@@ -57,6 +57,9 @@ gputest: $(VENV)/.installed-dev  ## run the tests that need a GPU
 
 fuzz: $(VENV)/.installed-dev  ## attack with 5,000 mutated models, 300 targeted ones and 500 tables
 	$(BIN)/python -W ignore benchmarks/fuzz.py $(ARGS)
+
+golden: $(VENV)/.installed-dev  ## say what users see differently than at BASE=COMMIT, on this machine
+	$(BIN)/python tests/golden/compare.py $(BASE)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check

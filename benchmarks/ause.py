@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from tailwise.core.distributions import Normal
+from tailwise.distributions.members import Normal
 from tailwise.metrics import ause
 
 

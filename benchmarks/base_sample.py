@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from tailwise import TailRegressor
-from tailwise.core.distributions import Normal
+from tailwise.distributions.members import Normal
 from tailwise.metrics import get_metric
 
 SHARES = (0.1, 0.3, 1.0)

@@ -34,13 +34,13 @@ import pandas as pd
 import torch
 from scipy import stats
 
-from tailwise.core.distributions import Normal
-from tailwise.core.label_prior import LabelDensity, rarest
-from tailwise.core.labels import LabelBins
-from tailwise.core.support import LabelSupport
-from tailwise.core.truncation import Bounds
-from tailwise.uncertainty.calibration import CalibrationRecipe, Labels, Raw, calibrate
-from tailwise.uncertainty.interval_scores import constant_interval, wilson_interval
+from tailwise.calibration.calibration import CalibrationRecipe, Labels, Raw, calibrate
+from tailwise.calibration.interval_scores import constant_interval, wilson_interval
+from tailwise.distributions.members import Normal
+from tailwise.distributions.truncation import Bounds
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.prior import LabelDensity, rarest
+from tailwise.labels.support import LabelSupport
 
 Array = np.ndarray
 DOCS = Path(__file__).parents[1] / "docs" / "results"

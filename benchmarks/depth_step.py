@@ -22,13 +22,13 @@ from contextlib import ExitStack
 import numpy as np
 import torch
 
-from tailwise.core.labels import LabelBins
 from tailwise.data.depth import EDGES
-from tailwise.learning.batches import Batch
-from tailwise.learning.config import TrainConfig, make_optimizer
-from tailwise.learning.steps import WARM, GraphedStep, TrainingStep, fast_kernels
+from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
 from tailwise.networks.backbones.depth import DepthNet, map_size
+from tailwise.training.batches import Batch
+from tailwise.training.config import TrainConfig, make_optimizer
+from tailwise.training.steps import WARM, GraphedStep, TrainingStep, fast_kernels
 
 METHODS = ("vanilla", "lds-fds", "vir")
 MODES = ("eager", "graph")

@@ -29,14 +29,14 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from tailwise.core.labels import LabelBins
 from tailwise.data.images import decode_pictures, make_augmentation
-from tailwise.learning import batches as batching
-from tailwise.learning.batches import Batch, TensorData, batches
-from tailwise.learning.config import TrainConfig, make_optimizer
-from tailwise.learning.steps import GraphedStep, TrainingStep, fast_kernels
+from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
 from tailwise.networks.backbones.images import Pixels, make_image_backbone
+from tailwise.training import batches as batching
+from tailwise.training.batches import Batch, TensorData, batches
+from tailwise.training.config import TrainConfig, make_optimizer
+from tailwise.training.steps import GraphedStep, TrainingStep, fast_kernels
 
 
 def archive_of(folder: Path, pictures: int, size: int) -> tuple[Path, list[str]]:

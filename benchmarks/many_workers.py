@@ -26,11 +26,11 @@ import torch
 from torch import Tensor
 
 from tailwise import LabelBins, build_model
-from tailwise.learning.loop import FitResult, TrainConfig, fit
-from tailwise.learning.ray_workers import RayWorkers
 from tailwise.networks.backbones import MLP
 from tailwise.networks.network import Network
 from tailwise.networks.ranks import gathered
+from tailwise.training.loop import FitResult, TrainConfig, fit
+from tailwise.training.ray_workers import RayWorkers
 
 MONITOR = "balanced_mae"
 

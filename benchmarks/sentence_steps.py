@@ -20,9 +20,9 @@ import torch
 from torch.nn import functional as F
 
 from tailwise.benchmark.data.problems import Problem
-from tailwise.learning.batches import TensorData, batches
 from tailwise.methods import build_model
 from tailwise.networks.backbones import BiLSTMPair
+from tailwise.training.batches import TensorData, batches
 
 PADDED = 40
 

@@ -16,7 +16,7 @@ import time
 
 import torch
 
-from tailwise.core.labels import LabelBins
+from tailwise.labels.bins import LabelBins
 from tailwise.networks.backbones import MLP
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method

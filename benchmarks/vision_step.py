@@ -22,12 +22,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tailwise.core.labels import LabelBins
-from tailwise.learning.batches import Batch
-from tailwise.learning.config import TrainConfig, make_optimizer
-from tailwise.learning.steps import WARM, GraphedStep, TrainingStep, fast_kernels
+from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
 from tailwise.networks.backbones.images import ImageDecoder, make_image_backbone
+from tailwise.training.batches import Batch
+from tailwise.training.config import TrainConfig, make_optimizer
+from tailwise.training.steps import WARM, GraphedStep, TrainingStep, fast_kernels
 
 KINDS = ("vanilla", "VIR", "VIR + decoder")
 MODES = ("eager", "graph")

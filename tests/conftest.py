@@ -11,8 +11,8 @@ import matplotlib
 import pytest
 import torch
 
-from tailwise.learning import steps
 from tailwise.networks import ranks, smoothing
+from tailwise.training import steps
 
 # Tests compare numbers to the last digits, which a GPU rounds in its own way; see `make gputest`.
 if not os.environ.get("TAILWISE_TEST_GPU"):

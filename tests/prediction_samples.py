@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
+from tailwise.distributions.members import NIG, Distribution, Mixture, Normal
 
 KINDS = ("normal", "nig", "mixture", "mixture of nig")
 

@@ -12,8 +12,8 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.model_selection import cross_val_predict
 
 from tailwise import TailRegressor
+from tailwise.calibration.interval_scores import intervals_by_region
 from tailwise.data import load_abalone
-from tailwise.uncertainty.interval_scores import intervals_by_region
 
 table = load_abalone().sample(2000, random_state=0).reset_index(drop=True)
 rings = table.pop("Rings").to_numpy(dtype=float)

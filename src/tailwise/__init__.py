@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any
 from tailwise._version import __version__
 
 if TYPE_CHECKING:
-    from tailwise.core.distributions import NIG, Mixture, Normal
-    from tailwise.core.kernels import label_weights
-    from tailwise.core.labels import LabelBins
+    from tailwise.distributions.members import NIG, Mixture, Normal
     from tailwise.estimator import TailRegressor
+    from tailwise.labels.bins import LabelBins
+    from tailwise.labels.kernels import label_weights
     from tailwise.methods import available_methods, build_model
     from tailwise.networks.vir import VIR
     from tailwise.report.diagnosis import diagnose
 
 _HOMES = {
-    "LabelBins": "core.labels",
-    "Mixture": "core.distributions",
-    "NIG": "core.distributions",
-    "Normal": "core.distributions",
+    "LabelBins": "labels.bins",
+    "Mixture": "distributions.members",
+    "NIG": "distributions.members",
+    "Normal": "distributions.members",
     "TailRegressor": "estimator",
     "VIR": "networks.vir",
     "available_methods": "methods",
     "build_model": "methods",
     "diagnose": "report.diagnosis",
-    "label_weights": "core.kernels",
+    "label_weights": "labels.kernels",
 }
 
 __all__ = [

@@ -14,10 +14,13 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from tailwise.core.distributions import Distribution
-from tailwise.core.labels import LabelBins
+from tailwise.calibration.by_column import column_groups, coverage_by_group
+from tailwise.calibration.calibration import Calibration, Predicted
+from tailwise.calibration.column_groups import BINS
+from tailwise.calibration.spreads import standard_deviation
 from tailwise.data.tables.preprocessing import TablePreprocessor
-from tailwise.learning.loop import FitResult
+from tailwise.distributions.members import Distribution
+from tailwise.labels.bins import LabelBins
 from tailwise.model.base import CrossFitted
 from tailwise.model.fit import checked_labels, fit, recalibrated
 from tailwise.model.inputs import column_of
@@ -25,15 +28,12 @@ from tailwise.model.model import Model
 from tailwise.model.settings import Settings
 from tailwise.model.stream import SAMPLE, SHUFFLE, fit_stream
 from tailwise.networks.network import Network
-from tailwise.uncertainty.by_column import column_groups, coverage_by_group
-from tailwise.uncertainty.calibration import Calibration, Predicted
-from tailwise.uncertainty.column_groups import BINS
-from tailwise.uncertainty.spreads import standard_deviation
+from tailwise.training.loop import FitResult
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailwise.learning.ray_workers import RayWorkers
+    from tailwise.training.ray_workers import RayWorkers
 
 Floats = NDArray[np.float64]
 
@@ -261,7 +261,7 @@ class TailRegressor(RegressorMixin, Settings):  # type: ignore[misc,unused-ignor
 
         Both are in the units of y; (N,) for one target, (N, T) for several. The predicted label is the mean
         of the predicted distribution, and its median under an emphasis or a label prior. With a very heavy
-        tail the standard deviation is limited (`tailwise.uncertainty.spreads.standard_deviation`).
+        tail the standard deviation is limited (`tailwise.calibration.spreads.standard_deviation`).
 
         `emphasis` turns the dial between common and rare labels (VIR:dial): 0 expects labels as in
         training, 1 expects every label equally often. Unless given it is `emphasis_`, which `fit` chose.

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tailwise.benchmark import Contender, Outcome, Problem, Recipe
-from tailwise.core.distributions import Normal
-from tailwise.learning.loop import TrainConfig
+from tailwise.distributions.members import Normal
+from tailwise.training.loop import TrainConfig
 from tests.command_line import invoke
 
 

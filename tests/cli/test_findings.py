@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tailwise.cli.findings import emphasis_of, findings_json, negative_ends
-from tailwise.core.labels import LabelBins
+from tailwise.labels.bins import LabelBins
 from tests.report.made import Table
 
 

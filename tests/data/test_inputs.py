@@ -63,7 +63,7 @@ def test_tensors_lose_their_graph_and_text_is_refused() -> None:
 @pytest.mark.parametrize("wrap", [lambda d: d, DataLoader], ids=["Dataset", "DataLoader"])
 def test_data_sets_of_torch_are_refused(function: Any, wrap: Any) -> None:
     given = wrap(TensorDataset(torch.ones(3, 2)))
-    with pytest.raises(TypeError, match=rf"X is a {type(given).__name__}: .*tailwise.learning.loop.fit"):
+    with pytest.raises(TypeError, match=rf"X is a {type(given).__name__}: .*tailwise.training.loop.fit"):
         function(given)
 
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from tailwise.learning.config import TrainConfig
 from tailwise.model import base as bases
 from tailwise.model import settings
+from tailwise.training.config import TrainConfig
 
 ROOT = Path(__file__).parents[2]
 TREES, EPOCHS = 50, 3
 SHORT = f"""
 from tailwise.model import base as bases, settings
-from tailwise.learning.config import TrainConfig
+from tailwise.training.config import TrainConfig
 
 bases.TREES = {TREES}
 settings.TrainConfig = lambda epochs, **others: TrainConfig(epochs=min(epochs, {EPOCHS}), **others)

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from tailwise.benchmark.data.suites import get_suite
-from tailwise.core.distributions import Normal
-from tailwise.core.labels import LabelBins
+from tailwise.distributions.members import Normal
+from tailwise.labels.bins import LabelBins
 from tailwise.methods import available_methods, build_model, registry
 from tailwise.networks.backbones import TabM
 from tailwise.networks.heads import HEADS

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from tailwise.core.distributions import NIG
-from tailwise.core.labels import MAX_BINS, MAX_LATTICE_BINS, MIN_BINS, LabelBins
-from tailwise.learning.loop import TrainConfig
+from tailwise.distributions.members import NIG
+from tailwise.labels.bins import MAX_BINS, MAX_LATTICE_BINS, MIN_BINS, LabelBins
 from tailwise.metrics import ause
 from tailwise.networks.vir import PRESETS, VIR
+from tailwise.training.loop import TrainConfig
 
 TEXT = (Path(__file__).parents[2] / "docs" / "deviations.md").read_text(encoding="utf-8")
 NAMES = ("VIR", "LabelBins.from_labels", "TrainConfig", "ause", "model")

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.core.distributions import NIG
-from tailwise.uncertainty.scaling import NIGScaling, Scaling, VarianceScaling
+from tailwise.calibration.scaling import NIGScaling, Scaling, VarianceScaling
+from tailwise.distributions.members import NIG
 from tests.estimator.small_tables import quick, table
 
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tailwise.core.distributions import NIG, Mixture, Normal
-from tailwise.core.options import AnyNumber, Count, Fraction, Items
+from tailwise.calibration.scaling import NIGScaling, VarianceScaling
+from tailwise.distributions.members import NIG, Mixture, Normal
 from tailwise.files.codec import Arrays, from_plain, plain, read, write
-from tailwise.uncertainty.scaling import NIGScaling, VarianceScaling
+from tailwise.options import AnyNumber, Count, Fraction, Items
 
 
 @dataclass(frozen=True)

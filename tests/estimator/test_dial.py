@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tailwise import TailRegressor
-from tailwise.core.label_prior import LabelDensity, change_of_prior
+from tailwise.labels.prior import LabelDensity, change_of_prior
 from tests.estimator.small_tables import quick, table
 
 

@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 from tailwise import TailRegressor
-from tailwise.core.labels import LabelBins
+from tailwise.labels.bins import LabelBins
 from tailwise.model import fit as fitting
 from tailwise.model import split as holdout
 from tailwise.model.base import deal_folds

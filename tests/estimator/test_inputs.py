@@ -190,7 +190,7 @@ def test_a_torch_data_set_is_told_where_to_go(own: dict[str, Any], wrap: Any) ->
     inputs = torch.tensor(X, dtype=torch.float32)
     given = wrap(TensorDataset(inputs, torch.tensor(y)))
     model = quick(epochs=1, **own)
-    says = rf"X is a {type(given).__name__}: .*arrays, tensors .* goes to tailwise.learning.loop.fit"
+    says = rf"X is a {type(given).__name__}: .*arrays, tensors .* goes to tailwise.training.loop.fit"
     with pytest.raises(TypeError, match=says):
         model.fit(given, y)
     model.fit(inputs, y)

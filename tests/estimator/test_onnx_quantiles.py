@@ -8,9 +8,10 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from tailwise.core.distributions import NIG, Distribution, Mixture, Normal
-from tailwise.core.tilt import Tilt
-from tailwise.core.truncation import Bounds
+from tailwise.calibration.spreads import standard_deviation
+from tailwise.distributions.members import NIG, Distribution, Mixture, Normal
+from tailwise.distributions.tilt import Tilt
+from tailwise.distributions.truncation import Bounds
 from tailwise.onnx.quantiles import (
     MIN_DF,
     TAIL_DF,
@@ -20,7 +21,6 @@ from tailwise.onnx.quantiles import (
     TracedTilt,
     grid_root,
 )
-from tailwise.uncertainty.spreads import standard_deviation
 from tests.prediction_samples import KINDS, make
 
 LEVELS = (0.001, 0.05, 0.5, 0.95, 0.999)

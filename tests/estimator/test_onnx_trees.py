@@ -15,8 +15,8 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
-from tailwise.core.labels import LabelBins
 from tailwise.files.base_files import base_of, base_state
+from tailwise.labels.bins import LabelBins
 from tailwise.model.base import CrossFitted, cross_fit, deal_folds
 from tailwise.onnx.trees import BASE, base_model, check_exportable
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import Ridge
 
-from tailwise.core.labels import LabelBins
+from tailwise.labels.bins import LabelBins
 from tailwise.model import base as preparing
 from tailwise.model.inputs import column_of
 from tests.estimator.small_tables import quick, table

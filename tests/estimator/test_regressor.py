@@ -24,7 +24,7 @@ from torch import nn
 
 import tailwise
 from tailwise import TailRegressor
-from tailwise.core.distributions import Mixture
+from tailwise.distributions.members import Mixture
 from tests.estimator.small_tables import quick, table
 
 

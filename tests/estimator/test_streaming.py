@@ -16,10 +16,10 @@ from sklearn.tree import DecisionTreeRegressor
 from tailwise import TailRegressor
 from tailwise.data.streams import FrameRows
 from tailwise.data.streams.parquet_rows import ParquetRows
-from tailwise.learning import loop
-from tailwise.learning.ray_workers import RayWorkers
 from tailwise.model import stream as streaming
 from tailwise.model.stream import StreamedRows
+from tailwise.training import loop
+from tailwise.training.ray_workers import RayWorkers
 from tests.estimator.small_tables import quick
 
 N = 600

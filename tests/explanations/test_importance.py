@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.core.label_prior import rarest
 from tailwise.explanations import importance
+from tailwise.labels.prior import rarest
 from tests.explanations.conftest import Array, Rows, linear
 
 

@@ -16,18 +16,18 @@ from tailwise import (
     diagnose,
     label_weights,
 )
-from tailwise.core.distributions import concatenate, pooled, stack
-from tailwise.core.label_prior import LabelDensity, change_of_prior, emphasis
-from tailwise.core.truncation import Bounds
+from tailwise.calibration.conformal import fit_conformal
+from tailwise.calibration.scaling import balanced_weights, fit_scaling
 from tailwise.data import load_abalone
+from tailwise.distributions.members import concatenate, pooled, stack
+from tailwise.distributions.truncation import Bounds
 from tailwise.explanations import importance, partial_dependence, shapley
-from tailwise.learning.loop import TrainConfig, fit, predict
+from tailwise.labels.prior import LabelDensity, change_of_prior, emphasis
 from tailwise.metrics import by_bin, by_region, crps, evaluate, scorer
 from tailwise.resampling.smogn import smogn, smoter
 from tailwise.serving.model_card import model_card
 from tailwise.serving.web import Service
-from tailwise.uncertainty.conformal import fit_conformal
-from tailwise.uncertainty.scaling import balanced_weights, fit_scaling
+from tailwise.training.loop import TrainConfig, fit, predict
 from tests.command_line import invoke
 
 __all__ = [

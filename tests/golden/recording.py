@@ -1,11 +1,10 @@
-"""The registry of cases, their outputs as plain values, the recorded file, and how two records differ.
+"""The registry of cases, their outputs as plain values, and how two records differ.
 
 A case is a function of an empty folder. It returns what users see: numbers, texts and tables, by name.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 import warnings
@@ -17,16 +16,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import nn
 
 Case = Callable[[Path], Mapping[str, Any]]
 Record = dict[str, Any]
 """Numbers, texts and nested lists of numbers, by name."""
 
-FILE = Path(__file__).parent / "golden.json"
 RELATIVE, FLOOR = 1e-6, 1e-9
 """Numbers are equal if they differ by at most RELATIVE of the recorded one, plus FLOOR."""
-DIGITS = 10
 CASES: dict[str, Case] = {}
 
 
@@ -119,74 +115,16 @@ def _texts(value: Any) -> bool:
     return isinstance(value, str) or (isinstance(value, list) and any(map(_texts, value)))
 
 
-def canary() -> dict[str, str]:
-    """Return the last bits of small computations, which differ between processors and versions.
-
-    Training in float32 makes such differences visible in every digit that the cases record.
-    """
-    rng = np.random.default_rng(0)
-    x, pictures = rng.normal(size=(160, 7)), rng.normal(size=(8, 3, 32, 32))
-    y = np.exp(x[:, 0])
-    return {
-        "torch": _bits(_trained(x, y), _convolved(pictures)),
-        "numpy": _bits(x @ x[:50].T, np.linalg.svd(x)[0], np.log1p(y)),
-        "catboost": _bits(_boosted(x, y)),
-    }
-
-
-def _bits(*arrays: Any) -> str:
-    return hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)).hexdigest()[:16]
-
-
-def _trained(x: Any, y: Any) -> Any:
-    generator = torch.Generator().manual_seed(0)
-    network = nn.Sequential(nn.Linear(7, 48), nn.ReLU(), nn.Linear(48, 24), nn.Tanh(), nn.Linear(24, 1))
-    for parameter in network.parameters():
-        parameter.data = torch.randn(parameter.shape, generator=generator) / 5
-    optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
-    inputs, labels = torch.from_numpy(x).float(), torch.from_numpy(y).float()
-    for _ in range(5):
-        for rows in torch.randperm(len(x), generator=generator).split(32):
-            optimizer.zero_grad()
-            nn.functional.softplus(network(inputs[rows])[:, 0] - labels[rows]).mean().backward()
-            optimizer.step()
-    return network(inputs).detach().numpy()
-
-
-def _convolved(pictures: Any) -> Any:
-    generator = torch.Generator().manual_seed(0)
-    kernel = torch.randn((16, 3, 7, 7), generator=generator, requires_grad=True)
-    out = nn.functional.conv2d(torch.from_numpy(pictures).float(), kernel, stride=2, padding=3)
-    out.square().mean().backward()
-    return kernel.grad.numpy()
-
-
-def _boosted(x: Any, y: Any) -> Any:
-    from catboost import CatBoostRegressor
-
-    model = CatBoostRegressor(
-        iterations=40, random_seed=0, thread_count=1, verbose=False, allow_writing_files=False
-    )
-    return model.fit(x, y).predict(x)
-
-
-def write(path: Path, records: Mapping[str, Record], digits: int | None = None) -> None:
-    """Write the canary and records, one value per line; rounded to significant digits unless None."""
-
-    def rounded(value: Any) -> Any:
-        if isinstance(value, list):
-            return [rounded(v) for v in value]
-        return value if digits is None or not isinstance(value, float) else float(f"{value:.{digits}g}")
-
-    blocks = [("canary", canary()), *records.items()]
+def write(path: Path, records: Mapping[str, Record]) -> None:
+    """Write records with all digits, one value per line."""
     texts = []
-    for name, record in blocks:
-        lines = [f" {json.dumps(key)}: {json.dumps(rounded(value))}" for key, value in record.items()]
+    for name, record in records.items():
+        lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in record.items()]
         texts.append(f"{json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n}")
     path.write_text("{\n" + ",\n".join(texts) + "\n}\n")
 
 
-def read(path: Path = FILE) -> dict[str, Record]:
-    """Return the canary, under its name, and the record of each case."""
+def read(path: Path) -> dict[str, Record]:
+    """Return the record of each case, by its name."""
     content: dict[str, Record] = json.loads(path.read_text())
     return content

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from tailwise.core.distributions import Normal
+from tailwise.distributions.members import Normal
 from tailwise.methods.balanced_mse import _label_mixture
 from tests.methods.trained_methods import skewed_bins
 from tests.networks.small_models import batch, loss_of

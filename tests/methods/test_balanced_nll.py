@@ -10,13 +10,13 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from tailwise.core.distributions import NIG, Distribution, Normal
-from tailwise.core.kernels import smoothed_density
-from tailwise.core.label_prior import LabelDensity, emphasis
-from tailwise.core.labels import LabelBins
-from tailwise.learning.loop import TrainConfig, fit, predict
+from tailwise.distributions.members import NIG, Distribution, Normal
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.kernels import smoothed_density
+from tailwise.labels.prior import LabelDensity, emphasis
 from tailwise.methods import build_model
 from tailwise.networks.backbones import MLP
+from tailwise.training.loop import TrainConfig, fit, predict
 from tests.methods.trained_methods import skewed_bins, table
 from tests.networks.small_models import batch, loss_of
 

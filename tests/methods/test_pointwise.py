@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from tailwise.core.distributions import Normal
-from tailwise.core.kernels import label_weights
+from tailwise.distributions.members import Normal
+from tailwise.labels.kernels import label_weights
 from tests.methods.trained_methods import skewed_bins
 from tests.networks.small_models import batch, loss_of
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 import tailwise
-from tailwise.core.labels import LabelBins
-from tailwise.learning.loop import predict
+from tailwise.labels.bins import LabelBins
 from tailwise.methods import Range, available_methods, build_model, get_method, register
 from tailwise.methods.registry import _with_defaults
 from tailwise.networks.backbones import MLP
 from tailwise.networks.parts import Method, Part
+from tailwise.training.loop import predict
 from tests.methods.trained_methods import NAMES, skewed_bins, table, train, trained
 from tests.networks.waiting import NothingWaits
 

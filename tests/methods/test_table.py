@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tailwise.core.labels import LabelBins
-from tailwise.learning.loop import TrainConfig, fit
+from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
 from tailwise.networks.backbones import MLP
+from tailwise.training.loop import TrainConfig, fit
 from tests.methods.trained_methods import table
 
 

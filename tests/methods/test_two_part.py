@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tailwise import TailRegressor
-from tailwise.core.distributions import NIG, Mixture
-from tailwise.core.labels import LabelBins
+from tailwise.distributions.members import NIG, Mixture
+from tailwise.labels.bins import LabelBins
 from tailwise.methods.two_part import WIDTH, TwoPartHead
 from tests.estimator.small_tables import Array, quick
 

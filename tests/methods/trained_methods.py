@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tailwise.core.labels import LabelBins
-from tailwise.learning.loop import TrainConfig, fit
+from tailwise.labels.bins import LabelBins
 from tailwise.methods import available_methods, build_model
 from tailwise.networks.backbones import MLP
 from tailwise.networks.network import Network
+from tailwise.training.loop import TrainConfig, fit
 
 NAMES = available_methods()
 

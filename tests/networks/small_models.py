@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tailwise.core.distributions import Distribution
-from tailwise.core.labels import LabelBins
+from tailwise.distributions.members import Distribution
+from tailwise.labels.bins import LabelBins
 from tailwise.networks.losses import LatentBatch
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Part, checked, made

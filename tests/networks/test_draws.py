@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from tailwise.core.labels import LabelBins
-from tailwise.learning.loop import TrainConfig, fit
+from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
 from tailwise.networks.backbones import BACKBONES, make_backbone
 from tailwise.networks.draws import Dropout, drawing_from, dropout, normal_like, seeded_weights
 from tailwise.networks.network import Network
+from tailwise.training.loop import TrainConfig, fit
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
 Y = X[:, 0].double().exp()

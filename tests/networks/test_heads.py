@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor, nn
 
-from tailwise.core.distributions import NIG, Mixture, Normal
+from tailwise.distributions.members import NIG, Mixture, Normal
 from tailwise.networks.heads import (
     HEADS,
     EvidentialHead,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tailwise.core.distributions import NIG
+from tailwise.distributions.members import NIG
 from tailwise.networks.latents import GaussianLatent, PointLatent
 from tailwise.networks.vir import VIR
 from tests.networks.small_models import PRIOR, build, data, tail

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tailwise.core.distributions import NIG, Normal
+from tailwise.distributions.members import NIG, Normal
 from tailwise.networks.losses import gaussian_reconstruction, weighted_mean
 from tests.networks.small_models import batch, loss_of
 

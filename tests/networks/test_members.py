@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tailwise.core.distributions import Distribution, Mixture, Normal
-from tailwise.core.labels import LabelBins
-from tailwise.learning.loop import TrainConfig, fit, predict
+from tailwise.distributions.members import Distribution, Mixture, Normal
+from tailwise.labels.bins import LabelBins
 from tailwise.methods import available_methods, build_model
 from tailwise.networks import tail as tail_module
 from tailwise.networks.backbones import MLP, TabM
@@ -22,6 +21,7 @@ from tailwise.networks.losses import FeatureDecoder
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method, Part
 from tailwise.networks.tail import MemberLinear
+from tailwise.training.loop import TrainConfig, fit, predict
 from tests.methods.trained_methods import table as few_columns
 from tests.methods.trained_methods import trained
 from tests.networks.small_models import tail

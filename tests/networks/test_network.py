@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor, nn
 
-from tailwise.core.distributions import NIG, Mixture
-from tailwise.core.labels import LabelBins
+from tailwise.distributions.members import NIG, Mixture
+from tailwise.labels.bins import LabelBins
 from tailwise.networks.backbones import TableDecoder
 from tailwise.networks.network import Network, redraw
 from tailwise.networks.parts import Method, Part

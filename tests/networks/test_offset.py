@@ -10,9 +10,8 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from tailwise.core.distributions import Mixture
-from tailwise.core.labels import LabelBins
-from tailwise.learning.loop import TensorData, TrainConfig, fit, predict
+from tailwise.distributions.members import Mixture
+from tailwise.labels.bins import LabelBins
 from tailwise.methods import available_methods, build_model
 from tailwise.networks.backbones import MLP, TabM
 from tailwise.networks.heads import HEADS
@@ -21,6 +20,7 @@ from tailwise.networks.network import Network
 from tailwise.networks.offset import Offset
 from tailwise.networks.parts import Method, Part
 from tailwise.networks.vir import VIR
+from tailwise.training.loop import TensorData, TrainConfig, fit, predict
 from tests.methods.trained_methods import table
 from tests.networks.small_models import make_part, tail
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tailwise.core.labels import LabelBins
+from tailwise.labels.bins import LabelBins
 from tailwise.methods import available_methods, get_method
 from tailwise.networks.latents import LATENTS, Latent
 from tailwise.networks.network import Network

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tailwise.core.distributions import Mixture
-from tailwise.core.labels import LabelBins
-from tailwise.learning.loop import predict
+from tailwise.distributions.members import Mixture
+from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
 from tailwise.networks.backbones import MLP
 from tailwise.networks.perturbations import PERTURBATIONS, Dropout, LatentVariance, RelativeNoise
+from tailwise.training.loop import predict
 from tests.methods.trained_methods import table, trained
 from tests.networks.small_models import make_part
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from tailwise.core.distributions import Normal
-from tailwise.core.labels import LabelBins
+from tailwise.distributions.members import Normal
+from tailwise.labels.bins import LabelBins
 from tailwise.networks import ranks
 from tailwise.networks.ranks import (
     all_predictions,

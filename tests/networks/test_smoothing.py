@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 from torch import Tensor
 
-from tailwise.core.labels import LabelBins
+from tailwise.labels.bins import LabelBins
 from tailwise.networks.smoothing import (
     BinStatistics,
     BinSums,

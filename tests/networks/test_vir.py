@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 import tailwise
-from tailwise.core.distributions import NIG, Normal
-from tailwise.core.labels import LabelBins
+from tailwise.distributions.members import NIG, Normal
+from tailwise.labels.bins import LabelBins
 from tailwise.networks.backbones import MLP
 from tailwise.networks.vir import PRESETS, VIR
 from tests.networks.small_models import data, npy, tail, train

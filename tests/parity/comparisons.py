@@ -15,19 +15,19 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from tailwise.core.distributions import NIG, Distribution, Normal
-from tailwise.core.kernels import kernel_window, label_weights
-from tailwise.core.labels import LabelBins
-from tailwise.core.metrics import by_region
-from tailwise.core.scores import ause
+from tailwise.calibration.scaling import NIGScaling, fit_scaling
+from tailwise.distributions.members import NIG, Distribution, Normal
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.kernels import kernel_window, label_weights
 from tailwise.methods.ranksim import ranksim
+from tailwise.metrics.regions import by_region
+from tailwise.metrics.scores import ause
 from tailwise.networks.heads import EvidentialHead
 from tailwise.networks.losses import Evidence, LatentBatch
 from tailwise.networks.parts import Part, made
 from tailwise.networks.smoothing import LatentSmoother
 from tailwise.networks.vir import PRESETS
 from tailwise.resampling.relevance import RelevanceFunction
-from tailwise.uncertainty.scaling import NIGScaling, fit_scaling
 
 GOLDEN = Path(__file__).parent / "golden"
 Golden = Mapping[str, NDArray[Any]]

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tailwise.core.distributions import Normal
-from tailwise.core.labels import LabelBins
+from tailwise.distributions.members import Normal
+from tailwise.labels.bins import LabelBins
 from tailwise.report.baselines import Lineup, score_constant
 from tailwise.report.scoring import LEVELS, Scored
 from tailwise.report.verdict import Verdict, judge

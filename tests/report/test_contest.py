@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.core.distributions import Normal
 from tailwise.data import label_holdout
+from tailwise.distributions.members import Normal
 from tailwise.report import contest as module
 from tailwise.report.contest import DEFAULT, Contest, check_name, known_names, run_contest
 

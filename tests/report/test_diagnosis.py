@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from tailwise.core.labels import LabelBins
 from tailwise.data import load_abalone
+from tailwise.labels.bins import LabelBins
 from tailwise.metrics import REGIONS
 from tailwise.report.diagnosis import diagnose
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.core.label_prior import rarest
+from tailwise.labels.prior import rarest
 from tailwise.report.dial import EMPHASES, Dial, dial_of
 from tailwise.report.scoring import Scored, score_model
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tailwise.core.labels import LabelBins
+from tailwise.labels.bins import LabelBins
 from tailwise.report.baselines import Lineup
 from tailwise.report.interval_verdict import tail_of
 from tailwise.report.scoring import Scored

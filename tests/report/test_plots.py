@@ -12,11 +12,11 @@ import pytest
 from matplotlib.axes import Axes
 
 from tailwise import diagnose
-from tailwise.core.labels import LabelBins
-from tailwise.core.scores import Sparsification
+from tailwise.calibration.interval_scores import wilson_interval
+from tailwise.labels.bins import LabelBins
+from tailwise.metrics.scores import Sparsification
 from tailwise.report import plots
 from tailwise.report.svg import new_figure, page_style
-from tailwise.uncertainty.interval_scores import wilson_interval
 
 BINS = LabelBins.from_labels(np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5]))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tailwise.benchmark.pages.statistics import Results
-from tailwise.core.labels import LabelBins
+from tailwise.labels.bins import LabelBins
 from tailwise.report.ranking import (
     COLUMNS,
     comparison_page,

@@ -10,8 +10,8 @@ import torch
 from scipy.stats import t, ttest_rel
 
 from tailwise import TailRegressor
-from tailwise.core.distributions import Normal
-from tailwise.core.labels import LabelBins
+from tailwise.distributions.members import Normal
+from tailwise.labels.bins import LabelBins
 from tailwise.report.scoring import (
     LEVELS,
     Scored,

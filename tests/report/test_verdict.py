@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tailwise.core.labels import LabelBins
+from tailwise.labels.bins import LabelBins
 from tailwise.report.baselines import Lineup, score_constant
 from tailwise.report.scoring import Scored
 from tailwise.report.verdict import judge, untested_range

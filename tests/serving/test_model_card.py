@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.core.metrics import by_region
+from tailwise.metrics.regions import by_region
 from tailwise.model.base import GivenBase
 from tailwise.report.formatting import number
 from tailwise.serving.model_card import model_card

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tailwise.benchmark.pages.statistics import Results
-    from tailwise.core.labels import LabelBins
+    from tailwise.labels.bins import LabelBins
 
 Epochs = Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum number of epochs.")]
 Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Number of seeds per method.")]

@@ -14,11 +14,11 @@ from tailwise.cli.output import command_line, print_table, print_words, printabl
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tailwise.calibration.by_column import RunningCoverage
     from tailwise.estimator import TailRegressor
     from tailwise.report.baselines import Lineup
     from tailwise.report.scoring import Scored
     from tailwise.report.verdict import Verdict
-    from tailwise.uncertainty.by_column import RunningCoverage
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Finding:
 
 def negative_ends(scored: Scored) -> str:
     """Say how many intervals reach below 0 although no training label does; "" if none does."""
-    from tailwise.uncertainty.interval_scores import label_range
+    from tailwise.calibration.interval_scores import label_range
 
     below = int((scored.lower < 0).sum())
     if below == 0 or min(label_range(scored.bins)[0], scored.y.min()) < 0:

@@ -12,11 +12,11 @@ from tailwise.cli.streamed import ShownOnce, labelled_chunks
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tailwise.calibration.by_column import RunningCoverage
+    from tailwise.calibration.column_groups import ColumnGroups
     from tailwise.data.streams.parquet_rows import ParquetRows
     from tailwise.estimator import TailRegressor
     from tailwise.report.baselines import Lineup, RunningLineup
-    from tailwise.uncertainty.by_column import RunningCoverage
-    from tailwise.uncertainty.column_groups import ColumnGroups
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Measuring:
 
     def add_coverage(self, lineups: Mapping[str, Lineup], table: pd.DataFrame) -> None:
         """Take in the intervals of rows of a table, if coverage goes by the groups of a column."""
-        from tailwise.uncertainty.by_column import RunningCoverage
+        from tailwise.calibration.by_column import RunningCoverage
 
         if self.groups is None:
             return

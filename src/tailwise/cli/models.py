@@ -165,9 +165,9 @@ def evaluate(
 
     Prints errors and coverage by region, and a verdict. The rows should not have been used in training.
     """
+    from tailwise.calibration.column_groups import ColumnGroups
     from tailwise.model.matching import match_targets
     from tailwise.report.verdict import judge
-    from tailwise.uncertainty.column_groups import ColumnGroups
 
     sources = [source for source in (model, data, against, label_prior) if source is not None]
     check_outputs({"--report": report}, force=shared.force, inputs=sources)

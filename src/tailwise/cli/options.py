@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from tailwise.core.lookup import nearest
+from tailwise.lookup import nearest
 
 # -- options from a file -------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ class TrainingPictures:
 
     def settings(self, backbone: str) -> dict[str, Any]:
         """Return the parameters of `TailRegressor` for pictures."""
-        from tailwise.core.lookup import check_name
+        from tailwise.lookup import check_name
         from tailwise.networks.backbones import IMAGE_BACKBONES
 
         name = BACKBONE if backbone == "auto" else backbone

@@ -105,8 +105,8 @@ def _check_bounds(table: pd.DataFrame, bounds: tuple[Any, Any], targets: Sequenc
     """Raise an error that names the first line with a label beyond the bounds."""
     import numpy as np
 
-    from tailwise.core.truncation import bounds_of
     from tailwise.data.tables.columns import number_column
+    from tailwise.distributions.truncation import bounds_of
 
     for target in targets:
         labels = np.asarray(number_column(table, target, name), np.float64)
@@ -284,7 +284,7 @@ def load_label_prior(source: str, model: TailRegressor, quiet: bool) -> Any:
     will do. Or it is a histogram with the columns of `HISTOGRAM`. A prior without a label in the range of
     the training labels is an error.
     """
-    from tailwise.core.label_prior import LabelDensity
+    from tailwise.labels.prior import LabelDensity
 
     table = load_table(source, quiet)
     names = model.target_names_ or []

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tailwise.data.streams.parquet_rows import ParquetRows
     from tailwise.data.streams.sampling import HeldOut
     from tailwise.estimator import TailRegressor
-    from tailwise.learning.ray_workers import RayWorkers
+    from tailwise.training.ray_workers import RayWorkers
 
 STREAM_ROWS = 5_000_000
 """A Parquet file with more rows than this is streamed, and so is every folder."""
@@ -58,7 +58,7 @@ def ray_workers(address: str | None, workers: int | None, device: str) -> RayWor
         if workers is not None:
             raise ValueError("--workers is the number of processes on a Ray cluster: give --ray as well")
         return None
-    from tailwise.learning.ray_workers import RayWorkers
+    from tailwise.training.ray_workers import RayWorkers
 
     found = RayWorkers(workers=workers or 2, address=address, gpus=device in ("gpu", "cuda"))
     found.check()

@@ -17,7 +17,7 @@ def refuse_data_set(X: Any) -> None:
     if isinstance(X, (Dataset, DataLoader)):
         raise TypeError(
             f"X is a {type(X).__name__}: give its inputs as arrays, tensors or a DataFrame, its labels as y. "
-            "A DataLoader goes to tailwise.learning.loop.fit, with a model that tailwise.build_model makes"
+            "A DataLoader goes to tailwise.training.loop.fit, with a model that tailwise.build_model makes"
         )
 
 

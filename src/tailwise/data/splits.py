@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from tailwise.core.labels import LabelBins, checked_labels
+from tailwise.labels.bins import LabelBins, checked_labels
 
 Rows = NDArray[np.int64]
 

@@ -12,10 +12,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.core.lookup import check_name
+from tailwise.calibration.calibration import Calibration, Predicted
+from tailwise.calibration.spreads import standard_deviation
 from tailwise.estimator import TailRegressor
-from tailwise.uncertainty.calibration import Calibration, Predicted
-from tailwise.uncertainty.spreads import standard_deviation
+from tailwise.lookup import check_name
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]

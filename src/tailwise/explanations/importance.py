@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from tailwise.core.label_prior import rarest
-from tailwise.core.labels import checked_labels
-from tailwise.core.lookup import check_name
+from tailwise.calibration.calibration import Predicted
 from tailwise.estimator import TailRegressor
 from tailwise.explanations.columnwise import FIGURES, ColumnwiseModel, Floats, sampled
-from tailwise.uncertainty.calibration import Predicted
+from tailwise.labels.bins import checked_labels
+from tailwise.labels.prior import rarest
+from tailwise.lookup import check_name
 
 
 def _error(predicted: Predicted, y: Floats, coverage: float) -> Floats:

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.core.options import Between, Fraction, Items, NotNegative, Positive
 from tailwise.files.archive import one_line
 from tailwise.model.base import CrossFitted, require_package
+from tailwise.options import Between, Fraction, Items, NotNegative, Positive
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -1,6 +1,6 @@
 """Dataclasses as JSON and arrays, and back: one walk over their annotations writes, reads and checks.
 
-A field is an annotation and nothing else; `tailwise.core.options` has those with limits. `read` refuses a
+A field is an annotation and nothing else; `tailwise.options` has those with limits. `read` refuses a
 value of another type or beyond its limits, a field that is missing or unknown, and what the class itself
 refuses. It builds classes that annotations name and no others. Arrays are kept apart, by their places.
 """
@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tailwise.core.distributions import NIG, Distribution, Mixture, Normal, Parametric
-from tailwise.core.lookup import nearest
-from tailwise.core.options import AnyNumber, Items, checked_value
+from tailwise.distributions.members import NIG, Distribution, Mixture, Normal, Parametric
+from tailwise.lookup import nearest
+from tailwise.options import AnyNumber, Items, checked_value
 
 Arrays = dict[str, Tensor]
 LARGEST = 1 << 53

@@ -19,14 +19,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tailwise.core.labels import LabelBins, checked_labels
-from tailwise.core.lookup import check_name
+from tailwise.calibration.calibration import Calibration, Prior
+from tailwise.calibration.column_groups import ColumnGroups
+from tailwise.calibration.conformal import ConformalIntervals
 from tailwise.data.tables.preprocessing import NumericEncoder, TablePreprocessor
 from tailwise.files.archive import Key, one_line, unpack
 from tailwise.files.base_files import base_of
 from tailwise.files.codec import Arrays, read
 from tailwise.files.column_files import Categories, ColumnState, Dates, TableState, column_encoder
 from tailwise.files.model_state import ModelState, Target
+from tailwise.labels.bins import LabelBins, checked_labels
+from tailwise.lookup import check_name
 from tailwise.methods import available_methods
 from tailwise.model.base import BASES, Base, FittedBase, GivenBase, NoBase
 from tailwise.model.fit import bounds_of_targets
@@ -36,9 +39,6 @@ from tailwise.networks.backbones import IMAGE_BACKBONES, make_backbone, make_ima
 from tailwise.networks.draws import seeded_weights
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method
-from tailwise.uncertainty.calibration import Calibration, Prior
-from tailwise.uncertainty.column_groups import ColumnGroups
-from tailwise.uncertainty.conformal import ConformalIntervals
 
 R = TypeVar("R")
 OwnBackbone = nn.Module | Callable[[], nn.Module]

@@ -12,14 +12,14 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.core.labels import Array
-from tailwise.core.options import Between, Count, Fraction, Items, NotNegative, Positive
+from tailwise.calibration.calibration import HeldOut, Labels
+from tailwise.calibration.conformal import ConformalIntervals, OwnIntervals
+from tailwise.calibration.scaling import Scaling
 from tailwise.files.base_files import BaseState
 from tailwise.files.column_files import TableState
+from tailwise.labels.bins import Array
 from tailwise.model.model import Record
-from tailwise.uncertainty.calibration import HeldOut, Labels
-from tailwise.uncertainty.conformal import ConformalIntervals, OwnIntervals
-from tailwise.uncertainty.scaling import Scaling
+from tailwise.options import Between, Count, Fraction, Items, NotNegative, Positive
 
 MAX_NETWORKS = 1000
 MAX_WIDTH = 1 << 16

@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tailwise.calibration.conformal import OwnIntervals
 from tailwise.data.tables.preprocessing import TablePreprocessor
 from tailwise.files.archive import Key, pack
 from tailwise.files.base_files import base_state
 from tailwise.files.codec import read, write
 from tailwise.files.column_files import TableState, column_state
 from tailwise.files.model_state import Backbone, ModelState, NetworkOptions, Target
-from tailwise.learning.loop import FitResult
 from tailwise.model.inputs import PictureInputs, TableInputs
 from tailwise.model.model import Model
 from tailwise.model.settings import DEFAULT_BACKBONE, Settings
 from tailwise.networks.backbones import BACKBONES, ImageResNet, PiecewiseLinearEncoding
-from tailwise.uncertainty.conformal import OwnIntervals
+from tailwise.training.loop import FitResult
 
 
 def save(

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tailwise.core.labels import LabelBins
-from tailwise.core.options import NotNegative, Positive, Size
+from tailwise.labels.bins import LabelBins
 from tailwise.methods.registry import Range, register
 from tailwise.networks.losses import LOSSES, MOST_COMPARED, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
+from tailwise.options import NotNegative, Positive, Size
 
 
 class BalancedMSE(Loss):

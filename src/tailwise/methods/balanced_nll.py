@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tailwise.core.distributions import Distribution
-from tailwise.core.label_prior import FLOOR, LabelDensity
-from tailwise.core.labels import LabelBins
-from tailwise.core.options import NotNegative
+from tailwise.distributions.members import Distribution
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.prior import FLOOR, LabelDensity
 from tailwise.methods.registry import Range, register
 from tailwise.networks.losses import LOSSES, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
 from tailwise.networks.vir import DEFAULT
+from tailwise.options import NotNegative
 
 _STEPS = np.unique([sign * step for step in (*np.arange(17) / 4, 5, 7, 10, 20, 50) for sign in (-1, 1)])
 """Distances from the predicted mean, in standard deviations, at which the density is integrated."""
@@ -29,7 +29,7 @@ class BalancedNLL(Loss):
     """-log p(y|x) - t log rho(y) + log Z(x), Z(x) the integral of p(.|x) rho^t (VIR:balanced).
 
     rho is the smoothed density of the training labels, at least `floor` times its mean over their range
-    (`tailwise.core.label_prior.LabelDensity`). A larger floor emphasises rare labels less. ``t=0`` is the
+    (`tailwise.labels.prior.LabelDensity`). A larger floor emphasises rare labels less. ``t=0`` is the
     plain likelihood. An emphasis of -t at prediction gives the density under the training labels (VIR:dial).
     """
 

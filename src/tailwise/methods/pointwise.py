@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tailwise.core.labels import LabelBins
-from tailwise.core.options import NotNegative
+from tailwise.labels.bins import LabelBins
 from tailwise.methods.registry import Range, register
 from tailwise.networks.losses import LOSSES, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
+from tailwise.options import NotNegative
 
 _FLOOR = 1e-12
 

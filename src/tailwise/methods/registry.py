@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from torch import nn
 
-from tailwise.core.labels import LabelBins
-from tailwise.core.lookup import nearest
+from tailwise.labels.bins import LabelBins
+from tailwise.lookup import nearest
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method
 
@@ -122,7 +122,7 @@ def build_model(
     `Method.with_options`.
 
     With a sequence of bins, one for each target, labels and predictions are (N, T). With ``offset=True`` the
-    network predicts around a base prediction (VIR:offset): `loss`, a call, `tailwise.learning.loop.fit` and
+    network predicts around a base prediction (VIR:offset): `loss`, a call, `tailwise.training.loop.fit` and
     `predict` then take it as `offset`, in label units, and before training the predicted mean is the base.
     """
     method = get_method(name).parts.with_options(**options)

@@ -14,8 +14,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tailwise.core.distributions import NIG, Distribution, Mixture
-from tailwise.core.labels import LabelBins
+from tailwise.distributions.members import NIG, Distribution, Mixture
+from tailwise.labels.bins import LabelBins
 from tailwise.methods.registry import register
 from tailwise.networks.heads import HEADS, EvidentialHead, Head
 from tailwise.networks.parts import Method, Part

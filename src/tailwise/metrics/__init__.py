@@ -1,9 +1,9 @@
 """Metrics of predictions: by name, by label region and as scikit-learn scorers.
 
-The public names of `tailwise.core.scores` and `tailwise.core.metrics`.
+The public names of `tailwise.metrics.scores` and `tailwise.metrics.regions`.
 """
 
-from tailwise.core.metrics import (
+from tailwise.metrics.regions import (
     METRICS,
     REGIONS,
     Metric,
@@ -15,7 +15,7 @@ from tailwise.core.metrics import (
     get_metric,
     scorer,
 )
-from tailwise.core.scores import (
+from tailwise.metrics.scores import (
     Sparsification,
     ause,
     ause_reference,

@@ -22,8 +22,8 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
-from tailwise.core.labels import LabelBins
-from tailwise.core.lookup import nearest
+from tailwise.labels.bins import LabelBins
+from tailwise.lookup import nearest
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]

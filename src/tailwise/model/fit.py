@@ -18,17 +18,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length
 from torch import nn
 
-from tailwise.core.distributions import Distribution, concatenate
-from tailwise.core.labels import LabelBins
-from tailwise.core.support import LabelSupport
-from tailwise.core.truncation import Bounds, bounds_of
+from tailwise.calibration.calibration import Calibration, CalibrationRecipe, Labels, calibrate
 from tailwise.data.equal_rows import merge_equal_rows
 from tailwise.data.inputs import row_count, take_rows
 from tailwise.data.splits import halves
 from tailwise.data.tables.checks import checked_eval_set, checked_targets, target_names
-from tailwise.learning.loop import FitResult, TensorData, one_thread
-from tailwise.learning.loop import fit as train
-from tailwise.learning.progress import visible
+from tailwise.distributions.members import Distribution, concatenate
+from tailwise.distributions.truncation import Bounds, bounds_of
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.support import LabelSupport
 from tailwise.methods import build_model
 from tailwise.model.base import GivenBase, fit_base, given_predictions
 from tailwise.model.inputs import Encoded, Inputs, column_of
@@ -49,7 +47,9 @@ from tailwise.networks.draws import seeded_weights
 from tailwise.networks.heads import HEADS
 from tailwise.networks.network import Network
 from tailwise.resampling.smogn import resampled
-from tailwise.uncertainty.calibration import Calibration, CalibrationRecipe, Labels, calibrate
+from tailwise.training.loop import FitResult, TensorData, one_thread
+from tailwise.training.loop import fit as train
+from tailwise.training.progress import visible
 
 logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from tailwise.core.lookup import check_name
+from tailwise.calibration.column_groups import MAX_GROUPS, ColumnGroups
 from tailwise.data.inputs import as_tensors, row_count, take_rows
 from tailwise.data.tables.checks import checked_table
 from tailwise.data.tables.preprocessing import TablePreprocessor
+from tailwise.lookup import check_name
 from tailwise.model.pictures import as_pictures, picture_tensor
-from tailwise.uncertainty.column_groups import MAX_GROUPS, ColumnGroups
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]

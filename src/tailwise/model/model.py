@@ -11,14 +11,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from tailwise.core.distributions import Distribution
-from tailwise.core.labels import LabelBins
-from tailwise.core.options import Count
-from tailwise.learning.loop import FitResult, predict
+from tailwise.calibration.calibration import Calibration, Predicted, Raw
+from tailwise.distributions.members import Distribution
+from tailwise.labels.bins import LabelBins
 from tailwise.model.base import Base
 from tailwise.model.inputs import Encoded, Inputs, TableInputs, encoded
 from tailwise.networks.network import Network
-from tailwise.uncertainty.calibration import Calibration, Predicted, Raw
+from tailwise.options import Count
+from tailwise.training.loop import FitResult, predict
 
 Floats = NDArray[np.float64]
 

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tailwise.core.lookup import check_name
-from tailwise.learning.batches import Transform
+from tailwise.lookup import check_name
+from tailwise.training.batches import Transform
 
 Bytes = NDArray[np.uint8]
 Size = tuple[int, int]

@@ -15,15 +15,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import nn
 
-from tailwise.core.lookup import check_name, nearest
-from tailwise.learning.config import DEVICES, TrainConfig
-from tailwise.learning.progress import visible
+from tailwise.lookup import check_name, nearest
 from tailwise.methods import get_method
 from tailwise.model.base import MakeBase, resolve_base
 from tailwise.model.inputs import Inputs, PictureInputs, TableInputs, TensorInputs
 from tailwise.model.pictures import augmentation, picture_config
 from tailwise.networks.backbones import BACKBONES, IMAGE_BACKBONES
 from tailwise.networks.parts import Method
+from tailwise.training.config import DEVICES, TrainConfig
+from tailwise.training.progress import visible
 
 logger = logging.getLogger(__name__)
 BackboneChoice = str | nn.Module | Callable[[], nn.Module]
@@ -43,7 +43,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "backbone": [str, nn.Module, callable],
     "feature_dim": [_COUNT, None],
     "bins": [_COUNT, "array-like", None],
-    "bounds": [object],  # `tailwise.core.truncation.bounds_of` says what is wrong with it
+    "bounds": [object],  # `tailwise.distributions.truncation.bounds_of` says what is wrong with it
     "keep_values": ["boolean"],
     "epochs": [_COUNT, _AUTO],
     "batch_size": [_COUNT, _AUTO],

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tailwise.core.labels import LabelBins
 from tailwise.data.splits import label_holdout
+from tailwise.labels.bins import LabelBins
 from tailwise.model.base import FOLDS, deal_folds
 
 Floats = NDArray[np.float64]

@@ -14,10 +14,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from tailwise.core.labels import LabelBins
-from tailwise.core.lookup import check_name
-from tailwise.core.support import LabelSupport
-from tailwise.core.truncation import Bounds
+from tailwise.calibration.calibration import Labels
 from tailwise.data.splits import halves
 from tailwise.data.streams.label_sketch import BinCounts, labels_of, weights_of
 from tailwise.data.streams.mixing import mixed
@@ -25,10 +22,10 @@ from tailwise.data.streams.passes import Surveyed, first_pass, second_pass
 from tailwise.data.streams.ray_rows import RayRows
 from tailwise.data.streams.row_stream import SOURCE, FrameRows, RowStream, Shard, as_row_stream
 from tailwise.data.tables.quick_encoding import QuickEncoder
-from tailwise.learning.batches import in_background
-from tailwise.learning.loop import fit as train
-from tailwise.learning.progress import visible
-from tailwise.learning.ray_workers import RayWorkers
+from tailwise.distributions.truncation import Bounds
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.support import LabelSupport
+from tailwise.lookup import check_name
 from tailwise.model.base import FOLDS, Base, deal_folds, fit_base
 from tailwise.model.fit import (
     Examples,
@@ -42,7 +39,10 @@ from tailwise.model.inputs import TableInputs
 from tailwise.model.model import Model, Record, beside_features, network_prediction, ready, squeezed
 from tailwise.model.settings import Settings
 from tailwise.model.split import MIN_HOLDOUT
-from tailwise.uncertainty.calibration import Labels
+from tailwise.training.batches import in_background
+from tailwise.training.loop import fit as train
+from tailwise.training.progress import visible
+from tailwise.training.ray_workers import RayWorkers
 
 if TYPE_CHECKING:
     import pandas as pd

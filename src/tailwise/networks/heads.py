@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tailwise.core.distributions import NIG, Distribution, Normal
-from tailwise.core.labels import LabelBins
-from tailwise.core.options import NotNegative, Positive
+from tailwise.distributions.members import NIG, Distribution, Normal
+from tailwise.labels.bins import LabelBins
+from tailwise.options import NotNegative, Positive
 
 _FLOOR = 1e-6
 _LEAST_COUNT = 2.0

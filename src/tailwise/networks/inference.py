@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from tailwise.core.distributions import Distribution, Mixture
+from tailwise.distributions.members import Distribution, Mixture
 
 if TYPE_CHECKING:
     from tailwise.networks.tail import Latents, Tail

@@ -7,8 +7,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from tailwise.core.options import Size
 from tailwise.networks.heads import positive
+from tailwise.options import Size
 
 
 class Latent(nn.Module, ABC):

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from tailwise.core.distributions import NIG, Distribution
-from tailwise.core.labels import LabelBins
-from tailwise.core.options import NotNegative
+from tailwise.distributions.members import NIG, Distribution
+from tailwise.labels.bins import LabelBins
+from tailwise.options import NotNegative
 
 MOST_COMPARED = 2048
 """Number of rows of a batch that are compared with one another; more rows, such as pixels, are sampled."""

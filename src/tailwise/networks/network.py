@@ -10,9 +10,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from tailwise.core.distributions import Distribution, Mixture, stack
-from tailwise.core.labels import LabelBins
-from tailwise.core.metrics import Metric
+from tailwise.distributions.members import Distribution, Mixture, stack
+from tailwise.labels.bins import LabelBins
+from tailwise.metrics.regions import Metric
 from tailwise.networks.losses import weighted_mean
 from tailwise.networks.parts import Method
 from tailwise.networks.ranks import rank_and_ranks

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-from tailwise.core.lookup import check_name, nearest
-from tailwise.core.options import Between, checked_options, checked_value
+from tailwise.lookup import check_name, nearest
 from tailwise.networks.heads import HEADS
 from tailwise.networks.inference import INFERENCES
 from tailwise.networks.latents import LATENTS
@@ -16,6 +15,7 @@ from tailwise.networks.perturbations import PERTURBATIONS
 from tailwise.networks.schedules import SCHEDULES
 from tailwise.networks.smoothing import SMOOTHINGS
 from tailwise.networks.weights import WEIGHTS
+from tailwise.options import Between, checked_options, checked_value
 from tailwise.resampling.smogn import RESAMPLERS
 
 REGISTRIES: Mapping[str, Mapping[str, Callable[..., Any]]] = {

@@ -12,7 +12,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from tailwise.core.options import Between, NotNegative, Share
+from tailwise.options import Between, NotNegative, Share
 
 Samples = Annotated[int, Between(1, 10_000)]
 

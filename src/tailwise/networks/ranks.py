@@ -15,8 +15,8 @@ import torch.distributed as dist
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from tailwise.core.distributions import Distribution, concatenate
-from tailwise.core.labels import LabelBins, checked_labels
+from tailwise.distributions.members import Distribution, concatenate
+from tailwise.labels.bins import LabelBins, checked_labels
 
 T = TypeVar("T")
 MOST_LABELS = 100_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from tailwise.core.options import Share
+from tailwise.options import Share
 
 
 class Schedule(ABC):

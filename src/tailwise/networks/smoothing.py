@@ -13,12 +13,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from tailwise.core.kernels import Boundary, KernelForm, kernel_matrix
-from tailwise.core.labels import LabelBins
-from tailwise.core.options import Count, NotNegative, Positive, Share
-from tailwise.core.theory import resolved_kernel
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.kernels import Boundary, KernelForm, kernel_matrix
+from tailwise.labels.theory import resolved_kernel
 from tailwise.networks.ranks import rank_and_ranks, sum_over_ranks
 from tailwise.networks.weights import Kernel, Radius
+from tailwise.options import Count, NotNegative, Positive, Share
 
 _FLOOR = 1e-30
 _CHUNK = 2**16  # rows that are summed at once: the pixels of a batch may be millions

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tailwise.core.distributions import Distribution, Mixture
-from tailwise.core.labels import LabelBins, in_label_precision
+from tailwise.distributions.members import Distribution, Mixture
+from tailwise.labels.bins import LabelBins, in_label_precision
 from tailwise.networks.draws import normal_like
 from tailwise.networks.heads import Head
 from tailwise.networks.inference import Inference

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from tailwise.core.labels import LabelBins
-from tailwise.core.lookup import check_name
+from tailwise.labels.bins import LabelBins
+from tailwise.lookup import check_name
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method, Part
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from tailwise.core.kernels import KernelForm, label_weights
-from tailwise.core.labels import Array, LabelBins
-from tailwise.core.options import Between, NotNegative, Positive
-from tailwise.core.theory import resolved_kernel
+from tailwise.labels.bins import Array, LabelBins
+from tailwise.labels.kernels import KernelForm, label_weights
+from tailwise.labels.theory import resolved_kernel
+from tailwise.options import Between, NotNegative, Positive
 
 Acts = Literal["loss", "count", "both"]
 """Weights multiply the losses of a row, the pseudo-counts of its head, or both."""
@@ -24,7 +24,7 @@ class Weights:
 
 
 class DensityWeights(Weights):
-    """The smoothed label density to the power -`power`; see `tailwise.core.kernels.label_weights`.
+    """The smoothed label density to the power -`power`; see `tailwise.labels.kernels.label_weights`.
 
     The kernel ``"auto"`` is a Gaussian that follows from the label histogram (VIR:bound).
     """

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from scipy import special
 from torch import Tensor, nn
 
-from tailwise.core.distributions import Distribution
-from tailwise.core.student_t import log_gamma_ratio, standardized
-from tailwise.core.tilt import Tilt, Tilted
+from tailwise.distributions.members import Distribution
+from tailwise.distributions.student_t import log_gamma_ratio, standardized
+from tailwise.distributions.tilt import Tilt, Tilted
 
 Floats = NDArray[np.float64]
 
@@ -142,7 +142,7 @@ class StudentTails(nn.Module):
 
 
 class Tails(NamedTuple):
-    """A `tailwise.core.student_t.Student`; see `StudentTails`."""
+    """A `tailwise.distributions.student_t.Student`; see `StudentTails`."""
 
     df: Tensor
     log_peak: Tensor  # log density at 0
@@ -226,7 +226,7 @@ def _tail_polynomial() -> Floats:
 
 
 def grid_root(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
-    """Root of an increasing function, as a `tailwise.core.truncation.Root` of few operations.
+    """Root of an increasing function, as a `tailwise.distributions.truncation.Root` of few operations.
 
     Each round evaluates all points of a grid at once; the last step is linear.
     """

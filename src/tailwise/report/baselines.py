@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from tailwise.core.distributions import Normal
-from tailwise.core.kernels import label_weights
-from tailwise.core.labels import LabelBins, checked_labels
+from tailwise.calibration.interval_scores import constant_interval
 from tailwise.data.equal_rows import merge_equal_rows
 from tailwise.data.inputs import take_rows
+from tailwise.distributions.members import Normal
+from tailwise.labels.bins import LabelBins, checked_labels
+from tailwise.labels.kernels import label_weights
 from tailwise.model.base import AUTO, CrossFitted, cross_fit, deal_folds, resolve_base
 from tailwise.report.scoring import Floats, RunningFigures, Scored, score_model
-from tailwise.uncertainty.interval_scores import constant_interval
 
 if TYPE_CHECKING:
     import pandas as pd

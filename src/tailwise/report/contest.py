@@ -25,10 +25,10 @@ from tailwise.benchmark.run.run_display import show_runs
 from tailwise.benchmark.run.tail_contender import TAIL, TAIL_BALANCED
 from tailwise.benchmark.run.trace import digest_of_plugin, machine
 from tailwise.benchmark.run.workers import Workers
-from tailwise.core.labels import LabelBins
-from tailwise.core.lookup import nearest
 from tailwise.data.splits import label_holdout
 from tailwise.data.writing import claimed
+from tailwise.labels.bins import LabelBins
+from tailwise.lookup import nearest
 from tailwise.methods import available_methods, get_method
 from tailwise.report.baselines import (
     PLAIN,

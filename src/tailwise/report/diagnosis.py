@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from tailwise.core.labels import LabelBins, checked_labels
-from tailwise.core.metrics import REGIONS
+from tailwise.labels.bins import LabelBins, checked_labels
+from tailwise.metrics.regions import REGIONS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

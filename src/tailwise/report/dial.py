@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.core.label_prior import RARE_SHARE, rarest
-from tailwise.core.metrics import REGIONS
+from tailwise.labels.prior import RARE_SHARE, rarest
+from tailwise.metrics.regions import REGIONS
 from tailwise.report.formatting import level, pair
 from tailwise.report.scoring import Floats, Scored
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pandas as pd
 
-from tailwise.core.lookup import check_name
 from tailwise.explanations import importance, partial_dependence
+from tailwise.lookup import check_name
 from tailwise.report import plots
 from tailwise.report.dial import MIN_DIAL_ROWS, RARE, Dial, dial_of
 from tailwise.report.scoring import LEVELS, Scored, score_model, sorted_regions

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailwise.core.label_prior import RARE_SHARE
 from tailwise.explanations import importance, shapley
+from tailwise.labels.prior import RARE_SHARE
 from tailwise.report.answers import ERRORS, WIDTHS, shown_rows
 from tailwise.report.formatting import level, number
 from tailwise.report.scoring import Scored

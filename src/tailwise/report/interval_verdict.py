@@ -12,12 +12,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.core.label_prior import RARE_SHARE, LabelDensity, rarest
+from tailwise.calibration.interval_scores import wilson_interval
+from tailwise.labels.prior import RARE_SHARE, LabelDensity, rarest
 from tailwise.report.baselines import Lineup
 from tailwise.report.contrasts import CONFIDENCE, CoverageContrast, coverage_contrast, joined
 from tailwise.report.formatting import level, number, percent
 from tailwise.report.scoring import Scored, paired_difference
-from tailwise.uncertainty.interval_scores import wilson_interval
 
 MIN_TAIL_ROWS = 10
 """A region with fewer test rows is not judged."""

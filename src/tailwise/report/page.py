@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tailwise.core.metrics import REGIONS
-from tailwise.core.theory import Window
+from tailwise.labels.theory import Window
 from tailwise.methods import get_method
+from tailwise.metrics.regions import REGIONS
 from tailwise.networks.weights import DenseWeights, DensityWeights, Weights
 from tailwise.report.answers import answers_of, row_tables
 from tailwise.report.baselines import Lineup

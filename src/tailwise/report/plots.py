@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
-from tailwise.core.labels import LabelBins
-from tailwise.core.metrics import REGIONS
-from tailwise.core.scores import Sparsification
-from tailwise.uncertainty.interval_scores import wilson_interval
+from tailwise.calibration.interval_scores import wilson_interval
+from tailwise.labels.bins import LabelBins
+from tailwise.metrics.regions import REGIONS
+from tailwise.metrics.scores import Sparsification
 
 # Okabe and Ito's palette: readers with any colour vision can tell these colours apart.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

@@ -12,8 +12,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from tailwise.benchmark.pages.statistics import Figure, Results
 from tailwise.benchmark.run.tail_contender import TAIL, TAIL_BALANCED
-from tailwise.core.labels import LabelBins
-from tailwise.core.metrics import REGIONS
+from tailwise.labels.bins import LabelBins
+from tailwise.metrics.regions import REGIONS
 from tailwise.report import plots
 from tailwise.report.formatting import number, pair, percent
 from tailwise.report.html import render

@@ -15,14 +15,14 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from tailwise.core.distributions import Distribution
-from tailwise.core.labels import LabelBins, checked_labels
-from tailwise.core.metrics import REGIONS, RunningScores, by_region
-from tailwise.core.scores import Sparsification, sparsification
+from tailwise.calibration.calibration import Calibration, Raw
+from tailwise.calibration.scaling import split_variance
+from tailwise.distributions.members import Distribution
+from tailwise.labels.bins import LabelBins, checked_labels
 from tailwise.methods import get_method
+from tailwise.metrics.regions import REGIONS, RunningScores, by_region
+from tailwise.metrics.scores import Sparsification, sparsification
 from tailwise.report.formatting import number
-from tailwise.uncertainty.calibration import Calibration, Raw
-from tailwise.uncertainty.scaling import split_variance
 
 if TYPE_CHECKING:
     from tailwise.estimator import TailRegressor

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from sklearn.neighbors import NearestNeighbors
 
-from tailwise.core.lookup import nearest
+from tailwise.lookup import nearest
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]

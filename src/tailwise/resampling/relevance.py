@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tailwise.core.labels import checked_labels
-from tailwise.core.lookup import check_name
+from tailwise.labels.bins import checked_labels
+from tailwise.lookup import check_name
 
 Array = NDArray[np.float64]
 Sides = Literal["both", "high", "low"]

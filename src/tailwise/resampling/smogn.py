@@ -23,8 +23,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tailwise.core.labels import checked_labels
-from tailwise.core.lookup import check_name, nearest
+from tailwise.labels.bins import checked_labels
+from tailwise.lookup import check_name, nearest
 from tailwise.resampling.distances import Array, MixedTable, Points, Rows
 from tailwise.resampling.relevance import Relevance, relevance_of
 

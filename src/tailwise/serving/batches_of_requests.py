@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from tailwise.core.lookup import nearest
+from tailwise.calibration.calibration import Calibration, Raw
+from tailwise.lookup import nearest
 from tailwise.serving.counters import Counters
 from tailwise.serving.row_schema import Cells, Problem, RefusedRequest, RowSchema
-from tailwise.uncertainty.calibration import Calibration, Raw
 
 if TYPE_CHECKING:
     from tailwise.estimator import TailRegressor

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tailwise._version import __version__
-from tailwise.core.metrics import REGIONS, by_region
 from tailwise.methods import get_method
+from tailwise.metrics.regions import REGIONS, by_region
 from tailwise.report.formatting import level, number
 from tailwise.serving.row_schema import RowSchema
 
 if TYPE_CHECKING:
+    from tailwise.calibration.calibration import Calibration
     from tailwise.estimator import TailRegressor
-    from tailwise.uncertainty.calibration import Calibration
 
 __all__ = ["model_card"]
 

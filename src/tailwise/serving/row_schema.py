@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tailwise.core.lookup import nearest
 from tailwise.data.tables.columns import shown_cell
+from tailwise.lookup import nearest
 from tailwise.model.inputs import TableInputs
 
 if TYPE_CHECKING:

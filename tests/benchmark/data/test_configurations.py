@@ -12,7 +12,7 @@ from tailwise.benchmark.pages.stsb_page import PRESETS
 from tailwise.benchmark.run.ablations import is_ablation
 from tailwise.benchmark.run.contenders import choose_contenders
 from tailwise.benchmark.run.results import read_results
-from tailwise.learning.config import learning_rate
+from tailwise.training.config import learning_rate
 from tests.benchmark.conftest import run_bench
 
 

@@ -13,8 +13,8 @@ from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.recipe import Recipe
 from tailwise.benchmark.run.contenders import from_registry
 from tailwise.benchmark.run.run_once import run_one
-from tailwise.core.distributions import Normal
-from tailwise.learning.config import TrainConfig
+from tailwise.distributions.members import Normal
+from tailwise.training.config import TrainConfig
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from tailwise.benchmark import Problem, Source
-from tailwise.core.labels import LabelBins
 from tailwise.data import pooled_split
+from tailwise.labels.bins import LabelBins
 
 
 def table() -> pd.DataFrame:

@@ -3,7 +3,7 @@
 import pytest
 
 from tailwise.benchmark import Recipe
-from tailwise.learning.loop import TrainConfig
+from tailwise.training.loop import TrainConfig
 
 
 def test_recipe_says_what_is_shared() -> None:

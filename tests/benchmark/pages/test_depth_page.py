@@ -14,8 +14,8 @@ import torch
 from tailwise.benchmark.data.nyu import depth_problem, packed_maps
 from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.pages.depth_page import METRICS, draw_maps, write_page
-from tailwise.core.distributions import Normal
 from tailwise.data.depth import DepthMaps
+from tailwise.distributions.members import Normal
 from tailwise.metrics import REGIONS
 from tests.benchmark.conftest import run_bench
 

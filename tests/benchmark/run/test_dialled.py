@@ -13,7 +13,7 @@ from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.recipe import Recipe
 from tailwise.benchmark.run.contenders import Contender, Outcome, choose_contenders
 from tailwise.benchmark.run.dialled import STEPS, with_dial
-from tailwise.core.distributions import Normal
+from tailwise.distributions.members import Normal
 
 
 def _problem(test_shift: float = 0.0) -> Problem:

@@ -14,7 +14,7 @@ from tailwise.benchmark.data.suites import generated
 from tailwise.benchmark.run import estimator_runs
 from tailwise.benchmark.run.estimator_runs import estimator_recipe, run_estimator, run_estimators, score
 from tailwise.benchmark.run.estimators import Estimator, Predict, Prediction
-from tailwise.core.distributions import Normal
+from tailwise.distributions.members import Normal
 
 SOURCES = [Source(name, "y", partial(generated, rows=300, seed=seed)) for seed, name in enumerate("ab")]
 

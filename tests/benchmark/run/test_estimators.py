@@ -27,8 +27,8 @@ from tailwise.benchmark.run.estimators import (
     pinball_crps,
     sqinv_weights,
 )
-from tailwise.core.distributions import Distribution, Normal
-from tailwise.core.scores import crps
+from tailwise.distributions.members import Distribution, Normal
+from tailwise.metrics.scores import crps
 
 
 def mixed_table() -> pd.DataFrame:

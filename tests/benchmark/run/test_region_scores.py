@@ -15,7 +15,7 @@ from tailwise.benchmark.run.region_scores import (
     score_limits,
     scores_by_region,
 )
-from tailwise.core.distributions import Normal
+from tailwise.distributions.members import Normal
 from tailwise.metrics import REGIONS
 
 

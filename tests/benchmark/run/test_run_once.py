@@ -10,8 +10,8 @@ import pytest
 import tailwise
 from tailwise.benchmark import Problem, Recipe, from_registry, run_one
 from tailwise.benchmark.run.region_scores import OF_THE_MEAN, OF_THE_SPREAD
+from tailwise.calibration.scaling import balanced_weights
 from tailwise.metrics import REGIONS, evaluate
-from tailwise.uncertainty.scaling import balanced_weights
 from tests.benchmark.conftest import Offset, without_times
 
 

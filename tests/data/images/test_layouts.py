@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from tailwise.core.kernels import label_weights
-from tailwise.core.labels import LabelBins
 from tailwise.data.images import (
     ImageError,
     ImageListing,
@@ -19,6 +17,8 @@ from tailwise.data.images import (
     read_listing,
     utkface_listing,
 )
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.kernels import label_weights
 from tests.picture_samples import pictures, write_pictures
 
 BIRTH = 719529  # 1970-01-01 as MATLAB counts days

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailwise.core.labels import LabelBins
-from tailwise.core.support import LabelSupport
 from tailwise.data.streams.label_sketch import MAX_VALUES, BinCounts, LabelSketch, labels_of, weights_of
 from tailwise.data.tables.files import TableError
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.support import LabelSupport
 
 RNG = np.random.default_rng(0)
 LABELS = {

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailwise.core.labels import LabelBins
-from tailwise.core.support import LabelSupport
 from tailwise.data.streams import FrameRows
 from tailwise.data.streams.passes import first_pass, second_pass
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.support import LabelSupport
 
 N, HELD, SAMPLE = 2000, 60, 200
 RNG = np.random.default_rng(1)

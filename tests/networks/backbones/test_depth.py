@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tailwise.core.labels import LabelBins
 from tailwise.data.depth import EDGES
-from tailwise.learning.loop import TrainConfig, fit, predict
+from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
 from tailwise.networks.backbones.depth import DepthNet, PixelDecoder, UpProjection, map_size
+from tailwise.training.loop import TrainConfig, fit, predict
 
 HEIGHT, WIDTH = 36, 48
 

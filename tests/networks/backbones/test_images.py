@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tailwise.core.labels import LabelBins
-from tailwise.learning.loop import TrainConfig, fit, predict
+from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
 from tailwise.networks.backbones import ImageDecoder, make_image_backbone
 from tailwise.networks.backbones.images import Pixels
 from tailwise.networks.network import fresh_copy
+from tailwise.training.loop import TrainConfig, fit, predict
 
 
 def _pictures(rows: int = 4, size: int = 32) -> torch.Tensor:

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from tailwise.core.labels import LabelBins
-from tailwise.learning.loop import TrainConfig, fit, predict
+from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
 from tailwise.networks.backbones import (
     PAIR_ENCODERS,
@@ -25,6 +24,7 @@ from tailwise.networks.backbones import (
     pair_features,
 )
 from tailwise.networks.network import fresh_copy
+from tailwise.training.loop import TrainConfig, fit, predict
 from tests.networks.waiting import NothingWaits
 
 WORDS = 30

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from tailwise.core.labels import LabelBins
+from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
 from tailwise.networks.backbones import (
     BACKBONES,

@@ -13,7 +13,6 @@ import numpy as np
 
 from tailwise.benchmark.data.problems import DataSet, Problem, data_folder
 from tailwise.benchmark.data.recipe import DataKind
-from tailwise.learning.batches import Transform
 from tailwise.networks.backbones import (
     IMAGE_BACKBONES,
     Backbone,
@@ -21,6 +20,7 @@ from tailwise.networks.backbones import (
     ImageResNet,
     make_image_backbone,
 )
+from tailwise.training.batches import Transform
 
 
 @dataclass(frozen=True)

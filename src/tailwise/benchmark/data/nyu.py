@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from tailwise.benchmark.data.problems import DataSet, Problem, data_folder
 from tailwise.benchmark.data.recipe import DataKind
-from tailwise.core.distributions import Distribution
 from tailwise.data.depth import (
     DEPTH,
     DEPTH_AUGMENTATIONS,
@@ -27,6 +26,7 @@ from tailwise.data.depth import (
     load_depth_maps,
     split_maps,
 )
+from tailwise.distributions.members import Distribution
 from tailwise.networks.backbones.depth import DepthNet, PixelDecoder
 
 METRICS = ("log10", "delta1", "delta2", "delta3")

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tailwise.core.distributions import Distribution
-from tailwise.core.labels import LabelBins
 from tailwise.data.writing import write_atomically
+from tailwise.distributions.members import Distribution
+from tailwise.labels.bins import LabelBins
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from tailwise.benchmark.data.problems import DataSet, Problem
-from tailwise.core.lookup import check_name
-from tailwise.core.metrics import get_metric
-from tailwise.learning.batches import Transform
-from tailwise.learning.loop import TrainConfig
+from tailwise.lookup import check_name
 from tailwise.methods import Range, Space, get_method
+from tailwise.metrics.regions import get_metric
 from tailwise.networks.backbones import Backbone, make_backbone
+from tailwise.training.batches import Transform
+from tailwise.training.loop import TrainConfig
 
 Network = Callable[[Problem], Backbone]
 Decoder = Callable[[Problem, int], nn.Module]

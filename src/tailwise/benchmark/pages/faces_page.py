@@ -12,7 +12,7 @@ from tailwise.benchmark.pages.origin import describe_origin
 from tailwise.benchmark.pages.statistics import Figure, Results
 from tailwise.benchmark.run.ablations import is_ablation
 from tailwise.benchmark.run.results import read_results
-from tailwise.core.metrics import REGIONS
+from tailwise.metrics.regions import REGIONS
 
 METRICS = {
     "mae": "MAE in years",

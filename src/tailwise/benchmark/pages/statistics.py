@@ -14,7 +14,7 @@ from scipy import stats
 from tailwise.benchmark.pages.origin import MARK, changed_methods
 from tailwise.benchmark.run.region_scores import OF_THE_MEAN
 from tailwise.benchmark.run.results import Record
-from tailwise.core.metrics import get_metric
+from tailwise.metrics.regions import get_metric
 
 RATIOS = ("mae", "mse", "rmse", "gm", "balanced_mae", "crps", "width")
 """Metrics in label units, which are compared between data sets as ratios."""

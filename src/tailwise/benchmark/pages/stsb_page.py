@@ -14,8 +14,8 @@ from tailwise.benchmark.pages.statistics import Figure, Results
 from tailwise.benchmark.run.ablations import is_ablation
 from tailwise.benchmark.run.region_scores import OF_THE_SPREAD
 from tailwise.benchmark.run.results import read_results
-from tailwise.core.metrics import REGIONS, get_metric
 from tailwise.methods import get_method
+from tailwise.metrics.regions import REGIONS, get_metric
 
 Row = tuple[float, float, float, float]
 PAPER: Mapping[str, Mapping[str, Row]] = {

@@ -29,8 +29,8 @@ from tailwise.benchmark.pages.statistics import (
 from tailwise.benchmark.run.region_scores import OF_THE_MEAN, OF_THE_SPREAD
 from tailwise.benchmark.run.results import read_results
 from tailwise.benchmark.run.times import Times
-from tailwise.core.lookup import nearest
-from tailwise.core.metrics import REGIONS
+from tailwise.lookup import nearest
+from tailwise.metrics.regions import REGIONS
 
 CALIBRATED_ROWS = ("vir", "der", "lds-fds-der", "ensemble", "infer-noise")
 """Methods shown before and after calibration, as in the paper."""

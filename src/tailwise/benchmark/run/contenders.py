@@ -18,11 +18,11 @@ import torch
 from tailwise.benchmark.data.problems import Array, Problem
 from tailwise.benchmark.data.recipe import Recipe, SortedOptions
 from tailwise.benchmark.run.trace import ESTIMATOR, trace_of
-from tailwise.core.distributions import Distribution
-from tailwise.core.labels import LabelBins
-from tailwise.core.lookup import nearest
-from tailwise.learning.loop import TensorData, fit, predict
+from tailwise.distributions.members import Distribution
+from tailwise.labels.bins import LabelBins
+from tailwise.lookup import nearest
 from tailwise.methods import Space, available_methods, build_model, get_method
+from tailwise.training.loop import TensorData, fit, predict
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.recipe import Recipe
 from tailwise.benchmark.run.contenders import Contender, Fit, Outcome
-from tailwise.core.label_prior import LabelDensity, emphasis
-from tailwise.core.metrics import evaluate, get_metric
+from tailwise.labels.prior import LabelDensity, emphasis
+from tailwise.metrics.regions import evaluate, get_metric
 
 STEPS = tuple(sorted((round(0.1 * step, 1) for step in range(-3, 16)), key=abs))
 """Emphases that are tried; 0, the first, leaves predictions as they are."""

@@ -20,12 +20,12 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from tailwise.core.distributions import Distribution, Normal
-from tailwise.core.kernels import label_weights
-from tailwise.core.labels import LabelBins
-from tailwise.core.lookup import nearest
-from tailwise.core.scores import crps
 from tailwise.data.splits import random_split
+from tailwise.distributions.members import Distribution, Normal
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.kernels import label_weights
+from tailwise.lookup import nearest
+from tailwise.metrics.scores import crps
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.recipe import Recipe
 from tailwise.benchmark.run.contenders import Contender, Outcome
-from tailwise.core.distributions import Normal
-from tailwise.core.kernels import label_weights
-from tailwise.core.metrics import get_metric
+from tailwise.distributions.members import Normal
+from tailwise.labels.kernels import label_weights
 from tailwise.methods import Range, Space
+from tailwise.metrics.regions import get_metric
 
 Array = NDArray[np.float64]
 STEP = 10

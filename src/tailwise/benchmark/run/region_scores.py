@@ -9,9 +9,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from tailwise.benchmark.data.problems import Array
-from tailwise.core.distributions import Distribution
-from tailwise.core.labels import LabelBins
-from tailwise.core.metrics import REGIONS, by_bin, evaluate
+from tailwise.distributions.members import Distribution
+from tailwise.labels.bins import LabelBins
+from tailwise.metrics.regions import REGIONS, by_bin, evaluate
 
 OF_THE_MEAN = ("mae", "mse", "rmse", "gm", "pearson", "spearman", "balanced_mae")
 """Metrics that calibration does not change; calibrated results do not repeat them."""

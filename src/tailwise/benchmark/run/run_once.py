@@ -24,8 +24,8 @@ from tailwise.benchmark.run.region_scores import (
 from tailwise.benchmark.run.results import Record
 from tailwise.benchmark.run.search import Study, describe_space
 from tailwise.benchmark.run.trace import machine
-from tailwise.core.metrics import get_metric
-from tailwise.uncertainty.scaling import balanced_weights, fit_scaling
+from tailwise.calibration.scaling import balanced_weights, fit_scaling
+from tailwise.metrics.regions import get_metric
 
 
 def _tune(

@@ -33,7 +33,7 @@ from tailwise.benchmark.run.search import require_optuna
 from tailwise.benchmark.run.trace import changed_parts, describe_changes, unchanged
 from tailwise.benchmark.run.workers import Workers
 from tailwise.data.writing import claimed
-from tailwise.learning.config import check_accelerator
+from tailwise.training.config import check_accelerator
 
 
 @dataclass(frozen=True)

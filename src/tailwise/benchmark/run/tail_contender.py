@@ -12,7 +12,7 @@ from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.recipe import Recipe
 from tailwise.benchmark.run.contenders import Contender, Outcome
 from tailwise.benchmark.run.trace import ESTIMATOR
-from tailwise.core.distributions import Distribution
+from tailwise.distributions.members import Distribution
 from tailwise.estimator import TailRegressor
 
 TAIL, TAIL_BALANCED = "tail", "tail-balanced"

@@ -35,8 +35,8 @@ EQUAL_SINCE = "8afc952"
 ESTIMATOR = "TailRegressor"
 """Name of the estimator where others have the name of a registered method."""
 METHOD_CODE = (
-    *("core", "data", "resampling", "networks", "methods", "learning", "uncertainty"),
-    *("benchmark/run/contenders.py", "benchmark/data/recipe.py"),
+    *("labels", "distributions", "metrics", "data", "resampling", "networks", "methods"),
+    *("training", "calibration", "benchmark/run/contenders.py", "benchmark/data/recipe.py"),
 )
 """Folders and files of the package that a run of a registered method depends on."""
 ESTIMATOR_CODE = (

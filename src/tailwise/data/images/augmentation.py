@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tailwise.core.lookup import check_name
+from tailwise.lookup import check_name
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.core.lookup import check_name
 from tailwise.data.images.pictures import Bytes, ImageError, PictureFiles, decode, require_pillow
 from tailwise.data.writing import write_atomically
+from tailwise.lookup import check_name
 
 OnBroken = Literal["refuse", "skip"]
 CHUNK = 128

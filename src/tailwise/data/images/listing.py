@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.core.labels import checked_labels
-from tailwise.core.lookup import nearest
 from tailwise.data.images.pictures import ImageError, PictureFiles
 from tailwise.data.splits import dir_split
+from tailwise.labels.bins import checked_labels
+from tailwise.lookup import nearest
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,11 +20,11 @@ from typing import Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tailwise.core.labels import checked_labels
-from tailwise.core.lookup import nearest
 from tailwise.data.sentences.arrays import read_arrays
 from tailwise.data.tables.columns import as_number
 from tailwise.data.tables.files import TableError, file_content
+from tailwise.labels.bins import checked_labels
+from tailwise.lookup import nearest
 
 T = TypeVar("T")
 OnError = Literal["raise", "skip"]

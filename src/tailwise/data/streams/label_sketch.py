@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.core.labels import LabelBins, LabelSummary
-from tailwise.core.support import ATOM_SHARE, MAX_STEPS, MIN_LABELS, LabelSupport
 from tailwise.data.streams.row_stream import where
 from tailwise.data.tables.columns import LARGEST_TARGET
 from tailwise.data.tables.files import TableError
+from tailwise.labels.bins import LabelBins, LabelSummary
+from tailwise.labels.support import ATOM_SHARE, MAX_STEPS, MIN_LABELS, LabelSupport
 
 if TYPE_CHECKING:
     import pandas as pd

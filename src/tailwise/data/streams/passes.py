@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.core.labels import LabelBins, LabelSummary
 from tailwise.data.streams.label_sketch import BinCounts, Floats, LabelSketch, labels_of, weights_of
 from tailwise.data.streams.row_stream import RowStream, Shard
 from tailwise.data.streams.sampling import HeldOut, RowSample
+from tailwise.labels.bins import LabelBins, LabelSummary
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from tailwise.core.lookup import check_name
 from tailwise.data.tables.files import TableError
+from tailwise.lookup import check_name
 
 if TYPE_CHECKING:
     import pandas as pd

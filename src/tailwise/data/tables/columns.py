@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailwise.core.lookup import nearest
 from tailwise.data.tables.files import TableError
+from tailwise.lookup import nearest
 
 if TYPE_CHECKING:
     import pandas as pd

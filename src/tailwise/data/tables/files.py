@@ -18,10 +18,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailwise.core.lookup import nearest
 from tailwise.data.tables.encodings import TableError as TableError
 from tailwise.data.tables.encodings import decoded, read_as
 from tailwise.data.writing import write_atomically
+from tailwise.lookup import nearest
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tailwise.core.lookup import check_name
+from tailwise.lookup import check_name
 from tailwise.networks.backbones.images import STAGES, Pixels, make_image_backbone
 from tailwise.networks.backbones.tabular import Backbone
 

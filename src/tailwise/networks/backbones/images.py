@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tailwise.core.lookup import check_name, make_by_name
+from tailwise.lookup import check_name, make_by_name
 from tailwise.networks.backbones.tabular import Backbone
 
 STAGES = {"resnet18": (64, 128, 256, 512), "resnet50": (256, 512, 1024, 2048)}

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tailwise.core.lookup import make_by_name
+from tailwise.lookup import make_by_name
 from tailwise.networks.backbones.tabular import MLP, Backbone
 from tailwise.networks.draws import Dropout
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tailwise.core.lookup import nearest
+from tailwise.lookup import nearest
 from tailwise.networks.draws import Dropout, dropout
 
 Rows = ArrayLike | Tensor

@@ -17,8 +17,8 @@ from tailwise.benchmark.data.own_tables import OWN_TABLES, TABLE_KEYS, own_table
 from tailwise.benchmark.data.problems import MAX_ROWS, DataSet
 from tailwise.benchmark.data.recipe import DataKind, Recipe, check_options
 from tailwise.benchmark.data.stsb import PAIRS
-from tailwise.core.lookup import nearest
-from tailwise.learning.loop import TrainConfig
+from tailwise.lookup import nearest
+from tailwise.training.loop import TrainConfig
 
 BUNDLED = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
 """TOML files that come with the package, by name."""

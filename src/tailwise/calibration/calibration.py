@@ -1,0 +1,393 @@
+"""Calibrated predictions of one target: scaling, label prior, bounds and intervals."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tailwise.calibration.column_groups import ColumnGroups
+from tailwise.calibration.conformal import ConformalIntervals, OwnIntervals, fit_conformal, majority
+from tailwise.calibration.interval_scores import intervals_by_region
+from tailwise.calibration.scaling import (
+    Scaling,
+    VarianceScaling,
+    balanced_weights,
+    fit_scaling,
+    split_variance,
+)
+from tailwise.calibration.spreads import standard_deviation
+from tailwise.distributions.members import Distribution, checked_coverage, pooled
+from tailwise.distributions.tilt import Tilt
+from tailwise.distributions.truncation import Bounds
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.prior import LabelDensity, change_of_prior, rarest
+from tailwise.labels.prior import emphasis as tilt_to_rare
+from tailwise.labels.support import LabelSupport
+from tailwise.metrics.regions import by_region
+from tailwise.options import Count
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+EMPHASES = tuple(k / 20 for k in range(21))
+ALLOWANCE = 1.01
+"""How much larger the error over all rows may get for the sake of rare labels."""
+BEYOND_CHANCE = 2.0
+"""Standard errors by which rare labels must gain."""
+MIN_EMPHASIS_ROWS = 50
+MAX_HELD = 4000
+"""Held-out rows that are kept to fit intervals for another label prior."""
+
+
+class Raw(NamedTuple):
+    """What networks predict for one target, before calibration."""
+
+    pooled: Distribution  # (N,)
+    networks: tuple[Distribution, ...]
+    """Predictions of each network, if there are several. (N,) each"""
+    groups: Rows
+    """Codes in the column that intervals go by. (N,)"""
+
+    @classmethod
+    def of(cls, each: Sequence[Distribution], groups: Rows) -> Raw:
+        """Pool the predictions of one or more networks. (N,) each"""
+        return cls(pooled(each), tuple(each) if len(each) > 1 else (), groups)
+
+    def rows(self, rows: Rows) -> Raw:
+        """Return some of the rows. rows: (M,)"""
+        return Raw(self.pooled[rows], tuple(n[rows] for n in self.networks), self.groups[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Scaled predictions of held-out rows at emphasis 0, and their labels."""
+
+    prediction: Distribution  # (n,)
+    labels: Floats  # (n,)
+    groups: Rows  # (n,) codes in the column that intervals go by
+
+    def rows(self, rows: Rows) -> HeldOut:
+        """Return some of the rows. rows: (m,)"""
+        return HeldOut(self.prediction[rows], self.labels[rows], self.groups[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """The label prior in use, as a change of the one in training (VIR:dial)."""
+
+    tilt: Tilt
+    emphasis: float
+    """Emphasis on rare labels; NaN under a label prior of the user's own."""
+
+    @classmethod
+    def emphasized(cls, density: LabelDensity, emphasis: float) -> Prior:
+        """Return the prior of an emphasis on rare labels; 0 changes nothing."""
+        if not 0 <= emphasis <= 1:
+            raise ValueError(f"emphasis must lie between 0 and 1, got {emphasis!r}")
+        return cls(tilt_to_rare(density, emphasis), float(emphasis))
+
+    @classmethod
+    def expected(cls, density: LabelDensity, label_prior: Any) -> Prior:
+        """Return the prior of labels that a user expects; see `LabelDensity.from_prior`."""
+        return cls(change_of_prior(density, LabelDensity.from_prior(label_prior, density)), math.nan)
+
+    def interval_weights(self, labels: Floats) -> Literal["rare"] | Floats:
+        """Return which held-out labels intervals must cover: the rarest too, or those that are expected."""
+        return self.tilt.weights(labels) if math.isnan(self.emphasis) else "rare"
+
+
+@dataclass(frozen=True)
+class CalibrationRecipe:
+    """How a calibration is fitted."""
+
+    scaling: bool | Literal["balanced"] = True
+    """Whether to scale the spread; ``"balanced"`` gives every label bin the same weight in that."""
+    intervals: Literal["global", "region"] | None = "region"
+    """``mode`` of conformal intervals; None for the distribution's own."""
+    emphasis: float | Literal["auto"] = 0.0
+    votes: bool = False
+    """Whether each held-out row was predicted by one of several networks."""
+    held_out: bool = True
+    """Whether the rows were held out; on rows that were trained on, no coverage can be kept."""
+    column: ColumnGroups = ColumnGroups()
+    """Groups of rows with intervals of their own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """What is known of a target's labels."""
+
+    bins: LabelBins
+    bounds: Bounds = Bounds()
+    """Smallest and largest possible label."""
+    support: LabelSupport = LabelSupport()
+    """Values that labels can have."""
+    many: Count = 100
+    """A bin with more training labels is many-shot."""
+    few: Count = 20
+    """A bin with fewer training labels is few-shot."""
+
+    @cached_property
+    def density(self) -> LabelDensity:
+        """Density of the training labels."""
+        return LabelDensity.from_bins(self.bins)
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """What turns the networks' predictions of one target into those that users get.
+
+    A prediction passes three steps: `scaling` corrects its spread, `prior` changes the label prior
+    (VIR:dial), and `labels.bounds` cut it off. Each step does nothing where nothing was asked for.
+    """
+
+    labels: Labels
+    scaling: Scaling
+    prior: Prior
+    intervals: ConformalIntervals | OwnIntervals
+    held: HeldOut
+
+    @property
+    def bins(self) -> LabelBins:
+        """Bins of the training labels."""
+        return self.labels.bins
+
+    @property
+    def emphasis(self) -> float:
+        """Emphasis on rare labels in use; NaN under a label prior of the user's own."""
+        return self.prior.emphasis
+
+    @property
+    def known_labels(self) -> LabelBins | Floats:
+        """What the model knows of the training labels: their bins, or a sample if many share one value.
+
+        Within a bin, quantiles of bins are interpolated. For a value such as 0 that most labels have, only
+        labels themselves give the right quantiles: those of the held-out rows.
+        """
+        return self.held.labels if self.labels.support.atoms else self.bins
+
+    def at(self, emphasis: float | None = None, label_prior: Any = None) -> Calibration:
+        """Return the calibration for another emphasis or label prior (VIR:dial), with intervals that fit it.
+
+        The intervals are fitted anew to the stored predictions of held-out rows. Without arguments it is
+        this one.
+        """
+        if emphasis is not None and label_prior is not None:
+            raise ValueError("give emphasis or label_prior, not both")
+        if label_prior is not None:
+            return self.under(Prior.expected(self.labels.density, label_prior))
+        if emphasis is None or emphasis == self.emphasis:
+            return self
+        return self.under(Prior.emphasized(self.labels.density, emphasis))
+
+    def under(self, prior: Prior) -> Calibration:
+        """Return the calibration under a label prior, with intervals that fit it."""
+        moved = replace(self, prior=prior)
+        labels = self.held.labels
+        intervals = self.intervals.refitted(
+            moved.possible(self.held.prediction), labels, prior.interval_weights(labels), self.held.groups
+        )
+        return replace(moved, intervals=intervals)
+
+    def __call__(self, raw: Raw) -> Predicted:
+        """Return calibrated predictions with their intervals at any coverage."""
+        networks = tuple(self.calibrated(each) for each in raw.networks)
+        return Predicted(self.calibrated(raw.pooled), self, networks, raw.groups)
+
+    def calibrated(self, raw: Distribution) -> Distribution:
+        """Return a prediction after all steps. (N,) -> (N,)"""
+        return self.possible(self.scaling.apply(raw))
+
+    def possible(self, scaled: Distribution) -> Distribution:
+        """Return a scaled prediction under the label prior in use and within the bounds. (N,) -> (N,)"""
+        return self.labels.bounds.apply(self.prior.tilt.apply(scaled))
+
+
+class Predicted(NamedTuple):
+    """Calibrated predictions of one target, with intervals at any coverage."""
+
+    distribution: Distribution  # (N,)
+    calibration: Calibration
+    networks: tuple[Distribution, ...]
+    """Calibrated predictions of each network, if there are several. (N,) each"""
+    groups: Rows
+    """Codes in the column that intervals go by. (N,)"""
+
+    def interval(self, coverage: float) -> tuple[Tensor, Tensor]:
+        """Return lower and upper ends. (N,) each
+
+        With several networks each gives an interval, as it did for its held-out rows, and `majority` joins
+        them. If there are too few held-out rows for the coverage, a warning says so and the ends are those of
+        the observed labels. No interval leaves the bounds. Its ends are possible labels, and no possible
+        label is lost by that.
+        """
+        intervals, labels = self.calibration.intervals, self.calibration.labels
+        if not intervals.can_cover(checked_coverage(coverage)):
+            warnings.warn(
+                f"{intervals.too_few(coverage)} The intervals span all training labels instead: fit "
+                "with more rows, or ask for a lower coverage.",
+                stacklevel=2,
+            )
+        if self.networks and intervals.votes:
+            each = [intervals.interval(n, coverage, finite=True, groups=self.groups) for n in self.networks]
+            lower, upper = (torch.stack(side) for side in zip(*each, strict=True))
+            lower, upper = majority(lower, upper, self.distribution.point)
+        else:
+            lower, upper = intervals.interval(self.distribution, coverage, finite=True, groups=self.groups)
+        return labels.support.between(labels.bounds.clip(lower), labels.bounds.clip(upper))
+
+    def quantile(self, level: float) -> Tensor:
+        """Return a quantile, moved to a possible label. (N,)"""
+        return self.calibration.labels.support.nearest(self.distribution.quantile(level))
+
+    def columns(self, coverage: float) -> dict[str, Any]:
+        """Return the columns of a table of predictions. (N,) each"""
+        lower, upper = self.interval(coverage)
+        own, bins = self.distribution, self.calibration.bins
+        aleatoric, epistemic = split_variance(own, self.calibration.scaling.inverse.apply(own.base))
+        numbers = {
+            "prediction": own.point,
+            "std": standard_deviation(own),
+            "lower": lower,
+            "upper": upper,
+            "aleatoric_std": aleatoric.sqrt(),
+            "epistemic_std": epistemic.sqrt(),
+        }
+        labels = self.calibration.labels
+        region = bins.regions(labels.many, labels.few)[bins.index(own.point).numpy()]
+        return {**{name: value.numpy() for name, value in numbers.items()}, "region": region}
+
+    def scores(self, y: Floats, coverage: float) -> pd.DataFrame:
+        """Return a table of errors, coverage and width, over all labels and by region. y: (N,)
+
+        The coverage and width of `constant_interval` stand beside them.
+        """
+        fitted = self.calibration
+        shots = {"many": fitted.labels.many, "few": fitted.labels.few}
+        table = by_region(self.distribution, y, fitted.bins, ("mae", "rmse", "gm", "nll", "ause"), **shots)
+        lower, upper = (end.numpy() for end in self.interval(coverage))
+        intervals = intervals_by_region(
+            lower, upper, y, fitted.bins, coverage, training=fitted.known_labels, **shots
+        )
+        return table.join(
+            intervals[["coverage", "width", "constant_coverage", "constant_width"]]
+        ).reset_index()
+
+
+def calibrate(
+    raw: Distribution,
+    y: Floats,
+    groups: Rows,
+    labels: Labels,
+    recipe: CalibrationRecipe,
+    select: Rows,
+    confirm: Rows,
+    base: Floats | None = None,
+) -> Calibration:
+    """Fit the scaling and the emphasis on the rows `select`, then intervals on the rows `confirm`.
+
+    `select` may be the rows that early stopping used. `confirm` must be rows that nothing else used, or the
+    intervals lose their guarantee. `base` has the base's prediction of each row, for `choose_emphasis`.
+    raw, y, groups, base: (n,)
+    """
+    bins = labels.bins
+    scaling: Scaling = VarianceScaling()
+    if recipe.scaling:
+        weights = balanced_weights(y[select], bins) if recipe.scaling == "balanced" else None
+        scaling = fit_scaling(raw[select], y[select], weights=weights)
+    held = HeldOut(scaling.apply(raw), y, groups)
+    chosen = recipe.emphasis
+    if chosen == "auto":
+        picked = held.rows(select)
+        chosen = choose_emphasis(
+            picked.prediction,
+            picked.labels,
+            labels.density,
+            None if base is None else base[select],
+            labels.bounds,
+        )
+    kept = held.rows(confirm if len(confirm) <= MAX_HELD else _sample(confirm))
+    kept = replace(kept, prediction=kept.prediction.map(lambda p: p.detach().clone()))
+    fitted = Calibration(labels, scaling, Prior.emphasized(labels.density, chosen), OwnIntervals(), kept)
+    if recipe.intervals is None:
+        return fitted
+    confirmed = held.rows(confirm)
+    intervals = fit_conformal(
+        fitted.possible(confirmed.prediction),
+        confirmed.labels,
+        bins,
+        mode=recipe.intervals,
+        weights="rare",
+        many=labels.many,
+        few=labels.few,
+        held_out=recipe.held_out,
+        votes=recipe.votes,
+        column=recipe.column,
+        column_codes=confirmed.groups,
+    )
+    return replace(fitted, intervals=intervals)
+
+
+def _sample(rows: Rows) -> Rows:
+    return np.sort(np.random.default_rng(0).choice(rows, MAX_HELD, replace=False))
+
+
+def choose_emphasis(
+    prediction: Distribution,
+    y: Floats,
+    density: LabelDensity,
+    base: Floats | None = None,
+    bounds: Bounds | None = None,
+) -> float:
+    """Return the emphasis to use: as much for rare labels as common ones can afford (VIR:dial).
+
+    It is one of 0, 0.05, ..., 1, as `best_setting` says, and 0 with fewer than 50 rows. Rare are the 15% of
+    the labels that are rarest in training. prediction, y, base: (n,)
+    """
+    if len(y) < MIN_EMPHASIS_ROWS:
+        return 0.0
+    if len(y) > MAX_HELD:
+        rows = _sample(np.arange(len(y)))
+        prediction, y, base = prediction[rows], y[rows], None if base is None else base[rows]
+    rare = rarest(y, density)
+    within = prediction if bounds is None else bounds.apply(prediction)
+    errors = [np.abs(tilt_to_rare(density, t).apply(within).point.numpy() - y) for t in EMPHASES]
+    others = [np.abs(y - other).mean() for other in (np.median(y), base) if other is not None]
+    return EMPHASES[best_setting(np.stack(errors), rare, others)]
+
+
+def best_setting(errors: Floats, rare: NDArray[np.bool_], others: Sequence[float]) -> int:
+    """Return which of several settings serves rare rows best without a price that matters to all.
+
+    Setting 0 is none. The mean error over all rows may be at most 1% above the smallest of setting 0 and
+    `others`; settings beyond the first that costs more are left out. The best of those that are left has the
+    smallest mean error of rare rows. Chosen is the first one that is worse than the best by at most one
+    standard error of the difference, so that rounding cannot move the choice far. It is 0 unless rare rows
+    gain more than two standard errors. errors: (settings, n), rare: (n,)
+    """
+    means = errors.mean(1)
+    able = int(np.logical_and.accumulate(means <= ALLOWANCE * min([means[0], *others])).sum())
+    rarely = errors[:able, rare]
+    if not rarely.size:
+        return 0
+    best = rarely[rarely.mean(1).argmin()]
+    chosen = next(k for k, each in enumerate(rarely) if not _gains(each, best, 1.0))
+    return chosen if _gains(rarely[0], rarely[chosen], BEYOND_CHANCE) else 0
+
+
+def _gains(before: Floats, after: Floats, standard_errors: float) -> bool:
+    """Whether the mean error of the same rows falls by more than chance allows. (n,) each"""
+    gain = before - after
+    return bool(gain.mean() > standard_errors * gain.std(ddof=1) / math.sqrt(gain.size))

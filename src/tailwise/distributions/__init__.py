@@ -1,0 +1,5 @@
+"""Predictive distributions, which every head returns.
+
+- `members`: the contract, Normal, NIG and mixtures; `student_t`: what they are made of
+- `tilt`: predictions under other weights of the labels; `truncation`: predictions within bounds
+"""

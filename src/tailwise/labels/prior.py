@@ -1,0 +1,203 @@
+"""Label priors, and what turns predictions under one into predictions under another (VIR:dial).
+
+A `LabelDensity` says how likely each label is. `emphasis` and `change_of_prior` turn densities into
+a `Tilt`, weights over cells of labels, and `Tilt.apply` changes a prediction without training again.
+
+>>> import torch
+>>> from tailwise.distributions.members import Normal
+>>> training = LabelDensity.from_bins(LabelBins.from_labels([0, 0, 0, 1]), kernel=None)
+>>> prediction = Normal(torch.tensor([0.5]), 1.0)
+>>> balanced = emphasis(training, 1.0).apply(prediction)
+>>> prediction.cdf(0.5).item(), round(balanced.cdf(0.5).item(), 4)
+(0.5, 0.25)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from tailwise.distributions.tilt import Tilt
+from tailwise.labels.bins import Array, LabelBins, checked_labels
+from tailwise.labels.kernels import smoothed_density
+
+FLOOR = 0.1
+"""Smallest density of a label, relative to the mean density over the range of the labels.
+
+Without a floor, a stretch of labels with one training row, or none, would get an almost infinite
+weight. With it, emphasis 1 multiplies no label by more than 10 times the weight of an even density. 0.1 is
+the smallest of 0.01, 0.03, 0.1 and 0.3 with which the error of rare labels falls along the whole dial on
+the development tables (docs/results/dial.md).
+"""
+RARE_SHARE = 0.15
+"""Share of the labels that count as rare."""
+MAX_CELLS = 100
+"""Most cells of a density; more bins are merged, so that the cost per row is bounded."""
+_NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(8)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelDensity:
+    """A density of labels, constant on each cell and never 0; the end cells extend to infinity.
+
+    >>> training = LabelDensity.from_bins(LabelBins.from_labels([0, 0, 0, 1]), kernel=None)
+    >>> training.edges, training.density
+    (array([-0.5,  0.5,  1.5]), array([0.75, 0.25]))
+    """
+
+    edges: Array  # (B + 1,), ascending
+    density: Array  # (B,), positive, per unit of the label; integrates to 1 over the edges
+
+    @classmethod
+    def from_bins(cls, bins: LabelBins, *, floor: float = FLOOR, **kernel: Any) -> LabelDensity:
+        """Smooth the training labels over their bins (VIR:density), with at most `MAX_CELLS` cells.
+
+        `floor` is the smallest density, relative to the mean density. Keyword arguments are those of
+        `tailwise.labels.kernels.kernel_matrix`. The kernel reflects at the ends of the range, so that an
+        even density stays even.
+        """
+        starts = np.unique(np.linspace(0, len(bins), MAX_CELLS + 1).astype(np.int64)[:-1])
+        counts = np.add.reduceat(bins.counts, starts)
+        if counts.sum() == 0:
+            raise ValueError("the label bins have no labels: a density needs at least one")
+        cells = LabelBins(bins.edges[np.append(starts, len(bins))], counts)
+        return cls._floored(cells.edges, smoothed_density(cells, **{"boundary": "reflect", **kernel}), floor)
+
+    @classmethod
+    def from_labels(
+        cls, y: ArrayLike | Tensor, like: LabelDensity | None = None, *, floor: float = FLOOR, **kernel: Any
+    ) -> LabelDensity:
+        """Smooth a sample of labels over the cells of `like`, or over bins of its own. y: (n,)
+
+        Labels beyond the cells of `like` count in its end cells; if all are beyond, that is an error.
+        """
+        labels = checked_labels(y)
+        if like is None:
+            return cls.from_bins(LabelBins.from_labels(labels), floor=floor, **kernel)
+        if not ((labels >= like.edges[0]) & (labels <= like.edges[-1])).any():
+            raise ValueError(f"{like._no_mass}: its labels lie between {labels.min():g} and {labels.max():g}")
+        index = LabelBins(like.edges, np.zeros(like.density.size, np.int64)).index(labels)
+        cells = LabelBins(like.edges, np.bincount(index, minlength=like.density.size))
+        return cls.from_bins(cells, floor=floor, **kernel)
+
+    @classmethod
+    def from_histogram(
+        cls, edges: ArrayLike, counts: ArrayLike, like: LabelDensity | None = None, *, floor: float = FLOOR
+    ) -> LabelDensity:
+        """Take counts or probabilities between edges as they are. edges: (B + 1,), counts: (B,)
+
+        With `like` they are divided among its cells by overlap; what lies beyond its range is left out.
+        """
+        grid, masses = checked_labels(edges, "edges"), checked_labels(counts, "counts")
+        if grid.size != masses.size + 1 or (np.diff(grid) <= 0).any():
+            raise ValueError(f"{masses.size} counts need {masses.size + 1} ascending edges, got {grid.size}")
+        if (masses < 0).any():
+            raise ValueError(f"counts must not be negative, got {masses.min():g}")
+        if like is not None:
+            below = np.interp(like.edges, grid, np.concatenate([[0.0], np.cumsum(masses)]))
+            grid, masses = like.edges, np.diff(below)
+        if not masses.sum() > 0:
+            raise ValueError("the histogram is empty" if like is None else like._no_mass)
+        return cls._floored(grid, masses, floor)
+
+    @classmethod
+    def from_function(
+        cls, function: Callable[[Array], ArrayLike], like: LabelDensity, *, floor: float = FLOOR
+    ) -> LabelDensity:
+        """Average a density function of the label over the cells of `like`; it need not integrate to 1."""
+        half = np.diff(like.edges)[:, None] / 2
+        points = like.edges[:-1, None] + half * (1 + _NODES)  # (B, nodes)
+        values = np.asarray(function(points.reshape(-1)), np.float64)
+        if values.shape != (points.size,):
+            raise ValueError(
+                f"a label prior must return one density per label: got shape {values.shape} for {points.size}"
+            )
+        bad = ~(np.isfinite(values) & (values >= 0))
+        if bad.any():
+            at = int(np.argmax(bad))
+            raise ValueError(
+                f"a label prior must be finite and not negative: it is {values[at]:g} at the label "
+                f"{points.reshape(-1)[at]:g}"
+            )
+        masses = values.reshape(points.shape) @ _NODE_WEIGHTS * half[:, 0]
+        return cls.from_histogram(like.edges, masses, like, floor=floor)
+
+    @classmethod
+    def from_prior(cls, prior: Any, like: LabelDensity, *, floor: float = FLOOR) -> LabelDensity:
+        """Return the density of labels that a user expects, on the cells of the training density `like`.
+
+        `prior` is a `LabelDensity`, a function of the label, a histogram as a pair of edges and counts
+        (in either order, as `numpy.histogram` returns it), or a sample of labels.
+        """
+        if isinstance(prior, LabelDensity):
+            return prior
+        if callable(prior):
+            return cls.from_function(prior, like, floor=floor)
+        if isinstance(prior, tuple | list) and len(prior) == 2 and all(np.ndim(part) == 1 for part in prior):
+            edges, counts = sorted((np.asarray(part) for part in prior), key=len, reverse=True)
+            return cls.from_histogram(edges, counts, like, floor=floor)
+        return cls.from_labels(prior, like, floor=floor)
+
+    @classmethod
+    def _floored(cls, edges: Array, masses: Array, floor: float) -> LabelDensity:
+        """Raise cells to the floor and lower the others in proportion, so that the integral stays 1."""
+        if not 0 < floor < 1:
+            raise ValueError(f"floor must lie between 0 and 1, got {floor!r}")
+        widths, least = np.diff(edges), floor / (edges[-1] - edges[0])
+        density = masses / masses.sum() / widths
+        low = density < least
+        while True:
+            raised = np.where(low, least, density)
+            rest = ~low
+            raised[rest] *= (1 - least * widths[low].sum()) / (density[rest] @ widths[rest])
+            if not (raised[rest] < least).any():
+                return cls(edges, raised)
+            low |= raised < least
+
+    def at(self, y: Array) -> Array:
+        """Return the density at labels; beyond the edges it is that of the end cell. (n,) -> (n,)"""
+        return np.asarray(self.density[np.searchsorted(self.edges[1:-1], y, side="right")])
+
+    @property
+    def _no_mass(self) -> str:
+        low, high = self.edges[[0, -1]]
+        return f"the label prior has no mass between {low:g} and {high:g}, the range of the training labels"
+
+    def rescale(self, shift: float, scale: float) -> LabelDensity:
+        """Density of ``scale * y + shift``; scale must not be 0."""
+        edges, density = self.edges * scale + shift, self.density / abs(scale)
+        return LabelDensity(edges, density) if scale > 0 else LabelDensity(edges[::-1], density[::-1])
+
+
+def rarest(y: Array, density: LabelDensity, share: float = RARE_SHARE) -> NDArray[np.bool_]:
+    """Return which labels are the rarest `share` of them, by the density of training labels. (n,) -> (n,)"""
+    chosen = np.zeros(len(y), bool)
+    chosen[np.argsort(density.at(y), kind="stable")[: math.ceil(share * len(y))]] = True
+    return chosen
+
+
+def emphasis(density: LabelDensity, t: float) -> Tilt:
+    """Return the tilt from training labels towards rare ones, -t log rho (VIR:dial).
+
+    0 leaves labels as in training, 1 makes every label equally likely, and a negative t favours
+    common labels.
+
+    >>> training = LabelDensity.from_bins(LabelBins.from_labels([0, 0, 0, 1]), kernel=None)
+    >>> tilt = emphasis(training, 1.0)
+    >>> tilt.cuts, np.exp(tilt.log_weights).round(3)
+    (array([0.5]), array([1.333, 4.   ]))
+    """
+    if not math.isfinite(t):
+        raise ValueError(f"emphasis must be a finite number, got {t!r}")
+    return Tilt(density.edges[1:-1], -t * np.log(density.density))
+
+
+def change_of_prior(old: LabelDensity, new: LabelDensity) -> Tilt:
+    """Return the tilt from labels as likely as in `old` to labels as likely as in `new` (VIR:dial)."""
+    return emphasis(old, 1.0) + emphasis(new, -1.0)

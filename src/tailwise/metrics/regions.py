@@ -1,0 +1,440 @@
+"""Metrics by name: overall, per label region and balanced over label bins.
+
+The scores themselves are the functions of `tailwise.metrics.scores`. `get_metric` finds one by name:
+``"mae"``, ``"balanced_mae"`` (mean over the occupied label bins), ``"few/mae"`` (one region) or
+``"gap/nll"`` (few minus many, the fairness figure). `RunningScores` computes them for rows that come in
+parts, and `scorer` turns any of them into a scorer for scikit-learn.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from tailwise.distributions.members import Distribution, Normal
+from tailwise.labels.bins import LabelBins
+from tailwise.lookup import nearest
+from tailwise.metrics.scores import (
+    MEANS,
+    Function,
+    Labels,
+    ause,
+    ause_reference,
+    coverage,
+    crps,
+    delta,
+    ence,
+    gaussian_nll,
+    gaussian_nll_reference,
+    gm,
+    log10,
+    mae,
+    mse,
+    nll,
+    pearson,
+    prepared,
+    rmse,
+    spearman,
+    width,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ROUNDING = 1e-14  # a variance below this share of the mean square is that of a constant
+REGIONS = ("all", "many", "medium", "few")
+DEFAULT_METRICS = ("mae", "gm", "nll", "ause", "coverage")
+OF_UNCERTAINTY = (*(nll, gaussian_nll, gaussian_nll_reference, width, coverage, ause, ause_reference, ence),)
+"""Scores that need a predicted spread. Points have none, and their width of 0 would even win."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric with its name, its use of bins and regions, and which way is better.
+
+    >>> few = get_metric("few/balanced_mae")
+    >>> few.region, few.balanced, few.direction, get_metric("pearson").loss(0.8)
+    ('few', True, 'lower', -0.8)
+    """
+
+    name: str
+    function: Function
+    direction: Literal["lower", "higher", "target"] = "lower"
+    target: float = 0.0
+    balanced: bool = False
+    region: str = "all"
+    options: tuple[tuple[str, float], ...] = ()
+
+    def __call__(self, distribution: Distribution, y: Labels, bins: LabelBins | None = None) -> float:
+        """Score predictions; balanced and regional metrics need the training set's label bins."""
+        return _AllRows(distribution, y, bins).value(self)
+
+    def loss(self, value: float) -> float:
+        """Return a number to minimise, whichever way is better; NaN is infinitely bad."""
+        if math.isnan(value):
+            return math.inf
+        distance = abs(value - self.target)
+        return {"lower": value, "higher": -value, "target": distance}[self.direction]
+
+
+def _registry() -> dict[str, Metric]:
+    lower = (mae, mse, rmse, gm, nll, gaussian_nll, gaussian_nll_reference, crps, width, log10)
+    rows = [Metric(f.__name__, f) for f in (*lower, ause, ause_reference, ence)]
+    rows += [Metric(f.__name__, f, "higher") for f in (pearson, spearman)]
+    rows += [Metric(f"delta{k}", delta, "higher", options=(("k", k),)) for k in (1, 2, 3)]
+    rows += [Metric("coverage", coverage, "target", 0.9)]
+    means = [m for m in rows if m.function in MEANS]
+    rows += [replace(m, name=f"balanced_{m.name}", balanced=True) for m in means]
+    return {m.name: m for m in rows}
+
+
+METRICS: dict[str, Metric] = _registry()
+"""Every metric by name, without the region prefixes that `get_metric` also takes."""
+
+
+def get_metric(name: str) -> Metric:
+    """Find a metric by name, such as ``"balanced_nll"``, ``"few/mae"`` or ``"gap/coverage"``."""
+    prefix, _, base = name.rpartition("/")
+    region = prefix or "all"
+    if base not in METRICS:
+        raise ValueError(f"unknown metric {name!r}{nearest(base, METRICS)}")
+    regions = (*REGIONS, "gap")
+    if region not in regions:
+        raise ValueError(f"unknown region {region!r} in metric {name!r}{nearest(region, regions)}")
+    if region == "gap":
+        return replace(METRICS[base], name=name, region=region, direction="target", target=0.0)
+    return replace(METRICS[base], name=name, region=region)
+
+
+class _Figures(ABC):
+    """Metrics by label region, from sums of losses in each label bin."""
+
+    def __init__(self, bins: LabelBins | None, many: int, few: int) -> None:
+        self.bins = bins
+        self.regions = None if bins is None else bins.regions(many, few)
+        self.counts = torch.zeros(1 if bins is None else len(bins), dtype=torch.float64)  # rows in each bin
+
+    @abstractmethod
+    def _sums(self, metric: Metric) -> Tensor:
+        """Sums of a metric's losses in each bin. (B,)"""
+
+    @abstractmethod
+    def _of_all(self, metric: Metric, chosen: Tensor) -> float:
+        """A metric that is no mean, over the rows of the chosen bins. chosen: (B,)"""
+
+    def figure(self, metric: Metric, chosen: Tensor) -> float:
+        """Return a metric over the rows of the chosen bins; NaN without any. chosen: (B,)"""
+        if not chosen.any():
+            return math.nan
+        if metric.function not in MEANS:
+            return self._of_all(metric, chosen)
+        sums, counts, finish = self._sums(metric)[chosen], self.counts[chosen], MEANS[metric.function][1]
+        return float(finish(sums / counts).mean() if metric.balanced else finish(sums.sum() / counts.sum()))
+
+    def rows_in(self, region: str) -> Tensor:
+        """Which bins with rows belong to a region. (B,)"""
+        own = self.counts > 0
+        return own if region == "all" else own & torch.from_numpy(self.regions == region)
+
+    def value(self, metric: Metric) -> float:
+        """Return a metric over the rows of its region."""
+        if self.bins is None and (metric.balanced or metric.region != "all"):
+            raise ValueError(f"metric {metric.name!r} needs the training set's label bins: pass bins=...")
+        if metric.region == "gap":
+            few, many = (self.value(replace(metric, region=region)) for region in ("few", "many"))
+            return few - many
+        return self.figure(metric, self.rows_in(metric.region))
+
+    def table(self, metrics: Iterable[Metric]) -> pd.DataFrame:
+        """Return the number of rows and the metrics of each region."""
+        import pandas as pd
+
+        columns: dict[str, list[float]] = {"n": [int(self.counts[self.rows_in(r)].sum()) for r in REGIONS]}
+        for metric in metrics:
+            columns[metric.name] = [self.value(replace(metric, region=region)) for region in REGIONS]
+        return pd.DataFrame(columns, index=pd.Index(REGIONS, name="region"))
+
+
+class _AllRows(_Figures):
+    """Predictions prepared once; metrics and regions share the losses of rows."""
+
+    def __init__(
+        self, distribution: Distribution, y: Labels, bins: LabelBins | None, many: int = 100, few: int = 20
+    ) -> None:
+        super().__init__(bins, many, few)
+        self.distribution, self.y = prepared(distribution, y)
+        self.index = torch.zeros_like(self.y, dtype=torch.long) if bins is None else bins.index(self.y)
+        self.counts += torch.bincount(self.index, minlength=len(self.counts))
+        self.found: dict[object, Tensor] = {}
+
+    def _sums(self, metric: Metric) -> Tensor:
+        key = _key(metric)
+        if key not in self.found:
+            losses = MEANS[metric.function][0](self.distribution, self.y, **dict(metric.options))
+            self.found[key] = torch.bincount(self.index, losses, minlength=len(self.counts))
+        return self.found[key]
+
+    def _of_all(self, metric: Metric, chosen: Tensor) -> float:
+        rows = chosen[self.index]
+        return metric.function(self.distribution[rows], self.y[rows], **dict(metric.options))
+
+
+def _key(metric: Metric) -> object:
+    """Metrics with one key have the same losses."""
+    return MEANS[metric.function][0], metric.options
+
+
+def evaluate(
+    distribution: Distribution,
+    y: Labels,
+    bins: LabelBins | None = None,
+    metrics: Iterable[str] = DEFAULT_METRICS,
+    *,
+    many: int = 100,
+    few: int = 20,
+) -> dict[str, float]:
+    """Score predictions by several named metrics at once; `many` and `few` bound the regions.
+
+    >>> from tailwise.distributions.members import Normal
+    >>> bins = LabelBins.from_labels([0, 0, 0, 1])
+    >>> evaluate(Normal(torch.zeros(2), 1.0), [0.0, 1.0], bins, ["mae", "many/mae"], many=2, few=2)
+    {'mae': 0.5, 'many/mae': 0.0}
+    """
+    rows = _AllRows(distribution, y, bins, many, few)
+    return {name: rows.value(get_metric(name)) for name in metrics}
+
+
+def _everywhere(name: str) -> Metric:
+    """Find a metric for a table whose rows are regions or bins already."""
+    metric = get_metric(name)
+    if metric.region != "all":
+        base = name.rpartition("/")[2]
+        raise ValueError(f"metric {name!r} is for one region only: use {base!r} here, or call `evaluate`")
+    return metric
+
+
+def by_region(
+    distribution: Distribution,
+    y: Labels,
+    bins: LabelBins,
+    metrics: Iterable[str] = DEFAULT_METRICS,
+    *,
+    many: int = 100,
+    few: int = 20,
+) -> pd.DataFrame:
+    """Return a table with rows all, many, medium and few, and columns n and the metrics.
+
+    A label's region follows from the training count of its bin. An empty region has n = 0 and NaN.
+
+    >>> from tailwise.distributions.members import Normal
+    >>> bins = LabelBins.from_labels([0, 0, 0, 1])
+    >>> table = by_region(Normal(torch.zeros(2), 1.0), [0.0, 1.0], bins, ["mae"], many=2, few=2)
+    >>> table.loc["few", "mae"]
+    np.float64(1.0)
+    """
+    chosen = [_everywhere(name) for name in metrics]
+    return _AllRows(distribution, y, bins, many, few).table(chosen)
+
+
+def by_bin(
+    distribution: Distribution, y: Labels, bins: LabelBins, metrics: Iterable[str] = ("mae", "nll")
+) -> pd.DataFrame:
+    """Return a table with one row per label bin that occurs in y, for plots along the label range.
+
+    Columns: the bin's centre, its training count, n, and the metrics.
+    """
+    import pandas as pd
+
+    rows = _AllRows(distribution, y, bins)
+    each = torch.eye(len(bins), dtype=torch.bool)[rows.counts > 0]  # a row for each bin that occurs
+    where = each.long().argmax(1).numpy()
+    columns = {
+        "center": bins.centers[where],
+        "train": bins.counts[where],
+        "n": rows.counts[where].long().numpy(),
+    }
+    for name in metrics:
+        columns[name] = np.array([rows.figure(_everywhere(name), bin_) for bin_ in each])
+    return pd.DataFrame(columns, index=pd.Index(where, name="bin"))
+
+
+class RunningScores(_Figures):
+    """Metrics by name, overall and by region, of predictions that are added part by part.
+
+    It keeps sums of losses for each label bin. So it takes the metrics that follow from a mean over rows,
+    ``"balanced_..."``, ``"few/..."`` and ``"gap/..."`` included, and ``"pearson"``. Those that need all
+    rows at once, such as AUSE and Spearman's correlation, are an error.
+
+    >>> from tailwise.distributions.members import Normal
+    >>> scores = RunningScores(LabelBins.from_labels([0, 0, 0, 1]), ["mae", "few/mae"], many=2, few=2)
+    >>> for part in ([0.0, 0.0], [1.0]):
+    ...     scores.add(Normal(torch.zeros(len(part)), 1.0), part)
+    >>> scores.evaluate()
+    {'mae': 0.3333333333333333, 'few/mae': 1.0}
+    """
+
+    bins: LabelBins
+
+    def __init__(
+        self,
+        bins: LabelBins,
+        metrics: Iterable[str] = ("mae", "rmse", "nll", "crps", "coverage"),
+        *,
+        many: int = 100,
+        few: int = 20,
+    ) -> None:
+        super().__init__(bins, many, few)
+        self.metrics = [get_metric(name) for name in metrics]
+        for metric in self.metrics:
+            if metric.function not in MEANS and metric.function is not pearson:
+                raise ValueError(
+                    f"metric {metric.name!r} needs all rows at once: leave it out, or compute it on a sample"
+                )
+        self._total: dict[object, Tensor] = {}  # sums in each bin, (B,) each
+        self._columns: dict[str, None] = {}
+        self._origin: tuple[Tensor, Tensor] | None = None
+
+    def add(self, distribution: Distribution, y: Labels, **columns: ArrayLike) -> None:
+        """Take in predictions and labels of some rows; the means of `columns` are kept too. (N,) each
+
+        Every part has the same columns.
+        """
+        d, labels = prepared(distribution, y)
+        if not labels.numel():
+            return
+        if self.counts.any() and columns.keys() != self._columns.keys():
+            raise ValueError(f"this part has columns {[*columns]}, but earlier ones {[*self._columns]}")
+        self._columns |= dict.fromkeys(columns)
+        values: dict[object, Tensor] = {
+            name: torch.from_numpy(np.asarray(column, np.float64)) for name, column in columns.items()
+        }
+        for metric in self.metrics:
+            if metric.function is pearson:
+                values |= self._powers(d.point, labels)
+            elif _key(metric) not in values:
+                values[_key(metric)] = MEANS[metric.function][0](d, labels, **dict(metric.options))
+        index, size = self.bins.index(labels), len(self.bins)
+        self.counts += torch.bincount(index, minlength=size)
+        for key, rows in values.items():
+            self._total[key] = torch.bincount(index, rows, minlength=size) + self._total.get(key, 0.0)
+
+    def _powers(self, points: Tensor, y: Tensor) -> dict[object, Tensor]:
+        """What Pearson's correlation is made of, counted from the first row so that squares stay small."""
+        if self._origin is None:
+            self._origin = points[0], y[0]
+        p, y = points - self._origin[0], y - self._origin[1]
+        return dict(enumerate((p, y, p * p, y * y, p * y)))
+
+    def evaluate(self) -> dict[str, float]:
+        """Return each metric of the rows so far, by name."""
+        return {metric.name: self.value(metric) for metric in self.metrics}
+
+    def by_region(self) -> pd.DataFrame:
+        """Return a table with rows all, many, medium and few: n, the metrics, and means of the columns.
+
+        An empty region has n = 0 and NaN.
+        """
+        table = self.table(self.metrics)
+        for name in self._columns:
+            table[name] = [self._mean(name, self.rows_in(region)) for region in REGIONS]
+        return table
+
+    def _sums(self, metric: Metric) -> Tensor:
+        return self._total[_key(metric)]
+
+    def _mean(self, key: object, chosen: Tensor) -> float:
+        return float(self._total[key][chosen].sum() / self.counts[chosen].sum())  # NaN without rows
+
+    def _of_all(self, metric: Metric, chosen: Tensor) -> float:
+        p, y, pp, yy, py = (self._mean(k, chosen) for k in range(5))
+        spread = [pp - p * p, yy - y * y]
+        if not all(v > _ROUNDING * square for v, square in zip(spread, (pp, yy), strict=True)):
+            return math.nan
+        return max(-1.0, min(1.0, (py - p * y) / math.sqrt(spread[0]) / math.sqrt(spread[1])))
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A metric that scikit-learn can call with a fitted estimator, X and y; made by `scorer`."""
+
+    metric: Metric
+    bins: LabelBins | None = None
+
+    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+        """Return the score, greater is better: its mean over targets if y has several columns."""
+        regressor, X = _innermost(estimator, X)
+        labels = np.asarray(y, np.float64)
+        columns = list(labels.reshape(len(labels), -1).T)
+        predictions, bins = self._predictions(regressor, X), self._bins(regressor, columns)
+        if not len(columns) == len(predictions) == len(bins):
+            raise ValueError(
+                f"y has {len(columns)} targets, but the estimator predicts {len(predictions)} and has "
+                f"label bins for {len(bins)}"
+            )
+        many, few = getattr(regressor, "many", 100), getattr(regressor, "few", 20)
+        values = [
+            _AllRows(prediction, column, edges, many, few).value(self.metric)
+            for prediction, column, edges in zip(predictions, columns, bins, strict=True)
+        ]
+        # A region without labels cannot rank models: NaN, which scikit-learn warns about, not -inf.
+        return float(np.mean([v if math.isnan(v) else -self.metric.loss(v) for v in values]))
+
+    def _predictions(self, regressor: Any, X: Any) -> list[Distribution]:
+        if hasattr(regressor, "predict_distribution"):
+            given = regressor.predict_distribution(X)
+            return given if isinstance(given, list) else [given]
+        if self.metric.function in OF_UNCERTAINTY:
+            raise ValueError(
+                f"metric {self.metric.name!r} needs predicted uncertainty, which {type(regressor).__name__} "
+                "does not give: choose an error metric such as 'balanced_mae'"
+            )
+        points = torch.as_tensor(np.asarray(regressor.predict(X), np.float64))
+        return [Normal(column, 0.0) for column in points.reshape(len(points), -1).T]
+
+    def _bins(self, regressor: Any, columns: list[Any]) -> list[LabelBins]:
+        own = getattr(regressor, "bins_", None) if self.bins is None else self.bins
+        if not isinstance(own, LabelBins | list):
+            return [LabelBins.from_labels(column) for column in columns]
+        return own if isinstance(own, list) else [own]
+
+
+def _innermost(estimator: Any, X: Any) -> tuple[Any, Any]:
+    """Return the regressor inside fitted searches and pipelines, and X as this regressor sees it."""
+    while not hasattr(estimator, "predict_distribution"):
+        if hasattr(estimator, "best_estimator_"):
+            estimator = estimator.best_estimator_
+        elif hasattr(estimator, "steps"):
+            *before, (_, last) = estimator.steps
+            for _, step in before:
+                if hasattr(step, "transform"):  # "passthrough" and resamplers have none
+                    X = step.transform(X)
+            estimator = last
+        else:
+            break
+    return estimator, X
+
+
+def scorer(name: str, bins: LabelBins | None = None) -> Scorer:
+    """Return a scorer for `GridSearchCV` and `cross_val_score`, by a name that `get_metric` takes.
+
+    Greater is better: losses are negated, and coverage becomes minus its distance from 90%. Label bins
+    and the limits of few and many are the estimator's own, from its training labels, also inside
+    pipelines and searches. An estimator without `bins_` is scored in bins of the given y; pass `bins`
+    to compare models in the same bins. Predictions come from `predict_distribution`, or as points from
+    `predict`.
+
+    >>> from sklearn.dummy import DummyRegressor
+    >>> X, y = np.zeros((4, 1)), [0, 0, 0, 10]
+    >>> model = DummyRegressor(strategy="median").fit(X, y)
+    >>> scorer("mae")(model, X, y), scorer("balanced_mae")(model, X, y)
+    (-2.5, -5.0)
+    """
+    return Scorer(get_metric(name), bins)

@@ -1,0 +1,100 @@
+"""Checkpoints of training: one file, written whole, and read only if its settings agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tailwise.data.writing import write_atomically
+from tailwise.networks.network import Network
+from tailwise.networks.ranks import from_first, rank_and_ranks
+from tailwise.training.batches import CountedShards, TensorData
+from tailwise.training.config import TrainConfig
+from tailwise.training.placement import Placed
+
+CHECKPOINT_VERSION = 1
+
+
+def write_checkpoint(path: Path, settings: Mapping[str, str], state: Mapping[str, Any]) -> None:
+    """Write the state of a run together with its settings; an existing file is replaced atomically."""
+    content = {"version": CHECKPOINT_VERSION, "settings": dict(settings), **state}
+    write_atomically(path, lambda part: torch.save(content, part))
+
+
+def read_checkpoint(path: Path, settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return the state in a checkpoint; one of another version or with other settings is an error."""
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        version, known = state["version"], state.get("settings", {})
+    except Exception as error:
+        raise ValueError(
+            f"{path} is not a tailwise checkpoint ({type(error).__name__}); delete it or name another file"
+        ) from error
+    if version != CHECKPOINT_VERSION:
+        raise ValueError(
+            f"{path} has checkpoint version {version}, not {CHECKPOINT_VERSION}; "
+            "delete it or name another file"
+        )
+    for name, value in settings.items():
+        found = known.get(name, "unknown")
+        if found != value:
+            raise ValueError(
+                f"{path} was trained with {name} = {shortened(found)}, not {shortened(value)}: "
+                "resume with the same data and settings, or delete it to start over"
+            )
+    return state
+
+
+def read_everywhere(path: Path, settings: Mapping[str, str]) -> dict[str, Any]:
+    """Read a checkpoint on rank 0, where it was written, and pass it or the error on to all ranks."""
+    state: dict[str, Any] | ValueError = {}
+    if rank_and_ranks()[0] == 0:
+        try:
+            state = read_checkpoint(path, settings)
+        except ValueError as error:
+            state = error
+    state = from_first(state)
+    if isinstance(state, ValueError):
+        raise state
+    return state
+
+
+def resumed_settings(config: TrainConfig, model: Network, train: Placed, valid: Any) -> dict[str, str]:
+    """Return the settings that must not change when a run is resumed."""
+    free = {"epochs", "patience", "accelerator", "devices", "compile", "graphs"}
+    if config.shards is None:
+        free.add("shards")  # files written before there were shards do not name them
+    bins, method = model.bins, model.method
+    if config.schedule == "cosine" or method.schedule is not None:
+        free.remove("epochs")
+    return {
+        **{f.name: repr(getattr(config, f.name)) for f in fields(config) if f.name not in free},
+        **{f"method {name}": repr(value) for name, value in method.as_options().items()},
+        **_fingerprints({"training data": train, "validation data": valid}),
+        "bins": f"{len(bins)} from {bins.edges[0]:.9g} to {bins.edges[-1]:.9g}",
+        "bin edges": " ".join(f"{edge:.9g}" for edge in bins.edges),
+        "training labels per bin": " ".join(map(str, bins.counts)),
+    }
+
+
+def _fingerprints(sources: Mapping[str, Any]) -> dict[str, str]:
+    """Return a fingerprint of the rows of each source; loaders are not checked."""
+    found = {}
+    for name, data in sources.items():
+        if isinstance(data, TensorData | CountedShards):
+            rows = len(data) if isinstance(data, TensorData) else data.row_count
+            found[name] = f"{rows} rows with the fingerprint {data.fingerprint()}"
+    return found
+
+
+def shortened(text: str, limit: int = 60) -> str:
+    """Cut a long text to `limit` characters.
+
+    >>> shortened("abcdef", 3)
+    'abc...'
+    """
+    return text if len(text) <= limit else f"{text[:limit]}..."

@@ -1,0 +1,431 @@
+"""One training loop for every method, on Lightning Fabric.
+
+`fit(model, train, valid)` trains a `tailwise.networks.network.Network`; the loop knows nothing
+about methods. Tensors move to the device once and are batched there by index.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tailwise.distributions.members import Distribution
+from tailwise.metrics.regions import get_metric
+from tailwise.networks.draws import InitialWeights, drawing_from
+from tailwise.networks.network import Network
+from tailwise.networks.ranks import (
+    average_batch_statistics,
+    from_first,
+    gathered,
+    join_launched,
+    rank_and_ranks,
+    share_weights,
+)
+from tailwise.options import AnyNumber, Count
+from tailwise.training.batches import (
+    Batch,
+    Data,
+    Sharded,
+    finite_rows,
+)
+from tailwise.training.batches import TensorData as TensorData
+from tailwise.training.checkpoints import read_everywhere, resumed_settings, shortened, write_checkpoint
+from tailwise.training.config import TrainConfig as TrainConfig
+from tailwise.training.config import check_accelerator, learning_rate, make_optimizer, set_learning_rate
+from tailwise.training.halving import Halves
+from tailwise.training.nonfinite import NonFiniteLossError as NonFiniteLossError
+from tailwise.training.nonfinite import explain_step
+from tailwise.training.placement import TrainingRows, placed
+from tailwise.training.prediction import predict as predict
+from tailwise.training.prediction import predict_batches
+from tailwise.training.progress import Progress, progress_display
+from tailwise.training.steps import GraphedStep, Losses, SharedStep, TrainingStep, autocast, fast_kernels
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+logger = logging.getLogger(__name__)
+_SMALL_NETWORK = 500_000  # parameters
+_STEPS_IN_FLIGHT = 4  # steps whose flags a GPU may still compute while the next ones are queued
+
+
+@dataclass
+class FitResult:
+    """The history of training, one row of figures per epoch, and the epoch with the best score.
+
+    The model has the weights of `best_epoch`, unless `restore_best` was off.
+    """
+
+    history: list[dict[str, AnyNumber]] = field(default_factory=list)
+    monitor: str = ""
+    best_epoch: Count = 0
+    best_score: AnyNumber = math.nan
+    stopped_early: bool = False
+
+
+def fit(
+    model: Network,
+    train: Data,
+    valid: Data | None = None,
+    config: TrainConfig | None = None,
+    *,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool | Progress | None = None,
+) -> FitResult:
+    """Train a model in place and return the history.
+
+    `train` and `valid` are ``(x, y)`` tensors, a `TensorData`, or an iterable of ``(x, y)`` batches
+    such as a `DataLoader`. Both forms may continue with a weight and an offset, ``(x, y, weight, offset)``,
+    either of which may be None; the offset is for a model built with ``offset=True``. With `valid`, the
+    model ends with the weights of the epoch that has the best `monitor`. With `checkpoint`, the state is
+    saved to that file after every epoch; if the file exists, training continues from it and gives the same
+    numbers as an uninterrupted run. The caller's random state does not change. Networks of this package that
+    train on tensors draw from a generator of their own, so several threads may fit at the same time.
+
+    In each of several processes that `torch.distributed` has connected, or that torchrun has started, a call
+    trains one model on the rows of all. Tensors must be the same in all of them: each process takes its share
+    of every batch. A loader gives each process its own rows. `Sharded` data, such as a stream, gives each
+    process its shards. Only rank 0 writes and reads the checkpoint.
+
+    `progress` shows a bar (True), log lines (False), or a bar on a terminal only (None). An object with an
+    `update` gets the figures of every epoch, in every process.
+    """
+    # Here, because it imports torch's compiler, which predicting does not need.
+    from lightning_fabric import Fabric
+
+    config = config or TrainConfig()
+    check_accelerator(config.accelerator)
+    join_launched(config.accelerator)
+    fabric = Fabric(accelerator=config.accelerator, devices=_devices(config))
+    fabric.launch()
+    cuda = [fabric.device] if fabric.device.type == "cuda" else []
+    compiled = model.compiled() if config.compile else nullcontext()
+    few = fabric.device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_NETWORK
+    own = torch.Generator() if _draws_its_own(model, train, valid, fabric.device) else None
+    with (
+        torch.random.fork_rng(devices=cuda) if own is None else drawing_from(own),
+        one_thread() if few else nullcontext(),
+        fast_kernels(config, fabric.device),
+        compiled,
+    ):
+        loop = _Loop(model, train, valid, config, fabric, checkpoint, own)
+        if progress is not None and not isinstance(progress, bool):
+            return loop.run(progress)
+        display, shown = progress_display(progress if rank_and_ranks()[0] == 0 else False, config)
+        with display:
+            return loop.run(shown)
+
+
+def _devices(config: TrainConfig) -> int | list[int]:
+    """Return how many processes to start, or in one of several the device that it has chosen."""
+    if config.devices > 1 or rank_and_ranks()[1] == 1:
+        return config.devices
+    cuda = config.accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+    return [torch.cuda.current_device()] if cuda else 1
+
+
+def _draws_its_own(model: Network, train: Data, valid: Data | None, device: torch.device) -> bool:
+    """Whether nothing in training draws from torch's own generator, as loaders and a GPU's kernels do."""
+    rows = all(data is None or isinstance(data, TensorData | Sharded | tuple) for data in (train, valid))
+    changed = isinstance(train, TensorData) and train.transform is not None
+    return device.type == "cpu" and model.draws_its_own and rows and not changed
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread.
+
+    More are no faster for small networks, stall on a busy machine, and round differently.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Pending(NamedTuple):
+    """A step whose flag has not been read yet: reading it at once would block the GPU."""
+
+    number: int
+    batches: Sequence[Batch]
+    failed: Tensor
+    event: torch.cuda.Event | None
+
+
+class _Loop:
+    def __init__(
+        self,
+        model: Network,
+        train: Data,
+        valid: Data | None,
+        config: TrainConfig,
+        fabric: Fabric,
+        checkpoint: str | os.PathLike[str] | None,
+        generator: torch.Generator | None,
+    ) -> None:
+        self.model, self.config, self.fabric, self.generator = model, config, fabric, generator
+        self.rank, self.ranks = rank_and_ranks()
+        self.shards = config.shards or self.ranks
+        if self.shards < self.ranks:
+            raise ValueError(f"{self.ranks} processes cannot share {self.shards} shards: raise shards")
+        rows = placed(train, model, fabric)
+        self.rows = TrainingRows(rows, config.batch_size, self.shards, fabric.device)
+        watched = None if valid is None else placed(valid, model, fabric, shared=False)
+        if isinstance(watched, Sharded):
+            raise TypeError("validation rows cannot come in shards: give tensors or a loader")
+        self.valid = watched
+        self.checkpoint = None if checkpoint is None else Path(checkpoint)
+        self.metric = get_metric(config.monitor)
+        fabric.to_device(model)
+        share_weights(model)
+        self.optimizer = make_optimizer(model, config, fabric.device)
+        kind = TrainingStep if self.shards == 1 else SharedStep
+        self.step: TrainingStep | GraphedStep = kind(model, self.optimizer, config, fabric.device)
+        if config.graphs and fabric.device.type == "cuda" and self.shards == 1:
+            self.step = GraphedStep(self.step)
+        # One row would break batch normalisation.
+        self.halves, self.valid_halves = Halves(least=2, tidy=self._let_go), Halves()
+        self.result = FitResult(monitor=config.monitor)
+        self.best_loss = math.inf
+        self.best_state: dict[str, Tensor] | None = None
+        self.start = 0
+        self.settings = {} if checkpoint is None else resumed_settings(config, model, rows, watched)
+        self.pending: deque[_Pending] = deque()
+        self.buffers: dict[str, Tensor] = {}
+        if self.checkpoint is not None and from_first(self.checkpoint.exists()):
+            self._load()
+
+    def run(self, progress: Progress) -> FitResult:
+        result, config = self.result, self.config
+        for epoch in range(self.start, config.epochs):
+            if self.valid is not None and config.patience is not None and not self.model.more_to_come:
+                result.stopped_early = epoch - result.best_epoch >= config.patience
+            if result.stopped_early:
+                break
+            began = time.perf_counter()
+            shared, own = self._seeds(epoch)
+            self._seed(shared)  # all ranks must draw the same numbers in `begin_epoch`
+            with nullcontext() if self.generator is None else InitialWeights(self.generator):
+                changed = self.model.begin_epoch(epoch / config.epochs)
+            if changed:
+                self.best_loss = math.inf
+                if isinstance(self.step, GraphedStep):
+                    self.step.forget()
+            self._seed(own)
+            row = {"epoch": float(epoch + 1), **self._train_epoch(epoch, shared)}
+            if self.valid is not None:
+                row[config.monitor] = self._validate()
+                self._keep_best(epoch, row[config.monitor])
+            row["seconds"] = time.perf_counter() - began
+            result.history.append(row)
+            if self.checkpoint is not None:
+                self._save(epoch + 1)
+            progress.update(row, result.best_epoch)
+        if self.model.more_to_come:
+            logger.warning(
+                "training ended after %d epochs, before its second stage: lower schedule.start or train for "
+                "more epochs",
+                len(result.history),
+            )
+        if self.best_state is not None and config.restore_best:
+            self.model.load_state_dict(self.best_state)
+        else:
+            result.best_epoch = result.best_epoch or len(result.history)
+        self.model.eval()
+        return result
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        return autocast(self.config, self.fabric.device)
+
+    def _seeds(self, epoch: int) -> tuple[int, int]:
+        """Return two seeds of an epoch: one that all ranks share, and this rank's own.
+
+        They depend on the configured seed and the epoch only, so checkpoints need not store them.
+        """
+        source = np.random.SeedSequence((self.config.seed, epoch))
+        seeds = source.generate_state(2 + self.rank, np.uint64)
+        return int(seeds[0]), int(seeds[-1])
+
+    def _seed_shard(self, epoch: int, step: int, shard: int) -> None:
+        """Seed what a shard draws in a step, whichever rank works on it."""
+        source = np.random.SeedSequence((self.config.seed, epoch, step, shard))
+        self._seed(int(source.generate_state(1, np.uint64)[0]))
+
+    def _seed(self, seed: int) -> None:
+        if self.generator is not None:
+            self.generator.manual_seed(seed)
+            return
+        torch.default_generator.manual_seed(seed)
+        if self.fabric.device.type != "cpu":
+            torch.get_device_module(self.fabric.device).manual_seed(seed)
+
+    def _train_epoch(self, epoch: int, seed: int) -> dict[str, float]:
+        self.model.train()
+        steps, rows, total = 0, 0, torch.zeros((), device=self.fabric.device)
+        parts: dict[str, Tensor] = {}
+        length = self.rows.steps()
+        weights = dict(self.model.named_parameters())
+        state = self.model.state_dict()
+        self.buffers = copy.deepcopy({name: value for name, value in state.items() if name not in weights})
+        running = self.rows.epoch(seed)
+        while True:
+            shards = next(running, [])
+            if not shards and self.ranks == 1:
+                break
+            lr = learning_rate(epoch + steps / length if length else epoch, self.config)
+            set_learning_rate(self.optimizer, lr)
+            if isinstance(self.step, SharedStep):
+                done, everywhere = self.step.together(shards, partial(self._seed_shard, epoch, steps))
+                if not done and not everywhere:  # no rank has rows left
+                    break
+            else:
+                ((_, batch),) = shards
+                done = self.halves(self._step_on, batch)
+            self._watch(epoch, steps, [batch for _, batch in shards])
+            steps += 1
+            for share, (loss, now) in done:
+                rows, total = rows + share, total + loss * share
+                for name, value in now.items():
+                    parts[name] = parts.get(name, torch.zeros_like(value)) + value * share
+        self._raise_if_failed(epoch, waiting=0)
+        if steps == 0:
+            raise ValueError("the training data has no batch: the loader is empty or exhausted")
+        self.model.end_epoch()
+        average_batch_statistics(self.model)
+        figures = {"loss": total, **{f"loss/{name}": value for name, value in parts.items()}}
+        return _averaged({name: float(value) for name, value in figures.items()}, rows)
+
+    def _step_on(self, batch: Batch) -> tuple[int, Losses]:
+        """Train on a batch; return its rows and losses, which the next step does not overwrite."""
+        assert not isinstance(self.step, SharedStep)
+        loss, parts = self.step(batch)
+        if self.halves.most is not None:
+            loss, parts = loss.clone(), {name: part.clone() for name, part in parts.items()}
+        return len(batch.y), (loss, parts)
+
+    def _let_go(self) -> None:
+        """Let go of the memory of a step that failed."""
+        self.optimizer.zero_grad(set_to_none=True)
+        if isinstance(self.step, GraphedStep):
+            self.step.forget()
+
+    def _watch(self, epoch: int, step: int, shards: Sequence[Batch]) -> None:
+        """Raise an error if a step has failed; on a GPU, some steps later, so that it is not waited for."""
+        flag, event = self.step.failed.clone(), None
+        if self.fabric.device.type == "cuda":
+            flag, event = flag.to("cpu", non_blocking=True), torch.cuda.Event()
+            event.record()
+        self.pending.append(_Pending(step, shards, flag, event))
+        self._raise_if_failed(epoch, waiting=_STEPS_IN_FLIGHT if event else 0)
+
+    def _raise_if_failed(self, epoch: int, waiting: int) -> None:
+        """Read the flags of all but the last `waiting` steps, which may still run on a GPU."""
+        while len(self.pending) > waiting:
+            step = self.pending.popleft()
+            if step.event is not None:
+                step.event.synchronize()
+            if step.failed:
+                with self._autocast():
+                    error = explain_step(self.model, step.batches, epoch, step.number)
+                # The running statistics include the bad batch: restore those from the epoch's start.
+                self.model.load_state_dict(self.buffers, strict=False)
+                raise error
+
+    @torch.no_grad()
+    def _validate(self) -> float:
+        assert self.valid is not None
+        batch_size = 4 * self.config.batch_size
+        if isinstance(self.valid, TensorData):  # a batch for each shard, so that no rank waits for another
+            batch_size = min(batch_size, -(-len(self.valid) // self.shards))
+        with self._autocast():
+            prediction, y = predict_batches(
+                self.model,
+                self.valid,
+                batch_size,
+                self.fabric.device,
+                (self.rank, self.ranks),
+                self.valid_halves,
+            )
+        if not prediction.mean.isfinite().all():
+            raise ValueError(self._bad_predictions(prediction))
+        score = self.model.score(self.metric, prediction, y)
+        if math.isnan(score) and self.metric.region != "all":
+            raise ValueError(
+                f"monitor {self.config.monitor!r} is undefined: the validation data has too few labels of "
+                "that region; choose another monitor or another split"
+            )
+        return from_first(score)  # all ranks must stop at the same epoch, whatever their machines round to
+
+    def _bad_predictions(self, prediction: Distribution) -> str:
+        bad = int((~prediction.mean.isfinite()).reshape(len(prediction), -1).any(1).sum())
+        message = f"predictions of {bad} of {len(prediction)} validation rows are not finite"
+        if isinstance(self.valid, TensorData) and not (finite := finite_rows(self.valid.x)).all():
+            row = int(finite.to(torch.int8).argmin())
+            bad_inputs = f"inputs of row {row} are not finite ({int((~finite).sum())} such rows)"
+            return f"{message}: {bad_inputs}; impute or drop them"
+        if isinstance(self.valid, TensorData) and self.valid.offset is not None:
+            finite = finite_rows(self.valid.offset)
+            if not finite.all():
+                return f"{message}: the offset of row {int(finite.to(torch.int8).argmin())} is not finite"
+        return f"{message}: impute or drop rows with inputs that are not finite, or lower the learning rate"
+
+    def _keep_best(self, epoch: int, score: float) -> None:
+        loss = self.metric.loss(score)
+        if loss < self.best_loss or self.result.best_epoch == 0:
+            self.best_loss = loss
+            self.result.best_epoch, self.result.best_score = epoch + 1, score
+            if self.config.restore_best:
+                self.best_state = copy.deepcopy(dict(self.model.state_dict()))
+
+    # -- checkpoints -------------------------------------------------------------------------
+
+    def _save(self, epoch: int) -> None:
+        state = {
+            "epoch": epoch,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "best": {"loss": self.best_loss, "state": self.best_state},
+            "result": asdict(self.result),
+            "most rows": self.halves.most,
+        }
+        if self.rank == 0:
+            assert self.checkpoint is not None
+            write_checkpoint(self.checkpoint, self.settings, state)
+
+    def _load(self) -> None:
+        assert self.checkpoint is not None
+        state = read_everywhere(self.checkpoint, self.settings)
+        try:
+            self.model.load_state_dict(state["model"])
+        except RuntimeError as error:
+            raise ValueError(
+                f"{self.checkpoint} was trained with another network: {shortened(str(error), 200)}"
+            ) from error
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.start, self.result = state["epoch"], FitResult(**state["result"])
+        self.best_loss, self.best_state = state["best"]["loss"], state["best"]["state"]
+        self.halves.most = state.get("most rows")
+
+
+def _averaged(sums: dict[str, float], rows: int) -> dict[str, float]:
+    """Divide sums over this rank's rows by the rows, those of all ranks together."""
+    everywhere = gathered((sums, rows))
+    number = sum(rows for _, rows in everywhere)
+    names = dict.fromkeys(name for own, _ in everywhere for name in own)
+    return {name: sum(own.get(name, 0.0) for own, _ in everywhere) / number for name in names}

@@ -1,0 +1,435 @@
+"""Training in the workers of a Ray cluster. Only this module imports Ray, and only when it is used."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import socket
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import numpy as np
+import torch
+
+from tailwise.networks.network import Network
+from tailwise.networks.ranks import from_first, rank_and_ranks
+from tailwise.training.batches import Data, TensorData, as_data
+from tailwise.training.loop import FitResult, NonFiniteLossError, TrainConfig, fit
+
+T = TypeVar("T")
+R = TypeVar("R")
+LOCAL = "local"
+OBJECT_STORE = 500_000_000
+"""Bytes of memory that a Ray started on this machine takes for what its processes share."""
+_CHECKPOINT = "training.pt"
+_SECONDS_TO_ANSWER = 5.0
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "600",
+    "RAY_worker_niceness": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+class _Job(NamedTuple):
+    """What every worker gets."""
+
+    model: Network
+    train: Any
+    valid: Any
+    config: TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayWorkers:
+    """Workers of a Ray cluster that train one model together, each on a part of the rows.
+
+    Parameters
+    ----------
+    workers : number of training processes.
+    address : ``"local"`` starts Ray on this machine and stops it afterwards; ``"auto"`` finds the cluster of
+        this machine; otherwise the address of a cluster, such as ``"head:6379"``. If the program has
+        connected to Ray itself, that connection is used.
+    gpus : whether every worker has a GPU.
+    storage : folder that all machines see, or the address of a bucket, for checkpoints. On one machine it may
+        be left out.
+    replacements : how many times workers that die are replaced. Training continues from the last checkpoint.
+    """
+
+    workers: int = 2
+    address: str = LOCAL
+    gpus: bool = False
+    storage: str | None = None
+    replacements: int = 20
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise ValueError(f"workers must be positive, got {self.workers!r}")
+
+    @classmethod
+    def of_cluster(cls) -> RayWorkers:
+        """Return a worker for each GPU of the connected cluster, or for each of its processors but one."""
+        ray = _ray()
+        if not ray.is_initialized():
+            return cls()
+        found = ray.cluster_resources()
+        gpus = int(found.get("GPU", 0))
+        return cls(workers=gpus or max(1, int(found.get("CPU", 1)) - 1), gpus=gpus > 0)
+
+    def check(self) -> None:
+        """Raise an error if Ray is not installed, or if nothing answers at the address."""
+        _ray()
+        if self.address != LOCAL:
+            _check_answers(self.address)
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """Connect to the cluster, and disconnect afterwards if this call made the connection."""
+        ray = _ray()
+        if ray.is_initialized():
+            self._check_resources(ray)
+            yield
+            return
+        for name, value in _QUIET.items():
+            os.environ.setdefault(name, value)
+        settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        if self.address == LOCAL:
+            # One more than the workers: reading rows needs a processor too.
+            settings |= {"num_cpus": self.workers + 1, "object_store_memory": OBJECT_STORE}
+            settings |= {"include_dashboard": False, "address": LOCAL}
+        else:
+            self.check()
+            settings |= {"address": self.address}
+        self._init(ray, settings)
+        try:
+            self._check_resources(ray)
+            yield
+        finally:
+            ray.shutdown()
+
+    def _init(self, ray: Any, settings: dict[str, Any]) -> None:
+        """Connect. Ray gives its own processes half a minute to start: on a busy machine, try again."""
+        attempts = 3 if self.address == LOCAL else 1
+        for left in reversed(range(attempts)):
+            try:
+                with _own_handler():
+                    ray.init(**settings)
+                return
+            except Exception as error:  # Ray raises many kinds here, bare `Exception` among them
+                ray.shutdown()
+                if left == 0:
+                    raise ConnectionError(_unreachable(self.address, str(error))) from error
+
+    def _check_resources(self, ray: Any) -> None:
+        kind = "GPU" if self.gpus else "CPU"
+        found = int(ray.cluster_resources().get(kind, 0))
+        if found < self.workers:
+            raise ValueError(
+                f"{self.workers} workers need a {kind} each, but the Ray cluster has {found}: ask for fewer "
+                "workers or add machines"
+            )
+
+    def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Call a function for each item, each call in a process of the cluster, and return the results."""
+        ray = _ray()
+        with self.connected():
+            task, shared = ray.remote(num_cpus=1)(_call), ray.put(ray.cloudpickle.dumps(function))
+            try:
+                found = ray.get([task.remote(shared, item) for item in items])
+                return [ray.cloudpickle.loads(result) for result in found]
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None  # what the function raised, without Ray's traceback
+            except ray.exceptions.RayError as error:
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                raise RuntimeError(f"a process of the Ray cluster failed: {reason:.300}") from error
+
+    def fit(
+        self,
+        model: Network,
+        train: Data,
+        valid: Data | None = None,
+        config: TrainConfig | None = None,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> FitResult:
+        """Train as `tailwise.training.loop.fit` does, in the workers, and return the history.
+
+        The result has the numbers of one process with ``TrainConfig(shards=workers)``, up to rounding. With
+        `checkpoint`, the state after every epoch is in the folder of that name with ``.ray`` added, in
+        `storage` if there is one; a later call continues from there.
+        """
+        ray = _ray()
+        data = as_data(train)
+        rows = len(data) if isinstance(data, TensorData) else getattr(data, "row_count", self.workers)
+        if rows < self.workers:
+            raise ValueError(
+                f"{rows} training rows cannot be shared by {self.workers} workers: ask for fewer workers"
+            )
+        config = config or TrainConfig()
+        config = replace(
+            config,
+            shards=config.shards or self.workers,
+            devices=1,
+            accelerator="cuda" if self.gpus else "cpu",
+            graphs=False,
+        )
+        with self.connected(), self._place(checkpoint) as (folder, name):
+            job = _Job(model, data, None if valid is None else as_data(valid), config)
+            # As bytes: what Ray takes apart itself arrives read-only.
+            found = self._run(ray.put(ray.cloudpickle.dumps(job)), folder, name)
+        model.load_state_dict(
+            {name: torch.from_numpy(value.copy()) for name, value in found["state"].items()}
+        )
+        model.eval()
+        return FitResult(**found["result"])
+
+    @contextmanager
+    def _place(self, checkpoint: str | os.PathLike[str] | None) -> Iterator[tuple[str, str]]:
+        """Return the folder and the name of the run's checkpoints; a run that has no name starts anew.
+
+        Without `checkpoint` and `storage`, they are removed afterwards.
+        """
+        if checkpoint is not None:
+            path = Path(checkpoint).absolute()
+            yield self.storage or str(path.parent), f"{path.name}.ray"
+        elif self.storage is not None:
+            yield self.storage, f"tailwise-{uuid.uuid4().hex[:12]}"
+        else:
+            with tempfile.TemporaryDirectory(prefix="tailwise-ray-") as folder:
+                yield folder, "training"
+
+    def _run(self, job: Any, folder: str, name: str) -> dict[str, Any]:
+        import ray.train
+        from ray.train.torch import TorchConfig, TorchTrainer
+
+        error_name = f"error-{uuid.uuid4().hex[:8]}.json"
+        controllers: list[Any] = []
+
+        class Trainer(TorchTrainer):  # type: ignore[misc]
+            def _register_sigint_handler(self, controller: Any) -> None:
+                """Ray's own handler waits for what the controller does, which may take minutes."""
+                controllers.append(controller)
+
+        def trained() -> dict[str, Any]:
+            trainer = Trainer(
+                _work,
+                train_loop_config={"job": job, "error": error_name},
+                scaling_config=ray.train.ScalingConfig(
+                    num_workers=self.workers,
+                    use_gpu=self.gpus,
+                    resources_per_worker=None if self.gpus else {"CPU": 1},
+                ),
+                torch_config=TorchConfig(backend="nccl" if self.gpus else "gloo"),
+                run_config=ray.train.RunConfig(
+                    name=name,
+                    storage_path=folder,
+                    failure_config=ray.train.FailureConfig(max_failures=self.replacements),
+                    checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1),
+                ),
+            )
+            reserved = _reserved()
+            try:
+                found: dict[str, Any] = trainer.fit().return_value
+            except BaseException:
+                for controller in controllers:
+                    ray.kill(controller)
+                _give_back(_reserved() - reserved)
+                raise
+            return found
+
+        failed = ray.train.ControllerError, ray.train.TrainingFailedError
+        found = _again(trained, *failed, times=self.replacements)
+        if "error" in found:
+            raise _error(found["error"])
+        return found
+
+
+def _again(train: Callable[[], R], lost: type[Exception], failed: type[Exception], *, times: int) -> R:
+    """Call a function, and again if it raises `lost`, a kind of `failed`, at most so many times.
+
+    Ray replaces workers that die while they train. If one dies while Ray starts or stops them, Ray gives the
+    run up; under the same name, the next one continues from the last checkpoint.
+    """
+    for left in reversed(range(times + 1)):
+        try:
+            return train()
+        except failed as error:
+            if left and isinstance(error, lost):
+                continue
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+            raise RuntimeError(
+                f"training ended: workers were replaced {times} times, or could not be ({reason:.300}); do "
+                "they have enough memory, and is tailwise installed on every machine?"
+            ) from error
+    raise AssertionError("not reached")
+
+
+def _reserved() -> set[str]:
+    """Return the placement groups of this program: processors that Ray keeps for its workers."""
+    import ray
+
+    job = ray.get_runtime_context().get_job_id()  # the end of the names
+    table = ray.util.placement_group_table()
+    return {name for name, row in table.items() if name.endswith(job) and row["state"] != "REMOVED"}
+
+
+def _give_back(groups: Iterable[str]) -> None:
+    """Give processors back that Ray still keeps for a run it gave up: the next run would wait for them."""
+    from ray import PlacementGroupID
+    from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+    for name in groups:
+        remove_placement_group(PlacementGroup(PlacementGroupID(bytes.fromhex(name))))
+
+
+def _call(function: bytes, item: Any) -> bytes:
+    """Call a function in a process of the cluster. As bytes: what Ray takes apart itself is read-only."""
+    from ray import cloudpickle
+
+    found: bytes = cloudpickle.dumps(cloudpickle.loads(function)(item))
+    return found
+
+
+# -- in a worker ---------------------------------------------------------------------------------
+
+
+class _Report:
+    """Hands the checkpoint of every epoch to Ray, which keeps it where other workers find it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def update(self, row: dict[str, float], best_epoch: int) -> None:
+        import ray.train
+
+        kept = ray.train.Checkpoint.from_directory(self.folder) if rank_and_ranks()[0] == 0 else None
+        ray.train.report({**row, "best_epoch": best_epoch}, checkpoint=kept)
+
+
+def _work(settings: dict[str, Any]) -> dict[str, Any]:
+    """Train in a worker: alone with its rows, together with the others in every step."""
+    import ray
+    import ray.train
+
+    storage = ray.train.get_context().get_storage()
+    files, note = storage.storage_filesystem, f"{storage.experiment_fs_path}/{settings['error']}"
+    if from_first(_exists(files, note)):  # the last workers stopped with an error that would only come again
+        with files.open_input_stream(note) as file:
+            return {"error": json.loads(file.read())}
+    job: _Job = ray.cloudpickle.loads(ray.get(settings["job"]))
+    try:
+        result = _train(job)
+    except Exception as error:
+        if not _lost_another(error):
+            with files.open_output_stream(note) as file:
+                file.write(json.dumps(_described(error)).encode())
+        raise
+    # Arrays: Ray returns no tensors.
+    state = {name: np.array(value.cpu()) for name, value in job.model.state_dict().items()}
+    return {"state": state, "result": asdict(result)}
+
+
+def _train(job: _Job) -> FitResult:
+    """Train in this worker, from the last checkpoint if there is one."""
+    import ray.train
+
+    train = job.train
+    stream: Any = getattr(train, "stream", None)
+    if hasattr(stream, "divided"):  # one worker opens what all of them read at the same time
+        rank, ranks = rank_and_ranks()
+        train.stream = from_first(stream.divided(ranks) if rank == 0 else None)
+    with tempfile.TemporaryDirectory(prefix="tailwise-worker-") as name:
+        folder, last = Path(name), ray.train.get_checkpoint()
+        if last is not None:
+            last.to_directory(name)
+        report = _Report(folder)
+        return fit(job.model, train, job.valid, job.config, checkpoint=folder / _CHECKPOINT, progress=report)
+
+
+def _lost_another(error: Exception) -> bool:
+    """Whether an error says that another worker is gone, so that new workers would do better."""
+    text = f"{type(error).__module__} {error}".lower()
+    return any(word in text for word in ("gloo", "nccl", "ray.exceptions", "connection", "process group"))
+
+
+def _exists(files: Any, path: str) -> bool:
+    return bool(files.get_file_info(path).is_file)
+
+
+def _described(error: Exception) -> dict[str, Any]:
+    """Return an error as JSON: another process raises it again."""
+    known: dict[str, Any] = {"kind": type(error).__name__, "message": str(error)}
+    if isinstance(error, NonFiniteLossError):
+        known |= {"epoch": error.epoch, "step": error.step, "rows": error.rows}
+    return known
+
+
+def _error(known: dict[str, Any]) -> Exception:
+    """Return the error that a worker described."""
+    kind, message = known.pop("kind"), known.pop("message")
+    if kind == NonFiniteLossError.__name__:
+        return NonFiniteLossError(message, **known)
+    known_kinds = {error.__name__: error for error in (TypeError, ValueError, MemoryError)}
+    return known_kinds.get(kind, RuntimeError)(message)
+
+
+# -- connecting ----------------------------------------------------------------------------------
+
+
+def _ray() -> Any:
+    if importlib.util.find_spec("ray") is None:
+        raise ImportError("training on many machines needs Ray: pip install 'tailwise[ray]'")
+    import ray
+
+    return ray
+
+
+@contextmanager
+def _own_handler() -> Iterator[None]:
+    """Keep what the program does at SIGTERM: Ray would end it without a word."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+def _check_answers(address: str) -> None:
+    """Raise an error at once if nothing listens at an address; Ray itself tries for a minute."""
+    if address == "auto":
+        return
+    place = urlsplit(address if "://" in address else f"ray://{address}")
+    try:
+        host, port = place.hostname, place.port
+    except ValueError:
+        host, port = None, None
+    if not host or not port:
+        raise ValueError(
+            f"{address!r} is not the address of a Ray cluster: name host:port, auto, or {LOCAL} to start one"
+        )
+    try:
+        socket.create_connection((host, port), timeout=_SECONDS_TO_ANSWER).close()
+    except OSError as error:
+        raise ConnectionError(_unreachable(address, str(error))) from error
+
+
+def _unreachable(address: str, reason: str) -> str:
+    first = (reason.strip().splitlines() or ["no reason given"])[0]
+    if address == LOCAL:
+        return f"Ray does not start on this machine ({first:.200}): is there enough memory and time?"
+    return (
+        f"no Ray cluster answers at {address!r} ({first:.200}): start one with `ray start --head`, or use "
+        f"{LOCAL!r} for this machine"
+    )

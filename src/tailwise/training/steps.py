@@ -1,0 +1,216 @@
+"""One step of training: run as it is, or recorded once as a CUDA graph and replayed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from tailwise.networks.network import Network
+from tailwise.networks.ranks import rank_and_ranks, sum_over_ranks
+from tailwise.training.batches import Batch, apply_to, tensors_of
+from tailwise.training.config import TrainConfig
+
+Losses = tuple[Tensor, dict[str, Tensor]]
+Shards = Sequence[tuple[int, Batch]]
+"""Numbers of shards of a step, each with its rows."""
+WARM = 3
+"""Steps of a batch shape that run as they are before one is recorded: libraries choose kernels in them."""
+MOST_GRAPHS = 4
+"""Number of batch shapes that are recorded; each holds the memory of one step."""
+
+
+@contextmanager
+def fast_kernels(config: TrainConfig, device: torch.device) -> Iterator[None]:
+    """On a GPU, use TF32 for matrices in float32 with bf16, and the fastest kernels for fixed batch shapes.
+
+    TF32 keeps more digits than the bf16 of the layers around it.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    precision, benchmark = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
+    if config.precision == "bf16":
+        torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = benchmark or config.graphs
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.benchmark = benchmark
+
+
+def autocast(config: TrainConfig, device: torch.device) -> torch.autocast:
+    """Return the context of the configured precision."""
+    # Fabric's plugin for bf16 would also round the labels, and applies to `forward` only.
+    return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16")
+
+
+class TrainingStep:
+    """Loss, gradients, clipping and the optimiser's step, without waiting for a GPU.
+
+    `failed` is set once a loss or gradient was not finite. From then on the weights do not change.
+    """
+
+    def __init__(
+        self,
+        model: Network,
+        optimizer: torch.optim.Optimizer,
+        config: TrainConfig,
+        device: torch.device,
+    ) -> None:
+        self.model, self.optimizer, self.config, self.device = model, optimizer, config, device
+        self.failed = torch.zeros((), dtype=torch.bool, device=device)
+
+    def __call__(self, batch: Batch) -> Losses:
+        """Train on a batch and return its loss and the parts of it, detached."""
+        loss, parts = self._loss(batch)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self._take(loss)
+        return loss.detach(), parts
+
+    def _loss(self, batch: Batch) -> Losses:
+        with autocast(self.config, self.device):
+            return self.model.loss(batch.x, batch.y, batch.sample_weight, batch.offset)
+
+    def _take(self, loss: Tensor) -> None:
+        """Let the optimiser step by the gradients, unless one of them or the loss is not finite."""
+        grads = [p for p in self.model.parameters() if p.grad is not None]
+        norm = torch.nn.utils.clip_grad_norm_(grads, self.config.clip_norm or math.inf, foreach=True)
+        self.failed.logical_or_(~(torch.isfinite(loss) & torch.isfinite(norm)))
+        if self.device.type == "cuda":
+            # Fused optimisers skip the step on the device if this flag is set, as for AMP.
+            cast("Any", self.optimizer).found_inf = self.failed.float()
+            cast("Any", self.optimizer).grad_scale = None
+            self.optimizer.step()
+        elif not self.failed:
+            self.optimizer.step()
+
+
+class SharedStep(TrainingStep):
+    """A step whose batch is divided into shards, which one or several ranks work on.
+
+    Each shard draws random numbers of its own. Gradients are added up over the shards and all ranks, each
+    row with the same weight, so the step does not depend on who works on which shard. A rank may have no
+    rows in a step.
+    """
+
+    def together(
+        self, shards: Shards, seed: Callable[[int], None]
+    ) -> tuple[list[tuple[int, Losses]], Tensor]:
+        """Train on this rank's shards; return the rows and losses of each, and the rows of all ranks.
+
+        `seed` is called with the number of each shard before its random numbers are drawn.
+        """
+        self.optimizer.zero_grad()
+        total, rows = (torch.zeros((), device=self.device) for _ in range(2))
+        done: list[tuple[int, Losses]] = []
+        for shard, batch in shards:
+            seed(shard)
+            loss, parts = self._loss(batch)
+            (loss * len(batch.y)).backward()
+            total, rows = total + loss.detach() * len(batch.y), rows + len(batch.y)
+            done.append((len(batch.y), (loss.detach(), parts)))
+        total, rows = self._reduced(total, rows)
+        # A GPU is only waited for by a rank without rows. If no rank has any, there is no step.
+        if done or rows:
+            self._take(total / rows)
+        return done, rows
+
+    @torch.no_grad()
+    def _reduced(self, total: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Add gradients, losses and row counts over all ranks, in one call; divide gradients by the rows."""
+        weights = [p for p in self.model.parameters() if p.requires_grad]
+        if rank_and_ranks()[1] == 1:
+            for p in weights:
+                if p.grad is not None:
+                    p.grad /= rows
+            return total, rows
+        # A weight without a gradient on any rank must stay without one: optimisers decay those that have one.
+        own = [p.grad is not None for p in weights]
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in weights]
+        has = torch.tensor(own, dtype=total.dtype, device=self.device)
+        flat = sum_over_ranks(torch.cat([*(g.reshape(-1) for g in grads), has, total[None], rows[None]]))
+        *summed, has, total, rows = flat.split([*(p.numel() for p in weights), len(weights), 1, 1])
+        found = own if any(own) else has.tolist()  # ranks with rows have the same gradients
+        for p, value, seen in zip(weights, summed, found, strict=True):
+            p.grad = (value / rows).view_as(p).to(p.dtype) if seen else None
+        return total[0], rows[0]
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    graph: torch.cuda.CUDAGraph
+    batch: Batch
+    losses: Losses
+
+    def replay(self, batch: Batch) -> Losses:
+        for to, given in zip(_tensors(self.batch), _tensors(batch), strict=True):
+            to.copy_(given, non_blocking=True)
+        self.graph.replay()
+        return self.losses
+
+
+class GraphedStep:
+    """A training step that is recorded as a CUDA graph for each batch shape, and replayed.
+
+    A replay costs the host one call instead of thousands, which limit small batches on a fast GPU. The
+    returned losses are overwritten by the next step.
+    """
+
+    def __init__(self, step: TrainingStep) -> None:
+        self.step = step
+        self.failed = step.failed
+        self.graphs: dict[Hashable, _Recorded] = {}
+        self.seen: Counter[Hashable] = Counter()
+        self.stream = torch.cuda.Stream(step.device)
+        self.pool: Any = torch.cuda.graph_pool_handle()
+
+    def forget(self) -> None:
+        """Drop what was recorded, because the model has changed, and record again."""
+        self.graphs.clear()
+        self.seen.clear()
+
+    def __call__(self, batch: Batch) -> Losses:
+        """Train on a batch and return its loss and the parts of it, detached."""
+        shape = tuple((tuple(t.shape), t.dtype) for t in _tensors(batch))
+        if shape not in self.graphs:
+            self.seen[shape] += 1
+            if self.seen[shape] <= WARM or len(self.graphs) == MOST_GRAPHS:
+                return self._aside(batch)
+            self.graphs[shape] = self._record(batch)
+        return self.graphs[shape].replay(batch)
+
+    def _aside(self, batch: Batch) -> Losses:
+        """Run the step on a stream of its own, as recording needs it."""
+        current = torch.cuda.current_stream(self.step.device)
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
+            losses = self.step(batch)
+        current.wait_stream(self.stream)
+        return losses
+
+    def _record(self, batch: Batch) -> _Recorded:
+        static = Batch(
+            x=apply_to(batch.x, torch.clone),
+            y=batch.y.clone(),
+            sample_weight=None if batch.sample_weight is None else batch.sample_weight.clone(),
+            offset=None if batch.offset is None else batch.offset.clone(),
+        )
+        self.step.optimizer.zero_grad()  # gradients then lie in the graph's own memory
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+            loss, parts = self.step(static)
+        return _Recorded(graph, static, (loss, parts))
+
+
+def _tensors(batch: Batch) -> list[Tensor]:
+    others = (batch.y, batch.sample_weight, batch.offset)
+    return [*tensors_of(batch.x), *(t for t in others if t is not None)]

@@ -1,0 +1,388 @@
+"""Calibrated intervals and tables, by hand, and what is fitted on which rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from tailwise.calibration import calibration as module
+from tailwise.calibration.calibration import (
+    Calibration,
+    CalibrationRecipe,
+    HeldOut,
+    Labels,
+    Predicted,
+    Prior,
+    Raw,
+    best_setting,
+    calibrate,
+    choose_emphasis,
+)
+from tailwise.calibration.conformal import ConformalIntervals, OwnIntervals, fit_conformal
+from tailwise.calibration.scaling import NIGScaling, VarianceScaling, balanced_weights, fit_scaling
+from tailwise.distributions.members import NIG, Normal
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.prior import LabelDensity, emphasis
+from tailwise.labels.support import LabelSupport
+
+BINS = LabelBins.from_labels(np.repeat([0, 1, 2], [150, 50, 5]))  # many, medium, few
+PREDICTED = Normal(torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64), 4.0)
+
+
+def held_out(n: int = 200, seed: int = 0) -> tuple[Normal, np.ndarray]:
+    """Predictions of 0, 1 or 2 of variance 1, and labels of twice that standard deviation."""
+    rng = np.random.default_rng(seed)
+    mean = rng.choice([0.0, 1.0, 2.0], n)
+    return Normal(torch.from_numpy(mean), 1.0), mean + 2 * rng.normal(size=n)
+
+
+def none(n: int) -> np.ndarray:
+    """Codes of rows without groups."""
+    return np.zeros(n, np.int64)
+
+
+def calibration(labels: Labels | None = None, **parts: Any) -> Calibration:
+    """A calibration that changes nothing, but for these parts."""
+    held = HeldOut(PREDICTED, np.array([0.0, 1.0, 2.0]), none(3))
+    known = labels or Labels(BINS)
+    plain = Calibration(known, VarianceScaling(), Prior.emphasized(known.density, 0.0), OwnIntervals(), held)
+    return replace(plain, **parts)
+
+
+def predicted(own: Calibration, raw: Any) -> Predicted:
+    return own(Raw(raw, (), none(len(raw))))
+
+
+def fit_calibration(
+    raw: Any, y: np.ndarray, bins: LabelBins, select: Any, confirm: Any, base: Any = None, **recipe: Any
+) -> Calibration:
+    return calibrate(raw, y, none(len(y)), Labels(bins), CalibrationRecipe(**recipe), select, confirm, base)
+
+
+def test_without_scaling_and_conformal_the_prediction_speaks_for_itself() -> None:
+    found = predicted(calibration(), PREDICTED)
+    assert found.distribution is PREDICTED
+    lower, upper = found.interval(0.8)
+    reach = 2 * stats.norm.ppf(0.9)
+    np.testing.assert_allclose(lower, PREDICTED.mean - reach)
+    np.testing.assert_allclose(upper, PREDICTED.mean + reach)
+    assert calibration().intervals.explain(0.8) == "Intervals of the predicted distribution itself."
+
+
+def test_scaling_comes_first_and_conformal_intervals_rule() -> None:
+    conformal = fit_conformal(Normal(torch.zeros(19).double(), 1.0), np.arange(-9.0, 10.0), BINS)
+    found = predicted(calibration(scaling=VarianceScaling(9.0), intervals=conformal), PREDICTED)
+    assert found.distribution.variance.tolist() == [36.0] * 3
+    lower, upper = found.interval(0.9)
+    np.testing.assert_allclose(upper, PREDICTED.mean + 9 * 6)
+    np.testing.assert_allclose(lower, PREDICTED.mean - 9 * 6)
+    # Nineteen rows are too few for 99%: the ends stay finite, and a warning and the text say so.
+    with pytest.warns(UserWarning, match="0.99 intervals take 99 held-out rows, and there are 19"):
+        assert found.interval(0.99)[1].isfinite().all()
+    assert "No promise: 0.99 intervals take 99 held-out rows" in conformal.explain(0.99, finite=True)
+
+
+def test_columns_of_a_table_by_hand() -> None:
+    raw = NIG(torch.tensor([0.0, 2.0], dtype=torch.float64), 4.0, 3.0, 2.0)  # variances 1 and 1/4
+    scaling = NIGScaling(w_nu=0.5, w_beta=2.0)
+    columns = predicted(calibration(scaling=scaling), raw).columns(0.9)
+    variance = 2.0 * (1 + 1 / 2)
+    np.testing.assert_allclose(columns["prediction"], [0.0, 2.0])
+    np.testing.assert_allclose(columns["std"], np.sqrt(variance))
+    # The parts are those of the raw prediction, 4 to 1, and not those of the scaled one, 2 to 1.
+    np.testing.assert_allclose(columns["aleatoric_std"], np.sqrt(0.8 * variance))
+    np.testing.assert_allclose(columns["epistemic_std"], np.sqrt(0.2 * variance))
+    np.testing.assert_allclose(
+        columns["upper"] - columns["prediction"], columns["prediction"] - columns["lower"]
+    )
+    assert columns["region"].tolist() == ["many", "few"]
+    rarer = calibration(Labels(BINS, many=1000, few=1000), scaling=scaling)
+    assert predicted(rarer, raw).columns(0.9)["region"].tolist() == ["few", "few"]
+
+
+def test_scores_of_a_table_by_hand() -> None:
+    prediction = Normal(
+        torch.tensor([0.0, 5.0, 2.0, 3.0], dtype=torch.float64), torch.tensor([1, 1, 4, 4.0]).double()
+    )
+    y = np.array([0.0, 0.0, 2.0, 2.0])
+    table = predicted(calibration(), prediction).scores(y, 0.9).set_index("region")
+    assert table["n"].tolist() == [4, 2, 0, 2]
+    np.testing.assert_allclose(table["mae"], [1.5, 2.5, np.nan, 0.5])
+    np.testing.assert_allclose(table["coverage"], [0.75, 0.5, np.nan, 1.0])
+    unit = 2 * stats.norm.ppf(0.95)
+    np.testing.assert_allclose(table["width"], [1.5 * unit, unit, np.nan, 2 * unit])
+
+
+def test_the_constant_interval_keeps_a_value_that_most_labels_have() -> None:
+    """Bins alone would spread the zeros over the first bin."""
+    y = np.r_[np.zeros(60), np.linspace(1, 1000, 40)]
+    prediction = Normal(torch.tensor(y), 1.0)
+    labels = Labels(LabelBins.from_labels(y, count=10), support=LabelSupport.from_labels(y))
+    own = calibration(labels, held=HeldOut(prediction, y, none(100)))
+    assert predicted(own, prediction).scores(y, 0.5).loc[0, "constant_coverage"] >= 0.5
+    assert calibration().known_labels is BINS
+
+
+def test_scaling_is_fitted_on_select_and_intervals_on_confirm() -> None:
+    raw, y = held_out()
+    select, confirm = np.arange(100), np.arange(100, 200)
+    fitted = fit_calibration(raw, y, BINS, select, confirm)
+    expected = fit_scaling(raw[:100], y[:100])
+    assert fitted.scaling == expected and expected.w == pytest.approx(4.0, rel=0.5)
+    intervals = fitted.intervals
+    assert isinstance(intervals, ConformalIntervals) and intervals.mode == "region"
+    # Other labels in one part change what is fitted on it, and nothing else.
+    moved = y.copy()
+    moved[confirm] *= 3
+    again = fit_calibration(raw, moved, BINS, select, confirm)
+    assert again.scaling == fitted.scaling and isinstance(again.intervals, ConformalIntervals)
+    assert again.intervals.limits(0.9) != intervals.limits(0.9)
+    scores = (y[confirm] - raw.mean[confirm].numpy()) / np.sqrt(expected.w)
+    np.testing.assert_allclose(intervals.tables["all"].values, np.sort(scores))
+
+
+def test_options_of_the_fit() -> None:
+    raw, y = held_out()
+    select, confirm = np.arange(100), np.arange(100, 200)
+    bare = fit_calibration(raw, y, BINS, select, confirm, scaling=False, intervals=None)
+    assert bare.scaling == VarianceScaling() and bare.intervals == OwnIntervals()
+    assert bare.prior.tilt.is_identity and bare.emphasis == 0.0
+    balanced = fit_calibration(raw, y, BINS, select, confirm, scaling="balanced")
+    assert balanced.scaling == fit_scaling(raw[:100], y[:100], balanced_weights(y[:100], BINS))
+    assert balanced.scaling != fit_calibration(raw, y, BINS, select, confirm).scaling
+    whole = fit_calibration(raw, y, BINS, select, confirm, intervals="global").intervals
+    assert isinstance(whole, ConformalIntervals) and (whole.mode, whole.weighting) == ("global", "rare")
+    unscaled = fit_calibration(raw, y, BINS, select, confirm, scaling=False)
+    lower, upper = predicted(unscaled, raw[confirm]).interval(0.9)
+    inside = (y[confirm] >= lower.numpy()) & (y[confirm] <= upper.numpy())
+    assert inside.mean() >= 0.9  # the rows that it was fitted on are covered
+
+
+def test_predictions_are_calibrated_before_the_label_prior_changes() -> None:
+    raw = NIG(torch.tensor([0.0, 1.5], dtype=torch.float64), 4.0, 3.0, 2.0)
+    scaling, labels = NIGScaling(w_nu=0.5, w_alpha=2.0, w_beta=2.0), Labels(BINS)
+    found = predicted(calibration(scaling=scaling, prior=Prior.emphasized(labels.density, 1.0)), raw)
+    tilted = emphasis(labels.density, 1.0).apply(scaling.apply(raw))
+    np.testing.assert_allclose(found.distribution.mean, tilted.mean)
+    columns = found.columns(0.9)
+    np.testing.assert_allclose(columns["prediction"], tilted.point)
+    # The parts of the variance keep the proportion that the network gave them, 4 to 1.
+    np.testing.assert_allclose(columns["aleatoric_std"] ** 2 / columns["std"] ** 2, 0.8)
+    for name, end in zip(("lower", "upper"), tilted.interval(0.9), strict=True):
+        np.testing.assert_allclose(columns[name], end)
+    table = found.scores(np.array([0.0, 2.0]), 0.9).set_index("region")
+    assert table.loc["all", "coverage"] == 1.0 and np.isfinite(table.loc["all", "nll"])
+
+
+# -- the choice of an emphasis ---------------------------------------------------------------------
+
+
+def mirrored(values: np.ndarray) -> np.ndarray:
+    """Values near 0, and for every second pair of rows 1,000 minus that: no constant is close to both."""
+    return np.where(np.arange(len(values)) // 2 % 2 == 0, values, 1000 - values)
+
+
+CELLS = LabelDensity(np.array([-0.5, 0.5, 999.5, 1000.5]), np.array([0.85, 0.15, 0.85]))
+"""Labels of 0 and 1,000 are common, labels of 1 and 999 are rare."""
+LABELS = mirrored(np.repeat([0.0, 1.0], [85, 15]))
+UNSURE = Normal(torch.from_numpy(mirrored(np.full(100, 0.5))), 1.0)
+"""Predictions between a common and a rare label; more emphasis moves them towards the rare one."""
+
+
+def moved(t: float) -> float:
+    """The predicted median at an emphasis, in the rare half of a Normal: half of the weight is below it."""
+    common, rare = 0.85**-t, 0.15**-t
+    return float(0.5 + stats.norm.ppf(0.5 + (1 - common / rare) / 4))
+
+
+def test_the_prediction_of_the_cases_below() -> None:
+    for t in (0.0, 0.3, 1.0):
+        np.testing.assert_allclose(emphasis(CELLS, t).apply(UNSURE).point, mirrored(np.full(100, moved(t))))
+
+
+@pytest.mark.parametrize("common", [51, 52])
+def test_all_rows_pay_at_most_one_percent(common: int) -> None:
+    """With as many rare labels as common ones the error over all rows stays 1/2; it rises with fewer."""
+    labels = mirrored(np.repeat([0.0, 1.0], [common, 100 - common]))
+
+    def price(t: float) -> float:
+        return float(np.abs(emphasis(CELLS, t).apply(UNSURE).point.numpy() - labels).mean())
+
+    chosen = choose_emphasis(UNSURE, labels, CELLS)
+    assert chosen > 0 and price(chosen) <= 1.01 * price(0.0) < price(chosen + 0.05)
+
+
+def test_a_better_base_or_constant_allows_nothing() -> None:
+    half = mirrored(np.repeat([0.0, 1.0], 50))
+    assert choose_emphasis(UNSURE, half, CELLS, half + 0.5) == choose_emphasis(UNSURE, half, CELLS) > 0
+    assert choose_emphasis(UNSURE, half, CELLS, half + 0.4) == 0.0
+    # The best constant is the median, 0: an unsure prediction of the same value everywhere is worse.
+    labels, same = np.repeat([0.0, 1.0], [85, 15]), Normal(torch.full((100,), 0.5).double(), 1.0)
+    assert choose_emphasis(same, labels, CELLS) == 0.0
+    # A prediction that knows the rare labels is better than the constant and may be moved.
+    knows = Normal(torch.from_numpy(labels * 0.6), 0.1)
+    assert choose_emphasis(knows, labels, CELLS) > 0
+
+
+def test_too_few_rows_leave_labels_as_they_are() -> None:
+    half = mirrored(np.repeat([0.0, 1.0], 50))
+    few = np.r_[0:24, 76:100]
+    assert choose_emphasis(UNSURE[few], half[few], CELLS) == 0.0
+
+
+RARE = np.arange(100) < 20
+
+
+def along(*means: float, apart: float = 0.0) -> np.ndarray:
+    """Errors of 1 over common rows, and of these means over rare rows; each setting has noise of its own."""
+    noise = np.random.default_rng(0).normal(size=(len(means), 20))
+    noise = apart * (noise - noise.mean(1, keepdims=True)) / noise.std(1, keepdims=True)
+    return np.concatenate([np.array(means)[:, None] + noise, np.ones((len(means), 80))], 1)
+
+
+def test_the_best_setting_for_rare_rows_is_chosen() -> None:
+    assert best_setting(along(5, 4, 3, 3.5), RARE, []) == 2
+    assert best_setting(along(5, 6, 7), RARE, []) == 0
+
+
+def test_the_first_setting_as_good_as_the_best_is_chosen() -> None:
+    noisy = along(5, 3.02, 3.01, 3, apart=0.5)
+    assert best_setting(noisy, RARE, []) == 1
+    assert best_setting(along(5, 4, 3.01, 3, apart=0.5), RARE, []) == 2
+
+
+def test_rare_rows_must_gain_beyond_chance() -> None:
+    assert best_setting(along(5, 4.9), RARE, []) == 1
+    assert best_setting(along(5, 4.9, apart=0.5), RARE, []) == 0
+
+
+def test_settings_beyond_one_that_costs_too_much_are_left_out() -> None:
+    errors = along(5, 4, 3, 2)
+    errors[2, ~RARE] = 2
+    assert best_setting(errors, RARE, []) == 1
+    assert best_setting(errors, RARE, [errors[0].mean() / 1.02]) == 0
+
+
+def test_the_emphasis_is_chosen_on_the_rows_to_select_by() -> None:
+    bins = LabelBins.from_labels(LABELS, edges=[-0.5, 0.5, 1.5, 998.5, 999.5, 1000.5])
+    half = mirrored(np.tile([0.0, 0.0, 1.0, 1.0], 50)[:200])
+    unsure = Normal(torch.from_numpy(mirrored(np.full(200, 0.5))), 1.0)
+    base = half + np.where(np.arange(200) % 2 == 0, 100.0, 0.0)
+    for rows, allowed in ((np.arange(0, 200, 2), True), (np.arange(1, 200, 2), False)):
+        fitted = fit_calibration(
+            unsure, half, bins, rows, np.arange(200), base, emphasis="auto", scaling=False
+        )
+        assert (fitted.emphasis > 0) == allowed and fitted.prior.tilt.is_identity != allowed
+
+
+# -- another emphasis, another prior ---------------------------------------------------------------
+
+
+def skewed(n: int, seed: int) -> tuple[Normal, np.ndarray]:
+    """Predictions of one variance, and labels of a long tail with more noise the larger they are."""
+    rng = np.random.default_rng(seed)
+    mean = rng.exponential(size=n)
+    return Normal(torch.from_numpy(mean), 0.05), mean + (0.1 + 0.3 * mean) * rng.normal(size=n)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Calibration:
+    raw, y = skewed(1000, seed=0)
+    rows = np.arange(1000)
+    return fit_calibration(raw, y, LabelBins.from_labels(y), rows[:500], rows[500:], emphasis=0.2)
+
+
+def test_the_same_emphasis_is_the_same_calibration(fitted: Calibration) -> None:
+    assert fitted.at() is fitted and fitted.at(0.2) is fitted
+    assert fitted.at(0.0).prior.tilt.is_identity and fitted.at(0.7).emphasis == 0.7
+    assert np.isnan(fitted.at(label_prior=[1.0, 2.0]).emphasis)
+    back = fitted.at(1.0).at(0.2)
+    raw, _ = skewed(50, seed=3)
+    ends = (predicted(c, raw).interval(0.9) for c in (back, fitted))
+    for one, two in zip(*ends, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_intervals_of_the_distribution_follow_the_emphasis(fitted: Calibration) -> None:
+    plain = replace(fitted, intervals=OwnIntervals()).at(1.0)
+    raw, _ = skewed(20, seed=3)
+    ends = predicted(plain, raw).interval(0.9)
+    expected = emphasis(fitted.labels.density, 1.0).apply(fitted.scaling.apply(raw)).interval(0.9)
+    for one, two in zip(ends, expected, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_a_coverage_in_percent_is_refused_without_a_warning(
+    fitted: Calibration, recwarn: pytest.WarningsRecorder
+) -> None:
+    with pytest.raises(ValueError, match="coverage must lie between 0 and 1, got 90"):
+        predicted(fitted, PREDICTED).interval(90)
+    assert not recwarn.list
+
+
+def test_what_cannot_be_asked_for(fitted: Calibration) -> None:
+    for wrong in (-0.1, 1.1, np.nan):
+        with pytest.raises(ValueError, match="emphasis must lie between 0 and 1"):
+            fitted.at(wrong)
+    with pytest.raises(ValueError, match="give emphasis or label_prior, not both"):
+        fitted.at(0.5, [1.0])
+
+
+def covered(own: Calibration, raw: Normal, y: np.ndarray) -> float:
+    lower, upper = (end.numpy() for end in predicted(own, raw).interval(0.9))
+    return float(((y >= lower) & (y <= upper)).mean())
+
+
+@pytest.mark.parametrize("mode", ["global", "region"])
+def test_coverage_holds_wherever_the_dial_stands(mode: Literal["global", "region"]) -> None:
+    found: dict[float, list[float]] = {0.0: [], 0.5: [], 1.0: []}
+    for seed in range(6):
+        raw, y = skewed(600, seed)
+        bins, rows = LabelBins.from_labels(y), np.arange(600)
+        chosen = fit_calibration(raw, y, bins, rows[:300], rows[300:], intervals=mode)
+        fresh, truth = skewed(2000, seed + 100)
+        for t, rates in found.items():
+            rates.append(covered(chosen.at(t), fresh, truth))
+    for t, rates in found.items():
+        assert np.mean(rates) > 0.89, t
+        assert np.mean(rates) < 0.99, t
+
+
+def test_coverage_holds_under_the_label_prior_that_was_given() -> None:
+    """Large labels occur far more often in use than in training."""
+    informed, uninformed = [], []
+    for seed in range(6):
+        raw, y = skewed(1500, seed)
+        bins, rows = LabelBins.from_labels(y), np.arange(1500)
+        chosen = fit_calibration(raw, y, bins, rows[:500], rows[500:], intervals="global")
+        fresh, truth = skewed(20000, seed + 100)
+        weight = np.where(truth > 2, 10.0, 1.0)
+        drawn = np.random.default_rng(seed).choice(len(truth), 2000, p=weight / weight.sum())
+        at = chosen.at(label_prior=truth[drawn])
+        informed.append(covered(at, fresh[drawn], truth[drawn]))
+        tilted = at.possible(at.held.prediction)
+        even = replace(at, intervals=fit_conformal(tilted, at.held.labels, bins))
+        uninformed.append(covered(even, fresh[drawn], truth[drawn]))
+    assert 0.885 < np.mean(informed) < 0.99
+    assert np.mean(uninformed) < 0.85  # what intervals without the weights of the prior would cover
+
+
+def test_held_out_rows_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_HELD", 40)
+    raw, y = skewed(300, seed=0)
+    rows = np.arange(300)
+    bins = LabelBins.from_labels(y)
+    one, two = (fit_calibration(raw, y, bins, rows[:150], rows[150:], emphasis="auto") for _ in range(2))
+    assert len(one.held.labels) == 40 == len(one.held.prediction.mean)
+    assert set(one.held.labels) <= set(y[150:])
+    np.testing.assert_array_equal(one.held.labels, two.held.labels)
+    # Each label stays beside its own prediction.
+    place = [int(np.flatnonzero(y == label)[0]) for label in one.held.labels]
+    torch.testing.assert_close(one.held.prediction.mean, raw.mean[place])
+    small = fit_calibration(raw, y, bins, rows[:150], rows[260:])
+    assert len(small.held.labels) == 40

@@ -1,0 +1,749 @@
+"""Normal, NIG and Mixture against scipy, the paper's formula, Monte Carlo and values derived by hand.
+
+VIR:nll and VIR:predict are checked here; no oracle reads the implementation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from torch import Tensor
+
+from tailwise.distributions.members import NIG, Distribution, Mixture, Normal, concatenate, pooled, stack
+from tailwise.metrics.scores import crps
+from tests.prediction_samples import KINDS, at_zero, double, each_kind, make, scipy_members, three
+
+law = settings(deadline=None, derandomize=True, max_examples=40)
+
+
+def student(dist: NIG) -> Any:
+    """The Student-t of VIR:predict, from scipy."""
+    gamma, nu, alpha, beta = (
+        p.detach().double().numpy() for p in (dist.gamma, dist.nu, dist.alpha, dist.beta)
+    )
+    return stats.t(df=2 * alpha, loc=gamma, scale=np.sqrt(beta * (1 + nu) / (nu * alpha)))
+
+
+def random_nig(size: int, seed: int, alpha_exponents: tuple[float, float] = (-1, 6)) -> tuple[NIG, Tensor]:
+    """NIGs over wide log-uniform ranges, with labels from 1e-6 to 1e6 scales away from the mean."""
+    rng = np.random.default_rng(seed)
+    gamma = rng.normal(size=size) * 10 ** rng.uniform(-3, 3, size)
+    nu = 10 ** rng.uniform(-6, 6, size)
+    alpha = 10 ** rng.uniform(*alpha_exponents, size)
+    beta = 10 ** rng.uniform(-6, 6, size)
+    scale = np.sqrt(beta * (1 + nu) / (nu * alpha))
+    away = rng.choice([-1, 1], size) * 10 ** rng.uniform(-6, 6, size)
+    return NIG(*map(double, (gamma, nu, alpha, beta))), double(gamma + away * scale)
+
+
+# ---------------------------------------------------------------- values by hand
+
+
+def test_nig_by_hand() -> None:
+    # df = 2 and scale^2 = 1 * 2 / (1 * 1): the density at the centre is 1 / (2 sqrt 2) / sqrt 2 = 1/4,
+    # and the distribution function of t_2 is 1/2 + t / (2 sqrt(2 + t^2)), at y = 2 with t = sqrt 2
+    dist = NIG(double(0.0), double(1.0), double(1.0), double(1.0))
+    assert dist.nll(double(0.0)).item() == pytest.approx(math.log(4), abs=1e-12)
+    assert dist.cdf(double(2.0)).item() == pytest.approx(0.5 + math.sqrt(2) / 4, abs=1e-12)
+    assert dist.quantile(0.5 + math.sqrt(2) / 4).item() == pytest.approx(2.0, abs=1e-9)
+    dist = NIG(double(7.0), double(4.0), double(3.0), double(1.0))
+    assert dist.mean.item() == 7.0
+    assert dist.aleatoric.item() == pytest.approx(1 / 2)
+    assert dist.epistemic.item() == pytest.approx(1 / 8)
+    assert dist.variance.item() == pytest.approx(5 / 8)
+    assert dist.std.item() == pytest.approx(math.sqrt(5 / 8))
+
+
+def test_normal_by_hand() -> None:
+    dist = Normal(double(1.0), double(4.0))
+    assert dist.nll(double(3.0)).item() == pytest.approx(0.5 * math.log(2 * math.pi * 4) + 0.5, abs=1e-12)
+    assert dist.cdf(double(1.0)).item() == pytest.approx(0.5)
+    assert dist.quantile(0.975).item() == pytest.approx(1 + 2 * 1.959963984540054, abs=1e-9)
+    assert (dist.mean.item(), dist.variance.item(), dist.std.item()) == (1.0, 4.0, 2.0)
+    assert (dist.aleatoric.item(), dist.epistemic.item()) == (4.0, 0.0)
+
+
+def test_mixture_by_hand() -> None:
+    mixture = Mixture(
+        [Normal(double(0.0), double(1.0)), Normal(double(4.0), double(3.0))], double([0.25, 0.75])
+    )
+    assert mixture.mean.item() == pytest.approx(3.0)
+    assert mixture.aleatoric.item() == pytest.approx(0.25 * 1 + 0.75 * 3)
+    assert mixture.epistemic.item() == pytest.approx(0.25 * 9 + 0.75 * 1)
+    assert mixture.variance.item() == pytest.approx(2.5 + 3.0)
+    density = 0.25 * stats.norm.pdf(1.0) + 0.75 * stats.norm.pdf(1.0, 4, math.sqrt(3))
+    assert mixture.nll(double(1.0)).item() == pytest.approx(-math.log(density), abs=1e-12)
+    mass = 0.25 * stats.norm.cdf(1.0) + 0.75 * stats.norm.cdf(1.0, 4, math.sqrt(3))
+    assert mixture.cdf(double(1.0)).item() == pytest.approx(mass, abs=1e-12)
+
+
+# ---------------------------------------------------------------- VIR:nll
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nig_nll_equals_scipy_student_t(seed: int) -> None:
+    dist, y = random_nig(2500, seed)
+    expected = -student(dist).logpdf(y.numpy())
+    np.testing.assert_allclose(dist.nll(y).numpy(), expected, rtol=1e-9, atol=1e-6)
+
+
+def test_nig_nll_equals_the_formula_of_the_paper() -> None:
+    dist, y = random_nig(4000, 11, alpha_exponents=(-1, 3))
+    gamma, nu, alpha, beta = dist.gamma, dist.nu, dist.alpha, dist.beta
+    omega = 2 * beta * (1 + nu)
+    expected = (
+        0.5 * torch.log(math.pi / nu)
+        - alpha * torch.log(omega)
+        + (alpha + 0.5) * torch.log((y - gamma) ** 2 * nu + omega)
+        + torch.lgamma(alpha)
+        - torch.lgamma(alpha + 0.5)
+    )
+    torch.testing.assert_close(dist.nll(y), expected, rtol=1e-9, atol=1e-7)
+
+
+def exact_nll(gamma: float, nu: float, alpha: float, beta: float, y: float) -> float:
+    """VIR:nll as written, with 60 digits."""
+    with mpmath.workdps(60):
+        g, n, a, b, v = map(mpmath.mpf, (gamma, nu, alpha, beta, y))
+        omega = 2 * b * (1 + n)
+        value = mpmath.log(mpmath.pi / n) / 2 - a * mpmath.log(omega)
+        value += (a + mpmath.mpf(1) / 2) * mpmath.log((v - g) ** 2 * n + omega)
+        return float(value + mpmath.loggamma(a) - mpmath.loggamma(a + mpmath.mpf(1) / 2))
+
+
+def test_nig_nll_equals_the_formula_in_sixty_digits() -> None:
+    dist, y = random_nig(300, 5, alpha_exponents=(-2, 8))
+    columns = [t.tolist() for t in (dist.gamma, dist.nu, dist.alpha, dist.beta, y)]
+    expected = [exact_nll(*row) for row in zip(*columns, strict=True)]
+    np.testing.assert_allclose(dist.nll(y).numpy(), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_normal_nll_equals_scipy() -> None:
+    rng = np.random.default_rng(0)
+    mean, variance = rng.normal(size=2000) * 100, 10 ** rng.uniform(-8, 8, 2000)
+    y = mean + rng.normal(size=2000) * np.sqrt(variance) * 10 ** rng.uniform(-3, 3, 2000)
+    expected = -stats.norm(mean, np.sqrt(variance)).logpdf(y)
+    np.testing.assert_allclose(
+        Normal(double(mean), double(variance)).nll(double(y)).numpy(),
+        expected,
+        rtol=1e-9,
+        atol=1e-9,
+    )
+
+
+# ---------------------------------------------------------------- float32
+
+ALPHAS = (0.1, 0.5, 1.0, 1.0 + 1e-6, 1.5, 2.0, 5.0, 10.0, 30.0, 100.0, 1e3, 1e4, 1e5, 1e6)
+NUS = (1e-6, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6)
+STDS = (1e-9, 1e-3, 1.0, 1e3, 1e9)
+RESIDUALS = (0.0, 1e-6, 1e-3, 0.1, 1.0, -3.0, 30.0, -1e3, 1e4, 1e5, -1e6)
+
+
+def grid(dtype: torch.dtype) -> list[Tensor]:
+    """gamma, nu, alpha, beta, y over the grid, rounded to float32 and then stored in `dtype`; gamma is 0.
+
+    The third axis is the scale of the Student-t, so that residuals count its standard deviations.
+    """
+    alpha, nu, std, residual = torch.cartesian_prod(*map(double, (ALPHAS, NUS, STDS, RESIDUALS))).unbind(1)
+    beta = std**2 * nu * alpha / (1 + nu)
+    return [p.float().to(dtype) for p in (torch.zeros_like(nu), nu, alpha, beta, std * residual)]
+
+
+def value_and_gradients(dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
+    parameters = [p.requires_grad_() for p in grid(dtype)]
+    nll = NIG(*parameters[:4]).nll(parameters[4])
+    return nll.detach(), list(torch.autograd.grad(nll.sum(), parameters))
+
+
+def test_float32_nll_is_finite_and_accurate_over_the_grid() -> None:
+    single, _ = value_and_gradients(torch.float32)
+    exact, _ = value_and_gradients(torch.float64)
+    assert single.dtype == torch.float32
+    assert len(single) == len(ALPHAS) * len(NUS) * len(STDS) * len(RESIDUALS)
+    assert torch.isfinite(single).all()
+    torch.testing.assert_close(single.double(), exact, rtol=1e-5, atol=2e-5)
+
+
+def test_float32_gradients_are_finite_and_accurate_over_the_grid() -> None:
+    _, single = value_and_gradients(torch.float32)
+    _, exact = value_and_gradients(torch.float64)
+    parameters = grid(torch.float64)
+    for name, parameter, mine, right in zip(
+        ("gamma", "nu", "alpha", "beta", "y"), parameters, single, exact, strict=True
+    ):
+        assert torch.isfinite(right).all(), name
+        assert torch.isfinite(mine).all(), name
+        if name in (
+            "nu",
+            "beta",
+        ):  # the gradient for the logarithm, up to the evidence it is weighted with
+            evidence = 1 + parameters[2]
+            torch.testing.assert_close(
+                mine.double() * parameter / evidence,
+                right * parameter / evidence,
+                rtol=1e-4,
+                atol=1e-6,
+                msg=name,
+            )
+        elif name == "alpha":
+            torch.testing.assert_close(mine.double(), right, rtol=1e-4, atol=1e-5, msg=name)
+        else:
+            torch.testing.assert_close(mine.double(), right, rtol=1e-4, atol=1e-30, msg=name)
+
+
+@pytest.mark.parametrize("residual", [0.0, 1.0, 1e3, 1e6])
+@pytest.mark.parametrize("std", STDS)
+def test_float32_normal_and_mixtures_stay_finite(residual: float, std: float) -> None:
+    def check(build: Callable[..., Any], *values: float) -> None:
+        parameters = [torch.tensor([value], requires_grad=True) for value in values]
+        nll = build(*parameters).nll(torch.tensor([residual * std]))
+        assert torch.isfinite(nll).all()
+        for gradient in torch.autograd.grad(nll.sum(), parameters):
+            assert torch.isfinite(gradient).all()
+
+    check(Normal, 0.0, std**2)
+    check(
+        lambda mean, variance: Mixture([Normal(mean, variance), Normal(mean + std, variance)]),
+        0.0,
+        std**2,
+    )
+    check(lambda *p: Mixture([NIG(*p), NIG(p[0] + std, *p[1:])]), 0.0, 1.0, 1e6, std**2 * 1e6)
+
+
+# ---------------------------------------------------------------- gradients equal finite differences
+
+
+def test_gradcheck_of_every_nll() -> None:
+    rng = np.random.default_rng(0)
+
+    def leaf(values: Any) -> Tensor:
+        return double(values).clone().requires_grad_()
+
+    mean, y = leaf(rng.normal(size=6)), leaf(rng.normal(size=6) * 3)
+    positive = [leaf(rng.uniform(0.3, 4.0, 6)) for _ in range(3)]
+    large = leaf(rng.uniform(20.0, 90.0, 6))
+    logits = leaf(rng.normal(size=2))
+    check = torch.autograd.gradcheck
+    assert check(lambda m, v, t: Normal(m, v).nll(t), (mean, positive[0], y))
+    assert check(lambda g, n, a, b, t: NIG(g, n, a, b).nll(t), (mean, *positive, y))
+    assert check(lambda g, n, a, b, t: NIG(g, n, a, b).nll(t), (mean, positive[0], large, large, y))
+    assert check(
+        lambda m, v, w, t: Mixture([Normal(m, v), Normal(m + 1, 2 * v)], w.softmax(0)).nll(t),
+        (mean, positive[0], logits, y),
+    )
+    assert check(
+        lambda g, n, a, b, t: Mixture([NIG(g, n, a, b), NIG(g - 1, n, a + 1, 2 * b)]).nll(t),
+        (mean, *positive, y),
+    )
+
+
+def test_moments_are_differentiable() -> None:
+    def leaf(*values: float) -> Tensor:
+        return double(values).requires_grad_()
+
+    gamma, nu, alpha, beta = leaf(0.3, -1.0), leaf(0.5, 2.0), leaf(1.7, 4.0), leaf(0.4, 3.0)
+    for name in ("mean", "variance", "std", "aleatoric", "epistemic"):
+        assert torch.autograd.gradcheck(
+            lambda g, n, a, b: getattr(NIG(g, n, a, b), name) + 0 * (n + a + b),  # noqa: B023
+            (gamma, nu, alpha, beta),
+        )
+
+
+# ---------------------------------------------------------------- cdf, quantile, interval
+
+
+def test_nig_cdf_and_quantile_equal_scipy() -> None:
+    dist, _ = random_nig(1000, 3, alpha_exponents=(-0.5, 5))
+    reference = student(dist)
+    rng = np.random.default_rng(1)
+    q = rng.uniform(0.001, 0.999, 1000)
+    y = dist.gamma.numpy() + 0.5 * (reference.ppf(q) - dist.gamma.numpy())
+    np.testing.assert_allclose(dist.cdf(double(y)).numpy(), reference.cdf(y), rtol=1e-9, atol=1e-12)
+    quantile = dist.quantile(double(q)).numpy()
+    width = reference.ppf(0.75) - reference.ppf(0.25)
+    assert np.all(np.abs(quantile - reference.ppf(q)) <= 1e-8 * width + 1e-12 * np.abs(quantile))
+
+
+def test_normal_cdf_and_quantile_equal_scipy() -> None:
+    rng = np.random.default_rng(2)
+    mean, std, q = (
+        rng.normal(size=500) * 5,
+        10 ** rng.uniform(-4, 4, 500),
+        rng.uniform(1e-4, 1 - 1e-4, 500),
+    )
+    dist, reference = Normal(double(mean), double(std**2)), stats.norm(mean, std)
+    np.testing.assert_allclose(dist.quantile(double(q)).numpy(), reference.ppf(q), rtol=1e-9, atol=1e-12)
+    y = mean + std * rng.normal(size=500)
+    np.testing.assert_allclose(dist.cdf(double(y)).numpy(), reference.cdf(y), rtol=1e-9, atol=1e-12)
+
+
+def test_lower_tails_keep_their_relative_accuracy() -> None:
+    y = double([-8.0])
+    assert Normal(double([0.0]), double([1.0])).cdf(y).item() == pytest.approx(stats.norm.cdf(-8.0), rel=1e-9)
+    nig = NIG(double([0.0]), double([1.0]), double([50.0]), double([25.0]))
+    assert nig.cdf(y).item() == pytest.approx(student(nig).cdf(-8.0).item(), rel=1e-9)
+
+
+@each_kind
+def test_quantile_inverts_the_distribution_function(dist: Any) -> None:
+    q = torch.linspace(0.001, 0.999, 41, dtype=torch.float64)[:, None]
+    y = dist.quantile(q)
+    assert y.shape == (41, 3)
+    assert torch.all(y.diff(dim=0) > 0)
+    torch.testing.assert_close(dist.cdf(y), q.expand(41, 3), rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(dist.quantile(dist.cdf(y)), y, rtol=1e-6, atol=1e-6)
+
+
+@each_kind
+def test_quantiles_at_the_ends_are_infinite(dist: Any) -> None:
+    assert torch.all(dist.quantile(0.0) == -math.inf)
+    assert torch.all(dist.quantile(1.0) == math.inf)
+    torch.testing.assert_close(dist.cdf(double(-math.inf)), torch.zeros(3, dtype=torch.float64))
+    torch.testing.assert_close(dist.cdf(double(math.inf)), torch.ones(3, dtype=torch.float64))
+
+
+@each_kind
+def test_density_is_the_slope_of_the_distribution_function(dist: Any) -> None:
+    y = double([-1.0, 0.4, 2.0])[:, None].expand(3, 3)
+    step = 1e-5
+    slope = (dist.cdf(y + step) - dist.cdf(y - step)) / (2 * step)
+    torch.testing.assert_close(dist.nll(y).neg().exp(), slope, rtol=1e-5, atol=1e-8)
+
+
+# ---------------------------------------------------------------- samples and variances
+
+
+@each_kind
+def test_samples_follow_the_distribution(dist: Any) -> None:
+    draws = dist.sample(20_000, generator=torch.Generator().manual_seed(0))
+    assert draws.shape == (20_000, 3)
+    uniform = dist.cdf(draws).numpy()
+    for column in range(3):
+        assert stats.kstest(uniform[:, column], "uniform").pvalue > 1e-3
+    correlation = np.corrcoef(uniform.T) - np.eye(3)
+    assert np.abs(correlation).max() < 0.03  # elements are drawn independently
+
+
+@each_kind
+def test_sampling_follows_the_generator(dist: Any) -> None:
+    first = dist.sample(5, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(
+        first, dist.sample(5, generator=torch.Generator().manual_seed(1)), rtol=0, atol=0
+    )
+    assert not torch.equal(first, dist.sample(5, generator=torch.Generator().manual_seed(2)))
+    torch.manual_seed(3)
+    second = dist.sample(5)
+    torch.manual_seed(3)
+    torch.testing.assert_close(second, dist.sample(5), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "nu", "alpha", "beta"),
+    [(0.0, 1.0, 5.0, 4.0), (3.0, 0.2, 6.0, 1.0), (-2.0, 9.0, 8.0, 50.0)],
+)
+def test_variances_equal_monte_carlo_over_the_hierarchy(
+    gamma: float, nu: float, alpha: float, beta: float
+) -> None:
+    """VIR:predict: sigma^2 ~ InvGamma(alpha, beta), mu ~ N(gamma, sigma^2 / nu), y ~ N(mu, sigma^2)."""
+    rng = np.random.default_rng(7)
+    noise = 1 / rng.gamma(alpha, 1 / beta, 1_000_000)
+    centre = rng.normal(gamma, np.sqrt(noise / nu))
+    y = rng.normal(centre, np.sqrt(noise))
+    dist = NIG(double(gamma), double(nu), double(alpha), double(beta))
+    assert dist.mean.item() == pytest.approx(y.mean(), abs=0.005 * y.std())
+    assert dist.aleatoric.item() == pytest.approx(noise.mean(), rel=0.01)
+    assert dist.epistemic.item() == pytest.approx(centre.var(), rel=0.02)
+    assert dist.variance.item() == pytest.approx(y.var(), rel=0.02)
+    assert stats.kstest(dist.cdf(double(y[:20_000])).numpy(), "uniform").pvalue > 1e-3
+
+
+@law
+@given(st.integers(0, 10_000))
+def test_variance_is_the_sum_of_its_parts_and_the_variance_of_the_student_t(seed: int) -> None:
+    dist, _ = random_nig(50, seed, alpha_exponents=(0.02, 6))
+    torch.testing.assert_close(dist.variance, dist.aleatoric + dist.epistemic, rtol=1e-12, atol=0)
+    np.testing.assert_allclose(dist.variance.numpy(), student(dist).var(), rtol=1e-6)
+    torch.testing.assert_close(dist.std**2, dist.variance, rtol=1e-12, atol=0)
+    mixture = Mixture([dist[:25], dist[25:]], double([0.2, 0.8]))
+    torch.testing.assert_close(mixture.variance, mixture.aleatoric + mixture.epistemic, rtol=1e-9, atol=0)
+    assert torch.all(mixture.epistemic >= 0)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.5, 0.1])
+def test_variance_is_infinite_with_too_little_evidence(alpha: float) -> None:
+    dist = NIG(torch.zeros(2), 1.0, torch.tensor([alpha, 3.0]), 1.0)
+    for value in (dist.variance, dist.std, dist.aleatoric, dist.epistemic):
+        assert value[0] == math.inf
+        assert torch.isfinite(value[1])
+    mixture = Mixture([dist, NIG(torch.ones(2), 1.0, 3.0, 1.0)])
+    for value in (mixture.variance, mixture.std, mixture.aleatoric, mixture.epistemic):
+        assert value[0] == math.inf
+        assert torch.isfinite(value[1])
+    lower, upper = dist.interval(0.9)
+    assert torch.isfinite(lower).all()
+    assert torch.isfinite(upper).all()
+
+
+# ---------------------------------------------------------------- rescale
+
+
+magnitude = st.floats(-9, 9).map(lambda exponent: 10.0**exponent)
+scales = st.builds(lambda size, sign: size * sign, magnitude, st.sampled_from([1.0, -1.0]))
+
+
+@law
+@given(scale=scales, offset=st.floats(-1000, 1000), kind=st.integers(0, 3), seed=st.integers(0, 1000))
+def test_rescale_is_the_distribution_of_the_rescaled_label(
+    scale: float, offset: float, kind: int, seed: int
+) -> None:
+    dist = three()[kind]
+    shift = offset * scale  # in units of the scale, so that rounding the shifted label does not hide the law
+    moved = dist.rescale(shift, scale)
+    assert type(moved) is type(dist)
+    assert moved.shape == dist.shape
+    y = double(np.random.default_rng(seed).normal(size=3) * 3)
+    size = abs(scale)
+    for name, factor in (
+        ("mean", scale),
+        ("std", size),
+        ("variance", size**2),
+        ("aleatoric", size**2),
+        ("epistemic", size**2),
+    ):
+        start = shift if name == "mean" else 0.0
+        torch.testing.assert_close(
+            getattr(moved, name),
+            factor * getattr(dist, name) + start,
+            rtol=1e-9,
+            atol=1e-9 * abs(factor),
+            msg=name,
+        )
+    torch.testing.assert_close(
+        moved.nll(scale * y + shift), dist.nll(y) + math.log(size), rtol=1e-8, atol=1e-8
+    )
+    mass = dist.cdf(y)
+    torch.testing.assert_close(
+        moved.cdf(scale * y + shift), mass if scale > 0 else 1 - mass, rtol=1e-7, atol=1e-9
+    )
+    expected = scale * dist.quantile(0.2 if scale > 0 else 0.8) + shift
+    torch.testing.assert_close(moved.quantile(0.2), expected, rtol=1e-8, atol=1e-7 * size)
+    back = moved.rescale(-shift / scale, 1 / scale)
+    torch.testing.assert_close(back.mean, dist.mean, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(back.nll(y), dist.nll(y), rtol=1e-8, atol=1e-8)
+
+
+@each_kind
+def test_rescale_with_tensors_and_gradients(dist: Any) -> None:
+    shift, scale = double(3.0).requires_grad_(), double(-2.0).requires_grad_()
+    moved = dist.rescale(shift, scale)
+    torch.testing.assert_close(moved.mean, -2 * dist.mean + 3)
+    moved.nll(double([1.0, 2.0, 3.0])).sum().backward()
+    assert shift.grad is not None
+    assert scale.grad is not None
+
+
+# ---------------------------------------------------------------- mixtures
+
+
+def test_mixture_of_equal_parts_is_the_part() -> None:
+    y = double([-1.0, 0.3, 5.0])
+    for dist in three()[:2]:
+        mixture = Mixture([dist] * 4, double([0.1, 0.2, 0.3, 0.4]))
+        for name in ("mean", "variance", "std", "aleatoric", "epistemic"):
+            torch.testing.assert_close(getattr(mixture, name), getattr(dist, name), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(mixture.nll(y), dist.nll(y))
+        torch.testing.assert_close(mixture.cdf(y), dist.cdf(y))
+        torch.testing.assert_close(mixture.quantile(0.37), dist.quantile(0.37), rtol=1e-7, atol=1e-7)
+
+
+def test_weights_may_differ_between_elements() -> None:
+    weights = double([[1.0, 0.0, 0.25], [0.0, 1.0, 0.75]])
+    parts = [
+        Normal(double([0.0, 0.0, 0.0]), double(1.0)),
+        Normal(double([8.0, 8.0, 8.0]), double(4.0)),
+    ]
+    mixture = Mixture(parts, weights)
+    torch.testing.assert_close(mixture.mean, double([0.0, 8.0, 6.0]))
+    torch.testing.assert_close(mixture.variance, double([1.0, 4.0, 0.25 * (1 + 36) + 0.75 * (4 + 4)]))
+    torch.testing.assert_close(
+        mixture.quantile(0.9)[:2], double([1.2815515655446004, 8 + 2 * 1.2815515655446004])
+    )
+    draws = mixture.sample(4000, generator=torch.Generator().manual_seed(0))
+    assert (draws[:, 2] > 3).double().mean().item() == pytest.approx(0.75, abs=0.03)
+    assert (draws[:, 0] > 5.5).sum() == 0
+
+
+def test_zero_weights_leave_finite_gradients() -> None:
+    mean = double([0.0]).requires_grad_()
+    mixture = Mixture([Normal(mean, double([1.0])), Normal(mean + 1, double([1.0]))], double([1.0, 0.0]))
+    nll = mixture.nll(double([0.5]))
+    nll.sum().backward()
+    assert nll.item() == pytest.approx(0.5 * math.log(2 * math.pi) + 0.125)
+    assert mean.grad is not None
+    assert mean.grad.item() == pytest.approx(-0.5)
+
+
+def test_a_component_of_weight_zero_has_no_say() -> None:
+    near, far = Normal(torch.tensor([0.0]), 1.0), Normal(torch.tensor([30.0]), 1.0)
+    mixture = Mixture([near, far], torch.tensor([1.0, 0.0]))
+    y = torch.tensor([30.0])  # 30 standard deviations from all that has weight
+    torch.testing.assert_close(mixture.nll(y), near.nll(y))
+    unbounded = NIG(double([5.0]), 1.0, 0.8, 1.0)
+    bounded = NIG(double([1.0]), 1.0, 3.0, 1.0)
+    mixture = Mixture([unbounded, bounded], double([0.0, 1.0]))
+    for name in ("mean", "variance", "std", "aleatoric", "epistemic"):
+        torch.testing.assert_close(getattr(mixture, name), getattr(bounded, name))
+    torch.testing.assert_close(mixture.quantile(0.9), bounded.quantile(0.9))
+
+
+def test_quantiles_of_far_apart_parts() -> None:
+    mixture = Mixture(
+        [Normal(double([-1e6]), double([1.0])), Normal(double([1e6]), double([1e-4]))],
+        double([0.25, 0.75]),
+    )
+    q = double([0.01, 0.1, 0.24, 0.26, 0.5, 0.99])
+    y = mixture.quantile(q)
+    expected = [stats.norm.ppf(p / 0.25, -1e6, 1.0) for p in (0.01, 0.1, 0.24)]
+    expected += [stats.norm.ppf((p - 0.25) / 0.75, 1e6, 0.01) for p in (0.26, 0.5, 0.99)]
+    np.testing.assert_allclose(y.numpy(), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [0.2, 0.3, 0.5], [1.5, -0.5], [math.nan, 1.0], [0.0, 0.0]])
+def test_impossible_weights_are_an_error(weights: list[float]) -> None:
+    with pytest.raises(ValueError, match="weights"):
+        Mixture([Normal(torch.zeros(3), 1.0), Normal(torch.ones(3), 1.0)], torch.tensor(weights))
+
+
+def test_weights_may_be_a_list_and_are_normalised() -> None:
+    parts = [Normal(double([0.0]), double([1.0])), Normal(double([4.0]), double([1.0]))]
+    torch.testing.assert_close(Mixture(parts, [1.0, 3.0]).mean, double([3.0]))
+    torch.testing.assert_close(Mixture(parts, double([2.0, 2.0])).mean, double([2.0]))
+
+
+def test_mixture_nll_far_in_the_tail_does_not_underflow() -> None:
+    mixture = Mixture([Normal(torch.zeros(1), 1.0), Normal(torch.ones(1), 1.0)])
+    expected = 0.5 * math.log(2 * math.pi) + 0.5 * 999.0**2 + math.log(2)
+    assert mixture.nll(torch.tensor([1000.0])).item() == pytest.approx(expected, rel=1e-6)
+
+
+# ---------------------------------------------------------------- map and indexing
+
+
+@each_kind
+def test_concatenate_joins_what_indexing_took_apart(dist: Any) -> None:
+    assert len(dist) == 3
+    joined, y = concatenate([dist[:1], dist[1:]]), double([0.3, -1.0, 2.0])
+    assert type(joined) is type(dist)
+    torch.testing.assert_close(joined.nll(y), dist.nll(y))
+    torch.testing.assert_close(joined.variance, dist.variance)
+
+
+def test_stack_adds_a_leading_dimension() -> None:
+    normal = three()[0]
+    stacked = stack([normal, normal.rescale(1.0, 2.0)])
+    assert stacked.shape == (2, 3)
+    torch.testing.assert_close(stacked[1].mean, 2 * normal.mean + 1)
+
+
+def test_members_say_everything_about_the_density() -> None:
+    for dist in three():
+        m = dist.members()
+        assert m.df.isinf().all() or m.df.isfinite().all()
+        y = double([0.1, -1.0, 2.0])
+        density = stats.t(m.df, m.location, m.scale).pdf(y)
+        torch.testing.assert_close(dist.nll(y).neg().exp(), (m.weight * density).sum(0))
+
+
+@each_kind
+def test_mixtures_may_be_mixed_and_stacked(dist: Any) -> None:
+    other, y, shares = dist.rescale(1.0, 2.0), double([0.3, -1.0, 2.0]), double([0.25, 0.75])
+    pair = Mixture([dist, other], shares)
+    assert type(pair.components) is type(dist.parametric)
+    torch.testing.assert_close(pair.nll(y).exp() ** -1, 0.25 / dist.nll(y).exp() + 0.75 / other.nll(y).exp())
+    torch.testing.assert_close(stack([dist, other])[1].nll(y), other.nll(y))
+    torch.testing.assert_close(stack([dist, other]).map(lambda p: p.movedim(0, -1)).mean[:, 0], dist.mean)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d: Mixture([d[0], d[1]]), "Normal"),
+        (lambda d: concatenate([d[0], d[2]]), "Normal"),
+        (lambda d: stack([d[2], d[0]]), "Mixture of Normal, Normal"),
+        (lambda d: Mixture([d[0], d[0][:2]]), "one shape"),
+        (lambda d: Mixture([]), "no distributions given"),
+        (lambda d: d[0].interval(90), "coverage"),
+        (lambda d: d[3].interval(0.0), "coverage"),
+        (lambda d: d[1].rescale(1.0, 0.0), "scale"),
+        (lambda d: d[0].quantile(1.1), "level must lie"),
+        (lambda d: d[2].quantile(math.nan), "level must lie"),
+    ],
+)
+def test_wrong_use_is_named(call: Callable[[list[Any]], Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(three())
+
+
+# ---------------------------------------------------------------- parameters
+
+
+def test_python_floats_and_broadcasting() -> None:
+    assert NIG(0.0, 1.0, 1.0, 1.0).shape == ()
+    assert NIG(0.0, 1.0, 1.0, 1.0).nll(0.0).item() == pytest.approx(math.log(4), abs=1e-6)
+    assert Normal(0, 1).nll(0).item() == pytest.approx(0.5 * math.log(2 * math.pi), abs=1e-6)
+    dist = NIG(torch.zeros(4, 1), torch.ones(3), 2.0, torch.tensor(1.0))
+    assert dist.shape == (4, 3)
+    for value in (
+        dist.mean,
+        dist.variance,
+        dist.std,
+        dist.aleatoric,
+        dist.epistemic,
+        dist.nll(0.5),
+        dist.cdf(0.5),
+    ):
+        assert value.shape == (4, 3)
+    assert Normal(torch.zeros(5), 1.0).variance.shape == (5,)
+    assert Normal(torch.zeros(5), 1.0).nll(torch.zeros(2, 5)).shape == (2, 5)
+
+
+@each_kind
+def test_python_numbers_are_not_rounded_to_float32(dist: Any) -> None:
+    moved = dist.rescale(123456789.0, 1.0)
+    torch.testing.assert_close(moved.nll(123456789.3), moved.nll(double(123456789.3)), rtol=0, atol=0)
+    torch.testing.assert_close(moved.cdf(123456789.3), moved.cdf(double(123456789.3)), rtol=0, atol=0)
+    torch.testing.assert_close(dist.quantile(0.1), dist.quantile(double(0.1)), rtol=0, atol=0)
+
+
+@each_kind
+@pytest.mark.parametrize("index", [0, slice(1, 3), [2, 0], torch.tensor([True, False, True]), ..., None])
+def test_indexing_takes_elements(dist: Any, index: Any) -> None:
+    part, y = dist[index], double([0.3, -1.0, 2.0])
+    torch.testing.assert_close(part.mean, dist.mean[index])
+    torch.testing.assert_close(part.variance, dist.variance[index])
+    torch.testing.assert_close(part.epistemic, dist.epistemic[index])
+    torch.testing.assert_close(part.nll(y[index]), dist.nll(y)[index])
+    torch.testing.assert_close(part.cdf(y[index]), dist.cdf(y)[index])
+
+
+@each_kind
+def test_map_applies_to_every_parameter(dist: Any) -> None:
+    single = dist.map(lambda t: t.float())
+    assert type(single) is type(dist)
+    assert single.shape == dist.shape
+    assert single.mean.dtype == single.variance.dtype == single.nll(torch.zeros(3)).dtype == torch.float32
+    torch.testing.assert_close(single.mean.double(), dist.mean, rtol=1e-6, atol=1e-6)
+    leaves: list[Tensor] = []
+
+    def attach(t: Tensor) -> Tensor:
+        leaves.append(t.clone().requires_grad_())
+        return leaves[-1]
+
+    attached = dist.map(attach)
+    assert attached.nll(torch.zeros(3)).requires_grad
+    assert not attached.map(Tensor.detach).nll(torch.zeros(3)).requires_grad
+    torch.testing.assert_close(attached.map(Tensor.detach).variance, dist.variance)
+
+
+def test_distributions_cannot_be_changed() -> None:
+    dist = Normal(double([0.0]), 1.0)
+    with pytest.raises(AttributeError, match="a distribution cannot be changed"):
+        dist.mean = double([1.0])  # type: ignore[misc]
+    with pytest.raises(AttributeError, match="a distribution cannot be changed"):
+        NIG(double([0.0]), 1.0, 2.0, 1.0).beta = double([1.0])
+
+
+# ---------------------------------------------------------------- one distribution for several models
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [Normal(double([0.0]), 1.0), Normal(double([4.0]), 3.0)],
+        [NIG(double([0.0]), 2.0, 3.0, 4.0), NIG(double([2.0]), 1.0, 5.0, 4.0)],
+        [
+            Mixture([Normal(double([0.0]), 1.0), Normal(double([1.0]), 1.0)]),
+            Mixture([Normal(double([5.0]), 1.0), Normal(double([6.0]), 1.0)]),
+        ],
+    ],
+    ids=["normal", "nig", "mixture"],
+)
+def test_pooled_moments_are_those_of_the_mixture_of_all(parts: list[Distribution]) -> None:
+    one = pooled(parts)
+    assert type(one) is type(parts[0])
+    means = torch.stack([part.mean for part in parts])
+    torch.testing.assert_close(one.mean, means.mean(0))
+    between = means.var(0, correction=0)
+    torch.testing.assert_close(one.variance, torch.stack([p.variance for p in parts]).mean(0) + between)
+    if not isinstance(one, Normal):  # a Normal cannot tell the variance between models from noise
+        torch.testing.assert_close(one.aleatoric, torch.stack([p.aleatoric for p in parts]).mean(0))
+
+
+def test_pooling_one_is_itself_and_infinite_variances_make_a_mixture() -> None:
+    heavy = NIG(double([0.0]), 1.0, 0.9, 1.0)
+    assert pooled([heavy]) is heavy
+    assert isinstance(pooled([heavy, heavy]), Mixture)
+
+
+# ---------------------------------------------------------------- continuous ranked probability score
+
+
+def integrated_crps(cdf: Any, y: float, scales: list[tuple[float, float]]) -> float:
+    """CRPS as the integral of (F(t) - 1[t >= y])^2, by Gauss-Legendre between many knots."""
+    reach = np.concatenate([-np.geomspace(1e-2, 1e6, 60)[::-1], [0], np.geomspace(1e-2, 1e6, 60)])
+    knots = np.unique(np.concatenate([[y], *(c + s * reach for c, s in scales)]))
+    nodes, weights = np.polynomial.legendre.leggauss(12)
+    low, high = knots[:-1, None], knots[1:, None]
+    t = (low + high) / 2 + (high - low) / 2 * nodes
+    return float(((high - low) / 2 * weights * (cdf(t) - (t >= y)) ** 2).sum())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_crps_equals_numerical_integration(kind: str) -> None:
+    predicted, y = make(kind, 8, seed=3)
+    y[0], y[1] = 50.0, predicted.mean[1]  # far out, and exactly at the mean
+    for i in range(8):
+        one = predicted[i : i + 1]
+        members = scipy_members(one, 0)
+        places = [(d.median(), d.ppf(0.75) - d.ppf(0.25)) for _, d in members]
+        exact = integrated_crps(lambda t, ds=members: sum(w * d.cdf(t) for w, d in ds), y[i].item(), places)
+        tolerance = 2e-4 * one.std.item() if kind == "mixture of nig" else 1e-6 * exact
+        assert crps(one, y[i : i + 1]) == pytest.approx(exact, abs=tolerance)
+
+
+def test_crps_of_a_mixture_of_equal_members_is_theirs() -> None:
+    for kind, tolerance in (("normal", 1e-12), ("nig", 2e-3)):
+        member, y = make(kind, 50)
+        got, expected = crps(Mixture([member] * 20), y), crps(member, y)
+        assert got == pytest.approx(expected, rel=tolerance)
+
+
+def test_crps_of_a_mixture_does_not_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    predicted, y = make("mixture of nig", 40)
+    whole = crps(predicted, y)
+    monkeypatch.setattr("tailwise.distributions.members._CHUNK", 1000)
+    assert crps(predicted, y) == pytest.approx(whole, rel=1e-12)
+
+
+def test_crps_by_hand() -> None:
+    # Normal at its mean: (sqrt(2) - 1) / sqrt(pi); many degrees of freedom make a t the same.
+    expected = (math.sqrt(2) - 1) / math.sqrt(math.pi)
+    assert crps(*at_zero([0.0])) == pytest.approx(expected)
+    almost_normal = NIG(torch.zeros(1).double(), 1e9, 1e9, 1e9)
+    assert crps(almost_normal, [0.0]) == pytest.approx(expected, rel=1e-6)
+    assert math.isnan(crps(NIG(torch.zeros(1).double(), 1.0, 0.5, 1.0), [0.0]))  # Cauchy
+
+
+def test_crps_of_points_is_the_absolute_error() -> None:
+    predicted, y = at_zero([1.0, -3.0], 0.0)
+    assert crps(predicted, y) == 2
+    assert crps(Mixture([predicted, predicted]), y) == 2

@@ -1,0 +1,593 @@
+"""Label bins, checked from the specification.
+
+The oracles are plain loops over labels and numbers a reader can derive by hand (VIR:bins); none of them
+reads the implementation.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.kernels import label_weights
+from tests.label_samples import label_lists, labels_with_counts, law, skewed
+
+KERNELS = ("gaussian", "laplacian", "triangular")
+
+
+def off_the_edges(y: NDArray[np.float64], bins: LabelBins) -> NDArray[np.bool_]:
+    """Labels further from every inner edge than the allowance for float32 rounding (at most 1% of a bin)."""
+    distance = np.abs(y[:, None] - bins.edges[None, 1:-1]).min(axis=1)
+    return np.asarray(distance > 0.02 * np.diff(bins.edges).min())
+
+
+# ---------------------------------------------------------------- which bins are chosen
+
+
+def test_integers_get_unit_bins_centred_on_the_integers() -> None:
+    bins = LabelBins.from_labels([3, 3, 4, 7])
+    np.testing.assert_array_equal(bins.edges, [2.5, 3.5, 4.5, 5.5, 6.5, 7.5])
+    np.testing.assert_array_equal(bins.centers, [3, 4, 5, 6, 7])
+    np.testing.assert_array_equal(bins.counts, [2, 1, 0, 0, 1])
+    assert len(bins) == 5
+    assert bins.edges.dtype == np.float64
+    assert bins.counts.dtype == np.int64
+
+
+def test_negative_integers() -> None:
+    bins = LabelBins.from_labels([-3, -1, -1, 0, 2, 1])
+    np.testing.assert_array_equal(bins.centers, [-3, -2, -1, 0, 1, 2])
+    np.testing.assert_array_equal(bins.counts, [1, 0, 2, 1, 1, 1])
+    np.testing.assert_array_equal(bins.index(np.array([-3, -2, -1, 0, 1, 2])), np.arange(6))
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.int64, np.int32, np.int8, np.uint8, np.uint64, np.float32, np.float64, np.float16]
+)
+def test_integer_labels_are_recognised_in_any_dtype(dtype: type) -> None:
+    values = np.array([0, 1, 2, 3, 3, 9, 9, 30], dtype=dtype)
+    bins = LabelBins.from_labels(values)
+    np.testing.assert_array_equal(bins.centers, np.arange(31))
+    np.testing.assert_array_equal(bins.index(values), [0, 1, 2, 3, 3, 9, 9, 30])
+
+
+def test_lists_tensors_and_series_give_the_same_bins() -> None:
+    values = [1.0, 2.0, 2.0, 5.0, 8.0, 9.0]
+    expected = LabelBins.from_labels(np.array(values))
+    tensors = [
+        torch.tensor(values, dtype=dtype)
+        for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.int64)
+    ]
+    for other in (values, tuple(values), np.array(values)[:, None], *tensors):
+        bins = LabelBins.from_labels(other)
+        np.testing.assert_array_equal(bins.edges, expected.edges)
+        np.testing.assert_array_equal(bins.counts, expected.counts)
+    leaf = torch.tensor(values, requires_grad=True)
+    np.testing.assert_array_equal(LabelBins.from_labels(leaf).counts, expected.counts)
+
+
+def test_a_series_with_a_shuffled_index_is_read_by_position() -> None:
+    import pandas
+
+    series = pandas.Series([1, 2, 2, 5], index=[7, 3, 0, 11])
+    bins = LabelBins.from_labels(series)
+    np.testing.assert_array_equal(bins.counts, [1, 2, 0, 0, 1])
+    np.testing.assert_array_equal(bins.index(series), [0, 1, 1, 4])
+
+
+def test_coarse_lattice_gets_one_bin_per_point() -> None:
+    steps = np.array([1, 2, 2, 3, 5, 6, 9])
+    bins = LabelBins.from_labels(1000 * steps - 5)
+    np.testing.assert_allclose(bins.centers, 1000 * np.arange(1, 10) - 5, rtol=1e-12)
+    np.testing.assert_array_equal(bins.counts, [1, 2, 1, 0, 1, 1, 0, 0, 1])
+
+
+@pytest.mark.parametrize("step", [0.5, 0.25, 0.1, 0.2, 0.05])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_fine_lattice_gets_one_bin_per_point(step: float, dtype: type) -> None:
+    steps = np.array([0, 1, 2, 2, 3, 4, 6, 7, 7, 7, 20])
+    bins = LabelBins.from_labels((steps * step).astype(dtype))
+    assert len(bins) == 21
+    np.testing.assert_allclose(bins.centers, np.arange(21) * step, atol=1e-5 * step)
+    np.testing.assert_array_equal(bins.counts, np.bincount(steps))
+
+
+def test_few_distinct_integers_use_unit_bins() -> None:
+    bins = LabelBins.from_labels([0, 0, 10, 199])
+    np.testing.assert_array_equal(bins.centers, np.arange(200))
+    assert len(LabelBins.from_labels([0, 0, 10, 1000])) <= 100
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wide_ranging_integers_do_not_get_a_bin_each(seed: int) -> None:
+    values = np.floor(np.random.default_rng(seed).pareto(1.0, 3000) * 50)
+    assert values.max() > 10_000
+    bins = LabelBins.from_labels(values)
+    assert 10 <= len(bins) <= 100
+    assert bins.counts.sum() == 3000
+
+
+@pytest.mark.parametrize(("size", "seed"), [(300, 0), (1000, 1), (5000, 2)])
+def test_continuous_labels_follow_freedman_diaconis(size: int, seed: int) -> None:
+    y = np.random.default_rng(seed).normal(size=size)
+    lower, upper = np.quantile(y, [0.25, 0.75])
+    expected = (y.max() - y.min()) / (2 * (upper - lower) * size ** (-1 / 3))
+    bins = LabelBins.from_labels(y)
+    assert 10 < expected < 100
+    assert abs(len(bins) - expected) <= 1
+    np.testing.assert_allclose(
+        bins.edges, np.linspace(y.min(), y.max(), len(bins) + 1), rtol=1e-9, atol=1e-12
+    )
+
+
+def test_number_of_bins_is_between_ten_and_a_hundred() -> None:
+    uniform = np.random.default_rng(0).uniform(size=60)
+    assert len(LabelBins.from_labels(uniform)) == 10
+    cauchy = np.random.default_rng(0).standard_cauchy(5000)
+    assert len(LabelBins.from_labels(cauchy)) == 100
+
+
+def test_zero_inflated_labels() -> None:
+    rng = np.random.default_rng(0)
+    y = np.concatenate([np.zeros(900), rng.exponential(1.0, 100)])
+    bins = LabelBins.from_labels(y)
+    assert 10 <= len(bins) <= 100
+    assert bins.counts.sum() == 1000
+    assert bins.counts[0] >= 900
+    assert len(bins) < 100  # most labels are equal, which is no reason for the narrowest bins
+    assert np.all(np.isfinite(label_weights(bins)))
+    assert label_weights(bins)[0] == label_weights(bins).min()
+
+
+def test_tied_labels_share_a_bin() -> None:
+    y = np.repeat(np.random.default_rng(1).normal(size=30), 7)
+    bins = LabelBins.from_labels(y)
+    assert len(set(zip(y, bins.index(y), strict=True))) == 30
+    assert np.all(bins.counts % 7 == 0)
+
+
+@pytest.mark.parametrize("value", [0.0, 5.0, -3.25, 1e-9, -1e9, 0.1, 1e17, 1e-300, 1e300])
+def test_single_label_value_gets_one_bin_that_contains_it(value: float) -> None:
+    bins = LabelBins.from_labels(np.full(4, value))
+    assert len(bins) == 1
+    np.testing.assert_array_equal(bins.counts, [4])
+    assert bins.edges[0] <= value <= bins.edges[1]
+    assert bins.edges[0] < bins.edges[1]
+    assert np.all(np.isfinite(bins.edges))
+    assert np.all(np.isfinite(bins.centers))
+    np.testing.assert_array_equal(bins.index(np.array([value, value - 100, value + 100])), [0, 0, 0])
+    np.testing.assert_allclose(label_weights(bins), [1.0])
+
+
+def test_one_sample() -> None:
+    bins = LabelBins.from_labels([3.7])
+    assert len(bins) == 1
+    np.testing.assert_array_equal(bins.counts, [1])
+    assert isinstance(bins.explain(), str)
+
+
+@pytest.mark.parametrize("value", [2.0, 0.3])
+def test_single_label_value_with_an_explicit_choice(value: float) -> None:
+    by_count = LabelBins.from_labels([value, value], count=5)
+    assert by_count.counts.sum() == 2
+    assert np.all(np.diff(by_count.edges) > 0)
+    by_width = LabelBins.from_labels([value, value], width=0.5)
+    assert by_width.counts.sum() == 2
+    assert np.all(np.diff(by_width.edges) > 0)
+
+
+# ---------------------------------------------------------------- explicit choices win
+
+
+def test_width_starts_at_the_minimum_and_covers_the_maximum() -> None:
+    bins = LabelBins.from_labels([1.0, 2.0, 5.2, 8.1], width=2.5)
+    np.testing.assert_allclose(bins.edges, [1.0, 3.5, 6.0, 8.5])
+    np.testing.assert_array_equal(bins.counts, [2, 1, 1])
+
+
+def test_width_that_divides_the_range_adds_no_bin() -> None:
+    bins = LabelBins.from_labels(np.arange(51) / 10, width=0.1)  # the layout of STS-B-DIR
+    assert len(bins) == 50
+    np.testing.assert_allclose(bins.edges, np.arange(51) / 10, atol=1e-12)
+    np.testing.assert_array_equal(bins.counts, [1] * 49 + [2])
+    assert 0.1 * 3 / 0.1 > 3  # rounding must not ask for a fourth bin
+    assert len(LabelBins.from_labels([0.0, 0.1 * 3], width=0.1)) == 3
+    assert len(LabelBins.from_labels(np.array([0.0, 2.3], np.float32), width=0.1)) == 23
+
+
+def test_count_divides_the_range() -> None:
+    bins = LabelBins.from_labels([0, 1, 2, 10], count=4)
+    np.testing.assert_allclose(bins.edges, [0, 2.5, 5, 7.5, 10])
+    np.testing.assert_array_equal(bins.counts, [3, 0, 0, 1])
+
+
+def test_edges_are_used_as_given() -> None:
+    bins = LabelBins.from_labels([0.5, 1.0, 9.0, -4.0, 99.0], edges=[0, 1, 10, 11])
+    np.testing.assert_array_equal(bins.edges, [0, 1, 10, 11])
+    np.testing.assert_array_equal(bins.centers, [0.5, 5.5, 10.5])
+    np.testing.assert_array_equal(bins.counts, [2, 2, 1])  # labels outside are clipped, none is lost
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"width": 1.0, "count": 3},
+        {"width": 1.0, "edges": [0, 1, 2]},
+        {"count": 2, "edges": [0, 1, 2]},
+        {"width": 1.0, "count": 2, "edges": [0, 1, 2]},
+    ],
+)
+def test_only_one_choice_at_a_time(choice: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"width|count|edges"):
+        LabelBins.from_labels([0, 1, 2], **choice)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"width": 0.0},
+        {"width": -1.0},
+        {"width": math.nan},
+        {"width": math.inf},
+        {"width": 1e-12},
+        {"count": 0},
+        {"count": -3},
+        {"edges": [0, 1, 1, 2]},
+        {"edges": [2, 1, 0]},
+        {"edges": [1]},
+        {"edges": []},
+        {"edges": [0, math.nan, 2]},
+        {"count": math.nan},
+        {"count": 10**9},
+        {"edges": [0, 1, 1e6]},
+        {"edges": [-1e6, 1, 3]},
+        {"edges": [0, 1e6]},
+    ],
+)
+def test_impossible_choices_are_errors_that_name_the_argument(choice: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(choice))):
+        LabelBins.from_labels([0.0, 1.0, 2.0], **choice)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_non_finite_labels_are_reported_by_row(bad: float) -> None:
+    values = [1.0] * 17 + [bad] + [2.0] * 5
+    for y in (values, np.array(values), torch.tensor(values)):
+        with pytest.raises(ValueError, match=r"\b17\b"):
+            LabelBins.from_labels(y)
+
+
+def test_labels_that_are_not_numbers_are_an_error() -> None:
+    with pytest.raises(ValueError, match="numbers"):
+        LabelBins.from_labels(["young", "old"])
+
+
+@pytest.mark.parametrize("values", [np.array([1 + 2j]), np.array(["2020-01-01"], "datetime64[D]")])
+def test_labels_that_would_lose_their_meaning_are_an_error(values: NDArray[np.generic]) -> None:
+    with pytest.raises(ValueError, match=f"labels must be numbers, got {re.escape(str(values.dtype))}"):
+        LabelBins.from_labels(values)
+
+
+def test_end_bins_may_be_wide_or_empty() -> None:
+    """Only an end bin that holds labels sets their scale, and only one far beyond them spoils it."""
+    for edges in ([0, 1, 2, 90], [0, 1, 3, 1e6], [0, 50, 100]):
+        bins = LabelBins.from_labels([0.0, 1.0, 2.0], edges=edges)
+        np.testing.assert_array_equal(bins.edges, edges)
+        assert bins.scale <= 100
+
+
+@pytest.mark.parametrize(
+    ("edges", "outside"), [([10, 20, 30], 9), ([-5, -4], 9), ([2.5, 3.5], 8), ([4, 5, 100], 5)]
+)
+def test_edges_beside_most_labels_are_an_error_that_says_where_they_are(
+    edges: list[float], outside: int
+) -> None:
+    labels = np.r_[np.zeros(1), np.arange(8.0)]
+    words = f"leave out {outside} of 9 labels, which lie between 0 and 7: give edges that span most of them"
+    with pytest.raises(ValueError, match=f"edges from {edges[0]:g} to {edges[-1]:g} {words}"):
+        LabelBins.from_labels(labels, edges=edges)
+
+
+def test_half_of_the_labels_may_lie_beyond_the_edges() -> None:
+    bins = LabelBins.from_labels(np.arange(8.0), edges=[2, 3, 5])
+    np.testing.assert_array_equal(bins.counts, [3, 5])
+
+
+def test_no_labels_is_an_error() -> None:
+    for empty in ([], np.array([]), torch.tensor([])):
+        with pytest.raises(ValueError, match=r"(?i)empty|no labels|at least one"):
+            LabelBins.from_labels(empty)
+
+
+# ---------------------------------------------------------------- the bin of a label
+
+
+def test_labels_beyond_the_training_range_go_to_the_end_bins() -> None:
+    bins = LabelBins.from_labels([10, 11, 12, 13, 14])
+    np.testing.assert_array_equal(bins.index(np.array([-1e9, 9.0, 14.0, 15.0, 1e9])), [0, 0, 4, 4, 4])
+    indices = bins.index(torch.tensor([-1e9, 9.0, 14.0, 15.0, 1e9]))
+    assert indices.tolist() == [0, 0, 4, 4, 4]
+
+
+def test_index_returns_the_kind_and_shape_it_was_given() -> None:
+    bins = LabelBins.from_labels(np.arange(10))
+    array = np.array([[0.0, 3.0], [9.0, 5.0], [1.0, 1.0]])
+    indices = bins.index(array)
+    assert isinstance(indices, np.ndarray)
+    assert indices.dtype == np.int64
+    np.testing.assert_array_equal(indices, array)
+    for dtype in (torch.float32, torch.float64, torch.int64, torch.int32):
+        tensor = bins.index(torch.tensor(array).to(dtype))
+        assert isinstance(tensor, torch.Tensor)
+        assert tensor.dtype == torch.int64
+        np.testing.assert_array_equal(tensor.numpy(), array)
+
+
+def test_index_works_before_and_after_inference_mode() -> None:
+    bins = LabelBins.from_labels(np.arange(10))
+    y = torch.tensor([1.0, 4.0], requires_grad=True)
+    with torch.inference_mode():
+        assert bins.index(torch.tensor([1.0, 4.0])).tolist() == [1, 4]
+    table = torch.ones(10, requires_grad=True)
+    (table[bins.index(y)] * y).sum().backward()
+    assert y.grad is not None
+    assert bins.index(torch.tensor([])).shape == (0,)
+
+
+def test_bins_survive_pickling_and_copying() -> None:
+    bins = LabelBins.from_labels(np.arange(10))
+    bins.index(torch.tensor([1.0]))
+    for other in (pickle.loads(pickle.dumps(bins)), copy.deepcopy(bins)):
+        np.testing.assert_array_equal(other.edges, bins.edges)
+        assert other.index(torch.tensor([3.0])).item() == 3
+        assert other.explain() == bins.explain()
+
+
+def test_location_and_scale_are_the_moments_of_binned_labels() -> None:
+    y = np.random.default_rng(0).poisson(9, 500)
+    bins = LabelBins.from_labels(y)
+    assert bins.location == pytest.approx(y.mean())
+    assert bins.scale == pytest.approx(y.std())
+    constant = LabelBins.from_labels([4, 4, 4])
+    assert constant.location == pytest.approx(4.0)
+    assert constant.scale > 0
+
+
+def test_index_names_the_first_bad_row() -> None:
+    bins = LabelBins.from_labels(np.arange(10))
+    with pytest.raises(ValueError, match=r"\b2\b"):
+        bins.index(np.array([0.0, 1.0, math.nan, 3.0, math.nan]))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0, 20.0])
+@pytest.mark.parametrize(("width", "points"), [(0.1, 51), (0.3, 31), (1 / 7, 36), (0.01, 101)])
+def test_labels_on_an_edge_go_up_in_either_precision(offset: float, width: float, points: int) -> None:
+    y = offset + np.arange(points) * width
+    expected = np.minimum(np.arange(points), points - 2)
+    for bins in (LabelBins.from_labels(y, width=width), LabelBins.from_labels(y, count=points - 1)):
+        assert len(bins) == points - 1
+        np.testing.assert_array_equal(bins.index(y), expected)
+        np.testing.assert_array_equal(bins.index(y.astype(np.float32)), expected)
+        np.testing.assert_array_equal(bins.index(torch.tensor(y)).numpy(), expected)
+        np.testing.assert_array_equal(bins.index(torch.tensor(y, dtype=torch.float32)).numpy(), expected)
+        np.testing.assert_array_equal(bins.index(y - 0.02 * width)[1:], np.arange(points - 1))
+
+
+def test_decimal_literals_on_an_edge_go_up() -> None:
+    bins = LabelBins.from_labels([0.0, 5.0], width=0.1)
+    assert 0.1 * 3 > 0.3  # the edge is above its own decimal literal, so a plain comparison would go down
+    np.testing.assert_array_equal(bins.index(np.array([0.3, 0.6, 0.7, 1.7])), [3, 6, 7, 17])
+
+
+def test_labels_far_from_zero_keep_their_resolution() -> None:
+    inside = np.append(np.random.default_rng(0).uniform(0, 100, 1000), [0.0, 100.0])
+    bins = LabelBins.from_labels(inside, count=20)
+    far = LabelBins.from_labels(inside + 1.7e9, count=20)  # seconds since 1970, beyond float32
+    clear = off_the_edges(inside, bins)
+    np.testing.assert_array_equal(far.index(inside + 1.7e9)[clear], bins.index(inside)[clear])
+
+
+def test_training_labels_in_float32_are_binned_as_in_float64() -> None:
+    y = np.round(np.random.default_rng(3).uniform(0, 5, 500), 1)
+    y[:2] = 0.0, 5.0
+    double, single = LabelBins.from_labels(y), LabelBins.from_labels(y.astype(np.float32))
+    np.testing.assert_array_equal(double.counts, single.counts)
+    np.testing.assert_array_equal(double.counts, [np.sum(np.round(y * 10) == k) for k in range(51)])
+
+
+@law
+@given(label_lists)
+def test_every_label_is_counted_once_and_lies_in_its_bin(values: list[float]) -> None:
+    y = np.array(values)
+    bins = LabelBins.from_labels(y)
+    indices = bins.index(y)
+    assert bins.counts.sum() == len(y)
+    assert bins.counts.shape == bins.centers.shape == (len(bins),)
+    assert bins.edges.shape == (len(bins) + 1,)
+    assert np.all(np.isfinite(bins.edges))
+    assert np.all(np.diff(bins.edges) > 0)
+    assert indices.min() >= 0
+    assert indices.max() < len(bins)
+    np.testing.assert_array_equal(np.bincount(indices, minlength=len(bins)), bins.counts)
+    width = np.diff(bins.edges)[indices]
+    slack = 0.0101 * width  # a label just below an edge may be one that float32 has rounded
+    assert np.all(bins.edges[indices] - slack <= y)
+    assert np.all(y <= bins.edges[indices + 1] + slack)
+    order = np.argsort(y)
+    assert np.all(np.diff(indices[order]) >= 0)
+
+
+@law
+@given(
+    seed=st.integers(0, 10_000),
+    exponent=st.floats(-9, 9),
+    shift=st.floats(-1000, 1000),
+    negative=st.booleans(),
+)
+def test_binning_follows_shifts_and_scales_of_continuous_labels(
+    seed: int, exponent: float, shift: float, negative: bool
+) -> None:
+    y = skewed(seed)
+    scale = 10.0**exponent * (-1 if negative else 1)
+    bins = LabelBins.from_labels(y)
+    moved = LabelBins.from_labels(y * scale + shift * scale)
+    assert len(moved) == len(bins)
+    clear = off_the_edges(y, bins)
+    assert clear.mean() > 0.9
+    expected = len(bins) - 1 - bins.index(y) if negative else bins.index(y)
+    np.testing.assert_array_equal(moved.index(y * scale + shift * scale)[clear], expected[clear])
+    edges = bins.edges[::-1] if negative else bins.edges
+    np.testing.assert_allclose(moved.edges, edges * scale + shift * scale, atol=1e-8 * abs(scale))
+
+
+@law
+@given(
+    steps=st.lists(st.integers(0, 150), min_size=6, max_size=40),
+    exponent=st.floats(-9, 9),
+    shift=st.integers(-500, 500),
+)
+def test_binning_follows_shifts_and_scales_of_a_lattice(
+    steps: list[int], exponent: float, shift: int
+) -> None:
+    steps = [*steps, 0, 1, 2, 3, 4]  # neighbours, so that the step of the lattice is one
+    scale = 10.0**exponent
+    bins = LabelBins.from_labels((np.array(steps) + shift) * scale)
+    np.testing.assert_array_equal(bins.counts, np.bincount(steps))
+
+
+def test_a_range_lost_to_rounding_is_still_defined() -> None:
+    y = 1e9 + skewed(0) * 1e-9  # the shift is 1e18 times the scale: only one value is left
+    bins = LabelBins.from_labels(y)
+    assert bins.counts.sum() == len(y)
+    for choice in ({}, {"count": 100}, {"width": 1e-8}):
+        bins = LabelBins.from_labels(1e9 + skewed(0) * 1e-6, **choice)  # a few dozen floats are left
+        assert bins.counts.sum() == 400
+        assert np.all(np.diff(bins.edges) > 0), choice
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1e9, math.nextafter(1e9, math.inf)],
+        [0.1, math.nextafter(0.1, 1.0), math.nextafter(0.1, 0.0)],
+        [0.0, 0.0, 0.0, 0.0, 5e-324],
+        [0.0, 5e-324, 0.5, 1.0, 2.0],
+        [-1e300, 0.0, 0.0, 0.0, 0.0, 1e300],
+    ],
+)
+def test_labels_at_the_limits_of_floating_point(values: list[float]) -> None:
+    bins = LabelBins.from_labels(values)
+    assert bins.counts.sum() == len(values)
+    assert np.all(np.isfinite(bins.edges))
+    assert np.all(np.diff(bins.edges) > 0)
+    assert np.all(np.isfinite(label_weights(bins)))
+
+
+# ---------------------------------------------------------------- regions and words
+
+
+def test_regions_by_training_count() -> None:
+    counts = [0, 1, 19, 20, 21, 99, 100, 101, 500]
+    bins = LabelBins.from_labels(labels_with_counts(counts), edges=np.arange(10) - 0.5)
+    np.testing.assert_array_equal(bins.counts, counts)
+    expected = ["few", "few", "few", "medium", "medium", "medium", "medium", "many", "many"]
+    assert list(bins.regions()) == expected
+    assert list(bins.regions(many=20, few=1)) == ["few", "medium", "medium", "medium"] + ["many"] * 5
+
+
+def test_explain_says_how_many_bins_which_rule_and_how_wide() -> None:
+    text = LabelBins.from_labels(labels_with_counts([3, 4, 5, 4, 3, 2], start=20)).explain()
+    assert re.search(r"\b6\b", text)
+    assert re.search(r"(?i)integer|unit|whole", text)
+    continuous = LabelBins.from_labels(np.random.default_rng(0).normal(size=2000))
+    text = continuous.explain()
+    assert re.search(rf"\b{len(continuous)}\b", text)
+    assert re.search(r"(?i)freedman", text)
+    width = float(np.diff(continuous.edges)[0])
+    numbers = [float(number) for number in re.findall(r"-?\d+\.?\d*(?:e-?\d+)?", text)]
+    assert any(math.isclose(number, width, rel_tol=0.02) for number in numbers), text
+
+
+@pytest.mark.parametrize(
+    ("choice", "value"), [("width", 0.75), ("count", 7), ("edges", [0.0, 4.0, 5.0, 9.0])]
+)
+def test_explain_names_the_explicit_choice(choice: str, value: object) -> None:
+    bins = LabelBins.from_labels(np.linspace(0, 9, 40), **{choice: value})  # type: ignore[arg-type]
+    text = bins.explain()
+    assert "as given" in text
+    assert choice in text or choice == "count"
+    assert re.search(rf"\b{len(bins)}\b", text)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([0, 1, 2, 3, 4, 5], ""),
+        ([0, 1, 2, 4, 5, 6], "One bin is empty and takes no part"),
+        ([0, 1, 2, 5, 6, 7], "2 bins are empty and take no part"),
+    ],
+)
+def test_explain_counts_empty_bins(labels: list[int], words: str) -> None:
+    text = LabelBins.from_labels(labels, width=1).explain()
+    assert (words in text) if words else "empty" not in text
+
+
+def test_explain_warns_when_most_labels_share_one_bin() -> None:
+    rng = np.random.default_rng(0)
+    crowded = LabelBins.from_labels(np.concatenate([np.zeros(900), rng.exponential(1.0, 100)])).explain()
+    spread = LabelBins.from_labels(rng.uniform(size=1000)).explain()
+    assert re.search(r"9[01]% of the labels share the bin", crowded), crowded
+    assert "share the bin" not in spread
+
+
+# ---------------------------------------------------------------- AgeDB-DIR
+
+
+def test_agedb_bins_are_years_and_regions_are_the_shots(agedb_ages: list[int]) -> None:
+    ages = agedb_ages
+    bins = LabelBins.from_labels(ages)
+    assert len(ages) == 12208
+    np.testing.assert_array_equal(bins.centers, np.arange(1, 102))
+    count = Counter(ages)
+    regions = bins.regions()
+    for age, region in zip(range(1, 102), regions, strict=True):
+        expected = "many" if count[age] > 100 else "few" if count[age] < 20 else "medium"
+        assert region == expected
+
+
+def test_no_device_is_pickled_with_bins() -> None:
+    bins = LabelBins.from_labels([0, 1, 1, 2])
+    labels = torch.tensor([0.0, 2.0])
+    found = bins.index(labels)
+    assert b"torch" not in (written := pickle.dumps(bins))
+    assert torch.equal(pickle.loads(written).index(labels), found)
+
+
+def test_labels_count_as_often_as_their_weights_say() -> None:
+    y = [0, 0, 0, 1, 2, 4]
+    bins = LabelBins.from_labels(y, weight=[2, 3, 0.4, 0.2, 7.6, 1])
+    np.testing.assert_array_equal(bins.counts, [5, 1, 8, 0, 1])  # rounded; 1 where the weights are below 1/2
+    plain = LabelBins.from_labels(y)
+    np.testing.assert_array_equal(bins.edges, plain.edges)
+    assert bins.rule == plain.rule
+    np.testing.assert_array_equal(LabelBins.from_labels(y, weight=np.ones(6)).counts, plain.counts)
+    assert LabelBins.from_labels(y, count=2, weight=[1, 1, 1, 1, 1, 9]).counts.tolist() == [4, 10]
+
+
+def test_standardized_bins_have_mean_0_and_standard_deviation_1() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([5, 3, 1, 1], start=10))
+    unit = bins.standardized()
+    assert unit.counts @ unit.centers == pytest.approx(0.0, abs=1e-12)
+    assert unit.counts @ unit.centers**2 / 10 == pytest.approx(1.0)
+    np.testing.assert_allclose(unit.edges * bins.scale + bins.location, bins.edges)

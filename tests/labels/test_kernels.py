@@ -1,0 +1,439 @@
+"""Kernels, smoothed density and importance weights, checked against the formulas.
+
+The oracles are plain loops over labels and numbers a reader can derive by hand (VIR:kernel, VIR:density,
+VIR:weight); none of them reads the implementation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.ndimage import convolve1d, gaussian_filter1d
+
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.kernels import (
+    WEIGHT_FORMS,
+    kernel_matrix,
+    kernel_window,
+    label_weights,
+    smoothed_density,
+)
+from tests.label_samples import label_lists, labels_with_counts, law
+
+KERNELS = ("gaussian", "laplacian", "triangular")
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def test_paper_gaussian_window_by_hand() -> None:
+    near, far = math.exp(-1 / 8), math.exp(-4 / 8)
+    total = 1 + 2 * near + 2 * far
+    np.testing.assert_allclose(
+        kernel_window("gaussian", 2.0, 2), np.array([far, near, 1, near, far]) / total, rtol=1e-12
+    )
+
+
+def test_reference_gaussian_window_is_almost_flat() -> None:
+    window = kernel_window("gaussian", 2.0, 2, form="reference")
+    np.testing.assert_allclose(window, [0.1863, 0.2052, 0.2170, 0.2052, 0.1863], atol=5e-5)
+    delta = np.zeros(9)
+    delta[4] = 1
+    np.testing.assert_allclose(
+        kernel_window("gaussian", 1.5, 4, form="reference"),
+        gaussian_filter1d(delta, 1.5),
+        rtol=1e-9,
+    )
+
+
+def test_laplacian_and_triangular_windows_by_hand() -> None:
+    decay = np.exp(-np.array([2, 1, 0, 1, 2]) / 3.0)
+    np.testing.assert_allclose(kernel_window("laplacian", 3.0, 2), decay / decay.sum(), rtol=1e-12)
+    np.testing.assert_allclose(kernel_window("triangular", 3.0, 2), np.array([1, 2, 3, 2, 1]) / 9, rtol=1e-12)
+
+
+@law
+@given(
+    kernel=st.sampled_from(KERNELS),
+    bandwidth=st.floats(0.05, 50),
+    radius=st.integers(0, 12),
+    form=st.sampled_from(["paper", "reference"]),
+)
+def test_windows_are_symmetric_decreasing_and_sum_to_one(
+    kernel: str, bandwidth: float, radius: int, form: str
+) -> None:
+    window = kernel_window(kernel, bandwidth, radius, form=form)
+    assert window.shape == (2 * radius + 1,)
+    assert window.sum() == pytest.approx(1.0, abs=1e-12)
+    np.testing.assert_allclose(window, window[::-1], atol=1e-15)
+    assert np.all(window >= 0)
+    if form == "paper":  # the reflecting ends of the other can lift its tails
+        assert np.all(np.diff(window[radius:]) <= 1e-12)
+
+
+def test_bandwidth_widens_the_window() -> None:
+    for kernel in ("gaussian", "laplacian"):
+        narrow, wide = kernel_window(kernel, 0.5, 2), kernel_window(kernel, 5.0, 2)
+        assert narrow[2] > wide[2]
+
+
+def test_unknown_kernel_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match="gaussian"):
+        kernel_window("gausian", 2.0, 2)
+    with pytest.raises(ValueError, match="laplacian"):
+        kernel_window("laplace", 2.0, 2)
+    bins = LabelBins.from_labels([0, 1, 2])
+    with pytest.raises(ValueError, match="triangular"):
+        label_weights(bins, kernel="triangle")
+
+
+def test_impossible_kernel_settings_are_errors() -> None:
+    for bandwidth in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="bandwidth"):
+            kernel_window("gaussian", bandwidth, 2)
+    with pytest.raises(ValueError, match="radius"):
+        kernel_window("gaussian", 2.0, -1)
+    with pytest.raises(ValueError, match="reference"):
+        kernel_window("gaussian", 2.0, 2, form="refrence")
+    with pytest.raises(ValueError, match="reflect"):
+        kernel_matrix(5, kernel="gaussian", bandwidth=2.0, radius=2, boundary="reflekt")
+    bins = LabelBins.from_labels([0, 1, 2])
+    with pytest.raises(ValueError, match="paper"):
+        label_weights(bins, form="papre")
+    with pytest.raises(ValueError, match="paper"):
+        label_weights(bins, kernel=None, form="papre")
+    for power in (-0.5, math.nan):
+        with pytest.raises(ValueError, match="power"):
+            label_weights(bins, power=power)
+    for clip in ((10, 1), (0, 0)):
+        with pytest.raises(ValueError, match="clip"):
+            label_weights(bins, clip=clip)
+    with pytest.raises(ValueError, match="few"):
+        bins.regions(many=10, few=20)
+
+
+def test_no_kernel_matrix_is_the_identity() -> None:
+    np.testing.assert_array_equal(kernel_matrix(4, kernel=None), np.eye(4))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("form", ["paper", "reference"])
+def test_truncated_matrix_holds_the_window_at_bin_distance(kernel: str, form: str) -> None:
+    window = kernel_window(kernel, 2.0, 2, form=form)
+    matrix = kernel_matrix(6, kernel=kernel, bandwidth=2.0, radius=2, form=form)
+    assert matrix.shape == (6, 6)
+    assert matrix.dtype == np.float64
+    for row in range(6):
+        for column in range(6):
+            distance = abs(row - column)
+            expected = window[2 + distance] if distance <= 2 else 0.0
+            assert matrix[row, column] == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("form", ["paper", "reference"])
+def test_reflected_matrix_is_reflect_padding_of_the_statistics(kernel: str, form: str) -> None:
+    window = kernel_window(kernel, 2.0, 2, form=form)
+    matrix = kernel_matrix(7, kernel=kernel, bandwidth=2.0, radius=2, form=form, boundary="reflect")
+    values = np.random.default_rng(0).normal(size=7)
+    padded = torch.nn.functional.pad(torch.tensor(values)[None, None], (2, 2), mode="reflect")
+    expected = torch.nn.functional.conv1d(padded, torch.tensor(window)[None, None])[0, 0]
+    np.testing.assert_allclose(matrix @ values, expected.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("num_bins", [1, 2, 3])
+@pytest.mark.parametrize("boundary", ["truncate", "reflect"])
+def test_fewer_bins_than_the_window(num_bins: int, boundary: str) -> None:
+    matrix = kernel_matrix(num_bins, kernel="gaussian", bandwidth=2.0, radius=5, boundary=boundary)
+    assert matrix.shape == (num_bins, num_bins)
+    assert np.all(matrix > 0)
+    if boundary == "reflect":
+        np.testing.assert_allclose(matrix.sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_a_whole_radius_that_came_as_a_float() -> None:
+    np.testing.assert_array_equal(kernel_matrix(7, radius=2.0), kernel_matrix(7, radius=2))
+
+
+def test_radius_zero_is_no_smoothing() -> None:
+    for boundary in ("truncate", "reflect"):
+        np.testing.assert_array_equal(
+            kernel_matrix(5, kernel="gaussian", bandwidth=2.0, radius=0, boundary=boundary),
+            np.eye(5),
+        )
+
+
+# ---------------------------------------------------------------- smoothed density
+
+
+def test_smoothed_density_by_hand() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([6, 0, 3, 0, 0, 0, 1], start=1))
+    density = smoothed_density(bins, kernel="triangular", bandwidth=1.0, radius=1, form="paper")
+    # the window is (1/4, 1/2, 1/4) and p = (.6, 0, .3, 0, 0, 0, .1)
+    np.testing.assert_allclose(density, [0.3, 0.225, 0.15, 0.075, 0.0, 0.025, 0.05], atol=1e-15)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("form", ["paper", "reference"])
+def test_smoothed_density_equals_a_loop(kernel: str, form: str) -> None:
+    y = np.random.default_rng(5).poisson(6, 300)
+    bins = LabelBins.from_labels(y)
+    window = kernel_window(kernel, 2.0, 3, form=form)
+    expected = [
+        sum(
+            window[3 + k] * np.mean(y == center + k) for k in range(-3, 4) if y.min() <= center + k <= y.max()
+        )
+        for center in bins.centers
+    ]
+    density = smoothed_density(bins, kernel=kernel, bandwidth=2.0, radius=3, form=form)
+    np.testing.assert_allclose(density, expected, rtol=1e-12)
+
+
+def test_radius_zero_density_is_the_empirical_density() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([6, 0, 3, 1]))
+    density = smoothed_density(bins, kernel="gaussian", bandwidth=2.0, radius=0, form="paper")
+    np.testing.assert_allclose(density, [0.6, 0.0, 0.3, 0.1], rtol=1e-12)
+
+
+# ---------------------------------------------------------------- importance weights
+
+
+def test_sqinv_weights_by_hand() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([16, 4, 1, 4, 16]))
+    raw = np.array([0.25, 0.5, 1, 0.5, 0.25])
+    mean = (16 * 0.25 * 2 + 4 * 0.5 * 2 + 1) / 41  # 13 / 41
+    for form in ("paper", "reference"):
+        np.testing.assert_allclose(label_weights(bins, kernel=None, form=form), raw / mean, rtol=1e-12)
+
+
+def test_inv_weights_are_clipped() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([10, 2000, 1, 20]))
+    raw = np.array([1 / 10, 1 / 1000, 1 / 5, 1 / 20])
+    mean = (10 / 10 + 2000 / 1000 + 1 / 5 + 20 / 20) / 2031
+    for form in ("paper", "reference"):
+        np.testing.assert_allclose(
+            label_weights(bins, kernel=None, power=1.0, form=form), raw / mean, rtol=1e-12
+        )
+
+
+def test_an_explicit_clip_replaces_the_default() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([10, 2000, 1, 20]))
+    raw = np.array([1 / 10, 1 / 100, 1 / 2, 1 / 20])
+    mean = (10 / 10 + 2000 / 100 + 1 / 2 + 20 / 20) / 2031
+    for form in ("paper", "reference"):
+        weights = label_weights(bins, kernel=None, power=1.0, form=form, clip=(2, 100))
+        np.testing.assert_allclose(weights, raw / mean, rtol=1e-12)
+    root = np.sqrt(raw)
+    mean = (10 * root[0] + 2000 * root[1] + root[2] + 20 * root[3]) / 2031
+    for form in ("paper", "reference"):
+        weights = label_weights(bins, kernel=None, clip=(2, 100), form=form)
+        np.testing.assert_allclose(weights, root / mean, rtol=1e-12)
+
+
+def test_paper_form_clips_after_smoothing_and_reference_form_before() -> None:
+    counts = [9, 3, 0, 3, 6000]
+    y = labels_with_counts(counts)
+    bins = LabelBins.from_labels(y, edges=np.arange(6) - 0.5)
+    window = np.array([1, 2, 1]) / 4
+    smooth = np.clip(np.convolve(counts, window, mode="same"), 5, 1000)
+    expected = 1 / smooth / np.mean((1 / smooth)[y.astype(int)])
+    weights = label_weights(bins, kernel="triangular", radius=1, power=1.0)
+    np.testing.assert_allclose(weights, expected, rtol=1e-12)
+    # The empty bins beyond both ends count as 5, too.
+    first = np.convolve(np.clip([0, *counts, 0], 5, 1000), window, mode="valid")
+    expected = 1 / first / np.mean((1 / first)[y.astype(int)])
+    weights = label_weights(bins, kernel="triangular", radius=1, power=1.0, form="reference")
+    np.testing.assert_allclose(weights, expected, rtol=1e-12)
+
+
+def test_reference_form_smooths_the_root_of_the_counts() -> None:
+    counts = [9, 4, 1, 25, 16, 36, 1]
+    y = labels_with_counts(counts)
+    window = gaussian_filter1d(np.array([0, 0, 1.0, 0, 0]), 2.0)
+    smooth = convolve1d(np.sqrt(counts), weights=window, mode="constant")
+    expected = 1 / smooth / np.mean((1 / smooth)[y.astype(int)])
+    np.testing.assert_allclose(label_weights(LabelBins.from_labels(y), form="reference"), expected, rtol=1e-9)
+    assert not np.allclose(label_weights(LabelBins.from_labels(y)), expected, rtol=1e-2)
+
+
+@pytest.mark.parametrize("form", ["paper", "reference"])
+def test_empty_bins_without_a_neighbour_get_the_largest_finite_weight(form: str) -> None:
+    bins = LabelBins.from_labels([0.5, 0.5, 0.5, 9.5], edges=np.arange(11))
+    weights = label_weights(bins, form=form)
+    assert np.all(np.isfinite(weights))
+    assert weights.shape == (10,)
+    isolated = [3, 4, 5, 6]  # more than two bins from any label
+    reached = [0, 1, 2, 7, 8, 9]
+    np.testing.assert_allclose(weights[isolated], weights[reached].max(), rtol=1e-12)
+    assert np.mean(weights[bins.index(np.array([0.5, 0.5, 0.5, 9.5]))]) == pytest.approx(1.0)
+
+
+def test_no_kernel_gives_empty_bins_the_largest_finite_weight() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([4, 0, 1]), edges=[-0.5, 0.5, 1.5, 2.5])
+    weights = label_weights(bins, kernel=None)
+    np.testing.assert_allclose(weights, np.array([0.5, 1, 1]) / (3 / 5), rtol=1e-12)
+
+
+def test_dense_weights_by_hand() -> None:
+    y, edges = labels_with_counts([90, 5, 5]), [-0.5, 0.5, 1.5, 5.5]
+    bins = LabelBins.from_labels(y, edges=edges)
+    share, centers = np.array([0.9, 0.05, 0.05]), np.array([0, 1, 3.5])
+    bandwidth = 1.06 * np.sqrt(share @ centers**2 - (share @ centers) ** 2) * 100**-0.2
+
+    def density(at: float) -> float:
+        """A kernel on labels that fill their bins evenly, by numerical integration."""
+        fine = (np.linspace(a, b, 20001) for a, b in pairwise(edges))
+        return float(
+            sum(p * stats.norm.pdf(at, t, bandwidth).mean() for p, t in zip(share, fine, strict=True))
+        )
+
+    relative = np.array([density(c) for c in centers]) / density(0)
+    raw = np.maximum(1 - 0.7 * relative, 1e-6)
+    np.testing.assert_allclose(label_weights(bins, form="dense", power=0.7), raw / (raw @ share), rtol=1e-4)
+    floored = label_weights(bins, form="dense", power=5.0)
+    assert floored.min() > 0 and floored[0] == floored.min()
+
+
+def test_a_new_form_is_a_function_registered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_its_own(bins: LabelBins, power: float, clip: Any, kernel: Any) -> Any:
+        assert (power, clip, kernel) == (
+            2.0,
+            (5.0, 1000.0),
+            {"kernel": "gaussian", "bandwidth": 3.0, "radius": 2},
+        )
+        return np.where(bins.counts > 0, 1.0 + np.arange(len(bins)), np.inf)
+
+    monkeypatch.setitem(WEIGHT_FORMS, "ramp", of_its_own)
+    bins = LabelBins.from_labels(labels_with_counts([1, 1, 0, 2]))
+    # 1, 2, 4 (the largest, for the empty bin) and 4, over their mean over labels of 11/4
+    weights = label_weights(bins, form="ramp", power=2.0, bandwidth=3.0)
+    np.testing.assert_allclose(weights, np.array([1, 2, 4, 4]) / (11 / 4))
+    with pytest.raises(ValueError, match="unknown form 'rampe'; did you mean 'ramp'"):
+        label_weights(bins, form="rampe")
+
+
+@pytest.mark.parametrize("power", [0.25, 0.5, 0.9, 1.0, 1.5])
+def test_without_smoothing_the_two_forms_agree(power: float) -> None:
+    bins = LabelBins.from_labels(labels_with_counts([16, 7, 30, 5, 1200]))
+    np.testing.assert_allclose(
+        label_weights(bins, kernel=None, power=power),
+        label_weights(bins, kernel=None, power=power, form="reference"),
+        rtol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("kernel", [None, *KERNELS])
+def test_power_zero_is_no_weighting(kernel: str | None) -> None:
+    bins = LabelBins.from_labels(np.random.default_rng(0).poisson(4, 200))
+    np.testing.assert_allclose(label_weights(bins, kernel=kernel, power=0.0), 1.0, rtol=1e-12)
+
+
+def test_rarer_labels_weigh_more_and_the_power_sharpens() -> None:
+    bins = LabelBins.from_labels(labels_with_counts([400, 200, 100, 50, 25, 12, 6]))
+    root, inverse = label_weights(bins), label_weights(bins, power=1.0)
+    assert np.all(np.diff(root[1:-1]) > 0)
+    assert inverse.max() / inverse.min() > root.max() / root.min() > 1
+
+
+@law
+@given(
+    values=label_lists,
+    kernel=st.sampled_from([None, *KERNELS]),
+    power=st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0, 1.5]),
+    form=st.sampled_from(["paper", "reference"]),
+    bandwidth=st.floats(0.1, 10),
+    radius=st.integers(0, 6),
+)
+def test_weights_average_one_over_the_training_labels(
+    values: list[float], kernel: str | None, power: float, form: str, bandwidth: float, radius: int
+) -> None:
+    y = np.array(values)
+    bins = LabelBins.from_labels(y)
+    weights = label_weights(bins, kernel=kernel, power=power, form=form, bandwidth=bandwidth, radius=radius)
+    assert weights.shape == (len(bins),)
+    assert weights.dtype == np.float64
+    assert np.all(np.isfinite(weights))
+    assert np.all(weights > 0)
+    assert np.mean(weights[bins.index(y)]) == pytest.approx(1.0, rel=1e-9)
+
+
+@law
+@given(seed=st.integers(0, 1000), repeats=st.integers(2, 20))
+def test_paper_weights_depend_on_the_density_and_not_on_the_sample_size(seed: int, repeats: int) -> None:
+    y = np.random.default_rng(seed).poisson(5, 50)
+    once, often = LabelBins.from_labels(y), LabelBins.from_labels(np.tile(y, repeats))
+    np.testing.assert_allclose(label_weights(once), label_weights(often), rtol=1e-9)
+
+
+# ---------------------------------------------------------------- by hand, with smoothing
+
+
+def weights_by_hand(ages: list[int], power: float, form: str) -> dict[int, float]:
+    """VIR:weight in plain Python: paper smooths, then takes the power; reference the other way round."""
+    count = Counter(ages)
+    if form == "paper":
+        shape = {k: math.exp(-(k**2) / 8) for k in range(-2, 3)}
+    else:
+        shape = dict(zip(range(-2, 3), gaussian_filter1d(np.array([0, 0, 1.0, 0, 0]), 2.0), strict=True))
+    total = sum(shape.values())
+    span = range(min(ages), max(ages) + 1)
+    raw = {}
+    for age in span:
+        smooth = 0.0
+        for k, height in shape.items():
+            number = float(count[age + k])  # 0 beyond both ends
+            if form == "reference":
+                number = math.sqrt(number) if power == 0.5 else min(max(number, 5.0), 1000.0)
+            smooth += height / total * number
+        if form == "reference":
+            raw[age] = 1 / smooth
+        else:
+            raw[age] = (smooth if power == 0.5 else min(max(smooth, 5.0), 1000.0)) ** -power
+    mean = sum(raw[age] for age in ages) / len(ages)
+    return {age: value / mean for age, value in raw.items()}
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0])
+@pytest.mark.parametrize("form", ["paper", "reference"])
+def test_smoothed_weights_equal_a_loop(form: str, power: float) -> None:
+    """Ages with a gap, a long tail, and counts on both sides of the clip of INV."""
+    counts = {1: 2, 2: 1, 3: 40, 4: 800, 5: 2500, 6: 1200, 7: 90, 10: 7, 11: 3, 12: 1}
+    ages = [age for age, count in counts.items() for _ in range(count)]
+    bins = LabelBins.from_labels(ages)
+    expected = weights_by_hand(ages, power, form)
+    np.testing.assert_array_equal(bins.centers, list(expected))
+    np.testing.assert_allclose(
+        label_weights(bins, power=power, form=form), list(expected.values()), rtol=1e-9
+    )
+    plain = label_weights(bins, power=power, kernel=None)
+    assert not np.allclose(plain, list(expected.values()), rtol=0.05)  # smoothing matters here
+
+
+def test_two_smoothed_weights_from_the_formula() -> None:
+    """Two bins of 3 and 1 rows: p~ = (3 + e^(-1/8)) k and (1 + 3 e^(-1/8)) k, so their ratio is known."""
+    low, high = label_weights(LabelBins.from_labels([0, 0, 0, 1]))
+    near = math.exp(-1 / 8)
+    assert high / low == pytest.approx(math.sqrt((3 + near) / (1 + 3 * near)), rel=1e-12)
+    assert 3 * low + high == pytest.approx(4)
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0])
+@pytest.mark.parametrize("form", ["paper", "reference"])
+def test_agedb_weights_equal_a_by_hand_computation(agedb_ages: list[int], form: str, power: float) -> None:
+    ages = agedb_ages
+    bins = LabelBins.from_labels(ages)
+    weights = label_weights(bins, power=power, form=form)
+    expected = weights_by_hand(ages, power, form)
+    np.testing.assert_array_equal(bins.centers, list(expected))
+    np.testing.assert_allclose(weights, list(expected.values()), rtol=1e-9)
+    assert np.mean(weights[bins.index(np.array(ages))]) == pytest.approx(1.0)
+    assert weights.max() / weights.min() > 5

@@ -1,0 +1,221 @@
+"""VIR:risk and VIR:bound against plain loops and simulations of the paper's sampling model."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tailwise.labels import theory
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.kernels import kernel_matrix, label_weights
+from tailwise.methods import get_method
+
+ETA = 0.1
+BINS, SIZE = 12, 40
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Return 12 x 40 losses in [0, 1], larger in rare bins, and 4,000 imbalanced draws of them."""
+    rng = np.random.default_rng(0)
+    index = np.repeat(np.arange(BINS), SIZE)
+    counts = np.array([2, 3, 6, 14, 30, 40, 36, 22, 10, 5, 3, 2])
+    propensity = theory.propensities(counts)
+    losses = rng.beta(2, 2 + 6 * propensity[index])
+    observed = rng.random((4000, index.size)) < propensity[index]
+    smooth = theory.smoothed(propensity, kernel_matrix(BINS))
+    sizes = np.full(BINS, SIZE)
+    return index, propensity, smooth, sizes, losses, observed
+
+
+def balanced_risk(losses, index):
+    """Mean over bins of each bin's mean loss."""
+    return np.mean([losses[..., index == b].mean(-1) for b in np.unique(index)], axis=0)
+
+
+def test_estimators_equal_a_plain_loop(world):
+    index, propensity, smooth, sizes, losses, observed = world
+    seen = observed[0]
+    for chance in (propensity, smooth):
+        total = 0.0
+        for b in range(BINS):
+            members = [losses[j] / chance[b] for j in range(index.size) if index[j] == b and seen[j]]
+            total += sum(members) / sizes[b]
+        got = theory.ips_risk(losses, index, chance, sizes, seen)
+        assert got == pytest.approx(total / BINS, rel=1e-12)
+        # Passing only what was observed is the same as masking.
+        assert theory.ips_risk(losses[seen], index[seen], chance, sizes) == pytest.approx(got, rel=1e-12)
+    assert theory.naive_risk(losses, seen) == pytest.approx(losses[seen].mean())
+    assert theory.naive_risk(losses[seen]) == pytest.approx(losses[seen].mean())
+
+
+def test_leading_dimensions_are_kept(world):
+    index, propensity, _, sizes, losses, observed = world
+    many = theory.ips_risk(losses, index, propensity, sizes, observed[:3])
+    one = theory.ips_risk(losses, index, propensity, sizes, observed[1])
+    assert many.shape == (3,)
+    assert one == pytest.approx(many[1])
+
+
+def test_ips_is_unbiased_and_naive_is_not(world):
+    index, propensity, _, sizes, losses, observed = world
+    truth = balanced_risk(losses, index)
+    ips = theory.ips_risk(losses, index, propensity, sizes, observed)
+    naive = theory.naive_risk(losses, observed)
+    error = ips.std() / math.sqrt(ips.size)
+    assert abs(ips.mean() - truth) < 4 * error
+    assert abs(naive.mean() - truth) > 20 * naive.std() / math.sqrt(naive.size)
+
+
+def test_ips_is_unbiased_exactly_on_a_set_small_enough_to_enumerate():
+    losses, index = np.array([0.2, 0.9, 0.4]), np.array([0, 0, 1])
+    propensity, sizes = np.array([0.5, 0.25]), np.array([2, 1])
+    expected = 0.0
+    for code in range(8):
+        seen = np.array([code >> j & 1 for j in range(3)])
+        chance = np.prod(np.where(seen, propensity[index], 1 - propensity[index]))
+        expected += chance * theory.ips_risk(losses, index, propensity, sizes, seen)
+    assert expected == pytest.approx(balanced_risk(losses, index), rel=1e-12)
+
+
+def test_smoothing_raises_bias_and_lowers_variance(world):
+    index, propensity, smooth, sizes, losses, observed = world
+    truth = balanced_risk(losses, index)
+    ips = theory.ips_risk(losses, index, propensity, sizes, observed)
+    vir = theory.ips_risk(losses, index, smooth, sizes, observed)
+    assert abs(vir.mean() - truth) > 5 * abs(ips.mean() - truth)
+    assert vir.std() < 0.8 * ips.std()
+    # The terms of the bound say the same as the simulation.
+    assert theory.bias_term(propensity, propensity) == 0
+    assert theory.bias_term(propensity, smooth) > 0
+    assert theory.variance_term(smooth) < 0.8 * theory.variance_term(propensity)
+    # The bias term bounds the bias of any loss in [0, 1].
+    assert abs(vir.mean() - truth) < theory.bias_term(propensity, smooth)
+
+
+@pytest.mark.parametrize("tight", [False, True])
+def test_bound_holds_with_the_stated_frequency(world, tight):
+    index, propensity, smooth, sizes, losses, observed = world
+    truth = balanced_risk(losses, index)
+    vir = theory.ips_risk(losses, index, smooth, sizes, observed)
+    upper = theory.bound(vir, propensity, smooth, eta=ETA, sizes=sizes if tight else None)
+    assert np.mean(upper >= truth) >= 1 - ETA
+    ips = theory.ips_risk(losses, index, propensity, sizes, observed)
+    upper = theory.bound(ips, propensity, propensity, eta=ETA, sizes=sizes if tight else None)
+    assert np.mean(upper >= truth) >= 1 - ETA
+    if tight:  # without its variance term the bound fails: the test can tell
+        assert np.mean(ips >= truth) < 1 - ETA
+
+
+def test_bound_holds_for_the_hypothesis_that_the_data_chose(world):
+    index, propensity, smooth, sizes, _, observed = world
+    rng = np.random.default_rng(1)
+    hypotheses = rng.random((30, index.size))  # losses of 30 predictors that are equally good
+    truth = balanced_risk(hypotheses, index)
+    draws = observed[:500].astype(float)
+    estimates = np.stack([theory.ips_risk(h, index, smooth, sizes, draws) for h in hypotheses])
+    chosen = estimates.argmin(0)
+    assert len(set(chosen)) > 5  # the data does choose
+    upper = theory.bound(estimates.min(0), propensity, smooth, eta=ETA, hypotheses=30, sizes=sizes)
+    assert np.mean(upper >= truth[chosen]) >= 1 - ETA
+
+
+def test_terms_by_hand():
+    assert theory.bias_term([1.0, 0.25], [0.8, 0.5], max_loss=2) == pytest.approx(0.75)
+    # 1/4 + 1/0.0625 = 4 + 16 = 20 under the root, B = 2, D = 3, log(2 * 5 / 0.1) = log 100
+    expected = 3 / 2 * math.sqrt(math.log(100) / 2) * math.sqrt(20)
+    got = theory.variance_term([0.5, 0.25], 3, eta=0.1, hypotheses=5)
+    assert got == pytest.approx(expected)
+    total = theory.bound(0.5, [1.0, 0.25], [0.5, 0.25], 3, eta=0.1, hypotheses=5)
+    assert total == pytest.approx(0.5 + 3 / 2 * 1.0 + expected)
+
+
+def test_sizes_of_one_give_the_papers_variance_term():
+    paper = theory.variance_term([0.5, 0.25])
+    assert theory.variance_term([0.5, 0.25], sizes=[1, 1]) == paper
+    assert theory.variance_term([0.5, 0.25], sizes=[4, 4]) == pytest.approx(paper / 2)
+
+
+def test_smoothing_keeps_constants_and_an_identity_kernel_keeps_everything():
+    constant = np.full(6, 0.3)
+    np.testing.assert_allclose(theory.smoothed(constant, kernel_matrix(6)), constant)
+    values = np.array([0.1, 1.0, 0.4])
+    np.testing.assert_array_equal(theory.smoothed(values, kernel_matrix(3, kernel=None)), values)
+
+
+def test_nothing_observed_is_nan_without_a_warning():
+    assert np.isnan(theory.naive_risk([1.0, 2.0], [0, 0]))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: theory.ips_risk([1.0], [0], [0.0], [1]), "bin 0 has 0"),
+        (lambda: theory.ips_risk([1.0], [0], [1.0, np.nan], [1, 1]), "bin 1 has nan"),
+        (lambda: theory.ips_risk([1.0], [0], [[1.0]], [1]), "one positive number per bin;"),
+        (lambda: theory.ips_risk([1.0], [0], [1.0, 1.0], [1]), "1 bin sizes for 2"),
+        (lambda: theory.variance_term([1.0], eta=1.0), "eta must lie"),
+        (lambda: theory.variance_term([1.0], hypotheses=0), "hypotheses must be"),
+        (lambda: theory.propensities([0, 0]), "one of them must be positive"),
+        (lambda: theory.propensities([-1, 2]), "not be negative"),
+        (lambda: theory.propensities([1, np.nan]), "not be negative"),
+    ],
+)
+def test_errors_say_what_is_wrong(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# -- the bandwidth that the bound prefers ---------------------------------------------------------
+
+
+def total_by_loops(counts, h):
+    """Bias plus variance of VIR:bound with plain loops over occupied bins; loss at most 1, eta 0.05."""
+    seen = [b for b, c in enumerate(counts) if c > 0]
+    top, reach = max(counts), max(1, math.ceil(3 * h))
+    bias = spread = 0.0
+    for b in seen:
+        near = [
+            (math.exp(-((b - o) ** 2) / (2 * h * h)), counts[o] / top) for o in seen if abs(b - o) <= reach
+        ]
+        smooth = sum(k * p for k, p in near) / sum(k for k, _ in near)
+        bias += abs(1 - counts[b] / top / smooth)
+        spread += 1 / (top * smooth**2)
+    return (bias + math.sqrt(math.log(2 / 0.05) / 2) * math.sqrt(spread)) / len(seen)
+
+
+@pytest.mark.parametrize("shape", ["tail", "gaps", "two humps"])
+def test_chosen_bandwidth_is_the_least_of_a_plain_loop(shape):
+    rng = np.random.default_rng(3)
+    labels = {
+        "tail": np.round(rng.exponential(5, 2000)),
+        "gaps": np.round(rng.exponential(2, 400)) * 3,
+        "two humps": np.round(np.concatenate([rng.normal(5, 1, 900), rng.normal(25, 3, 90)])),
+    }[shape]
+    bins = LabelBins.from_labels(labels)
+    totals = {h: total_by_loops(bins.counts.tolist(), h) for h in np.geomspace(0.25, len(bins), 48)}
+    assert theory.choose_bandwidth(bins) == min(totals, key=totals.get)
+
+
+def test_balanced_labels_ask_for_no_smoothing_and_more_data_for_less():
+    assert theory.choose_bandwidth(LabelBins.from_labels([0, 1, 2, 3, 4] * 50)) == 0.25
+    steps = np.repeat(np.arange(12), [400, 380, 300, 200, 120, 90, 60, 40, 25, 15, 8, 5])
+    small, large = (LabelBins.from_labels(np.tile(steps, times)) for times in (1, 200))
+    assert theory.choose_bandwidth(large) < theory.choose_bandwidth(small)
+
+
+def test_reach_of_a_kernel():
+    assert [theory.kernel_reach(h) for h in (0.1, 1.0, 2.5)] == [1, 3, 8]
+
+
+def test_kernel_auto_is_the_chosen_gaussian():
+    bins = LabelBins.from_labels(np.round(np.random.default_rng(0).exponential(5, 500)))
+    h = theory.choose_bandwidth(bins)
+    window = {"kernel": "gaussian", "bandwidth": h, "radius": theory.kernel_reach(h)}
+    auto = get_method("vir").parts.with_options(weights={"kernel": "auto"}, smoothing={"kernel": "auto"})
+    weights, smoother = auto.make("weights", bins), auto.make("smoothing", 3, bins)
+    assert weights.window == smoother.window == window
+    assert get_method("vir").parts.make("weights", bins).window["bandwidth"] == 2.0
+    np.testing.assert_allclose(weights.per_bin, label_weights(bins, **window))

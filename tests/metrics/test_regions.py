@@ -1,0 +1,357 @@
+"""Metrics by name, by region, balanced over bins and as scikit-learn's scorers."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+from tailwise import metrics as m
+from tailwise.distributions.members import NIG, Normal
+from tailwise.labels.bins import LabelBins
+from tailwise.metrics.scores import MEANS
+from tests.prediction_samples import KINDS, at_zero, make
+
+BALANCED = [name for name in m.METRICS if name.startswith("balanced_")]
+ADDITIVE = ["mae", "mse", "nll", "crps", "coverage", "width"]
+
+
+@settings(max_examples=20)
+@given(bins=st.integers(1, 6), each=st.integers(1, 5), seed=st.integers(0, 10**6))
+def test_balanced_is_plain_when_bins_are_equally_full(bins, each, seed):
+    predicted, _ = make("nig", bins * each, seed)
+    y = torch.arange(bins).repeat(each).double()
+    grid = LabelBins.from_labels(y)
+    for name in ADDITIVE:
+        plain, balanced = m.METRICS[name], m.METRICS[f"balanced_{name}"]
+        assert balanced(predicted, y, grid) == pytest.approx(plain(predicted, y))
+
+
+@pytest.mark.parametrize("name", ["mae", "rmse", "gm", "nll", "crps", "coverage"])
+def test_balanced_equals_a_loop_over_bins(name):
+    predicted, y = make("nig", 200)
+    bins = LabelBins.from_labels(y[:50], count=12)
+    index = bins.index(y).numpy()
+    loop = [getattr(m, name)(predicted[index == b], y[index == b]) for b in np.unique(index)]
+    assert m.get_metric(f"balanced_{name}")(predicted, y, bins) == pytest.approx(np.mean(loop), rel=1e-12)
+
+
+def test_balanced_counts_rare_labels_alike():
+    bins = LabelBins.from_labels([0, 0, 0, 9])
+    predicted, y = at_zero([0.0, 0.0, 0.0, 9.0])
+    assert m.mae(predicted, y) == 2.25
+    assert m.get_metric("balanced_mae")(predicted, y, bins) == 4.5
+
+
+# ---------------------------------------------------------------- regions and names
+
+
+@pytest.fixture
+def regional():
+    """Bins of 200, 50, 5 and 0 training labels, and 30 test rows in the first three."""
+    bins = LabelBins.from_labels(np.repeat([0, 1, 2], [200, 50, 5]), edges=[-0.5, 0.5, 1.5, 2.5, 3.5])
+    predicted, _ = make("nig", 30)
+    return predicted, np.repeat([0.0, 1.0, 2.0], [15, 10, 5]), bins
+
+
+def test_by_region_equals_scores_of_the_parts(regional):
+    predicted, y, bins = regional
+    table = m.by_region(predicted, y, bins, ["mae", "gm", "nll", "ause", "coverage", "balanced_mae"])
+    assert table.index.tolist() == ["all", "many", "medium", "few"]
+    assert table["n"].tolist() == [30, 15, 10, 5]
+    for region, label in (("many", 0), ("medium", 1), ("few", 2)):
+        part = y == label
+        for name in ("mae", "gm", "nll", "ause", "coverage"):
+            alone = getattr(m, name)(predicted[part], y[part])
+            assert table.loc[region, name] == pytest.approx(alone), (region, name)
+            assert m.get_metric(f"{region}/{name}")(predicted, y, bins) == pytest.approx(alone)
+    assert table.loc["all", "mae"] == pytest.approx(m.mae(predicted, y))
+    by_bin = table.loc[["many", "medium", "few"], "mae"].mean()
+    assert table.loc["all", "balanced_mae"] == pytest.approx(by_bin)
+
+
+def test_empty_regions_and_undefined_correlations_are_nan(regional):
+    predicted, y, bins = regional
+    table = m.by_region(predicted[:15], y[:15], bins, ["mae", "balanced_nll", "pearson", "ause"])
+    assert table["n"].tolist() == [15, 15, 0, 0]
+    assert table.loc["few"].isna().tolist() == [False, True, True, True, True]
+    assert math.isnan(table.loc["many", "pearson"])  # all labels of the region are 0
+    assert not math.isnan(table.loc["many", "mae"])
+    assert math.isnan(m.get_metric("gap/nll")(predicted[:15], y[:15], bins))
+
+
+def test_thresholds_of_the_regions_can_be_chosen(regional):
+    predicted, y, bins = regional
+    table = m.by_region(predicted, y, bins, ["mae"], many=40, few=10)
+    assert table["n"].tolist() == [30, 25, 0, 5]
+    wide = m.evaluate(predicted, y, bins, ["few/mae"], many=300, few=100)
+    assert wide["few/mae"] == pytest.approx(m.mae(predicted[15:], y[15:]))
+
+
+def test_by_bin_has_a_row_for_each_bin_that_occurs(regional):
+    predicted, y, bins = regional
+    table = m.by_bin(predicted, y[:], bins, ["mae", "ause"])
+    assert table.index.tolist() == [0, 1, 2]
+    assert table["center"].tolist() == [0, 1, 2]
+    assert table["train"].tolist() == [200, 50, 5]
+    assert table["n"].tolist() == [15, 10, 5]
+    assert table.loc[1, "mae"] == pytest.approx(m.mae(predicted[15:25], y[15:25]))
+    assert table.loc[2, "ause"] == pytest.approx(m.ause(predicted[25:], y[25:]))
+    few = m.by_bin(predicted[:0], y[:0], bins)
+    assert few.empty
+
+
+@pytest.mark.parametrize("name", ["few/mae", "gap/mae"])
+def test_tables_of_regions_and_bins_take_no_metric_of_one_region(regional, name):
+    for table in (m.by_region, m.by_bin):
+        with pytest.raises(ValueError, match=f"'{name}' is for one region only: use 'mae' here"):
+            table(*regional, [name])
+
+
+def test_every_registered_metric_runs_on_every_kind(regional):
+    _, y, bins = regional
+    for kind in KINDS:
+        predicted, _ = make(kind, 30)
+        got = m.evaluate(predicted.rescale(5.0, 1.0), y + 0.1, bins, m.METRICS)
+        assert list(got) == list(m.METRICS)
+        none = (predicted.epistemic == 0).any()  # then there is no likelihood of the epistemic part
+        undefined = {name for name, v in got.items() if not math.isfinite(v)}
+        assert undefined == ({x for x in got if x.endswith("gaussian_nll_reference")} if none else set()), (
+            kind
+        )
+
+
+def test_metrics_know_which_way_is_better():
+    assert m.get_metric("mae").loss(2.0) < m.get_metric("mae").loss(3.0)
+    assert m.get_metric("few/pearson").loss(0.9) < m.get_metric("few/pearson").loss(0.8)
+    assert m.get_metric("coverage").loss(0.88) < m.get_metric("coverage").loss(0.99)
+    assert m.get_metric("gap/nll").loss(-0.1) < m.get_metric("gap/nll").loss(0.5)
+    assert m.get_metric("gap/pearson").loss(-0.1) < m.get_metric("gap/pearson").loss(0.5)
+    assert m.get_metric("delta1").loss(1.0) < m.get_metric("delta1").loss(0.5)
+    assert m.get_metric("mae").loss(math.nan) == math.inf
+    assert {x.direction for x in m.METRICS.values()} == {"lower", "higher", "target"}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("balancd_mae", "did you mean 'balanced_mae'"),
+        ("few/peerson", "did you mean 'pearson'"),
+        ("fwe/mae", "unknown region 'fwe' in metric 'fwe/mae'; did you mean 'few'"),
+        ("zzz", "choose one of"),
+    ],
+)
+def test_unknown_names_are_told_the_nearest(name, message):
+    with pytest.raises(ValueError, match=message):
+        m.get_metric(name)
+
+
+@pytest.mark.parametrize("name", sorted(m.METRICS))
+def test_no_labels_at_all_is_nan(name):
+    predicted, y = make("nig", 4)
+    bins = LabelBins.from_labels(y)
+    assert math.isnan(m.get_metric(name)(predicted[:0], y[:0], bins))
+
+
+@pytest.mark.parametrize("name", ["balanced_mae", "few/mae"])
+def test_bins_are_needed_for_bins_and_regions(name):
+    with pytest.raises(ValueError, match=f"'{name}' needs the training set's label bins"):
+        m.get_metric(name)(*make("normal", 4))
+
+
+# ---------------------------------------------------------------- rows in parts
+
+
+MEANS_AND_PEARSON = [x.name for x in m.METRICS.values() if x.function in MEANS or x.function is m.pearson]
+
+
+def predictions(n: int = 900) -> tuple[NIG, torch.Tensor, LabelBins]:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.exp(3 + torch.randn(n, generator=generator)).double()
+    parts = [0.5 + torch.rand(n, generator=generator).double() for _ in range(3)]
+    gamma = y + torch.randn(n, generator=generator)
+    return NIG(gamma, parts[0], 1 + parts[1], parts[2]), y, LabelBins.from_labels(y.numpy())
+
+
+def in_parts(scores: m.RunningScores, d: NIG, y: torch.Tensor, **columns: np.ndarray) -> None:
+    for rows in torch.arange(y.numel()).split(137):
+        scores.add(d[rows], y[rows], **{name: values[rows.numpy()] for name, values in columns.items()})
+    scores.add(d[:0], y[:0])
+
+
+def test_every_mean_equals_that_of_all_rows() -> None:
+    d, y, bins = predictions()
+    names = [f"{region}{name}" for name in MEANS_AND_PEARSON for region in ("", "few/", "gap/")]
+    scores = m.RunningScores(bins, names, many=50, few=10)
+    in_parts(scores, d, y)
+    expected = m.evaluate(d, y, bins, names, many=50, few=10)
+    assert scores.evaluate() == pytest.approx(expected, rel=1e-9, abs=1e-11, nan_ok=True)
+    assert math.isfinite(expected["few/pearson"]) and math.isfinite(expected["gap/balanced_nll"])
+
+
+def test_the_table_by_region() -> None:
+    d, y, bins = predictions()
+    scores = m.RunningScores(bins, ["rmse", "balanced_mae"], many=50, few=10)
+    in_parts(scores, d, y, doubled=2 * y.numpy())
+    table = scores.by_region()
+    whole = m.by_region(d, y, bins, ["rmse", "balanced_mae"], many=50, few=10)
+    np.testing.assert_allclose(table[whole.columns], whole, rtol=1e-9)
+    few = bins.counts[bins.index(y.numpy())] < 10
+    np.testing.assert_allclose(table.loc["few", "doubled"], 2 * y.numpy()[few].mean(), rtol=1e-12)
+
+
+def test_regions_without_rows_and_constants_are_nan() -> None:
+    scores = m.RunningScores(LabelBins.from_labels([0, 0, 0, 1]), ["mae", "pearson", "balanced_mae"])
+    scores.add(Normal(torch.full((3,), 0.1), 1.0), [0.0, 0.0, 1.0], x=[1, 2, 3])
+    assert scores.evaluate()["mae"] == pytest.approx(1.1 / 3)
+    assert math.isnan(scores.evaluate()["pearson"])
+    assert scores.by_region().loc["many"].isna().sum() == 4
+
+
+def test_metrics_that_need_all_rows_are_refused() -> None:
+    for name in ("ause", "few/spearman", "ence"):
+        with pytest.raises(ValueError, match=f"'{name}' needs all rows at once"):
+            m.RunningScores(LabelBins.from_labels([0, 1]), [name])
+
+
+def test_parts_with_other_columns_are_refused() -> None:
+    scores = m.RunningScores(LabelBins.from_labels([0.0, 1.0]), ["mae"])
+    scores.add(Normal(torch.zeros(2), 1.0), [0.0, 1.0], x=[1, 2])
+    for other in ({}, {"x": [1], "z": [1]}):
+        with pytest.raises(ValueError, match=r"but earlier ones \['x'\]"):
+            scores.add(Normal(torch.zeros(1), 1.0), [0.0], **other)
+    assert scores.by_region().loc["all", "x"] == 1.5
+
+
+# ---------------------------------------------------------------- scikit-learn's scorers
+
+
+class Shifted(RegressorMixin, BaseEstimator):
+    """Predicts its first column plus a shift, with label bins and regions as `TailRegressor` has them."""
+
+    def __init__(self, shift=0.0, many=100, few=20):
+        self.shift, self.many, self.few = shift, many, few
+
+    def fit(self, X, y):
+        each = [LabelBins.from_labels(column) for column in np.atleast_2d(np.transpose(y))]
+        self.bins_ = each if len(each) > 1 else each[0]
+        return self
+
+    def predict(self, X):
+        raise AssertionError("distributions come first")
+
+    def predict_distribution(self, X):
+        first = Normal(torch.as_tensor(np.asarray(X)[:, 0] + self.shift), 4.0)
+        return [first, first] if isinstance(self.bins_, list) else first
+
+
+TRAINING = np.repeat([0.0, 1.0, 2.0], [150, 50, 5])
+FITTED = Shifted().fit(None, TRAINING)
+X_TEST, Y_TEST = np.zeros((4, 1)), np.array([0.0, 0.0, 1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("mae", -3 / 4),
+        ("balanced_mae", -1.0),
+        ("few/mae", -2.0),
+        ("medium/mae", -1.0),
+        ("gap/mae", -2.0),
+        ("coverage", -0.1),  # all four covered: 1 against 0.9
+        ("width", -4 * stats.norm.ppf(0.95)),
+    ],
+)
+def test_a_scorer_is_the_metric_in_the_bins_of_the_training_labels_and_greater_is_better(name, expected):
+    assert m.scorer(name)(FITTED, X_TEST, Y_TEST) == pytest.approx(expected)
+
+
+def test_scores_where_higher_is_better_keep_their_sign():
+    assert m.scorer("delta1")(FITTED, X_TEST + 1, Y_TEST + 1) == 0.5
+
+
+def test_a_scorer_goes_by_the_regions_of_the_estimator():
+    everything_is_few = Shifted(many=1000, few=1000).fit(None, TRAINING)
+    assert m.scorer("few/mae")(everything_is_few, X_TEST, Y_TEST) == pytest.approx(-3 / 4)
+
+
+def test_a_scorer_reaches_the_regressor_within_searches_and_pipelines():
+    y = np.tile(TRAINING, 2)
+    pipeline = make_pipeline(FunctionTransformer(lambda X: X + 1), "passthrough", Shifted())
+    search = GridSearchCV(pipeline, {"shifted__shift": [5.0, -1.0]}, scoring=m.scorer("few/mae"), cv=2)
+    search.fit(np.zeros((len(y), 1)), y)
+    assert search.best_params_ == {"shifted__shift": -1.0}
+    for fitted in (search, search.best_estimator_):  # the features' 1 and the shift of -1 cancel
+        assert m.scorer("balanced_mae")(fitted, X_TEST, Y_TEST) == pytest.approx(-1.0)
+        assert m.scorer("nll")(fitted, X_TEST, Y_TEST) == pytest.approx(
+            stats.norm(0, 2).logpdf(Y_TEST).mean()
+        )
+    plain = make_pipeline(StandardScaler(), LinearRegression())
+    X = np.arange(20.0)[:, None]
+    assert m.scorer("mse")(plain.fit(X, 3 * X[:, 0]), X, 3 * X[:, 0] + 2) == pytest.approx(-4.0)
+
+
+def test_without_bins_of_its_own_a_model_is_scored_in_those_of_y_or_in_given_ones():
+    X, y = np.zeros((6, 1)), np.array([0.0, 0.0, 0.0, 0.0, 1.0, 2.0])
+    model = DummyRegressor(strategy="constant", constant=0.0).fit(X, y)
+    assert m.scorer("balanced_mae")(model, X, y) == pytest.approx(-(0 + 1 + 2) / 3)
+    assert math.isnan(m.scorer("many/mae")(model, X, y))  # y has no such bin
+    wide = LabelBins.from_labels(y, edges=[-0.5, 0.5, 2.5])
+    assert m.scorer("balanced_mae", wide)(model, X, y) == pytest.approx(-(0 + 1.5) / 2)
+    # given bins count for more than an estimator's own
+    assert m.scorer("balanced_mae", wide)(FITTED, X, y) == pytest.approx(-(0 + 1.5) / 2)
+
+
+def test_several_targets_score_as_their_mean_each_in_its_own_bins():
+    y = np.stack([Y_TEST, 10 * Y_TEST], axis=1)
+    model = Shifted().fit(None, np.stack([TRAINING, 10 * TRAINING], axis=1))
+    assert m.scorer("balanced_mae")(model, X_TEST, pd.DataFrame(y)) == pytest.approx(-(1 + 10) / 2)
+    points = DummyRegressor(strategy="constant", constant=[0.0, 0.0]).fit(X_TEST, y)
+    assert m.scorer("balanced_mae")(points, X_TEST, y) == pytest.approx(-(1 + 10) / 2)
+    with pytest.raises(ValueError, match="y has 1 targets, but the estimator predicts 2"):
+        m.scorer("mae")(model, X_TEST, Y_TEST)
+
+
+def test_scorers_survive_pickling():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = X[:, 0].round()
+    for score in (m.scorer("balanced_mae"), m.scorer("few/mae", LabelBins.from_labels(y))):
+        copied = pickle.loads(pickle.dumps(score))
+        fitted = Ridge().fit(X, y)
+        assert copied(fitted, X, y) == score(fitted, X, y) < 0
+
+
+@pytest.mark.slow
+def test_scorers_travel_to_other_processes():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = X[:, 0].round()
+    here, there = (cross_val_score(Ridge(), X, y, scoring=m.scorer("balanced_mae"), n_jobs=n) for n in (1, 2))
+    assert np.isfinite(here).all()
+    np.testing.assert_array_equal(here, there)
+
+
+@pytest.mark.parametrize("name", ["few/nll", "balanced_width", "ause", "coverage"])
+def test_points_have_no_score_of_uncertainty(name):
+    with pytest.raises(ValueError, match=f"metric '{name}' needs predicted uncertainty, which Ridge does"):
+        m.scorer(name)(Ridge().fit(X_TEST, Y_TEST), X_TEST, Y_TEST)
+    assert m.scorer("crps")(DummyRegressor(strategy="mean").fit(X_TEST, Y_TEST), X_TEST, Y_TEST) < 0
+
+
+def test_an_unknown_score_is_refused_before_any_fit():
+    with pytest.raises(ValueError, match="unknown metric 'balanced_mea'"):
+        m.scorer("balanced_mea")

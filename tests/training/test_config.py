@@ -1,0 +1,147 @@
+"""The training configuration: checks, learning rates, optimisers, devices."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from tailwise.training.loop import (
+    TrainConfig,
+    fit,
+    learning_rate,
+)
+from tests.training.small_models import (
+    ROWS,
+    X,
+    Y,
+    point,
+    settings,
+    vir,
+)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("balancedmae", "balanced_mae"), ("few/nnl", "nll"), ("fwe/mae", "few")]
+)
+def test_an_unknown_monitor_names_the_nearest(wrong: str, right: str) -> None:
+    with pytest.raises(ValueError, match=f"unknown .*did you mean '{right}'"):
+        TrainConfig(monitor=wrong)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("optimizer", "adamm", "unknown optimizer 'adamm'; did you mean 'adam"),
+        ("schedule", "cosin", "unknown schedule 'cosin'; did you mean 'cosine'"),
+        ("precision", "bf-16", "unknown precision 'bf-16'; did you mean 'bf16'"),
+        *((name, 0, f"{name} must be positive, got 0") for name in ("epochs", "batch_size", "lr")),
+        *(
+            (name, 0, f"{name} must be positive, got 0")
+            for name in ("clip_norm", "patience", "devices", "shards")
+        ),
+        ("lr", math.nan, "lr must be positive, got nan"),
+        *((n, -1, f"{n} must not be negative") for n in ("weight_decay", "warmup", "decay", "seed")),
+    ],
+)
+def test_wrong_settings_are_errors(field: str, value: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TrainConfig(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [2, 2, 2, 2, 2, 2]),
+        (
+            {"schedule": "cosine"},
+            [2, 1 + math.cos(math.pi / 6), 1.5, 1, 0.5, 1 + math.cos(math.pi * 5 / 6)],
+        ),
+        ({"schedule": "step", "milestones": (1, 2.5), "decay": 0.5}, [2, 2, 1, 1, 1, 0.5]),
+        ({"warmup": 2.0}, [0, 0.5, 1, 1.5, 2, 2]),
+        ({"warmup": 1.0, "schedule": "step", "milestones": (2,)}, [0, 1, 2, 2, 0.2, 0.2]),
+    ],
+)  # epochs 0, 1/2, 1, ... of three
+def test_schedules_by_hand_and_in_the_optimizer(options: dict[str, Any], expected: list[float]) -> None:
+    config = settings(lr=2.0, batch_size=45, optimizer="sgd", **options)
+    assert [learning_rate(e / 2, config) for e in range(6)] == pytest.approx(expected, abs=1e-8)
+    used: list[float] = []
+    handle = register_optimizer_step_pre_hook(lambda o, *_: used.append(o.param_groups[0]["lr"]))
+    try:
+        fit(point(), (X, Y), None, config)
+    finally:
+        handle.remove()
+    assert used == pytest.approx(expected, abs=1e-8)
+
+
+def test_a_schedule_ends_where_it_should() -> None:
+    assert learning_rate(100, TrainConfig(schedule="cosine")) == pytest.approx(0, abs=1e-12)
+    assert learning_rate(100, TrainConfig(lr=1.0, schedule="step")) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_a_step_of_each_optimizer_is_torch_s_own(optimizer: str) -> None:
+    """One step on the whole table, against the textbook."""
+    model, twin = point(), point()
+    fit(
+        model,
+        (X, Y),
+        None,
+        settings(epochs=1, batch_size=ROWS, optimizer=optimizer, clip_norm=None),
+    )
+    twin.loss(X, Y)[0].backward()
+    for (name, after), before in zip(model.named_parameters(), twin.parameters(), strict=True):
+        assert before.grad is not None
+        if optimizer == "sgd":
+            expected = before - 0.01 * (before.grad + 1e-4 * before)
+            torch.testing.assert_close(after, expected)
+        else:
+            moved = (after - before).abs()  # Adam's first step has the size of the learning rate
+            sure = before.grad.abs() > 1e-3
+            torch.testing.assert_close(
+                moved[sure], torch.full_like(moved[sure], 0.01), rtol=1e-2, atol=1e-5, msg=name
+            )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cuda", "finds no 'cuda' on this machine: use 'auto'"),
+        ("cdua", "unknown device 'cdua'; did you mean 'cuda'"),
+    ],
+)
+def test_a_device_that_is_not_there_is_named(
+    name: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = vir()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=message):
+        fit(model, (X, Y), None, settings(accelerator=name))
+
+
+def test_a_graph_holds_one_device() -> None:
+    with pytest.raises(ValueError, match="graph holds the step of one device: set devices=1"):
+        TrainConfig(graphs=True, devices=2)
+    with pytest.raises(ValueError, match="set devices=1 and shards=1"):
+        TrainConfig(graphs=True, shards=2)
+    with pytest.raises(ValueError, match="graphs and compile do not work together"):
+        TrainConfig(graphs=True, compile=True)
+
+
+def test_compiling_lasts_as_long_as_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+
+    def untouched(function: Any, dynamic: bool) -> Any:
+        compiled.append(function)
+        return function
+
+    monkeypatch.setattr(torch, "compile", untouched)
+    model, twin = vir(), vir()
+    fit(model, (X, Y), None, settings(epochs=1, compile=True))
+    fit(twin, (X, Y), None, settings(epochs=1))
+    assert len(compiled) == 1 and "latent_losses" not in vars(model)
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(a, b)

@@ -1,0 +1,194 @@
+"""A loss that is not finite: which rows, which step, and the weights from before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tailwise.networks.backbones import MLP
+from tailwise.networks.network import Network
+from tailwise.training import loop as training
+from tailwise.training.loop import (
+    NonFiniteLossError,
+    TensorData,
+    fit,
+)
+from tests.training.small_models import (
+    INPUTS,
+    ROWS,
+    VALID,
+    X,
+    Y,
+    assert_same,
+    normalised,
+    point,
+    settings,
+    vir,
+    weights,
+)
+
+
+def clean_and_bad(kind: str, row: int) -> tuple[Any, Tensor, Tensor | None]:
+    """The table with one value that is not finite."""
+    x, y, weight = X.clone(), Y.clone(), torch.ones(ROWS)
+    if kind == "labels":
+        y[row] = math.nan
+    elif kind == "inputs":
+        x[row, 3] = math.inf
+    else:
+        weight[row] = math.nan
+    return x, y, weight
+
+
+@pytest.mark.parametrize("kind", ["labels", "inputs", "sample_weight"])
+@pytest.mark.parametrize("build", [vir, point])
+def test_a_bad_value_is_named(kind: str, build: Callable[[], Network]) -> None:
+    data = TensorData(*clean_and_bad(kind, row=17))
+    with pytest.raises(NonFiniteLossError, match=rf"training rows 17: their {kind} (are|is) not") as error:
+        fit(build(), data, None, settings())
+    assert error.value.rows == [17]
+    assert error.value.epoch == 1
+    assert f"epoch 1, step {error.value.step}" in str(error.value)
+
+
+def test_a_bad_offset_is_named() -> None:
+    offset = Y.clone()
+    offset[17] = math.inf
+    with pytest.raises(NonFiniteLossError, match="training rows 17: their offset, the base prediction"):
+        fit(vir(offset=True), TensorData(X, Y, offset=offset), None, settings())
+
+
+def test_many_bad_rows_are_summed_up() -> None:
+    labels = Y.clone()
+    labels[:40] = math.nan
+    with pytest.raises(NonFiniteLossError, match="and 35 more: their labels") as error:
+        fit(point(), (X, labels), None, settings(batch_size=ROWS))
+    assert sorted(error.value.rows) == list(range(40))
+
+
+def test_a_bad_value_in_any_input_is_named() -> None:
+    second = torch.randn(ROWS)
+    second[5] = math.nan
+
+    class Sum(MLP):
+        def forward(self, x: Tensor, extra: Tensor) -> Tensor:
+            return super().forward(x + extra.unsqueeze(1))
+
+    with pytest.raises(NonFiniteLossError, match="training rows 5: their inputs"):
+        fit(point(lambda: Sum(INPUTS, (8,), 0.0)), ((X, second), Y), None, settings())
+
+
+@pytest.mark.parametrize("build", [vir, point])
+@pytest.mark.parametrize("kind", ["labels", "inputs"])
+def test_the_weights_are_those_before_the_bad_step(kind: str, build: Callable[[], Network]) -> None:
+    x, y, _ = clean_and_bad(kind, row=70)
+    batches = [(x[start : start + 30], y[start : start + 30]) for start in (0, 30, 60)]
+    model, good = build(), build()
+    start = weights(model)
+    with pytest.raises(NonFiniteLossError, match="rows of the batch 10: ") as error:
+        fit(model, batches, None, settings(epochs=1))
+    assert (error.value.epoch, error.value.step, error.value.rows) == (1, 3, [10])
+    fit(good, batches[:2], None, settings(epochs=1))
+    trained = {name for name, _ in model.named_parameters()}
+    now, expected = weights(model), weights(good)
+    assert_same({k: now[k] for k in trained}, {k: expected[k] for k in trained})
+    assert_same({k: now[k] for k in now.keys() - trained}, {k: start[k] for k in now.keys() - trained})
+
+
+def test_a_model_can_be_trained_after_the_data_was_mended() -> None:
+    for model in (vir(), point(normalised)):
+        with pytest.raises(NonFiniteLossError):
+            fit(model, TensorData(*clean_and_bad("inputs", 3)), None, settings(batch_size=ROWS))
+        assert all(value.isfinite().all() for value in weights(model).values())
+        result = fit(model, (X, Y), VALID, settings())
+        assert all(value.isfinite().all() for value in weights(model).values())
+        assert math.isfinite(result.best_score)
+
+
+def test_a_learning_rate_that_explodes_is_named_with_its_remedy() -> None:
+    model = point()
+    config = settings(epochs=9, lr=1e30, optimizer="sgd", clip_norm=None)
+    with pytest.raises(NonFiniteLossError, match="inputs and labels are finite; lower the learning rate"):
+        fit(model, (X, Y), None, config)
+    assert all(p.isfinite().all() for p in model.parameters())
+
+
+class Kink(nn.Module):
+    """Finite itself, with a gradient that is not: the square root at zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(INPUTS, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ self.weight * 0).sqrt()
+
+
+def test_a_gradient_that_is_not_finite_is_caught_too() -> None:
+    model = point(Kink)
+    with pytest.raises(NonFiniteLossError, match="each loss is finite but a gradient is not") as error:
+        fit(model, (X, Y), None, settings())
+    assert error.value.rows == []
+    assert torch.equal(model.backbone.weight, torch.ones(INPUTS, 8))
+
+
+def test_the_guard_tells_a_later_epoch() -> None:
+    class Turning:
+        epoch = 0
+
+        def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+            self.epoch += 1
+            yield X, Y
+            yield X, Y * math.nan if self.epoch == 2 else Y
+
+    with pytest.raises(NonFiniteLossError, match="epoch 2, step 2") as error:
+        fit(point(), Turning(), None, settings())
+    assert (error.value.epoch, error.value.step) == (2, 2)
+
+
+def test_a_flag_read_late_still_names_its_own_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU does: flags are read steps later, and no step is taken from the bad one on."""
+
+    class Event:
+        def record(self) -> None: ...
+        def synchronize(self) -> None: ...
+
+    original = training._Loop._watch
+
+    def late(self: Any, epoch: int, step: int, batch: Any) -> None:
+        raise_if_failed = self._raise_if_failed
+        with monkeypatch.context() as patch:
+            patch.setattr(self, "_raise_if_failed", lambda epoch, waiting: raise_if_failed(epoch, 4))
+            original(self, epoch, step, batch)
+            self.pending[-1] = self.pending[-1]._replace(event=Event())
+
+    monkeypatch.setattr(training._Loop, "_watch", late)
+    labels = Y.clone()
+    labels[12] = math.nan
+    batches = [(X[start : start + 10], labels[start : start + 10]) for start in range(0, ROWS, 10)]
+    model, good = point(), point()
+    with pytest.raises(NonFiniteLossError, match=r"epoch 1, step 2 .*rows of the batch 2: their labels"):
+        fit(model, batches, None, settings())
+    fit(good, batches[:1], None, settings(epochs=1))
+    assert_same(weights(model), weights(good))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_a_gpu_takes_no_step_from_the_bad_one_on(optimizer: str) -> None:
+    labels = Y.clone()
+    labels[12] = math.nan
+    starts = range(0, ROWS, 5)
+    batches = [(X[start : start + 5], labels[start : start + 5]) for start in starts]
+    model, good = vir(), vir()
+    changes = {"accelerator": "cuda", "optimizer": optimizer}
+    with pytest.raises(NonFiniteLossError, match=r"epoch 1, step 3 .*rows of the batch 2: their"):
+        fit(model, batches, None, settings(**changes))
+    fit(good, batches[:2], None, settings(epochs=1, **changes))
+    for (name, a), b in zip(model.named_parameters(), good.parameters(), strict=True):
+        torch.testing.assert_close(a, b, msg=name)

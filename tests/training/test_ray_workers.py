@@ -1,0 +1,263 @@
+"""Training in the workers of Ray: one that dies is replaced, and what is wrong is said at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+import torch
+
+from tailwise.training import ray_workers
+from tailwise.training.loop import NonFiniteLossError
+from tailwise.training.ray_workers import RayWorkers, _again, _described, _error, _lost_another, _own_handler
+from tests.training.small_models import X, Y, vir
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_workers.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install 'tailwise\[ray\]'"):
+        RayWorkers().fit(vir(), (X, Y))
+
+
+@pytest.mark.parametrize("address", ["nowhere", "host:port", "a:99999999", ""])
+def test_what_is_no_address_is_an_error(address: str) -> None:
+    with (
+        pytest.raises(ValueError, match=r"is not the address of a Ray cluster: name host:port"),
+        RayWorkers(address=address).connected(),
+    ):
+        pass
+
+
+def test_an_address_where_nothing_listens_is_an_error_at_once() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    with (
+        pytest.raises(ConnectionError, match=rf"no Ray cluster answers at '127.0.0.1:{port}' .*refused"),
+        RayWorkers(address=f"127.0.0.1:{port}").connected(),
+    ):
+        pass
+
+
+def test_too_few_rows_or_workers_are_errors() -> None:
+    with pytest.raises(ValueError, match="2 training rows cannot be shared by 3 workers: ask for fewer"):
+        RayWorkers(workers=3).fit(vir(), (X[:2], Y[:2]))
+    with pytest.raises(ValueError, match="workers must be positive, got 0"):
+        RayWorkers(workers=0)
+
+
+def test_checkpoints_of_a_named_run_are_kept_and_others_never_meet(tmp_path: Path) -> None:
+    with RayWorkers()._place(tmp_path / "m.checkpoint") as place:
+        assert place == (str(tmp_path), "m.checkpoint.ray")
+    shared = RayWorkers(storage="s3://bucket/runs")
+    with shared._place(tmp_path / "m.checkpoint") as place:
+        assert place == ("s3://bucket/runs", "m.checkpoint.ray")
+    with shared._place(None) as first, shared._place(None) as second:
+        assert first[0] == "s3://bucket/runs"
+        assert first[1] != second[1]
+    with RayWorkers()._place(None) as (folder, _):
+        assert Path(folder).is_dir()
+    assert not Path(folder).exists()
+
+
+class Failed(Exception):
+    pass
+
+
+class Lost(Failed):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("errors", "calls"), [([Lost("a"), Lost("b")], 3), ([Lost(str(k)) for k in range(9)], 4)]
+)
+def test_a_run_that_ray_gives_up_is_started_again_some_times(errors: list[Lost], calls: int) -> None:
+    called: list[int] = []
+
+    def train() -> str:
+        called.append(1)
+        if errors:
+            raise errors.pop(0)
+        return "trained"
+
+    if calls == 3:
+        assert _again(train, Lost, Failed, times=3) == "trained"
+    else:
+        with pytest.raises(RuntimeError, match=r"workers were replaced 3 times, or could not be \(3\)"):
+            _again(train, Lost, Failed, times=3)
+    assert len(called) == calls
+
+
+def test_another_error_of_ray_ends_training_at_once() -> None:
+    def train() -> None:
+        raise Failed("first line\nout of memory")
+
+    with pytest.raises(RuntimeError, match=r"or could not be \(out of memory\)"):
+        _again(train, Lost, Failed, times=3)
+
+
+class _Cluster:
+    """What a connected Ray tells about its machines."""
+
+    def __init__(self, **resources: float) -> None:
+        self.resources = resources
+
+    def is_initialized(self) -> bool:
+        return bool(self.resources)
+
+    def cluster_resources(self) -> dict[str, float]:
+        return self.resources
+
+
+def test_workers_fit_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(**resources: float) -> RayWorkers:
+        monkeypatch.setattr(ray_workers, "_ray", lambda: _Cluster(**resources))
+        return RayWorkers.of_cluster()
+
+    assert of(CPU=8.0) == RayWorkers(workers=7)
+    assert of(CPU=1.0) == RayWorkers(workers=1)
+    assert of(CPU=64.0, GPU=4.0) == RayWorkers(workers=4, gpus=True)
+    assert of() == RayWorkers()
+    of(CPU=2.0)
+    with (
+        pytest.raises(ValueError, match="3 workers need a CPU each, but the Ray cluster has 2"),
+        RayWorkers(workers=3).connected(),
+    ):
+        pass
+
+
+def test_an_error_of_a_worker_is_raised_again() -> None:
+    lost = NonFiniteLossError("the loss is not finite", epoch=2, step=3, rows=[7])
+    again = _error(_described(lost))
+    assert isinstance(again, NonFiniteLossError)
+    assert (str(again), again.epoch, again.step, again.rows) == (str(lost), 2, 3, [7])
+    for error in (ValueError("a"), TypeError("b"), MemoryError("c"), RuntimeError("d")):
+        again = _error(_described(error))
+        assert (type(again), str(again)) == (type(error), str(error))
+    assert str(_error(_described(KeyError("e")))) == "'e'"
+
+
+def test_only_a_lost_connection_asks_for_new_workers() -> None:
+    assert _lost_another(RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer"))
+    assert not _lost_another(ValueError("the training data has no batch"))
+
+
+STORY = dedent(
+    """
+    import os, signal, sys, time
+    from pathlib import Path
+
+    import ray
+    import torch
+
+    from tailwise.training.loop import fit
+    from tailwise.training.ray_workers import RayWorkers, _give_back, _reserved
+    from tests.training.small_models import VALID, X, Y, settings, vir
+
+    class Rows:
+        row_count = len(Y)
+
+        def __init__(self, folder):
+            self.folder, self.epochs = folder, 0
+
+        def shard(self, number, shards, size, seed):
+            self.epochs += 1
+            for k, rows in enumerate(torch.arange(len(Y))[number::shards].split(size)):
+                died = Path(self.folder or ".", "died")
+                if self.folder and (number, self.epochs, k) == (1, 2, 1) and not died.exists():
+                    died.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield X[rows], Y[rows]
+
+    class Stopping(Rows):  # one worker sends Ctrl-C to the program
+        def shard(self, number, shards, size, seed):
+            for batch in super().shard(number, shards, size, seed):
+                yield batch
+                if (number, self.epochs) == (0, 2):
+                    os.kill(self.program, signal.SIGINT)
+                    Path(self.place, "signalled").touch()
+                    time.sleep(60)
+
+    def stopped(workers, place):
+        rows = Stopping(None)
+        rows.program, rows.place = os.getpid(), place
+        try:
+            workers.fit(vir(), rows, VALID, settings())
+        except KeyboardInterrupt:
+            return time.time() - Path(place, "signalled").stat().st_mtime
+
+    if __name__ == "__main__":
+        alone, together, workers = vir(), vir(), RayWorkers(workers=2)
+        runs = [fit(alone, Rows(None), VALID, settings(shards=2), progress=False)]
+        with workers.connected():
+            squares = workers.map(lambda number: number**2, [2, 3])
+            runs.append(workers.fit(together, Rows(sys.argv[1]), VALID, settings()))
+            seconds = stopped(workers, sys.argv[1])
+            before = _reserved()
+            ray.util.placement_group([{"CPU": 1}] * 9).wait(0.1)  # more than there are: it stays reserved
+            left = _reserved() - before
+            _give_back(left)
+            given_back = not _reserved() - before
+        torch.save(
+            {
+                "squares": squares,
+                "groups": [len(before), len(left), given_back],
+                "seconds": seconds,
+                "states": [alone.state_dict(), together.state_dict()],
+                "histories": [run.history for run in runs],
+            },
+            Path(sys.argv[1], "found.pt"),
+        )
+    """
+)
+
+
+def test_the_program_keeps_its_handler_of_signals() -> None:
+    def own(*_: object) -> None:
+        pass
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        with _own_handler():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_replaced_and_changes_no_number(tmp_path: Path) -> None:
+    """It dies in its second epoch. The model is that of one process that works on both shards."""
+    pytest.importorskip("ray")
+    script = tmp_path / "story.py"
+    script.write_text(STORY)
+    root = Path(__file__).parents[2]
+    outside = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "COV_"))}
+    run = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        cwd=root,
+        env={**outside, "PYTHONPATH": f"{root / 'src'}:{root}", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert (tmp_path / "died").exists()
+    found = torch.load(tmp_path / "found.pt", weights_only=True)
+    assert found["squares"] == [4, 9]
+    assert found["groups"] == [0, 1, True]  # the stopped run left none either
+    assert found["seconds"] < 20  # Ray's own handler waits for a minute and more
+    alone, together = found["histories"]
+    assert len(together) == len(alone) == 3
+    for one, two in zip(alone, together, strict=True):
+        assert {**two, "seconds": 0.0} == pytest.approx({**one, "seconds": 0.0}, rel=1e-5)
+    for name, value in found["states"][0].items():
+        if not name.endswith("_extra_state"):  # the next sums start at another point in empty bins
+            torch.testing.assert_close(found["states"][1][name], value, rtol=1e-5, atol=1e-6, msg=name)

@@ -1,0 +1,226 @@
+"""One step of training, as it is and as a CUDA graph."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tailwise.training import steps
+from tailwise.training.batches import Batch
+from tailwise.training.config import TrainConfig, make_optimizer, set_learning_rate
+from tailwise.training.loop import fit
+from tailwise.training.steps import GraphedStep, SharedStep, TrainingStep, autocast, fast_kernels
+from tests.training.small_models import (
+    INPUTS,
+    VALID,
+    X,
+    Y,
+    assert_same,
+    differ,
+    figures,
+    settings,
+    vir,
+    weights,
+)
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def step_of(device: torch.device = CPU, **options: Any) -> TrainingStep:
+    model, config = vir(dropout=0.0).to(device).train(), settings(**options)
+    model.begin_epoch(0.0)
+    return TrainingStep(model, make_optimizer(model, config, device), config, device)
+
+
+def batch(start: int = 0, size: int = 30, device: torch.device = CPU) -> Batch:
+    return Batch(X[start : start + size].to(device), Y[start : start + size].to(device))
+
+
+def test_a_step_is_loss_clipping_and_optimiser() -> None:
+    step, twin = step_of(clip_norm=0.1), step_of()
+    optimizer = make_optimizer(twin.model, twin.config, CPU)
+    torch.manual_seed(0)
+    found, parts = step(batch())
+    torch.manual_seed(0)
+    loss, _ = twin.model.loss(X[:30], Y[:30])
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(twin.model.parameters(), 0.1)
+    optimizer.step()
+    assert_same(weights(step.model), weights(twin.model))
+    assert torch.equal(found, loss) and not found.requires_grad
+    torch.testing.assert_close(sum(parts.values()), loss.detach())
+
+
+def test_after_a_loss_that_is_not_finite_no_step_is_taken() -> None:
+    step = step_of()
+    step(batch())
+    before = {name: p.detach().clone() for name, p in step.model.named_parameters()}
+    step(Batch(X[:5], Y[:5] * math.nan))
+    step(batch(30))
+    assert step.failed
+    assert_same(before, dict(step.model.named_parameters()))
+
+
+def shared_step() -> SharedStep:
+    step = step_of()
+    step.model.backbone.requires_grad_(False)
+    return SharedStep(step.model, step.optimizer, step.config, CPU)
+
+
+def test_a_shared_step_is_that_of_all_rows_on_all_ranks(request: pytest.FixtureRequest) -> None:
+    """A weight without a gradient stays without one; without rows there is no step."""
+    alone, grouped = shared_step(), shared_step()
+    shards = [(0, batch(size=7)), (2, batch(7, 20))]
+    steps_of = []
+    for step in (alone, grouped):
+        if step is grouped:
+            request.getfixturevalue("group_of_one")
+        for taken in (shards, [], shards[:1]):
+            done, rows = step.together(taken, torch.manual_seed)
+            assert [share for share, _ in done] == [len(b.y) for _, b in taken]
+            assert int(rows) == sum(share for share, _ in done)
+        assert all(p.grad is None for p in step.model.backbone.parameters())
+        assert not step.failed
+        steps_of.append(weights(step.model))
+    for name, value in steps_of[0].items():
+        torch.testing.assert_close(steps_of[1][name], value, msg=name)
+    assert differ(steps_of[0], weights(shared_step().model))
+
+
+def test_a_learning_rate_that_is_a_tensor_changes_in_place() -> None:
+    rate = torch.tensor(1.0)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], rate)
+    set_learning_rate(optimizer, 0.25)
+    assert rate == 0.25 and optimizer.param_groups[0]["lr"] is rate
+
+
+def test_bf16_is_the_only_precision_with_autocast() -> None:
+    with autocast(TrainConfig(precision="bf16"), CPU):
+        assert torch.nn.functional.linear(X, torch.ones(1, INPUTS)).dtype == torch.bfloat16
+    with autocast(TrainConfig(), CPU):
+        assert torch.nn.functional.linear(X, torch.ones(1, INPUTS)).dtype == torch.float32
+
+
+def test_faster_kernels_are_chosen_on_a_gpu_and_taken_back() -> None:
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
+    for device, inside in ((CPU, before), (CUDA, ("high", True))):
+        with fast_kernels(TrainConfig(precision="bf16", graphs=True), device):
+            assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark) == inside
+        assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark) == before
+
+
+# -- graphs: the bookkeeping with a stand-in for CUDA, the numbers on a GPU ------------------------
+
+
+class FakeGraph:
+    """Runs the recorded function again on replay, as a CUDA graph does with its kernels."""
+
+    def __init__(self) -> None:
+        self.replays = 0
+
+    def replay(self) -> None:
+        self.replays += 1
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Replace torch's graphs and streams; return what was recorded."""
+    made: list[dict[str, Any]] = []
+
+    class Stream:
+        def __init__(self, device: Any = None) -> None: ...
+        def wait_stream(self, other: Any) -> None: ...
+
+    class Inside:
+        def __init__(self, graph: FakeGraph | None = None, **options: Any) -> None:
+            if isinstance(graph, FakeGraph):
+                made.append({"graph": graph, **options})
+
+        def __enter__(self) -> None: ...
+        def __exit__(self, *error: object) -> None: ...
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
+    monkeypatch.setattr(torch.cuda, "stream", Inside)
+    monkeypatch.setattr(torch.cuda, "graph", Inside)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+    return made
+
+
+def test_each_shape_is_recorded_once_after_some_steps(recorded: list[dict[str, Any]]) -> None:
+    graphed = GraphedStep(step_of())
+    for _ in range(steps.WARM):
+        graphed(batch())
+    assert not recorded
+    static = None
+    for start in (0, 30, 60):
+        graphed(batch(start))
+        (only,) = graphed.graphs.values()
+        assert static is None or only.batch.x is static
+        static = only.batch.x
+        assert torch.equal(static, X[start : start + 30]) and static is not X
+    assert len(recorded) == 1 and recorded[0]["graph"].replays == 3 and recorded[0]["pool"] == "pool"
+    for _ in range(steps.WARM + 1):
+        graphed(batch(size=29))
+    assert len(recorded) == 2
+    graphed.forget()
+    graphed(batch())
+    assert len(recorded) == 2 and not graphed.graphs
+
+
+def test_only_some_shapes_are_recorded(
+    recorded: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "MOST_GRAPHS", 1)
+    graphed = GraphedStep(step_of())
+    for size in (30, 29):
+        for _ in range(steps.WARM + 2):
+            graphed(batch(size=size))
+    assert len(recorded) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's compiler triggers it and hides it
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")  # advice of torch's compiler
+@pytest.mark.parametrize("way", ["graphs", "compile"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_replayed_and_compiled_steps_train_as_steps_do(way: str, optimizer: str) -> None:
+    changes = {
+        "accelerator": "cuda",
+        "optimizer": optimizer,
+        "epochs": 6,
+        "clip_norm": None,
+        "schedule": "cosine",
+    }
+    plain, fast = (vir(dropout=0.0, **{"kl.weight": 0.01}) for _ in range(2))
+    usual = fit(plain, (X, Y), VALID, settings(**changes))
+    quick = fit(fast, (X, Y), VALID, settings(**changes, **{way: True}))
+    assert len(usual.history) == len(quick.history)
+    for a, b in zip(figures(usual)["history"], figures(quick)["history"], strict=True):
+        assert a == pytest.approx(b, rel=0.05)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize("graphs", [False, True])
+def test_nothing_in_a_step_waits_for_a_gpu(graphs: bool) -> None:
+    step: TrainingStep | GraphedStep = step_of(CUDA, graphs=graphs, precision="bf16")
+    if graphs:
+        step = GraphedStep(step)  # type: ignore[arg-type]
+    there = [batch(start, device=CUDA) for start in (0, 30, 60)]
+    losses: list[Tensor] = []
+    for _ in range(3):
+        for one in there:
+            step(one)
+    try:
+        torch.cuda.set_sync_debug_mode("error")
+        for one in there:
+            losses.append(step(one)[0].clone())
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.stack(losses).isfinite().all() and not step.failed
