@@ -35,9 +35,9 @@ from safetensors.numpy import load as read_arrays
 from safetensors.numpy import save as arrays_to_bytes
 
 from tailwise import TailRegressor
-from tailwise.data.tables.columns import split_targets
-from tailwise.data.tables.files import read_table
 from tailwise.model import base as bases
+from tailwise.tables.columns import split_targets
+from tailwise.tables.read import read_table
 
 SECONDS, MEMORY = 2, 1_000_000_000
 """Most processor time, and most growth of the process in bytes, for one file."""

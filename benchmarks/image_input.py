@@ -29,7 +29,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from tailwise.data.images import decode_pictures, make_augmentation
+from tailwise.images import decode_pictures, make_augmentation
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
 from tailwise.networks.backbones.images import Pixels, make_image_backbone

@@ -18,7 +18,6 @@ from tailwise.calibration.by_column import column_groups, coverage_by_group
 from tailwise.calibration.calibration import Calibration, Predicted
 from tailwise.calibration.column_groups import BINS
 from tailwise.calibration.spreads import standard_deviation
-from tailwise.data.tables.preprocessing import TablePreprocessor
 from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins
 from tailwise.model.base import CrossFitted
@@ -28,6 +27,7 @@ from tailwise.model.model import Model
 from tailwise.model.settings import Settings
 from tailwise.model.stream import SAMPLE, SHUFFLE, fit_stream
 from tailwise.networks.network import Network
+from tailwise.tables.encode import TablePreprocessor
 from tailwise.training.loop import FitResult
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class TailRegressor(RegressorMixin, Settings):  # type: ignore[misc,unused-ignor
 
         `rows` is a folder of Parquet files, a file, a list of files, a list of DataFrames, a function that
         returns an iterable of DataFrames each time it is called, a `ray.data.Dataset`, or a
-        `tailwise.data.streams.RowStream`.
+        `tailwise.data.RowStream`.
         `target` names the column of labels, or several. `weight` names a column of row weights. All columns
         but these and those of `drop` are inputs.
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from tailwise.cli.reading import Roles, hold_out, split_labelled
-from tailwise.data.tables import columns
+from tailwise.tables import columns
 
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]

@@ -22,7 +22,7 @@ TUTORIALS = sorted(path.stem for path in notebooks.TUTORIALS.glob("*.py"))
 QUICK = "label-shift"
 PAGES = {
     "tailwise": ["tailwise"],
-    "data": ["tailwise.data", "tailwise.data.streams"],
+    "data": ["tailwise.data"],
     "explanations": ["tailwise.explanations"],
     "metrics": ["tailwise.metrics"],
     "methods": ["tailwise.methods"],

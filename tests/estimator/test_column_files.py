@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailwise.data.tables.column_encoders import ColumnEncoder
-from tailwise.data.tables.preprocessing import TablePreprocessor
 from tailwise.files.column_files import Categories, Dates, Texts, column_encoder, column_state
+from tailwise.tables.column_encoders import ColumnEncoder
+from tailwise.tables.encode import TablePreprocessor
 from tests.estimator.saved_files import mixed
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tailwise.data.tables.columns import split_targets
-from tailwise.data.tables.files import read_table
+from tailwise.tables.columns import split_targets
+from tailwise.tables.read import read_table
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "fuzz.py"
 

@@ -14,10 +14,10 @@ from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
 from tailwise import TailRegressor
-from tailwise.data.streams import FrameRows
-from tailwise.data.streams.parquet_rows import ParquetRows
 from tailwise.model import stream as streaming
 from tailwise.model.stream import StreamedRows
+from tailwise.streams import FrameRows
+from tailwise.streams.parquet_rows import ParquetRows
 from tailwise.training import loop
 from tailwise.training.ray_workers import RayWorkers
 from tests.estimator.small_tables import quick

@@ -67,10 +67,10 @@ def explain(
     The output has a line for each row and column, the largest reason first: its Shapley value, in units of
     the label. The values of a row and the base value sum to its prediction.
     """
-    from tailwise.data.tables.files import escape_formulas as escaped
-    from tailwise.data.tables.files import write_table
     from tailwise.explanations import shapley
     from tailwise.model.matching import match_inputs
+    from tailwise.tables.write import escape_formulas as escaped
+    from tailwise.tables.write import write_table
 
     others = [background] if background is not None else []
     check_outputs({"--out": out}, force=shared.force, inputs=[model, data, *others], table=True)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from tailwise.calibration.by_column import RunningCoverage
     from tailwise.calibration.column_groups import ColumnGroups
-    from tailwise.data.streams.parquet_rows import ParquetRows
     from tailwise.estimator import TailRegressor
     from tailwise.report.baselines import Lineup, RunningLineup
+    from tailwise.streams.parquet_rows import ParquetRows
 
 
 @dataclass
@@ -60,9 +60,9 @@ class Measuring:
 
     def add_stream(self, stream: ParquetRows, inputs: pd.DataFrame, quiet: bool) -> None:
         """Take in every row of a stream that has labels, in parts; `inputs` are some of its rows."""
-        from tailwise.data.tables.columns import split_targets
         from tailwise.model.matching import match_inputs
         from tailwise.report.baselines import RunningLineup
+        from tailwise.tables.columns import split_targets
 
         models = [self.model, *([] if self.second is None else [self.second[1]])]
         needed = [str(c) for model in models for c in match_inputs(model.model_, inputs, stream.name).columns]

@@ -106,10 +106,10 @@ def predict(
     """
     import pandas as pd
 
-    from tailwise.data.tables.columns import check_column
-    from tailwise.data.tables.files import escape_formulas as escaped
-    from tailwise.data.tables.files import write_chunks
     from tailwise.model.matching import match_inputs
+    from tailwise.tables.columns import check_column
+    from tailwise.tables.write import escape_formulas as escaped
+    from tailwise.tables.write import write_chunks
 
     inputs: list[str | Path] = [model, data, *([label_prior] if label_prior else [])]
     check_outputs({"--out": out}, force=shared.force, inputs=inputs, table=True)

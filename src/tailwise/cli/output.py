@@ -86,7 +86,7 @@ def _check_output(out: Path, *, force: bool, inputs: Sequence[str | Path], table
     import tempfile
 
     if table:
-        from tailwise.data.tables.files import check_table_name
+        from tailwise.tables.write import check_table_name
 
         check_table_name(out)
     if out.exists() and not out.is_file():  # moving a file to its place would remove it
@@ -110,7 +110,7 @@ def _check_output(out: Path, *, force: bool, inputs: Sequence[str | Path], table
 
 def save_picture(figure: Any, path: Path) -> None:
     """Write a chart in the format that its file name asks for."""
-    from tailwise.data.writing import write_atomically
+    from tailwise.writing import write_atomically
 
     kind = path.suffix.lstrip(".").lower() or "png"
     if kind not in figure.canvas.get_supported_filetypes():
@@ -127,7 +127,7 @@ def write_outputs(
     checkpoint that `remove_checkpoint` removes afterwards: until then a marker beside it says which command
     is writing, so that the same command may write again if it is killed in between.
     """
-    from tailwise.data.writing import write_atomically, write_together
+    from tailwise.writing import write_atomically, write_together
 
     def writer(content: str | Callable[[Path], object]) -> Callable[[Path], object]:
         return content if callable(content) else lambda part: part.write_text(content, encoding="utf-8")

@@ -126,8 +126,8 @@ class PictureReader:
     def _parts(self, inputs: pd.DataFrame, source: str) -> pd.Series[Any]:
         import pandas as pd
 
-        from tailwise.data.images.listing import as_parts
-        from tailwise.data.tables.columns import check_column
+        from tailwise.images.listing import as_parts
+        from tailwise.tables.columns import check_column
 
         assert self.split is not None
         check_column(inputs, self.split, source)
@@ -135,8 +135,8 @@ class PictureReader:
 
     def with_paths(self, table: pd.DataFrame, source: str, quiet: bool) -> pd.DataFrame:
         """Return a table whose column of paths has the root in front, without unusable pictures if asked."""
-        from tailwise.data.images.pictures import PictureFiles
-        from tailwise.data.tables.columns import check_column
+        from tailwise.images.pictures import PictureFiles
+        from tailwise.tables.columns import check_column
 
         files = PictureFiles(self.root)  # raises an error if there is no such folder or archive
         check_column(table, self.column, source)
@@ -149,7 +149,7 @@ class PictureReader:
         return full[self._usable(paths, quiet)].reset_index(drop=True) if self.skip else full
 
     def _usable(self, paths: Sequence[str], quiet: bool) -> NDArray[Any]:
-        from tailwise.data.images import decode_pictures
+        from tailwise.images import decode_pictures
 
         found = decode_pictures(paths, size=self.size, on_broken="skip", progress=False if quiet else None)
         if found.problems:

@@ -56,7 +56,7 @@ def file_name(source: str) -> str:
 
 def load_table(source: str, quiet: bool, encoding: str | None = None) -> pd.DataFrame:
     """Read a table; note a guessed encoding, and how many columns without a name were left out."""
-    from tailwise.data.tables.files import TableError, read_table
+    from tailwise.tables.read import TableError, read_table
 
     try:
         table = read_table(source, encoding)
@@ -76,7 +76,7 @@ def load_table(source: str, quiet: bool, encoding: str | None = None) -> pd.Data
 
 def split_labelled(table: pd.DataFrame, roles: Roles, name: str, quiet: bool) -> Labelled:
     """Split a table into the parts of `Labelled`; note how many rows without a label are left out."""
-    from tailwise.data.tables.columns import row_weights, split_targets
+    from tailwise.tables.columns import row_weights, split_targets
 
     targets, drop, weight, groups, time, bounds = roles
     if weight in targets:
@@ -105,8 +105,8 @@ def _check_bounds(table: pd.DataFrame, bounds: tuple[Any, Any], targets: Sequenc
     """Raise an error that names the first line with a label beyond the bounds."""
     import numpy as np
 
-    from tailwise.data.tables.columns import number_column
     from tailwise.distributions.truncation import bounds_of
+    from tailwise.tables.columns import number_column
 
     for target in targets:
         labels = np.asarray(number_column(table, target, name), np.float64)
@@ -119,7 +119,7 @@ def _check_times(table: pd.DataFrame, column: str, targets: Sequence[str], name:
     """Raise an error that names the first line with labels whose cell is neither a number nor a date."""
     import pandas as pd
 
-    from tailwise.data.tables.columns import check_column
+    from tailwise.tables.columns import check_column
 
     check_column(table, column, name)
     cells = table[column]
@@ -139,7 +139,7 @@ def column_beside(
     table: pd.DataFrame, column: str, targets: Sequence[str], name: str, *, may_be_empty: bool = False
 ) -> pd.Series[Any]:
     """Return a column of the rows that have labels; an empty cell is an error unless it may be one."""
-    from tailwise.data.tables.columns import check_column
+    from tailwise.tables.columns import check_column
 
     check_column(table, column, name)
     known = table[list(targets)].notna().all(axis=1).to_numpy()
@@ -160,7 +160,7 @@ def load_labelled(
 
     The inputs are the columns of `like`, in its order. Without `like` they are all remaining columns.
     """
-    from tailwise.data.tables.columns import check_column, check_infinity, count_others
+    from tailwise.tables.columns import check_column, check_infinity, count_others
 
     table = load_table(source, quiet, encoding)
     split = split_labelled(table, roles, source, quiet)
@@ -184,7 +184,7 @@ def load_labelled(
 
 def _note_suspicious_columns(inputs: pd.DataFrame, labels: pd.DataFrame) -> None:
     """Note numbers that will be read as text, constant targets, and inputs that give a target away."""
-    from tailwise.data.tables.columns import near_copies, numbers_as_text
+    from tailwise.tables.columns import near_copies, numbers_as_text
 
     _note_some(
         f"column {column!r} may be read as text because of cells such as {cell!r}: for numbers, write 1234.5 "
@@ -203,7 +203,7 @@ def _note_suspicious_columns(inputs: pd.DataFrame, labels: pd.DataFrame) -> None
 
 
 def _note_ids(inputs: pd.DataFrame) -> None:
-    from tailwise.data.tables.columns import id_columns
+    from tailwise.tables.columns import id_columns
 
     _note_some(
         f"column {column!r} {how}, as ids do: leave it out with --drop {quoted_name(column)} unless it has a "
@@ -308,7 +308,7 @@ def load_label_prior(source: str, model: TailRegressor, quiet: bool) -> Any:
 
 def _label_column(table: pd.DataFrame, name: str, source: str) -> Any:
     """Return a column as labels, without empty cells."""
-    from tailwise.data.tables.columns import number_column
+    from tailwise.tables.columns import number_column
 
     labels = number_column(table, name, source).dropna()
     if labels.empty:

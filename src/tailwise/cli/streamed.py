@@ -18,9 +18,9 @@ from tailwise.cli.reading import Labelled, Roles
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailwise.data.streams.parquet_rows import ParquetRows
-    from tailwise.data.streams.sampling import HeldOut
     from tailwise.estimator import TailRegressor
+    from tailwise.streams.parquet_rows import ParquetRows
+    from tailwise.streams.sampling import HeldOut
     from tailwise.training.ray_workers import RayWorkers
 
 STREAM_ROWS = 5_000_000
@@ -80,7 +80,7 @@ def open_stream(source: str, wanted: bool, flags: Mapping[str, object]) -> Parqu
         )
     if not (folder or parquet):
         return None
-    from tailwise.data.streams.parquet_rows import ParquetRows
+    from tailwise.streams.parquet_rows import ParquetRows
 
     given = [flag for flag, value in flags.items() if value not in (None, False)]
     if given and (folder or wanted):
@@ -92,7 +92,7 @@ def open_stream(source: str, wanted: bool, flags: Mapping[str, object]) -> Parqu
 
 def _has_parquet(folder: Path) -> bool:
     """Whether a folder has Parquet files; of one that has none, reading it says so."""
-    from tailwise.data.streams.parquet_rows import parquet_files
+    from tailwise.streams.parquet_rows import parquet_files
 
     try:
         return bool(parquet_files(folder))
@@ -141,7 +141,7 @@ class StreamedTable:
         workers: RayWorkers | None = None,
     ) -> StreamedTable:
         """Return a table with a share of its rows held out to measure on, at most `MEASURED_ROWS`."""
-        from tailwise.data.streams.sampling import held_share
+        from tailwise.streams.sampling import held_share
 
         share = min(share, MEASURED_ROWS / stream.rows)
         held_out = held_share(share, _TEST_SEED + seed) if share > 0 else None
@@ -158,8 +158,8 @@ class StreamedTable:
 
     def train(self, settings: Mapping[str, Any], checkpoint: Path) -> TailRegressor:
         """Fit a model on the rows that are not test rows."""
-        from tailwise.data.streams.sampling import OtherRows
         from tailwise.estimator import TailRegressor
+        from tailwise.streams.sampling import OtherRows
 
         rows: Any = self.stream if self.held_out is None else OtherRows(self.stream, self.held_out)
         return TailRegressor(**settings).fit_batches(
@@ -173,7 +173,7 @@ class StreamedTable:
 
     def test_rows(self) -> Labelled | None:
         """Return the test rows, if there are any."""
-        from tailwise.data.streams.sampling import sampled_rows
+        from tailwise.streams.sampling import sampled_rows
 
         if self.held_out is None:
             return None
@@ -184,7 +184,7 @@ class StreamedTable:
         """Return the rows of another table to measure on, with the columns of this one."""
         import pandas as pd
 
-        from tailwise.data.tables.columns import check_column
+        from tailwise.tables.columns import check_column
 
         other = open_stream(source, False, {})
         if other is None:
@@ -199,7 +199,7 @@ class StreamedTable:
 
 def some_rows(stream: ParquetRows, seed: int) -> pd.DataFrame:
     """Return a random sample of the rows of a stream, all of them if they are few."""
-    from tailwise.data.streams.sampling import held_share, sampled_rows
+    from tailwise.streams.sampling import held_share, sampled_rows
 
     share = min(1.0, MEASURED_ROWS / stream.rows)
     return sampled_rows(stream, held_share(share, _TEST_SEED + seed)).reset_index(drop=True)
@@ -209,7 +209,7 @@ def labelled_chunks(
     stream: ParquetRows, columns: Sequence[str], targets: Sequence[str], quiet: bool
 ) -> Iterator[tuple[pd.DataFrame, str]]:
     """Yield the rows of a stream that have labels, chunk by chunk, and where they come from."""
-    from tailwise.data.streams.row_stream import SOURCE
+    from tailwise.streams.row_stream import SOURCE
 
     missing = 0
     for chunk in stream.chunks(list(dict.fromkeys([*columns, *targets]))):
@@ -253,9 +253,9 @@ def predicted_chunks(
     """Yield a table of predictions for each chunk of a stream, and count the regions of the predictions."""
     import pandas as pd
 
-    from tailwise.data.streams.row_stream import SOURCE
-    from tailwise.data.tables.columns import check_column
     from tailwise.model.matching import match_inputs
+    from tailwise.streams.row_stream import SOURCE
+    from tailwise.tables.columns import check_column
 
     empty = pd.DataFrame(columns=list(stream.columns))
     for column in keep:

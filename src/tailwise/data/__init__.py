@@ -1,13 +1,6 @@
-"""What users have, as arrays and tensors: tables, sentence pairs, pictures, depth maps and splits.
+"""The data room's public door: a bundled table, streams of rows, splits, and sentence pairs.
 
-Other rooms also use these modules:
-
-- `inputs`: inputs of any kind, as tensors or by rows
-- `equal_rows`: repeated rows merged into weights
-- `splits`: rows of the training, validation and test parts
-- `writing`: files written whole or not at all
-- `tables`, `sentences`, `images`, `depth`: the kinds of data
-- `streams`: tables larger than memory
+- `sentences`, `depth`: sentence pairs and depth maps
 """
 
 from tailwise.data.sentences.pairs import (
@@ -22,7 +15,9 @@ from tailwise.data.sentences.pairs import (
 )
 from tailwise.data.sentences.vectors import vector_words, word_vectors
 from tailwise.data.sentences.words import Coverage, Vocabulary, coverage, length_buckets, lengths, tokenize
-from tailwise.data.splits import (
+from tailwise.streams import FrameRows, ParquetRows, RowStream, as_row_stream
+from tailwise.tables.bundled import load_abalone
+from tailwise.tables.split import (
     Split,
     balanced_split,
     dir_split,
@@ -30,15 +25,18 @@ from tailwise.data.splits import (
     pooled_split,
     random_split,
 )
-from tailwise.data.tables.bundled import load_abalone
 
 __all__ = [
     "Coverage",
+    "FrameRows",
     "PairVectors",
+    "ParquetRows",
     "Parts",
+    "RowStream",
     "SentencePairs",
     "Split",
     "Vocabulary",
+    "as_row_stream",
     "balanced_split",
     "coverage",
     "dir_shots",

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
-from tailwise.data.inputs import take_rows
 from tailwise.estimator import TailRegressor
 from tailwise.explanations.columnwise import FIGURES, ColumnwiseModel, sampled
 from tailwise.lookup import check_name
+from tailwise.tables.inputs import take_rows
 
 
 def partial_dependence(

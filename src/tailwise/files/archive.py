@@ -19,8 +19,8 @@ from safetensors.torch import load as read_tensors
 from safetensors.torch import save as tensors_to_bytes
 
 from tailwise._version import __version__
-from tailwise.data.writing import write_atomically
 from tailwise.files.codec import Arrays, from_plain
+from tailwise.writing import write_atomically
 
 FORMAT = "tailwise model"
 VERSION = 3

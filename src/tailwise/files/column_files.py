@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tailwise.data.tables.column_encoders import COMPONENTS, ColumnEncoder, import_skrub
 from tailwise.options import AnyNumber, Between, Fraction, Items, Positive
+from tailwise.tables.column_encoders import COMPONENTS, ColumnEncoder, import_skrub
 
 Library = Literal["pandas", "polars"]
 Step = Literal["CleanNullStrings", "CleanCategories", "DurationToFloat", "ToFloat", "ToStr"]

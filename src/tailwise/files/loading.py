@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from tailwise.calibration.calibration import Calibration, Prior
 from tailwise.calibration.column_groups import ColumnGroups
 from tailwise.calibration.conformal import ConformalIntervals
-from tailwise.data.tables.preprocessing import NumericEncoder, TablePreprocessor
 from tailwise.files.archive import Key, one_line, unpack
 from tailwise.files.base_files import base_of
 from tailwise.files.codec import Arrays, read
@@ -39,6 +38,7 @@ from tailwise.networks.backbones import IMAGE_BACKBONES, make_backbone, make_ima
 from tailwise.networks.draws import seeded_weights
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method
+from tailwise.tables.encode import NumericEncoder, TablePreprocessor
 
 R = TypeVar("R")
 OwnBackbone = nn.Module | Callable[[], nn.Module]

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from tailwise.calibration.conformal import OwnIntervals
-from tailwise.data.tables.preprocessing import TablePreprocessor
 from tailwise.files.archive import Key, pack
 from tailwise.files.base_files import base_state
 from tailwise.files.codec import read, write
@@ -22,6 +21,7 @@ from tailwise.model.inputs import PictureInputs, TableInputs
 from tailwise.model.model import Model
 from tailwise.model.settings import DEFAULT_BACKBONE, Settings
 from tailwise.networks.backbones import BACKBONES, ImageResNet, PiecewiseLinearEncoding
+from tailwise.tables.encode import TablePreprocessor
 from tailwise.training.loop import FitResult
 
 

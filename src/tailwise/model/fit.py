@@ -19,10 +19,6 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 from torch import nn
 
 from tailwise.calibration.calibration import Calibration, CalibrationRecipe, Labels, calibrate
-from tailwise.data.equal_rows import merge_equal_rows
-from tailwise.data.inputs import row_count, take_rows
-from tailwise.data.splits import halves
-from tailwise.data.tables.checks import checked_eval_set, checked_targets, target_names
 from tailwise.distributions.members import Distribution, concatenate
 from tailwise.distributions.truncation import Bounds, bounds_of
 from tailwise.labels.bins import LabelBins
@@ -47,6 +43,10 @@ from tailwise.networks.draws import seeded_weights
 from tailwise.networks.heads import HEADS
 from tailwise.networks.network import Network
 from tailwise.resampling.smogn import resampled
+from tailwise.tables.check import checked_eval_set, checked_targets, target_names
+from tailwise.tables.equal_rows import merge_equal_rows
+from tailwise.tables.inputs import row_count, take_rows
+from tailwise.tables.split import halves
 from tailwise.training.loop import FitResult, TensorData, one_thread
 from tailwise.training.loop import fit as train
 from tailwise.training.progress import visible

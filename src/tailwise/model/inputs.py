@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from tailwise.calibration.column_groups import MAX_GROUPS, ColumnGroups
-from tailwise.data.inputs import as_tensors, row_count, take_rows
-from tailwise.data.tables.checks import checked_table
-from tailwise.data.tables.preprocessing import TablePreprocessor
 from tailwise.lookup import check_name
 from tailwise.model.pictures import as_pictures, picture_tensor
+from tailwise.tables.check import checked_table
+from tailwise.tables.encode import TablePreprocessor
+from tailwise.tables.inputs import as_tensors, row_count, take_rows
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tailwise.data.tables.columns import check_column, check_infinity
+from tailwise.tables.columns import check_column, check_infinity
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -71,7 +71,7 @@ def _paths(X: Any) -> list[str] | None:
 
 
 def _decoded(paths: Sequence[str], size: Size) -> Bytes:
-    from tailwise.data.images import decode_pictures
+    from tailwise.images import decode_pictures
 
     if len(paths) * size[0] * size[1] * 3 > IN_MEMORY:
         return decode_pictures(paths, size=size).pixels
@@ -92,7 +92,7 @@ def augmentation(name: str | None) -> Transform | None:
     """Return the named augmentation of training pictures; an unknown name is an error."""
     if name is None:
         return None
-    from tailwise.data.images.augmentation import AUGMENTATIONS
+    from tailwise.images.augmentation import AUGMENTATIONS
 
     check_name("augment", name, AUGMENTATIONS)
     return AUGMENTATIONS[name]

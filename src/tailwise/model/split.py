@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tailwise.data.splits import label_holdout
 from tailwise.labels.bins import LabelBins
 from tailwise.model.base import FOLDS, deal_folds
+from tailwise.tables.split import label_holdout
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]

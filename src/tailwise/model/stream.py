@@ -15,13 +15,6 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from tailwise.calibration.calibration import Labels
-from tailwise.data.splits import halves
-from tailwise.data.streams.label_sketch import BinCounts, labels_of, weights_of
-from tailwise.data.streams.mixing import mixed
-from tailwise.data.streams.passes import Surveyed, first_pass, second_pass
-from tailwise.data.streams.ray_rows import RayRows
-from tailwise.data.streams.row_stream import SOURCE, FrameRows, RowStream, Shard, as_row_stream
-from tailwise.data.tables.quick_encoding import QuickEncoder
 from tailwise.distributions.truncation import Bounds
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.support import LabelSupport
@@ -39,6 +32,13 @@ from tailwise.model.inputs import TableInputs
 from tailwise.model.model import Model, Record, beside_features, network_prediction, ready, squeezed
 from tailwise.model.settings import Settings
 from tailwise.model.split import MIN_HOLDOUT
+from tailwise.streams.label_sketch import BinCounts, labels_of, weights_of
+from tailwise.streams.mixing import mixed
+from tailwise.streams.passes import Surveyed, first_pass, second_pass
+from tailwise.streams.ray_rows import RayRows
+from tailwise.streams.row_stream import SOURCE, FrameRows, RowStream, Shard, as_row_stream
+from tailwise.tables.quick_encoding import QuickEncoder
+from tailwise.tables.split import halves
 from tailwise.training.batches import in_background
 from tailwise.training.loop import fit as train
 from tailwise.training.progress import visible

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.data.tables.preprocessing import LARGEST, TablePreprocessor, absent_cells
+from tailwise.tables.encode import LARGEST, TablePreprocessor, absent_cells
 
 INSIDE = "inside/"
 """Names of values in the graph begin with this, which no column does."""

@@ -26,7 +26,6 @@ from tailwise._version import __version__
 from tailwise.calibration.calibration import Calibration, Labels
 from tailwise.calibration.conformal import ConformalIntervals, OwnIntervals, majority
 from tailwise.calibration.spreads import standard_deviation
-from tailwise.data.writing import write_atomically
 from tailwise.distributions.members import Distribution, concatenate, pooled
 from tailwise.labels.bins import LabelBins
 from tailwise.model.inputs import TableInputs
@@ -34,6 +33,7 @@ from tailwise.model.model import Model
 from tailwise.onnx.columns import columns_inside, raw_inputs, takes_columns
 from tailwise.onnx.quantiles import Quantiles, StudentTails, TracedTilt, grid_root
 from tailwise.onnx.trees import BASE, base_model, check_exportable, put_in_front
+from tailwise.writing import write_atomically
 
 Floats = NDArray[np.float64]
 

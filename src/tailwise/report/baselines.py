@@ -15,13 +15,13 @@ import torch
 from numpy.typing import ArrayLike
 
 from tailwise.calibration.interval_scores import constant_interval
-from tailwise.data.equal_rows import merge_equal_rows
-from tailwise.data.inputs import take_rows
 from tailwise.distributions.members import Normal
 from tailwise.labels.bins import LabelBins, checked_labels
 from tailwise.labels.kernels import label_weights
 from tailwise.model.base import AUTO, CrossFitted, cross_fit, deal_folds, resolve_base
 from tailwise.report.scoring import Floats, RunningFigures, Scored, score_model
+from tailwise.tables.equal_rows import merge_equal_rows
+from tailwise.tables.inputs import take_rows
 
 if TYPE_CHECKING:
     import pandas as pd

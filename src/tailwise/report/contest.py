@@ -25,8 +25,6 @@ from tailwise.benchmark.run.run_display import show_runs
 from tailwise.benchmark.run.tail_contender import TAIL, TAIL_BALANCED
 from tailwise.benchmark.run.trace import digest_of_plugin, machine
 from tailwise.benchmark.run.workers import Workers
-from tailwise.data.splits import label_holdout
-from tailwise.data.writing import claimed
 from tailwise.labels.bins import LabelBins
 from tailwise.lookup import nearest
 from tailwise.methods import available_methods, get_method
@@ -40,6 +38,8 @@ from tailwise.report.baselines import (
 )
 from tailwise.report.formatting import number
 from tailwise.report.scoring import Floats, Scored, score_model
+from tailwise.tables.split import label_holdout
+from tailwise.writing import claimed
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ THUMBNAIL = 96
 
 def thumbnail(path: str) -> str:
     """Return a picture as a data URI, and an empty text if it cannot be read."""
-    from tailwise.data.images.pictures import ImageError, PictureFiles, decode
+    from tailwise.images.pictures import ImageError, PictureFiles, decode
 
     try:
         from PIL import Image

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tailwise.data.tables.columns import shown_cell
 from tailwise.lookup import nearest
 from tailwise.model.inputs import TableInputs
+from tailwise.tables.columns import shown_cell
 
 if TYPE_CHECKING:
-    from tailwise.data.tables.column_encoders import ColumnEncoder
-    from tailwise.data.tables.preprocessing import TablePreprocessor
     from tailwise.estimator import TailRegressor
+    from tailwise.tables.column_encoders import ColumnEncoder
+    from tailwise.tables.encode import TablePreprocessor
 
 MAX_TEXT = 100_000
 """Most characters of one cell."""

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from tailwise.data.writing import write_atomically
 from tailwise.networks.network import Network
 from tailwise.networks.ranks import from_first, rank_and_ranks
 from tailwise.training.batches import CountedShards, TensorData
 from tailwise.training.config import TrainConfig
 from tailwise.training.placement import Placed
+from tailwise.writing import write_atomically
 
 CHECKPOINT_VERSION = 1
 

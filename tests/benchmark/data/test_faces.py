@@ -13,7 +13,7 @@ from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.suites import SUITES
 from tailwise.benchmark.run.contenders import choose_contenders
 from tailwise.benchmark.run.run_once import run_variants
-from tailwise.data.images import ImageListing
+from tailwise.images import ImageListing
 from tests.picture_samples import pictures, write_pictures, zipped
 
 

@@ -19,7 +19,7 @@ from tailwise.benchmark import (
     run_suite,
 )
 from tailwise.benchmark.run.results import finished_runs, read_results
-from tailwise.data.writing import claimed
+from tailwise.writing import claimed
 from tests.benchmark.conftest import Offset, without_times
 
 

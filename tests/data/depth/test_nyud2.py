@@ -15,7 +15,7 @@ from tailwise.benchmark.data.nyu import DATA, DEPTH_MAPS
 from tailwise.benchmark.data.problems import Problem
 from tailwise.data.depth import DEPTH_AUGMENTATIONS
 from tailwise.data.depth.nyud2 import CROP, load_nyud2, read_depth, read_pairs, scenes_held_out
-from tailwise.data.images import ImageError
+from tailwise.images import ImageError
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tailwise.data.sentences.arrays import read_arrays
-from tailwise.data.tables.files import TableError
+from tailwise.tables.read import TableError
 
 
 class Trap:

@@ -16,7 +16,7 @@ from tailwise.data import (
     read_pairs,
 )
 from tailwise.data.sentences.pairs import DIR_BINS, DIR_MANY, DIR_MEDIUM
-from tailwise.data.tables.files import TableError
+from tailwise.tables.read import TableError
 
 HEADER = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
 WORDS = (

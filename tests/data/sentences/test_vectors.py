@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tailwise.data import Vocabulary, load_stsb_dir, vector_words, word_vectors
-from tailwise.data.tables.files import TableError
+from tailwise.tables.read import TableError
 
 WORDS = ("the", "dog", ".", "ran", "unused")
 VECTORS = np.random.default_rng(0).normal(size=(5, 4)).round(3).astype(np.float32)

@@ -39,7 +39,7 @@ class Faces:
 
     def problem(self, seed: int, *, max_rows: int = 0, per_bin: int = 0, suite: str = "") -> Problem:
         """Read the listing and decode what the cache lacks; the seed only affects weights and batches."""
-        from tailwise.data.images import decode_pictures, read_listing
+        from tailwise.images import decode_pictures, read_listing
 
         folder = data_folder(self.folder)
         if not (folder / self.listing).is_file():
@@ -95,7 +95,7 @@ def image_decoder(problem: Problem, latent_dim: int) -> ImageDecoder:
 
 
 def _augment(problem: Problem, *, name: str) -> Transform:
-    from tailwise.data.images import make_augmentation
+    from tailwise.images import make_augmentation
 
     return make_augmentation(name)
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailwise.benchmark.data.problems import Source
-from tailwise.data.splits import random_split
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.kernels import smoothed_density
+from tailwise.tables.split import random_split
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,8 +24,8 @@ TABLE_KEYS: Mapping[str, Any] = {"file": str, "target": str, "drop": tuple[str, 
 
 
 def _read(path: Path, target: str, drop: tuple[str, ...]) -> pd.DataFrame:
-    from tailwise.data.tables.columns import split_targets
-    from tailwise.data.tables.files import read_table
+    from tailwise.tables.columns import split_targets
+    from tailwise.tables.read import read_table
 
     inputs, labels, _ = split_targets(read_table(path), [target], str(path), drop)
     return inputs.assign(**{target: labels[target]})

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tailwise.data.writing import write_atomically
 from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins
+from tailwise.writing import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -220,7 +220,7 @@ class Source:
         from threadpoolctl import threadpool_limits
 
         from tailwise.data import pooled_split
-        from tailwise.data.tables.preprocessing import TablePreprocessor
+        from tailwise.tables.encode import TablePreprocessor
 
         inputs, labels = self.inputs_and_labels()
         split = pooled_split(labels, per_bin=per_bin, seed=seed)

@@ -19,8 +19,8 @@ from tailwise._version import __version__
 from tailwise.benchmark.data.configurations import BUNDLED, read_configuration
 from tailwise.benchmark.data.problems import MAX_ROWS, PER_BIN, DataSet, Source, data_folder
 from tailwise.benchmark.data.recipe import Recipe
-from tailwise.data.writing import write_atomically
 from tailwise.lookup import nearest
+from tailwise.writing import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,8 +17,8 @@ from tailwise.benchmark.pages.markup import with_spread, write_text
 from tailwise.benchmark.pages.origin import describe_origin
 from tailwise.benchmark.pages.statistics import Figure, Results
 from tailwise.benchmark.run.results import Record, read_results
-from tailwise.data.writing import write_atomically
 from tailwise.metrics.regions import REGIONS, get_metric
+from tailwise.writing import write_atomically
 
 METRICS = {
     "rmse": "RMSE in metres",

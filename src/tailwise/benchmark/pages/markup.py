@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tailwise.data.writing import write_atomically
+from tailwise.writing import write_atomically
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ from tailwise.benchmark.run.search import Study
 from tailwise.benchmark.run.trace import changed_parts, describe_changes, machine, trace_of
 from tailwise.benchmark.run.workers import Workers
 from tailwise.calibration.scaling import balanced_weights, fit_scaling
-from tailwise.data.writing import claimed
 from tailwise.methods import Space, available_methods, get_method
 from tailwise.metrics.regions import get_metric
+from tailwise.writing import claimed
 
 SCORE = "balanced_crps"
 """Metric of calibrated predictions. It measures accuracy and uncertainty of every method in the same way; a

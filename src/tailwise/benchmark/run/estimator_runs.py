@@ -34,7 +34,7 @@ from tailwise.benchmark.run.run_display import show_runs
 from tailwise.benchmark.run.runs import Summary, error_record
 from tailwise.benchmark.run.trace import ESTIMATOR, machine, trace_of, unchanged
 from tailwise.benchmark.run.workers import Workers
-from tailwise.data.writing import claimed
+from tailwise.writing import claimed
 
 UNIT_ROWS, UNIT_TREES = 2000, 300
 WARM_ROWS = 200

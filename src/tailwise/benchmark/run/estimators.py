@@ -20,12 +20,12 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from tailwise.data.splits import random_split
 from tailwise.distributions.members import Distribution, Normal
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.kernels import label_weights
 from tailwise.lookup import nearest
 from tailwise.metrics.scores import crps
+from tailwise.tables.split import random_split
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -249,7 +249,7 @@ def fit_ngboost(x: pd.DataFrame, y: Array, seed: int) -> Predict:
     from ngboost.learners import default_tree_learner
     from sklearn.base import clone
 
-    from tailwise.data.tables.preprocessing import TablePreprocessor
+    from tailwise.tables.encode import TablePreprocessor
 
     encoder = TablePreprocessor().fit(x)
     tree = clone(default_tree_learner).set_params(random_state=seed)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tailwise.benchmark.data.recipe import Recipe
 from tailwise.benchmark.run.contenders import Contender
-from tailwise.data.writing import append_line
+from tailwise.writing import append_line
 
 Record = dict[str, Any]
 Run = tuple[str, str, int]

@@ -32,8 +32,8 @@ from tailwise.benchmark.run.run_once import run_variants
 from tailwise.benchmark.run.search import require_optuna
 from tailwise.benchmark.run.trace import changed_parts, describe_changes, unchanged
 from tailwise.benchmark.run.workers import Workers
-from tailwise.data.writing import claimed
 from tailwise.training.config import check_accelerator
+from tailwise.writing import claimed
 
 
 @dataclass(frozen=True)

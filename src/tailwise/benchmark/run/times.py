@@ -23,7 +23,7 @@ from tailwise.benchmark.run.run_display import show_runs
 from tailwise.benchmark.run.runs import Summary
 from tailwise.benchmark.run.trace import machine, unchanged
 from tailwise.benchmark.run.workers import Workers
-from tailwise.data.writing import claimed
+from tailwise.writing import claimed
 
 
 def _belongs(line: Record | None, run: Record) -> bool:

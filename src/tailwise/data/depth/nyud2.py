@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailwise.data.depth.maps import DepthMaps, half_size, metres
-from tailwise.data.images.cache import cache_folder, decode_pictures
-from tailwise.data.images.pictures import ImageError, PictureFiles, require_pillow
-from tailwise.data.writing import write_atomically
+from tailwise.images.cache import cache_folder, decode_pictures
+from tailwise.images.pictures import ImageError, PictureFiles, require_pillow
+from tailwise.writing import write_atomically
 
 TRAIN, TEST = "nyu2_train.csv", "nyu2_test.csv"
 SIZE = (240, 320)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.data.tables.files import TableError
+from tailwise.tables.read import TableError
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[np.generic]]:

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tailwise.data.sentences.arrays import read_arrays
-from tailwise.data.tables.columns import as_number
-from tailwise.data.tables.files import TableError, file_content
 from tailwise.labels.bins import checked_labels
 from tailwise.lookup import nearest
+from tailwise.tables.columns import as_number
+from tailwise.tables.read import TableError, file_content
 
 T = TypeVar("T")
 OnError = Literal["raise", "skip"]

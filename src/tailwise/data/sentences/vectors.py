@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailwise.data.sentences.arrays import read_arrays
-from tailwise.data.tables.columns import as_number
-from tailwise.data.tables.files import TableError, refuse_other_formats
+from tailwise.tables.columns import as_number
+from tailwise.tables.read import TableError, refuse_other_formats
 
 if TYPE_CHECKING:
     from tailwise.data.sentences.words import Vocabulary

@@ -1,0 +1,165 @@
+"""Labels of a stream in little memory: their range, distinct values, and exact counts in bins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailwise.labels.bins import LabelBins, LabelSummary
+from tailwise.labels.support import ATOM_SHARE, MAX_STEPS, MIN_LABELS, LabelSupport
+from tailwise.streams.row_stream import where
+from tailwise.tables.columns import LARGEST_TARGET
+from tailwise.tables.read import TableError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+MAX_VALUES = MAX_STEPS + 1
+"""With more distinct labels than this, they are not kept: such labels lie on no grid."""
+
+
+def labels_of(chunk: pd.DataFrame, targets: Sequence[str]) -> Floats:
+    """Return the labels of a chunk; an error says where one is missing, infinite or too large. (n, T)"""
+    columns = [chunk[name].to_numpy(np.float64, na_value=np.nan) for name in targets]
+    for name, column in zip(targets, columns, strict=True):
+        bad = ~(np.abs(column) <= LARGEST_TARGET)
+        if bad.any():
+            place = int(bad.argmax())
+            found = f"exceeds {LARGEST_TARGET:g}"
+            if not np.isfinite(column[place]):
+                found = "is missing" if np.isnan(column[place]) else "is infinite"
+            raise TableError(
+                f"{where(chunk, place)}: the target {name!r} {found} ({int(bad.sum())} such rows in this "
+                "chunk): drop these rows or correct them"
+            )
+    return np.stack(columns, axis=1)
+
+
+def weights_of(chunk: pd.DataFrame, column: str | None) -> Floats | None:
+    """Return the weights of the rows of a chunk; an error says where one is no weight. (n,)"""
+    if column is None:
+        return None
+    weights = np.asarray(chunk[column].to_numpy(np.float64, na_value=np.nan))
+    bad = ~((weights >= 0) & (weights < math.inf))
+    if bad.any():
+        place = int(bad.argmax())
+        raise TableError(
+            f"{where(chunk, place)}: the weight {column!r} is {weights[place]:g}: give a number of at least 0"
+        )
+    return weights
+
+
+class LabelSketch:
+    """Number, range and distinct values of the labels of one target, exactly.
+
+    >>> sketch = LabelSketch()
+    >>> for part in ([2.0, 3.0], [2.0]):
+    ...     sketch.add(np.array(part))
+    >>> sketch.count, sketch.low, sketch.high, sketch.values, sketch.counts
+    (3, 2.0, 3.0, array([2., 3.]), array([2, 1]))
+    """
+
+    def __init__(self) -> None:
+        self.count, self.low, self.high = 0, math.inf, -math.inf
+        self.values: Floats | None = np.empty(0)  # ascending; None if there are more than MAX_VALUES
+        self.counts: Counts = np.empty(0, np.int64)
+
+    def add(self, labels: Floats) -> None:
+        """Take labels in. (n,)"""
+        if len(labels) == 0:
+            return
+        self._widen(len(labels), labels.min(), labels.max())
+        if self.values is not None:
+            self._join(*np.unique(labels, return_counts=True))
+
+    def merge(self, other: LabelSketch) -> None:
+        """Take in the labels of another sketch."""
+        self._widen(other.count, other.low, other.high)
+        if other.values is None:
+            self.values = None
+        elif self.values is not None:
+            self._join(other.values, other.counts)
+
+    def _widen(self, count: int, low: float, high: float) -> None:
+        self.count += count
+        self.low, self.high = min(self.low, float(low)), max(self.high, float(high))
+
+    def _join(self, values: Floats, counts: Counts) -> None:
+        assert self.values is not None
+        joined, place = np.unique(np.concatenate([self.values, values]), return_inverse=True)
+        self.counts = np.bincount(place, np.concatenate([self.counts, counts])).astype(np.int64)
+        self.values = joined if joined.size <= MAX_VALUES else None
+
+    def summary(self, sample: Floats) -> LabelSummary:
+        """Return what bins are chosen from; `sample` has some of the labels, for quantiles."""
+        return LabelSummary(self.count, self.low, self.high, self.values, sample)
+
+    def shared(self, sample: Floats) -> Floats:
+        """Return the labels that may be shared by a tenth of all rows, by a sample; none on a grid. (K,)"""
+        if self.values is not None:
+            return np.empty(0)
+        values, counts = np.unique(sample, return_counts=True)
+        return np.asarray(values[counts >= 0.8 * ATOM_SHARE * len(sample)])
+
+
+class BinCounts:
+    """Exact counts of the labels of one target: of training rows by bin, of all rows by shared value."""
+
+    def __init__(self, bins: LabelBins, shared: Floats) -> None:
+        self.bins = bins
+        self.rows: Counts = np.zeros(len(bins), np.int64)
+        self.weights: Floats = np.zeros(len(bins))
+        self.total = 0
+        self.shared = shared
+        self.often: Counts = np.zeros(len(shared), np.int64)
+        self.below, self.above = np.full(len(shared), -math.inf), np.full(len(shared), math.inf)
+
+    def add(self, labels: Floats, train: NDArray[np.bool_], weight: Floats | None = None) -> None:
+        """Count labels; `train` says which rows are trained on. Rows of weight 0 are not. (n,) each"""
+        train = train if weight is None else train & (weight > 0)
+        index = self.bins.index(labels[train])
+        self.rows += np.bincount(index, minlength=len(self.bins))
+        self.total += len(labels)
+        if weight is not None:
+            self.weights += np.bincount(index, weight[train], len(self.bins))
+        for k, value in enumerate(self.shared):
+            self.often[k] += int((labels == value).sum())
+            self.below[k] = max(self.below[k], labels[labels < value].max(initial=-math.inf))
+            self.above[k] = min(self.above[k], labels[labels > value].min(initial=math.inf))
+
+    def merge(self, other: BinCounts) -> None:
+        """Take in the counts of another part of the stream, of the same bins and values."""
+        self.rows += other.rows
+        self.weights += other.weights
+        self.total += other.total
+        self.often += other.often
+        self.below, self.above = np.maximum(self.below, other.below), np.minimum(self.above, other.above)
+
+    @property
+    def mean_weight(self) -> float:
+        """Mean weight of the training rows whose weight is not 0."""
+        return float(self.weights.sum() / max(self.rows.sum(), 1))
+
+    def counted(self, *, weighted: bool) -> LabelBins:
+        """Return the bins with their counts, or with `weighted` their total weights.
+
+        Weights with a mean below 1 are scaled up to a mean of 1, because they count rows.
+        """
+        scaled = self.weights / (min(self.mean_weight, 1.0) or 1.0)
+        return self.bins.counted(self.rows, scaled if weighted else None)
+
+    def support(self, sketch: LabelSketch) -> LabelSupport:
+        """Return the values that labels can have; `sketch` has all labels."""
+        if sketch.values is not None:
+            return LabelSupport.from_counts(sketch.values, sketch.counts)
+        often = self.often >= ATOM_SHARE * self.total
+        if self.total < MIN_LABELS or not often.any():
+            return LabelSupport()
+        columns = (self.shared[often], self.below[often], self.above[often])
+        return LabelSupport((), tuple(map(tuple, np.stack(columns, axis=1).tolist())))

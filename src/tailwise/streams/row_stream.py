@@ -1,0 +1,198 @@
+"""What a stream of rows is, and streams of tables that the user has or makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from tailwise.lookup import check_name
+from tailwise.tables.read import TableError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SOURCE, FIRST = "source", "first"
+"""Names in the `attrs` of a chunk: where it comes from, and the number of the first row of that place."""
+Shard = tuple[int, int]
+
+
+@runtime_checkable
+class RowStream(Protocol):
+    """Rows of a table that come as DataFrames, one after another, as often as they are asked for.
+
+    `columns` has the kind of each column by its name, in their order: ``"number"``, ``"boolean"``,
+    ``"text"``, ``"date"``, ``"empty"`` (no row has a value) or ``"other"``.
+
+    `chunks` returns an iterator over DataFrames that have `columns` (all of them by default). Every call
+    starts again at the first row. The same arguments give the same chunks.
+
+    - The index of a chunk identifies its rows: an integer for each row, which no other row has and which is
+      the same in every pass, whatever the columns, the shard and the seed. The place of the row in the table
+      will do, or a hash of its values.
+    - ``shard=(k, n)`` returns part `k` of `n`. The parts of one seed have no row in common, and together they
+      are all rows.
+    - `seed` changes the order of the chunks, as well as the stream can. Without a seed, rows come in their
+      own order.
+    - ``chunk.attrs["source"]`` may say in words where a chunk comes from, such as a file and a row group, and
+      ``chunk.attrs["first"]`` the number of the first row there. Errors name the place and the row in it.
+    """
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """The kind of each column by its name."""
+
+    def chunks(
+        self, columns: Sequence[str] | None = None, *, shard: Shard = (0, 1), seed: int | None = None
+    ) -> Iterator[pd.DataFrame]:
+        """Return an iterator over all rows of a shard."""
+
+
+def as_row_stream(rows: Any) -> RowStream:
+    """Return rows as a stream.
+
+    Takes a stream, the path of a Parquet file or of a folder of such files, a list of paths, a DataFrame, a
+    list of DataFrames, a `ray.data.Dataset`, or a function without arguments that returns an iterable of
+    DataFrames.
+    """
+    if isinstance(rows, RowStream):
+        return rows
+    if any(kind.__module__.startswith("ray.data") for kind in type(rows).__mro__):
+        from tailwise.streams.ray_rows import RayRows
+
+        return RayRows(rows)
+    paths = rows if isinstance(rows, (list, tuple)) and rows else [rows]
+    if all(isinstance(path, (str, PathLike)) for path in paths):
+        from tailwise.streams.parquet_rows import ParquetRows
+
+        return ParquetRows(rows)
+    return FrameRows(rows)
+
+
+class FrameRows:
+    """A stream of DataFrames: a list of them, or what a function without arguments returns each time.
+
+    With a seed, the tables of a list come in random order; those of a function keep their order. Parts for
+    several processes are whole tables.
+
+    >>> import pandas as pd
+    >>> stream = FrameRows(lambda: (pd.DataFrame({"x": [k, k + 1]}) for k in range(0, 6, 2)))
+    >>> stream.columns
+    {'x': 'number'}
+    >>> [chunk.x.to_list() for chunk in stream.chunks(shard=(1, 2))]
+    [[2, 3]]
+    """
+
+    def __init__(self, tables: Sequence[Any] | Callable[[], Iterable[Any]] | Any) -> None:
+        if hasattr(tables, "columns"):
+            tables = [tables]
+        if not callable(tables) and not isinstance(tables, Sequence):
+            raise TypeError(
+                f"rows are a {type(tables).__name__}, which may end after one pass: give a list of "
+                "DataFrames, or a function that returns an iterable of them each time it is called"
+            )
+        self._tables = tables
+        first = next(iter(self._each()), None)
+        if first is None:
+            raise TableError("the stream has no table: there is nothing to read")
+        self.columns: Mapping[str, str] = _kinds(_as_pandas(first))
+
+    def _each(self) -> Iterable[Any]:
+        return self._tables() if callable(self._tables) else self._tables
+
+    def chunks(
+        self, columns: Sequence[str] | None = None, *, shard: Shard = (0, 1), seed: int | None = None
+    ) -> Iterator[pd.DataFrame]:
+        """Return an iterator over all rows of a shard."""
+        names = checked_names(columns, self.columns)
+        if callable(self._tables) or seed is None:
+            return self._in_order(names, shard)
+        starts = np.concatenate([[0], np.cumsum([len(table) for table in self._tables])])
+        order = np.random.default_rng(seed).permutation(len(self._tables))
+        part = order[shard[0] :: shard[1]]
+        return (self._chunk(self._tables[k], k, int(starts[k]), names) for k in map(int, part))
+
+    def _in_order(self, names: Sequence[str], shard: Shard) -> Iterator[pd.DataFrame]:
+        start = 0
+        for number, table in enumerate(self._each()):
+            if number % shard[1] == shard[0]:
+                yield self._chunk(table, number, start, names)
+            start += len(table)
+
+    def _chunk(self, given: Any, number: int, start: int, names: Sequence[str]) -> pd.DataFrame:
+        import pandas as pd
+
+        table = _as_pandas(given)
+        compare_columns(_kinds(table), self.columns, f"table {number} of the stream", "the first one")
+        chunk = table[list(names)].set_axis(pd.RangeIndex(start, start + len(table)), axis=0)
+        for name in names:
+            # Categories may differ from table to table.
+            if isinstance(chunk[name].dtype, pd.CategoricalDtype):
+                chunk[name] = chunk[name].astype(chunk[name].cat.categories.dtype)
+        chunk.attrs = {SOURCE: f"table {number} of the stream", FIRST: start}
+        return chunk
+
+
+def where(chunk: pd.DataFrame, place: int) -> str:
+    """Return in words where a row of a chunk comes from, to begin an error with."""
+    if SOURCE in chunk.attrs:
+        return f"{chunk.attrs[SOURCE]}, row {chunk.index[place] - chunk.attrs.get(FIRST, 0)}"
+    return f"row {chunk.index[place]}"
+
+
+def checked_names(columns: Sequence[str] | None, known: Mapping[str, str]) -> list[str]:
+    """Return the names of the columns asked for; an unknown one is an error."""
+    for name in columns or ():
+        check_name("column", name, list(known))
+    return list(known) if columns is None else list(columns)
+
+
+def compare_columns(found: Mapping[str, str], known: Mapping[str, str], part: str, first: str) -> None:
+    """Raise an error if a part of a stream has other columns than its first part, or of another kind.
+
+    The order may differ. A column whose kind is ``"empty"`` fits any other.
+    """
+    for name in known:
+        if name not in found:
+            raise TableError(f"{part} has no column {name!r}, but {first} has: give all the same columns")
+    for name, kind in found.items():
+        if name not in known:
+            raise TableError(f"{part} has a column {name!r}, but {first} has none: give all the same columns")
+        if kind != known[name] and "empty" not in (kind, known[name]):
+            raise TableError(
+                f"{part}: column {name!r} is of kind {kind}, but in {first} of kind {known[name]}: write it "
+                "in one way"
+            )
+
+
+def _as_pandas(table: Any) -> pd.DataFrame:
+    import pandas as pd
+
+    table = table.to_pandas() if hasattr(table, "to_pandas") else table
+    if not isinstance(table, pd.DataFrame):
+        raise TypeError(f"a stream holds DataFrames of pandas or polars, not {type(table).__name__}")
+    return table.rename(columns=str)
+
+
+def _kinds(table: pd.DataFrame) -> dict[str, str]:
+    names = table.columns.to_list()
+    for name in names:
+        if names.count(name) > 1:
+            raise TableError(f"column name {name!r} occurs twice: rename one of them")
+    return {name: _kind(table[name]) for name in names}
+
+
+def _kind(column: pd.Series[Any]) -> str:
+    from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
+
+    if is_bool_dtype(column.dtype):
+        return "boolean"
+    if is_numeric_dtype(column.dtype) and column.dtype.kind != "c":
+        return "number"
+    if is_datetime64_any_dtype(column.dtype):
+        return "date"
+    if column.dtype == object and column.isna().all():
+        return "empty"
+    return "text" if column.dtype.kind == "O" or str(column.dtype).startswith("str") else "other"

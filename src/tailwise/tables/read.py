@@ -1,0 +1,316 @@
+"""Read tables on disk.
+
+`read_table` takes CSV of any delimiter, encoding and compression, or Parquet, and returns a DataFrame. If
+it cannot, it raises a `TableError` that names the file and the line or column, and says what to do.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import sys
+import warnings
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tailwise.lookup import nearest
+from tailwise.tables.encodings import TableError as TableError
+from tailwise.tables.encodings import decoded, read_as
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STANDARD = "-"
+"""The name of standard input and output."""
+DELIMITERS = (",", ";", "\t", "|", " ")
+MAX_UNPACKED = 1 << 28
+"""A gzip file may unpack to this many bytes, or to 200 times its size if that is more."""
+_SNIFFED_LINES = 60
+_OTHER_FORMATS = (
+    (b"PK\x03\x04", "a ZIP archive or an Excel workbook: unpack it, or save the sheet as CSV"),
+    (b"\xd0\xcf\x11\xe0", "an old Excel workbook: save the sheet as CSV"),
+    (b"%PDF", "a PDF document: give a CSV or Parquet file"),
+    (b"\x89PNG", "an image: give a CSV or Parquet file"),
+    (b"BZh", "compressed with bzip2: unpack it first"),
+    (b"\xfd7zXZ\x00", "compressed with xz: unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd: unpack it first"),
+    (b"ARROW1", "an Arrow or Feather file: save it as Parquet or CSV"),
+    (b"SQLite format 3", "an SQLite database: export the table as CSV"),
+)
+_JSON = re.compile(rb"\s*(\[\s*)?\{\s*[\"}]")
+"""How an object or a list of objects begins."""
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
+_PERHAPS_THOUSANDS = re.compile(r"[+-]?([1-9]\d{0,2},\d{3}|\d+)")
+
+
+def read_table(source: str | Path, encoding: str | None = None) -> pd.DataFrame:
+    """Read CSV (any delimiter, gzip or not) or Parquet; ``-`` is standard input.
+
+    Unless `encoding` is given, text is UTF-8, UTF-16 or UTF-32, or else western (Windows-1252 or Latin-1);
+    ``table.attrs["encoding"]`` names the latter. Text that is probably of another encoding is an error.
+    Columns without a name, such as the row numbers that pandas writes, are left out;
+    ``table.attrs["unnamed"]`` is their number.
+    """
+    name = "standard input" if str(source) == STANDARD else str(source)
+    return parse_table(file_content(source, name), name, encoding)
+
+
+def parse_table(content: bytes, name: str, encoding: str | None = None) -> pd.DataFrame:
+    """Return the table in the content of a file, as `read_table` does; `name` is its name in errors."""
+    if content.startswith(b"PAR1"):
+        return _parquet(content, name)
+    text, guessed = decoded(content, name) if encoding is None else (read_as(content, encoding, name), None)
+    if "\x00" in text:
+        line = text.count("\n", 0, text.index("\x00")) + 1
+        raise TableError(f"{name} holds a NUL character in line {line}: remove it, or write the file again")
+    table = _delimited(text, name)
+    if guessed is not None:
+        table.attrs["encoding"] = guessed
+    return table
+
+
+def file_content(source: str | Path, name: str) -> bytes:
+    """Return the bytes of a file that may be a table, unpacked if it is gzip."""
+    if str(source) == STANDARD:
+        content = sys.stdin.buffer.read()
+    else:
+        path = Path(source)
+        if path.is_dir():
+            raise TableError(f"{name} is a folder: name a CSV or Parquet file in it{_tables_in(path)}")
+        if not path.exists():
+            raise TableError(f"{name} does not exist{_similar_files(path)}")
+        if not path.is_file():
+            raise TableError(f"{name} is a pipe or a device: name a file, or - for standard input")
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise TableError(f"cannot read {name}: {error.strerror or error}") from None
+    if content.startswith(b"\x1f\x8b"):
+        try:
+            content = _unpacked(content, name)
+        except (OSError, EOFError, zlib.error) as error:
+            raise TableError(f"{name} is a damaged gzip file ({error}): copy or download it again") from None
+    if not content.strip():
+        raise TableError(f"{name} is empty: it needs a line of column names and rows below it")
+    refuse_other_formats(content, name)
+    return content
+
+
+def _unpacked(content: bytes, name: str) -> bytes:
+    allowed = max(MAX_UNPACKED, 200 * len(content))  # text rarely shrinks to less than a hundredth
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+        data = file.read(allowed + 1)
+    if len(data) > allowed:
+        raise TableError(f"{name} unpacks to more than {allowed} bytes: unpack it yourself if you trust it")
+    return data
+
+
+def refuse_other_formats(content: bytes, name: str) -> None:
+    """Raise an error if a file starts like an archive, a document, an image or a database."""
+    for magic, kind in _OTHER_FORMATS:
+        if content.startswith(magic):
+            raise TableError(f"{name} is {kind}")
+    if _JSON.match(content):
+        raise TableError(f"{name} is a JSON file: save the table as CSV or Parquet")
+
+
+def _tables_in(folder: Path) -> str:
+    endings = (".csv", ".csv.gz", ".tsv", ".txt", ".parquet")
+    try:
+        found = sorted(p.name for p in folder.iterdir() if p.name.endswith(endings))
+    except OSError:
+        return ""
+    return f", such as {folder / found[0]}" if found else ""
+
+
+def _similar_files(path: Path) -> str:
+    try:
+        there = [p.name for p in path.parent.iterdir()]
+    except OSError:
+        return f": there is no folder {path.parent}"
+    hint = nearest(path.name, there) if there else ""
+    return hint if "did you mean" in hint else f": is it in another folder than {path.parent.resolve()}?"
+
+
+def _delimited(text: str, name: str) -> pd.DataFrame:
+    import pandas as pd
+
+    # Skip blank lines before the header. Excel may write the delimiter first, as in "sep=;".
+    text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\n")
+    if "\n" not in text.rstrip("\n"):  # some editors end lines with these
+        text = re.sub("[\u2028\u2029\x85]", "\n", text)
+    marked = re.match(r"sep=(.)\n", text)
+    text = text[marked.end() :].lstrip("\n") if marked else text
+    _refuse_comments(text, name)
+    delimiter = marked.group(1) if marked else _delimiter(text)
+    header = _header(text, delimiter, name)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            table = pd.read_csv(
+                io.StringIO(text),
+                sep=delimiter,
+                index_col=False,
+                header=0,
+                names=[*range(len(header))],
+                skipinitialspace=True,
+                low_memory=False,
+            )
+    except pd.errors.ParserWarning:
+        raise TableError(
+            f"{name} has rows with more cells than the {len(header)} column names of its first line: name "
+            "every column, or remove the delimiters at the ends of lines"
+        ) from None
+    except pd.errors.ParserError as error:
+        raise TableError(f"{name} {_parser_message(str(error), delimiter)}") from None
+    except (ValueError, OverflowError, csv.Error) as error:
+        raise TableError(f"{name} cannot be read as a table: {error}") from None
+    if len(table) == 0:
+        raise TableError(f"{name} has a line of column names but no rows")
+    kept = [place for place, title in enumerate(header) if title]
+    table = table[kept].set_axis([header[place] for place in kept], axis=1)
+    table.attrs["unnamed"] = len(header) - len(kept)
+    return _with_decimal_commas(table, delimiter)
+
+
+def _refuse_comments(text: str, name: str) -> None:
+    """Raise an error if lines of comments come before the line of column names."""
+    lines = text[:200_000].split("\n", _SNIFFED_LINES)[:_SNIFFED_LINES]
+    count = next((place for place, line in enumerate(lines) if not line.startswith("#")), 0)
+    if count == 0 or not lines[count].strip():
+        return
+    delimiter = _delimiter("\n".join(lines[count:]))
+    if lines[count - 1].count(delimiter) != lines[count].count(delimiter):  # not "#id,x,y", a line of names
+        raise TableError(
+            f"{name} begins with {count} line{'s' if count > 1 else ''} of comments ({lines[0]!r:.40}): "
+            "remove them, so that the column names come first"
+        )
+
+
+def _delimiter(text: str) -> str:
+    """The delimiter that splits the first lines into the same number of cells, at least two; else a comma."""
+    lines = [line for line in text[:200_000].split("\n", _SNIFFED_LINES)[:_SNIFFED_LINES] if line.strip()]
+
+    def quality(delimiter: str) -> tuple[float, int]:
+        try:
+            widths = [len(row) for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True)]
+        except csv.Error:
+            return 0.0, 0
+        if not widths or widths[0] < 2:
+            return 0.0, 0
+        return sum(width == widths[0] for width in widths) / len(widths), widths[0]
+
+    # Rounded, so that one broken line does not make a space the delimiter of a table with commas.
+    scored = {d: quality(d) for d in DELIMITERS}
+    best = max(DELIMITERS, key=lambda d: (round(scored[d][0], 1), d != " ", scored[d][1]))
+    return best if scored[best][1] > 1 else ","
+
+
+def _header(text: str, delimiter: str, name: str) -> list[str]:
+    try:
+        first = next(csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True, strict=True))
+    except (csv.Error, StopIteration):
+        raise TableError(
+            f"{name}: the line of column names cannot be read; is a quotation mark left open?"
+        ) from None
+    header = [title.strip() for title in first]
+    if not any(header):
+        raise TableError(f"{name}: the first line names no columns")
+    for title in header:
+        if title and header.count(title) > 1:
+            places = [str(i + 1) for i, other in enumerate(header) if other == title]
+            raise TableError(
+                f"{name}: columns {' and '.join(places)} are both named {title!r}: rename all but one"
+            )
+    return header
+
+
+def _parser_message(message: str, delimiter: str) -> str:
+    found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", message)
+    if found:
+        wanted, line, saw = found.groups()
+        shown = {"\t": "tab", " ": "space"}.get(delimiter, delimiter)
+        return (
+            f"has {saw} cells in line {line}, but {wanted} columns (delimiter {shown!r}): quote text that "
+            "contains the delimiter, or correct that line"
+        )
+    found = re.search(r"EOF inside string starting at row (\d+)", message)
+    if found:
+        return (
+            f"has a quotation mark in line {int(found.group(1)) + 1} that is never closed: correct that line"
+        )
+    return f"cannot be read as a table: {message.strip()}"
+
+
+def _with_decimal_commas(table: pd.DataFrame, delimiter: str) -> pd.DataFrame:
+    """Turn text columns of numbers with decimal commas into numbers.
+
+    A comma is decimal in a file with semicolons, and in a column where most commas cannot separate
+    thousands. A column in which 1,234 may mean a thousand stays text. Other columns are no evidence.
+    """
+    import pandas as pd
+
+    for title in table.columns:
+        column = table[title]
+        if column.dtype.kind in "ifb":
+            continue
+        first = next((str(cell) for cell in column if not pd.isna(cell)), "")
+        if not _DECIMAL_COMMA.fullmatch(first.strip()):  # most columns of text end here
+            continue
+        cells = column.astype(str).str.strip().where(column.notna())
+        known = cells.dropna()
+        if not known.str.fullmatch(_DECIMAL_COMMA).all():
+            continue
+        thousands = known[known.str.contains(",")].str.fullmatch(_PERHAPS_THOUSANDS)
+        if delimiter == ";" or thousands.mean() < 0.5:
+            table[title] = cells.str.replace(",", ".").astype(float)
+    return table
+
+
+def _parquet(content: bytes, name: str) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        table = pd.read_parquet(io.BytesIO(content), engine="pyarrow")
+    except ImportError:
+        raise TableError(
+            f"{name} is a Parquet file, and reading those needs pyarrow: pip install 'tailwise[big]'"
+        ) from None
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TableError(f"{name} is a damaged Parquet file ({reason}): copy or write it again") from None
+    if len(table) == 0:
+        raise TableError(f"{name} has columns but no rows")
+    if table.columns.nlevels > 1:
+        levels = table.columns.nlevels
+        raise TableError(
+            f"{name} has column names of {levels} levels: write it with one name for each column"
+        )
+    # A named index that pandas wrote is a column to other programs.
+    named = [name for name in table.index.names if name is not None and name not in table.columns]
+    table = table.reset_index(level=named) if named else table
+    table = table.rename(columns=str).reset_index(drop=True)
+    for title, kind in zip(table.columns, table.dtypes, strict=True):
+        if kind.kind == "O" and table.columns.tolist().count(title) == 1:
+            table[title] = _without_bytes(table[title], title, name)
+    return table
+
+
+def _without_bytes(column: pd.Series[Any], title: str, name: str) -> pd.Series[Any]:
+    """A column with its bytes as text; bytes that are none are an error."""
+    if not column.map(lambda cell: isinstance(cell, bytes)).any():
+        return column
+    cells = list(column)
+    for row, cell in enumerate(cells):
+        if isinstance(cell, bytes):
+            try:
+                cells[row] = cell.decode()
+            except UnicodeDecodeError:
+                raise TableError(
+                    f"{name}: column {title!r} holds bytes that are not text in row {row}: leave the column "
+                    "out, or write it as text or numbers"
+                ) from None
+    return type(column)(cells, index=column.index)

@@ -1,0 +1,209 @@
+"""Parquet files as a stream of rows."""
+
+import datetime
+import decimal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tailwise.streams.parquet_rows import ParquetRows
+from tailwise.streams.row_stream import where
+from tailwise.tables.read import TableError
+
+ROWS = 100
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three files of 40, 40 and 20 rows in row groups of 10, numbered by column `k`."""
+    for name, rows in (("a", range(40)), ("b", range(40, 80)), ("sub/c", range(80, ROWS))):
+        path = tmp_path / f"{name}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        numbers = np.array(rows)
+        table = pd.DataFrame({"k": numbers, "x": numbers.astype(np.float32) / 2, "c": numbers.astype(str)})
+        table.to_parquet(path, row_group_size=10)
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / "_old.parquet").write_text("not read")
+    return tmp_path
+
+
+def rows_of(stream: ParquetRows, **arguments: object) -> pd.DataFrame:
+    return pd.concat(list(stream.chunks(**arguments)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("chunk_rows", [3, 10, 1000])
+def test_all_rows_come_in_order_with_their_numbers(folder: Path, chunk_rows: int) -> None:
+    stream = ParquetRows(folder, chunk_rows=chunk_rows)
+    assert stream.rows == ROWS
+    assert stream.columns == {"k": "number", "x": "number", "c": "text"}
+    for _ in range(2):
+        rows = rows_of(stream)
+        assert rows.index.to_list() == rows.k.to_list() == list(range(ROWS))
+        assert rows.c.to_list() == rows.k.astype(str).to_list()
+    assert max(len(chunk) for chunk in stream.chunks()) <= min(chunk_rows, 10)
+    assert list(rows_of(stream, columns=["c", "k"]).columns) == ["c", "k"]
+
+
+def test_a_relative_path_is_read_from_any_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of Ray are in a folder of their own."""
+    monkeypatch.chdir(folder)
+    stream = ParquetRows("a.parquet")
+    monkeypatch.chdir(folder / "sub")
+    assert rows_of(stream).k.tolist() == list(range(40))
+
+
+@pytest.mark.parametrize("parts", [3, 20])  # more parts than the 10 row groups are slices of them
+def test_shards_part_the_rows(folder: Path, parts: int) -> None:
+    stream = ParquetRows(folder, chunk_rows=4)
+    for seed in (None, 0):
+        shards = [rows_of(stream, shard=(k, parts), seed=seed) for k in range(parts)]
+        assert all((shard.index == shard.k).all() for shard in shards)
+        assert sorted(k for shard in shards for k in shard.k) == list(range(ROWS))
+
+
+def test_a_seed_shuffles_row_groups(folder: Path) -> None:
+    stream = ParquetRows([folder / "a.parquet", folder / "b.parquet"])
+    first, again, other = (rows_of(stream, seed=seed).k.to_list() for seed in (1, 1, 2))
+    assert first == again != other
+    assert first != sorted(first)
+    assert [k % 10 for k in first] == 8 * list(range(10))  # rows of a group stay together
+
+
+def test_chunks_say_where_they_come_from(folder: Path) -> None:
+    chunk = list(ParquetRows(folder, chunk_rows=6).chunks())[3]
+    assert chunk.attrs == {"source": f"{folder / 'a.parquet'}, row group 1", "first": 10}
+    assert where(chunk, 2) == f"{folder / 'a.parquet'}, row group 1, row 8"
+
+
+def test_types_that_pandas_lacks_become_plain(tmp_path: Path) -> None:
+    day = datetime.date(2024, 1, 31)
+    table = pa.table(
+        {
+            "decimal": pa.array([decimal.Decimal("1.5"), None]),
+            "day": pa.array([day, None]),
+            "flag": pa.array([True, None]),
+            "category": pa.array(["a", "b"]).dictionary_encode(),
+            "bytes": pa.array([b"a", b"b"]),
+            "empty": pa.nulls(2),
+            "list": pa.array([[1], [2]]),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    stream = ParquetRows(tmp_path / "a.parquet")
+    assert list(stream.columns.values()) == ["number", "date", "boolean", "text", "text", "empty", "other"]
+    rows = rows_of(stream)
+    assert rows.decimal[0] == 1.5
+    assert rows.day.dtype.kind == "M"
+    assert rows.flag.dtype == float
+    assert rows.category.to_list() == rows.bytes.to_list() == ["a", "b"]
+
+
+def test_a_large_row_group_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
+    table = pa.table({"x": np.arange(2_000_000) / 7})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=table.num_rows, use_dictionary=False)
+    before, held, count = pa.total_allocated_bytes(), [], 0
+    for chunk in ParquetRows(tmp_path, chunk_rows=50_000).chunks():
+        held.append(pa.total_allocated_bytes() - before)
+        count += len(chunk)
+    assert count == table.num_rows
+    assert max(held) < 0.4 * table.nbytes
+
+
+def test_folders_of_values_become_a_column_and_unnamed_indices_do_not(tmp_path: Path) -> None:
+    for year in (2023, 2024):
+        (tmp_path / f"year={year}").mkdir()
+        pd.DataFrame({"x": [1.0, 2.0]}, index=[5, 7]).to_parquet(tmp_path / f"year={year}" / "a.parquet")
+    stream = ParquetRows(tmp_path)
+    assert stream.columns == {"x": "number", "year": "number"}
+    assert rows_of(stream).year.to_list() == [2023, 2023, 2024, 2024]
+    assert rows_of(stream, columns=["year"]).year.to_list() == [2023, 2023, 2024, 2024]
+
+
+def test_numbers_of_several_widths_are_joined(tmp_path: Path) -> None:
+    for name, cells in (("a", pa.nulls(1)), ("b", pa.array([1])), ("c", pa.array([0.5])), ("d", pa.nulls(1))):
+        pq.write_table(pa.table({"x": cells}), tmp_path / f"{name}.parquet")
+    stream = ParquetRows(tmp_path)
+    assert stream.columns == {"x": "number"}
+    assert rows_of(stream).x.fillna(-1).to_list() == [-1, 1, 0.5, -1]
+
+
+def test_folders_and_files_that_cannot_be_read(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    empty = tmp_path_factory.mktemp("empty")
+    with pytest.raises(TableError, match="folder without a Parquet file"):
+        ParquetRows(empty)
+    with pytest.raises(TableError, match="does not exist"):
+        ParquetRows(empty / "none")
+    pd.DataFrame({"x": []}).to_parquet(empty / "a.parquet")
+    with pytest.raises(TableError, match="list of Parquet files is empty"):
+        ParquetRows([])
+    with pytest.raises(TableError, match="columns but no rows"):
+        ParquetRows(empty)
+    with pytest.raises(ValueError, match="chunk_rows must be positive"):
+        ParquetRows(folder, chunk_rows=0)
+    (folder / "d.csv").write_text("k,x,c\n1,2,3\n")
+    with pytest.raises(TableError, match=r"d\.csv is not a Parquet file: convert it"):
+        ParquetRows(folder / "d.csv")
+    with pytest.raises(TableError, match=r"none\.parquet cannot be read as Parquet"):
+        ParquetRows([folder / "a.parquet", folder / "none.parquet"])
+    (folder / "d.parquet").write_bytes(b"PAR1 nothing PAR1")
+    with pytest.raises(TableError, match=r"d\.parquet cannot be read as Parquet"):
+        ParquetRows(folder)
+
+
+def test_damage_within_a_file_names_file_and_row_group(folder: Path) -> None:
+    path = folder / "b.parquet"
+    content, places = bytearray(path.read_bytes()), []
+    for group in range(1, 4):
+        column = pq.read_metadata(path).row_group(group).column(2)
+        places.append(column.dictionary_page_offset or column.data_page_offset)
+    for place in places:
+        content[place : place + 40] = b"\xff" * 40
+    path.write_bytes(bytes(content))
+    stream = ParquetRows(folder)
+    with pytest.raises(TableError, match=r"b\.parquet, row group 1 cannot be read as Parquet"):
+        rows_of(stream)
+
+
+def test_a_file_that_changes_is_an_error(folder: Path) -> None:
+    stream = ParquetRows(folder)
+    pd.DataFrame({"k": [1], "x": [0.5], "c": ["a"]}).to_parquet(folder / "a.parquet")
+    with pytest.raises(TableError, match=r"a\.parquet, row group 0"):
+        rows_of(stream)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"k": [1], "x": [1.0]}, "has no column 'c', but .*a.parquet has"),
+        ({"k": [1], "x": ["1"], "c": ["1"]}, "column 'x' is of kind text, but in .* of kind number"),
+    ],
+)
+def test_files_with_other_columns_are_an_error(
+    folder: Path, other: dict[str, list[object]], words: str
+) -> None:
+    pd.DataFrame(other).to_parquet(folder / "b.parquet")
+    with pytest.raises(TableError, match=f"b.parquet.*{words}"):
+        ParquetRows(folder)
+
+
+def test_bytes_that_are_no_text_and_names_that_occur_twice(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"c": pa.array([b"\xff\xfe"])}), tmp_path / "a.parquet")
+    with pytest.raises(TableError, match="column 'c' holds bytes that are not text"):
+        rows_of(ParquetRows(tmp_path))
+    pq.write_table(pa.table([pa.array([1]), pa.array([2])], names=["x", "x"]), tmp_path / "a.parquet")
+    with pytest.raises(TableError, match="'x' occurs twice"):
+        ParquetRows(tmp_path)
+
+
+def test_without_pyarrow_the_error_says_what_to_install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(TableError, match=r"pip install 'tailwise\[big\]'"):
+        ParquetRows(folder)

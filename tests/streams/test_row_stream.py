@@ -1,0 +1,99 @@
+"""Streams of tables that users have or make."""
+
+import numpy as np
+import pandas as pd
+import polars
+import pytest
+
+from tailwise.streams import FrameRows, RowStream, as_row_stream
+from tailwise.streams.parquet_rows import ParquetRows
+from tailwise.streams.row_stream import where
+
+TABLES = [pd.DataFrame({"x": np.arange(k, k + 3), "c": list("abc")}) for k in (0, 3, 6, 9)]
+
+
+def rows_of(stream: RowStream, **arguments: object) -> pd.DataFrame:
+    return pd.concat(list(stream.chunks(**arguments)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [TABLES, lambda: iter(TABLES), [polars.from_pandas(t) for t in TABLES]])
+def test_every_pass_gives_all_rows_with_their_numbers(given: object) -> None:
+    stream = as_row_stream(given)
+    assert isinstance(stream, RowStream)
+    assert stream.columns == {"x": "number", "c": "text"}
+    for _ in range(2):
+        rows = rows_of(stream)
+        assert rows.index.to_list() == rows.x.to_list() == list(range(12))
+    assert list(rows_of(stream, columns=["c"]).columns) == ["c"]
+
+
+def test_shards_part_the_rows_and_a_seed_changes_their_order() -> None:
+    stream = FrameRows(TABLES)
+    for seed in (None, 3):
+        parts = [rows_of(stream, shard=(k, 3), seed=seed) for k in range(3)]
+        assert sorted(row for part in parts for row in part.x) == list(range(12))
+        assert all((part.index == part.x).all() for part in parts)
+    shuffled = [rows_of(stream, seed=seed).x.to_list() for seed in (3, 3, 4)]
+    assert shuffled[0] == shuffled[1] != shuffled[2]
+
+
+def test_one_table_and_paths_are_streams_too(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    assert len(rows_of(as_row_stream(TABLES[0]))) == 3
+    TABLES[0].to_parquet(tmp_path / "a.parquet")
+    for given in (tmp_path, str(tmp_path / "a.parquet"), [tmp_path / "a.parquet"]):
+        assert isinstance(as_row_stream(given), ParquetRows)
+    stream = FrameRows(TABLES)
+    assert as_row_stream(stream) is stream
+
+
+def test_kinds_of_columns() -> None:
+    day = pd.Timestamp("2024-01-31")
+    table = pd.DataFrame(
+        {"i": [1], "b": [True], "t": ["a"], "d": [day], "e": [None], "z": [1j], "k": pd.Categorical(["a"])}
+    )
+    kinds = {"i": "number", "b": "boolean", "t": "text", "d": "date", "e": "empty", "z": "other", "k": "text"}
+    assert FrameRows(table).columns == kinds
+
+
+def test_what_is_no_stream_is_an_error() -> None:
+    with pytest.raises(TypeError, match="may end after one pass"):
+        as_row_stream(iter(TABLES))
+    with pytest.raises(TypeError, match="not dict"):
+        FrameRows([{"x": 1}])
+    with pytest.raises(ValueError, match="has no table"):
+        FrameRows(list)
+    with pytest.raises(ValueError, match="unknown column 'y'"):
+        FrameRows(TABLES).chunks(["y"])
+    with pytest.raises(ValueError, match="'x' occurs twice"):
+        FrameRows(pd.DataFrame([[1, 2]], columns=["x", "x"]))
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        ({"x": [1]}, "table 1 of the stream has no column 'c'"),
+        ({"x": [1], "c": ["a"], "d": [1]}, "table 1 of the stream has a column 'd'"),
+        ({"x": ["1"], "c": ["a"]}, "column 'x' is of kind text, but in the first one of kind number"),
+    ],
+)
+def test_tables_with_other_columns_are_an_error(second: dict[str, list[object]], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        rows_of(FrameRows([TABLES[0], pd.DataFrame(second)]))
+
+
+def test_an_empty_column_fits_any_kind_and_the_order_may_differ() -> None:
+    rows = rows_of(FrameRows([TABLES[0], pd.DataFrame({"c": [None], "x": [9]})]))
+    assert rows.x.to_list() == [0, 1, 2, 9]
+
+
+def test_categories_become_the_texts_that_they_stand_for() -> None:
+    tables = [pd.DataFrame({"c": pd.Categorical(cells)}) for cells in (["u", "v"], ["v", "w"])]
+    assert rows_of(FrameRows(tables)).c.to_list() == ["u", "v", "v", "w"]
+    assert not any(isinstance(t.c.dtype, pd.CategoricalDtype) for t in FrameRows(tables).chunks())
+
+
+def test_where_names_the_part_and_the_row() -> None:
+    second = list(FrameRows(TABLES).chunks())[1]
+    assert where(second, 2) == "table 1 of the stream, row 2"
+    second.attrs = {}
+    assert where(second, 2) == "row 5"

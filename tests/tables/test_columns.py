@@ -1,0 +1,199 @@
+"""Targets and weights as numbers, and columns that may not be what they seem."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from tailwise.tables.columns import (
+    as_number,
+    check_column,
+    check_infinity,
+    id_columns,
+    near_copies,
+    numbers_as_text,
+    row_weights,
+    shown_cell,
+    split_targets,
+)
+from tailwise.tables.read import TableError
+
+
+def test_columns_are_found_or_the_nearest_is_named() -> None:
+    table = pd.DataFrame({"Price": [1], "rooms": [2]})
+    with pytest.raises(TableError, match="did you mean 'Price'"):
+        check_column(table, "price", "t.csv")
+    with pytest.raises(TableError, match="did you mean 'rooms'"):
+        check_column(table, "room", "t.csv")
+    with pytest.raises(TableError, match="its columns are Price, rooms"):
+        check_column(table, "zzz", "t.csv")
+    with pytest.raises(TableError, match="column names missing"):
+        check_column(pd.DataFrame({"1.5": [1], "7": [2], "red": [3]}), "price", "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (["a", "b", "c"], "choose a numeric column"),
+        (["1", "2", "oops"], "line 4 holds 'oops'"),
+        (["1,000", "2,000", "3,000"], "thousands"),
+        (["$10.50", "$20.00", "$3.00"], "write plain numbers"),
+        ([None, None, None], "missing in every row"),
+        ([1.0, float("inf"), 2.0], "infinite in line 3"),
+        ([1.0, 2.0, -1e200], "exceeds 1e+150 in line 4: rescale it"),
+        (pd.to_datetime(["2020-01-01"] * 3), "dates"),
+    ],
+)
+def test_targets_that_are_no_numbers(cells: list[object], words: str) -> None:
+    with pytest.raises(TableError) as raised:
+        split_targets(pd.DataFrame({"x": [1, 2, 3], "y": cells}), ["y"], "t.csv")
+    assert words in str(raised.value)
+
+
+def test_rows_without_a_target_are_left_out() -> None:
+    table = pd.DataFrame({"x": [1, 2, 3], "z": 0, "y": [1.0, None, 3.0]})
+    inputs, labels, missing = split_targets(table, ["y"], "t.csv", ["z"])
+    assert (missing, labels["y"].tolist(), list(inputs.columns)) == (1, [1.0, 3.0], ["x"])
+    with pytest.raises(TableError, match="no column besides"):
+        split_targets(table, ["y"], "t.csv", ["x", "z"])
+    with pytest.raises(TableError, match="cannot be dropped"):
+        split_targets(table, ["y"], "t.csv", ["y"])
+
+
+def test_several_targets_keep_their_order_and_rows_that_have_all() -> None:
+    table = pd.DataFrame({"b": [1.0, None, 3.0], "x": [1, 2, 3], "a": [None, 5, 6]})
+    inputs, labels, missing = split_targets(table, ["a", "b"], "t.csv")
+    assert (missing, labels.to_dict("list"), list(inputs.columns)) == (2, {"a": [6.0], "b": [3.0]}, ["x"])
+    with pytest.raises(TableError, match="'a' is named as a target twice"):
+        split_targets(table, ["a", "a"], "t.csv")
+
+
+def test_numbers_that_are_text_are_found() -> None:
+    text = {
+        "price": ["$1,250.00", "$3.50"], "share": ["12%", "7%"], "german": ["1.250,50 €", "3,50 €"],
+        "debt": ["(12.5)", "3"], "day": ["01.02.2020", "3.2.2020"], "id": ["A1", "A2"], "digits": ["1", "2"],
+    }  # fmt: skip
+    table = pd.DataFrame({name: cells * 10 for name, cells in text.items()}).assign(
+        number=1.5, empty=None, stray=["unknown", *map(str, range(19))], mixed=["x", 1.5] * 10
+    )
+    found = {"price": "$1,250.00", "share": "12%", "german": "1.250,50 €", "debt": "(12.5)"}
+    assert numbers_as_text(table) == {**found, "stray": "unknown"}
+
+
+def test_columns_of_ids_are_found() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.arange(100)
+    table = pd.DataFrame(
+        {
+            "code": [f"a-{i:x}" for i in rows],
+            "nearly": [f"a-{i % 97:x}" for i in rows],
+            "hex": [f"{i * 7919:04x}" for i in rows],
+            "gaps": [None if i % 3 == 0 else f"b{i}" for i in rows],
+            "number": rows + 5,
+            "shuffled": rng.permutation(103)[:100],
+            "town": [f"town{i % 90}" for i in rows],
+            "words": [f"a house with {i} rooms" for i in rows],
+            "day": pd.date_range("2024-01-01", periods=100).strftime("%Y-%m-%d"),
+            "time": pd.date_range("2024-01-01", periods=100, freq="min").strftime("%H:%M"),
+            "price": [f"{i},50" for i in rows],
+            "far": rows * 3,
+            "extreme": np.r_[np.iinfo(np.int64).min, np.iinfo(np.int64).max, rows[2:]],
+            "twice": np.r_[0, rows[:-1]],
+            "measured": rng.normal(size=100),
+            "whole": rows.astype(float),
+            "flag": rows % 2 == 0,
+        }
+    )
+    every, counts = "differs in every row", "counts the rows"
+    found = {"code": every, "nearly": "differs in nearly every row", "hex": every, "gaps": every}
+    assert id_columns(table) == {**found, "number": counts, "shuffled": counts}
+    assert id_columns(table[:19]) == {}  # a few rows of anything differ
+
+
+def test_near_copies_of_the_target_are_found() -> None:
+    y = pd.Series(np.arange(50.0))
+    noise = np.random.default_rng(0).normal(size=50)
+    table = pd.DataFrame({"copy": 2 * y + noise, "other": noise, "text": "a", "still": 1.0})
+    assert near_copies(table, y) == ["copy"]
+
+
+def test_long_tables_show_a_dozen_of_their_columns() -> None:
+    table = pd.DataFrame(np.zeros((1, 15)), columns=[f"{i}a" for i in range(15)])
+    with pytest.raises(TableError, match=r"its columns are 0a, .*, 11a and 3 more$"):
+        check_column(table, "price", "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ([1, -1, 2], "line 3 holds '-1' \\(1 such of 3\\): correct these cells, or write 0"),
+        ([1, None, 2], "line 3 is empty"),
+        (["1", "2", "much"], "line 4 holds 'much'"),
+        ([1, 2, np.inf], "line 4 holds 'inf'"),
+        ([0, 0, 0], "is 0 in every row: there is nothing to train on"),
+        (pd.to_datetime(["2020-01-01"] * 3), "holds dates: turn them into numbers first"),
+    ],
+)
+def test_weights_are_numbers_from_0_on(weights: list[object], words: str) -> None:
+    table = pd.DataFrame({"y": [1.0, 2.0, 3.0], "w": weights})
+    with pytest.raises(TableError, match=f"t.csv: the weight 'w' .*{words}"):
+        row_weights(table, "w", ["y"], "t.csv")
+
+
+def test_only_rows_with_labels_need_a_weight() -> None:
+    table = pd.DataFrame({"y": [1.0, None, 3.0], "w": ["2", "none", "0.5"]})
+    assert row_weights(table, "w", ["y"], "t.csv").tolist() == [2.0, 0.5]
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+def test_an_infinity_is_named_by_column_and_row_or_line(library: object) -> None:
+    columns = {"a": [1.0, None, 2.0], "b": ["inf", "x", "y"], "c": [1, 2, 3], "d": [0.0, 1.0, -np.inf]}
+    table = library.DataFrame(columns)
+    check_infinity(table[["a", "b", "c"]])
+    with pytest.raises(TableError, match=r"^column 'd' holds an infinity in row 2: make it missing"):
+        check_infinity(table)
+    with pytest.raises(TableError, match=r"^t\.csv: column 'd' is infinite in line 4: leave the cell empty"):
+        check_infinity(table, "t.csv")
+
+
+def test_infinities_of_nullable_columns_are_found_between_gaps() -> None:
+    column = pd.array([None, 1.0, np.inf], dtype="Float64")
+    with pytest.raises(TableError, match="column 'x' holds an infinity in row 2"):
+        check_infinity(pd.DataFrame({"x": column}))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("1.5", 1.5), (" -2e3 ", -2000.0), ("1_000", None), ("1,5", None), ("", None)]
+)
+def test_numbers_in_text(text: str, number: float | None) -> None:
+    assert as_number(text) == number
+
+
+def test_long_cells_are_shown_in_part() -> None:
+    assert shown_cell("a" * 40) == repr("a" * 40)
+    assert shown_cell("a" * 41) == repr("a" * 40 + "...")
+    assert shown_cell(1.5) == "'1.5'"
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (pd.to_timedelta(range(5), "h"), r"t\.csv: the target 'y' holds durations: divide them by a unit"),
+        (pd.period_range("2020", periods=5), r"t\.csv: the target 'y' holds periods: turn them into numbers"),
+        (pd.date_range("2020", periods=5, tz="UTC"), r"t\.csv: the target 'y' holds dates: turn them into"),
+        ([1j] * 5, r"t\.csv: the target 'y' holds complex numbers"),
+        ([b"1"] * 5, r"t\.csv: the target 'y' holds bytes"),
+        ([1, 2, int("9" * 400), 4, 5], r"t\.csv: the target 'y' is infinite in line 4: rescale it"),
+        (["1", "2", "9" * 400, "4", "5"], r"t\.csv: the target 'y' is infinite in line 4: rescale it"),
+    ],
+)
+def test_targets_without_a_unit_or_beyond_all_numbers(cells: Any, message: str) -> None:
+    with pytest.raises(TableError, match=message):
+        split_targets(pd.DataFrame({"x": range(5), "y": cells}), ["y"], "t.csv")
+
+
+def test_a_target_may_have_any_name() -> None:
+    inputs, labels, _ = split_targets(pd.DataFrame({"x": [1, 2], "self": [3, 4]}), ["self"], "t.csv")
+    assert list(inputs) == ["x"] and labels["self"].tolist() == [3.0, 4.0]

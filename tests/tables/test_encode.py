@@ -1,0 +1,362 @@
+"""Columns of any kind become numbers, and surprises in new rows are warned of."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+
+from tailwise.tables import column_encoders, columns, encode
+from tailwise.tables.encode import NumericEncoder, TablePreprocessor, as_matrix
+
+
+def frame(rows: int = 200) -> pd.DataFrame:
+    """A table with columns of every kind; `number` and `text` have gaps."""
+    rng = np.random.default_rng(1)
+    kind = rng.choice(["a", "b", "c"], rows)
+    return pd.DataFrame(
+        {
+            "number": np.where(rng.random(rows) < 0.1, np.nan, rng.normal(size=rows)),
+            "kind": pd.Categorical(kind),
+            "text": np.where(rng.random(rows) < 0.1, None, kind),
+            "flag": rng.random(rows) < 0.5,
+            "day": pd.date_range("2024-01-01", periods=rows, freq="h"),
+            "empty": np.nan,
+            "same": 1.0,
+        },
+        index=[f"row{i}" for i in range(rows)],
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted() -> TablePreprocessor:
+    return TablePreprocessor().fit(frame())
+
+
+def warned(preprocessor: TablePreprocessor, x: Any) -> list[str]:
+    """The warnings about new rows, up to what is done with them."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert np.isfinite(preprocessor.transform(x)).all()
+    return [str(warning.message).partition(":")[0] for warning in caught]
+
+
+# -- numbers -------------------------------------------------------------------------------------
+
+
+def test_numbers_are_scaled_bounded_and_marked_where_missing() -> None:
+    x = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [np.nan]])
+    encoder = NumericEncoder.fit(x)
+    assert encoder.out_dim == 2
+    scale = 2 / 1.349  # quartiles 1 and 3
+    assert (encoder.center.item(), encoder.scale.item()) == (2.0, pytest.approx(scale))
+    out = encoder(torch.tensor([[2.0], [4.0], [1e9], [float("nan")]], dtype=torch.float64))
+    z = 2 / scale
+    expected = [[0.0, 0.0], [z / np.sqrt(1 + (z / 4) ** 2), 0.0], [4.0, 0.0], [0.0, 1.0]]
+    np.testing.assert_allclose(out, expected, rtol=1e-6)
+
+
+def test_columns_that_are_constant_or_empty_become_zeros() -> None:
+    x = np.c_[np.full(50, 7.0), np.full(50, np.nan)]
+    out = NumericEncoder.fit(x)(torch.from_numpy(x))
+    np.testing.assert_array_equal(out, np.tile([0.0, 0.0, 1.0], (50, 1)))
+
+
+def test_large_tables_are_measured_on_a_part_of_their_rows() -> None:
+    x = np.random.default_rng(0).normal(size=(300_001, 1))
+    encoder = NumericEncoder.fit(x)
+    assert abs(encoder.center.item()) < 0.01 and encoder.scale.item() == pytest.approx(1, abs=0.02)
+
+
+def test_numbers_whose_squares_overflow_keep_their_meaning() -> None:
+    x = torch.as_tensor(np.random.default_rng(0).normal(size=(300, 3)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoder = NumericEncoder.fit(1e300 * x.numpy())
+    np.testing.assert_allclose(encoder(1e300 * x), NumericEncoder.fit(x.numpy())(x), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("mistake", [1e6, -1e20, 1e200])
+def test_a_mistaken_number_does_not_drown_its_column(mistake: float) -> None:
+    rng = np.random.default_rng(0)
+    numbers = np.c_[rng.normal(size=500), rng.random(500) < 0.1].astype(float)
+    with_mistake = numbers.copy()
+    with_mistake[7] = mistake
+    clean, robust = NumericEncoder.fit(numbers), NumericEncoder.fit(with_mistake)
+    np.testing.assert_allclose(robust.scale[0], clean.scale[0], rtol=0.05)
+    assert 0.2 < robust.scale[1] < 0.4  # mostly zeros, some ones
+    assert robust(torch.from_numpy(with_mistake)).abs().max() <= 4.01
+
+
+@pytest.mark.parametrize("rows", [300, 3000])
+def test_rare_events_among_rounding_are_no_mistakes(rows: int) -> None:
+    rng = np.random.default_rng(0)
+    items = rng.uniform(1, 100, (rows, 5)).round(2)
+    rebate = np.where(rng.random(rows) < 0.03, rng.uniform(1, 50, rows).round(2), 0.0)
+    difference = (items.sum(1) - rebate) - items[:, ::-1].sum(1)  # 0 but for rounding where there is none
+    assert 0 < np.abs(difference[rebate == 0]).max() < 1e-12
+    encoder = NumericEncoder.fit(difference[:, None])
+    assert encoder.scale[0] == pytest.approx(difference.std())
+    encoded = encoder(torch.from_numpy(difference[:, None]))[:, 0].numpy()
+    assert np.unique(encoded[rebate > 0].round(2)).size > 5  # small rebates are not large ones
+
+
+def test_a_matrix_is_dense_float64_without_infinities(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = np.array([[1, 2], [3, 4]])
+    for given in (numbers, sparse.csr_matrix(numbers), pd.DataFrame(numbers), numbers.T.copy().T):
+        found = as_matrix(given)
+        assert found.dtype == np.float64 and found.flags.c_contiguous
+        np.testing.assert_array_equal(found, numbers)
+    with pytest.raises(ValueError, match="column 1 holds an infinity"):
+        as_matrix(np.array([[1.0, np.inf]]))
+    with pytest.raises(ValueError, match="column 'b' holds an infinity or a number too large"):
+        as_matrix(pd.DataFrame({"a": [1.0, 2.0], "b": pd.Series([10.0, "inf"], dtype=object)}))
+    monkeypatch.setattr(encode, "MAX_DENSE", 3)
+    with pytest.raises(ValueError, match="sparse matrix of 2 x 2 is too large to make dense"):
+        as_matrix(sparse.csr_matrix(numbers))
+
+
+# -- other columns -------------------------------------------------------------------------------
+
+
+def test_columns_of_every_kind_become_features(fitted: TablePreprocessor) -> None:
+    features = fitted.transform(frame())
+    assert features.shape == (200, fitted.out_dim) and features.dtype == np.float32
+    assert np.isfinite(features).all() and np.abs(features).max() <= 4
+    assert set(fitted.columns or []) == set(frame().columns)
+    with pytest.raises(ValueError, match="X has 2 features, but the training table had 3"):
+        TablePreprocessor().fit(np.eye(3)).transform(np.eye(3)[:, :2])
+
+
+def test_tables_without_columns_of_use_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"no column of X holds a value \(a, b\)"):
+        TablePreprocessor().fit(pd.DataFrame({"a": [None] * 9, "b": [None] * 9}, dtype=object))
+    with pytest.raises(ValueError, match="column name 'a' occurs twice"):
+        TablePreprocessor().fit(pd.DataFrame(np.eye(2), columns=["a", "a"]))
+
+
+def test_rows_are_encoded_in_chunks(fitted: TablePreprocessor, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = fitted.transform(frame())
+    monkeypatch.setattr(encode, "_CHUNK", 64)
+    np.testing.assert_array_equal(fitted.transform(frame()), whole)
+
+
+def test_pandas_and_polars_give_the_same_features() -> None:
+    import polars as pl
+
+    x = frame().drop(columns="empty")
+    table = pl.from_pandas(x)
+    for own, other in ((x, table), (table, x)):
+        preprocessor = TablePreprocessor().fit(own)
+        np.testing.assert_array_equal(preprocessor.transform(other), preprocessor.transform(own))
+
+
+def test_durations_are_seconds_in_pandas_and_polars() -> None:
+    import polars as pl
+
+    x = pd.DataFrame({"open": pd.to_timedelta([1, None, 90], "min"), "kind": ["a", "b", "a"]})
+    for table in (x, pl.from_pandas(x)):
+        np.testing.assert_array_equal(TablePreprocessor().fit(table).matrix(table)[:, 0], [60, np.nan, 5400])
+
+
+def test_pyarrows_types_are_those_of_pandas() -> None:
+    x = frame()[["number", "text", "flag"]]
+    arrow = x.convert_dtypes(dtype_backend="pyarrow")
+    preprocessor = TablePreprocessor().fit(arrow)
+    np.testing.assert_allclose(preprocessor.transform(arrow), TablePreprocessor().fit(x).transform(x))
+
+
+def test_mixed_objects_and_many_categories_can_be_encoded() -> None:
+    x = pd.DataFrame({"city": [f"city {i}" for i in range(500)], "odd": [1, "a", None, 2.5] * 125})
+    x = x.astype(object).assign(code=pd.Categorical(x["city"]))
+    assert np.isfinite(TablePreprocessor().fit(x).transform(x[:10])).all()
+
+
+def test_rounding_in_encoded_words_is_not_blown_up_to_features() -> None:
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), 8)) for _ in range(80)]
+    share = 1 / np.arange(1, 81) ** 2  # most rows hold one of a few words
+    x = pd.DataFrame({"word": rng.choice(words, 1500, p=share / share.sum()), "n": rng.normal(size=1500)})
+    order = rng.permutation(1500)
+    one, other = (TablePreprocessor().fit(x.iloc[rows]) for rows in (np.arange(1500), order))
+    texts = one.numeric.scale[:-1]
+    assert len(texts) == 30 and texts[:10].min() > 1e-3  # values of a word lie between 0 and about 1
+    # Another order of rows rounds otherwise; a component's sign is free.
+    np.testing.assert_allclose(
+        np.abs(one.transform(x))[:, :10], np.abs(other.transform(x))[:, :10], atol=1e-3
+    )
+
+
+def test_texts_of_few_words_have_no_components_of_rounding() -> None:
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame(
+        {
+            "words": [
+                " ".join(rng.choice(["seaside", "lakeshore", "hilltop", "woodland"], 6)) for _ in range(99)
+            ]
+        }
+    )
+    found = TablePreprocessor().fit(x)
+    size = np.abs(found.matrix(x)).max(0)
+    assert len(size) == 30 and (size[:4] > 0.01).all() and not size[4:].any()
+    np.testing.assert_array_equal(found.numeric.scale[4:], 1.0)
+
+
+@pytest.mark.parametrize("kind", ["float64", "Float64"])
+def test_huge_numbers_count_as_such_beside_text_too(kind: str) -> None:
+    x = frame()[["number", "text"]]
+    number = x["number"].fillna(0.0)
+    huge = x.assign(number=number.where(np.arange(200) != 3, -1e300).astype(kind))
+    preprocessor = TablePreprocessor().fit(huge)
+    found = preprocessor.transform(x.assign(number=-1e200))
+    np.testing.assert_allclose(found, preprocessor.transform(x.assign(number=-1e12)), rtol=1e-5)
+    assert not np.allclose(found, preprocessor.transform(x.assign(number=0.0)))
+
+
+def test_huge_numbers_of_polars_are_those_of_pandas() -> None:
+    import polars as pl
+
+    x = frame()[["number", "text"]].assign(number=np.where(np.arange(200) == 3, -1e300, np.arange(200.0)))
+    found = TablePreprocessor().fit(pl.from_pandas(x)).transform(pl.from_pandas(x))
+    np.testing.assert_allclose(found, TablePreprocessor().fit(x).transform(x), rtol=1e-5, atol=1e-6)
+
+
+# -- new rows unlike the training rows -------------------------------------------------------------
+
+
+def test_columns_of_another_kind_than_at_fit_are_named(fitted: TablePreprocessor) -> None:
+    x = frame()
+    commas = x["number"].map("{:.3f}".format).str.replace(".", ",")
+    with pytest.raises(
+        ValueError, match=r"column 'number' held numbers at fit, but row \d+ holds '-?\d,\d+'"
+    ):
+        fitted.transform(x.assign(number=commas))
+    with pytest.raises(ValueError, match="column 'day' held dates at fit, but row 0 holds 'soon'"):
+        fitted.transform(x.assign(day="soon"))
+    with pytest.raises(ValueError, match="column 'day' held dates at fit, but row 0 holds '5'"):
+        fitted.transform(x.assign(day=5))
+    with pytest.raises(ValueError, match="column 'number' held numbers at fit, but row 0 holds '2024"):
+        fitted.transform(x.assign(number=x["day"]))
+    numbers = x[["number", "same"]]
+    plain = TablePreprocessor().fit(numbers)
+    with pytest.raises(ValueError, match="column 'same' held numbers at fit, but row 0 holds 'one'"):
+        plain.transform(numbers.assign(same="one"))
+    with pytest.raises(ValueError, match="column 'same' held numbers at fit, but row 0 holds '2024"):
+        plain.transform(numbers.assign(same=x["day"]))
+
+
+def test_missing_values_and_numbers_may_be_written_as_text(fitted: TablePreprocessor) -> None:
+    x = frame()
+    missing = fitted.transform(x.assign(number=np.nan))
+    for none in ("N/A", " ", "?", None):
+        np.testing.assert_array_equal(fitted.transform(x.assign(number=none)), missing)
+    as_text = x.assign(day=x["day"].astype(str), same="1", flag=x["flag"].astype(int))
+    np.testing.assert_array_equal(fitted.transform(as_text), fitted.transform(x))
+
+
+@pytest.mark.parametrize("columns", [["number", "text"], ["number"]])
+def test_stray_cells_of_another_kind_are_missing_with_a_warning(columns: list[str]) -> None:
+    x = frame()[columns]
+    preprocessor = TablePreprocessor().fit(x)
+    numbers = x["number"].astype(object)
+    numbers.iloc[[3, 5]] = "much"
+    with pytest.warns(UserWarning, match=r"row 3 holds 'much' \(2 such of 200\): treated as missing"):
+        found = preprocessor.transform(x.assign(number=numbers))
+    numbers.iloc[[3, 5]] = np.nan
+    np.testing.assert_array_equal(found, preprocessor.transform(x.assign(number=numbers)))
+
+
+def test_columns_that_were_never_missing_are_warned_of(fitted: TablePreprocessor) -> None:
+    x = frame()
+    # `number` and `text` had gaps at fit, `empty` had nothing else; a date is one column, not five.
+    assert warned(fitted, x.assign(**dict.fromkeys(x, None))) == [
+        f"column '{name}' was never missing at fit, but is in 200 of 200 rows"
+        for name in ("flag", "same", "day", "kind")
+    ]
+    gaps = x.assign(same=x["same"].where(np.arange(200) >= 11))
+    assert warned(fitted, gaps) == ["column 'same' was never missing at fit, but is in 11 of 200 rows"]
+    assert warned(fitted, gaps[2:]) == warned(fitted, x) == []  # 9 of 198
+
+
+def test_numbers_that_were_never_missing_are_warned_of_with_or_without_names() -> None:
+    x = np.random.default_rng(0).normal(size=(200, 3))
+    x[::4, 2] = np.nan
+    gaps = x.copy()
+    gaps[:30, 1:] = np.nan
+    plain = TablePreprocessor().fit(x)
+    assert warned(plain, gaps) == ["column 1 was never missing at fit, but is in 30 of 200 rows"]
+    named = pd.DataFrame(x, columns=["a", "b", "c"])
+    preprocessor = TablePreprocessor().fit(named)
+    message = (
+        "column 'b' was never missing at fit, but is in 200 of 200 rows: filled with the training median; "
+        "intervals do not account for this"
+    )
+    with pytest.warns(UserWarning, match=message):
+        missing = preprocessor.transform(named.assign(b=np.nan))
+    middle = preprocessor.numeric.center[1].item()
+    np.testing.assert_array_equal(missing, preprocessor.transform(named.assign(b=middle)))
+
+
+def test_frequent_new_categories_are_warned_of(fitted: TablePreprocessor) -> None:
+    x = frame()
+    new = x.assign(kind="never seen", text=x["text"].where(x["flag"], "nor this"))
+    many = (~x["flag"]).sum()
+    assert warned(fitted, new) == [
+        "column 'kind' holds values unknown at fit, such as 'never seen', in 200 of 200 rows",
+        f"column 'text' holds values unknown at fit, such as 'nor this', in {many} of 200 rows",
+    ]
+    few = x.assign(text=x["text"].where(np.arange(200) >= 10, "rare"))
+    assert warned(fitted, few) == []
+    expected = "column 'text' holds values unknown at fit, such as 'rare', in {0} of {0} rows"
+    for rows in (1, 3):
+        assert warned(fitted, few[:rows]) == [expected.format(rows)]
+
+
+def test_where_many_categories_occur_once_new_ones_are_expected() -> None:
+    rng = np.random.default_rng(0)
+    names = np.array([f"c{i}" for i in range(400)])
+    towns, others = (np.where(rng.random(120) < 0.75, "capital", rng.choice(names, 120)) for _ in range(2))
+    x = pd.DataFrame({"x": rng.normal(size=120), "town": towns})
+    preprocessor = TablePreprocessor().fit(x)
+    assert list(preprocessor.made_of("low_cardinality")) == ["town"]
+    new = x.assign(town=others)
+    assert (~new["town"].isin(towns)).mean() > 0.1
+    assert warned(preprocessor, new) == []
+    assert len(warned(preprocessor, x.assign(town="abroad"))) == 1
+
+
+def test_skrub_is_imported_without_a_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKB_DATA_DIRECTORY", "")  # restored afterwards
+
+    def load(name: str) -> str:
+        if not os.environ.get("SKB_DATA_DIRECTORY"):
+            raise PermissionError(13, "Permission denied", "/home/nobody")
+        return name
+
+    monkeypatch.setattr(column_encoders.importlib, "import_module", load)
+    assert column_encoders.import_skrub() == "skrub"
+    assert os.environ["SKB_DATA_DIRECTORY"] == tempfile.gettempdir()
+
+
+def test_many_columns_of_text_get_few_features_each_and_too_many_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = pd.DataFrame({f"c{place}": [f"text {row} {place}" for row in range(9)] for place in range(4)})
+    table["kind"] = ["a", "b", "a"] * 3
+    caplog.set_level(logging.INFO)
+    assert TablePreprocessor().fit(table).out_dim == 4 * 9 + 2 and not caplog.text
+    monkeypatch.setattr(encode, "MANY_COLUMNS", 4)
+    monkeypatch.setattr(encode, "MAX_FEATURES", 15)
+    assert TablePreprocessor().fit(table).out_dim == 4 * 3 + 2
+    assert "encoding 5 columns that are not numbers, each as at most 3 features" in caplog.text
+    monkeypatch.setattr(columns, "MOST_COLUMNS", 4)
+    with pytest.raises(ValueError, match="5 columns are not numbers, and at most 4 can be encoded: leave"):
+        TablePreprocessor().fit(table)

@@ -1,0 +1,251 @@
+"""Reading and writing tables: what users have on disk, and what is wrong with it."""
+
+import gzip
+import io
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tailwise.tables import read as files
+from tailwise.tables.read import TableError, read_table
+from tailwise.tables.write import check_table_name, escape_formulas, write_table
+
+ROWS = "name;größe;y\nä b;1,5;2\nc;2,5;3\n"
+
+
+def written(folder: Path, content: bytes | str, name: str = "t.csv") -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16", "utf-16-le", "utf-16-be", "utf-32"]
+)
+def test_encodings_and_decimal_commas(tmp_path: Path, encoding: str) -> None:
+    table = read_table(written(tmp_path, ROWS.encode(encoding)))
+    assert list(table.columns) == ["name", "größe", "y"]
+    assert table["größe"].tolist() == [1.5, 2.5]
+    assert table["name"].tolist() == ["ä b", "c"]
+
+
+def test_commas_are_decimal_only_where_they_cannot_mark_thousands(tmp_path: Path) -> None:
+    quoted = read_table(written(tmp_path, 'a,b\n"58,7","1,250"\n"3","2,500"\n'))
+    assert quoted.to_dict("list") == {
+        "a": [58.7, 3.0],
+        "b": ["1,250", "2,500"],
+    }  # other columns prove nothing
+    cells = ["0,125", "12,50", "2,500", "", "7"]
+    lines = "".join(f"{cell}\tx\n" for cell in cells)
+    np.testing.assert_array_equal(
+        read_table(written(tmp_path, f"a\tb\n{lines}"))["a"], [0.125, 12.5, 2.5, np.nan, 7.0]
+    )
+    strayed = 'a,b\n"2,000",x\n"1,50",y\n"3,500",z\n800,u\n'  # a mistake among thousands
+    assert read_table(written(tmp_path, strayed))["a"].tolist() == ["2,000", "1,50", "3,500", "800"]
+    for text in ('a,b\n"1,250",x\n999,y\n', "a\tb\n1,250\tx\n999\ty\n"):
+        assert read_table(written(tmp_path, text))["a"].tolist() == ["1,250", "999"]
+    assert read_table(written(tmp_path, "a;b\n1,250;x\n999;y\n"))["a"].tolist() == [1.25, 999.0]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", " "])
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+def test_delimiters_and_line_endings(tmp_path: Path, delimiter: str, ending: str) -> None:
+    lines = [["a", "b", "c"], ["1", "2.5", "x"], ["3", "", "y"]]
+    text = ending.join(delimiter.join(line) for line in lines if delimiter != " " or "" not in line) + ending
+    table = read_table(written(tmp_path, text))
+    assert list(table.columns) == ["a", "b", "c"]
+    assert table["b"].iloc[0] == 2.5
+
+
+def test_quoted_text_with_delimiters_inside(tmp_path: Path) -> None:
+    table = read_table(written(tmp_path, 'title, y\n"a, b; c",1\n"line\nbreak",2\n'))
+    assert table["title"].tolist() == ["a, b; c", "line\nbreak"]
+    assert list(table.columns) == ["title", "y"]
+
+
+def test_gzip_stdin_and_excel_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(read_table(written(tmp_path, gzip.compress(b"a,b\n1,2\n")))) == 1
+    assert list(read_table(written(tmp_path, "sep=;\na;b\n1;2\n")).columns) == ["a", "b"]
+
+    class Stdin:
+        buffer = io.BytesIO(b"a,b\n1,2\n3,4\n")
+
+    monkeypatch.setattr(sys, "stdin", Stdin())
+    assert read_table("-").shape == (2, 2)
+
+
+def test_unnamed_columns_are_left_out_and_counted(tmp_path: Path) -> None:
+    table = read_table(written(tmp_path, ",a,b,\n0,1,2,\n1,3,4,\n"))
+    assert list(table.columns) == ["a", "b"]
+    assert table.attrs["unnamed"] == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (b"a,b\n", "no rows"),
+        (b"a,b,a\n1,2,3\n", "columns 1 and 3 are both named 'a'"),
+        (b"a,b\n1,2\n3,4,5\n", "3 cells in line 3"),
+        (b"a,b\n1,2,3\n4,5,6\n", "more cells than the 2 column names"),
+        (b'a,b\n1,"2\n3,4\n', "line 2 that is never closed"),
+        (b'a,"b\n1,2\n3,4\n', "quotation mark"),
+        (b",,\n1,2,3\n", "names no columns"),
+        (b"PK\x03\x04abc", "Excel"),
+        (b"PAR1abc", "Parquet"),
+        (b"%PDF-1.7", "PDF"),
+        (bytes(range(256)) * 20, "binary"),
+        (gzip.compress(b"a,b\n1,2\n" * 99, mtime=0)[:-9], "damaged gzip"),
+        (b"\xff\xfea\x00,", "damaged"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_file(tmp_path: Path, content: bytes, words: str) -> None:
+    path = written(tmp_path, content)
+    with pytest.raises(TableError) as raised:
+        read_table(path)
+    assert words in str(raised.value)
+    assert str(path) in str(raised.value)
+
+
+def test_missing_files_and_folders_point_to_what_is_there(tmp_path: Path) -> None:
+    written(tmp_path, "a,b\n1,2\n", "houses.csv")
+    with pytest.raises(TableError, match=r"did you mean 'houses.csv'"):
+        read_table(tmp_path / "house.csv")
+    with pytest.raises(TableError, match=r"is a folder.*houses.csv"):
+        read_table(tmp_path)
+    with pytest.raises(TableError, match="no folder"):
+        read_table(tmp_path / "none" / "x.csv")
+
+
+def test_parquet_there_and_back(tmp_path: Path) -> None:
+    table = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
+    write_table(table, tmp_path / "t.parquet")
+    pd.testing.assert_frame_equal(read_table(tmp_path / "t.parquet"), table, check_dtype=False)
+
+
+def test_a_named_index_in_parquet_is_a_column(tmp_path: Path) -> None:
+    table = pd.DataFrame({"b": [1, 2]}, index=pd.Index(["u", "v"], name="id"))
+    table.to_parquet(tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet").to_dict("list") == {"id": ["u", "v"], "b": [1, 2]}
+    table.rename_axis(None).to_parquet(tmp_path / "t.parquet")
+    assert list(read_table(tmp_path / "t.parquet").columns) == ["b"]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.TSV", "t", "t.parquet"])
+def test_names_that_a_table_can_be_written_to(name: str) -> None:
+    check_table_name(Path(name))
+
+
+@pytest.mark.parametrize("name", ["t.xlsx", "t.json", "t.csv.zip"])
+def test_names_that_no_table_can_be_written_to(name: str) -> None:
+    with pytest.raises(TableError, match=r"use \.csv, \.csv\.gz, \.tsv or \.parquet"):
+        check_table_name(Path(name))
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv", "deep/er/t.csv"])
+def test_tables_are_written_and_read_back(tmp_path: Path, name: str) -> None:
+    table = pd.DataFrame({"a": [1.5, 2.5], "b": ["x, y", "z"]})
+    write_table(table, tmp_path / name)
+    pd.testing.assert_frame_equal(read_table(tmp_path / name), table)
+    assert [p.name for p in (tmp_path / name).parent.iterdir()] == [Path(name).name]
+
+
+def test_a_table_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    write_table(pd.DataFrame({"a": [1, 2], "b": ["x, y", None]}), "-")
+    assert capsys.readouterr().out == 'a,b\n1,"x, y"\n2,\n'
+
+
+def test_parquet_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_table(pd.DataFrame({"a": [1]}), tmp_path / "t.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(TableError, match=r"t.parquet is a Parquet file, .* pip install 'tailwise\[big\]'"):
+        read_table(tmp_path / "t.parquet")
+    with pytest.raises(TableError, match=r"writing Parquet needs pyarrow: pip install 'tailwise\[big\]'"):
+        write_table(pd.DataFrame({"a": [1]}), tmp_path / "new.parquet")
+
+
+def test_parquet_without_rows_is_refused(tmp_path: Path) -> None:
+    write_table(pd.DataFrame({"a": [1.0]})[:0], tmp_path / "t.parquet")
+    with pytest.raises(TableError, match="has columns but no rows"):
+        read_table(tmp_path / "t.parquet")
+
+
+def test_a_file_that_the_system_does_not_give_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    path = written(tmp_path, "a,b\n1,2\n")
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(TableError, match=r"cannot read .*t.csv: Permission denied"):
+        read_table(path)
+
+
+def test_a_folder_without_tables_is_only_named(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match=r"is a folder: name a CSV or Parquet file in it$"):
+        read_table(tmp_path)
+
+
+def test_a_zero_byte_far_down_names_its_line(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="holds a NUL character in line 2002: remove it"):
+        read_table(written(tmp_path, b"a,b\n" + b"1,2\n" * 2000 + b"3,\x00\n"))
+
+
+def test_cells_longer_than_a_csv_reader_takes_are_read(tmp_path: Path) -> None:
+    text = "x" * 140_000
+    table = read_table(written(tmp_path, f"a,b\n{text},1\n"))
+    assert table["a"].tolist() == [text] and table["b"].tolist() == [1]
+
+
+# -- encodings, comments, bytes and formulas -----------------------------------------------------
+
+
+def test_lines_that_end_with_other_characters(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\u20281,2\u20283,4\u2028", encoding="utf-8")
+    assert read_table(path).to_dict("list") == {"a": [1, 3], "b": [2, 4]}
+
+
+def test_comments_before_the_names_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("# made by a machine\n# twice\na,b\n1,2\n")
+    with pytest.raises(TableError, match=r"t\.csv begins with 2 lines of comments \('# made by a machine'\)"):
+        read_table(path)
+    path.write_text("#id,b\n1,2\n")
+    assert list(read_table(path)) == ["#id", "b"]
+    path.write_text("#\n\n1\n")
+    assert list(read_table(path)) == ["#"]
+
+
+def test_bytes_of_parquet_are_text_or_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pd.DataFrame({"a": [b"x", None], "y": [1, 2]}).to_parquet(path)
+    assert read_table(path)["a"].fillna("none").tolist() == ["x", "none"]
+    pd.DataFrame({"a": [b"x", b"\xff"], "y": [1, 2]}).to_parquet(path)
+    with pytest.raises(TableError, match=r"t\.parquet: column 'a' holds bytes that are not text in row 1"):
+        read_table(path)
+
+
+def test_a_gzip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_UNPACKED", 1000)
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(bytes(1_000_000)))
+    with pytest.raises(TableError, match=r"t\.csv\.gz unpacks to more than \d+ bytes"):
+        read_table(path)
+
+
+def test_formulas_are_escaped_on_request() -> None:
+    table = pd.DataFrame({"=a": ["=1+1", "+x", None, "plain"], "n": [-1.0, 2.0, 3.0, 4.0]})
+    table["c"] = pd.Categorical(["@a", "b", "b", "-2"])
+    shown = escape_formulas(table)
+    assert list(shown) == ["'=a", "n", "c"]
+    assert (
+        shown["'=a"].fillna("none").tolist() == ["'=1+1", "'+x", "none", "plain"]
+        and shown["c"].tolist()[3] == "'-2"
+    )
+    assert shown["n"].tolist() == [-1.0, 2.0, 3.0, 4.0] and "=a" in table

@@ -1,0 +1,215 @@
+"""Splits: disjoint, covering, balanced, the same for the same seed."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailwise import LabelBins
+from tailwise.data import balanced_split, label_holdout, load_abalone, pooled_split, random_split
+from tailwise.tables.split import dir_split, halves
+
+labels = st.one_of(
+    st.lists(st.integers(-5, 40), min_size=1, max_size=300),
+    st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=300),
+)
+
+
+def assert_covers(split, n):
+    parts = [split.train, split.valid, split.test]
+    assert all(part.dtype == np.int64 for part in parts)
+    assert all((np.diff(part) > 0).all() for part in parts)
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(n))
+
+
+def assert_same(first, second):
+    for part in ("train", "valid", "test"):
+        np.testing.assert_array_equal(getattr(first, part), getattr(second, part))
+
+
+@given(y=labels, per_bin=st.integers(0, 30), seed=st.integers(0, 2**32))
+def test_balanced_split_keeps_its_rule_in_every_bin(y, per_bin, seed):
+    bins = LabelBins.from_labels(y)
+    split = balanced_split(y, bins=bins, per_bin=per_bin, seed=seed)
+    assert_covers(split, len(y))
+    train, valid, test = (
+        np.bincount(bins.index(np.asarray(y)[part]), minlength=len(bins))
+        for part in (split.train, split.valid, split.test)
+    )
+    np.testing.assert_array_equal(valid, np.minimum(per_bin, bins.counts // 3))
+    np.testing.assert_array_equal(valid, test)
+    assert (train >= -(-bins.counts // 3)).all()
+    assert ((train > 0) == (bins.counts > 0)).all()
+
+
+@given(y=labels, seed=st.integers(0, 2**32))
+def test_balanced_split_is_decided_by_the_seed(y, seed):
+    assert_same(balanced_split(y, seed=seed), balanced_split(np.asarray(y), seed=seed))
+
+
+def test_another_seed_gives_another_split():
+    y = np.repeat(np.arange(10), 50)
+    first, second = balanced_split(y, seed=0), balanced_split(y, seed=1)
+    assert not np.array_equal(first.test, second.test)
+
+
+def test_every_row_of_a_bin_is_as_likely_to_be_tested():
+    y = np.zeros(30)
+    tested = np.zeros(30)
+    for seed in range(400):
+        tested[balanced_split(y, per_bin=10, seed=seed).test] += 1
+    # Binomial(400, 1/3): mean 133, standard deviation 9.4.
+    assert np.abs(tested - 400 / 3).max() < 5 * 9.4
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_bins_of_one_or_two_rows_are_only_trained_on(n):
+    split = balanced_split([3.5] * n)
+    assert_covers(split, n)
+    assert (len(split.train), len(split.valid), len(split.test)) == (n, 0, 0)
+
+
+def test_a_single_bin_is_split_like_any_other():
+    split = balanced_split([7] * 9, per_bin=20)
+    assert (len(split.train), len(split.valid), len(split.test)) == (3, 3, 3)
+
+
+def test_given_bins_and_tensors_are_respected():
+    y = torch.arange(12.0)
+    bins = LabelBins.from_labels(y, edges=[0, 6, 12])
+    split = balanced_split(y, bins=bins, per_bin=1)
+    assert_covers(split, 12)
+    assert len(split.valid) == len(split.test) == 2
+    assert_same(split, balanced_split(y.numpy(), bins=bins, per_bin=1))
+
+
+def test_abalone_test_part_is_balanced_and_training_part_is_not():
+    rings = load_abalone()["Rings"].to_numpy()
+    split = balanced_split(rings, per_bin=20, seed=0)
+    tested, trained = (np.bincount(rings[part], minlength=30) for part in (split.test, split.train))
+    np.testing.assert_array_equal(tested[5:16], 20)
+    assert trained.max() > 600
+    assert (trained[np.unique(rings)] >= 1).all()
+
+
+@pytest.mark.parametrize("per_bin", [-1, 2.5])
+def test_a_wrong_per_bin_is_named(per_bin):
+    with pytest.raises(ValueError, match=r"per_bin must be a whole number of at least 0"):
+        balanced_split([1, 2, 3], per_bin=per_bin)
+
+
+def test_a_missing_label_is_named_by_its_row():
+    with pytest.raises(ValueError, match="row 1"):
+        balanced_split([1.0, float("nan"), 2.0])
+
+
+@given(n=st.integers(1, 400), valid=st.floats(0, 0.49), test=st.floats(0, 0.49), seed=st.integers(0))
+def test_random_split_has_the_shares_asked_for(n, valid, test, seed):
+    split = random_split(n, valid=valid, test=test, seed=seed)
+    assert_covers(split, n)
+    assert len(split.train) >= 1
+    assert abs(len(split.valid) - valid * n) <= 1
+    assert abs(len(split.test) - test * n) <= 1
+    assert_same(split, random_split(n, valid=valid, test=test, seed=seed))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n": 0}, "n must be a whole number of at least 1"),
+        ({"n": 5, "valid": 1.0}, "valid is a share of the rows"),
+        ({"n": 5, "test": -0.1}, "test is a share of the rows"),
+        ({"n": 5, "valid": 0.5, "test": 0.5}, "leave no rows for training"),
+    ],
+)
+def test_random_split_says_what_is_wrong(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        random_split(**arguments)
+
+
+@given(st.lists(st.integers(0, 6), min_size=3, max_size=120), st.integers(0, 5), st.integers(0, 99))
+def test_pooled_split_keeps_the_test_rows_of_all_seeds_apart(y: list[int], per_bin: int, seed: int) -> None:
+    a, b = (pooled_split(y, per_bin=per_bin, seed=s) for s in (seed, seed + 1))
+    for one, other in ((a, a), (a, b), (b, a)):
+        assert not set(one.test) & (set(other.train) | set(other.valid))
+    assert not set(a.train) & set(a.valid)
+    plain = balanced_split(y, per_bin=per_bin, seed=seed)
+    values = np.array(y)
+    for part in ("valid", "test"):  # as many of every bin as without a pool
+        counts = [np.bincount(values[getattr(split, part)], minlength=7) for split in (a, plain)]
+        np.testing.assert_array_equal(*counts)
+    kept = np.bincount(values[a.train], minlength=7)
+    assert (3 * kept >= np.bincount(values, minlength=7)).all()
+
+
+def test_pooled_split_draws_other_rows_of_the_pool_with_another_seed() -> None:
+    y = [0] * 300
+    tests = [set(pooled_split(y, per_bin=10, seed=seed).test) for seed in range(20)]
+    assert len(set.union(*tests)) == 20 and all(len(rows) == 10 for rows in tests)
+    other = set(pooled_split(y, per_bin=10, seed=0, pool_seed=1).test)
+    assert not other <= set.union(*tests)
+
+
+@given(y=labels, share=st.floats(0.05, 0.9), seed=st.integers(0, 2**32))
+def test_pooling_changes_only_what_small_bins_give(y: list[float], share: float, seed: int) -> None:
+    index = LabelBins.from_labels(y).index(np.asarray(y))
+    counts = np.bincount(index)
+    large = (min(share, 1 - share) * counts >= 1)[index]
+    plain, pooled = (label_holdout(y, share=share, seed=seed, pool_small=pool) for pool in (False, True))
+    np.testing.assert_array_equal(plain[large[plain]], pooled[large[pooled]])
+    rows, drawn = int((~large).sum()), int((~large[pooled]).sum())
+    pools = 1 + min(share, 1 - share) * rows
+    assert abs(drawn - share * rows) <= pools  # each pool rounds its own share, and has a row for each part
+    assert len(pooled) < len(y)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.5, 0.85])
+def test_every_label_has_its_share_of_chances_to_be_held_out_extremes_included(share: float) -> None:
+    rng = np.random.default_rng(0)
+    y = np.concatenate([rng.uniform(0, 1, 200), [-9.0, 1.5, 1.6], np.geomspace(2, 40, 14)])
+    counts = LabelBins.from_labels(y).counts
+    assert (counts == 1).sum() >= 8 and counts.max() > 50  # a crowd, and labels alone in their bins
+    draws = 500
+    held = np.zeros(y.size)
+    for seed in range(draws):
+        held[label_holdout(y, share=share, seed=seed, pool_small=True)] += 1
+    # Binomial(draws, share): five standard deviations, for 217 rows.
+    assert np.abs(held - share * draws).max() < 5 * np.sqrt(draws * share * (1 - share))
+
+
+def test_small_bins_are_pooled_with_their_neighbours() -> None:
+    y = np.array([0] * 50 + [1] * 50 + list(range(10, 101, 10)))  # ten labels alone in their bins
+    for seed in range(50):
+        low, high = y[label_holdout(y, share=0.2, seed=seed, pool_small=True)][-2:]
+        assert 10 <= low <= 50 and 60 <= high <= 100  # one of each five
+    assert not any((y[label_holdout(y, share=0.2, seed=seed)] > 1).any() for seed in range(50))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.9, 1.0])
+@pytest.mark.parametrize("y", [[3.0], [1.0, 2.0], [0.0, 7.0, 50.0]])
+def test_a_row_is_always_left_to_train_on(y: list[float], share: float) -> None:
+    kept = [len(y) - len(label_holdout(y, share=share, seed=s, pool_small=True)) for s in range(100)]
+    assert min(kept) >= 1 and (share > 0 or max(kept) == len(y))
+
+
+def test_halves_are_disjoint_random_and_cover_all_rows() -> None:
+    first, second = halves(101, seed=0, least=80)
+    assert (len(first), len(second)) == (50, 51)
+    np.testing.assert_array_equal(np.sort(np.concatenate([first, second])), np.arange(101))
+    assert (np.diff(first) > 0).all() and (np.diff(second) > 0).all()
+    assert not np.array_equal(first, halves(101, seed=1, least=80)[0])
+
+
+def test_few_rows_are_both_halves() -> None:
+    for part in halves(79, seed=0, least=80):
+        np.testing.assert_array_equal(part, np.arange(79))
+
+
+def test_dir_split_takes_a_third_of_each_label_up_to_a_maximum() -> None:
+    y = np.repeat([1.0, 2.5, 7.0], [200, 10, 2])
+    split = dir_split(y, per_label=30)
+    for part in (split.valid, split.test):
+        assert np.unique(y[part], return_counts=True)[1].tolist() == [30, 3]
+    assert sorted([*split.train, *split.valid, *split.test]) == list(range(212))
+    assert not np.array_equal(dir_split(y, seed=1).test, split.test)
