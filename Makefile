@@ -39,7 +39,7 @@ demo: $(VENV)/.installed  ## train on the bundled table, print the comparison, s
 
 pictures: demo  ## make the pictures of the documentation from new runs (needs Chromium)
 	mkdir -p docs/img && cp tailwise-demo/demo.png docs/img/demo.png
-	cp tailwise-demo/results.jsonl docs/results/demo.jsonl
+	cp tailwise-demo/results.jsonl research/results/demo.jsonl
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/pictures.sh docs/img
 
 test: lint  ## lint, type-check and run the tests
@@ -72,11 +72,11 @@ format: $(VENV)/.installed-dev  ## fix what ruff can fix
 	$(BIN)/ruff format
 
 bench: TAILWISE = cd $(BENCH_FOLDER) && $(abspath $(BIN))/tailwise bench
-bench: $(VENV)/.installed-dev  ## compare the methods (docs/results/), measure speed; SMALL=1: a trial in minutes
+bench: $(VENV)/.installed-dev  ## compare the methods (research/results/), measure speed; SMALL=1: a trial in minutes
 	mkdir -p $(BENCH_FOLDER)
 	$(TAILWISE) suite $(SUITE) --seeds 3 --times --workers $(WORKERS) $(BENCH)
 	$(TAILWISE) ablations $(SUITE) --workers $(WORKERS) $(BENCH)
-	$(TAILWISE) suite stsb-modern --out docs/results/stsb-modern --workers $(WORKERS) $(BENCH)
+	$(TAILWISE) suite stsb-modern --out research/results/stsb-modern --workers $(WORKERS) $(BENCH)
 	$(TAILWISE) stsb
 	set -e; for name in $(SPEED); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 

@@ -43,7 +43,7 @@ from tailwise.labels.prior import LabelDensity, rarest
 from tailwise.labels.support import LabelSupport
 
 Array = np.ndarray
-DOCS = Path(__file__).parents[1] / "docs" / "results"
+DOCS = Path(__file__).parents[1] / "research" / "results"
 SIZES = (100, 300, 1000, 10_000)
 NETWORKS, COVERAGE = 5, 0.9
 LEVEL, SPREAD, NOISE, PULL = 0.5, 0.8, 0.5, 0.15
@@ -173,7 +173,7 @@ def main() -> int:
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--write", action="store_true", help="write docs/results/coverage_simulation.md")
+    parser.add_argument("--write", action="store_true", help="write research/results/coverage_simulation.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
     plain, bounded = (

@@ -7,7 +7,7 @@ same number of threads on the CPU. CatBoost predicts a Gaussian (RMSEWithUncerta
 `tailwise bench estimator`. Each run is a process of its own, after a small fit that does not count. Then it
 predicts as many new rows as it was fitted on: means, distributions and 90% intervals. Seconds are those of
 the clock; processor seconds are those of all threads together. Finished runs are kept in
-docs/results/rows.jsonl and not repeated. Times of two machines do not compare: name another file with
+research/results/rows.jsonl and not repeated. Times of two machines do not compare: name another file with
 `--results` to measure yours.
 """
 
@@ -36,7 +36,7 @@ from tailwise.benchmark.run.estimators import fit_catboost, fit_tail
 from tailwise.benchmark.run.results import Record, ResultsFile
 from tailwise.benchmark.run.trace import ESTIMATOR, machine, trace_of, unchanged
 
-DOCS = Path(__file__).parents[1] / "docs" / "results"
+DOCS = Path(__file__).parents[1] / "research" / "results"
 SIZES = (10_000, 100_000, 300_000, 1_000_000)
 COLUMNS = 15
 WARM_ROWS = 60

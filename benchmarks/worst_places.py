@@ -2,8 +2,8 @@
 
     python benchmarks/worst_places.py --write
 
-Prints lines for README.md, and the section `Where VIR is worst` of docs/results/README.md, which `--write`
-replaces. Both come from docs/results/results.jsonl (`tailwise bench suite tabular`).
+Prints lines for README.md, and the section `Where VIR is worst` of the README of results, which `--write`
+replaces. Both come from research/results/results.jsonl (`tailwise bench suite tabular`).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def readme_line(results: Results) -> str:
 
 
 def section(results: Results) -> str:
-    """Return the section of docs/results/README.md, the worst region first."""
+    """Return the section of research/results/README.md, the worst region first."""
     others = len(results.methods) - 1
     points = [
         f"**All labels**: {placed(results, 'all')}. VIR's error is {ratio(results, 'all')} times Vanilla's; "
@@ -123,9 +123,11 @@ def section(results: Results) -> str:
 def main() -> None:
     """Print both texts, and replace the section if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="replace the section in docs/results/README.md")
+    parser.add_argument(
+        "--write", action="store_true", help="replace the section in research/results/README.md"
+    )
     options = parser.parse_args()
-    folder = ROOT / "docs" / "results"
+    folder = ROOT / "research" / "results"
     results = Results(read_results(folder / "results.jsonl"))
     print(f"README.md:\n- {readme_line(results)}\n- {rival(results)}\n\n{section(results)}")
     if options.write:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tailwise.benchmark.run.results import ResultsFile
 
-FOLDER = Path(__file__).parent / "results"
+FOLDER = Path(__file__).parents[1] / "research" / "results"
 ROW = re.compile(r"^(\|[^|]*\|([^|]*)\|[^|]*\|)[^|]*\|$", re.M)
 
 

@@ -21,6 +21,7 @@ INCLUDED = (
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "src/tailwise/tables/README.md",
+    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "research" / "results").glob("*.md"))),
     *(path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("examples/*/README.md"))),
     *(path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("examples/*.py"))),
 )
@@ -36,7 +37,13 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     found = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
     for name in (*found, *INCLUDED):
         if site_name(name) not in listed:
-            kind = "Results" if name.startswith("docs/results/") else "How to" if name in found else "Project"
+            kind = (
+                "Results"
+                if name.startswith("research/results/")
+                else "How to"
+                if name in found
+                else "Project"
+            )
             sections[kind].append({title_of(name): site_name(name)})
     return config
 
@@ -65,7 +72,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Rewrite links that leave docs/ and links of pages outside it; set how pages are shown."""
     if page.file.src_uri == "which-method.md":
         page.meta["hide"] = ["toc"]
-    if page.file.src_uri.startswith(("results/", OUTSIDE)):
+    if page.file.src_uri.startswith(OUTSIDE):
         page.meta["search"] = {"boost": 0.2}  # pages that explain come first
     if page.file.src_uri == "equations.md":
         markdown = _ROW.sub(_section, re.sub(r"^\| id \|.*\n\|---.*\n", "", markdown, flags=re.MULTILINE))

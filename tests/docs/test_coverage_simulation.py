@@ -48,7 +48,7 @@ def test_the_same_seed_gives_the_same_draw() -> None:
 
 
 def test_figures_of_the_simulation_in_the_docs() -> None:
-    page = (ROOT / "docs" / "results" / "coverage_simulation.md").read_text(encoding="utf-8")
+    page = (ROOT / "research" / "results" / "coverage_simulation.md").read_text(encoding="utf-8")
     plain, bounded = page.split("## Labels of at least 0")
     assert re.search(r"^0 of 800,000 intervals of TailRegressor's rule leave the bounds\.$", bounded, re.M)
     rows = re.findall(r"^\| ([\d,]+) \| (\w+) \| TailRegressor's rule \| ([\d.]+) \|", plain, re.M)

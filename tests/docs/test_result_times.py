@@ -6,9 +6,9 @@ from docs import result_times
 
 ROOT = Path(__file__).parents[2]
 LINKS = {
-    "docs/results/README.md": "]({}.md)",
-    "docs/index.md": "](results/{}.md)",
-    "mkdocs.yml": ": results/{}.md",
+    "research/results/README.md": "]({}.md)",
+    "docs/index.md": "](../research/results/{}.md)",
+    "mkdocs.yml": ": repository/research/results/{}.md",
 }
 
 

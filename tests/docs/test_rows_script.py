@@ -8,7 +8,7 @@ import pytest
 from benchmarks import rows
 from tailwise.benchmark.run.results import ResultsFile
 
-LINES = Path(__file__).parents[2] / "docs" / "results" / "rows.jsonl"
+LINES = Path(__file__).parents[2] / "research" / "results" / "rows.jsonl"
 
 
 def line(method: str, size: int, fit: float, predict: float, threads: int = 2) -> dict[str, Any]:

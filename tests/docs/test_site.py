@@ -80,7 +80,7 @@ def test_the_page_of_the_estimator_shows_all_its_methods_and_fit_first() -> None
 
 @pytest.fixture(scope="module")
 def decisions() -> tuple[str, dict[str, str]]:
-    return which_method.page(DOCS / "results")
+    return which_method.page(ROOT / "research" / "results")
 
 
 def test_the_decision_table_is_what_the_results_give(decisions: tuple[str, dict[str, str]]) -> None:
@@ -93,14 +93,14 @@ def test_the_picture_names_every_method_and_marks_boosters(
     decisions: tuple[str, dict[str, str]], picture: str, lines: str
 ) -> None:
     stored = (DOCS / "img" / f"{picture}.svg").read_text(encoding="utf-8")
-    titles = {record["title"] for record in read_results(DOCS / "results" / f"{lines}.jsonl")}
+    titles = {record["title"] for record in read_results(ROOT / "research" / "results" / f"{lines}.jsonl")}
     for svg in (stored, decisions[1][f"{picture}.svg"]):
         assert [title for title in titles if f">{escape(title, quote=False)}<" not in svg] == []
         assert ">booster<" in svg
 
 
 def test_a_decision_takes_the_lowest_figure() -> None:
-    suite = which_method.read_suite(DOCS / "results" / "results.jsonl", "mae")
+    suite = which_method.read_suite(ROOT / "research" / "results" / "results.jsonl", "mae")
     best = min(suite.methods, key=lambda method: suite.ratio(suite.rare, method))
     assert which_method.is_booster("lightgbm-lds") and not which_method.is_booster("vir")
     assert best not in suite.level_with(suite.rare, best, suite.methods)

@@ -28,7 +28,7 @@ __all__ = [
 def bench(
     suite: str = "tabular",
     *,
-    out: Path = Path("docs/results"),
+    out: Path = Path("research/results"),
     work: Path = Path(".tailwise-bench"),
     methods: str | None = None,
     seeds: Sequence[int] | None = None,

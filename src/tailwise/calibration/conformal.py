@@ -49,7 +49,7 @@ FEW_SLACK = 1.25
 """How much more often few-shot labels may be missed than all labels, if ``weights="rare"``.
 
 With less, the rarest labels are covered more often than asked, and all intervals are wider; with more,
-few-shot labels are covered too rarely (docs/results/rare_coverage.md).
+few-shot labels are covered too rarely (research/results/rare_coverage.md).
 """
 SPLITS = (0.25, 0.5, 0.75)
 """Shares of the missed labels that may lie below. ``weights="rare"`` takes the one with the narrowest

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-RESULTS = Path("docs/results")
+RESULTS = Path("research/results")
 """Where results and pages are, unless a flag says otherwise."""
 
 

@@ -34,7 +34,8 @@ def stsb_command(
     results: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="RESULTS", help="Results files, one per suite; by default those that docs/results has."
+            metavar="RESULTS",
+            help="Results files, one per suite; by default those that research/results has.",
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Markdown file.")] = RESULTS / "stsb.md",
@@ -55,7 +56,7 @@ def faces_command(
         list[Path] | None,
         typer.Argument(
             metavar="RESULTS",
-            help="Results files, one per suite; by default that of UTKFace in docs/results.",
+            help="Results files, one per suite; by default that of UTKFace in research/results.",
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Markdown file.")] = RESULTS / "utkface.md",

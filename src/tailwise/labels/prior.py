@@ -33,7 +33,7 @@ FLOOR = 0.1
 Without a floor, a stretch of labels with one training row, or none, would get an almost infinite
 weight. With it, emphasis 1 multiplies no label by more than 10 times the weight of an even density. 0.1 is
 the smallest of 0.01, 0.03, 0.1 and 0.3 with which the error of rare labels falls along the whole dial on
-the development tables (docs/results/dial.md).
+the development tables (research/results/dial.md).
 """
 RARE_SHARE = 0.15
 """Share of the labels that count as rare."""

@@ -33,7 +33,7 @@ FOLDS = 5
 MIN_ROWS = 100
 """With fewer rows, ``base="auto"`` means no base: each fold would be too small to learn from."""
 AUTO = "catboost"
-"""The base of ``base="auto"``, the best on the development tables (docs/results/bases.md)."""
+"""The base of ``base="auto"``, the best on the development tables (research/results/bases.md)."""
 TREES = 1000
 KEPT_ERRORS = 2001
 """Out-of-fold errors that a base keeps for its intervals."""

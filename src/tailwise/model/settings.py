@@ -236,7 +236,7 @@ def table_config(rows: int) -> dict[str, Any]:
     """Return how to train on that many rows of a table: fewer epochs and larger batches for more rows.
 
     An epoch has about 12 steps or more: with three, ten epochs without improvement were often chance
-    (docs/results/stopping.md).
+    (research/results/stopping.md).
     """
     return {
         "epochs": int(np.clip(3_000_000 / max(rows, 1), 12, 300)),

@@ -6,7 +6,7 @@ from tests.benchmark.conftest import run_bench
 
 
 def test_without_prepared_data_the_page_alone_is_written(tmp_path: Path) -> None:
-    lines = Path(__file__).parents[3] / "docs" / "results" / "defaults.jsonl"
+    lines = Path(__file__).parents[3] / "research" / "results" / "defaults.jsonl"
     out = tmp_path / "defaults.jsonl"
     out.write_bytes(lines.read_bytes())
     assert run_bench(["choose-defaults", "--out", str(out)]) == 0

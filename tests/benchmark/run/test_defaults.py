@@ -40,7 +40,7 @@ def test_every_method_with_options_of_its_own_takes_part() -> None:
     }
 
 
-CHOSEN = decisions(ResultsFile(Path(__file__).parents[3] / "docs" / "results" / "defaults.jsonl").records)
+CHOSEN = decisions(ResultsFile(Path(__file__).parents[3] / "research" / "results" / "defaults.jsonl").records)
 
 
 def test_the_choice_was_made_for_every_method() -> None:

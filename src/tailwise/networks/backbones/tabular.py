@@ -364,7 +364,7 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {
     "tabm": TabM,
     "tabm-ple": _piecewise_tabm,
 }
-"""Networks for tables by name; `docs/results/backbones.md` compares them."""
+"""Networks for tables by name; `research/results/backbones.md` compares them."""
 
 
 def make_backbone(name: str, in_dim: int, *, rows: Rows | None = None, **options: Any) -> Backbone:
