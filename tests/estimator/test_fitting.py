@@ -135,7 +135,7 @@ def test_training_of_folds_goes_on_where_it_was_stopped(
     def stopped(*args: Any, **kwargs: Any) -> Any:
         if len(trained) == 2:
             raise KeyboardInterrupt
-        trained.append(kwargs["checkpoint"].name)
+        trained.append(Path(kwargs["checkpoint"]).name)
         return train(*args, **kwargs)
 
     monkeypatch.setattr(fitting, "train", stopped)

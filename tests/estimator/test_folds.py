@@ -82,13 +82,14 @@ def test_a_base_that_memorises_is_predicted_out_of_fold(monkeypatch: pytest.Monk
     """The nearest neighbour of a training row is itself; out of fold it must be another row."""
     x, y = table(150)
     seen = {}
-    train = fitting._Runs.train
+    fit_base = fitting.fit_base
 
-    def watched(self: Any, data: Any, *args: Any) -> Any:
-        seen["offset"], seen["labels"] = data.offset[:, 0], data.y[:, 0]
-        return train(self, data, *args)
+    def watched(make: Any, matrix: Any, labels: Any, *args: Any) -> Any:
+        base, offset = fit_base(make, matrix, labels, *args)
+        seen["offset"], seen["labels"] = offset[:, 0], labels[:, 0]
+        return base, offset
 
-    monkeypatch.setattr(fitting._Runs, "train", watched)
+    monkeypatch.setattr(fitting, "fit_base", watched)
     model = quick(base=KNeighborsRegressor(1), folds=5).fit(x, y)
     assert not np.isclose(seen["offset"], seen["labels"]).any()
     # For new rows the mean of five models; four of them saw the row.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,8 @@ import pytest
 from tailwise import TailRegressor
 from tailwise.model import base as preparing
 from tailwise.model import fit as fitting
-from tailwise.model.settings import CONSTRAINTS, stream_config, table_config
+from tailwise.model.settings import stream_config, table_config
 from tests.estimator.small_tables import quick, table
-
-
-def test_there_is_a_constraint_for_each_parameter() -> None:
-    assert set(CONSTRAINTS) == set(inspect.signature(TailRegressor).parameters)
 
 
 @pytest.mark.parametrize(

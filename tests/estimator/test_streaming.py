@@ -14,6 +14,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
 from tailwise import TailRegressor
+from tailwise.model import fit as fitting
 from tailwise.model import stream as streaming
 from tailwise.model.stream import StreamedRows
 from tailwise.streams import FrameRows
@@ -53,7 +54,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         given.extend([train, valid, config])
         return loop.fit(network, train, valid, config, **options)
 
-    monkeypatch.setattr(streaming, "train", remembered)
+    monkeypatch.setattr(fitting, "train", remembered)
     return given
 
 
@@ -102,7 +103,7 @@ def test_rows_of_the_sample_get_out_of_fold_predictions_of_the_base(monkeypatch:
     base = DecisionTreeRegressor(random_state=0)  # repeats the labels that it was fitted on
     model = quick(base=base, epochs=1).fit_batches(stream(), sample=200, **ONE)
     rows: StreamedRows = data[0]
-    sampled = np.isin(TABLE.index, rows.known) & ~rows.survey.held_out(TABLE)
+    sampled = np.isin(TABLE.index, rows.sampled) & ~rows.survey.held_out(TABLE)
     _, labels, _, offset = rows.encoded(TABLE)
     sampled = sampled[~rows.survey.held_out(TABLE)]
     assert sampled.sum() == 200

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -229,18 +229,17 @@ def predicted(model: Any, matrix: Floats) -> Floats:
     return prediction
 
 
-def given_predictions(base_prediction: Any, shape: Sequence[int]) -> Floats:
-    """Return base predictions that a user made, checked against the shape of the labels."""
+def given_predictions(base_prediction: Any, shape: tuple[int, int]) -> Floats:
+    """Return base predictions that a user made, checked against the shape of the labels. (N, T)"""
     given = np.asarray(base_prediction, np.float64)
-    if given.shape == (*shape, 1):
-        given = given[..., 0]
-    if given.shape != tuple(shape):
-        raise ValueError(f"base_prediction has shape {given.shape}, not {tuple(shape)}: one value per label")
+    wanted = shape[:1] if shape[1] == 1 else shape
+    if given.shape not in (wanted, (*wanted, 1)):
+        raise ValueError(f"base_prediction has shape {given.shape}, not {wanted}: one value per label")
     bad = ~np.isfinite(given)
     if bad.any():
         row = int(np.argwhere(bad)[0][0])
         raise ValueError(f"base_prediction is {given[bad][0]} in row {row} ({int(bad.sum())} such values)")
-    return given
+    return given.reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -248,11 +247,13 @@ class NoBase:
     """Networks on their own."""
 
     targets: tuple[CrossFitted, ...] = ()
-    given = False
+    given: ClassVar[bool] = False
+    is_identity: ClassVar[bool] = True
 
-    def offset(self, matrix: Floats, rows: int, given: ArrayLike | None) -> None:
-        """Return None."""
+    def offset(self, matrix: Floats, rows: int, given: ArrayLike | None) -> Floats:
+        """Return no predictions. -> (N, 0)"""
         _refuse_predictions(given)
+        return np.empty((rows, 0))
 
 
 @dataclass(frozen=True)
@@ -260,7 +261,8 @@ class FittedBase:
     """A cross-fitted base for each target."""
 
     targets: tuple[CrossFitted, ...]
-    given = False
+    given: ClassVar[bool] = False
+    is_identity: ClassVar[bool] = False
 
     def offset(self, matrix: Floats, rows: int, given: ArrayLike | None) -> Floats:
         """Return the predictions of the base of each target. (N, F) -> (N, T)"""
@@ -275,14 +277,14 @@ class GivenBase:
     count: int
     """Number of targets."""
     targets: tuple[CrossFitted, ...] = ()
-    given = True
+    given: ClassVar[bool] = True
+    is_identity: ClassVar[bool] = False
 
     def offset(self, matrix: Floats, rows: int, given: ArrayLike | None) -> Floats:
         """Return the predictions that were given, checked. (N, T)"""
         if given is None:
             raise ValueError("this model was fitted with base_prediction: pass it for these rows as well")
-        shape = (rows,) if self.count == 1 else (rows, self.count)
-        return given_predictions(given, shape).reshape(rows, self.count)
+        return given_predictions(given, (rows, self.count))
 
 
 def _refuse_predictions(given: ArrayLike | None) -> None:
@@ -293,22 +295,23 @@ def _refuse_predictions(given: ArrayLike | None) -> None:
 Base = NoBase | FittedBase | GivenBase
 """Where the networks start from (VIR:offset).
 
-``offset(matrix, rows, given)`` returns the prediction of each label of new rows, (N, T), or None.
+``offset(matrix, rows, given)`` returns the prediction of each label of new rows, (N, T), or (N, 0) for none.
 """
 
 
 def fit_base(
     make: MakeBase | None, matrix: Floats, labels: Floats, weight: Floats, fold: Rows, seed: int
-) -> tuple[Base, Floats | None]:
+) -> tuple[Base, Floats]:
     """Fit the base of each target; return it with its out-of-fold predictions. labels: (N, T) -> (N, T)
 
     There is none without a column that varies, which CatBoost refuses.
     """
+    nothing = NoBase(), np.empty((len(labels), 0))
     if make is None:
-        return NoBase(), None
+        return nothing
     if len(labels) < 2 or fold.max() == 0:
         raise ValueError("a base needs more than one sample (equal rows count once): pass base=None")
     if ((matrix == matrix[0]) | (np.isnan(matrix) & np.isnan(matrix[0]))).all():
-        return NoBase(), None
+        return nothing
     fitted = [cross_fit(make, matrix, column, weight, fold, seed) for column in labels.T]
     return FittedBase(tuple(base for base, _ in fitted)), np.stack([held for _, held in fitted], axis=1)

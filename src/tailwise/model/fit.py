@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from tailwise.distributions.truncation import Bounds, bounds_of
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.support import LabelSupport
 from tailwise.methods import build_model
-from tailwise.model.base import GivenBase, fit_base, given_predictions
+from tailwise.model.base import Base, GivenBase, fit_base, given_predictions
 from tailwise.model.inputs import Encoded, Inputs, column_of
 from tailwise.model.model import (
     Model,
@@ -32,6 +33,7 @@ from tailwise.model.model import (
     beside_features,
     network_prediction,
     of_target,
+    offset_tensor,
     ready,
     squeezed,
 )
@@ -47,6 +49,7 @@ from tailwise.tables.check import checked_eval_set, checked_targets, target_name
 from tailwise.tables.equal_rows import merge_equal_rows
 from tailwise.tables.inputs import row_count, take_rows
 from tailwise.tables.split import halves
+from tailwise.training.config import TrainConfig
 from tailwise.training.loop import FitResult, TensorData, one_thread
 from tailwise.training.loop import fit as train
 from tailwise.training.progress import visible
@@ -65,22 +68,20 @@ class Rows:
     """(N, T)"""
     weight: Floats
     """(N,)"""
-    base: Floats | None = None
-    """Predictions of a base of the user's own. (N, T)"""
+    base: Floats
+    """Predictions of a base of the user's own. (N, T), or (N, 0) without them"""
     groups: Index | None = None
     """Numbers of the groups of rows that must not be split. (N,)"""
 
     def rows(self, rows: Index) -> Rows:
         """Return some of the rows, in that order. rows: (M,)"""
         X = self.X if np.array_equal(rows, np.arange(len(self.y))) else take_rows(self.X, rows)
-        base = None if self.base is None else self.base[rows]
-        return Rows(
-            X, self.y[rows], self.weight[rows], base, None if self.groups is None else self.groups[rows]
-        )
+        groups = None if self.groups is None else self.groups[rows]
+        return Rows(X, self.y[rows], self.weight[rows], self.base[rows], groups)
 
     def merged(self, sample_weight: ArrayLike | None) -> Rows:
         """Return the rows with equal ones merged into one of a larger weight."""
-        told_apart = [part for part in (self.y, self.base, self.groups) if part is not None]
+        told_apart = [self.y, self.base] if self.groups is None else [self.y, self.base, self.groups]
         rows, weight = merge_equal_rows(self.X, np.column_stack(told_apart).astype(np.float64), sample_weight)
         return replace(self.rows(rows), weight=weight)
 
@@ -95,39 +96,23 @@ class Examples:
     """(N, T)"""
     weight: Floats
     """(N,)"""
-    offset: Floats | None
-    """Base predictions. (N, T)"""
+    offset: Floats
+    """Base predictions. (N, T), or (N, 0) without a base"""
     groups: Index
     """Codes in the column that intervals go by. (N,)"""
 
-    @classmethod
-    def of(
-        cls,
-        rows: Encoded,
-        y: Floats,
-        weight: Floats,
-        offset: Floats | None,
-        bins: Sequence[LabelBins],
-        *,
-        table: bool,
-    ) -> Examples:
-        """Put labels and base predictions beside encoded rows."""
-        x = beside_features(rows.x, offset, bins) if table else rows.x
-        return cls(x, y, weight, offset, rows.groups)
-
     def rows(self, rows: Index) -> Examples:
         """Return some of the rows. rows: (M,)"""
-        offset = None if self.offset is None else self.offset[rows]
-        return Examples(take_rows(self.x, rows), self.y[rows], self.weight[rows], offset, self.groups[rows])
+        x, groups = take_rows(self.x, rows), self.groups[rows]
+        return Examples(x, self.y[rows], self.weight[rows], self.offset[rows], groups)
 
     def tensors(self, *, weighted: bool = True) -> TensorData:
         """Return what the training loop takes; weights have a mean of 1."""
         weight = None
         if weighted and not (self.weight == self.weight[0]).all():
             weight = torch.from_numpy(self.weight / self.weight.mean()).float()
-        offset = None if self.offset is None else torch.tensor(squeezed(self.offset))
         # A copy: the labels may be read-only.
-        return TensorData(self.x, torch.tensor(squeezed(self.y)), weight, offset=offset)
+        return TensorData(self.x, torch.tensor(squeezed(self.y)), weight, offset=offset_tensor(self.offset))
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,10 +139,95 @@ class Held:
                 recipe,
                 self.select,
                 self.confirm,
-                None if offset is None else offset[:, t],
+                offset[:, t] if offset.shape[1] else None,
             )
             for t, own in enumerate(labels)
         )
+
+
+class Run(NamedTuple):
+    """A trained network."""
+
+    network: Network
+    history: FitResult
+    raw: Distribution
+    """What it predicts for its held-out rows, before calibration."""
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What all networks of a fit share, be it to a table or to a stream: how they are trained and joined."""
+
+    settings: Settings
+    inputs: Inputs
+    base: Base
+    labels: tuple[Labels, ...]
+    seed: int
+
+    @property
+    def bins(self) -> list[LabelBins]:
+        """Label bins of each target."""
+        return [own.bins for own in self.labels]
+
+    def examples(self, rows: Encoded, y: Floats, weight: Floats, offset: Floats) -> Examples:
+        """Put labels and base predictions beside encoded rows."""
+        x = beside_features(rows.x, offset, self.bins) if self.inputs.is_table else rows.x
+        return Examples(x, y, weight, offset, rows.groups)
+
+    def network(self, x: Any, trained: Index, number: int = 0) -> Network:
+        """Return an untrained network for inputs such as x, of which it may read the trained rows."""
+        settings, bins = self.settings, self.bins
+        with seeded_weights(self.seed + number, everything=not settings.takes_tables):
+            backbone = _backbone(settings, x, trained)
+            dim = settings.feature_dim or getattr(backbone, "feature_dim", None)
+            if dim is None:
+                raise ValueError("give feature_dim, the number of features that the backbone returns")
+            return build_model(
+                settings.method,
+                backbone,
+                int(dim),
+                bins if len(bins) > 1 else bins[0],
+                offset=not self.base.is_identity,
+                **(settings.method_options or {}),
+            )
+
+    def run(
+        self,
+        network: Network,
+        rows: Any,
+        held: Examples,
+        select: Index,
+        config: TrainConfig,
+        checkpoint: str | Path | None,
+        learn: Callable[..., FitResult] | None = None,
+    ) -> Run:
+        """Train a network on rows, stop by the held-out rows `select`, and predict all held-out rows.
+
+        `learn` takes the place of the training loop.
+        """
+        learn = learn or partial(train, progress=None if self.settings.verbose else False)
+        valid = held.rows(select).tensors(weighted=False)
+        history = learn(network, rows, valid, config, checkpoint=checkpoint)
+        table, device = self.inputs.is_table, self.settings.device
+        network = ready(network, table=table)
+        with self.computing():
+            raw = network_prediction(network, held.x, held.offset, table=table, device=device)
+        return Run(network, history, raw)
+
+    def model(self, runs: Sequence[Run], held: Held, names: Sequence[str], *, held_out: bool = True) -> Model:
+        """Calibrate on held-out rows and return the model."""
+        networks = tuple(run.network for run in runs)
+        recipe = calibration_recipe(self.settings, networks, self.inputs, held_out=held_out)
+        with self.computing():
+            targets = held.calibrations(self.labels, recipe)
+        unseen = held_out and len(runs) == 1 and len(held.confirm) < len(held.examples.y)
+        record = Record(tuple(run.history for run in runs), held_out, unseen)
+        device = self.settings.device
+        return Model(self.inputs, self.base, networks, targets, tuple(names) or None, record, device)
+
+    def computing(self) -> AbstractContextManager[None]:
+        """For tables, compute on one thread: what several threads compute depends on their number."""
+        return one_thread() if self.inputs.is_table else nullcontext()
 
 
 def fit(
@@ -177,21 +247,19 @@ def fit(
     settings.check()
     group_of, time_of = column_of(X, groups, "groups"), column_of(X, time, "time")
     inputs, X = settings.inputs().see(X)
-    labels, names = checked_labels(X, y), target_names(y)
-    check_row_count(len(labels))
-    bounds, supports = label_bounds(settings.bounds, labels), label_supports(settings, labels)
-    given = None if base_prediction is None else _given(base_prediction, labels.shape)
-    make_base = settings.base_maker(len(labels), given=given is not None)
-    watched = None if eval_set is None else _watched(inputs, eval_set, labels.shape[1], given is not None)
-    codes = None if group_of is None else group_codes(group_of, len(labels))
-    rows = Rows(X, labels, np.ones(len(labels)), given, codes)
+    y, names = checked_labels(X, y), target_names(y) or []
+    check_row_count(len(y))
+    bounds, supports = label_bounds(settings.bounds, y), label_supports(settings, y)
+    given = np.empty((len(y), 0)) if base_prediction is None else given_predictions(base_prediction, y.shape)
+    make_base = settings.base_maker(len(y), given=base_prediction is not None)
+    watched = None if eval_set is None else _watched(inputs, eval_set, given.shape[1], y.shape[1])
+    rows = Rows(X, y, np.ones(len(y)), given, None if group_of is None else group_codes(group_of, len(y)))
     if time_of is not None:
-        if eval_set is not None or given is not None:
+        if eval_set is not None or base_prediction is not None:
             raise ValueError("time cannot be used with eval_set or base_prediction: leave one out")
-        early, late = latest_rows(time_of, len(labels), settings.validation_fraction)
-        watched = rows.rows(late)
-        sample_weight = _check_sample_weight(sample_weight, labels)[early]
-        rows = rows.rows(early)
+        early, late = latest_rows(time_of, len(y), settings.validation_fraction)
+        watched, rows = rows.rows(late), rows.rows(early)
+        sample_weight = _check_sample_weight(sample_weight, y)[early]
     seed = int(check_random_state(settings.random_state).randint(2**31 - 1))
     rows = rows.merged(sample_weight)
 
@@ -211,159 +279,86 @@ def fit(
         if make_base is not None:
             settings.log("fitting the base to %d rows", len(rows.y))
         base, offset = fit_base(make_base, encoded.matrix, rows.y, rows.weight, split.fold, seed)
-        if given is not None:
-            base, offset = GivenBase(labels.shape[1]), rows.base
+        if base_prediction is not None:
+            base, offset = GivenBase(y.shape[1]), rows.base
     else:
-        _check_start(start, inputs, labels.shape[1])
+        _check_start(start, inputs, y.shape[1])
         bins, base = start.bins, start.base
         inputs = replace(start.table, groups=inputs.groups)
         encoded = inputs.encode(rows.X)
-        offset = base.offset(encoded.matrix, len(encoded), None if rows.base is None else squeezed(rows.base))
-    table = inputs.is_table
-    data = Examples.of(encoded, rows.y, rows.weight, offset, bins, table=table)
+        offset = base.offset(encoded.matrix, len(encoded), None if base_prediction is None else rows.base)
+    training = Training(settings, inputs, base, labels_of_targets(settings, bins, bounds, supports), seed)
+    data = training.examples(encoded, rows.y, rows.weight, offset)
     valid = None
     if watched is not None:
         seen = inputs.encode(watched.X)
-        valid = Examples.of(
-            seen, watched.y, watched.weight, base.offset(seen.matrix, len(seen), None), bins, table=table
-        )
-    runs = _Runs(settings, bins, has_offset=offset is not None, table=table, seed=seed)
-    networks, histories, held = runs.train(
-        data, split, valid, checkpoint, () if start is None else start.networks
-    )
-    held_out = watched is not None or split.held_out
-    recipe = calibration_recipe(settings, networks, inputs, held_out=held_out)
-    each = zip(bins, bounds, supports, strict=True)
-    known = [Labels(b, ends, values, settings.many, settings.few) for b, ends, values in each]
-    unseen = held_out and len(networks) == 1 and len(held.confirm) < len(held.examples.y)
-    with computing(table=table):
-        targets = held.calibrations(known, recipe)
-    return Model(
-        inputs,
-        base,
-        networks,
-        targets,
-        None if names is None else tuple(names),
-        Record(histories, held_out, unseen),
-        settings.device,
-    )
+        valid = training.examples(seen, watched.y, watched.weight, base.offset(seen.matrix, len(seen), None))
+    with visible() if settings.verbose else nullcontext():
+        runs, held = _trained(training, data, split, valid, checkpoint, start.networks if start else ())
+    return training.model(runs, held, names, held_out=watched is not None or split.held_out)
 
 
-@dataclass(frozen=True)
-class _Runs:
-    """Trains a network for each part of a split."""
-
-    settings: Settings
-    bins: list[LabelBins]
-    has_offset: bool
-    table: bool
-    seed: int
-
-    def train(
-        self,
-        data: Examples,
-        split: Split,
-        watched: Examples | None,
-        checkpoint: str | Path | None,
-        start: Sequence[Network],
-    ) -> tuple[tuple[Network, ...], tuple[FitResult, ...], Held]:
-        """Return the networks, their histories, and their predictions of held-out rows."""
-        settings, seed, several_parts = self.settings, self.seed, len(split.parts) > 1
-        networks, histories, predictions = [], [], []
-        change = augmentation(settings.augment) if settings.takes_pictures else None
-        with visible() if settings.verbose else nullcontext():
-            for k, (own, rest) in enumerate(split.parts):
-                valid = watched if watched is not None else data.rows(rest)
-                select = confirm = np.arange(len(valid.y))
-                if not several_parts:
-                    select, confirm = halves(len(valid.y), seed, 4 * MIN_HOLDOUT)
-                if settings.verbose and several_parts:
-                    logger.info("network %d of %d", k + 1, len(split.parts))
-                if start:
-                    network = copy.deepcopy(start[k % len(start)]).float()
-                else:
-                    network = build_network(
-                        settings, data.x, split.trained, self.bins, seed + k, offset=self.has_offset
-                    )
-                training = self._resampled(network, data.rows(own)).tensors()
-                histories.append(
-                    train(
-                        network,
-                        replace(training, transform=change),
-                        valid.rows(select).tensors(weighted=False),
-                        settings.train_config(len(own), seed + k),
-                        checkpoint=None if checkpoint is None else _numbered(Path(checkpoint), k),
-                        progress=None if settings.verbose else False,
-                    )
-                )
-                networks.append(ready(network, table=self.table))
-                with computing(table=self.table):
-                    predictions.append(
-                        network_prediction(
-                            networks[k], valid.x, valid.offset, table=self.table, device=settings.device
-                        )
-                    )
-        if several_parts:
-            order = np.concatenate([rest for _, rest in split.parts])
-            held = Held(
-                concatenate(predictions), data.rows(order), np.arange(len(order)), np.arange(len(order))
-            )
+def _trained(
+    training: Training,
+    data: Examples,
+    split: Split,
+    watched: Examples | None,
+    checkpoint: str | Path | None,
+    start: Sequence[Network],
+) -> tuple[list[Run], Held]:
+    """Train a network for each part of a split; return them, and what they predict for held-out rows."""
+    settings, seed, several = training.settings, training.seed, len(split.parts) > 1
+    change = augmentation(settings.augment) if settings.takes_pictures else None
+    runs = []
+    for k, (own, rest) in enumerate(split.parts):
+        valid = watched or data.rows(rest)
+        select = confirm = np.arange(len(valid.y))
+        if several and settings.verbose:
+            logger.info("network %d of %d", k + 1, len(split.parts))
+        if not several:
+            select, confirm = halves(len(valid.y), seed, 4 * MIN_HOLDOUT)
+        if start:
+            network = copy.deepcopy(start[k % len(start)]).float()
         else:
-            held = Held(predictions[0], valid, select, confirm)
-        return tuple(networks), tuple(histories), held
-
-    def _resampled(self, network: Network, data: Examples) -> Examples:
-        """Training rows, resampled if the method asks for it."""
-        name = network.method.resampling
-        if name is None:
-            return data
-        if not self.table or data.y.shape[1] > 1:
-            raise ValueError(
-                f"method {self.settings.method!r} makes new rows between those of a table, for one target: "
-                "choose another one for pictures, a backbone of your own or several targets"
-            )
-        x, y = resampled(name, data.x, data.y[:, 0], data.weight, self.seed)
-        return Examples(x, y[:, None], np.ones(len(y)), None, np.zeros(len(y), np.int64))
+            network = training.network(data.x, split.trained, k)
+        rows = replace(_resampled(training, network, data.rows(own)).tensors(), transform=change)
+        file = checkpoint if checkpoint is None or k == 0 else f"{checkpoint}.{k}"
+        runs.append(
+            training.run(network, rows, valid, select, settings.train_config(len(own), seed + k), file)
+        )
+    if not several:
+        return runs, Held(runs[0].raw, valid, select, confirm)
+    order = np.concatenate([rest for _, rest in split.parts])
+    every = np.arange(len(order))
+    return runs, Held(concatenate([run.raw for run in runs]), data.rows(order), every, every)
 
 
-def _numbered(path: Path, k: int) -> Path:
-    return path if k == 0 else path.with_name(f"{path.name}.{k}")
+def _resampled(training: Training, network: Network, data: Examples) -> Examples:
+    """Return training rows, resampled if the method asks for it."""
+    name = network.method.resampling
+    if name is None:
+        return data
+    if not training.inputs.is_table or data.y.shape[1] > 1:
+        raise ValueError(
+            f"method {training.settings.method!r} makes new rows between those of a table, for one target: "
+            "choose another one for pictures, a backbone of your own or several targets"
+        )
+    x, y = resampled(name, data.x, data.y[:, 0], data.weight, training.seed)
+    return Examples(x, y[:, None], np.ones(len(y)), np.empty((len(y), 0)), np.zeros(len(y), np.int64))
 
 
-def computing(*, table: bool) -> AbstractContextManager[None]:
-    """For tables, compute on one thread: what several threads compute depends on their number."""
-    return one_thread() if table else nullcontext()
-
-
-def build_network(
-    settings: Settings, x: Any, trained: Index, bins: Sequence[LabelBins], seed: int, *, offset: bool
-) -> Network:
-    """Return an untrained network for inputs such as x, of which it may read the trained rows.
-
-    The seed decides its weights.
-    """
-    with seeded_weights(seed, everything=not settings.takes_tables):
-        return _built(settings, x, trained, bins, offset)
-
-
-def _built(settings: Settings, x: Any, trained: Index, bins: Sequence[LabelBins], offset: bool) -> Network:
+def _backbone(settings: Settings, x: Any, trained: Index) -> nn.Module:
+    """Return an untrained backbone for inputs such as x."""
     if settings.takes_pictures:
-        network: nn.Module = make_image_backbone(str(settings.backbone))
-    elif isinstance(settings.backbone, str):
+        return make_image_backbone(str(settings.backbone))
+    if isinstance(settings.backbone, str):
         name = DEFAULT_BACKBONE if settings.backbone == "auto" else settings.backbone
-        network = make_backbone(name, x.shape[1], rows=take_rows(x, trained))
-    else:
-        made = settings.backbone if isinstance(settings.backbone, nn.Module) else settings.backbone()
-        if not isinstance(made, nn.Module):
-            raise TypeError(f"backbone gives {type(made).__name__}: it must be or make a torch module")
-        # A module given as a parameter is never trained itself, so that fitting twice gives the same.
-        network = copy.deepcopy(made)
-    dim = settings.feature_dim or getattr(network, "feature_dim", None)
-    if dim is None:
-        raise ValueError("give feature_dim, the number of features that the backbone returns")
-    options = settings.method_options or {}
-    all_bins = bins[0] if len(bins) == 1 else list(bins)
-    return build_model(settings.method, network, int(dim), all_bins, offset=offset, **options)
+        return make_backbone(name, x.shape[1], rows=take_rows(x, trained))
+    made = settings.backbone if isinstance(settings.backbone, nn.Module) else settings.backbone()
+    if not isinstance(made, nn.Module):
+        raise TypeError(f"backbone gives {type(made).__name__}: it must be or make a torch module")
+    # A module given as a parameter is never trained itself, so that fitting twice gives the same.
+    return copy.deepcopy(made)
 
 
 def calibration_recipe(
@@ -455,30 +450,31 @@ def label_bins(settings: Settings, labels: Floats, weight: Floats) -> list[Label
     return [LabelBins.from_labels(column, weight=weight, **settings.given_bins) for column in labels.T]
 
 
-def _given(base_prediction: ArrayLike, shape: tuple[int, ...]) -> Floats:
-    """Predictions of the user's own base. (N, T)"""
-    wanted = shape[:1] if shape[1] == 1 else shape
-    return given_predictions(base_prediction, wanted).reshape(shape)
+def labels_of_targets(
+    settings: Settings,
+    bins: Sequence[LabelBins],
+    bounds: Sequence[Bounds],
+    supports: Sequence[LabelSupport],
+) -> tuple[Labels, ...]:
+    """Return what is known of the labels of each target."""
+    each = zip(bins, bounds, supports, strict=True)
+    return tuple(Labels(b, ends, values, settings.many, settings.few) for b, ends, values in each)
 
 
-def _watched(inputs: Inputs, eval_set: Any, targets: int, given: bool) -> Rows:
-    """The rows of an `eval_set`, to stop and calibrate by."""
+def _watched(inputs: Inputs, eval_set: Any, given: int, targets: int) -> Rows:
+    """Return the rows of an `eval_set`, to stop and calibrate by."""
     X, y = checked_eval_set(eval_set)
     if given:
         raise ValueError("eval_set cannot be used with base_prediction: leave one of them out")
     labels = checked_labels(X, y, targets)
-    return Rows(inputs.checked(X), labels, np.ones(len(labels)))
+    return Rows(inputs.checked(X), labels, np.ones(len(labels)), np.empty((len(labels), 0)))
 
 
 def _check_start(start: Model, inputs: Inputs, targets: int) -> None:
     """Raise an error if a model to go on from has other targets or columns."""
     for name, mine, its in (
         ("number of targets", targets, len(start.targets)),
-        ("columns", *(_columns(each) for each in (inputs, start.inputs))),
+        ("columns", inputs.columns.described, start.inputs.columns.described),
     ):
         if mine != its:
             raise ValueError(f"init_model differs in its {name}: {its!r:.200}, not {mine!r:.200}")
-
-
-def _columns(inputs: Inputs) -> list[str] | int:
-    return list(getattr(inputs.columns, "feature_names_in_", [])) or inputs.columns.n_features_in_

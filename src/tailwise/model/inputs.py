@@ -50,6 +50,12 @@ class Columns(BaseEstimator):  # type: ignore[misc,unused-ignore]
     n_features_in_: int
     feature_names_in_: NDArray[Any]
 
+    @property
+    def described(self) -> list[str] | int:
+        """The names of the columns, or their number if they have none."""
+        names = getattr(self, "feature_names_in_", None)
+        return self.n_features_in_ if names is None else [str(name) for name in names]
+
 
 Columns.__name__ = "TailRegressor"  # which scikit-learn's messages name
 

@@ -98,7 +98,8 @@ class Model:
         """Return what the networks predict for each target, before calibration. (N,) each"""
         offset = self.base.offset(rows.matrix, len(rows), base_prediction)
         x = beside_features(rows.x, offset, self.bins) if self.inputs.is_table else rows.x
-        each = [self._network_prediction(network, x, offset) for network in self.networks]
+        table, device = self.inputs.is_table, self.device
+        each = [network_prediction(own, x, offset, table=table, device=device) for own in self.networks]
         return [
             Raw.of([of_target(own, t, self.several) for own in each], rows.groups)
             for t in range(len(self.targets))
@@ -143,9 +144,6 @@ class Model:
             )
         return ""
 
-    def _network_prediction(self, network: Network, x: Any, offset: Floats | None) -> Distribution:
-        return network_prediction(network, x, offset, table=self.inputs.is_table, device=self.device)
-
 
 def ready(network: Network, *, table: bool) -> Network:
     """Return a trained network in the precision and the place in which it predicts.
@@ -156,14 +154,12 @@ def ready(network: Network, *, table: bool) -> Network:
     return network.to("cpu").double() if table else network
 
 
-def network_prediction(
-    network: Network, x: Any, offset: Floats | None, *, table: bool, device: str
-) -> Distribution:
-    """Return a network's predictions before calibration, in batches of bounded memory. offset: (N, T)
+def network_prediction(network: Network, x: Any, offset: Floats, *, table: bool, device: str) -> Distribution:
+    """Return a network's predictions before calibration, in batches of bounded memory. offset: (N, T or 0)
 
     A model predicts in the same place wherever it was trained, so that its numbers are the same.
     """
-    around = None if offset is None else torch.from_numpy(squeezed(offset))
+    around = offset_tensor(offset)
     if table:
         return predict(network, x.double(), TABLE_BATCH, offset=around)
     return predict(network.to(predicting_device(device)), x, BATCH, offset=around)
@@ -176,13 +172,18 @@ def predicting_device(device: str) -> torch.device:
     return torch.device(next((name for name in wanted if there.get(name)), "cpu"))
 
 
-def beside_features(features: Tensor, offset: Floats | None, bins: Sequence[LabelBins]) -> Tensor:
+def beside_features(features: Tensor, offset: Floats, bins: Sequence[LabelBins]) -> Tensor:
     """Return features with the standardised base predictions beside them. (N, F), (N, T) -> (N, F + T)"""
-    if offset is None:
+    if not offset.shape[1]:
         return features
     standardized = [(offset[:, t] - b.location) / b.scale for t, b in enumerate(bins)]
     beside = torch.from_numpy(np.stack(standardized, axis=1)).to(features.dtype)
     return torch.cat([features, beside], dim=1)
+
+
+def offset_tensor(offset: Floats) -> Tensor | None:
+    """Return base predictions as networks take them, None without a base. (N, T) or (N, 0)"""
+    return torch.tensor(squeezed(offset)) if offset.shape[1] else None
 
 
 def squeezed(values: Floats) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -34,101 +35,47 @@ _COUNT = Interval(Integral, 1, 1 << 53, closed="both")
 _SHOTS = Interval(Integral, 0, 1 << 53, closed="both")
 _AUTO = StrOptions({"auto"})
 
-CONSTRAINTS: dict[str, list[Any]] = {
-    "method": [str],
-    "method_options": [Mapping, None],
-    "base": [object],  # `tailwise.model.base.resolve_base` says what is wrong with it
-    "folds": [_COUNT, _AUTO],
-    "emphasis": [Interval(Real, 0, 1, closed="both"), _AUTO],
-    "backbone": [str, nn.Module, callable],
-    "feature_dim": [_COUNT, None],
-    "bins": [_COUNT, "array-like", None],
-    "bounds": [object],  # `tailwise.distributions.truncation.bounds_of` says what is wrong with it
-    "keep_values": ["boolean"],
-    "epochs": [_COUNT, _AUTO],
-    "batch_size": [_COUNT, _AUTO],
-    "lr": [Interval(Real, 0, None, closed="neither"), _AUTO],
-    "weight_decay": [Interval(Real, 0, None, closed="left")],
-    "patience": [_COUNT, None],
-    "monitor": [str],
-    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-    "calibrate": ["boolean", StrOptions({"balanced"})],
-    "conformal": [str, None],
-    "conformal_by": [str, _SHOTS, None],
-    "many": [_SHOTS],
-    "few": [_SHOTS],
-    "image_size": [_COUNT],
-    "augment": [str, None],
-    "device": [str],
-    "random_state": ["random_state"],
-    "verbose": ["verbose"],
-}
-"""In scikit-learn's terms; it words the errors."""
+
+def _parameter(default: Any, *constraints: Any) -> Any:
+    """Return a parameter with what may be passed, in scikit-learn's terms."""
+    return field(default=default, metadata={"constraints": list(constraints)})
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Settings(BaseEstimator):  # type: ignore[misc,unused-ignore]
     """The parameters of `TailRegressor`, which says what they mean."""
 
-    _parameter_constraints = CONSTRAINTS
+    method: str = _parameter("vir-dial", str)
+    method_options: Mapping[str, Any] | None = _parameter(None, Mapping, None)
+    base: Any = _parameter("auto", object)  # `tailwise.model.base.resolve_base` says what is wrong with it
+    folds: int | Literal["auto"] = _parameter("auto", _COUNT, _AUTO)
+    emphasis: float | Literal["auto"] = _parameter("auto", Interval(Real, 0, 1, closed="both"), _AUTO)
+    backbone: BackboneChoice = _parameter("auto", str, nn.Module, callable)
+    feature_dim: int | None = _parameter(None, _COUNT, None)
+    bins: int | ArrayLike | None = _parameter(None, _COUNT, "array-like", None)
+    bounds: Any = _parameter(None, object)  # `tailwise.distributions.truncation.bounds_of` does
+    keep_values: bool = _parameter(True, "boolean")
+    epochs: int | Literal["auto"] = _parameter("auto", _COUNT, _AUTO)
+    batch_size: int | Literal["auto"] = _parameter("auto", _COUNT, _AUTO)
+    lr: float | Literal["auto"] = _parameter("auto", Interval(Real, 0, None, closed="neither"), _AUTO)
+    weight_decay: float = _parameter(1e-4, Interval(Real, 0, None, closed="left"))
+    patience: int | None = _parameter(10, _COUNT, None)
+    monitor: str = _parameter("nll", str)
+    validation_fraction: float = _parameter(0.2, Interval(Real, 0, 1, closed="neither"))
+    calibrate: bool | Literal["balanced"] = _parameter(True, "boolean", StrOptions({"balanced"}))
+    conformal: Literal["global", "region"] | None = _parameter("region", str, None)
+    conformal_by: str | int | None = _parameter(None, str, _SHOTS, None)
+    many: int = _parameter(100, _SHOTS)
+    few: int = _parameter(20, _SHOTS)
+    image_size: int = _parameter(224, _COUNT)
+    augment: str | None = _parameter("crop-flip", str, None)
+    device: str = _parameter("auto", str)
+    random_state: int | np.random.RandomState | None = _parameter(None, "random_state")
+    verbose: int = _parameter(0, "verbose")
 
-    def __init__(
-        self,
-        *,
-        method: str = "vir-dial",
-        method_options: Mapping[str, Any] | None = None,
-        base: Any = "auto",
-        folds: int | Literal["auto"] = "auto",
-        emphasis: float | Literal["auto"] = "auto",
-        backbone: BackboneChoice = "auto",
-        feature_dim: int | None = None,
-        bins: int | ArrayLike | None = None,
-        bounds: Any = None,
-        keep_values: bool = True,
-        epochs: int | Literal["auto"] = "auto",
-        batch_size: int | Literal["auto"] = "auto",
-        lr: float | Literal["auto"] = "auto",
-        weight_decay: float = 1e-4,
-        patience: int | None = 10,
-        monitor: str = "nll",
-        validation_fraction: float = 0.2,
-        calibrate: bool | Literal["balanced"] = True,
-        conformal: Literal["global", "region"] | None = "region",
-        conformal_by: str | int | None = None,
-        many: int = 100,
-        few: int = 20,
-        image_size: int = 224,
-        augment: str | None = "crop-flip",
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.method = method
-        self.method_options = method_options
-        self.base = base
-        self.folds = folds
-        self.emphasis = emphasis
-        self.backbone = backbone
-        self.feature_dim = feature_dim
-        self.bins = bins
-        self.bounds = bounds
-        self.keep_values = keep_values
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.patience = patience
-        self.monitor = monitor
-        self.validation_fraction = validation_fraction
-        self.calibrate = calibrate
-        self.conformal = conformal
-        self.conformal_by = conformal_by
-        self.many = many
-        self.few = few
-        self.image_size = image_size
-        self.augment = augment
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    @property
+    def _parameter_constraints(self) -> dict[str, list[Any]]:
+        return {parameter.name: parameter.metadata["constraints"] for parameter in fields(self)}
 
     def check(self) -> None:
         """Raise an error for parameters that are wrong by themselves or contradict one another."""

@@ -14,22 +14,14 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from tailwise.calibration.calibration import Labels
 from tailwise.distributions.truncation import Bounds
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.support import LabelSupport
 from tailwise.lookup import check_name
 from tailwise.model.base import FOLDS, Base, deal_folds, fit_base
-from tailwise.model.fit import (
-    Examples,
-    Held,
-    bounds_of_targets,
-    build_network,
-    calibration_recipe,
-    computing,
-)
+from tailwise.model.fit import Held, Training, bounds_of_targets, labels_of_targets
 from tailwise.model.inputs import TableInputs
-from tailwise.model.model import Model, Record, beside_features, network_prediction, ready, squeezed
+from tailwise.model.model import Model, beside_features, squeezed
 from tailwise.model.settings import Settings
 from tailwise.model.split import MIN_HOLDOUT
 from tailwise.streams.label_sketch import BinCounts, labels_of, weights_of
@@ -40,7 +32,6 @@ from tailwise.streams.row_stream import SOURCE, FrameRows, RowStream, Shard, as_
 from tailwise.tables.quick_encoding import QuickEncoder
 from tailwise.tables.split import halves
 from tailwise.training.batches import in_background
-from tailwise.training.loop import fit as train
 from tailwise.training.progress import visible
 from tailwise.training.ray_workers import RayWorkers
 
@@ -111,14 +102,13 @@ class StreamedRows:
     Rows of the sample that the base was fitted on get their out-of-fold prediction.
     """
 
+    training: Training
     inputs: TableInputs
-    base: Base
-    bins: list[LabelBins]
     stream: RowStream
     columns: StreamColumns
     survey: Surveyed
-    offset: Floats | None
-    """Out-of-fold predictions for `survey.sample`. (n, T)"""
+    offset: Floats
+    """Out-of-fold predictions for `survey.sample`. (n, T), or (n, 0) without a base"""
     weight: float
     """Mean weight of training rows."""
     shuffle: int
@@ -128,8 +118,7 @@ class StreamedRows:
         self.encoder = QuickEncoder(self.inputs.encoder)
         numbers = self.survey.sample.index.to_numpy()
         order = np.argsort(numbers)
-        self.known = numbers[order]
-        self.offset = None if self.offset is None else self.offset[order]
+        self.sampled, self.offset = numbers[order], self.offset[order]
 
     def fingerprint(self) -> str:
         """Return what the order of the rows depends on; label counts say whether rows are the same."""
@@ -154,17 +143,16 @@ class StreamedRows:
         labels, weight = labels_of(rows, self.columns.targets), weights_of(rows, self.columns.weight)
         try:
             matrix = self.encoder.matrix(rows[self.columns.inputs])
-            offset = self.base.offset(matrix, len(rows), None)
+            offset = self.training.base.offset(matrix, len(rows), None)
         except ValueError as error:
             raise ValueError(f"{chunk.attrs.get(SOURCE, 'the stream')}: {error}") from None
-        if offset is not None and self.offset is not None:
-            numbers = rows.index.to_numpy()
-            place = np.searchsorted(self.known, numbers).clip(max=len(self.known) - 1)
-            sampled = self.known[place] == numbers
-            offset[sampled] = self.offset[place[sampled]]
-        x = beside_features(torch.from_numpy(self.inputs.encoder.scaled(matrix)), offset, self.bins)
+        numbers = rows.index.to_numpy()
+        place = np.searchsorted(self.sampled, numbers).clip(max=len(self.sampled) - 1)
+        sampled = self.sampled[place] == numbers
+        offset[sampled] = self.offset[place[sampled]]
+        x = beside_features(torch.from_numpy(self.inputs.encoder.scaled(matrix)), offset, self.training.bins)
         relative = None if weight is None else (weight / self.weight).astype(np.float32)
-        return (x.numpy(), squeezed(labels), relative, None if offset is None else squeezed(offset))
+        return (x.numpy(), squeezed(labels), relative, squeezed(offset) if offset.shape[1] else None)
 
 
 def fit_stream(
@@ -193,12 +181,7 @@ def fit_stream(
         visible() if settings.verbose else nullcontext(),
         nullcontext() if workers is None else workers.connected(),
     ):
-        settings.log("reading the stream for the first time, to sample rows")
-        survey = _surveyed(settings, stream, columns, sample, seed, workers)
-        settings.log("reading the labels of %d rows, to count them in bins", survey.rows)
-        counts = _counted(settings, stream, columns, survey, workers)
-        data = _training_rows(settings, stream, columns, survey, counts, shuffle, seed)
-        return _trained(settings, data, counts, seed, checkpoint, workers)
+        return _StreamFit(settings, stream, columns, seed, workers).model(sample, shuffle, checkpoint)
 
 
 def _check_streamed(settings: Settings) -> None:
@@ -214,144 +197,112 @@ def _check_streamed(settings: Settings) -> None:
         )
 
 
-def _by_parts(read: Callable[..., T], stream: RowStream, workers: RayWorkers | None) -> list[T]:
-    """Read a stream as a whole, or in parts that the machines of a cluster read at the same time.
+@dataclass(frozen=True, eq=False)
+class _StreamFit:
+    """The steps from a stream to a model."""
 
-    Tables in the memory of this process, and data sets of Ray that are not divided, are read as a whole.
-    """
-    if workers is None or isinstance(stream, (FrameRows, RayRows)):
-        return [read()]
-    shards = [(number, workers.workers) for number in range(workers.workers)]
-    return workers.map(partial(_read_part, read), shards)
+    settings: Settings
+    stream: RowStream
+    columns: StreamColumns
+    seed: int
+    workers: RayWorkers | None
+
+    def model(self, sample: int, shuffle: int, checkpoint: str | Path | None) -> Model:
+        """Read the stream twice, fit encodings and base to a sample, train on all rows and calibrate."""
+        settings, columns, seed = self.settings, self.columns, self.seed
+        settings.log("reading the stream for the first time, to sample rows")
+        survey = self._surveyed(sample)
+        settings.log("reading the labels of %d rows, to count them in bins", survey.rows)
+        counts = self._counted(survey)
+        known, X = TableInputs(settings.conformal_by).see(survey.sample[columns.inputs])
+        inputs = known.fit(X)
+        base, offset = self._base(survey, inputs.encode(X).matrix)
+        bins = [count.counted(weighted=columns.weight is not None) for count in counts]
+        labels = labels_of_targets(settings, bins, self._bounds(survey), self._supports(survey, counts))
+        training = Training(settings, inputs, base, labels, seed)
+        rows = StreamedRows(
+            training, inputs, self.stream, columns, survey, offset, counts[0].mean_weight, shuffle
+        )
+        encoded = inputs.encode(inputs.checked(survey.held[columns.inputs]))
+        y, around = labels_of(survey.held, columns.targets), base.offset(encoded.matrix, len(encoded), None)
+        held = training.examples(encoded, y, np.ones(len(y)), around)
+        select, confirm = halves(len(y), seed, 4 * MIN_HOLDOUT)
+        start = torch.from_numpy(np.asarray(rows.encoded(survey.sample)[0]))
+        network = training.network(start, np.arange(len(start)))
+        if self.workers is not None:
+            settings.log("training on %d workers of Ray", self.workers.workers)
+        config = settings.train_config(rows.row_count, seed, streamed=True)
+        learn = None if self.workers is None else self.workers.fit
+        run = training.run(network, rows, held, select, config, checkpoint, learn)
+        return training.model([run], Held(run.raw, held, select, confirm), columns.targets)
+
+    def _by_parts(self, read: Callable[..., T]) -> list[T]:
+        """Read the stream as a whole, or in parts that the machines of a cluster read at the same time.
+
+        Tables in the memory of this process, and data sets of Ray that are not divided, are read as a whole.
+        """
+        if self.workers is None or isinstance(self.stream, (FrameRows, RayRows)):
+            return [read()]
+        shards = [(number, self.workers.workers) for number in range(self.workers.workers)]
+        return self.workers.map(partial(_read_part, read), shards)
+
+    def _surveyed(self, sample: int) -> Surveyed:
+        """Sample the rows of the stream and sketch their labels."""
+        columns, keep = self.columns, sample + HELD_OUT
+        first, *others = self._by_parts(
+            partial(first_pass, self.stream, columns.all, columns.targets, keep, self.seed)
+        )
+        for other in others:
+            first.merge(other)
+        held = min(round(self.settings.validation_fraction * first.rows), HELD_OUT)
+        if held < MIN_HOLDOUT:
+            raise ValueError(
+                f"the stream has {first.rows} rows, of which {held} would be held out, fewer than "
+                f"{MIN_HOLDOUT}: read it as one table and call fit"
+            )
+        return first.finish(held, sample)
+
+    def _counted(self, survey: Surveyed) -> list[BinCounts]:
+        """Count the labels of each target in bins, exactly."""
+        targets, weight = self.columns.targets, self.columns.weight
+        bins = [LabelBins.from_summary(summary, **self.settings.given_bins) for summary in survey.summaries]
+        counts, *others = self._by_parts(partial(second_pass, self.stream, targets, bins, survey, weight))
+        for other in others:
+            for count, more in zip(counts, other, strict=True):
+                count.merge(more)
+        if counts[0].rows.sum() == 0:
+            raise ValueError(f"the weight {weight!r} is 0 in every row: there is nothing to train on")
+        return list(counts)
+
+    def _base(self, survey: Surveyed, matrix: Floats) -> tuple[Base, Floats]:
+        """Fit the base to the sample; return it with its out-of-fold predictions. (n, T), or (n, 0)"""
+        labels = labels_of(survey.sample, self.columns.targets)
+        weight = weights_of(survey.sample, self.columns.weight)
+        make = self.settings.base_maker(len(labels), given=False)
+        if make is not None:
+            self.settings.log("fitting the base on a sample of %d of %d rows", len(labels), survey.rows)
+        fold = deal_folds(labels[:, 0], self.seed, 2 if len(labels) >= FEW_FOLDS_FROM else FOLDS)
+        ones = np.ones(len(labels))
+        return fit_base(make, matrix, labels, ones if weight is None else weight, fold, self.seed)
+
+    def _bounds(self, survey: Surveyed) -> list[Bounds]:
+        """Return the bounds of each target; a label beyond them is an error."""
+        ends = [np.array([sketch.low, sketch.high]) for sketch in survey.sketches]
+        each = bounds_of_targets(self.settings.bounds, ends)
+        for name, bounds, (low, high) in zip(self.columns.targets, each, ends, strict=True):
+            if low < bounds.low or high > bounds.high:
+                raise ValueError(
+                    f"the target {name!r} lies between {low:.9g} and {high:.9g}, beyond the bounds "
+                    f"{bounds.low:g} and {bounds.high:g}: correct its labels or widen the bounds"
+                )
+        return each
+
+    def _supports(self, survey: Surveyed, counts: Sequence[BinCounts]) -> list[LabelSupport]:
+        """Return the values that the labels of each target can have."""
+        if not self.settings.keep_values:
+            return [LabelSupport() for _ in counts]
+        return [count.support(sketch) for count, sketch in zip(counts, survey.sketches, strict=True)]
 
 
 def _read_part(read: Callable[..., T], shard: Shard) -> T:
     return read(shard=shard)
-
-
-def _surveyed(
-    settings: Settings,
-    stream: RowStream,
-    columns: StreamColumns,
-    sample: int,
-    seed: int,
-    workers: RayWorkers | None,
-) -> Surveyed:
-    """Sample the rows of a stream and sketch their labels."""
-    read = partial(first_pass, stream, columns.all, columns.targets, sample + HELD_OUT, seed)
-    found, *others = _by_parts(read, stream, workers)
-    for other in others:
-        found.merge(other)
-    held = min(round(settings.validation_fraction * found.rows), HELD_OUT)
-    if held < MIN_HOLDOUT:
-        raise ValueError(
-            f"the stream has {found.rows} rows, of which {held} would be held out, fewer than "
-            f"{MIN_HOLDOUT}: read it as one table and call fit"
-        )
-    return found.finish(held, sample)
-
-
-def _counted(
-    settings: Settings,
-    stream: RowStream,
-    columns: StreamColumns,
-    survey: Surveyed,
-    workers: RayWorkers | None,
-) -> list[BinCounts]:
-    """Count the labels of each target in bins, exactly."""
-    bins = [LabelBins.from_summary(summary, **settings.given_bins) for summary in survey.summaries]
-    read = partial(second_pass, stream, columns.targets, bins, survey, columns.weight)
-    counts, *others = _by_parts(read, stream, workers)
-    for other in others:
-        for own, its in zip(counts, other, strict=True):
-            own.merge(its)
-    if counts[0].rows.sum() == 0:
-        raise ValueError(f"the weight {columns.weight!r} is 0 in every row: there is nothing to train on")
-    return list(counts)
-
-
-def _training_rows(
-    settings: Settings,
-    stream: RowStream,
-    columns: StreamColumns,
-    survey: Surveyed,
-    counts: Sequence[BinCounts],
-    shuffle: int,
-    seed: int,
-) -> StreamedRows:
-    """Fit encodings and base on the sample; return the training rows as batches."""
-    known, X = TableInputs(settings.conformal_by).see(survey.sample[columns.inputs])
-    known = known.fit(X)
-    matrix, labels = known.encode(X).matrix, labels_of(survey.sample, columns.targets)
-    weight = weights_of(survey.sample, columns.weight)
-    make = settings.base_maker(len(X), given=False)
-    if make is not None:
-        settings.log("fitting the base on a sample of %d of %d rows", len(X), survey.rows)
-    fold = deal_folds(labels[:, 0], seed, 2 if len(X) >= FEW_FOLDS_FROM else FOLDS)
-    ones = np.ones(len(X)) if weight is None else weight
-    base, offset = fit_base(make, matrix, labels, ones, fold, seed)
-    bins = [count.counted(weighted=columns.weight is not None) for count in counts]
-    return StreamedRows(known, base, bins, stream, columns, survey, offset, counts[0].mean_weight, shuffle)
-
-
-def _trained(
-    settings: Settings,
-    data: StreamedRows,
-    counts: Sequence[BinCounts],
-    seed: int,
-    checkpoint: str | Path | None,
-    workers: RayWorkers | None,
-) -> Model:
-    """Train one network on a stream, and calibrate it on the held-out rows."""
-    survey, inputs = data.survey, data.inputs
-    each = zip(data.bins, _bounds(settings, data), _supports(settings, survey, counts), strict=True)
-    known = [Labels(b, ends, values, settings.many, settings.few) for b, ends, values in each]
-    rows = inputs.encode(inputs.checked(survey.held[data.columns.inputs]))
-    labels = labels_of(survey.held, data.columns.targets)
-    offset = data.base.offset(rows.matrix, len(rows), None)
-    held = Examples.of(rows, labels, np.ones(len(labels)), offset, data.bins, table=True)
-    select, confirm = halves(len(labels), seed, 4 * MIN_HOLDOUT)
-    start = torch.from_numpy(np.asarray(data.encoded(survey.sample)[0]))
-    every = np.arange(len(start))
-    network = build_network(settings, start, every, data.bins, seed, offset=offset is not None)
-    valid = held.rows(select).tensors(weighted=False)
-    config = settings.train_config(data.row_count, seed, streamed=True)
-    if workers is None:
-        shown = None if settings.verbose else False
-        history = train(network, data, valid, config, checkpoint=checkpoint, progress=shown)
-    else:
-        settings.log("training on %d workers of Ray", workers.workers)
-        history = workers.fit(network, data, valid, config, checkpoint=checkpoint)
-    network = ready(network, table=True)
-    recipe = calibration_recipe(settings, [network], inputs)
-    with computing(table=True):
-        raw = network_prediction(network, held.x, held.offset, table=True, device=settings.device)
-        targets = Held(raw, held, select, confirm).calibrations(known, recipe)
-    return Model(
-        inputs,
-        data.base,
-        (network,),
-        targets,
-        tuple(data.columns.targets),
-        Record((history,), held_out=True, unseen=len(confirm) < len(labels)),
-        settings.device,
-    )
-
-
-def _bounds(settings: Settings, data: StreamedRows) -> list[Bounds]:
-    """Return the bounds of each target; a label beyond them is an error."""
-    ends = [np.array([sketch.low, sketch.high]) for sketch in data.survey.sketches]
-    each = bounds_of_targets(settings.bounds, ends)
-    for name, bounds, (low, high) in zip(data.columns.targets, each, ends, strict=True):
-        if low < bounds.low or high > bounds.high:
-            raise ValueError(
-                f"the target {name!r} lies between {low:.9g} and {high:.9g}, beyond the bounds "
-                f"{bounds.low:g} and {bounds.high:g}: correct its labels or widen the bounds"
-            )
-    return each
-
-
-def _supports(settings: Settings, survey: Surveyed, counts: Sequence[BinCounts]) -> list[LabelSupport]:
-    """Return the values that the labels of each target can have."""
-    each = zip(counts, survey.sketches, strict=True)
-    return [count.support(sketch) if settings.keep_values else LabelSupport() for count, sketch in each]
