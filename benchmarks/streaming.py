@@ -91,7 +91,7 @@ def replaced(places: Any, change: Any) -> Iterator[None]:
 def measure(folder: Path, base: str | None, epochs: int) -> dict[str, Any]:
     """Fit on the rows of a folder; return what it took."""
     from tailwise import TailRegressor
-    from tailwise.model import stream
+    from tailwise.model import fit, stream
 
     given: list[Any] = []
     spent: dict[str, float] = {}
@@ -110,9 +110,9 @@ def measure(folder: Path, base: str | None, epochs: int) -> dict[str, Any]:
     places = (
         (stream, "first_pass", "passes"),
         (stream, "second_pass", "passes"),
-        (stream, "_training_rows", "encodings and base"),
+        (stream._StreamFit, "_base", "base"),
         (stream.StreamedRows, "encoded", "encoding"),
-        (stream, "train", "training"),
+        (fit, "train", "training"),
     )
     with replaced(places, timed):
         before, began = time.process_time(), time.perf_counter()
