@@ -263,7 +263,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, run: Run, place: Path) -> 
     """A results file and, beside it, the page that ranks its methods."""
     folder = tmp_path_factory.mktemp("results")
     out = run("compare", place / "numbers.csv", "-t", "price", "--methods", "vanilla,vir", "--seeds", 2, "-o",
-              folder / "r.jsonl", "--report", folder / "r.html", "--balanced", *QUICK)  # fmt: skip
+              folder / "r.jsonl", "--report", folder / "r.html", *QUICK)  # fmt: skip
     assert out.exit_code == 0, out.output
     assert "lowest error" in out.stdout
     return folder / "r.jsonl"

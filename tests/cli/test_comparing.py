@@ -14,7 +14,6 @@ from tailwise.methods import registry
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
 FAST = ["--epochs", "1", "--quiet"]
-BALANCED = ["--balanced", *FAST]
 
 
 def test_fit_and_compare_give_the_same_figures(
@@ -66,32 +65,17 @@ def test_compare_passes_on_the_number_of_processes(
     run: Run, place: Path, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
 
-    def run_suite(folder: Path, contenders: Any, *, out: Path, workers: int, **_: Any) -> Any:
-        asked.append(workers)
-        out.write_bytes(results.read_bytes())
-        return type("Summary", (), {"failed": []})
+    def run_contest(contest: Any, seeds: Any, *, workers: int, **_: Any) -> Any:
+        asked.append((contest.balanced, workers))
+        return lines
 
-    monkeypatch.setattr("tailwise.benchmark.run.runs.run_suite", run_suite)
+    monkeypatch.setattr("tailwise.report.contest.run_contest", run_contest)
     line = ["compare", place / "numbers.csv", "-t", "price", "--methods", "vanilla,vir", "--seeds", 2]
-    out = run(*line, "--workers", 2, "--json", *BALANCED)
+    out = run(*line, "--workers", 2, "--json", "--balanced", *FAST)
     assert out.exit_code == 0, out.output
-    assert asked == [2]
-    assert json.loads(out.stdout)["runs"] == [json.loads(line) for line in results.read_text().splitlines()]
-
-
-def test_a_run_that_fails_is_an_error(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("loss is not finite")
-
-    monkeypatch.setattr("tailwise.benchmark.run.runs.run_variants", broken)
-    line = ["compare", place / "numbers.csv", "-t", "price", "--methods", "vanilla", "--seeds", 1]
-    out = run(*line, "-o", tmp_path / "r.jsonl", *BALANCED)
-    assert out.exit_code == 1
-    assert "error: a run failed: numbers vanilla 0: RuntimeError: loss is not finite" in out.stderr
-    assert not (tmp_path / "r.jsonl").exists()
+    assert asked == [(True, 2)] and json.loads(out.stdout)["runs"] == lines
 
 
 def test_mistakes_are_refused_before_any_run(run: Run, sample: Sample, place: Path, tmp_path: Path) -> None:
@@ -100,9 +84,9 @@ def test_mistakes_are_refused_before_any_run(run: Run, sample: Sample, place: Pa
     out = run("compare", place / "numbers.csv", "-t", "price", "--methods", ",")
     assert out.exit_code == 1 and "--methods names no method" in out.stderr
     out = run("compare", place / "numbers.csv", "-t", "price", "--methods", "catboost-lds")
-    assert out.exit_code == 1 and "'catboost-lds' is compared only with --balanced" in out.stderr
+    assert out.exit_code == 1 and "unknown method 'catboost-lds'" in out.stderr
     sample(4).to_csv(tmp_path / "tiny.csv", index=False)
-    out = run("compare", tmp_path / "tiny.csv", "-t", "price", *BALANCED)
+    out = run("compare", tmp_path / "tiny.csv", "-t", "price", "--balanced", *FAST)
     assert out.exit_code == 1 and "4 rows are too few to compare methods" in out.stderr
 
 
@@ -128,7 +112,7 @@ def test_a_checkpoint_of_other_rows_is_refused(
     kept.write_bytes(results.read_bytes())
     sample(seed=9).to_csv(tmp_path / "numbers.csv", index=False)
     line = ["compare", tmp_path / "numbers.csv", "-t", "price", "--methods", "vanilla,vir", "--seeds", 2]
-    out = run(*line, "-o", tmp_path / "r.jsonl", *BALANCED)
+    out = run(*line, "-o", tmp_path / "r.jsonl", *FAST)
     assert out.exit_code == 1 and "was made from other rows: delete it to start over" in out.stderr
     assert kept.read_bytes() == results.read_bytes()
 
@@ -147,12 +131,6 @@ def test_a_ranking_is_html_too(run: Run, results: Path, tmp_path: Path) -> None:
     out = run("report", results, "-o", tmp_path / "r.pdf")
     assert out.exit_code == 1 and "a report is an HTML page" in out.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_bench_reads_what_compare_wrote(run: Run, results: Path, tmp_path: Path) -> None:
-    out = run("bench", "tables", results, "--out", tmp_path, "--name", "houses")
-    assert out.exit_code == 0, out.output
-    assert "VIR" in (tmp_path / "houses.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -179,7 +157,13 @@ def test_a_folder_is_not_a_results_file(run: Run, tmp_path: Path) -> None:
 def test_demo_shows_the_dial_on_abalone(run: Run, tmp_path: Path) -> None:
     out = run("demo", "--seeds", 1, "--epochs", 1, "--workers", 1, "--out", tmp_path / "d")
     assert out.exit_code == 0, out.output
-    for title in ("Vanilla", "LDS + FDS + DER", "CatBoost", "TailRegressor", "TailRegressor, emphasis 1"):
+    for title in (
+        "plain network",
+        "LDS + FDS + DER",
+        "CatBoost",
+        "TailRegressor",
+        "TailRegressor, emphasis 1",
+    ):
         assert f" {title} " in out.stdout
     assert "for few-shot labels" in out.stdout and "for many-shot labels" in out.stdout
     page, picture, runs = (tmp_path / "d" / name for name in ("report.html", "demo.png", "results.jsonl"))
@@ -189,7 +173,7 @@ def test_demo_shows_the_dial_on_abalone(run: Run, tmp_path: Path) -> None:
     assert [json.loads(line)["method"] for line in runs.read_text().splitlines()] == DEMO
 
 
-DEMO = ["vanilla", "lds-fds-der", "catboost", "tail", "tail-balanced"]
+DEMO = ["plain", "lds-fds-der", "catboost", "tail", "tail-balanced"]
 
 
 def test_demo_writes_a_page_a_picture_and_the_runs(
@@ -198,13 +182,11 @@ def test_demo_writes_a_page_a_picture_and_the_runs(
     """The same without training: the runs are those of another table."""
     lines = [json.loads(line) for line in results.read_text().splitlines()]
 
-    def run_suite(folder: Path, contenders: Any, *, out: Path, **_: Any) -> Any:
-        assert [name for contender in contenders for name in contender.names] == DEMO
-        records = [{**lines[0], "data": "abalone", "method": name, "title": name, "seed": 0} for name in DEMO]
-        out.write_text("".join(json.dumps(record) + "\n" for record in records))
-        return type("Summary", (), {"failed": []})
+    def run_contest(contest: Any, seeds: Any, **_: Any) -> Any:
+        assert contest.balanced and contest.methods == ("plain", "lds-fds-der", "catboost", "tail")
+        return [{**lines[0], "data": "abalone", "method": name, "title": name, "seed": 0} for name in DEMO]
 
-    monkeypatch.setattr("tailwise.benchmark.run.runs.run_suite", run_suite)
+    monkeypatch.setattr("tailwise.report.contest.run_contest", run_contest)
     out = run("demo", "--seeds", 1, "--out", tmp_path / "d")
     assert out.exit_code == 0, out.output
     page, picture, runs = (tmp_path / "d" / name for name in ("report.html", "demo.png", "results.jsonl"))

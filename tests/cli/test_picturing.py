@@ -149,8 +149,6 @@ def test_compare_trains_networks_on_pictures(folder: Path, torchvision: ModuleTy
     assert record["recipe"]["backbone"] == "resnet18" and record["recipe"]["image_size"] == 16
     done = run(*given, "--methods", "catboost")
     assert done.exit_code == 1 and "boosted trees take tables" in done.output
-    done = run(*given, "--balanced")
-    assert done.exit_code == 1 and "--balanced is for tables" in done.output
 
 
 def test_a_table_of_pictures_is_read_in_the_encoding_asked_for(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_figures_of_the_demo_in_the_readme() -> None:
     def mean(method: str, region: str, metric: str = "mae") -> float:
         return results.mean_std(Figure(metric, region, calibrated=True), "abalone", method)[0]
 
-    shown = ("vanilla", "lds-fds-der", "catboost", "tail", "tail-balanced")
+    shown = ("plain", "lds-fds-der", "catboost", "tail", "tail-balanced")
     titles = ("plain network", "LDS + FDS + DER", "CatBoost", "TailRegressor", "at emphasis 1")
     errors = [f"{mean(m, 'many'):.2f}/{mean(m, 'few'):.2f}" for m in shown]
     pairs = ", ".join(f"{title} {error}" for title, error in zip(titles, errors, strict=True))
@@ -118,7 +118,7 @@ def test_figures_of_the_demo_in_the_readme() -> None:
     assert f"![MAE on abalone, common/rare labels: {pairs}. Rare labels in 90% intervals: {covered}.]" in text
 
     def change(method: str, region: str) -> str:
-        return f"{abs(mean(method, region) / mean('vanilla', region) - 1):.0%}"
+        return f"{abs(mean(method, region) / mean('plain', region) - 1):.0%}"
 
     assert (
         f"At emphasis 1 its error is {change('tail-balanced', 'few')} lower for rare labels and "
@@ -126,7 +126,7 @@ def test_figures_of_the_demo_in_the_readme() -> None:
         f"{change('lds-fds-der', 'few')} and {change('lds-fds-der', 'many')})"
     ) in text
     for region in ("many", "few"):
-        found = compare(results, Figure("mae", region), "vanilla", over="seeds")
+        found = compare(results, Figure("mae", region), "plain", over="seeds")
         assert next(c for c in found if c.method == "tail").verdict() == "open"
     assert "`TailRegressor` is level with the plain network: differences are within chance" in text
 
@@ -134,9 +134,9 @@ def test_figures_of_the_demo_in_the_readme() -> None:
 def test_the_words_of_the_demo_say_what_each_setting_costs() -> None:
     results = Results(read_results(FOLDER / "demo.jsonl"))
     words = comparison_verdict(results)
-    titles = {method: results.titles[method] for method in ("vanilla", "catboost", "tail", "tail-balanced")}
+    titles = {method: results.titles[method] for method in ("plain", "catboost", "tail", "tail-balanced")}
     against = [
-        ("tail", "vanilla"),
+        ("tail", "plain"),
         ("tail", "catboost"),
         ("tail-balanced", "catboost"),
         ("tail-balanced", "tail"),

@@ -1,6 +1,5 @@
 """Methods as `fit` trains them, on the rows that it holds out."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from tailwise import TailRegressor
 from tailwise.data import label_holdout
 from tailwise.distributions.members import Normal
+from tailwise.labels.bins import LabelBins
 from tailwise.report import contest as module
 from tailwise.report.contest import DEFAULT, Contest, check_name, known_names, run_contest
 
@@ -26,7 +26,7 @@ def contest(new_rows: Rows) -> Contest:
 @pytest.fixture(scope="module")
 def lines(contest: Contest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
     out = tmp_path_factory.mktemp("contest") / "r.jsonl"
-    return out, run_contest(contest, [3], out=out, progress=False)
+    return out, run_contest(contest, [3], out=out)
 
 
 def test_a_line_has_the_figures_of_a_fit_with_the_same_seed(
@@ -60,7 +60,7 @@ def test_finished_seeds_are_not_run_again(
     out, found = lines
     monkeypatch.setattr(Contest, "scored", None)  # nothing may be trained
     told: list[str] = []
-    assert run_contest(contest, [3], out=out, progress=False, report=told.append) == found
+    assert run_contest(contest, [3], out=out, report=told.append) == found
     assert told == [f"resuming from {out}, which has 5 finished runs"]
     with pytest.raises(ValueError, match="was made from other rows: delete it"):
         run_contest(replace(contest, labels=contest.labels + 1), [3], out=out)
@@ -68,40 +68,35 @@ def test_finished_seeds_are_not_run_again(
         run_contest(replace(contest, epochs=2), [3], out=out)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("workers", "processes"), [(1, []), (2, [2])])
 def test_every_seed_is_run(
-    contest: Contest, lines: Any, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    contest: Contest,
+    lines: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    workers: int,
+    processes: list[int],
 ) -> None:
     asked: list[int] = []
 
-    class Crew:
-        """Workers without processes."""
+    def parallel(count: int, return_as: str) -> Any:
+        asked.append(count)
+        return lambda jobs: [function(*arguments) for function, arguments, _ in list(jobs)[::-1]]
 
-        def __init__(self, function: Callable[[int], Any], count: int) -> None:
-            asked.append(count)
-            self.function, self.running, self.free = function, [], True
-
-        def __class_getitem__(cls, _: Any) -> Any:
-            return cls
-
-        def __enter__(self) -> "Crew":
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-        def submit(self, seed: int) -> None:
-            self.running.append(seed)
-            self.free = len(self.running) < 2
-
-        def finished(self) -> Any:
-            self.free = True
-            yield self.running[0], self.function(self.running.pop(0))
-
-    monkeypatch.setattr(module, "Workers", Crew)
+    monkeypatch.setattr(module, "Parallel", parallel)
     monkeypatch.setattr(Contest, "records", lambda self, seed: [{**line, "seed": seed} for line in lines[1]])
-    found = run_contest(contest, [0, 1, 2], out=tmp_path / "r.jsonl", workers=workers, progress=False)
+    found = run_contest(contest, [0, 1, 2], out=tmp_path / "r.jsonl", workers=workers)
     assert [line["seed"] for line in found] == [0] * 5 + [1] * 5 + [2] * 5
-    assert asked == ([2] if workers == 2 else [])
+    assert asked == processes
+
+
+def test_balanced_rows_are_equally_many_of_every_bin(new_rows: Rows) -> None:
+    contest = Contest("shells", *new_rows, ("plain",), balanced=True)
+    train, test = contest._split(0)
+    assert not set(train) & set(test)
+    counts = np.bincount(LabelBins.from_labels(contest.labels).index(contest.labels[test]))
+    assert counts.max() <= 20 and len(test) > 0
+    assert contest.recipe["rows"] == "balanced" and "test_share" not in contest.recipe
 
 
 def test_boosted_trees_need_no_other_method(new_rows: Rows) -> None:

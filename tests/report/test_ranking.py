@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tailwise.benchmark.pages.statistics import Results
 from tailwise.labels.bins import LabelBins
 from tailwise.report.ranking import (
     COLUMNS,
@@ -16,6 +15,7 @@ from tailwise.report.ranking import (
     errors_along_label,
     method_cells,
 )
+from tailwise.report.results import Results
 
 
 def records(
@@ -146,6 +146,8 @@ def test_the_comparison_with_baselines_is_folded() -> None:
 
 def test_the_page_says_which_rows_were_tested() -> None:
     runs = records(CLEAR)
+    for run in runs:
+        run["recipe"] = {"rows": "balanced"}
     assert "balanced over label bins" in comparison_page(Results(runs), title="", command="")
     for run in runs:
         run["recipe"] = {"rows": "as they occur"}

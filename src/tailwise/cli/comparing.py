@@ -42,8 +42,8 @@ from tailwise.cli.reading import Roles, load_labelled
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailwise.benchmark.pages.statistics import Results
     from tailwise.labels.bins import LabelBins
+    from tailwise.report.results import Results
 
 Epochs = Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum number of epochs.")]
 Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Number of seeds per method.")]
@@ -55,7 +55,7 @@ class Comparison(NamedTuple):
 
     results: Results
     title: str
-    bins: LabelBins | None = None
+    bins: LabelBins
     """Of the training part of the first seed, for a picture."""
 
     @property
@@ -71,102 +71,44 @@ class Comparison(NamedTuple):
         return comparison_page(self.results, title=self.title, command=command_line())
 
 
-def compare_balanced(
-    table: pd.DataFrame,
-    name: str,
-    target: str,
-    methods: Sequence[str],
-    seeds: int,
-    *,
-    epochs: int | None,
-    workers: int,
-    kept: Path | None,
-    quiet: bool,
-) -> Comparison:
-    """Run each method with each seed by the benchmark's recipe, one network each, on balanced rows.
-
-    Runs that `kept` has are not repeated.
-    """
-    import tempfile
-
-    from tailwise.benchmark import Recipe, Source, choose_contenders
-    from tailwise.benchmark.pages.statistics import Results
-    from tailwise.benchmark.run.results import finished_runs, read_results
-    from tailwise.benchmark.run.runs import run_suite
-
-    contenders = choose_contenders(methods)
-    source = Source(name, target, lambda: table)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        digests: list[str] = []
-        bins: list[LabelBins] = []
-        for seed in range(seeds):
-            problem = source.problem(seed, max_rows=len(table))
-            if len(problem.y_valid) == 0 or len(problem.y_test) == 0:
-                raise ValueError(
-                    f"{len(table)} rows are too few to compare methods: no label bin has three rows"
-                )
-            problem.save(folder)
-            digests.append(problem.digest)
-            bins.append(problem.bins)
-        out = folder / "results.jsonl" if kept is None else kept
-        done = read_results(out) if out.exists() else []
-        if done:
-            note(f"resuming from {kept}, which has {len(done)} finished runs", quiet)
-        for record in done:
-            if record["seed"] < seeds and record["digest"] != digests[record["seed"]]:
-                raise ValueError(f"{kept} was made from other rows: delete it to start over")
-        summary = run_suite(
-            folder,
-            contenders,
-            out=out,
-            seeds=range(seeds),
-            recipe=Recipe(trials=1).within(epochs=epochs),
-            workers=workers,
-            progress=False if quiet else None,
-        )
-        if summary.failed:
-            raise RuntimeError(f"a run failed: {summary.failed[0]}")
-        runs = finished_runs(read_results(out))
-    rows = [row for contender in contenders for row in contender.names]
-    records = [runs[name, row, seed] for seed in range(seeds) for row in rows]
-    return Comparison(Results(records), f"{target}: {len(rows)} methods on {name}", bins[0])
-
-
-def compare_as_fitted(
+def run_comparison(
     inputs: pd.DataFrame,
     labels: pd.Series[float],
     name: str,
     methods: Sequence[str],
     seeds: int,
     *,
+    balanced: bool = False,
     epochs: int | None,
     workers: int,
-    kept: Path | None,
+    kept: Path | None = None,
     quiet: bool,
     settings: Mapping[str, Any] | None = None,
 ) -> Comparison:
-    """Train each method as `fit` does and test it on the rows that `fit` holds out with the same seed."""
+    """Train each method as `fit` does; test it on the rows that `fit` holds out, or on balanced rows.
+
+    Runs that `kept` has are not repeated.
+    """
     import tempfile
 
     import numpy as np
 
-    from tailwise.benchmark.pages.statistics import Results
     from tailwise.report.contest import Contest, run_contest
+    from tailwise.report.results import Results
 
     rows = np.asarray(labels, np.float64)
-    contest = Contest(name, inputs, rows, tuple(methods), epochs, settings=settings or {})
+    contest = Contest(name, inputs, rows, tuple(methods), epochs, balanced=balanced, settings=settings or {})
     with tempfile.TemporaryDirectory() as temporary:
         records = run_contest(
             contest,
             range(seeds),
             out=Path(temporary, "results.jsonl") if kept is None else kept,
             workers=workers,
-            progress=False if quiet else None,
             report=lambda line: note(line, quiet),
         )
     results = Results(records)
-    return Comparison(results, f"{labels.name}: {len(results.methods)} methods on {name}")
+    title = f"{labels.name}: {len(results.methods)} methods on {name}"
+    return Comparison(results, title, contest.training_bins(0))
 
 
 def demo(
@@ -193,13 +135,13 @@ def demo(
     from tailwise.data import load_abalone
     from tailwise.report.ranking import comparison_picture
 
-    methods = ("vanilla", "lds-fds-der", "catboost", "tail")
+    methods = ("plain", "lds-fds-der", "catboost", "tail")
     note(f"Training {', '.join(methods)} on abalone with {seeds} seed{'s' if seeds > 1 else ''} ...", quiet)
-    found = compare_balanced(
-        load_abalone(), "abalone", "Rings", methods, seeds, epochs=epochs, workers=workers, kept=None,
-        quiet=quiet,
-    )  # fmt: skip
-    assert found.bins is not None
+    table = load_abalone()
+    rings = table.pop("Rings")
+    found = run_comparison(
+        table, rings, "abalone", methods, seeds, balanced=True, epochs=epochs, workers=workers, quiet=quiet
+    )
     figure = comparison_picture(found.results, found.bins, label="rings (age of an abalone)")
     print_comparison(found.results)
     write_outputs(
@@ -220,14 +162,14 @@ def compare(
         typer.Option(
             metavar="NAMES",
             help="Comma-separated: names of `tailwise methods`, plain, catboost, catboost-weighted and tail "
-            "(TailRegressor). By default the models of the page of `fit`; with --balanced vanilla,lds,vir.",
+            "(TailRegressor). By default the models of the page of `fit`.",
         ),
     ] = None,
     balanced: Annotated[
         bool,
         typer.Option(
             "--balanced",
-            help="Test on rows balanced over the labels, with one small network per method, as `bench` does.",
+            help="Test on rows balanced over the labels, at most 20 of each label bin.",
         ),
     ] = False,
     plugin: Plugin = None,
@@ -253,7 +195,7 @@ def compare(
     check_outputs({"--out": out, "--report": report}, force=shared.force, inputs=[data])
     check_addresses(catboost=True)
     reader = pictures.reader()
-    names = _checked_methods(methods, balanced=balanced, pictures=reader is not None)
+    names = _checked_methods(methods, pictures=reader is not None)
     column = only_target(target)
     settings = {} if reader is None else pictures.settings("auto")
     read: Any = load_labelled if reader is None else reader.load_labelled
@@ -262,13 +204,20 @@ def compare(
     name = "data" if data == STANDARD else Path(data).name.split(".")[0]
     kept = None if out is None else checkpoint_path(out)
     outputs: dict[Path, Any] = {}
-    how: dict[str, Any] = {"epochs": epochs, "workers": workers, "kept": kept, "quiet": shared.quiet}
     with resumable(kept):
-        if balanced:
-            table = inputs.assign(**{column: labels[column]})
-            found = compare_balanced(table, name, column, names, seeds, **how)
-        else:
-            found = compare_as_fitted(inputs, labels[column], name, names, seeds, settings=settings, **how)
+        found = run_comparison(
+            inputs,
+            labels[column],
+            name,
+            names,
+            seeds,
+            balanced=balanced,
+            epochs=epochs,
+            workers=workers,
+            kept=kept,
+            quiet=shared.quiet,
+            settings=settings,
+        )
         if out is not None:
             outputs[out] = found.lines
         if report is not None:
@@ -284,44 +233,25 @@ def compare(
         print_comparison(found.results)
 
 
-def _checked_methods(methods: str | None, *, balanced: bool, pictures: bool) -> list[str]:
+def _checked_methods(methods: str | None, *, pictures: bool) -> list[str]:
     """Return the names of methods; a misspelt one is an error before the table is read."""
-    from tailwise.benchmark.run.contenders import choose_contenders
-    from tailwise.report.contest import BOOSTED, DEFAULT, check_name, known_names
+    from tailwise.report.contest import BOOSTED, DEFAULT, check_name
 
-    if pictures and balanced:
-        raise ValueError("--balanced is for tables: leave it out, or leave out --images")
     if methods is None:
-        own = [name for name in DEFAULT if not (pictures and name in BOOSTED)]
-        return ["vanilla", "lds", "vir"] if balanced else own
+        return [name for name in DEFAULT if not (pictures and name in BOOSTED)]
     names = list(dict.fromkeys(split_names(methods)))
     if pictures and not set(names).isdisjoint(BOOSTED):
         raise ValueError(f"boosted trees take tables, not pictures: leave {' and '.join(BOOSTED)} out")
     if not names:
         raise ValueError("--methods names no method; see `tailwise methods`")
-    if balanced:
-        choose_contenders(names)
-        return names
     for name in names:
-        if name not in known_names() and _is_contender(name):
-            raise ValueError(f"{name!r} is compared only with --balanced")
         check_name(name)
     return names
 
 
-def _is_contender(name: str) -> bool:
-    from tailwise.benchmark.run.contenders import choose_contenders
-
-    try:
-        choose_contenders([name])
-    except ValueError:
-        return False
-    return True
-
-
 def report(
     results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="Results file written by `compare` or `bench`.")
+        Path, typer.Argument(metavar="RESULTS", help="Results file written by `compare` or `tailwise-bench`.")
     ],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="PAGE", help="HTML page; beside RESULTS by default.")
@@ -330,9 +260,8 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write a page that ranks the methods of a results file."""
-    from tailwise.benchmark.pages.statistics import Results
-    from tailwise.benchmark.run.results import read_results
     from tailwise.report.ranking import comparison_page
+    from tailwise.report.results import Results, read_results
 
     if results.is_dir():
         raise ValueError(f"{results} is a folder: name the results file in it")
@@ -345,9 +274,7 @@ def report(
         page = comparison_page(read, title=title, command=command_line())
     except (KeyError, TypeError, UnicodeDecodeError, AttributeError) as error:
         lacking = f": a line lacks {error}" if isinstance(error, KeyError) else ""
-        raise ValueError(
-            f"{results} is not a results file of `tailwise compare` or `tailwise bench`{lacking}"
-        ) from None
+        raise ValueError(f"{results} is not a results file of `tailwise compare`{lacking}") from None
     write_outputs({path: page}, quiet)
 
 

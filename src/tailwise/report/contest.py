@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
+from joblib import Parallel, delayed
 
 from tailwise._version import __version__
-from tailwise.benchmark.run.region_scores import (
-    OF_THE_MEAN,
-    OF_THE_SPREAD,
-    errors_along_label,
-    region_rows,
-    score_limits,
-    scores_by_region,
-)
-from tailwise.benchmark.run.results import Record, ResultsFile, finished_runs, read_results
-from tailwise.benchmark.run.run_display import show_runs
-from tailwise.benchmark.run.tail_contender import TAIL, TAIL_BALANCED
-from tailwise.benchmark.run.trace import digest_of_plugin, machine
-from tailwise.benchmark.run.workers import Workers
 from tailwise.labels.bins import LabelBins
 from tailwise.lookup import nearest
 from tailwise.methods import available_methods, get_method
+from tailwise.methods.plugins import load_plugin, loaded_plugins, plugin_source
 from tailwise.report.baselines import (
     PLAIN,
     PLAIN_TITLE,
@@ -37,8 +27,23 @@ from tailwise.report.baselines import (
     score_booster,
 )
 from tailwise.report.formatting import number
+from tailwise.report.results import (
+    OF_THE_MEAN,
+    OF_THE_SPREAD,
+    TAIL,
+    TAIL_BALANCED,
+    Record,
+    append_record,
+    errors_along_label,
+    finished_runs,
+    machine,
+    read_results,
+    region_rows,
+    score_limits,
+    scores_by_region,
+)
 from tailwise.report.scoring import Floats, Scored, score_model
-from tailwise.tables.split import label_holdout
+from tailwise.tables.split import label_holdout, pooled_split
 from tailwise.writing import claimed
 
 if TYPE_CHECKING:
@@ -81,16 +86,23 @@ class Contest:
     methods: tuple[str, ...]
     epochs: int | None = None
     test_share: float = 0.2
+    balanced: bool = False
+    """Test on equally many rows of every label bin, at most 20, instead of on `test_share` of each bin."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Other parameters of every model, such as the network for pictures."""
 
     @property
     def recipe(self) -> dict[str, Any]:
         """The settings of a results line; the code of plugins is one of them."""
-        plugins = {name: digest for name in self.methods if (digest := digest_of_plugin(name))}
+        sources = {name: source for name in self.methods if (source := plugin_source(name))}
+        plugins = {name: hashlib.sha256(source).hexdigest()[:12] for name, source in sources.items()}
+        tested = (
+            {"rows": "balanced"}
+            if self.balanced
+            else {"rows": "as they occur", "test_share": self.test_share}
+        )
         return {
-            "rows": "as they occur",
-            "test_share": self.test_share,
+            **tested,
             "epochs": self.epochs or "auto",
             "coverage": COVERAGE,
             **({"plugins": plugins} if plugins else {}),
@@ -103,11 +115,20 @@ class Contest:
 
         whole = hashlib.sha256(pd.util.hash_pandas_object(self.inputs, index=False).to_numpy().tobytes())
         whole.update(self.labels.tobytes())
-        whole.update(self._test_rows(seed).tobytes())
+        whole.update(self._split(seed)[1].tobytes())
         return whole.hexdigest()[:12]
 
-    def _test_rows(self, seed: int) -> Any:
-        return label_holdout(self.labels, share=self.test_share, seed=seed, pool_small=True)
+    def _split(self, seed: int) -> tuple[Any, Any]:
+        """Return the numbers of training and test rows."""
+        if self.balanced:
+            split = pooled_split(self.labels, seed=seed)
+            return np.union1d(split.train, split.valid), split.test
+        test = label_holdout(self.labels, share=self.test_share, seed=seed, pool_small=True)
+        return np.setdiff1d(np.arange(len(self.labels)), test), test
+
+    def training_bins(self, seed: int) -> LabelBins:
+        """Return the bins of the training labels."""
+        return LabelBins.from_labels(self.labels[self._split(seed)[0]])
 
     def _model(self, seed: int, **settings: Any) -> TailRegressor:
         from tailwise.estimator import TailRegressor
@@ -121,10 +142,9 @@ class Contest:
         Regions go by the first model whose folds are the default, as on the page of `fit`. Boosted trees are
         its base.
         """
-        test = self._test_rows(seed)
+        train, test = self._split(seed)
         if len(test) == 0:
             raise ValueError(f"{len(self.labels)} rows are too few to compare methods: none is left to test")
-        train = np.setdiff1d(np.arange(len(self.labels)), test)
         x, x_test = (self.inputs.iloc[rows].reset_index(drop=True) for rows in (train, test))
         y, y_test = self.labels[train], self.labels[test]
         found: dict[str, _Entry] = {}
@@ -170,9 +190,10 @@ class Contest:
 
     def _record(self, name: str, entry: _Entry, seed: int) -> Record:
         scored = entry.scored
-        part = _Part(scored.y, scored.bins, (scored.many, scored.few))
-        spread = scores_by_region(scored.distribution, part, OF_THE_SPREAD)
-        score_limits(spread, (scored.lower, scored.upper), part)
+        y, bins, shots = scored.y, scored.bins, (scored.many, scored.few)
+        spread = scores_by_region(scored.distribution, y, bins, shots, OF_THE_SPREAD)
+        for region, limits in score_limits(scored.lower, scored.upper, y, bins, shots).items():
+            spread[region].update(limits)
         method = {TAIL: "vir-dial", TAIL_BALANCED: "vir-dial", PLAIN_NAME: "vanilla"}.get(name, name)
         return {
             "suite": "",
@@ -187,32 +208,21 @@ class Contest:
             "options": {},
             "rows": {
                 "table": len(self.labels),
-                "train": len(self.labels) - scored.y.size,
-                "test": scored.y.size,
+                "train": len(self._split(seed)[0]),
+                "test": y.size,
             },
             "features": self.inputs.shape[1],
-            "bins": len(scored.bins),
-            "shots": [scored.many, scored.few],
+            "bins": len(bins),
+            "shots": list(shots),
             "digest": self.digest(seed),
-            "test_rows": region_rows(part),
+            "test_rows": region_rows(y, bins, shots),
             "metrics": {
-                "raw": scores_by_region(scored.distribution, part, OF_THE_MEAN + OF_THE_SPREAD),
+                "raw": scores_by_region(scored.distribution, y, bins, shots, OF_THE_MEAN + OF_THE_SPREAD),
                 "calibrated": spread,
             },
-            "along_label": errors_along_label(scored.distribution, part),
+            "along_label": errors_along_label(scored.distribution, y, bins),
             "seconds": {"fit": round(entry.seconds, 3), "all": round(entry.seconds, 3)},
         }
-
-
-class _Part(NamedTuple):
-    """Test rows as the scores of the benchmark read them."""
-
-    y: Floats
-    bins: LabelBins
-    shots: tuple[int, int]
-
-    def labels(self, part: Literal["test"]) -> Floats:
-        return self.y
 
 
 def _rows(name: str) -> list[str]:
@@ -226,10 +236,9 @@ def run_contest(
     *,
     out: Path,
     workers: int = 1,
-    progress: bool | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> list[Record]:
-    """Run every seed that `out` lacks, a seed at a time, and return the lines of all seeds."""
+    """Run every seed that `out` lacks, and return the lines of all seeds; `report` is told of each run."""
     names = [row for name in contest.methods for row in _rows(name)]
     done = read_results(out) if out.is_file() else []
     if done:
@@ -241,34 +250,32 @@ def run_contest(
             raise ValueError(f"{out} belongs to other settings: delete it to start over")
     finished = finished_runs(done)
     missing = [s for s in seeds if any((contest.name, name, s) not in finished for name in names)]
-    results = ResultsFile(out)
-    display = show_runs(progress, len(missing) * len(names), float(len(missing) * len(names)))
-    with claimed(out), display as update:
-        for lines in _each_seed(contest, missing, workers):
+    with claimed(out):
+        for lines in _lines_by_seed(contest, missing, workers):
             for record in lines:
                 key = (contest.name, record["method"], record["seed"])
                 if key not in finished:
-                    results.append(record)
+                    append_record(out, record)
                     finished[key] = record
-                mae = record["metrics"]["raw"]["all"]["mae"]
-                seconds = record["seconds"]["all"]
-                update(
-                    1.0, f"{record['method']} seed {record['seed']}: MAE {number(mae, 4)} in {seconds:.1f} s"
+                mae, seconds = record["metrics"]["raw"]["all"]["mae"], record["seconds"]["all"]
+                report(
+                    f"seed {record['seed']}, {record['method']}: MAE {number(mae, 4)}, {seconds:.1f} seconds"
                 )
     return [finished[contest.name, name, seed] for seed in seeds for name in names]
 
 
-def _each_seed(contest: Contest, seeds: Sequence[int], workers: int) -> Iterator[list[Record]]:
+def _lines_by_seed(contest: Contest, seeds: Sequence[int], workers: int) -> Iterable[list[Record]]:
     """Yield the lines of each seed, in the order in which they end."""
     if workers == 1:  # with all threads, as `fit` has them, so that both give the same numbers
-        yield from map(contest.records, seeds)
-        return
-    queue = iter(seeds)
-    seed = next(queue, None)
-    with Workers[int, list[Record]](contest.records, workers) as crew:
-        while seed is not None or crew.running:
-            while seed is not None and crew.free:
-                crew.submit(seed)
-                seed = next(queue, None)
-            for _, lines in crew.finished():
-                yield lines
+        return map(contest.records, seeds)
+    jobs = (delayed(_records)(contest, seed, loaded_plugins()) for seed in seeds)
+    found: Iterable[list[Record]] = Parallel(workers, return_as="generator_unordered")(jobs)
+    return found
+
+
+def _records(contest: Contest, seed: int, plugins: Sequence[str]) -> list[Record]:
+    """Run a seed in a process of its own, on one thread."""
+    torch.set_num_threads(1)
+    for file in plugins:
+        load_plugin(file)
+    return contest.records(seed)

@@ -10,13 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from tailwise.benchmark.pages.statistics import Figure, Results
-from tailwise.benchmark.run.tail_contender import TAIL, TAIL_BALANCED
 from tailwise.labels.bins import LabelBins
 from tailwise.metrics.regions import REGIONS
 from tailwise.report import plots
 from tailwise.report.formatting import number, pair, percent
 from tailwise.report.html import render
+from tailwise.report.results import TAIL, TAIL_BALANCED, Figure, Results
 from tailwise.report.scoring import paired_difference
 from tailwise.report.svg import Chart, make_chart, new_figure, page_style
 
@@ -60,7 +59,7 @@ def comparison_page(results: Results, *, title: str, command: str) -> str:
         firsts=[line for data in results.data for line in _firsts(results, data)],
         gains=[line for data in results.data for line in _gains(results, data)],
         recipe=results.records[0]["recipe"],
-        natural=results.records[0]["recipe"].get("rows") == "as they occur",
+        tested=results.records[0]["recipe"].get("rows"),
     )
 
 
