@@ -1,8 +1,8 @@
 """Time and memory of a training step on depth maps: 152 x 114 latents of 128 numbers per picture, batch 32.
 
 The network is NYUD2-DIR's (`DepthNet` on a ResNet-50, pictures of 304 x 228). A step is forward, backward,
-clipping and optimiser, on random pictures that lie on the device; `graph` is the step as a CUDA graph, and
-`compiled`, if asked for, smoothing, head and losses compiled too. `share` is the speed as a share of
+clipping and optimiser, on random pictures that lie on the device; `graph` is the step as a CUDA graph.
+`share` is the speed as a share of
 vanilla's in the same mode. Memory is the peak of all tensors, above what lay on the device before.
 
     python benchmarks/depth_step.py                         # on a GPU, about a minute
@@ -54,7 +54,6 @@ def measure(method: str, mode: str, bins: int, options: argparse.Namespace) -> t
         batch_size=options.batch,
         precision=options.precision,
         graphs=mode != "eager",
-        compile=mode == "compiled",
     )
     height, width = options.height, options.height * 4 // 3
     x = torch.randint(256, (options.batch, height, width, 3), dtype=torch.uint8, device=device)
@@ -62,8 +61,6 @@ def measure(method: str, mode: str, bins: int, options: argparse.Namespace) -> t
     y = torch.as_tensor(np.random.default_rng(1).choice(depths, size), dtype=torch.float32, device=device)
     with ExitStack() as settings:
         settings.enter_context(fast_kernels(config, device))
-        if config.compile:
-            settings.enter_context(model.compiled())
         plain = TrainingStep(model, make_optimizer(model, config, device), config, device)
         step = GraphedStep(plain) if config.graphs and cuda else plain
         model.begin_epoch(0.0)
@@ -96,9 +93,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--height", type=int, default=228, help="height of a picture; its width is 4/3 of it")
     parser.add_argument("--batch", type=int, default=32, help="pictures per step")
     parser.add_argument("--bins", type=int, default=100, help="number of label bins")
-    parser.add_argument(
-        "--modes", default=",".join(MODES), help="comma-separated modes: eager, graph, compiled"
-    )
+    parser.add_argument("--modes", default=",".join(MODES), help="comma-separated modes: eager, graph")
     parser.add_argument("--precision", default="bf16", help="bf16 or fp32")
     parser.add_argument("--steps", type=int, default=10, help="steps that are timed")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes on the CPU")

@@ -49,7 +49,7 @@ class Clock:
     def __init__(self) -> None:
         self.last, self.epochs = time.process_time(), list[float]()
 
-    def update(self, row: dict[str, float], best_epoch: int) -> None:
+    def note(self, row: dict[str, float], best_epoch: int) -> None:
         """Note the end of an epoch."""
         now = time.process_time()
         self.epochs.append(now - self.last)
@@ -90,7 +90,8 @@ class Task:
         """Train in this process."""
         model, clock = self.model(), Clock()
         config = self.config if shards is None else TrainConfig(**{**vars(self.config), "shards": shards})
-        return Trained(model, fit(model, self.train, self.valid, config, progress=clock), clock.fastest)
+        result = fit(model, self.train, self.valid, config, on_epoch=clock.note)
+        return Trained(model, result, clock.fastest)
 
     def with_gloo(self, ranks: int) -> Trained:
         """Train in processes that torch starts and connects."""

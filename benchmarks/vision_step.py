@@ -1,9 +1,9 @@
 """Pictures per second of a training step: vanilla, VIR and VIR with a decoder on a ResNet-50.
 
 A step is forward, backward, clipping and optimiser, on random pictures that lie on the device. Modes are
-`eager`; `graph`, the step as a CUDA graph (`TrainConfig.graphs`); and, if asked for, `compiled`: the same,
-with smoothing, head and losses compiled (`TrainConfig.compile`). `share` is the speed as a share of vanilla's
-in the same mode, batch and precision. In each round all models take their turn; figures are medians.
+`eager`, and `graph`, the step as a CUDA graph (`TrainConfig.graphs`). `share` is the speed as a share of
+vanilla's in the same mode, batch and precision. In each round all models take their turn; figures are
+medians.
 
     python benchmarks/vision_step.py                        # on a GPU, about one minute
     python benchmarks/vision_step.py --smoke                # on a CPU, seconds: does it run?
@@ -71,7 +71,6 @@ class Trainee:
             batch_size=batch,
             precision=options.precision,
             graphs=mode != "eager",
-            compile=mode == "compiled",
         )
         shape = (batch, options.size, options.size, 3)
         pictures = [torch.randint(256, shape, dtype=torch.uint8, device=self.device) for _ in range(2)]
@@ -79,8 +78,6 @@ class Trainee:
         self.batches = [Batch(x, y) for x, y in zip(pictures, labels, strict=True)]
         self.open = ExitStack()
         self.open.enter_context(fast_kernels(self.config, self.device))
-        if self.config.compile:
-            self.open.enter_context(self.model.compiled())
         optimizer = make_optimizer(self.model, self.config, self.device)
         step = TrainingStep(self.model, optimizer, self.config, self.device)
         recorded = self.config.graphs and self.device.type == "cuda"
@@ -138,9 +135,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--network", default="resnet50", help="resnet50, resnet18 or tiny")
     parser.add_argument("--size", type=int, default=224, help="height and width of a picture")
     parser.add_argument("--batches", default="64,256", help="comma-separated batch sizes")
-    parser.add_argument(
-        "--modes", default=",".join(MODES), help="comma-separated modes: eager, graph, compiled"
-    )
+    parser.add_argument("--modes", default=",".join(MODES), help="comma-separated modes: eager, graph")
     parser.add_argument("--precision", default="bf16", help="bf16 or fp32")
     parser.add_argument("--rounds", type=int, default=5, help="number of rounds")
     parser.add_argument("--pictures", type=int, default=1536, help="pictures per model and round")

@@ -99,7 +99,7 @@ class TailRegressor(RegressorMixin, Settings):  # type: ignore[misc,unused-ignor
         there too, as networks for pictures do, if there is such a device; networks for tables are small and
         predict on the CPU.
     random_state : seed; the same one gives the same model on one machine, with any number of threads.
-    verbose : 0 is silent, 1 shows progress: a bar on a terminal, lines elsewhere.
+    verbose : 0 is silent, 1 shows lines of progress.
 
     Examples
     --------

@@ -230,7 +230,7 @@ class Here(RayWorkers):
 
     def fit(self, model: Any, train: Any, valid: Any = None, config: Any = None, **options: Any) -> Any:
         config = replace(config, shards=self.workers)
-        return loop.fit(model, pickle.loads(pickle.dumps(train)), valid, config, **options, progress=False)
+        return loop.fit(model, pickle.loads(pickle.dumps(train)), valid, config, **options)
 
 
 def test_workers_read_parts_of_the_files_and_count_every_label_once(tmp_path: Path) -> None:

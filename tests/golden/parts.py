@@ -158,7 +158,7 @@ def loop(folder: Path) -> dict[str, Any]:
             return predict(model, x[chosen], offset=None if around is None else around[chosen])
 
         config = TrainConfig(epochs=3, batch_size=32, monitor="balanced_mae", accelerator="cpu")
-        history = fit(model, part(train), part(select), config, progress=False)
+        history = fit(model, part(train), part(select), config)
         scaling = fit_scaling(predicted(select), y[select], balanced_weights(y[select], bins))
         scaled = scaling.apply(predicted(confirm))
         intervals = fit_conformal(scaled, y[confirm], bins, mode="region", weights="balanced")

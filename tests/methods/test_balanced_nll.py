@@ -136,7 +136,7 @@ def test_it_trains_where_a_density_without_a_floor_fails(head: str, labels: str)
     evidence = {"evidence": None} if head == "gaussian" else {}
     model = build_model("balanced-nll", MLP(4, (32, 16), 0.0), 16, bins, head=head, **evidence)
     config = TrainConfig(epochs=15, batch_size=50, lr=1e-2, accelerator="cpu")
-    result = fit(model, (x, y), None, config, progress=False)
+    result = fit(model, (x, y), None, config)
     prediction = predict(model, x)
     assert result.history[-1]["loss"] < result.history[0]["loss"]
     assert torch.isfinite(prediction.variance).all()

@@ -24,7 +24,7 @@ def test_rrt_freezes_the_encoder_and_restarts_the_head() -> None:
         return changed
 
     model.begin_epoch = watched  # type: ignore[method-assign]
-    result = fit(model, (x, y), (x, y), TrainConfig(epochs=6, accelerator="cpu"), progress=False)
+    result = fit(model, (x, y), (x, y), TrainConfig(epochs=6, accelerator="cpu"))
     encoder, head = "backbones.0.layers.0.weight", "tails.0.head.linear.weight"
     assert not torch.equal(snapshots[1][encoder], snapshots[2][encoder])
     for later in snapshots[4:]:

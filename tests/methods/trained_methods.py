@@ -33,7 +33,7 @@ def train(name: str, seed: int = 0) -> Network:
     x, y = table()
     torch.manual_seed(seed)
     model = build_model(name, MLP(4, (16, 8)), 8, LabelBins.from_labels(y))
-    fit(model, (x, y), (x[:60], y[:60]), CONFIG, progress=False)
+    fit(model, (x, y), (x[:60], y[:60]), CONFIG)
     return model
 
 

@@ -50,10 +50,9 @@ def test_seeded_weights_are_those_of_a_seeded_torch(name: str) -> None:
 def test_training_draws_nothing_from_torch(name: str, method: str) -> None:
     """Whatever another thread draws between two epochs from torch's generator changes nothing."""
 
-    class Disturbing:
-        def update(self, row: dict[str, float], best: int) -> None:
-            states.append(torch.get_rng_state())
-            torch.rand(7)
+    def disturb(row: dict[str, float], best: int) -> None:
+        states.append(torch.get_rng_state())
+        torch.rand(7)
 
     each = []
     for disturbed in (False, True):
@@ -62,7 +61,7 @@ def test_training_draws_nothing_from_torch(name: str, method: str) -> None:
             model = built(name, method)
         torch.manual_seed(3 + disturbed)
         before = torch.get_rng_state()
-        fit(model, (X, Y), config=TrainConfig(epochs=4), progress=Disturbing() if disturbed else None)
+        fit(model, (X, Y), config=TrainConfig(epochs=4), on_epoch=disturb if disturbed else None)
         each.append(model.state_dict())
         assert disturbed or torch.equal(torch.get_rng_state(), before)
         assert not disturbed or (torch.equal(states[0], before) and not torch.equal(states[1], before))

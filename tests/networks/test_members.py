@@ -130,7 +130,7 @@ def test_one_member_is_the_plain_network(name: str) -> None:
             if isinstance(layer, nn.Linear):
                 layer.reset_parameters()
         model = build_model(name, backbone, WIDTH, LabelBins.from_labels(y), members=1)
-        fit(model, (x, y), None, config, progress=False)
+        fit(model, (x, y), None, config)
         found.append(predict(model, x))
     plain, single = found
     assert type(plain) is type(single)
@@ -151,7 +151,7 @@ def test_trains_and_comes_back_from_its_state(name: str, options: dict[str, Any]
     x, y = table(200)
     config = TrainConfig(epochs=20, batch_size=50, lr=3e-2, accelerator="cpu")
     model = shared(name, y, **options)
-    fit(model, (x, y), None, config, progress=False)
+    fit(model, (x, y), None, config)
     after = predict(model, x)
     assert torch.corrcoef(torch.stack([after.mean, y]))[0, 1] > 0.75
     twin = shared(name, y, **options)
@@ -166,7 +166,7 @@ def test_several_targets_and_ensembles_of_members() -> None:
     both = torch.stack([y, 100 - 5 * y], 1)
     bins = [LabelBins.from_labels(both[:, t]) for t in range(2)]
     model = build_model("vir", TabM(4, (8, WIDTH), MEMBERS), WIDTH, bins)
-    fit(model, (x, both), (x, both), TrainConfig(epochs=3, accelerator="cpu"), progress=False)
+    fit(model, (x, both), (x, both), TrainConfig(epochs=3, accelerator="cpu"))
     prediction = predict(model, x)
     assert isinstance(prediction, Mixture) and prediction.components.shape == (MEMBERS, 60, 2)
     many = build_model("ensemble", TabM(4, (8, WIDTH), MEMBERS), WIDTH, bins[0])

@@ -51,7 +51,7 @@ def test_an_untrained_model_predicts_the_base(name: str) -> None:
     assert model.takes_offset
     for mode in INFERENCES:
         torch.testing.assert_close(model.eval()(x, mode, f0).mean, f0, rtol=0, atol=1e-5)
-    fit(model, TensorData(x, y, offset=f0), None, CONFIG, progress=False)
+    fit(model, TensorData(x, y, offset=f0), None, CONFIG)
     prediction = predict(model, x, offset=f0)
     assert torch.isfinite(prediction.mean).all() and (prediction.variance > 0).all()
     assert not torch.equal(prediction.mean, f0)
@@ -70,7 +70,7 @@ def test_several_targets_start_at_theirs_and_learn(name: str, tabm: bool) -> Non
     f0 = torch.stack([base(y), 90 - 2 * y], 1)
     torch.testing.assert_close(model.eval()(x, offset=f0).mean, f0, rtol=0, atol=1e-4)
     data = TensorData(x, both, offset=f0)
-    result = fit(model, data, data, CONFIG, progress=False)
+    result = fit(model, data, data, CONFIG)
     after = predict(model, x, offset=f0)
     assert after.shape == (120, 2) and np.isfinite(result.best_score)
     torch.testing.assert_close(predict(model, x, 50, f0).mean, after.mean, rtol=1e-5, atol=1e-5)
@@ -208,7 +208,7 @@ def test_training_follows_shifted_and_scaled_labels_and_offsets(shift: float, sc
     for m, s in ((0.0, 1.0), (shift, scale)):
         labels, f0 = s * y + m, s * base(y) + m
         model = build("vir", y=labels)
-        fit(model, TensorData(x, labels, offset=f0), None, CONFIG, progress=False)
+        fit(model, TensorData(x, labels, offset=f0), None, CONFIG)
         prediction = predict(model, x, offset=f0)
         found.append(((prediction.mean - m) / s, prediction.std / s))
     for one, other in zip(*found, strict=True):
@@ -218,7 +218,7 @@ def test_training_follows_shifted_and_scaled_labels_and_offsets(shift: float, sc
 def test_a_second_stage_starts_at_the_base_again() -> None:
     x, y = table(120)
     model, f0 = build("rrt", y=y), base(y)
-    fit(model, TensorData(x, y, offset=f0), None, TrainConfig(epochs=1, accelerator="cpu"), progress=False)
+    fit(model, TensorData(x, y, offset=f0), None, TrainConfig(epochs=1, accelerator="cpu"))
     nn.init.ones_(tail(model).head.linear.weight)
     offset = tail(model).offset
     assert offset is not None
@@ -255,7 +255,7 @@ def test_an_offset_is_given_where_it_is_needed_and_only_there() -> None:
     with pytest.raises(ValueError, match="built without an offset: pass offset=True to build_model"):
         plain.loss(x, y, offset=y)
     with pytest.raises(ValueError, match="built without an offset: pass offset=True to build_model"):
-        fit(plain, TensorData(x, y, offset=y), None, CONFIG, progress=False)
+        fit(plain, TensorData(x, y, offset=y), None, CONFIG)
     with pytest.raises(ValueError, match=r"offset has shape \(120, 1\), but the features need \(120,\)"):
         around.loss(x, y, offset=y.unsqueeze(1))
     with pytest.raises(ValueError, match=r"offset has shape \(120,\), expected \(rows, 2\)"):

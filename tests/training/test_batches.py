@@ -130,7 +130,7 @@ def test_a_network_with_padded_inputs_trains_and_predicts(network: Callable[[], 
     model = build_model("vir", network(), dim, LabelBins.from_labels(y))
     assert (model.row_lengths(x) is None) is (network is WordsAndCodes)
     assert model.padded_inputs == getattr(network, "padded_inputs", ())
-    fit(model, (x, y), (x, y), TrainConfig(epochs=1, batch_size=8, accelerator="cpu"), progress=False)
+    fit(model, (x, y), (x, y), TrainConfig(epochs=1, batch_size=8, accelerator="cpu"))
     whole = predict(model, x, batch_size=7).mean.float()  # the network computes in float32
     torch.testing.assert_close(whole, model(x).mean.float())
     for row in range(3):
@@ -239,7 +239,7 @@ def test_inputs_too_large_for_a_gpu_stay_and_train_the_same(monkeypatch: pytest.
         monkeypatch.setattr(module, "DEVICE_SHARE", share)
         assert TensorData(X, Y).to(torch.device("cuda")).streams == (share == 0)
         torch.manual_seed(0)
-        results.append(fit(point(), (X, Y), (X, Y), config, progress=False).history[-1]["loss"])
+        results.append(fit(point(), (X, Y), (X, Y), config).history[-1]["loss"])
     assert results[0] == results[1]
 
 
@@ -279,6 +279,11 @@ def test_shards_of_tensors_are_parts_of_the_same_steps() -> None:
 
 def test_a_shard_that_ends_early_leaves_the_steps_to_the_others() -> None:
     class Uneven:
+        row_count = 7
+
+        def fingerprint(self) -> str:
+            return ""
+
         def shard(self, number: int, shards: int, size: int, seed: int) -> Iterator[Any]:
             assert (shards, size) == (3, 2)
             rows = torch.arange(10.0 * number, 10.0 * number + (5, 0, 2)[number])

@@ -138,7 +138,7 @@ def test_more_patience_continues_a_run_that_stopped_early(
     [
         ("lr", 0.02), ("batch_size", 30), ("seed", 1), ("optimizer", "sgd"), ("monitor", "mae"),
         ("schedule", "step"), ("clip_norm", None), ("precision", "bf16"), ("weight_decay", 0.0),
-        ("restore_best", False), ("milestones", (1, 2)), ("warmup", 1.0),
+        ("milestones", (1, 2)), ("warmup", 1.0),
     ],
 )  # fmt: skip
 def test_a_checkpoint_of_other_settings_is_refused(name: str, value: Any, tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ STORY = dedent(
 
     if __name__ == "__main__":
         alone, together, workers = vir(), vir(), RayWorkers(workers=2)
-        runs = [fit(alone, Rows(None), VALID, settings(shards=2), progress=False)]
+        runs = [fit(alone, Rows(None), VALID, settings(shards=2))]
         with workers.connected():
             squares = workers.map(lambda number: number**2, [2, 3])
             runs.append(workers.fit(together, Rows(sys.argv[1]), VALID, settings()))

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -237,14 +237,26 @@ def command_line() -> str:
 
 @contextmanager
 def progress_shown(quiet: bool) -> Iterator[None]:
-    """Print the progress of training as plain lines; on a terminal the training shows a bar instead."""
+    """Print what training logs; on a terminal, show only the last line of it, and warnings."""
     import logging
+
+    from rich.console import Console
+    from rich.text import Text
 
     if quiet:
         yield
         return
-    logger = logging.getLogger("tailwise")
-    handler = logging.StreamHandler()
+    logger, console = logging.getLogger("tailwise"), Console(stderr=True)
+    status = console.status("")
+
+    class LastLine(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.levelno > logging.INFO:
+                console.print(Text(record.getMessage()))
+            else:
+                status.update(Text(record.getMessage()))
+
+    handler = LastLine() if console.is_terminal else logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
     handler.addFilter(_make_printable)
     level, propagate = logger.level, logger.propagate
@@ -252,7 +264,8 @@ def progress_shown(quiet: bool) -> Iterator[None]:
     logger.setLevel(logging.INFO)
     logger.propagate = False
     try:
-        yield
+        with status if console.is_terminal else nullcontext():
+            yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -199,13 +198,12 @@ class Training:
         select: Index,
         config: TrainConfig,
         checkpoint: str | Path | None,
-        learn: Callable[..., FitResult] | None = None,
+        learn: Callable[..., FitResult] = train,
     ) -> Run:
         """Train a network on rows, stop by the held-out rows `select`, and predict all held-out rows.
 
         `learn` takes the place of the training loop.
         """
-        learn = learn or partial(train, progress=None if self.settings.verbose else False)
         valid = held.rows(select).tensors(weighted=False)
         history = learn(network, rows, valid, config, checkpoint=checkpoint)
         table, device = self.inputs.is_table, self.settings.device

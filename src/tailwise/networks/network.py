@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -238,17 +237,6 @@ class Network(nn.Module):
             if tail.smoother is not None:
                 tail.smoother.commit()  # without rows it changes nothing
         self._rows_seen, self._bracketed = 0, False
-
-    @contextmanager
-    def compiled(self) -> Iterator[None]:
-        """Compile what follows the latents of every tail, while inside: smoothing, head and losses."""
-        for tail in self.tails:
-            tail.__dict__["latent_losses"] = torch.compile(cast("Tail", tail).latent_losses, dynamic=False)
-        try:
-            yield
-        finally:
-            for tail in self.tails:
-                del tail.__dict__["latent_losses"]
 
     def score(self, metric: Metric, prediction: Distribution, y: Tensor) -> float:
         """Return a validation metric of predictions, in label units; of maps, over pixels with a label.

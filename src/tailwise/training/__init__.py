@@ -1,12 +1,11 @@
 """Training: one loop for every method.
 
 - `config`: how to train, as one frozen configuration
-- `batches`: training data as batches
+- `batches`: training data as batches on the device
 - `steps`: one step of training: as it is, in shards, or as a CUDA graph
 - `loop`: `fit`
 - `prediction`: `predict`, in batches
 - `ray_workers`: the loop in the processes of a Ray cluster
 - `checkpoints`: the file from which an interrupted run continues
-- `nonfinite`: the error for a loss that is not finite
-- `progress`: a bar or log lines during training
+- `progress`: the lines of training, shown to those who have set up no log
 """

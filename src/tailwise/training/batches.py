@@ -1,4 +1,4 @@
-"""Training data as batches: tensors indexed by row, or any loader.
+"""Training data as batches on the device: tensors indexed by row, any loader, or shards of a stream.
 
 Tensors move to the device once if they fit; no Python runs per row. Larger ones, such as pictures in a
 memory-mapped file, stay where they are: a thread gathers the next batches while the device works.
@@ -7,18 +7,23 @@ memory-mapped file, stay where they are: a thread gathers the next batches while
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
+from tailwise.networks.network import Network
+from tailwise.networks.ranks import rank_and_ranks
+
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 Transform = Callable[[Any, Tensor], tuple[Any, Tensor]]
 DEVICE_SHARE = 1 / 3
 """Inputs move to a GPU as a whole if they take at most this share of its free memory."""
@@ -41,14 +46,19 @@ def apply_to(x: T, function: Callable[[Tensor], Tensor]) -> T:
 
 def tensors_of(x: Any) -> list[Tensor]:
     """Return every tensor of an input, in order."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
 
     def note(tensor: Tensor) -> Tensor:
-        found.append(tensor)
+        tensors.append(tensor)
         return tensor
 
     apply_to(x, note)
-    return found
+    return tensors
+
+
+def apply_if(tensor: Tensor | None, function: Callable[[Tensor], Tensor]) -> Tensor | None:
+    """Apply a function to a tensor that may be missing."""
+    return None if tensor is None else function(tensor)
 
 
 @dataclass(frozen=True)
@@ -98,10 +108,17 @@ class TensorData:
 
     def to(self, device: torch.device) -> TensorData:
         """Move to a device; inputs that would take too much of a GPU's memory stay, and batches move."""
-        weight = None if self.sample_weight is None else self.sample_weight.to(device)
-        offset = None if self.offset is None else self.offset.to(device)
-        x = apply_to(self.x, lambda t: t.to(device)) if self._fits(device) else self.x
-        return replace(self, x=x, y=self.y.to(device), sample_weight=weight, offset=offset)
+
+        def moved(t: Tensor) -> Tensor:
+            return t.to(device)
+
+        return replace(
+            self,
+            x=apply_to(self.x, moved) if self._fits(device) else self.x,
+            y=moved(self.y),
+            sample_weight=apply_if(self.sample_weight, moved),
+            offset=apply_if(self.offset, moved),
+        )
 
     def _fits(self, device: torch.device) -> bool:
         if device.type != "cuda":
@@ -148,11 +165,10 @@ class TensorData:
     def batch(self, index: Tensor, x: Any) -> Batch:
         """Return gathered inputs and their labels as a batch on the device of the labels, transformed."""
         index = index.to(self.y.device, non_blocking=True)
-        weight = None if self.sample_weight is None else self.sample_weight[index]
-        offset = None if self.offset is None else self.offset[index]
         x, y = apply_to(x, lambda t: t.to(self.y.device, non_blocking=True)), self.y[index]
         if self.transform is not None:
             x, y = self.transform(x, y)
+        weight, offset = (apply_if(t, lambda t: t[index]) for t in (self.sample_weight, self.offset))
         return Batch(x, y, weight, offset, index)
 
     def _cut(self, x: Any, end: int) -> Any:
@@ -190,10 +206,21 @@ class Batch:
     offset: Tensor | None = None
     rows: Tensor | None = None
 
+    def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """Apply a function to every tensor."""
+        others = (apply_if(t, function) for t in (self.sample_weight, self.offset, self.rows))
+        return Batch(apply_to(self.x, function), function(self.y), *others)
+
 
 @runtime_checkable
 class Sharded(Protocol):
     """Training data that is read in several shards at once, each with a part of the rows."""
+
+    row_count: int
+    """Rows of all shards together."""
+
+    def fingerprint(self) -> str:
+        """Return a short text that differs if the rows or their order differ; a resumed run compares it."""
 
     def shard(self, number: int, shards: int, size: int, seed: int) -> Iterable[Any]:
         """Return the batches of one shard in an epoch, of `size` rows, shuffled by a seed."""
@@ -202,11 +229,55 @@ class Sharded(Protocol):
 Data = TensorData | tuple[Any, Tensor] | tuple[Any, Tensor, Tensor | None] | Sharded | Iterable[Any]
 
 
-def as_data(data: Data) -> TensorData | Sharded | Iterable[Any]:
+Placed = TensorData | Sharded | Iterable[Any]
+
+
+def as_data(data: Data) -> Placed:
     """Return a tuple of tensors as `TensorData`, and anything else unchanged."""
     if isinstance(data, tuple) and 2 <= len(data) <= 4 and isinstance(data[1], Tensor):
         return TensorData(*data)
-    return cast("TensorData | Sharded | Iterable[Any]", data)
+    return cast("Placed", data)
+
+
+def placed(data: Data, model: Network, device: torch.device, *, shared: bool = True) -> Placed:
+    """Return data, tensors on the device; a loader that is not `shared` gives all its rows to every rank."""
+    ready = as_data(data)
+    if isinstance(ready, TensorData):
+        if ready.lengths is None:
+            lengths, padded = model.row_lengths(ready.x), model.padded_inputs
+            ready = replace(ready, lengths=lengths, padded_inputs=padded)
+        return ready.to(device)
+    if isinstance(ready, DataLoader) and shared and rank_and_ranks()[1] > 1:
+        check_divided(ready)
+    return ready
+
+
+class TrainingRows:
+    """The training rows, and which of them this process works on."""
+
+    def __init__(self, data: Placed, batch_size: int, shards: int, device: torch.device) -> None:
+        self.data, self.batch_size, self.shards, self.device = data, batch_size, shards, device
+        rank, ranks = rank_and_ranks()
+        self.own = range(rank, shards, ranks)
+
+    def steps(self) -> int | None:
+        """Return the steps of an epoch, if they are known before it ends."""
+        if isinstance(self.data, TensorData | Sharded):
+            rows = len(self.data) if isinstance(self.data, TensorData) else self.data.row_count
+            return -(-rows // self.batch_size)
+        try:
+            return len(cast("Sized", self.data))
+        except TypeError:  # a generator, or a loader over an iterable data set
+            return None
+
+    def epoch(self, number: int, seed: int) -> Iterator[list[tuple[int, Batch]]]:
+        """Yield this rank's shards of each step, with their numbers; all ranks share the seed."""
+        order: Tensor | None = None
+        if isinstance(self.data, TensorData):
+            order = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(seed))
+        if isinstance(sampler := getattr(self.data, "sampler", None), DistributedSampler):
+            sampler.set_epoch(number)
+        return sharded(self.data, self.batch_size, self.device, order, seed, shards=self.shards, own=self.own)
 
 
 def batches(
@@ -237,16 +308,6 @@ def batches(
         yield Batch(x, y.to(device), *(None if t is None else t.to(device) for t in others))
 
 
-@runtime_checkable
-class CountedShards(Sharded, Protocol):
-    """Shards of which is known how many rows they have together, and by which a resumed run knows them."""
-
-    row_count: int
-
-    def fingerprint(self) -> str:
-        """Return a short text that differs if the rows or their order differ."""
-
-
 def in_background(items: Iterator[T], ahead: int = STREAM_AHEAD) -> Iterator[T]:
     """Yield items while a thread makes the next ones, at most `ahead` of them.
 
@@ -262,7 +323,7 @@ def in_background(items: Iterator[T], ahead: int = STREAM_AHEAD) -> Iterator[T]:
 
 
 def sharded(
-    data: TensorData | Sharded | Iterable[Any],
+    data: Placed,
     size: int,
     device: torch.device,
     order: Tensor | None = None,
@@ -317,20 +378,9 @@ def _groups(data: TensorData, size: int, order: Tensor | None, seed: int | None)
 
 
 def _gathered(data: TensorData, groups: Sequence[Tensor]) -> Iterator[Batch]:
-    return _streamed(data, groups) if data.streams else map(data.rows, groups)
-
-
-def _streamed(data: TensorData, groups: Sequence[Tensor]) -> Iterator[Batch]:
-    """Yield batches while a thread gathers the inputs of the next ones."""
-    waiting: deque[tuple[Tensor, Future[Any]]] = deque()
-    with ThreadPoolExecutor(1, "batches") as reader:
-        for index in groups:
-            waiting.append((index, reader.submit(data.inputs, index)))
-            if len(waiting) > AHEAD:
-                first, inputs = waiting.popleft()
-                yield data.batch(first, inputs.result())
-        for index, inputs in waiting:
-            yield data.batch(index, inputs.result())
+    if not data.streams:
+        return map(data.rows, groups)
+    return map(data.batch, groups, in_background(map(data.inputs, groups), AHEAD))
 
 
 POOL = 16
@@ -351,3 +401,52 @@ def by_length(rows: Tensor, lengths: Tensor, size: int, seed: int | None = None)
 
     groups = length_buckets(lengths.numpy(), size, seed, pool=POOL)
     return tuple(rows[torch.from_numpy(group)] for group in groups)
+
+
+class Halves:
+    """Works on batches; on halves of them once one did not fit into a GPU's memory, then on quarters.
+
+    `most` is the number of rows that a part may have; None while every batch has fitted. `tidy` is called
+    before a smaller part is tried, to let go of memory. A part has at least `least` rows.
+    """
+
+    def __init__(self, *, least: int = 1, tidy: Callable[[], None] = lambda: None) -> None:
+        self.least, self.tidy = least, tidy
+        self.most: int | None = None
+
+    def __call__(self, work: Callable[[Batch], T], batch: Batch) -> list[T]:
+        """Return what `work` returns for the batch, or for each part of it."""
+        rows = len(batch.y)
+        parts = 1 if self.most is None else min(-(-rows // self.most), rows // self.least)
+        if parts > 1:
+            return [done for part in divided(batch, parts) for done in self(work, part)]
+        try:
+            return [work(batch)]
+        except torch.OutOfMemoryError as error:
+            if rows < 2 * self.least:
+                raise RuntimeError(
+                    f"the GPU has not enough memory for {rows} rows at a time: use a smaller network, "
+                    "smaller pictures, or the CPU"
+                ) from error
+        # Here the error is gone, and with it the tensors of the failed attempt.
+        self.tidy()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+        self.most = -(-rows // 2)
+        logger.warning(
+            "the GPU has not enough memory for %d rows at a time: batches are halved to %d rows; set a "
+            "smaller batch_size to start with",
+            rows,
+            self.most,
+        )
+        return self(work, batch)
+
+
+def divided(batch: Batch, parts: int) -> list[Batch]:
+    """Divide a batch into parts of nearly equal size."""
+    ends = [len(batch.y) * part // parts for part in range(parts + 1)]
+
+    def rows(begin: int, end: int) -> Batch:
+        return batch.map(lambda t: t[begin:end])
+
+    return [rows(begin, end) for begin, end in pairwise(ends)]

@@ -11,9 +11,8 @@ import torch
 
 from tailwise.networks.network import Network
 from tailwise.networks.ranks import from_first, rank_and_ranks
-from tailwise.training.batches import CountedShards, TensorData
+from tailwise.training.batches import Placed, Sharded, TensorData
 from tailwise.training.config import TrainConfig
-from tailwise.training.placement import Placed
 from tailwise.writing import write_atomically
 
 CHECKPOINT_VERSION = 1
@@ -29,7 +28,7 @@ def read_checkpoint(path: Path, settings: Mapping[str, str]) -> dict[str, Any]:
     """Return the state in a checkpoint; one of another version or with other settings is an error."""
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        version, known = state["version"], state.get("settings", {})
+        version, kept = state["version"], state["settings"]
     except Exception as error:
         raise ValueError(
             f"{path} is not a tailwise checkpoint ({type(error).__name__}); delete it or name another file"
@@ -40,10 +39,10 @@ def read_checkpoint(path: Path, settings: Mapping[str, str]) -> dict[str, Any]:
             "delete it or name another file"
         )
     for name, value in settings.items():
-        found = known.get(name, "unknown")
-        if found != value:
+        before = kept.get(name, "unknown")
+        if before != value:
             raise ValueError(
-                f"{path} was trained with {name} = {shortened(found)}, not {shortened(value)}: "
+                f"{path} was trained with {name} = {shortened(before)}, not {shortened(value)}: "
                 "resume with the same data and settings, or delete it to start over"
             )
     return state
@@ -65,9 +64,7 @@ def read_everywhere(path: Path, settings: Mapping[str, str]) -> dict[str, Any]:
 
 def resumed_settings(config: TrainConfig, model: Network, train: Placed, valid: Any) -> dict[str, str]:
     """Return the settings that must not change when a run is resumed."""
-    free = {"epochs", "patience", "accelerator", "devices", "compile", "graphs"}
-    if config.shards is None:
-        free.add("shards")  # files written before there were shards do not name them
+    free = {"epochs", "patience", "accelerator", "graphs"}
     bins, method = model.bins, model.method
     if config.schedule == "cosine" or method.schedule is not None:
         free.remove("epochs")
@@ -83,12 +80,12 @@ def resumed_settings(config: TrainConfig, model: Network, train: Placed, valid: 
 
 def _fingerprints(sources: Mapping[str, Any]) -> dict[str, str]:
     """Return a fingerprint of the rows of each source; loaders are not checked."""
-    found = {}
+    fingerprints = {}
     for name, data in sources.items():
-        if isinstance(data, TensorData | CountedShards):
+        if isinstance(data, TensorData | Sharded):
             rows = len(data) if isinstance(data, TensorData) else data.row_count
-            found[name] = f"{rows} rows with the fingerprint {data.fingerprint()}"
-    return found
+            fingerprints[name] = f"{rows} rows with the fingerprint {data.fingerprint()}"
+    return fingerprints
 
 
 def shortened(text: str, limit: int = 60) -> str:

@@ -1,79 +1,62 @@
-"""The training configuration, its learning rate schedules and optimisers."""
+"""The training configuration: its device, learning rate schedules and optimisers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, get_type_hints
 
 import torch
 from torch import nn
 
 from tailwise.lookup import nearest
 from tailwise.metrics.regions import get_metric
+from tailwise.options import Between, Count, NotNegative, Positive, checked_value
+
+AtLeastOne = Annotated[int, Between(1)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """How to train; the same for every method in a comparison."""
 
-    epochs: int = 100
-    batch_size: int = 256
+    epochs: AtLeastOne = 100
+    batch_size: AtLeastOne = 256
     """Rows of a step, over all ranks together; a `DataLoader` has its own, for each rank."""
-    lr: float = 1e-3
-    weight_decay: float = 1e-4
+    lr: Positive = 1e-3
+    weight_decay: NotNegative = 1e-4
     optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
     schedule: Literal["constant", "cosine", "step"] = "constant"
-    warmup: float = 0.0
+    warmup: NotNegative = 0.0
     """Epochs over which the learning rate rises from 0."""
     milestones: tuple[float, ...] = (60, 90)
     """Epochs at which ``schedule="step"`` multiplies the learning rate by `decay`."""
-    decay: float = 0.1
-    clip_norm: float | None = 5.0
+    decay: NotNegative = 0.1
+    clip_norm: Positive | None = 5.0
     precision: Literal["fp32", "bf16"] = "fp32"
     """With ``bf16`` the backbone computes in bfloat16; statistics, head and losses stay in float32."""
-    compile: bool = False
-    """Compile smoothing, head and losses with `torch.compile`: fewer and larger kernels."""
     graphs: bool = False
     """On a GPU, record the training step as a CUDA graph and replay it; batches need few different shapes."""
     monitor: str = "balanced_mae"
     """Validation metric for early stopping and the best weights; see `tailwise.metrics.regions`."""
-    patience: int | None = 20
+    patience: AtLeastOne | None = 20
     """Epochs without improvement after which training stops; None trains all epochs."""
-    restore_best: bool = True
-    seed: int = 0
+    seed: Count = 0
     accelerator: str = "auto"
-    devices: int = 1
-    """Processes to start, each with a device of its own, unless several run already."""
-    shards: int | None = None
+    """The device: one of `DEVICES`."""
+    shards: AtLeastOne | None = None
     """Parts of each batch, each with random numbers of its own; by default as many as processes.
 
     Runs with the same number of shards give the same weights, up to rounding, whether one process works on
     all of them or several share them."""
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("optimizer", ("adam", "adamw", "sgd")),
-            ("schedule", tuple(SCHEDULES)),
-            ("precision", ("fp32", "bf16")),
-        ):
-            value = getattr(self, name)
-            if value not in choices:
-                raise ValueError(f"unknown {name} {value!r}{nearest(str(value), choices)}")
-        for name in ("epochs", "batch_size", "lr", "clip_norm", "patience", "devices", "shards"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive, got {value!r}")
-        for name in ("weight_decay", "warmup", "decay", "seed"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
-        if self.graphs and (self.devices > 1 or (self.shards or 1) > 1):
-            raise ValueError(
-                "a CUDA graph holds the step of one device: set devices=1 and shards=1, or graphs=False"
-            )
-        if self.graphs and self.compile:
-            raise ValueError("graphs and compile do not work together: choose one of them")
+        for name, hint in get_type_hints(TrainConfig, include_extras=True).items():
+            if name != "milestones":
+                checked_value(name, getattr(self, name), hint)
+        if self.graphs and (self.shards or 1) > 1:
+            raise ValueError("a CUDA graph holds the step of one shard: set shards=1, or graphs=False")
         get_metric(self.monitor)
 
 
@@ -81,19 +64,18 @@ DEVICES = ("auto", "cpu", "cuda", "mps", "gpu")
 """Names of devices to train on."""
 
 
-def check_accelerator(name: str) -> None:
-    """Raise an error if this machine does not have the named accelerator (`TrainConfig.accelerator`)."""
-    available = {
-        "auto": True,
-        "cpu": True,
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-    }
-    available["gpu"] = available["cuda"] or available["mps"]
-    if name not in available:
-        raise ValueError(f"unknown device {name!r}{nearest(name, available)}")
-    if not available[name]:
+def training_device(name: str) -> torch.device:
+    """Return the device of a name in `DEVICES`; one that this machine does not have is an error."""
+    cuda = "cuda" if torch.cuda.is_available() else ""
+    mps = "mps" if torch.backends.mps.is_available() else ""
+    kinds = {"auto": cuda or mps or "cpu", "cpu": "cpu", "cuda": cuda, "mps": mps, "gpu": cuda or mps}
+    if name not in kinds:
+        raise ValueError(f"unknown device {name!r}{nearest(name, kinds)}")
+    if not kinds[name]:
         raise ValueError(f"torch {torch.__version__} finds no {name!r} on this machine: use 'auto'")
+    if kinds[name] == "cuda":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device(kinds[name])
 
 
 def _constant(epoch: float, config: TrainConfig) -> float:

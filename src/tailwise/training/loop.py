@@ -1,4 +1,4 @@
-"""One training loop for every method, on Lightning Fabric.
+"""One training loop for every method.
 
 `fit(model, train, valid)` trains a `tailwise.networks.network.Network`; the loop knows nothing
 about methods. Tensors move to the device once and are batched there by index.
@@ -12,12 +12,12 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -36,38 +36,35 @@ from tailwise.networks.ranks import (
     share_weights,
 )
 from tailwise.options import AnyNumber, Count
-from tailwise.training.batches import (
-    Batch,
-    Data,
-    Sharded,
-    finite_rows,
-)
+from tailwise.training.batches import Batch, Data, Halves, Sharded, TrainingRows, finite_rows, placed
 from tailwise.training.batches import TensorData as TensorData
 from tailwise.training.checkpoints import read_everywhere, resumed_settings, shortened, write_checkpoint
 from tailwise.training.config import TrainConfig as TrainConfig
-from tailwise.training.config import check_accelerator, learning_rate, make_optimizer, set_learning_rate
-from tailwise.training.halving import Halves
-from tailwise.training.nonfinite import NonFiniteLossError as NonFiniteLossError
-from tailwise.training.nonfinite import explain_step
-from tailwise.training.placement import TrainingRows, placed
+from tailwise.training.config import learning_rate, make_optimizer, set_learning_rate, training_device
 from tailwise.training.prediction import predict as predict
 from tailwise.training.prediction import predict_batches
-from tailwise.training.progress import Progress, progress_display
 from tailwise.training.steps import GraphedStep, Losses, SharedStep, TrainingStep, autocast, fast_kernels
-
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
 
 logger = logging.getLogger(__name__)
 _SMALL_NETWORK = 500_000  # parameters
 _STEPS_IN_FLIGHT = 4  # steps whose flags a GPU may still compute while the next ones are queued
+OnEpoch = Callable[[dict[str, float], int], None]
+"""Is called with the figures of a finished epoch, and the best epoch so far."""
+
+
+class NonFiniteLossError(RuntimeError):
+    """A loss or gradient was not finite; the model has the weights from before that step."""
+
+    def __init__(self, message: str, *, epoch: int, step: int, rows: list[int]) -> None:
+        super().__init__(message)
+        self.epoch, self.step, self.rows = epoch, step, rows
 
 
 @dataclass
 class FitResult:
     """The history of training, one row of figures per epoch, and the epoch with the best score.
 
-    The model has the weights of `best_epoch`, unless `restore_best` was off.
+    The model has the weights of `best_epoch`.
     """
 
     history: list[dict[str, AnyNumber]] = field(default_factory=list)
@@ -84,7 +81,7 @@ def fit(
     config: TrainConfig | None = None,
     *,
     checkpoint: str | os.PathLike[str] | None = None,
-    progress: bool | Progress | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> FitResult:
     """Train a model in place and return the history.
 
@@ -101,41 +98,21 @@ def fit(
     of every batch. A loader gives each process its own rows. `Sharded` data, such as a stream, gives each
     process its shards. Only rank 0 writes and reads the checkpoint.
 
-    `progress` shows a bar (True), log lines (False), or a bar on a terminal only (None). An object with an
-    `update` gets the figures of every epoch, in every process.
+    The log ``tailwise.training`` gets a line after the first epoch and after each tenth of the epochs.
+    `on_epoch` is called with the figures of every epoch, in every process.
     """
-    # Here, because it imports torch's compiler, which predicting does not need.
-    from lightning_fabric import Fabric
-
     config = config or TrainConfig()
-    check_accelerator(config.accelerator)
     join_launched(config.accelerator)
-    fabric = Fabric(accelerator=config.accelerator, devices=_devices(config))
-    fabric.launch()
-    cuda = [fabric.device] if fabric.device.type == "cuda" else []
-    compiled = model.compiled() if config.compile else nullcontext()
-    few = fabric.device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_NETWORK
-    own = torch.Generator() if _draws_its_own(model, train, valid, fabric.device) else None
+    device = training_device(config.accelerator)
+    cuda = [device] if device.type == "cuda" else []
+    few = device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_NETWORK
+    generator = torch.Generator() if _draws_its_own(model, train, valid, device) else None
     with (
-        torch.random.fork_rng(devices=cuda) if own is None else drawing_from(own),
+        torch.random.fork_rng(devices=cuda) if generator is None else drawing_from(generator),
         one_thread() if few else nullcontext(),
-        fast_kernels(config, fabric.device),
-        compiled,
+        fast_kernels(config, device),
     ):
-        loop = _Loop(model, train, valid, config, fabric, checkpoint, own)
-        if progress is not None and not isinstance(progress, bool):
-            return loop.run(progress)
-        display, shown = progress_display(progress if rank_and_ranks()[0] == 0 else False, config)
-        with display:
-            return loop.run(shown)
-
-
-def _devices(config: TrainConfig) -> int | list[int]:
-    """Return how many processes to start, or in one of several the device that it has chosen."""
-    if config.devices > 1 or rank_and_ranks()[1] == 1:
-        return config.devices
-    cuda = config.accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
-    return [torch.cuda.current_device()] if cuda else 1
+        return _Loop(model, train, valid, config, device, checkpoint, generator).run(on_epoch)
 
 
 def _draws_its_own(model: Network, train: Data, valid: Data | None, device: torch.device) -> bool:
@@ -175,34 +152,33 @@ class _Loop:
         train: Data,
         valid: Data | None,
         config: TrainConfig,
-        fabric: Fabric,
+        device: torch.device,
         checkpoint: str | os.PathLike[str] | None,
         generator: torch.Generator | None,
     ) -> None:
-        self.model, self.config, self.fabric, self.generator = model, config, fabric, generator
+        self.model, self.config, self.device, self.generator = model, config, device, generator
         self.rank, self.ranks = rank_and_ranks()
         self.shards = config.shards or self.ranks
         if self.shards < self.ranks:
             raise ValueError(f"{self.ranks} processes cannot share {self.shards} shards: raise shards")
-        rows = placed(train, model, fabric)
-        self.rows = TrainingRows(rows, config.batch_size, self.shards, fabric.device)
-        watched = None if valid is None else placed(valid, model, fabric, shared=False)
+        rows = placed(train, model, device)
+        self.rows = TrainingRows(rows, config.batch_size, self.shards, device)
+        watched = None if valid is None else placed(valid, model, device, shared=False)
         if isinstance(watched, Sharded):
             raise TypeError("validation rows cannot come in shards: give tensors or a loader")
         self.valid = watched
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.metric = get_metric(config.monitor)
-        fabric.to_device(model)
+        model.to(device)
         share_weights(model)
-        self.optimizer = make_optimizer(model, config, fabric.device)
+        self.optimizer = make_optimizer(model, config, device)
         kind = TrainingStep if self.shards == 1 else SharedStep
-        self.step: TrainingStep | GraphedStep = kind(model, self.optimizer, config, fabric.device)
-        if config.graphs and fabric.device.type == "cuda" and self.shards == 1:
+        self.step: TrainingStep | GraphedStep = kind(model, self.optimizer, config, device)
+        if config.graphs and device.type == "cuda" and self.shards == 1:
             self.step = GraphedStep(self.step)
         # One row would break batch normalisation.
         self.halves, self.valid_halves = Halves(least=2, tidy=self._let_go), Halves()
-        self.result = FitResult(monitor=config.monitor)
-        self.best_loss = math.inf
+        self.result, self.best_loss = FitResult(monitor=config.monitor), math.inf
         self.best_state: dict[str, Tensor] | None = None
         self.start = 0
         self.settings = {} if checkpoint is None else resumed_settings(config, model, rows, watched)
@@ -211,7 +187,7 @@ class _Loop:
         if self.checkpoint is not None and from_first(self.checkpoint.exists()):
             self._load()
 
-    def run(self, progress: Progress) -> FitResult:
+    def run(self, on_epoch: OnEpoch | None) -> FitResult:
         result, config = self.result, self.config
         for epoch in range(self.start, config.epochs):
             if self.valid is not None and config.patience is not None and not self.model.more_to_come:
@@ -236,22 +212,31 @@ class _Loop:
             result.history.append(row)
             if self.checkpoint is not None:
                 self._save(epoch + 1)
-            progress.update(row, result.best_epoch)
+            self._log(row)
+            if on_epoch is not None:
+                on_epoch(row, result.best_epoch)
         if self.model.more_to_come:
             logger.warning(
                 "training ended after %d epochs, before its second stage: lower schedule.start or train for "
                 "more epochs",
                 len(result.history),
             )
-        if self.best_state is not None and config.restore_best:
+        if self.best_state is not None:
             self.model.load_state_dict(self.best_state)
         else:
             result.best_epoch = result.best_epoch or len(result.history)
         self.model.eval()
         return result
 
-    def _autocast(self) -> AbstractContextManager[Any]:
-        return autocast(self.config, self.fabric.device)
+    def _log(self, row: dict[str, float]) -> None:
+        """Log an epoch, if it is the first one or ends a tenth of the epochs."""
+        epoch, epochs, monitor = int(row["epoch"]), self.config.epochs, self.config.monitor
+        if self.rank == 0 and (epoch == 1 or 10 * epoch // epochs > 10 * (epoch - 1) // epochs):
+            line = f"epoch {epoch}/{epochs}  loss {row['loss']:.4g}"
+            if monitor in row:
+                best = self.result.best_epoch
+                line += f"  {monitor.replace('_', ' ')} {row[monitor]:.4g} (best: {best})"
+            logger.info("%s", line)
 
     def _seeds(self, epoch: int) -> tuple[int, int]:
         """Return two seeds of an epoch: one that all ranks share, and this rank's own.
@@ -272,18 +257,18 @@ class _Loop:
             self.generator.manual_seed(seed)
             return
         torch.default_generator.manual_seed(seed)
-        if self.fabric.device.type != "cpu":
-            torch.get_device_module(self.fabric.device).manual_seed(seed)
+        if self.device.type != "cpu":
+            torch.get_device_module(self.device).manual_seed(seed)
 
     def _train_epoch(self, epoch: int, seed: int) -> dict[str, float]:
         self.model.train()
-        steps, rows, total = 0, 0, torch.zeros((), device=self.fabric.device)
+        steps, rows, total = 0, 0, torch.zeros((), device=self.device)
         parts: dict[str, Tensor] = {}
         length = self.rows.steps()
         weights = dict(self.model.named_parameters())
         state = self.model.state_dict()
         self.buffers = copy.deepcopy({name: value for name, value in state.items() if name not in weights})
-        running = self.rows.epoch(seed)
+        running = self.rows.epoch(epoch, seed)
         while True:
             shards = next(running, [])
             if not shards and self.ranks == 1:
@@ -328,7 +313,7 @@ class _Loop:
     def _watch(self, epoch: int, step: int, shards: Sequence[Batch]) -> None:
         """Raise an error if a step has failed; on a GPU, some steps later, so that it is not waited for."""
         flag, event = self.step.failed.clone(), None
-        if self.fabric.device.type == "cuda":
+        if self.device.type == "cuda":
             flag, event = flag.to("cpu", non_blocking=True), torch.cuda.Event()
             event.record()
         self.pending.append(_Pending(step, shards, flag, event))
@@ -341,7 +326,7 @@ class _Loop:
             if step.event is not None:
                 step.event.synchronize()
             if step.failed:
-                with self._autocast():
+                with autocast(self.config, self.device):
                     error = explain_step(self.model, step.batches, epoch, step.number)
                 # The running statistics include the bad batch: restore those from the epoch's start.
                 self.model.load_state_dict(self.buffers, strict=False)
@@ -353,12 +338,12 @@ class _Loop:
         batch_size = 4 * self.config.batch_size
         if isinstance(self.valid, TensorData):  # a batch for each shard, so that no rank waits for another
             batch_size = min(batch_size, -(-len(self.valid) // self.shards))
-        with self._autocast():
+        with autocast(self.config, self.device):
             prediction, y = predict_batches(
                 self.model,
                 self.valid,
                 batch_size,
-                self.fabric.device,
+                self.device,
                 (self.rank, self.ranks),
                 self.valid_halves,
             )
@@ -390,8 +375,7 @@ class _Loop:
         if loss < self.best_loss or self.result.best_epoch == 0:
             self.best_loss = loss
             self.result.best_epoch, self.result.best_score = epoch + 1, score
-            if self.config.restore_best:
-                self.best_state = copy.deepcopy(dict(self.model.state_dict()))
+            self.best_state = copy.deepcopy(dict(self.model.state_dict()))
 
     # -- checkpoints -------------------------------------------------------------------------
 
@@ -429,3 +413,44 @@ def _averaged(sums: dict[str, float], rows: int) -> dict[str, float]:
     number = sum(rows for _, rows in everywhere)
     names = dict.fromkeys(name for own, _ in everywhere for name in own)
     return {name: sum(own.get(name, 0.0) for own, _ in everywhere) / number for name in names}
+
+
+def explain_step(model: Network, step: Sequence[Batch], epoch: int, number: int) -> NonFiniteLossError:
+    """Return the error of the first batch of a step, on any rank, that has rows to name."""
+    reasons = [_reason(model, batch) for batch in step]
+    everywhere = [reason for rank in gathered(reasons) for reason in rank]
+    reason, rows = next((reason for reason in everywhere if reason[1]), everywhere[0])
+    message = f"the loss is not finite in epoch {epoch + 1}, step {number + 1}{reason}"
+    return NonFiniteLossError(message, epoch=epoch + 1, step=number + 1, rows=rows)
+
+
+@torch.no_grad()
+def _reason(model: Network, batch: Batch) -> tuple[str, list[int]]:
+    """Return why a loss of a batch is not finite and what to do about it, and the rows behind it."""
+    per_row = model.row_losses(batch.x, batch.y, batch.offset)
+    names = [name for name, value in per_row.items() if not torch.isfinite(value).all()]
+    numbers = torch.arange(len(batch.y)) if batch.rows is None else batch.rows.cpu()
+
+    def listed(finite: Tensor) -> list[int]:
+        bad = (~finite).reshape(len(batch.y), -1).any(1).cpu()
+        return [int(number) for number in numbers[bad]]
+
+    causes = [
+        (batch.y.isfinite(), "their labels are not finite; drop or fill them"),
+        (finite_rows(batch.x), "their inputs are not finite; impute or drop them"),
+    ]
+    if batch.sample_weight is not None:
+        causes.append((batch.sample_weight.isfinite(), "their sample_weight is not finite"))
+    if batch.offset is not None:
+        causes.append((batch.offset.isfinite(), "their offset, the base prediction, is not finite"))
+    finite_loss = torch.stack([torch.isfinite(v).reshape(-1) for v in per_row.values()]).all(0)
+    causes.append((finite_loss, "inputs and labels are finite; lower the learning rate, or set clip_norm"))
+    gradient = "each loss is finite but a gradient is not; lower the learning rate, or set clip_norm"
+    bad = ((listed(finite), cause) for finite, cause in causes if not finite.all())
+    rows, cause = next(bad, (list[int](), gradient))
+    reason = f" (part: {', '.join(names)})" if names else ""
+    if rows:
+        where = "rows of the batch" if batch.rows is None else "training rows"
+        shown = ", ".join(map(str, rows[:5])) + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
+        reason += f"; {where} {shown}"
+    return f"{reason}: {cause}", rows

@@ -12,8 +12,7 @@ from torch import Tensor
 from tailwise.distributions.members import Distribution, concatenate
 from tailwise.networks.network import Network
 from tailwise.networks.ranks import gathered
-from tailwise.training.batches import Batch, TensorData, batches, tensors_of
-from tailwise.training.halving import Halves
+from tailwise.training.batches import Batch, Halves, TensorData, batches, tensors_of
 
 _NUMBERS_PER_BATCH = 2**26  # at most so many inputs in a batch of predictions
 
@@ -28,21 +27,21 @@ def predict_batches(
 ) -> tuple[Distribution, Tensor]:
     """Predict every batch once, on one of the ranks that share them; all ranks return all, in order."""
     model.eval()
-    own, halves = [], halves or Halves()
+    predicted, halves = [], halves or Halves()
 
     def work(part: Batch) -> Distribution:
-        predicted: Distribution = model(part.x, offset=part.offset)
-        return predicted.map(lambda p: p.cpu())
+        prediction: Distribution = model(part.x, offset=part.offset)
+        return prediction.map(lambda p: p.cpu())
 
     with torch.no_grad():
         for batch in batches(data, batch_size, device, share=share):
             parts = halves(work, batch)
-            own.append((parts[0] if len(parts) == 1 else concatenate(parts), batch.y.cpu()))
-    found = [own] if share == (0, 1) else gathered(own)
-    done = [batch for turn in zip_longest(*found) for batch in turn if batch is not None]
-    if not done:
+            predicted.append((parts[0] if len(parts) == 1 else concatenate(parts), batch.y.cpu()))
+    of_ranks = [predicted] if share == (0, 1) else gathered(predicted)
+    in_order = [batch for turn in zip_longest(*of_ranks) for batch in turn if batch is not None]
+    if not in_order:
         raise ValueError("the validation data has no batch: the loader is empty or exhausted")
-    return concatenate([prediction for prediction, _ in done]), torch.cat([y for _, y in done])
+    return concatenate([prediction for prediction, _ in in_order]), torch.cat([y for _, y in in_order])
 
 
 @torch.no_grad()

@@ -1,16 +1,12 @@
-"""Progress of training: a bar on a terminal, lines in a log elsewhere."""
+"""The lines of training, shown to those who have set up no log."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from contextlib import contextmanager
 
-from tailwise.training.config import TrainConfig
-
-logger = logging.getLogger(__name__)
 _SECONDS_BETWEEN = 1.0
 
 
@@ -18,7 +14,7 @@ _SECONDS_BETWEEN = 1.0
 def visible() -> Iterator[None]:
     """Print the lines of training to standard error, at most one per second, unless logging is set up.
 
-    Notebooks and log files have no terminal for a bar, and most users have no logging.
+    Most users have set up no log.
     """
     ours = logging.getLogger("tailwise")
     if ours.hasHandlers() and ours.isEnabledFor(logging.INFO):
@@ -42,59 +38,3 @@ def visible() -> Iterator[None]:
     finally:
         ours.removeHandler(handler)
         ours.setLevel(level)
-
-
-class Progress(Protocol):
-    """Displays the progress of training."""
-
-    def update(self, row: dict[str, float], best_epoch: int) -> None:
-        """Show the figures of a finished epoch."""
-
-
-class _LogProgress:
-    """A line after the first epoch and after each tenth of the epochs."""
-
-    def __init__(self, config: TrainConfig) -> None:
-        self.config = config
-
-    def update(self, row: dict[str, float], best_epoch: int) -> None:
-        epoch, epochs = int(row["epoch"]), self.config.epochs
-        if epoch == 1 or 10 * epoch // epochs > 10 * (epoch - 1) // epochs:
-            logger.info("%s", _progress_line(row, best_epoch, self.config))
-
-
-class _BarProgress:
-    def __init__(self, config: TrainConfig, bar: Any) -> None:
-        self.config, self.bar = config, bar
-        self.task = bar.add_task("training", total=config.epochs)
-
-    def update(self, row: dict[str, float], best_epoch: int) -> None:
-        text = _progress_line(row, best_epoch, self.config)
-        self.bar.update(self.task, completed=row["epoch"], description=text)
-
-
-def _progress_line(row: dict[str, float], best_epoch: int, config: TrainConfig) -> str:
-    text = f"epoch {int(row['epoch'])}/{config.epochs}  loss {row['loss']:.4g}"
-    if config.monitor in row:
-        text += f"  {config.monitor.replace('_', ' ')} {row[config.monitor]:.4g} (best: {best_epoch})"
-    return text
-
-
-def progress_display(show: bool | None, config: TrainConfig) -> tuple[AbstractContextManager[Any], Progress]:
-    """Return a bar on a terminal, or log lines elsewhere and without rich; `show` forces one or the other."""
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-    except ImportError:
-        return nullcontext(), _LogProgress(config)
-    console = Console(stderr=True)
-    if not (console.is_terminal if show is None else show):
-        return nullcontext(), _LogProgress(config)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
-    return bar, _BarProgress(config, bar)

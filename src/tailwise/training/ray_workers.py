@@ -180,7 +180,6 @@ class RayWorkers:
         config = replace(
             config,
             shards=config.shards or self.workers,
-            devices=1,
             accelerator="cuda" if self.gpus else "cpu",
             graphs=False,
         )
@@ -304,19 +303,6 @@ def _call(function: bytes, item: Any) -> bytes:
 # -- in a worker ---------------------------------------------------------------------------------
 
 
-class _Report:
-    """Hands the checkpoint of every epoch to Ray, which keeps it where other workers find it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def update(self, row: dict[str, float], best_epoch: int) -> None:
-        import ray.train
-
-        kept = ray.train.Checkpoint.from_directory(self.folder) if rank_and_ranks()[0] == 0 else None
-        ray.train.report({**row, "best_epoch": best_epoch}, checkpoint=kept)
-
-
 def _work(settings: dict[str, Any]) -> dict[str, Any]:
     """Train in a worker: alone with its rows, together with the others in every step."""
     import ray
@@ -324,7 +310,9 @@ def _work(settings: dict[str, Any]) -> dict[str, Any]:
 
     storage = ray.train.get_context().get_storage()
     files, note = storage.storage_filesystem, f"{storage.experiment_fs_path}/{settings['error']}"
-    if from_first(_exists(files, note)):  # the last workers stopped with an error that would only come again
+    if from_first(
+        bool(files.get_file_info(note).is_file)
+    ):  # the last workers stopped with an error that would only come again
         with files.open_input_stream(note) as file:
             return {"error": json.loads(file.read())}
     job: _Job = ray.cloudpickle.loads(ray.get(settings["job"]))
@@ -353,18 +341,19 @@ def _train(job: _Job) -> FitResult:
         folder, last = Path(name), ray.train.get_checkpoint()
         if last is not None:
             last.to_directory(name)
-        report = _Report(folder)
-        return fit(job.model, train, job.valid, job.config, checkpoint=folder / _CHECKPOINT, progress=report)
+
+        def report(row: dict[str, float], best_epoch: int) -> None:
+            """Hand the checkpoint of an epoch to Ray, which keeps it where other workers find it."""
+            kept = ray.train.Checkpoint.from_directory(folder) if rank_and_ranks()[0] == 0 else None
+            ray.train.report({**row, "best_epoch": best_epoch}, checkpoint=kept)
+
+        return fit(job.model, train, job.valid, job.config, checkpoint=folder / _CHECKPOINT, on_epoch=report)
 
 
 def _lost_another(error: Exception) -> bool:
     """Whether an error says that another worker is gone, so that new workers would do better."""
     text = f"{type(error).__module__} {error}".lower()
     return any(word in text for word in ("gloo", "nccl", "ray.exceptions", "connection", "process group"))
-
-
-def _exists(files: Any, path: str) -> bool:
-    return bool(files.get_file_info(path).is_file)
 
 
 def _described(error: Exception) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tailwise.networks.network import Network
 from tailwise.networks.ranks import rank_and_ranks, sum_over_ranks
-from tailwise.training.batches import Batch, apply_to, tensors_of
+from tailwise.training.batches import Batch, tensors_of
 from tailwise.training.config import TrainConfig
 
 Losses = tuple[Tensor, dict[str, Tensor]]
@@ -48,7 +48,6 @@ def fast_kernels(config: TrainConfig, device: torch.device) -> Iterator[None]:
 
 def autocast(config: TrainConfig, device: torch.device) -> torch.autocast:
     """Return the context of the configured precision."""
-    # Fabric's plugin for bf16 would also round the labels, and applies to `forward` only.
     return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16")
 
 
@@ -110,7 +109,7 @@ class SharedStep(TrainingStep):
         `seed` is called with the number of each shard before its random numbers are drawn.
         """
         self.optimizer.zero_grad()
-        total, rows = (torch.zeros((), device=self.device) for _ in range(2))
+        total, rows = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         done: list[tuple[int, Losses]] = []
         for shard, batch in shards:
             seed(shard)
@@ -134,13 +133,14 @@ class SharedStep(TrainingStep):
                     p.grad /= rows
             return total, rows
         # A weight without a gradient on any rank must stay without one: optimisers decay those that have one.
-        own = [p.grad is not None for p in weights]
+        has_grad = [p.grad is not None for p in weights]
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in weights]
-        has = torch.tensor(own, dtype=total.dtype, device=self.device)
+        has = torch.tensor(has_grad, dtype=total.dtype, device=self.device)
         flat = sum_over_ranks(torch.cat([*(g.reshape(-1) for g in grads), has, total[None], rows[None]]))
         *summed, has, total, rows = flat.split([*(p.numel() for p in weights), len(weights), 1, 1])
-        found = own if any(own) else has.tolist()  # ranks with rows have the same gradients
-        for p, value, seen in zip(weights, summed, found, strict=True):
+        if not any(has_grad):  # no rows here; ranks with rows have the same gradients
+            has_grad = has.tolist()
+        for p, value, seen in zip(weights, summed, has_grad, strict=True):
             p.grad = (value / rows).view_as(p).to(p.dtype) if seen else None
         return total[0], rows[0]
 
@@ -152,8 +152,8 @@ class _Recorded:
     losses: Losses
 
     def replay(self, batch: Batch) -> Losses:
-        for to, given in zip(_tensors(self.batch), _tensors(batch), strict=True):
-            to.copy_(given, non_blocking=True)
+        for to, tensor in zip(_tensors(self.batch), _tensors(batch), strict=True):
+            to.copy_(tensor, non_blocking=True)
         self.graph.replay()
         return self.losses
 
@@ -198,12 +198,7 @@ class GraphedStep:
         return losses
 
     def _record(self, batch: Batch) -> _Recorded:
-        static = Batch(
-            x=apply_to(batch.x, torch.clone),
-            y=batch.y.clone(),
-            sample_weight=None if batch.sample_weight is None else batch.sample_weight.clone(),
-            offset=None if batch.offset is None else batch.offset.clone(),
-        )
+        static = replace(batch, rows=None).map(torch.clone)
         self.step.optimizer.zero_grad()  # gradients then lie in the graph's own memory
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):

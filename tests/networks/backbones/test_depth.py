@@ -70,7 +70,7 @@ def test_methods_train_on_pixels(name: str) -> None:
     bins = LabelBins.from_labels(y, edges=EDGES)
     model = build_model(name, net, net.feature_dim, bins)
     config = TrainConfig(epochs=2, batch_size=1, accelerator="cpu", monitor="balanced_mse")
-    result = fit(model, (x, y), (x, y), config, progress=False)
+    result = fit(model, (x, y), (x, y), config)
     assert np.isfinite(result.best_score)
     prediction = predict(model, x)
     assert prediction.shape == y.shape and (prediction.variance > 0).all()
@@ -115,4 +115,4 @@ def test_pixels_without_a_label_do_not_count() -> None:
     count = torch.bincount(bins.index(y.reshape(-1))[known], minlength=len(bins))
     assert torch.equal(model.tails[0].smoother.stats.count, count)  # type: ignore[union-attr]
     config = TrainConfig(epochs=1, batch_size=3, accelerator="cpu", monitor="balanced_mse")
-    assert np.isfinite(fit(model, (x, hidden), (x, hidden), config, progress=False).best_score)
+    assert np.isfinite(fit(model, (x, hidden), (x, hidden), config).best_score)

@@ -116,6 +116,6 @@ def test_vir_trains_on_pictures_with_a_decoder(torchvision: ModuleType) -> None:
     decoder = ImageDecoder(512, width=8)
     model = build_model("vir", backbone, 512, LabelBins.from_labels(y), decoder=decoder)
     config = TrainConfig(epochs=1, batch_size=12, accelerator="cpu")
-    result = fit(model, (x, y), config=config, progress=False)
+    result = fit(model, (x, y), config=config)
     assert result.history[0]["loss/reconstruction"] > 0
     assert predict(model, x).mean.isfinite().all()

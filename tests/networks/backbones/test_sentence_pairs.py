@@ -192,7 +192,7 @@ def test_encoders_by_name_or_module_learn(encoder: str) -> None:
     model = build_model("vir", net, net.feature_dim, bins, decoder=PairDecoder(16, _vectors()))
     assert model.row_lengths(x) is not None
     config = TrainConfig(epochs=6, lr=2e-2, batch_size=16, accelerator="cpu")
-    result = fit(model, (x, y), config=config, progress=False)
+    result = fit(model, (x, y), config=config)
     first, last = result.history[0], result.history[-1]
     assert last["loss/nll"] < first["loss/nll"] and last["loss/reconstruction"] < first["loss/reconstruction"]
     torch.testing.assert_close(predict(model, x[3:4]).mean, predict(model, x).mean[3:4], rtol=1e-4, atol=1e-4)
@@ -263,7 +263,7 @@ def test_vir_reconstructs_sentence_embeddings() -> None:
     weight = {"reconstruction.weight": 0.1}
     model = build_model("vir", net, 6, bins, decoder=PairDecoder(6, vectors), **weight)
     _, before = model.loss(x, y)
-    fit(model, (x, y), config=TrainConfig(epochs=6, lr=2e-2, accelerator="cpu"), progress=False)
+    fit(model, (x, y), config=TrainConfig(epochs=6, lr=2e-2, accelerator="cpu"))
     _, after = model.loss(x, y)
     assert after["reconstruction"] < before["reconstruction"]
 
@@ -278,7 +278,7 @@ def test_methods_train_on_pairs_and_no_step_waits_for_a_gpu(name: str) -> None:
     model = build_model(name, _small(projection=6), 6, bins)
     before = copy.deepcopy(model.state_dict())
     config = TrainConfig(epochs=2, batch_size=24, accelerator="cpu")
-    result = fit(model, (x, y), (x, y), config, progress=False)
+    result = fit(model, (x, y), (x, y), config)
     assert np.isfinite([row["loss"] for row in result.history]).all()
     assert any(not torch.equal(before[k], v) for k, v in model.state_dict().items())
     whole = predict(model, x).mean.float()  # as exact as the network is

@@ -131,7 +131,7 @@ def fit_method(
     inputs, labels = (torch.from_numpy(np.ascontiguousarray(array)) for array in (x, y))
     train = TensorData(inputs, labels, transform=transform)
     valid = torch.from_numpy(problem.x_valid), torch.from_numpy(problem.y_valid)
-    result = fit(model, train, valid, config, progress=False)
+    result = fit(model, train, valid, config)
     fitted = time.process_time()
     on_valid = predict(model, valid[0])
     on_test = predict(model, torch.from_numpy(problem.x_test))

@@ -32,7 +32,7 @@ from tailwise.benchmark.run.run_once import run_variants
 from tailwise.benchmark.run.search import require_optuna
 from tailwise.benchmark.run.trace import changed_parts, describe_changes, unchanged
 from tailwise.benchmark.run.workers import Workers
-from tailwise.training.config import check_accelerator
+from tailwise.training.config import training_device
 from tailwise.writing import claimed
 
 
@@ -194,7 +194,7 @@ def run_suite(
     plan = _Plan(contenders, data or there, seeds, recipe, kept)
     if plan.jobs():
         try:
-            check_accelerator(recipe.train.accelerator)
+            training_device(recipe.train.accelerator)
         except ValueError as error:
             where = "`accelerator` in [recipe.train] of a copy of the suite's TOML file"
             raise ValueError(f"{error} ({where})") from None

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tailwise.training.batches import as_data
-from tailwise.training.placement import TrainingRows
+from tailwise.training.batches import TrainingRows, as_data
 from tests.training.small_models import X, Y
 
 CPU = torch.device("cpu")
@@ -26,7 +25,7 @@ class Counted:
 
 
 def labels(rows: TrainingRows, seed: int) -> list[list[float]]:
-    return [[float(y) for _, batch in step for y in batch.y] for step in rows.epoch(seed)]
+    return [[float(y) for _, batch in step for y in batch.y] for step in rows.epoch(0, seed)]
 
 
 @pytest.mark.parametrize("kind", ["tensors", "shards"])

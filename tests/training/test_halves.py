@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tailwise.training.batches import Batch
-from tailwise.training.halving import Halves, divided
+from tailwise.training.batches import Batch, Halves, divided
 from tailwise.training.loop import TrainConfig, fit, predict
 from tests.training.small_models import VALID, X_VALID, X, Y, vir
 
@@ -41,7 +40,7 @@ def test_training_goes_on_with_smaller_batches_and_resumes_with_them(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     whole = Small(monkeypatch)
-    history = fit(whole.model, (X, Y), VALID, CONFIG, progress=False).history
+    history = fit(whole.model, (X, Y), VALID, CONFIG).history
     # Every row of every epoch, in parts that fit, and validation rows are halved on their own.
     assert whole.rows == [11, 11, 7, 8, 8, *[9] * 5, *[9] * 30] and sum(whole.rows) == 4 * 90
     said = [record.getMessage().partition(": ")[2].partition(";")[0] for record in caplog.records]
@@ -50,7 +49,7 @@ def test_training_goes_on_with_smaller_batches_and_resumes_with_them(
     for epochs in (2, 4):
         part = Small(monkeypatch)
         config = TrainConfig(**{**vars(CONFIG), "epochs": epochs})
-        resumed = fit(part.model, (X, Y), VALID, config, checkpoint=kept, progress=False).history
+        resumed = fit(part.model, (X, Y), VALID, config, checkpoint=kept).history
     assert [row["loss"] for row in resumed] == [row["loss"] for row in history]
     assert all(p.equal(q) for p, q in zip(part.model.parameters(), whole.model.parameters(), strict=True))
 
@@ -63,7 +62,7 @@ def test_predictions_in_halves_are_the_same(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_gpu_without_memory_for_two_rows_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="not enough memory for 2 rows at a time: use a smaller network"):
-        fit(Small(monkeypatch, fits=1).model, (X, Y), VALID, CONFIG, progress=False)
+        fit(Small(monkeypatch, fits=1).model, (X, Y), VALID, CONFIG)
 
 
 def test_every_part_of_a_batch_is_divided() -> None:
