@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 import tailwise
 from tailwise.labels.bins import LabelBins
-from tailwise.methods import Range, available_methods, build_model, get_method, register
-from tailwise.methods.registry import _with_defaults
+from tailwise.methods import build_model, get_method, register
 from tailwise.networks.backbones import MLP
 from tailwise.networks.parts import Method, Part
 from tailwise.training.loop import predict
@@ -114,26 +113,6 @@ def test_unknown_names_and_double_registration() -> None:
         register("vir", title="again", parts=Method(), about="")
     with pytest.raises(ValueError, match="did you mean 'batch-mse'"):
         Method(losses=(Part("batch-mes"),))
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if get_method(name).parts.weights is not None])
-def test_the_exponent_of_the_weights_is_searched_down_to_none(name: str) -> None:
-    """Small exponents too: 0.25 was better than no weights everywhere on faces."""
-    power = get_method(name).search["weights.power"]
-    assert isinstance(power, Range) and not power.log
-    assert power.low == 0 and power.high >= 1
-
-
-def test_what_is_searched_starts_at_what_the_parts_have() -> None:
-    parts = Method(weights=Part("density", power=0.8, clip=(1.0, 9.0)), head=Part("evidential"))
-    space = {"weights.power": Range(0.0, 1.0, log=False), "weights.clip": (None, (1.0, 9.0))}
-    found = _with_defaults(parts, space)
-    assert found["weights.power"] == Range(0.0, 1.0, log=False, default=0.8)
-    assert found["weights.clip"] == ((1.0, 9.0), None)
-    for option in ("weights.pover", "head.prior", "rate"):
-        with pytest.raises(ValueError, match=f"cannot search '{option}': the method's parts have no such"):
-            register("wrong", title="", parts=parts, about="", search={option: (1.0,)})
-    assert "wrong" not in available_methods()
 
 
 def test_a_decoder_that_several_targets_would_leave_unused_is_refused() -> None:

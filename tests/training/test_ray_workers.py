@@ -166,6 +166,9 @@ STORY = dedent(
         def __init__(self, folder):
             self.folder, self.epochs = folder, 0
 
+        def fingerprint(self):
+            return "in order"
+
         def shard(self, number, shards, size, seed):
             self.epochs += 1
             for k, rows in enumerate(torch.arange(len(Y))[number::shards].split(size)):

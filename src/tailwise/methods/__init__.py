@@ -1,7 +1,7 @@
 """Every method by name: VIR, its ablations and the baselines, each a row of parts.
 
-`available_methods`, `get_method` and `build_model` read the registry; `register` adds a method, and `Range`
-and `Space` describe the options to search. `load_plugin` runs a file of one's own that registers methods.
+`available_methods`, `get_method` and `build_model` read the registry; `register` adds a method. `load_plugin`
+runs a file of one's own that registers methods.
 """
 
 from tailwise.methods import (  # noqa: F401  (fill the registry)
@@ -14,9 +14,7 @@ from tailwise.methods import (  # noqa: F401  (fill the registry)
 )
 from tailwise.methods.plugins import load_plugin
 from tailwise.methods.registry import (
-    Range,
     RegisteredMethod,
-    Space,
     available_methods,
     build_model,
     get_method,
@@ -24,6 +22,5 @@ from tailwise.methods.registry import (
 )
 
 __all__ = [
-    "Range", "RegisteredMethod", "Space", "available_methods", "build_model", "get_method", "load_plugin",
-    "register",
+    "RegisteredMethod", "available_methods", "build_model", "get_method", "load_plugin", "register",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tailwise.labels.bins import LabelBins
-from tailwise.methods.registry import Range, register
+from tailwise.methods.registry import register
 from tailwise.networks.losses import LOSSES, MOST_COMPARED, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
 from tailwise.options import NotNegative, Positive, Size
@@ -118,5 +118,4 @@ for _name, _title, _loss, _source in (
         title=_title,
         parts=Method(losses=(_loss,)),
         about=_ABOUT.format(_source),
-        search={f"{_loss.name}.noise": Range(0.03, 3.0)},
     )

@@ -14,7 +14,7 @@ from torch import Tensor
 from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.prior import FLOOR, LabelDensity
-from tailwise.methods.registry import Range, register
+from tailwise.methods.registry import register
 from tailwise.networks.losses import LOSSES, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
 from tailwise.networks.vir import DEFAULT
@@ -92,6 +92,4 @@ register(
         "integral of p rho^t: a normal-inverse-gamma prediction under balanced labels (VIR:balanced; after "
         "Ren et al., Balanced MSE for Imbalanced Visual Regression, CVPR 2022)."
     ),
-    search={"balanced-nll.t": Range(0.0, 1.0, log=False), "evidence.weight": Range(1e-4, 1.0)},
-    explore={"balanced-nll.floor": (0.01, 0.03, 0.1)},
 )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tailwise.labels.bins import LabelBins
-from tailwise.methods.registry import Range, register
+from tailwise.methods.registry import register
 from tailwise.networks.losses import LOSSES, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
 from tailwise.options import NotNegative
@@ -54,7 +54,6 @@ register(
         "Absolute error times (2 sigmoid(|b e|) - 1)^g, as in the published code (Yang et al., Delving into "
         "Deep Imbalanced Regression, ICML 2021, after the focal loss of Lin et al., ICCV 2017)."
     ),
-    search={"focal-r.b": Range(0.02, 20.0), "focal-r.g": Range(0.3, 3.0)},
 )
 register(
     "beta-nll",
@@ -65,7 +64,6 @@ register(
         "Gaussian NLL weighted by variance^b, b = 0.5 (Seitzer et al., On the Pitfalls of "
         "Heteroscedastic Uncertainty Estimation with Probabilistic Neural Networks, ICLR 2022)."
     ),
-    search={"beta-nll.b": Range(0.0, 1.0, log=False)},
 )
 register(
     "dense",
@@ -75,5 +73,4 @@ register(
         "Squared error weighted by max(1 - a p'(y), eps), p' the label density mapped to 0..1 "
         "(Steininger et al., Density-based weighting for imbalanced regression, 2021)."
     ),
-    search={"weights.power": Range(0.0, 2.0, log=False)},
 )

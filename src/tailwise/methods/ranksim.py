@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from tailwise.methods.registry import Range, Space, register
+from tailwise.methods.registry import register
 from tailwise.networks.losses import LOSSES, MOST_COMPARED, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
 
@@ -79,13 +79,10 @@ _ABOUT = (
     "Imbalanced Regression, ICML 2022){}."
 )
 _PARTS = Method(losses=(Part("squared"), Part("ranksim", weight=0.013)))
-# From the published weight for sentence pairs, 3e-4, to ten times that for ages.
-_SEARCH: Space = {"ranksim.weight": Range(3e-4, 1000.0)}
-register("ranksim", title="RankSim", parts=_PARTS, about=_ABOUT.format(""), search=_SEARCH)
+register("ranksim", title="RankSim", parts=_PARTS, about=_ABOUT.format(""))
 register(
     "lds-ranksim",
     title="LDS + RankSim",
     parts=_PARTS.with_options(**{"ranksim.weight": 0.2, "weights.power": 0.75}),
     about=_ABOUT.format(", on squared error with LDS weights"),
-    search={**_SEARCH, "weights.power": Range(0.0, 1.0, log=False)},
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import nn
@@ -17,42 +17,6 @@ Uncertainty = Literal["none", "aleatoric", "aleatoric and epistemic"]
 
 
 @dataclass(frozen=True)
-class Range:
-    """Numbers from `low` to `high` to search, evenly on a log scale unless `log` is False.
-
-    `default` is tried first; `register` sets it to the value in the method's parts.
-    """
-
-    low: float
-    high: float
-    log: bool = True
-    default: float | None = None
-
-    def __post_init__(self) -> None:
-        least = self.low if self.default is None else self.default
-        if not (self.low <= least <= self.high and (self.low > 0 or not self.log)):
-            raise ValueError(f"a range needs low <= default <= high, and low > 0 if log, got {self}")
-
-
-Space = Mapping[str, tuple[Any, ...] | Range]
-"""Options to search, such as ``weights.power``: a range, or values with the default first."""
-
-
-def _with_defaults(parts: Method, space: Space) -> Space:
-    """Return the space with the values in `parts` as its defaults."""
-    options, found = parts.as_options(), dict[str, tuple[Any, ...] | Range]()
-    for name, of in space.items():
-        if name not in options:
-            raise ValueError(f"cannot search {name!r}: the method's parts have no such option")
-        value = options[name]
-        if isinstance(of, Range):
-            found[name] = replace(of, default=value)
-        else:
-            found[name] = (value, *(other for other in of if other != value))
-    return found
-
-
-@dataclass(frozen=True)
 class RegisteredMethod:
     """A method: its name, its parts, the kind of uncertainty it predicts, and its source."""
 
@@ -61,10 +25,6 @@ class RegisteredMethod:
     parts: Method
     uncertainty: Uncertainty
     about: str
-    search: Space = field(default_factory=dict)
-    """Options to tune on every data set."""
-    explore: Space = field(default_factory=dict)
-    """Further options whose defaults were chosen on development data."""
 
 
 _REGISTRY: dict[str, RegisteredMethod] = {}
@@ -77,18 +37,11 @@ def register(
     parts: Method,
     uncertainty: Uncertainty = "none",
     about: str,
-    search: Space | None = None,
-    explore: Space | None = None,
 ) -> RegisteredMethod:
-    """Add a method under a new name; `about` is one paragraph with its formula and citation.
-
-    `search` lists the options to tune, such as ``{"weights.power": Range(0.0, 1.0, log=False)}``: each with
-    a range, or with values to try besides the one in `parts`.
-    """
+    """Add a method under a new name; `about` is one paragraph with its formula and citation."""
     if name in _REGISTRY:
         raise ValueError(f"a method named {name!r} is already registered")
-    spaces = (_with_defaults(parts, space or {}) for space in (search, explore))
-    _REGISTRY[name] = RegisteredMethod(name, title, parts, uncertainty, about, *spaces)
+    _REGISTRY[name] = RegisteredMethod(name, title, parts, uncertainty, about)
     return _REGISTRY[name]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailwise.methods.registry import Range, Space, get_method, register
+from tailwise.methods.registry import get_method, register
 from tailwise.networks.parts import Method, Part
 from tailwise.networks.vir import DEFAULT, PAPER, REFERENCE
 
@@ -14,26 +14,6 @@ _UNCLIPPED = (1.0, 1e9)
 _DIR = "Yang et al., Delving into Deep Imbalanced Regression, ICML 2021"
 _AMINI = "Amini et al., Deep Evidential Regression, NeurIPS 2020"
 _VIR = "Wang and Wang, Variational Imbalanced Regression, NeurIPS 2023"
-_POWER: Space = {"weights.power": Range(0.0, 1.0, log=False)}
-_CLIPS: Space = {"weights.clip": (None, _UNCLIPPED, (20.0, 1000.0))}
-_DENSITY: Space = {"weights.bandwidth": Range(0.5, 4.0), "weights.radius": (2, 5), **_CLIPS}
-_SMOOTHER: Space = {
-    "smoothing.bandwidth": Range(0.5, 4.0),
-    "smoothing.radius": (2, 5),
-    "smoothing.momentum": (0.9, 0.5, 0.99),
-    "smoothing.clip": ((0.1, 10.0), (0.5, 2.0)),
-}
-_EVIDENCE: Space = {"evidence.weight": Range(1e-4, 1.0)}
-_BELIEF: Space = {"head.sharpness": (1.0, 0.1)}
-_LATENT: Space = {"kl.weight": Range(1e-5, 1.0)}
-_PREDICTOR: Space = {"evidence.weight": Range(1e-3, 10.0)}
-_PRIOR: Space = {
-    "head.prior": (
-        (0.0, 0.1, 1.5, 0.01), (0.0, 1.0, 1.5, 1.0), (0.0, 0.1, 1.5, 0.1), (0.0, 1.0, 2.5, 0.1),
-    ),
-    **_BELIEF,
-}  # fmt: skip
-_REWEIGHT: Space = {"weights.on": ("count", "loss", "both")}
 
 register(
     "vanilla",
@@ -46,24 +26,18 @@ register(
     title="INV",
     parts=Method(weights=Part("density", kernel=None, power=1.0)),
     about=f"Squared error weighted by the inverse count of the label's bin, clipped ({_DIR}).",
-    search=_POWER,
-    explore=_CLIPS,
 )
 register(
     "sqinv",
     title="SQINV",
     parts=Method(weights=Part("density", kernel=None)),
     about=f"Squared error weighted by count^(-1/2) of the label's bin ({_DIR}).",
-    search=_POWER,
-    explore=_CLIPS,
 )
 register(
     "lds",
     title="LDS",
     parts=Method(weights=Part("density", power=0.84, bandwidth=1.6, radius=5, clip=_UNCLIPPED)),
     about=f"Label distribution smoothing: weights from a density smoothed over bins, VIR:weight ({_DIR}).",
-    search=_POWER,
-    explore=_DENSITY,
 )
 register(
     "fds",
@@ -73,8 +47,6 @@ register(
         "Feature distribution smoothing: features are whitened by their bin's mean and variance "
         f"and recoloured by smoothed ones, VIR:F with zero variance ({_DIR})."
     ),
-    search={"smoothing.bandwidth": _SMOOTHER["smoothing.bandwidth"]},
-    explore=_SMOOTHER,
 )
 register(
     "lds-fds",
@@ -84,8 +56,6 @@ register(
         smoothing=Part("statistics", bandwidth=1.0, radius=5, momentum=0.5, unbiased=True),
     ),
     about=f"LDS and FDS at once ({_DIR}).",
-    search=_POWER,
-    explore={**_DENSITY, **_SMOOTHER},
 )
 register(
     "gaussian",
@@ -106,8 +76,6 @@ register(
         "Deep evidential regression: a normal-inverse-gamma belief per row, trained by Student-t "
         f"likelihood (VIR:nll) plus lambda (2 nu + alpha)|y - gamma| ({_AMINI})."
     ),
-    search=_EVIDENCE,
-    explore=_BELIEF,
 )
 register(
     "lds-fds-der",
@@ -123,8 +91,6 @@ register(
     ),
     uncertainty="aleatoric and epistemic",
     about=f"DER with LDS weights on its loss and FDS on its features ({_DIR}; {_AMINI}).",
-    search={**_POWER, **_EVIDENCE},
-    explore={**_SMOOTHER, **_BELIEF},
 )
 register(
     "vae",
@@ -138,7 +104,6 @@ register(
         "decoder is given, of the backbone's features otherwise (Kingma and Welling, "
         "Auto-Encoding Variational Bayes, ICLR 2014)."
     ),
-    search={**_LATENT, "reconstruction.weight": Range(1e-3, 1.0)},
 )
 register(
     "ensemble",
@@ -159,7 +124,6 @@ register(
         "Vanilla, predicted 16 times with Gaussian noise on its features; the spread of the predictions is "
         "epistemic (Mi et al., Training-Free Uncertainty Estimation for Dense Regression, AAAI 2022)."
     ),
-    search={"perturbation.scale": Range(0.01, 0.5)},
 )
 register(
     "infer-dropout",
@@ -170,7 +134,6 @@ register(
         "Vanilla, predicted 16 times with dropout on its features (Mi et al., Training-Free Uncertainty "
         "Estimation for Dense Regression, AAAI 2022; Gal and Ghahramani, ICML 2016)."
     ),
-    search={"perturbation.scale": Range(0.01, 0.5)},
 )
 register(
     "rrt",
@@ -180,8 +143,6 @@ register(
         "Regressor re-training: the network is trained without weights, then its encoder is frozen and a new "
         f"head is trained with inverse weights ({_DIR}, after Kang et al., ICLR 2020)."
     ),
-    search=_POWER,
-    explore={"schedule.start": (0.5, 0.3, 0.7)},
 )
 for _name, _title in (("smoter", "SmoteR"), ("smogn", "SMOGN")):
     _paper = {
@@ -206,8 +167,6 @@ register(
         losses=(Part("squared"), Part("kl", weight=1.4e-4)),
     ),
     about=f"Gaussian latents with probabilistic smoothing (VIR:A, VIR:S, VIR:F) and squared error ({_VIR}).",
-    search=_LATENT,
-    explore=_SMOOTHER,
 )
 register(
     "vir-predictor",
@@ -220,8 +179,6 @@ register(
     ),
     uncertainty="aleatoric and epistemic",
     about=f"Weighted pseudo-counts (VIR:posterior) on plain features ({_VIR}).",
-    search={**_POWER, **_PREDICTOR},
-    explore={**_REWEIGHT, **_PRIOR},
 )
 register(
     "vir-dial",
@@ -232,8 +189,6 @@ register(
         "The predictor of VIR fitted to labels as they occur. Rare labels are emphasised at prediction "
         f"time, by changing the label prior (VIR:dial), not by weights in training ({_VIR})."
     ),
-    search=_PREDICTOR,
-    explore=_PRIOR,
 )
 register(
     "lds-vir-encoder",
@@ -245,8 +200,6 @@ register(
         losses=(Part("squared"), Part("kl", weight=1e-3)),
     ),
     about=f"The encoder of VIR with LDS weights on squared error ({_VIR}).",
-    search=_POWER,
-    explore={**_LATENT, **_SMOOTHER},
 )
 register(
     "lds-vir-predictor",
@@ -254,34 +207,11 @@ register(
     parts=get_method("vir-predictor").parts.with_options(**{"weights.power": 0.5, "evidence.weight": 0.1}),
     uncertainty="aleatoric and epistemic",
     about=f"The predictor of VIR with LDS weights on its likelihood as well ({_VIR}).",
-    search={**_POWER, **_PREDICTOR},
-    explore=_PRIOR,
 )
-for _name, _title, _parts, _text, _search, _explore in (
-    (
-        "vir",
-        "VIR",
-        DEFAULT,
-        "with the defaults that measure best here",
-        {**_POWER, **_PREDICTOR},
-        {**_REWEIGHT, **_PRIOR, **_LATENT, **_SMOOTHER, "inference": ("self", "plain", "marginal")},
-    ),
-    (
-        "vir-paper",
-        "VIR (paper)",
-        PAPER,
-        "as in the paper's text",
-        {**_POWER, **_PREDICTOR},
-        {},
-    ),
-    (
-        "vir-reference",
-        "VIR (reference)",
-        REFERENCE,
-        "as in the authors' preview code",
-        {**_POWER, **_PREDICTOR},
-        {},
-    ),
+for _name, _title, _parts, _text in (
+    ("vir", "VIR", DEFAULT, "with the defaults that measure best here"),
+    ("vir-paper", "VIR (paper)", PAPER, "as in the paper's text"),
+    ("vir-reference", "VIR (reference)", REFERENCE, "as in the authors' preview code"),
 ):
     register(
         _name,
@@ -293,6 +223,4 @@ for _name, _title, _parts, _text, _search, _explore in (
             "bins (VIR:A, VIR:S, VIR:F) and a normal-inverse-gamma head whose pseudo-counts are "
             f"weighted by label rarity (VIR:posterior), {_text} ({_VIR})."
         ),
-        search=_search,
-        explore=_explore,
     )

@@ -11,12 +11,13 @@ from torch import nn
 
 from tailwise.benchmark import Problem, Recipe, Source, choose_contenders, from_registry, run_one, run_suite
 from tailwise.benchmark.data.recipe import BALANCED_OTHERWISE, default_options
+from tailwise.benchmark.data.spaces import Range, search_space
 from tailwise.benchmark.data.suites import get_suite
 from tailwise.benchmark.pages.suite_page import write_tables
 from tailwise.benchmark.run.tail_contender import tail_contender
 from tailwise.benchmark.run.trace import changed_parts
 from tailwise.data import load_abalone
-from tailwise.methods import Range, available_methods, build_model, get_method
+from tailwise.methods import available_methods, build_model, get_method
 from tailwise.metrics import get_metric
 from tailwise.networks.backbones import Backbone
 from tailwise.networks.parts import Method, Part
@@ -26,7 +27,7 @@ from tests.benchmark.conftest import Offset, make_small_problem
 @pytest.mark.parametrize("name", available_methods())
 def test_every_search_space_starts_at_the_default_and_can_be_built(name: str) -> None:
     method = get_method(name)
-    for option, of in {**method.search, **method.explore}.items():
+    for option, of in search_space(name, explore=True).items():
         assert default_options({option: of})[option] == method.parts.as_options()[option], option
         for value in (of.low, of.high) if isinstance(of, Range) else of:
             method.parts.with_options(**{option: value})

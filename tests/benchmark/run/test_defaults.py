@@ -11,6 +11,7 @@ import pytest
 
 from tailwise.benchmark import Problem, Recipe
 from tailwise.benchmark.data.recipe import default_options
+from tailwise.benchmark.data.spaces import Range
 from tailwise.benchmark.run.defaults import (
     PRESETS,
     Decision,
@@ -21,7 +22,7 @@ from tailwise.benchmark.run.defaults import (
 )
 from tailwise.benchmark.run.results import ResultsFile
 from tailwise.benchmark.run.search import Study
-from tailwise.methods import Range, available_methods
+from tailwise.methods import available_methods
 
 SEEDS = (0, 1)
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailwise.benchmark.data.recipe import default_options
+from tailwise.benchmark.data.spaces import Range, Space
 from tailwise.benchmark.run.search import Study, describe_space
-from tailwise.methods import Range, Space
 
 SPACE: Space = {
     "rate": Range(0.001, 10.0, default=0.1),

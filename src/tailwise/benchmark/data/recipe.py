@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from tailwise.benchmark.data.problems import DataSet, Problem
+from tailwise.benchmark.data.spaces import Range, Space
 from tailwise.lookup import check_name
-from tailwise.methods import Range, Space, get_method
+from tailwise.methods import get_method
 from tailwise.metrics.regions import get_metric
 from tailwise.networks.backbones import Backbone, make_backbone
 from tailwise.training.batches import Transform

@@ -17,11 +17,12 @@ import torch
 
 from tailwise.benchmark.data.problems import Array, Problem
 from tailwise.benchmark.data.recipe import Recipe, SortedOptions
+from tailwise.benchmark.data.spaces import Space, search_space
 from tailwise.benchmark.run.trace import ESTIMATOR, trace_of
 from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins
 from tailwise.lookup import nearest
-from tailwise.methods import Space, available_methods, build_model, get_method
+from tailwise.methods import available_methods, build_model, get_method
 from tailwise.training.loop import TensorData, fit, predict
 
 
@@ -157,7 +158,7 @@ def from_registry(
         name=label or name,
         title=title or method.title,
         fit=partial(fit_method, method=name, fixed=fixed),
-        search=method.search if tuned else {},
+        search=search_space(name) if tuned else {},
         fixed=fixed,
         tunes_optimizer=tuned,
         uncertainty=method.uncertainty,

@@ -24,6 +24,7 @@ import numpy as np
 from tailwise._version import __version__
 from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.recipe import Recipe
+from tailwise.benchmark.data.spaces import Space, search_space
 from tailwise.benchmark.data.suites import prepared_data
 from tailwise.benchmark.run.contenders import from_registry
 from tailwise.benchmark.run.results import Record, ResultsFile, check_comparable
@@ -33,7 +34,7 @@ from tailwise.benchmark.run.search import Study
 from tailwise.benchmark.run.trace import changed_parts, describe_changes, machine, trace_of
 from tailwise.benchmark.run.workers import Workers
 from tailwise.calibration.scaling import balanced_weights, fit_scaling
-from tailwise.methods import Space, available_methods, get_method
+from tailwise.methods import available_methods
 from tailwise.metrics.regions import get_metric
 from tailwise.writing import claimed
 
@@ -56,8 +57,7 @@ Scores = Mapping[str, float | None]
 
 def own_space(method: str) -> Space:
     """Return the space that a method's defaults are chosen from; empty for presets, which are only scored."""
-    found = get_method(method)
-    whole = {} if method in PRESETS else {**found.search, **found.explore}
+    whole = {} if method in PRESETS else search_space(method, explore=True)
     return {name: of for name, of in whole.items() if name not in DEFINING.get(method, ())}
 
 

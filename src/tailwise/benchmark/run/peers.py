@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from tailwise.benchmark.data.problems import Problem
 from tailwise.benchmark.data.recipe import Recipe
+from tailwise.benchmark.data.spaces import Range, Space
 from tailwise.benchmark.run.contenders import Contender, Outcome
 from tailwise.distributions.members import Normal
 from tailwise.labels.kernels import label_weights
-from tailwise.methods import Range, Space
 from tailwise.metrics.regions import get_metric
 
 Array = NDArray[np.float64]

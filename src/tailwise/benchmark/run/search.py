@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tailwise.benchmark.data.recipe import default_options
-from tailwise.methods import Range, Space
+from tailwise.benchmark.data.spaces import Range, Space
 
 SEED = 0
 DIGITS = 2

@@ -1,0 +1,125 @@
+"""Options of registered methods to search, with the value in a method's parts tried first.
+
+`SEARCH` lists the options to tune on every data set. `EXPLORE` lists further options whose defaults were
+chosen on development data. A method without an entry has nothing to search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tailwise.methods import get_method
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high` to search, evenly on a log scale unless `log` is False.
+
+    `default` is tried first; for a method's options it is the value in the method's parts.
+    """
+
+    low: float
+    high: float
+    log: bool = True
+    default: float | None = None
+
+    def __post_init__(self) -> None:
+        least = self.low if self.default is None else self.default
+        if not (self.low <= least <= self.high and (self.low > 0 or not self.log)):
+            raise ValueError(f"a range needs low <= default <= high, and low > 0 if log, got {self}")
+
+
+Space = Mapping[str, tuple[Any, ...] | Range]
+"""Options to search, such as ``weights.power``: a range, or values with the default first."""
+
+_CLIPS: Space = {"weights.clip": (None, (1.0, 1e9), (20.0, 1000.0))}
+_DENSITY: Space = {"weights.bandwidth": Range(0.5, 4.0), "weights.radius": (2, 5), **_CLIPS}
+_POWER: Space = {"weights.power": Range(0.0, 1.0, log=False)}
+_SMOOTHER: Space = {
+    "smoothing.bandwidth": Range(0.5, 4.0),
+    "smoothing.radius": (2, 5),
+    "smoothing.momentum": (0.9, 0.5, 0.99),
+    "smoothing.clip": ((0.1, 10.0), (0.5, 2.0)),
+}
+_EVIDENCE: Space = {"evidence.weight": Range(1e-4, 1.0)}
+_PREDICTOR: Space = {"evidence.weight": Range(1e-3, 10.0)}
+_BELIEF: Space = {"head.sharpness": (1.0, 0.1)}
+_LATENT: Space = {"kl.weight": Range(1e-5, 1.0)}
+_NOISE = Range(0.03, 3.0)
+_SCALE: Space = {"perturbation.scale": Range(0.01, 0.5)}
+# From the published weight for sentence pairs, 3e-4, to ten times that for ages.
+_RANKSIM: Space = {"ranksim.weight": Range(3e-4, 1000.0)}
+_PRIORS = ((0.0, 0.1, 1.5, 0.01), (0.0, 1.0, 1.5, 1.0), (0.0, 0.1, 1.5, 0.1), (0.0, 1.0, 2.5, 0.1))
+_PRIOR: Space = {"head.prior": _PRIORS, **_BELIEF}
+_REWEIGHT: Space = {"weights.on": ("count", "loss", "both")}
+
+SEARCH: dict[str, Space] = {
+    "inv": _POWER,
+    "sqinv": _POWER,
+    "lds": _POWER,
+    "fds": {"smoothing.bandwidth": Range(0.5, 4.0)},
+    "lds-fds": _POWER,
+    "der": _EVIDENCE,
+    "lds-fds-der": {**_POWER, **_EVIDENCE},
+    "vae": {**_LATENT, "reconstruction.weight": Range(1e-3, 1.0)},
+    "infer-noise": _SCALE,
+    "infer-dropout": _SCALE,
+    "rrt": _POWER,
+    "dense": {"weights.power": Range(0.0, 2.0, log=False)},
+    "focal-r": {"focal-r.b": Range(0.02, 20.0), "focal-r.g": Range(0.3, 3.0)},
+    "beta-nll": {"beta-nll.b": Range(0.0, 1.0, log=False)},
+    "bmse-gai": {"balanced-mse.noise": _NOISE},
+    "bmse-bmc": {"batch-mse.noise": _NOISE},
+    "bmse-bni": {"balanced-mse.noise": _NOISE},
+    "balanced-nll": {"balanced-nll.t": Range(0.0, 1.0, log=False), **_EVIDENCE},
+    "ranksim": _RANKSIM,
+    "lds-ranksim": {**_RANKSIM, **_POWER},
+    "vir-encoder": _LATENT,
+    "vir-predictor": {**_POWER, **_PREDICTOR},
+    "vir-dial": _PREDICTOR,
+    "lds-vir-encoder": _POWER,
+    "lds-vir-predictor": {**_POWER, **_PREDICTOR},
+    "vir": {**_POWER, **_PREDICTOR},
+    "vir-paper": {**_POWER, **_PREDICTOR},
+    "vir-reference": {**_POWER, **_PREDICTOR},
+}
+EXPLORE: dict[str, Space] = {
+    "inv": _CLIPS,
+    "sqinv": _CLIPS,
+    "lds": _DENSITY,
+    "fds": _SMOOTHER,
+    "lds-fds": {**_DENSITY, **_SMOOTHER},
+    "der": _BELIEF,
+    "lds-fds-der": {**_SMOOTHER, **_BELIEF},
+    "rrt": {"schedule.start": (0.5, 0.3, 0.7)},
+    "balanced-nll": {"balanced-nll.floor": (0.01, 0.03, 0.1)},
+    "vir-encoder": _SMOOTHER,
+    "vir-predictor": {**_REWEIGHT, **_PRIOR},
+    "vir-dial": _PRIOR,
+    "lds-vir-encoder": {**_LATENT, **_SMOOTHER},
+    "lds-vir-predictor": _PRIOR,
+    "vir": {
+        **_REWEIGHT,
+        **_PRIOR,
+        **_LATENT,
+        **_SMOOTHER,
+        "inference": ("self", "plain", "marginal"),
+    },
+}
+
+
+def search_space(method: str, *, explore: bool = False) -> Space:
+    """Return what to search for a registered method, with its own values as defaults."""
+    space = {**SEARCH.get(method, {}), **(EXPLORE.get(method, {}) if explore else {})}
+    options, whole = get_method(method).parts.as_options(), dict[str, tuple[Any, ...] | Range]()
+    for name, of in space.items():
+        if name not in options:
+            raise ValueError(f"cannot search {name!r}: the parts of {method!r} have no such option")
+        value = options[name]
+        if isinstance(of, Range):
+            whole[name] = replace(of, default=value)
+        else:
+            whole[name] = (value, *(other for other in of if other != value))
+    return whole
