@@ -16,7 +16,7 @@ def test_the_extras_are_those_of_the_package() -> None:
     del named["dev"], named["docs" if "docs" in named else "serve"]
     shown = {extra: [re.split(r"[>\[]", entry)[0] for entry in entries] for extra, entries in named.items()}
     assert {extra: list(EXTRAS[extra]) for extra in shown} == shown
-    assert EXTRAS["serve"] == ("fastapi", "uvicorn")
+    assert EXTRAS["serve"] == ("fastapi", "uvicorn", "prometheus-client")
 
 
 def test_missing_packages_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,10 +16,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailwise import TailRegressor
+from tailwise import TailRegressor, __version__
 from tailwise.model.model import Model
+from tailwise.serving.batches import Batcher
 from tailwise.serving.web import RETRY_SECONDS, Limits, Service, listen
 from tests.estimator.small_tables import quick
+from tests.estimator.small_tables import table as numbers
 from tests.serving.conftest import Running, as_json, serving
 from tests.serving.malformed_requests import malformed
 
@@ -48,19 +50,62 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_answers_are_those_of_predict(running: Running, model: TailRegressor, table: pd.DataFrame) -> None:
-    answer = running.client.post("/predict", json={"rows": as_json(table), "coverage": 0.8})
+@pytest.mark.parametrize(
+    "options", [{}, {"coverage": 0.5}, {"emphasis": 1.0, "quantiles": [0.1, 0.9]}], ids=str
+)
+def test_answers_are_those_of_predict(
+    options: dict[str, Any], running: Running, model: TailRegressor, table: pd.DataFrame
+) -> None:
+    answer = running.client.post("/predict", json={"rows": as_json(table), **options})
     assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
-    found, expected = pd.DataFrame(answer.json()["predictions"]), model.predict_frame(table, 0.8)
-    np.testing.assert_allclose(found["prediction"], expected["prediction"], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(found["upper"], expected["upper"], rtol=1e-5, atol=1e-6)
+    rows, emphasis = pd.DataFrame(answer.json()["predictions"]), options.get("emphasis")
+    expected = model.predict_frame(table, options.get("coverage", 0.9), emphasis=emphasis)
+    for name in expected.columns.drop("region"):
+        np.testing.assert_allclose(rows[name], expected[name].to_numpy(), rtol=1e-5, atol=1e-6)
+    assert rows["region"].tolist() == expected["region"].tolist()
+    assert answer.json()["coverage"] == options.get("coverage", 0.9)
+    assert answer.json()["emphasis"] == (model.emphasis_ if emphasis is None else emphasis)
+    if "quantiles" in options:
+        levels = pd.DataFrame(rows["quantiles"].tolist())
+        quantiles = model.predict_quantiles(table, options["quantiles"], emphasis=emphasis)
+        np.testing.assert_allclose(levels, quantiles, rtol=1e-5, atol=1e-6)
+
+
+def test_notes_say_what_is_new_and_when_intervals_are_too_wide(running: Running) -> None:
+    row = {**running.service.columns.example, "kind": "z"}
+    notes = running.client.post("/predict", json={"rows": [row], "coverage": 0.999}).json()["notes"]
+    assert "row 0: column 'kind' holds 'z', which training did not have" in notes[0]
+    assert "The intervals span all training labels instead" in notes[1] and len(notes) == 2
+
+
+def test_several_targets() -> None:
+    x, y = numbers(80)
+    model = quick(epochs=1).fit(pd.DataFrame(x, columns=["a", "b", "c"]), pd.DataFrame({"u": y, "v": -y}))
+    row = {"a": 0.5, "b": 1, "c": 0.1}
+    with serving(model) as server:
+        answer = server.client.post("/predict", json={"rows": [row], "quantiles": [0.5]}).json()
+    found, expected = answer["predictions"][0], model.predict(pd.DataFrame([row]))[0]
+    np.testing.assert_allclose([found["u"]["prediction"], found["v"]["prediction"]], expected, rtol=1e-5)
+    assert set(found["u"]["quantiles"]) == {"0.5"} and answer["emphasis"] == model.emphasis_
+
+
+@pytest.mark.parametrize("column", ["flag", "kind", "whole"])
+def test_intervals_by_a_column(column: str) -> None:
+    x, y = numbers(160)
+    rng = np.random.default_rng(0)
+    flags, kinds = rng.random(160) < 0.5, rng.choice(["u", "v"], 160)
+    table = pd.DataFrame({"a": x[:, 0], "flag": flags, "kind": kinds, "whole": rng.integers(0, 3, 160)})
+    model = quick(epochs=1, conformal_by=column).fit(table, y * (1 + 3 * table["flag"]))
+    with serving(model) as server:
+        body = {"rows": table[:30].to_dict(orient="records"), "coverage": 0.7}
+        rows = server.client.post("/predict", json=body).json()["predictions"]
+    upper = [row["upper"] for row in rows]
+    np.testing.assert_allclose(upper, model.predict_interval(table[:30], 0.7)[:, 1], rtol=1e-5)
 
 
 def test_what_the_server_says_about_itself(running: Running) -> None:
     client = running.client
     assert client.get("/health").json() == {"status": "ok", "model": "houses", "waiting": 0, "limit": 64}
-    assert client.get("/schema").json() == running.service.batcher.schema.to_json()
-    assert "# TYPE tailwise_requests_total counter" in client.get("/metrics").text
     for path in ("/", "/docs", "/health", "/schema"):
         head, whole = client.head(path), client.get(path)
         assert head.status_code == 200 and head.content == b""
@@ -75,6 +120,45 @@ def test_what_the_server_says_about_itself(running: Running) -> None:
     assert client.post("/predict", content=body).status_code == 200
 
 
+def test_the_openapi_description_is_that_of_the_model(running: Running) -> None:
+    page = running.client.get("/openapi.json").json()
+    assert page["openapi"].startswith("3.1")
+    assert set(page["paths"]) == {"/predict", "/health", "/metrics", "/schema"}
+    predict = page["paths"]["/predict"]["post"]
+    body = predict["requestBody"]["content"]["application/json"]
+    rows = body["schema"]["properties"]["rows"]
+    assert rows["items"]["required"] == running.client.get("/schema").json()["required"]
+    assert rows["maxItems"] == 1000
+    assert {"200", "400", "413", "422", "503"} <= set(predict["responses"])
+    sent = running.client.post("/predict", json=body["example"]).json()
+    schemas = page["components"]["schemas"]
+    assert set(schemas["Prediction"]["properties"]) == set(sent["predictions"][0])
+    assert set(schemas["Answer"]["properties"]) == set(sent)
+
+
+def test_metrics(start: Start, table: pd.DataFrame) -> None:
+    client = start(limits=Limits(max_waiting=7)).client
+    rows = as_json(table[:5])
+    for body in ({"rows": rows}, {"rows": rows}, {"rows": []}):
+        client.post("/predict", json=body)
+    text = client.get("/metrics").text
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert "# TYPE tailwise_requests_total counter" in text
+    for name, value in {
+        'tailwise_requests_total{status="200"}': 2,
+        'tailwise_requests_total{status="422"}': 1,
+        'tailwise_request_seconds_bucket{le="+Inf"}': 3,
+        "tailwise_request_seconds_count": 3,
+        "tailwise_rows_total": 11,  # with the example at the start
+        "tailwise_batches_total": 3,
+        "tailwise_queue_requests": 0,
+        "tailwise_queue_limit": 7,
+        f'tailwise_info{{version="{__version__}"}}': 1,
+    }.items():
+        assert float(lines[name]) == value
+    assert float(lines["tailwise_busy_seconds_total"]) > 0 < float(lines["tailwise_request_seconds_sum"])
+
+
 def test_the_page_says_that_there_are_more_categories() -> None:
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"city": [f"city {k % 25}" for k in range(100)], "size": rng.normal(size=100)})
@@ -83,19 +167,40 @@ def test_the_page_says_that_there_are_more_categories() -> None:
     assert re.search(r"<td>city 0, .*, city 4, …</td>", page)
 
 
+@pytest.mark.parametrize(
+    ("body", "status", "error"),
+    [
+        (b"", 400, "Invalid JSON: EOF"),
+        (b"\xff\xfe", 400, "Invalid JSON"),
+        (b"[" * 100_000, 400, "Invalid JSON: recursion limit exceeded"),
+        (b'{"rows": [' + b"9" * 10_000 + b"]}", 400, "Invalid JSON: number out of range"),
+        (b"[]", 422, "Input should be an object"),
+        (b'{"rows": []}', 422, "rows: List should have at least 1 item"),
+        (b'{"rows": {}}', 422, "rows: Input should be a valid array"),
+        (b'{"rows": [' + b"1," * 1000 + b"1]}", 413, "rows: List should have at most 1000 items"),
+        (b'{"rows": [1], "coverag": 0.5}', 422, "unknown field 'coverag'; did you mean 'coverage'?"),
+        (b'{"rows": [1], "coverage": 1}', 422, "coverage: Input should be less than or equal to 0.999"),
+        (b'{"rows": [1], "coverage": true}', 422, "coverage: Input should be a valid number"),
+        (b'{"rows": [1], "quantiles": 0.5}', 422, "quantiles: Input should be a valid array"),
+        (b'{"rows": [1], "quantiles": [0.5, "a"]}', 422, "quantiles: 1: Input should be a valid number"),
+        (b'{"rows": [1], "emphasis": 2}', 422, "emphasis: Input should be less than or equal to 1"),
+        (b'{"rows": [NaN]}', 422, "row 0 is the value 'nan', not an object with columns"),
+    ],
+)
+def test_wrong_requests(running: Running, body: bytes, status: int, error: str) -> None:
+    answer = running.client.post("/predict", content=body)
+    assert answer.status_code == status and error in answer.json()["error"]
+
+
 def test_refusals(running: Running, table: pd.DataFrame) -> None:
     client, row = running.client, as_json(table[:1])[0]
     answer = client.post("/predict", json={"rows": [row, {**row, "whole": "many"}]})
+    problem = "is the text 'many': Input should be a number, not a text"
     assert answer.status_code == 422
     assert answer.json() == {
-        "error": "row 1, column 'whole' is the text 'many', not a number",
-        "problems": [{"row": 1, "column": "whole", "problem": "is the text 'many', not a number"}],
+        "error": f"row 1, column 'whole' {problem}",
+        "problems": [{"row": 1, "column": "whole", "problem": problem}],
     }
-    wrong = {**row, "whole": [1], "number": "12", "day": "31/01/2024"}
-    del wrong["kind"]
-    answer = client.post("/predict", json={"rows": [wrong, 5, {**row, "day": "soon"}]})
-    cells = [(problem["row"], problem["column"]) for problem in answer.json()["problems"]]
-    assert cells == [(0, "kind"), (0, "number"), (0, "whole"), (0, "day"), (1, None), (2, "day")]
     assert client.get("/predict").status_code == 405
     assert client.get("/nothing").json() == {"error": "Not Found", "problems": []}
     assert client.post("/predict", content=b"a=1", headers={"content-type": "text/plain"}).status_code == 415
@@ -154,21 +259,59 @@ def test_shutting_down_answers_what_was_accepted(
         found.client.get("/health")
 
 
-def test_an_unexpected_error_is_status_500_without_details(
-    running: Running, model: TailRegressor, table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+def test_requests_that_wait_are_predicted_at_once_and_a_failure_spoils_no_other(
+    running: Running, gate: threading.Event, table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(own: Model, rows: Any) -> Any:
-        raise KeyError("secret")
+    encode, sizes = Model.encode, []
 
-    monkeypatch.setattr(Model, "raw", fails)
-    answer = running.client.post("/predict", json={"rows": as_json(table[:1])})
-    assert answer.status_code == 500 and "secret" not in answer.text and "KeyError" in answer.text
+    def fails(own: Model, X: pd.DataFrame) -> Any:
+        sizes.append(len(X))
+        if (X["whole"] == 777).any():
+            raise ValueError("a row\n  that cannot be predicted")
+        if (X["whole"] == 666).any():
+            raise KeyError("secret")
+        return encode(own, X)
+
+    monkeypatch.setattr(Model, "encode", fails)
+    rows = as_json(table[:2])
+
+    def ask(whole: float) -> Any:
+        body = {"rows": [rows[0], {**rows[1], "whole": whole}]}
+        return running.client.post("/predict", json=body)
+
+    gate.clear()
+    with ThreadPoolExecutor(6) as pool:
+        answers = [pool.submit(ask, whole) for whole in (1, 2, 3, 777, 666, 4)]
+        wait_for(lambda: running.service.waiting == 6)
+        gate.set()
+        statuses = [answer.result().status_code for answer in answers]
+    assert statuses == [200, 200, 200, 422, 500, 200] and max(sizes) >= 10
+    assert answers[3].result().json() == {"error": "a row that cannot be predicted", "problems": []}
+    assert "secret" not in answers[4].result().text and "KeyError" in answers[4].result().text
+
+
+def test_a_batch_has_a_limit_and_closing_answers_what_waits() -> None:
+    go, sizes = threading.Event(), []
+
+    def predict(rows: Sequence[int], options: str) -> list[str]:
+        go.wait(60)
+        sizes.append(len(rows))
+        return [f"{options}{row}" for row in rows]
+
+    batcher = Batcher(predict, max_rows=30, threads=1)
+    answers = [batcher.submit(list(range(20)), "a") for _ in range(5)]
+    other, cancelled = batcher.submit([1], "b"), batcher.submit([1], "a")
+    assert cancelled.cancel()
+    go.set()
+    batcher.close()
+    assert all(answer.result() == [f"a{row}" for row in range(20)] for answer in answers)
+    assert other.result() == ["b1"] and sum(sizes) == 101 and 20 < max(sizes) <= 40
 
 
 def send_malformed(running: Running, count: int, seed: int) -> Counter[int]:
     """Send malformed requests and return how often each status came back."""
     statuses: Counter[int] = Counter()
-    for sent in malformed(running.service.batcher.schema.example(), count, seed):
+    for sent in malformed(running.service.columns.example, count, seed):
         answer = running.client.request(sent.method, sent.path, content=sent.body, headers=sent.headers)
         statuses[answer.status_code] += 1
         if answer.status_code >= 400 and sent.method == "POST":
@@ -200,7 +343,7 @@ def test_bytes_that_are_not_http(running: Running) -> None:
         for part in (b"PO", b"ST /predict HTTP/1.1\r\nHost: x\r\n", b"Content-Length: 1\r\n\r\n", b"{"):
             sock.sendall(part)  # a slow client
             time.sleep(0.1)
-        assert b"the body is not JSON" in sock.recv(1000)
+        assert b"Invalid JSON" in sock.recv(1000)
     # a client that leaves in the middle of its body
     with socket.create_connection((address.host, address.port), timeout=10) as sock:
         sock.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
@@ -217,7 +360,7 @@ def test_an_address_that_is_taken_and_a_model_that_cannot_predict(
     ):
         listen("127.0.0.1", sock.getsockname()[1])
 
-    def fails(own: Model, rows: Any) -> Any:
+    def fails(*arguments: Any) -> Any:
         raise ValueError("polars is missing")
 
     monkeypatch.setattr(Model, "raw", fails)

@@ -40,7 +40,7 @@ def serve(
     """
     from tailwise.serving.installation import require
 
-    require("serve", "fastapi", "uvicorn")
+    require("serve", "fastapi", "uvicorn", "prometheus_client")
     from tailwise.serving.web import Limits, Service, listen, server
 
     fitted = load_model(model, verify)
@@ -52,7 +52,7 @@ def serve(
         try:
             server(service).run(sockets=[sock])
         except KeyboardInterrupt:  # the server repeats the signal when it has shut down
-            note(f"stopped after {service.counters.answers} answers", quiet)
+            note(f"stopped after {service.answers} answers", quiet)
 
 
 def card(

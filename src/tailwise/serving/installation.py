@@ -20,7 +20,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "big": ("pyarrow",),
     "ray": ("ray",),
     "peers": ("crepes", "lightgbm", "ngboost"),
-    "serve": ("fastapi", "uvicorn"),
+    "serve": ("fastapi", "uvicorn", "prometheus-client"),
     "mlflow": ("mlflow-skinny",),
     "explain": ("shap",),
 }

@@ -13,7 +13,7 @@ from tailwise._version import __version__
 from tailwise.methods import get_method
 from tailwise.metrics.regions import REGIONS, by_region
 from tailwise.report.formatting import level, number
-from tailwise.serving.row_schema import RowSchema
+from tailwise.serving.columns import Columns
 
 if TYPE_CHECKING:
     from tailwise.calibration.calibration import Calibration
@@ -125,7 +125,7 @@ def _labels(model: TailRegressor) -> list[str]:
 
 def _columns(model: TailRegressor) -> list[str]:
     try:
-        schema = RowSchema.of(model)
+        columns = Columns.of(model)
     except ValueError:
         return ["The model takes no table, or needs predictions of a base model of your own."]
     rows = [
@@ -135,9 +135,9 @@ def _columns(model: TailRegressor) -> list[str]:
             "yes" if column.nullable else "no",
             f"{len(column.categories)} categories" if column.categories else "",
         )
-        for column in schema.columns[:MAX_COLUMNS]
+        for column in columns.all[:MAX_COLUMNS]
     ]
-    more = len(schema.columns) - len(rows)
+    more = len(columns.all) - len(rows)
     table = _table(["column", "type", "may be missing", ""], rows)
     return [*table, *(["", f"And {more} more."] if more else [])]
 

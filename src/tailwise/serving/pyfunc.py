@@ -6,14 +6,12 @@ MLflow calls `_load_pyfunc`. Numbers must be float64, because MLflow refuses to 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailwise.serving.batches_of_requests import COVERAGE, FIGURES
+from tailwise._version import __version__
+from tailwise.serving.columns import Columns
 from tailwise.serving.installation import require
-from tailwise.serving.row_schema import RowSchema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,35 +21,35 @@ if TYPE_CHECKING:
 __all__ = ["log_model", "save_model", "signature"]
 
 
+COVERAGE = 0.9
+FIGURES = ("prediction", "std", "lower", "upper", "aleatoric_std", "epistemic_std")
+"""Numbers of each prediction; the columns of `TailRegressor.predict_frame` without the region."""
+
+
 def save_model(model_file: str | Path, path: str | Path) -> Path:
     """Write a model file as an MLflow model to a new folder and return it.
 
     ``mlflow.pyfunc.load_model(path).predict(table, params={"coverage": 0.8})`` returns the table of
     `TailRegressor.predict_frame`, and a column for each level of the parameter ``quantiles``.
     """
-    with _quietly():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # MLflow's advice to give an example for a signature
         import_mlflow().pyfunc.save_model(str(path), **_contents(Path(model_file)))
     return Path(path)
 
 
 def log_model(model_file: str | Path, name: str = "model", **options: Any) -> Any:
     """Log a model file to the active MLflow run; options are those of `mlflow.pyfunc.log_model`."""
-    with _quietly():
-        return import_mlflow().pyfunc.log_model(name=name, **_contents(Path(model_file)), **options)
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Hide what MLflow says about its own types, and its advice to give an example for a signature."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        yield
+        return import_mlflow().pyfunc.log_model(name=name, **_contents(Path(model_file)), **options)
 
 
 def import_mlflow() -> Any:
     """Return MLflow; if it is missing, the error says how to install it."""
     require("mlflow", "mlflow")
-    with _quietly():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of MLflow about its own types
         import mlflow
         import mlflow.pyfunc
 
@@ -59,14 +57,10 @@ def import_mlflow() -> Any:
 
 
 def _contents(model_file: Path) -> dict[str, Any]:
-    from tailwise._version import __version__
-    from tailwise.estimator import TailRegressor
-
-    model = TailRegressor.load(model_file)
     return {
         "loader_module": __name__,
         "data_path": str(model_file),
-        "signature": signature(model),
+        "signature": signature(_load_pyfunc(str(model_file)).model),
         "pip_requirements": [f"tailwise=={__version__}"],
     }
 
@@ -77,21 +71,19 @@ def signature(model: TailRegressor) -> Any:
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 
-    def kind(column: Any) -> Any:
-        if column.kind == "date" and column.date_format is None:
-            return DataType.datetime
-        return DataType.string if column.kind in ("date", "text") else DataType.double
-
-    rows = RowSchema.of(model)
-    if not rows.named:
+    columns = Columns.of(model)
+    if not columns.named:
         raise ValueError("MLflow needs column names: fit the model on a DataFrame")
-    inputs: list[Any] = [ColSpec(kind(c), c.name, required=c.kind != "unused") for c in rows.columns]
-    names = _target_suffixes(model)
-    outputs: list[Any] = [
-        ColSpec(DataType.string if figure == "region" else DataType.double, figure + suffix)
-        for suffix in names
-        for figure in (*FIGURES, "region")
-    ]
+    inputs: list[Any] = []
+    for column in columns.all:
+        kind = DataType.string if column.kind in ("date", "text") else DataType.double
+        if column.kind == "date" and column.date_format is None:
+            kind = DataType.datetime
+        inputs.append(ColSpec(kind, column.name, required=column.kind != "unused"))
+    outputs: list[Any] = []
+    for suffix in _suffixes(model):
+        outputs += [ColSpec(DataType.double, figure + suffix) for figure in FIGURES]
+        outputs.append(ColSpec(DataType.string, f"region{suffix}"))
     params = [
         ParamSpec("coverage", DataType.double, COVERAGE),
         ParamSpec("emphasis", DataType.double, None),
@@ -100,33 +92,33 @@ def signature(model: TailRegressor) -> Any:
     return ModelSignature(Schema(inputs), Schema(outputs), ParamSchema(params))
 
 
-def _target_suffixes(model: TailRegressor) -> list[str]:
+def _suffixes(model: TailRegressor) -> list[str]:
     """Return what the columns of each target end in, as `predict_frame` names them."""
-    if model.n_targets_ == 1:
-        return [""]
-    return [f"_{name}" for name in model.target_names_ or range(model.n_targets_)]
+    return [
+        f"_{model.model_.target_name(t)}" if model.model_.several else "" for t in range(model.n_targets_)
+    ]
 
 
 class Predictor:
     """A model as MLflow calls it."""
 
     def __init__(self, model: TailRegressor) -> None:
-        self._model = model
-        self._columns = RowSchema.of(model).columns
+        self.model = model
+        self._names = [column.name for column in Columns.of(model).all]
 
     def predict(self, table: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         """Return the predictions of each row; `params` may have coverage, emphasis and quantiles."""
-        asked = params or {}
-        emphasis, levels = asked.get("emphasis"), list(asked.get("quantiles") or [])
-        table = table.reindex(columns=[column.name for column in self._columns])
-        found = self._model.predict_frame(table, float(asked.get("coverage", COVERAGE)), emphasis=emphasis)
+        params = params or {}
+        emphasis, levels = params.get("emphasis"), list(params.get("quantiles") or [])
+        table = table.reindex(columns=self._names)
+        frame = self.model.predict_frame(table, float(params.get("coverage", COVERAGE)), emphasis=emphasis)
         if levels:
-            values = self._model.predict_quantiles(table, levels, emphasis=emphasis)
+            values = self.model.predict_quantiles(table, levels, emphasis=emphasis)
             values = values.reshape(len(table), -1, len(levels))
-            for t, suffix in enumerate(_target_suffixes(self._model)):
+            for t, suffix in enumerate(_suffixes(self.model)):
                 for k, level in enumerate(levels):
-                    found[f"quantile_{level:g}{suffix}"] = values[:, t, k]
-        return found
+                    frame[f"quantile_{level:g}{suffix}"] = values[:, t, k]
+        return frame
 
 
 def _load_pyfunc(data_path: str) -> Predictor:

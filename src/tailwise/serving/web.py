@@ -11,28 +11,44 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncIterator
+import warnings
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import h11
+import numpy as np
 import uvicorn
 from fastapi import FastAPI
 from jinja2 import Environment, PackageLoader
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tailwise._version import __version__
-from tailwise.serving.batches_of_requests import COVERAGE, Answer, Batcher
-from tailwise.serving.counters import Counters
-from tailwise.serving.openapi import described
-from tailwise.serving.row_schema import RefusedRequest
+from tailwise.serving.batches import Batcher
+from tailwise.serving.columns import Columns
+from tailwise.serving.requests import (
+    COVERAGE,
+    MAX_SHOWN,
+    Answer,
+    Asked,
+    Refusal,
+    Refused,
+    read_request,
+    read_rows,
+    request_model,
+    row_model,
+)
 
 if TYPE_CHECKING:
+    from tailwise.calibration.calibration import Predicted
     from tailwise.estimator import TailRegressor
 
 __all__ = ["Limits", "Service", "listen", "server"]
@@ -45,6 +61,18 @@ MAX_CONNECTIONS = 1000
 METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"PATCH ", b"DELETE ", b"OPTIONS ", b"TRACE ", b"CONNECT ")
 GRACE_SECONDS = 30
 """Time that a server has to answer what it has let in after it was asked to stop."""
+KEPT_EMPHASES = 64
+"""Emphases whose intervals are kept; another one is fitted anew in some ten milliseconds."""
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper ends of the histogram of seconds."""
+REFUSALS = {
+    400: "The body is not JSON.",
+    408: "The body took too long.",
+    413: "Too many rows, levels or bytes.",
+    415: "The body is not application/json.",
+    422: "Rows or options are wrong; problems names row and column.",
+    503: "Too many requests wait; Retry-After says when to try again.",
+}
 
 
 @dataclass(frozen=True)
@@ -61,6 +89,32 @@ class Limits:
     """Time that a client has to send its request."""
 
 
+class _Options(NamedTuple):
+    """What a request asks for besides its rows."""
+
+    coverage: float = COVERAGE
+    quantiles: tuple[float, ...] = ()
+    emphasis: float | None = None
+
+
+class _Metrics:
+    """Figures for Prometheus."""
+
+    def __init__(self, limits: Limits) -> None:
+        registry = self.registry = CollectorRegistry()
+        self.requests = Counter("tailwise_requests", "Answers of /predict.", ["status"], registry=registry)
+        about = "Time from a request to its answer."
+        self.seconds = Histogram("tailwise_request_seconds", about, buckets=BUCKETS, registry=registry)
+        self.rows = Counter("tailwise_rows", "Rows predicted.", registry=registry)
+        self.batches = Counter("tailwise_batches", "Calls of the model.", registry=registry)
+        self.busy = Counter("tailwise_busy_seconds", "Time in the model.", registry=registry)
+        about = "Requests that wait or are being answered."
+        self.waiting = Gauge("tailwise_queue_requests", about, registry=registry)
+        about = "Requests that may wait; others get status 503."
+        Gauge("tailwise_queue_limit", about, registry=registry).set(limits.max_waiting)
+        Info("tailwise", "Version of tailwise.", registry=registry).info({"version": __version__})
+
+
 class Service:
     """One model behind HTTP. `app` is an ASGI application that any server can run."""
 
@@ -72,20 +126,35 @@ class Service:
         limits: Limits | None = None,
         threads: int | None = None,
     ) -> None:
-        self.limits = limits or Limits()
-        self.title = title
-        self.counters = Counters(__version__)
-        self.batcher = Batcher(model, self.counters, max_rows=self.limits.max_rows, threads=threads)
+        self.model, self.title, self.limits = model, title, limits or Limits()
+        self.columns = Columns.of(model)
+        self.row = row_model(self.columns)
+        self.asked = request_model(self.row, self.limits.max_rows)
+        self.targets = [str(model.model_.target_name(t)) for t in range(model.n_targets_)]
         self.waiting = 0
+        self.metrics = _Metrics(self.limits)
+        self.metrics.waiting.set_function(lambda: self.waiting)
+        self._at = lru_cache(KEPT_EMPHASES)(model.model_.at)
         self._check()
+        self.batcher = Batcher(self._predict, max_rows=self.limits.max_rows, threads=threads)
         self.app = self._application()
 
+    @property
+    def answers(self) -> int:
+        """Number of requests with predictions."""
+        return int(self.metrics.registry.get_sample_value("tailwise_requests_total", {"status": "200"}) or 0)
+
+    @property
+    def example(self) -> dict[str, Any]:
+        """A request that the model can answer."""
+        return {"rows": [self.columns.example], "coverage": COVERAGE, "quantiles": [0.05, 0.5, 0.95]}
+
     def _check(self) -> None:
-        """Predict the example row: what is not installed, or cannot be predicted, is found at the start."""
-        body = json.dumps({"rows": [self.batcher.schema.example()]}).encode()
-        answer = self.batcher.submit(body).result()
-        if answer.status != 200:
-            raise ValueError(f"the model cannot predict its example row: {answer.content.decode()}")
+        """Predict the example: what is not installed, or cannot be predicted, is found at the start."""
+        try:
+            self._predict(read_rows(self.columns, self.row, self.example["rows"]), _Options())
+        except ValueError as error:
+            raise ValueError(f"the model cannot predict its example row: {error}") from error
 
     def _application(self) -> FastAPI:
         @asynccontextmanager
@@ -101,25 +170,34 @@ class Service:
             redoc_url=None,
             lifespan=lifespan,
         )
+        body = {"schema": self.asked.model_json_schema(), "example": self.example}
+        responses: dict[int | str, dict[str, Any]] = {200: {"model": Answer}}
+        responses |= {status: {"description": text, "model": Refusal} for status, text in REFUSALS.items()}
 
         @app.exception_handler(HTTPException)
         async def refuse(_: Request, error: HTTPException) -> Response:
-            return JSONResponse(
-                {"error": str(error.detail), "problems": []}, error.status_code, error.headers
-            )
+            refusal = Refusal(error=str(error.detail), problems=getattr(error, "problems", []))
+            text = refusal.model_dump_json()
+            return Response(text, error.status_code, error.headers, "application/json")
 
         @app.post(
             "/predict",
             summary="Predict rows, with intervals",
-            response_model=None,
-            openapi_extra=described(self.batcher.schema, self.batcher.targets, self.limits.max_rows),
+            responses=responses,
+            openapi_extra={"requestBody": {"required": True, "content": {"application/json": body}}},
         )
         async def predict(request: Request) -> Response:
             began = time.perf_counter()
-            answer = await self._answer(request)
-            self.counters.answered(answer.status, time.perf_counter() - began)
-            late = {"Retry-After": str(RETRY_SECONDS)} if answer.status == 503 else None
-            return Response(answer.content, answer.status, late, "application/json")
+            try:
+                answer = Response(await self._answer(request), media_type="application/json")
+            except HTTPException as error:
+                answer = await refuse(request, error)
+            except Exception as error:
+                kind = type(error).__name__
+                answer = await refuse(request, Refused(500, f"unexpected {kind}: please report it"))
+            self.metrics.requests.labels(answer.status_code).inc()
+            self.metrics.seconds.observe(time.perf_counter() - began)
+            return answer
 
         @app.get("/health", summary="Whether the server answers")
         async def health() -> dict[str, Any]:
@@ -128,11 +206,11 @@ class Service:
 
         @app.get("/metrics", summary="Figures for Prometheus", response_class=PlainTextResponse)
         async def metrics() -> str:
-            return self.counters.text(self.waiting, self.limits.max_waiting)
+            return generate_latest(self.metrics.registry).decode()
 
         @app.get("/schema", summary="JSON schema of a row")
         async def schema() -> dict[str, Any]:
-            return self.batcher.schema.to_json()
+            return self.row.model_json_schema()
 
         @app.get("/", include_in_schema=False, response_class=HTMLResponse)
         @app.get("/docs", include_in_schema=False, response_class=HTMLResponse)
@@ -142,62 +220,95 @@ class Service:
         app.add_middleware(_HeadAsGet)
         return app
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: Request) -> bytes:
         if self.waiting >= self.limits.max_waiting:
             busy = f"busy: {self.waiting} requests wait; try again in {RETRY_SECONDS} s"
-            return Answer.refusal(RefusedRequest(503, busy))
+            raise Refused(503, busy, headers={"Retry-After": str(RETRY_SECONDS)})
         self.waiting += 1
         try:
-            body = await self._body(request)
-            return await asyncio.wrap_future(self.batcher.submit(body))
-        except RefusedRequest as error:
-            return Answer.refusal(error)
-        except Exception as error:
-            kind = type(error).__name__
-            return Answer.refusal(RefusedRequest(500, f"unexpected {kind}: please report it"))
+            asked = read_request(self.asked, await self._body(request))
+            rows = read_rows(self.columns, self.row, asked.rows)
+            options = _Options(asked.coverage, tuple(asked.quantiles or ()), asked.emphasis)
+            predictions = await asyncio.wrap_future(self.batcher.submit(rows, options))
+        except ValueError as error:
+            raise Refused(422, " ".join(str(error).split())) from None
         finally:
             self.waiting -= 1
+        answer = {
+            "predictions": predictions,
+            "coverage": asked.coverage,
+            "emphasis": self.model.emphasis_ if asked.emphasis is None else asked.emphasis,
+            "notes": self._notes(rows, asked),
+        }
+        return to_json(answer, inf_nan_mode="null")
 
     async def _body(self, request: Request) -> bytes:
         """Return the body of a request; one that is too large, too slow or of another kind is refused."""
         most = self.limits.max_body
         kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if kind != "application/json":
-            raise RefusedRequest(415, f"the body is {kind[:80]}: send application/json")
+            raise Refused(415, f"the body is {kind[:80]}: send application/json")
         length = request.headers.get("content-length", "")
-        parts, size = [], int(length) if length.isdecimal() else 0
+        body, announced = bytearray(), int(length) if length.isdecimal() else 0
         try:
             async with asyncio.timeout(self.limits.body_seconds):
-                if size <= most:
-                    size = 0
+                if announced <= most:
                     async for part in request.stream():
-                        size += len(part)
-                        if size > most:
+                        body += part
+                        if len(body) > most:
                             break
-                        parts.append(part)
         except TimeoutError:
-            raise RefusedRequest(408, f"the body took over {self.limits.body_seconds:g} s") from None
+            raise Refused(408, f"the body took over {self.limits.body_seconds:g} s") from None
         except ClientDisconnect:
-            raise RefusedRequest(400, "the client left before its body was complete") from None
-        if size > most:
-            raise RefusedRequest(413, f"the body is larger than {most} bytes: send fewer rows")
-        return b"".join(parts)
+            raise Refused(400, "the client left before its body was complete") from None
+        if max(len(body), announced) > most:
+            raise Refused(413, f"the body is larger than {most} bytes: send fewer rows")
+        return bytes(body)
+
+    def _notes(self, rows: Sequence[Sequence[Any]], asked: Asked) -> list[str]:
+        """Say which categories are new, and why intervals span all training labels."""
+        cells = zip(self.columns.all, zip(*rows, strict=True), strict=True)
+        notes = [note for column, values in cells for note in column.notes(values)][:MAX_SHOWN]
+        intervals = [target.intervals for target in self.model.model_.targets]
+        few = [i.too_few(asked.coverage) for i in intervals if not i.can_cover(asked.coverage)]
+        return notes + [f"{text} The intervals span all training labels instead." for text in few[:1]]
+
+    def _predict(self, rows: Sequence[Sequence[Any]], options: _Options) -> list[dict[str, Any]]:
+        """Return the predictions of rows, by target if there are several."""
+        began = time.perf_counter()
+        names = [column.name for column in self.columns.all]
+        table = self.columns.table(dict(zip(names, zip(*rows, strict=True), strict=True)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # notes say what a client should know
+            targets = [_as_rows(target, options) for target in self._at(options.emphasis).predicted(table)]
+        self.metrics.rows.inc(len(rows))
+        self.metrics.batches.inc()
+        self.metrics.busy.inc(time.perf_counter() - began)
+        if len(targets) == 1:
+            return targets[0]
+        return [dict(zip(self.targets, row, strict=True)) for row in zip(*targets, strict=True)]
 
     def _page(self) -> str:
         templates = Environment(loader=PackageLoader("tailwise.serving"), autoescape=True, trim_blocks=True)
-        example = {
-            "rows": [self.batcher.schema.example()],
-            "coverage": COVERAGE,
-            "quantiles": [0.05, 0.5, 0.95],
-        }
         return templates.get_template("server.html").render(
             title=self.title,
             version=__version__,
             limits=self.limits,
-            targets=self.batcher.targets,
-            columns=self.batcher.schema.columns,
-            example=json.dumps(example, indent=2, ensure_ascii=False),
+            targets=self.targets,
+            columns=self.columns.all,
+            example=json.dumps(self.example, indent=2, ensure_ascii=False),
         )
+
+
+def _as_rows(predicted: Predicted, options: _Options) -> list[dict[str, Any]]:
+    """Return the predictions of one target, a mapping for each row."""
+    columns = predicted.columns(options.coverage)
+    if options.quantiles:
+        levels = np.stack([predicted.quantile(level).numpy() for level in options.quantiles], axis=1)
+        names = [f"{level:g}" for level in options.quantiles]
+        columns["quantiles"] = np.array([dict(zip(names, row, strict=True)) for row in levels.tolist()])
+    cells = [column.tolist() for column in columns.values()]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]
 
 
 class _HeadAsGet:

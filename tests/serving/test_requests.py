@@ -1,0 +1,140 @@
+"""Rows of a request: what a cell may hold, and which table the model gets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tailwise import TailRegressor
+from tailwise.model.base import GivenBase
+from tailwise.model.inputs import TensorInputs
+from tailwise.serving.columns import Columns
+from tailwise.serving.requests import (
+    MAX_SHOWN,
+    MAX_TEXT,
+    Refused,
+    read_request,
+    read_rows,
+    request_model,
+    row_model,
+)
+from tests.estimator.small_tables import quick
+from tests.estimator.small_tables import table as numbers
+from tests.serving.conftest import as_json
+
+
+@pytest.fixture(scope="module")
+def columns(model: TailRegressor) -> Columns:
+    return Columns.of(model)
+
+
+def as_table(columns: Columns, rows: list[dict[str, Any]]) -> Any:
+    """Send rows as JSON and return the table that the model gets."""
+    row = row_model(columns)
+    asked = read_request(request_model(row, 1000), json.dumps({"rows": rows}).encode())
+    cells = read_rows(columns, row, asked.rows)
+    names = [column.name for column in columns.all]
+    return columns.table(dict(zip(names, zip(*cells, strict=True), strict=True)))
+
+
+def refusal(columns: Columns, rows: list[Any]) -> Refused:
+    with pytest.raises(Refused) as refused:
+        read_rows(columns, row_model(columns), rows)
+    assert refused.value.status_code == 422
+    return refused.value
+
+
+def test_the_schema_has_the_types_of_training(columns: Columns) -> None:
+    schema = row_model(columns).model_json_schema()
+    cells = schema["properties"]
+    assert cells["whole"]["type"] == cells["flag"]["type"] == "number" and cells["kind"]["type"] == "string"
+    assert cells["kind"]["examples"] == ["a", "b", "c"] and cells["word"]["examples"] == ["green", "red"]
+    for name in ("number", "word", "text"):
+        assert {"type": "null"} in cells[name]["anyOf"]
+    assert "ISO 8601" in cells["day"]["description"] and "Europe/Paris" in cells["hour"]["description"]
+    assert "Not used" in cells["empty"]["description"]
+    assert set(schema["required"]) == set(cells) - {"empty"}
+
+
+def test_json_rows_are_the_table_that_the_model_predicts(
+    columns: Columns, model: TailRegressor, table: pd.DataFrame
+) -> None:
+    assert model.preprocessor_ is not None
+    sent, given = (model.preprocessor_.matrix(rows) for rows in (as_table(columns, as_json(table)), table))
+    np.testing.assert_array_equal(sent, given)
+    assert np.isfinite(model.predict(as_table(columns, [{**columns.example, "id": 7, "empty": "any"}]))).all()
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "problem"),
+    [
+        ("number", "12", "is the text '12': Input should be a number, not a text"),
+        ("number", [1], "is a list: Input should be a valid number"),
+        ("number", 1e999, "is the value 'inf': Input should be a finite number"),
+        ("whole", None, "is null, and was never missing in training: give a value"),
+        ("kind", 3, "is the value '3': Input should be a valid string"),
+        ("text", {"a": 1}, "is an object: Input should be a valid string"),
+        ("text", "x" * (MAX_TEXT + 1), f"String should have at most {MAX_TEXT} characters"),
+        ("day", "31/01/2024", "is the text '31/01/2024': Input should be a date as ISO 8601"),
+        ("day", "99999999-01-01", "Input should be a date as ISO 8601"),
+        ("hour", "2024-03-31T02:30", "Input should be a date as ISO 8601"),  # the clocks skipped it
+    ],
+)
+def test_a_wrong_cell_names_row_and_column(columns: Columns, column: str, cell: Any, problem: str) -> None:
+    refused = refusal(columns, [columns.example, {**columns.example, column: cell}])
+    (found,) = refused.problems
+    assert (found.row, found.column) == (1, column) and problem in found.problem
+    assert refused.detail == f"row 1, column {column!r} {found.problem}"
+
+
+def test_all_problems_of_the_rows_are_listed(columns: Columns) -> None:
+    short = {("nummber" if k == "number" else k): v for k, v in columns.example.items() if k != "kind"}
+    refused = refusal(columns, [columns.example, 5, {**short, "whole": None, "day": "soon"}])
+    assert [(problem.row, problem.column) for problem in refused.problems] == [
+        *((1, None), (2, "number"), (2, "whole"), (2, "kind"), (2, "day")),
+    ]
+    assert refused.problems[0].problem == "is the value '5', not an object with columns"
+    assert refused.problems[1].problem == "is not in the row; did you mean 'nummber'?"
+    many = refusal(columns, [{}] * 500)
+    assert len(many.problems) == MAX_SHOWN and str(many.detail).endswith(", and more")
+
+
+def test_columns_without_names_are_numbered() -> None:
+    x, y = numbers(60)
+    model = quick(epochs=1).fit(x, y)
+    columns = Columns.of(model)
+    assert [column.name for column in columns.all] == ["x0", "x1", "x2"]
+    rows = [{f"x{k}": value for k, value in enumerate(row)} for row in x[:5].tolist()]
+    np.testing.assert_array_equal(as_table(columns, rows), x[:5])
+    model.model_ = replace(model.model_, base=GivenBase(1))
+    with pytest.raises(ValueError, match="needs predictions of your own base model"):
+        Columns.of(model)
+    model.model_ = replace(model.model_, inputs=TensorInputs())
+    with pytest.raises(ValueError, match="only models of tables can be served"):
+        Columns.of(model)
+
+
+def test_durations_dates_of_another_format_and_odd_names() -> None:
+    rng = np.random.default_rng(0)
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, 60), "D")
+    table = pd.DataFrame(
+        {
+            "took": pd.to_timedelta(rng.integers(1, 9000, 60), unit="s"),
+            "model_dump": days.strftime("%d/%m/%Y"),
+            "_a b": rng.normal(size=60),
+        }
+    )
+    model = quick(epochs=1).fit(table, rng.normal(size=60))
+    columns = Columns.of(model)
+    assert columns.all[0].description == "A duration in seconds." and columns.all[1].example == "31/01/2024"
+    sent = table.assign(took=table["took"].dt.total_seconds()).to_dict(orient="records")
+    assert model.preprocessor_ is not None
+    matrix = model.preprocessor_.matrix(as_table(columns, sent))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(matrix, model.preprocessor_.matrix(table))
+    refused = refusal(columns, [{**columns.example, "took": True}])
+    assert refused.problems[0].problem == "is the value 'True': Input should be a valid number"
