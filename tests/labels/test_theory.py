@@ -9,8 +9,7 @@ import pytest
 
 from tailwise.labels import theory
 from tailwise.labels.bins import LabelBins
-from tailwise.labels.kernels import kernel_matrix, label_weights
-from tailwise.methods import get_method
+from tailwise.labels.kernels import kernel_matrix
 
 ETA = 0.1
 BINS, SIZE = 12, 40
@@ -208,14 +207,3 @@ def test_balanced_labels_ask_for_no_smoothing_and_more_data_for_less():
 
 def test_reach_of_a_kernel():
     assert [theory.kernel_reach(h) for h in (0.1, 1.0, 2.5)] == [1, 3, 8]
-
-
-def test_kernel_auto_is_the_chosen_gaussian():
-    bins = LabelBins.from_labels(np.round(np.random.default_rng(0).exponential(5, 500)))
-    h = theory.choose_bandwidth(bins)
-    window = {"kernel": "gaussian", "bandwidth": h, "radius": theory.kernel_reach(h)}
-    auto = get_method("vir").parts.with_options(weights={"kernel": "auto"}, smoothing={"kernel": "auto"})
-    weights, smoother = auto.make("weights", bins), auto.make("smoothing", 3, bins)
-    assert weights.window == smoother.window == window
-    assert get_method("vir").parts.make("weights", bins).window["bandwidth"] == 2.0
-    np.testing.assert_allclose(weights.per_bin, label_weights(bins, **window))

@@ -316,38 +316,6 @@ def test_lengths_come_from_the_backbone_that_takes_the_input(targets: int, membe
     assert inside.row_lengths(x) is None and inside.padded_inputs == ()
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch looks at it while tracing
-@pytest.mark.parametrize("name", ["vir", "lds-fds-der", "ensemble", "vir-paper"])
-def test_compiled_losses_are_the_same_losses(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traced as one piece without a break; the code it would generate is left out."""
-    compiled: list[Any] = []
-
-    def tracing(function: Any, dynamic: bool) -> Any:
-        compiled.append(function)
-        return original(function, dynamic=dynamic, backend="aot_eager", fullgraph=True)
-
-    original = torch.compile
-    x, y = few_columns(60)
-    x, members = x.double(), 2 if name == "ensemble" else 1
-    decoder = nn.Linear(5, 4) if name == "vir-paper" else None
-    bins = LabelBins.from_labels(y)
-    model = build_model(name, nn.Linear(4, 5), 5, bins, decoder=decoder, members=members).double()
-    model.loss(x, y)
-    model.end_epoch()
-    torch.manual_seed(0)
-    usual, _ = model.loss(x, y)
-    monkeypatch.setattr(torch, "compile", tracing)
-    with model.compiled():
-        torch.manual_seed(0)
-        found, _ = model.loss(x, y)
-        found.backward()
-    torch.testing.assert_close(found, usual)
-    assert len(compiled) == members
-    model.loss(x, y)
-    assert not any("latent_losses" in vars(module) for module in model.modules())
-
-
 # -- against the package of TabM ------------------------------------------------------------------
 
 

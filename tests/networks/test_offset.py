@@ -17,8 +17,8 @@ from tailwise.networks.backbones import MLP, TabM
 from tailwise.networks.heads import HEADS
 from tailwise.networks.inference import INFERENCES
 from tailwise.networks.network import Network
-from tailwise.networks.offset import Offset
 from tailwise.networks.parts import Method, Part
+from tailwise.networks.tail import Offset
 from tailwise.networks.vir import VIR
 from tailwise.training.loop import TensorData, TrainConfig, fit, predict
 from tests.methods.trained_methods import table

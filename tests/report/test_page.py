@@ -229,7 +229,6 @@ def test_weights_and_smoothing_in_words(vir: Scored) -> None:
     assert "the form 'reference' with" in words(**{"weights.form": "reference"})[0]
     wide = words(**{"smoothing.radius": 3, "smoothing.bandwidth": 1.5})[1]
     assert "over 7 bins, with a bandwidth of 1.5 bins." in wide
-    assert "smoothed by a gaussian kernel" in words(**{"weights.kernel": "auto"})[0]
 
 
 def test_facts_are_read_from_the_model(models: dict[str, TailRegressor], vir: Scored) -> None:

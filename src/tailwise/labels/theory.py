@@ -167,8 +167,7 @@ def choose_bandwidth(bins: LabelBins) -> float:
     It depends only on the histogram of the training labels. More smoothing moves P~ away from P, which
     adds bias, and raises P~ in rare bins, which reduces variance. Bins without a label do not count.
     The variance term is the one per sample; the paper's own leads to far more
-    smoothing. Ties go to the smaller bandwidth. The kernel option ``"auto"`` of weights and smoothing
-    is a Gaussian of this bandwidth.
+    smoothing. Ties go to the smaller bandwidth.
 
     >>> choose_bandwidth(LabelBins.from_labels([0] * 500 + [1] * 500 + [2] * 500))  # nothing to gain
     0.25
@@ -191,11 +190,3 @@ class Window(TypedDict):
     kernel: str | None
     bandwidth: float
     radius: int
-
-
-def resolved_kernel(bins: LabelBins, kernel: str | None, bandwidth: float, radius: int) -> Window:
-    """Return a kernel over label bins; for ``"auto"`` the Gaussian that suits the labels (VIR:bound)."""
-    if kernel == "auto":
-        kernel, bandwidth = "gaussian", choose_bandwidth(bins)
-        radius = kernel_reach(bandwidth)
-    return {"kernel": kernel, "bandwidth": bandwidth, "radius": radius}

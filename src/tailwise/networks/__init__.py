@@ -4,7 +4,6 @@
 - `parts`: a method as a row of parts with options
 - `weights`, `smoothing`, `latents`, `heads`, `losses`, `inference`, `perturbations`, `schedules`: the parts
 - `network`: the one module that is trained; its `tail` follows the backbone for each target
-- `offset`: the base prediction around which a network may predict
 - `vir`: the presets of the paper's method, and the method as a class (`VIR`)
 - `ranks`: what several processes share
 """

@@ -59,7 +59,7 @@ class Loss(nn.Module, ABC):
     compares_rows: ClassVar[bool] = False
     """Whether it compares the rows of a batch; of several members, it then gets one after the other."""
     reads_input: ClassVar[bool] = False
-    """Whether it reads the input: one member at a time, in the precision of the backbone, not compiled."""
+    """Whether it reads the input: one member at a time, in the precision of the backbone."""
 
     def __init__(self, dim: int, bins: LabelBins, *, weight: NotNegative = 1.0) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ from tailwise.metrics.regions import Metric
 from tailwise.networks.losses import weighted_mean
 from tailwise.networks.parts import Method
 from tailwise.networks.ranks import rank_and_ranks
-from tailwise.networks.schedules import Schedule
+from tailwise.networks.schedules import Retrain
 from tailwise.networks.tail import Tail
 
 
@@ -94,7 +94,7 @@ class Network(nn.Module):
         self.method, self.feature_dim = method, feature_dim
         shared = getattr(backbone, "members", None)
         self.shared = shared if isinstance(shared, int) else None
-        self.schedule: Schedule | None = method.make("schedule")
+        self.schedule: Retrain | None = method.make("schedule")
         self.backbones, self.tails = nn.ModuleList(), nn.ModuleList()
         for member in range(method.members):
             self.backbones.append(fresh_copy(backbone) if member else backbone)
@@ -234,8 +234,7 @@ class Network(nn.Module):
     def end_epoch(self) -> None:
         """Put the latent statistics of the rows since the last call into effect."""
         for tail in cast("list[Tail]", list(self.tails)):
-            if tail.smoother is not None:
-                tail.smoother.commit()  # without rows it changes nothing
+            tail.smoother.commit()  # without rows it changes nothing
         self._rows_seen, self._bracketed = 0, False
 
     def score(self, metric: Metric, prediction: Distribution, y: Tensor) -> float:

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.kernels import Boundary, KernelForm, kernel_matrix
-from tailwise.labels.theory import resolved_kernel
+from tailwise.labels.theory import Window
 from tailwise.networks.ranks import rank_and_ranks, sum_over_ranks
 from tailwise.networks.weights import Kernel, Radius
-from tailwise.options import Count, NotNegative, Positive, Share
+from tailwise.options import NotNegative, Positive, Share
 
 _FLOOR = 1e-30
 _CHUNK = 2**16  # rows that are summed at once: the pixels of a batch may be millions
@@ -82,8 +82,8 @@ class BinSums:
         with torch.no_grad():
             for start in range(0, len(index), _CHUNK):
                 part = slice(start, start + _CHUNK)
-                given = (None if t is None else t[part] for t in (z_var, known))
-                self._add_chunk(z_mean[part], index[part], *given)
+                others = (None if t is None else t[part] for t in (z_var, known))
+                self._add_chunk(z_mean[part], index[part], *others)
 
     def _add_chunk(self, z_mean: Tensor, index: Tensor, z_var: Tensor | None, known: Tensor | None) -> None:
         mean = z_mean.to(self.moments.dtype)
@@ -114,8 +114,8 @@ class BinSums:
         if rank_and_ranks()[1] == 1:
             return self
         count = sum_over_ranks(self.count)
-        own = self.count.unsqueeze(-1).to(self.moments.dtype)
-        total = sum_over_ranks(own * self.reference + self.moments[:, 0])
+        n = self.count.unsqueeze(-1).to(self.moments.dtype)
+        total = sum_over_ranks(n * self.reference + self.moments[:, 0])
         mean = total / count.clamp_min(1).unsqueeze(-1)
         moved = self.about(mean)
         return BinSums(count, mean, sum_over_ranks(moved.moments))
@@ -215,6 +215,24 @@ def recolor(
     return mean, torch.where(still, z_var, var)
 
 
+class NoSmoothing(nn.Module):
+    """Latents as they are."""
+
+    at_inference = False
+
+    def accumulate(
+        self, z_mean: Tensor, z_var: Tensor | None, index: Tensor, known: Tensor | None = None
+    ) -> None:
+        """Collect nothing."""
+
+    def commit(self) -> None:
+        """End an epoch."""
+
+    def forward(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the same rows."""
+        return z_mean, z_var
+
+
 class LatentSmoother(nn.Module):
     """Collects per-bin sums during an epoch, and smooths rows by the statistics of earlier epochs.
 
@@ -227,10 +245,9 @@ class LatentSmoother(nn.Module):
     K members of D dimensions are kept as one latent of K D dimensions.
 
     Options: the kernel over label bins, see `tailwise.networks.weights.DensityWeights`; its `boundary` at the
-    ends of the label range; `clip`, the limits of the ratio of covariances. `below` recolours only rows of
-    bins with fewer training rows, 0 all. `unbiased` divides a bin's covariance by N - 1, as the published
-    code of FDS does, not by N as in VIR:A. With `at_inference`, predictions recolour latents too, by
-    the bin of a first prediction.
+    ends of the label range; `clip`, the limits of the ratio of covariances. `unbiased` divides a bin's
+    covariance by N - 1, as the published code of FDS does, not by N as in VIR:A. With `at_inference`,
+    predictions recolour latents too, by the bin of a first prediction.
     """
 
     def __init__(
@@ -246,7 +263,6 @@ class LatentSmoother(nn.Module):
         boundary: Boundary = "truncate",
         momentum: Share = 0.9,
         clip: tuple[NotNegative, Positive] = (0.1, 10.0),
-        below: Count = 0,
         unbiased: bool = False,
         at_inference: bool = False,
     ) -> None:
@@ -254,13 +270,13 @@ class LatentSmoother(nn.Module):
         if clip[0] > clip[1]:
             raise ValueError(f"clip must be two ratios of covariances, low and high, got {clip!r}")
         self.dim, self.members = dim, members
-        self.momentum, self.clip, self.below = momentum, clip, below
+        self.momentum, self.clip = momentum, clip
         self.unbiased, self.at_inference = unbiased, at_inference
         self.kernel: Tensor
         self.squares: Tensor
         self.stats_count: Tensor
         self._anchored = False
-        self.window = resolved_kernel(bins, kernel, bandwidth, radius)
+        self.window: Window = {"kernel": kernel, "bandwidth": bandwidth, "radius": radius}
         for name, squared in (("kernel", False), ("squares", True)):
             matrix = kernel_matrix(len(bins), **self.window, form=form, boundary=boundary, squared=squared)
             self.register_buffer(name, torch.as_tensor(matrix, dtype=torch.float32), persistent=False)
@@ -316,9 +332,9 @@ class LatentSmoother(nn.Module):
         z_mean = z_mean.reshape(wide)
         if not self._anchored:
             self._anchor(z_mean)
-        own = None if known is None else known[:: self.members]
+        known = None if known is None else known[:: self.members]
         var = None if z_var is None else z_var.reshape(wide)
-        self.sums.add_(z_mean, var, index[:: self.members], own)
+        self.sums.add_(z_mean, var, index[:: self.members], known)
 
     def _anchor(self, z_mean: Tensor) -> None:
         """Use the mean of the first batch as the reference point, unless a state was loaded."""
@@ -353,12 +369,7 @@ class LatentSmoother(nn.Module):
         member = torch.arange(self.members, device=index.device)
         place = (index.reshape(-1, self.members) * self.members + member).flatten()
         stats, smoothed = self._by_member(self.stats), self._by_member(self.smoothed)
-        mean, var = recolor(z_mean, z_var, place, stats, smoothed, self.clip)
-        if not self.below:
-            return mean, var
-        sparse = (self.stats_count[index] < self.below).unsqueeze(-1)
-        kept = None if var is None or z_var is None else torch.where(sparse, var, z_var)
-        return torch.where(sparse, mean, z_mean), kept
+        return recolor(z_mean, z_var, place, stats, smoothed, self.clip)
 
     def _by_member(self, stats: BinStatistics) -> BinStatistics:
         """Statistics (B, K D) as (B K, D)."""

@@ -17,10 +17,9 @@ from tailwise.networks.heads import Head
 from tailwise.networks.inference import Inference
 from tailwise.networks.latents import Latent
 from tailwise.networks.losses import FeatureDecoder, LatentBatch, Loss
-from tailwise.networks.offset import Offset
 from tailwise.networks.parts import Method, checked, made
 from tailwise.networks.perturbations import Perturbation
-from tailwise.networks.smoothing import LatentSmoother
+from tailwise.networks.smoothing import LatentSmoother, NoSmoothing
 from tailwise.networks.weights import Weights
 
 
@@ -37,6 +36,24 @@ class Latents:
         var = None if self.var is None else self.var.repeat(times, 1)
         base = None if self.base is None else self.base.repeat(times)
         return Latents(self.mean.repeat(times, 1), var, base)
+
+
+class Offset(nn.Module):
+    """Where the predicted distribution is centred: a f0 + b, with f0 the base prediction (VIR:offset).
+
+    f0 is standardised as labels are. The scalars a and b are learned, one pair per member; they start at 1
+    and 0, so that an untrained network predicts the base.
+    """
+
+    def __init__(self, members: int = 1) -> None:
+        super().__init__()
+        self.slope = nn.Parameter(torch.ones(members))
+        self.intercept = nn.Parameter(torch.zeros(members))
+
+    def forward(self, base: Tensor) -> Tensor:
+        """base: (N * members,), rows of member 0, 1, ... in turn -> (N * members,)"""
+        by_member = base.reshape(-1, len(self.slope))
+        return (by_member * self.slope + self.intercept).flatten()
 
 
 class Tail(nn.Module):
@@ -69,7 +86,8 @@ class Tail(nn.Module):
         dim = latents[0].dim
         self.latent, self.head = cast("Latent", side_by_side(latents)), cast("Head", side_by_side(heads))
         self.offset = Offset(members) if offset else None
-        self.smoother: LatentSmoother | None = method.make("smoothing", dim, bins, members)
+        smoother = method.make("smoothing", dim, bins, members)
+        self.smoother: LatentSmoother | NoSmoothing = smoother or NoSmoothing()
         if decoder is None and any(part.options.get("features") for part in method.losses):
             decoder = FeatureDecoder(dim, feature_dim)
         self.decoder = decoder
@@ -155,53 +173,30 @@ class Tail(nn.Module):
         rows, z_mean, z_var = self._rows(features)
         index, target = self.bins.index(y), self.standardize(y)
         with torch.autocast(rows.device.type, enabled=False):
-            if self.smoother is not None and self.training:
+            if self.training:
                 self.smoother.accumulate(z_mean, z_var, index, known)
             noise = normal_like(z_mean) if z_var is not None and self.training else None
-            batch, parts = self.latent_losses(x, rows, z_mean, z_var, noise, index, target, base, weighted)
-        for name, loss in self._losses(reading_input=True).items():
-            parts[name] = self._called(loss, batch, weighted)
-        if known is not None:
-            parts = {name: value * known for name, value in parts.items()}
-        return {name: parts[name].reshape(-1, self.members).mean(1) for name in self.losses}
-
-    def latent_losses(
-        self,
-        x: Any,
-        features: Tensor,
-        z_mean: Tensor,
-        z_var: Tensor | None,
-        noise: Tensor | None,
-        index: Tensor,
-        target: Tensor,
-        base: Tensor | None,
-        weighted: bool,
-    ) -> tuple[LatentBatch, dict[str, Tensor]]:
-        """Smooth and sample latents; return them with all losses that do not read the input.
-
-        features: (N, F), z_mean, z_var, noise: (N, D), index, target, base: (N,). Nothing here changes the
-        model or reads a number on the host, so `Network.compiled` can compile it.
-        """
-        if self.smoother is not None:
             z_mean, z_var = self.smoother(z_mean, z_var, index)
-        z = z_mean if z_var is None or noise is None else z_mean + z_var.sqrt() * noise
-        prediction = self._distribution(z, self.w[index] if self.weighs_counts else None, base)
-        batch = LatentBatch(x, features, z_mean, z_var, z, prediction, target, index, self.decoder)
-        losses = self._losses(reading_input=False)
-        return batch, {name: self._called(loss, batch, weighted) for name, loss in losses.items()}
+            z = z_mean if z_var is None or noise is None else z_mean + z_var.sqrt() * noise
+            prediction = self._distribution(z, self.w[index] if self.weighs_counts else None, base)
+        batch = LatentBatch(x, rows, z_mean, z_var, z, prediction, target, index, self.decoder)
+        losses = {}
+        for name, loss in cast("dict[str, Loss]", dict(self.losses)).items():
+            per_row = loss.weight * self._per_row(loss, batch)
+            if weighted and self.weighs_losses and loss.weighted:
+                per_row = self.w[index] * per_row
+            if known is not None:
+                per_row = per_row * known
+            losses[name] = per_row.reshape(-1, self.members).mean(1)
+        return losses
 
-    def _losses(self, *, reading_input: bool) -> dict[str, Loss]:
-        losses = cast("dict[str, Loss]", dict(self.losses.items()))
-        return {name: loss for name, loss in losses.items() if loss.reads_input == reading_input}
-
-    def _called(self, loss: Loss, batch: LatentBatch, weighted: bool) -> Tensor:
-        """Return a loss times its weight, and the rows' label weights where they multiply it. (N,)"""
-        if self.members > 1 and (loss.compares_rows or loss.reads_input):
-            per_row = torch.stack([loss(rows) for rows in batch.members(self.members)], 1).flatten()
-        else:
-            per_row = loss(batch)
-        per_row = loss.weight * per_row
-        return self.w[batch.index] * per_row if weighted and self.weighs_losses and loss.weighted else per_row
+    def _per_row(self, loss: Loss, batch: LatentBatch) -> Tensor:
+        """Return a loss of each row, in the precision that it needs. (N,)"""
+        half = loss.reads_input and torch.is_autocast_enabled(batch.y.device.type)
+        with torch.autocast(batch.y.device.type, enabled=half):
+            if self.members > 1 and (loss.compares_rows or loss.reads_input):
+                return torch.stack([loss(rows) for rows in batch.members(self.members)], 1).flatten()
+            return cast("Tensor", loss(batch))
 
     # -- prediction ----------------------------------------------------------------------------
 
@@ -225,7 +220,7 @@ class Tail(nn.Module):
         z_mean, z_var, w = rows.mean, rows.var, None
         if index is not None:
             w = self.w[index] if self.weighs_counts else None
-            if self.smoother is not None and self.smoother.at_inference:
+            if self.smoother.at_inference:
                 z_mean, z_var = self.smoother(z_mean, z_var, index)
         if self.noise is None or self.perturbation is None:
             return self._distribution(z_mean, w, rows.base)

@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from tailwise.labels.bins import Array, LabelBins
 from tailwise.labels.kernels import KernelForm, label_weights
-from tailwise.labels.theory import resolved_kernel
+from tailwise.labels.theory import Window
 from tailwise.options import Between, NotNegative, Positive
 
 Acts = Literal["loss", "count", "both"]
 """Weights multiply the losses of a row, the pseudo-counts of its head, or both."""
-Kernel = Literal["gaussian", "laplacian", "triangular", "auto"]
+Kernel = Literal["gaussian", "laplacian", "triangular"]
 Radius = Annotated[int, Between(0, 10_000)]
 
 
@@ -24,10 +24,7 @@ class Weights:
 
 
 class DensityWeights(Weights):
-    """The smoothed label density to the power -`power`; see `tailwise.labels.kernels.label_weights`.
-
-    The kernel ``"auto"`` is a Gaussian that follows from the label histogram (VIR:bound).
-    """
+    """The smoothed label density to the power -`power`; see `tailwise.labels.kernels.label_weights`."""
 
     def __init__(
         self,
@@ -42,7 +39,7 @@ class DensityWeights(Weights):
         clip: tuple[NotNegative, NotNegative] | None = None,
     ) -> None:
         self.power, self.form = power, form
-        self.window = resolved_kernel(bins, kernel, bandwidth, radius)
+        self.window: Window = {"kernel": kernel, "bandwidth": bandwidth, "radius": radius}
         super().__init__(label_weights(bins, **self.window, power=power, form=form, clip=clip), on)
 
 

@@ -59,7 +59,6 @@ def ablations() -> dict[str, list[Contender]]:
         "bandwidth 4": {
             part + key: value for part in both for key, value in (("bandwidth", 4.0), ("radius", 6))
         },
-        "auto": {part + "kernel": "auto" for part in both},
     }
     groups = {
         "lambda": _variants(
