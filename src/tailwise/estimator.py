@@ -14,9 +14,9 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from tailwise.calibration.by_column import column_groups, coverage_by_group
 from tailwise.calibration.calibration import Calibration, Predicted
-from tailwise.calibration.column_groups import BINS
+from tailwise.calibration.column_groups import BINS, ColumnGroups
+from tailwise.calibration.interval_scores import RunningCoverage
 from tailwise.calibration.spreads import standard_deviation
 from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins
@@ -383,12 +383,17 @@ class TailRegressor(RegressorMixin, Settings):  # type: ignore[misc,unused-ignor
         values = column_of(X, column, "column")
         if isinstance(column, (int, np.integer)):
             values = X.iloc[:, int(column)] if hasattr(X, "iloc") else np.asarray(X)[:, int(column)]
-        group, names = column_groups(values, bins)
-        if len(group) != len(labels):
-            raise ValueError(f"column has {len(group)} values for {len(labels)} rows")
+        groups = ColumnGroups.of(values, bins=bins)
+        codes = groups.codes(values)
+        if len(codes) != len(labels):
+            raise ValueError(f"column has {len(codes)} values for {len(labels)} rows")
         ends = self.predict_interval(X, coverage, **prediction).reshape(len(labels), -1, 2)
-        each = zip(ends.swapaxes(0, 1), labels.T, strict=True)
-        return self._by_target([coverage_by_group(group, names, own[:, 0], own[:, 1], y) for own, y in each])
+        tables = []
+        for (lower, upper), y in zip(ends.transpose(1, 2, 0), labels.T, strict=True):
+            running = RunningCoverage(groups)
+            running.add(codes, lower, upper, y)
+            tables.append(running.table())
+        return self._by_target(tables)
 
     def _by_target(self, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
         """Join a table for each target; with several there is a column ``target``."""
@@ -414,7 +419,7 @@ class TailRegressor(RegressorMixin, Settings):  # type: ignore[misc,unused-ignor
         check_is_fitted(self)
         model = self.model_.at(emphasis, label_prior)
         chosen = model.targets if target is None else [model.targets[target]]
-        texts = [fitted.intervals.explain(coverage, finite=True) for fitted in chosen]
+        texts = [fitted.intervals.explain(coverage) for fitted in chosen]
         return model.about_held_out() + "\n".join(texts)
 
     # -------------------------------------------------------------------------------------- files

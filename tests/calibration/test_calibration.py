@@ -23,7 +23,7 @@ from tailwise.calibration.calibration import (
     calibrate,
     choose_emphasis,
 )
-from tailwise.calibration.conformal import ConformalIntervals, OwnIntervals, fit_conformal
+from tailwise.calibration.intervals import ConformalIntervals, OwnIntervals
 from tailwise.calibration.scaling import NIGScaling, VarianceScaling, balanced_weights, fit_scaling
 from tailwise.distributions.members import NIG, Normal
 from tailwise.labels.bins import LabelBins
@@ -75,7 +75,7 @@ def test_without_scaling_and_conformal_the_prediction_speaks_for_itself() -> Non
 
 
 def test_scaling_comes_first_and_conformal_intervals_rule() -> None:
-    conformal = fit_conformal(Normal(torch.zeros(19).double(), 1.0), np.arange(-9.0, 10.0), BINS)
+    conformal = ConformalIntervals(BINS).fit(Normal(torch.zeros(19).double(), 1.0), np.arange(-9.0, 10.0))
     found = predicted(calibration(scaling=VarianceScaling(9.0), intervals=conformal), PREDICTED)
     assert found.distribution.variance.tolist() == [36.0] * 3
     lower, upper = found.interval(0.9)
@@ -84,7 +84,7 @@ def test_scaling_comes_first_and_conformal_intervals_rule() -> None:
     # Nineteen rows are too few for 99%: the ends stay finite, and a warning and the text say so.
     with pytest.warns(UserWarning, match="0.99 intervals take 99 held-out rows, and there are 19"):
         assert found.interval(0.99)[1].isfinite().all()
-    assert "No promise: 0.99 intervals take 99 held-out rows" in conformal.explain(0.99, finite=True)
+    assert "No promise: 0.99 intervals take 99 held-out rows" in conformal.explain(0.99)
 
 
 def test_columns_of_a_table_by_hand() -> None:
@@ -141,9 +141,8 @@ def test_scaling_is_fitted_on_select_and_intervals_on_confirm() -> None:
     moved[confirm] *= 3
     again = fit_calibration(raw, moved, BINS, select, confirm)
     assert again.scaling == fitted.scaling and isinstance(again.intervals, ConformalIntervals)
-    assert again.intervals.limits(0.9) != intervals.limits(0.9)
     scores = (y[confirm] - raw.mean[confirm].numpy()) / np.sqrt(expected.w)
-    np.testing.assert_allclose(intervals.tables["all"].values, np.sort(scores))
+    np.testing.assert_allclose(np.sort(intervals.scores), np.sort(scores))
 
 
 def test_options_of_the_fit() -> None:
@@ -156,7 +155,7 @@ def test_options_of_the_fit() -> None:
     assert balanced.scaling == fit_scaling(raw[:100], y[:100], balanced_weights(y[:100], BINS))
     assert balanced.scaling != fit_calibration(raw, y, BINS, select, confirm).scaling
     whole = fit_calibration(raw, y, BINS, select, confirm, intervals="global").intervals
-    assert isinstance(whole, ConformalIntervals) and (whole.mode, whole.weighting) == ("global", "rare")
+    assert isinstance(whole, ConformalIntervals) and (whole.mode, whole.groups[1].name) == ("global", "rare")
     unscaled = fit_calibration(raw, y, BINS, select, confirm, scaling=False)
     lower, upper = predicted(unscaled, raw[confirm]).interval(0.9)
     inside = (y[confirm] >= lower.numpy()) & (y[confirm] <= upper.numpy())
@@ -366,7 +365,7 @@ def test_coverage_holds_under_the_label_prior_that_was_given() -> None:
         at = chosen.at(label_prior=truth[drawn])
         informed.append(covered(at, fresh[drawn], truth[drawn]))
         tilted = at.possible(at.held.prediction)
-        even = replace(at, intervals=fit_conformal(tilted, at.held.labels, bins))
+        even = replace(at, intervals=ConformalIntervals(bins).fit(tilted, at.held.labels))
         uninformed.append(covered(even, fresh[drawn], truth[drawn]))
     assert 0.885 < np.mean(informed) < 0.99
     assert np.mean(uninformed) < 0.85  # what intervals without the weights of the prior would cover

@@ -7,7 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from tailwise.calibration.interval_scores import constant_interval, intervals_by_region, wilson_interval
+from tailwise.calibration.column_groups import ColumnGroups
+from tailwise.calibration.interval_scores import (
+    RunningCoverage,
+    constant_interval,
+    intervals_by_region,
+    wilson_interval,
+)
 from tailwise.labels.bins import LabelBins
 
 Y = np.repeat([0.0, 1.0, 2.0], [300, 50, 5])
@@ -45,3 +51,16 @@ def test_what_does_not_fit_is_named() -> None:
         intervals_by_region([0], [1, 2], [0, 1], BINS)
     with pytest.raises(ValueError, match="coverage must lie between 0 and 1"):
         constant_interval(BINS, 90)
+
+
+def test_coverage_by_the_values_of_a_column_by_hand() -> None:
+    groups = ColumnGroups.of(["a", "b"])
+    running, codes = RunningCoverage(groups), groups.codes(["a", "a", "a", "a", "c"])
+    y, upper = np.array([1.0, 2.0, 3.0, 9.0, 0.0]), np.array([4.0, 4.0, 4.0, 8.0, 2.0])
+    for rows in (slice(2), slice(2, None)):
+        running.add(codes[rows], np.zeros(5)[rows], upper[rows], y[rows])
+    table = running.table()
+    assert table["value"].tolist() == ["a", "other", "all"]
+    assert table["coverage"].tolist() == [0.75, 1.0, 0.8]
+    assert table["width"].tolist() == [5.0, 2.0, 4.4]
+    assert table.loc[0, ["coverage_low", "coverage_high"]].tolist() == list(wilson_interval(3, 4))

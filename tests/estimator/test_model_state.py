@@ -35,7 +35,7 @@ def forged(saved: Path, path: Path, place: tuple[Any, ...], value: Any) -> Path:
     ("place", "value", "message"),
     [
         ((*TARGET, "intervals"), {"OwnIntervals": {}}, "the intervals are not those of conformal='region'"),
-        ((*INTERVALS, "tables", "all", "n"), "45", "tables.all.n must be a whole number, got '45'"),
+        ((*INTERVALS, "groups", 0, "slack"), "45", "groups.0.slack must be a number, got '45'"),
         ((*TARGET, "scaling"), [1], r"targets.0.scaling is \[1\], not one of NIGScaling, VarianceScaling"),
         ((*TARGET, "emphasis"), 2.0, r"emphasis must be a number in \[0, 1\], got 2.0"),
         (("targets",), [], r"model.targets is \[\], not a list of 1 to 1000 values"),

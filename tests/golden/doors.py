@@ -16,7 +16,7 @@ from tailwise import (
     diagnose,
     label_weights,
 )
-from tailwise.calibration.conformal import fit_conformal
+from tailwise.calibration.intervals import ConformalIntervals
 from tailwise.calibration.scaling import balanced_weights, fit_scaling
 from tailwise.data import load_abalone
 from tailwise.distributions.members import concatenate, pooled, stack
@@ -31,9 +31,9 @@ from tailwise.training.loop import TrainConfig, fit, predict
 from tests.command_line import invoke
 
 __all__ = [
-    "NIG", "VIR", "Bounds", "LabelBins", "LabelDensity", "Mixture", "Normal", "Service", "TailRegressor",
-    "TrainConfig", "__version__", "available_methods", "balanced_weights", "build_model", "by_bin",
-    "by_region", "change_of_prior", "concatenate", "crps", "diagnose", "emphasis", "evaluate", "fit",
-    "fit_conformal", "fit_scaling", "importance", "invoke", "label_weights", "load_abalone", "model_card",
+    "NIG", "VIR", "Bounds", "ConformalIntervals", "LabelBins", "LabelDensity", "Mixture", "Normal", "Service",
+    "TailRegressor", "TrainConfig", "__version__", "available_methods", "balanced_weights", "build_model",
+    "by_bin", "by_region", "change_of_prior", "concatenate", "crps", "diagnose", "emphasis", "evaluate",
+    "fit", "fit_scaling", "importance", "invoke", "label_weights", "load_abalone", "model_card",
     "partial_dependence", "pooled", "predict", "scorer", "shapley", "smogn", "smoter", "stack",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from tests.golden.doors import (
     NIG,
     VIR,
     Bounds,
+    ConformalIntervals,
     LabelBins,
     LabelDensity,
     Mixture,
@@ -32,7 +33,6 @@ from tests.golden.doors import (
     emphasis,
     evaluate,
     fit,
-    fit_conformal,
     fit_scaling,
     label_weights,
     load_abalone,
@@ -161,13 +161,14 @@ def loop(folder: Path) -> dict[str, Any]:
         history = fit(model, part(train), part(select), config)
         scaling = fit_scaling(predicted(select), y[select], balanced_weights(y[select], bins))
         scaled = scaling.apply(predicted(confirm))
-        intervals = fit_conformal(scaled, y[confirm], bins, mode="region", weights="balanced")
+        rarity = balanced_weights(y[confirm], bins)
+        intervals = ConformalIntervals(bins, "region").fit(scaled, y[confirm], rarity)
         new = scaling.apply(predicted(test))
         found[name] = {
             "epochs": len(history.history),
             "scaled": moments(new[:SHOWN]),
             "explain": intervals.explain(0.9),
-            "ends": intervals.interval(new[:SHOWN], 0.9),
+            "ends": intervals.ends(new[:SHOWN], 0.9),
             "regions": by_region(new, y[test], bins, ["mae", "nll", "coverage"]),
         }
     return found

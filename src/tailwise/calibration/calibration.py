@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tailwise.calibration.column_groups import ColumnGroups
-from tailwise.calibration.conformal import ConformalIntervals, OwnIntervals, fit_conformal, majority
 from tailwise.calibration.interval_scores import intervals_by_region
+from tailwise.calibration.intervals import ConformalIntervals, OwnIntervals, majority
 from tailwise.calibration.scaling import (
     Scaling,
     VarianceScaling,
@@ -25,7 +25,7 @@ from tailwise.calibration.scaling import (
     split_variance,
 )
 from tailwise.calibration.spreads import standard_deviation
-from tailwise.distributions.members import Distribution, checked_coverage, pooled
+from tailwise.distributions.members import Distribution, pooled
 from tailwise.distributions.tilt import Tilt
 from tailwise.distributions.truncation import Bounds
 from tailwise.labels.bins import LabelBins
@@ -103,6 +103,10 @@ class Prior:
         """Return the prior of labels that a user expects; see `LabelDensity.from_prior`."""
         return cls(change_of_prior(density, LabelDensity.from_prior(label_prior, density)), math.nan)
 
+    def apply(self, distribution: Distribution) -> Distribution:
+        """Return the prediction under this prior."""
+        return self.tilt.apply(distribution)
+
     def interval_weights(self, labels: Floats) -> Literal["rare"] | Floats:
         """Return which held-out labels intervals must cover: the rarest too, or those that are expected."""
         return self.tilt.weights(labels) if math.isnan(self.emphasis) else "rare"
@@ -160,6 +164,11 @@ class Calibration:
     held: HeldOut
 
     @property
+    def steps(self) -> tuple[Scaling, Prior, Bounds]:
+        """What a prediction passes, in this order."""
+        return self.scaling, self.prior, self.labels.bounds
+
+    @property
     def bins(self) -> LabelBins:
         """Bins of the training labels."""
         return self.labels.bins
@@ -196,7 +205,7 @@ class Calibration:
         """Return the calibration under a label prior, with intervals that fit it."""
         moved = replace(self, prior=prior)
         labels = self.held.labels
-        intervals = self.intervals.refitted(
+        intervals = self.intervals.fit(
             moved.possible(self.held.prediction), labels, prior.interval_weights(labels), self.held.groups
         )
         return replace(moved, intervals=intervals)
@@ -212,7 +221,8 @@ class Calibration:
 
     def possible(self, scaled: Distribution) -> Distribution:
         """Return a scaled prediction under the label prior in use and within the bounds. (N,) -> (N,)"""
-        return self.labels.bounds.apply(self.prior.tilt.apply(scaled))
+        _, prior, bounds = self.steps
+        return bounds.apply(prior.apply(scaled))
 
 
 class Predicted(NamedTuple):
@@ -234,18 +244,18 @@ class Predicted(NamedTuple):
         label is lost by that.
         """
         intervals, labels = self.calibration.intervals, self.calibration.labels
-        if not intervals.can_cover(checked_coverage(coverage)):
+        if missing := intervals.too_few(coverage):
             warnings.warn(
-                f"{intervals.too_few(coverage)} The intervals span all training labels instead: fit "
-                "with more rows, or ask for a lower coverage.",
+                f"{missing} The intervals span all training labels instead: fit with more rows, or ask for a "
+                "lower coverage.",
                 stacklevel=2,
             )
         if self.networks and intervals.votes:
-            each = [intervals.interval(n, coverage, finite=True, groups=self.groups) for n in self.networks]
-            lower, upper = (torch.stack(side) for side in zip(*each, strict=True))
+            ends = [intervals.ends(network, coverage, self.groups) for network in self.networks]
+            lower, upper = (torch.stack(side) for side in zip(*ends, strict=True))
             lower, upper = majority(lower, upper, self.distribution.point)
         else:
-            lower, upper = intervals.interval(self.distribution, coverage, finite=True, groups=self.groups)
+            lower, upper = intervals.ends(self.distribution, coverage, self.groups)
         return labels.support.between(labels.bounds.clip(lower), labels.bounds.clip(upper))
 
     def quantile(self, level: float) -> Tensor:
@@ -281,9 +291,8 @@ class Predicted(NamedTuple):
         intervals = intervals_by_region(
             lower, upper, y, fitted.bins, coverage, training=fitted.known_labels, **shots
         )
-        return table.join(
-            intervals[["coverage", "width", "constant_coverage", "constant_width"]]
-        ).reset_index()
+        figures = ["coverage", "width", "constant_coverage", "constant_width"]
+        return table.join(intervals[figures]).reset_index()
 
 
 def calibrate(
@@ -323,21 +332,18 @@ def calibrate(
     fitted = Calibration(labels, scaling, Prior.emphasized(labels.density, chosen), OwnIntervals(), kept)
     if recipe.intervals is None:
         return fitted
-    confirmed = held.rows(confirm)
-    intervals = fit_conformal(
-        fitted.possible(confirmed.prediction),
-        confirmed.labels,
+    intervals = ConformalIntervals(
         bins,
-        mode=recipe.intervals,
-        weights="rare",
-        many=labels.many,
-        few=labels.few,
+        recipe.intervals,
+        labels.many,
+        labels.few,
         held_out=recipe.held_out,
         votes=recipe.votes,
         column=recipe.column,
-        column_codes=confirmed.groups,
     )
-    return replace(fitted, intervals=intervals)
+    confirmed = held.rows(confirm)
+    possible = fitted.possible(confirmed.prediction)
+    return replace(fitted, intervals=intervals.fit(possible, confirmed.labels, "rare", confirmed.groups))
 
 
 def _sample(rows: Rows) -> Rows:

@@ -1,4 +1,4 @@
-"""How often intervals contain the label and how wide they are, by region, beside a constant interval."""
+"""How often intervals contain the label and how wide they are, by region and by column."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from tailwise.calibration.column_groups import ColumnGroups
+from tailwise.distributions.members import checked_coverage
 from tailwise.labels.bins import LabelBins, checked_labels
 from tailwise.metrics.regions import REGIONS
 
@@ -27,9 +29,7 @@ def constant_interval(training: LabelBins | ArrayLike, coverage: float = 0.9) ->
     >>> constant_interval(np.arange(101.0), 0.9)
     (5.0, 95.0)
     """
-    if not 0 < coverage < 1:
-        raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
-    levels = (1 - coverage) / 2, (1 + coverage) / 2
+    levels = (1 - checked_coverage(coverage)) / 2, (1 + coverage) / 2
     if not isinstance(training, LabelBins):
         lower, upper = np.quantile(checked_labels(training), levels, method="inverted_cdf")
         return float(lower), float(upper)
@@ -84,19 +84,52 @@ def intervals_by_region(
     region = bins.regions(many, few)[bins.index(labels)]
     least, most = constant_interval(bins if training is None else training, coverage)
     inside, constant = (labels >= low) & (labels <= high), (labels >= least) & (labels <= most)
-    table = pd.DataFrame(index=pd.Index(REGIONS, name="region"))
+    table = []
     for name in REGIONS:
         rows = np.ones(labels.size, bool) if name == "all" else region == name
-        n = int(rows.sum())
-        table.loc[name, "n"] = n
-        share, ends = math.nan, (math.nan, math.nan)
-        if n:
-            share, ends = float(inside[rows].mean()), wilson_interval(int(inside[rows].sum()), n)
-        table.loc[name, ["coverage", "coverage_low", "coverage_high"]] = share, *ends
-        table.loc[name, "width"] = (high - low)[rows].mean() if n else math.nan
-        table.loc[name, "constant_coverage"] = constant[rows].mean() if n else math.nan
-        table.loc[name, "constant_width"] = most - least if n else math.nan
-    return table.astype({"n": np.int64})
+        if not rows.any():
+            table.append((0, *[math.nan] * 6))
+            continue
+        figures = coverage_and_width(
+            int(rows.sum()), int(inside[rows].sum()), float((high - low)[rows].sum())
+        )
+        table.append((*figures, float(constant[rows].mean()), most - least))
+    names = ["n", "coverage", "coverage_low", "coverage_high", "width", "constant_coverage", "constant_width"]
+    return pd.DataFrame(table, pd.Index(REGIONS, name="region"), names)
+
+
+def coverage_and_width(rows: int, covered: int, width: float) -> tuple[int, float, float, float, float]:
+    """Return rows, coverage with its 95% Wilson interval, and mean width, from sums over rows."""
+    return rows, covered / rows, *wilson_interval(covered, rows), width / rows
+
+
+class RunningCoverage:
+    """Coverage and width of intervals by the groups of a column, for rows that come in parts."""
+
+    def __init__(self, groups: ColumnGroups) -> None:
+        self.names = ("other", *groups.names)
+        self._sums = np.zeros((3, len(self.names)))  # rows, covered rows and width
+
+    def add(self, codes: NDArray[np.int64], lower: Floats, upper: Floats, y: Floats) -> None:
+        """Take in intervals and labels of some rows; codes are those of `ColumnGroups`. (N,) each"""
+        for k, values in enumerate((None, (y >= lower) & (y <= upper), upper - lower)):
+            self._sums[k] += np.bincount(codes, values, len(self.names))
+
+    def table(self) -> pd.DataFrame:
+        """Return rows, coverage with its 95% Wilson interval, and mean width of each group and of all rows.
+
+        ``other`` are rows of no group.
+        """
+        import pandas as pd
+
+        order = [*range(1, len(self.names)), 0]
+        sums = [(self.names[k], *self._sums[:, k]) for k in order if self._sums[0, k] > 0]
+        table = [
+            (name, *coverage_and_width(round(rows), round(covered), width))
+            for name, rows, covered, width in [*sums, ("all", *self._sums.sum(1))]
+        ]
+        names = ["value", "rows", "coverage", "coverage_low", "coverage_high", "width"]
+        return pd.DataFrame(table, columns=names)
 
 
 def wilson_interval(hits: int, n: int) -> tuple[float, float]:

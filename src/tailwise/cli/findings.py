@@ -14,7 +14,7 @@ from tailwise.cli.output import command_line, print_table, print_words, printabl
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailwise.calibration.by_column import RunningCoverage
+    from tailwise.calibration.interval_scores import RunningCoverage
     from tailwise.estimator import TailRegressor
     from tailwise.report.baselines import Lineup
     from tailwise.report.scoring import Scored

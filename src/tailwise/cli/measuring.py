@@ -12,8 +12,8 @@ from tailwise.cli.streamed import ShownOnce, labelled_chunks
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailwise.calibration.by_column import RunningCoverage
     from tailwise.calibration.column_groups import ColumnGroups
+    from tailwise.calibration.interval_scores import RunningCoverage
     from tailwise.estimator import TailRegressor
     from tailwise.report.baselines import Lineup, RunningLineup
     from tailwise.streams.parquet_rows import ParquetRows
@@ -79,12 +79,12 @@ class Measuring:
 
     def add_coverage(self, lineups: Mapping[str, Lineup], table: pd.DataFrame) -> None:
         """Take in the intervals of rows of a table, if coverage goes by the groups of a column."""
-        from tailwise.calibration.by_column import RunningCoverage
+        from tailwise.calibration.interval_scores import RunningCoverage
 
         if self.groups is None:
             return
-        code = self.groups.codes(table[str(self.groups.column)]) - 1
+        codes = self.groups.codes(table[str(self.groups.column)])
         for column, lineup in lineups.items():
             scored = lineup.ours
-            running = self.coverages.setdefault(column, RunningCoverage(list(self.groups.names)))
-            running.add(code, scored.lower, scored.upper, scored.y)
+            running = self.coverages.setdefault(column, RunningCoverage(self.groups))
+            running.add(codes, scored.lower, scored.upper, scored.y)

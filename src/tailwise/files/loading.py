@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from tailwise.calibration.calibration import Calibration, Prior
-from tailwise.calibration.column_groups import ColumnGroups
-from tailwise.calibration.conformal import ConformalIntervals
+from tailwise.calibration.intervals import ConformalIntervals
 from tailwise.files.archive import Key, one_line, unpack
 from tailwise.files.base_files import base_of
 from tailwise.files.codec import Arrays, read
@@ -155,8 +154,7 @@ def _inputs(state: ModelState) -> Inputs:
     if state.feature_names_in is not None:
         columns.feature_names_in_ = np.array(state.feature_names_in, dtype=object)
     if state.table is not None:
-        intervals = (target.intervals for target in state.targets)
-        groups = next((i.column for i in intervals if isinstance(i, ConformalIntervals)), ColumnGroups())
+        groups = state.targets[0].intervals.column
         return TableInputs(groups=groups, preprocessor=_preprocessor(state.table), columns=columns)
     return TensorInputs(columns) if state.picture_size is None else PictureInputs(state.picture_size, columns)
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailwise.calibration.calibration import HeldOut, Labels
-from tailwise.calibration.conformal import ConformalIntervals, OwnIntervals
+from tailwise.calibration.intervals import ConformalIntervals, OwnIntervals
 from tailwise.calibration.scaling import Scaling
 from tailwise.files.base_files import BaseState
 from tailwise.files.column_files import TableState
@@ -82,21 +82,13 @@ class Target:
             raise ValueError("bins need labels")
         if held.labels.ndim != 1 or held.prediction.shape != held.labels.shape:
             raise ValueError("the held-out predictions do not fit their labels")
-        groups = 0
+        groups = len(intervals.column.names)
         if isinstance(intervals, ConformalIntervals):
-            groups = len(intervals.column.names)
             _check_edges(intervals.bins.edges, intervals.bins.counts, "bins of intervals")
-            _check_tables(intervals)
+            if not intervals.groups or intervals.groups[0].name != "all":
+                raise ValueError("intervals lack the scores of all rows")
         if held.groups.shape != held.labels.shape or ((held.groups < 0) | (held.groups > groups)).any():
             raise ValueError("the held-out rows do not fit the groups of their column")
-
-
-def _check_tables(intervals: ConformalIntervals) -> None:
-    if "all" not in intervals.tables or (intervals.column.names and not intervals.groups):
-        raise ValueError("intervals lack the scores of all rows")
-    own = sum(table.n for region, table in intervals.tables.items() if region != "all")
-    if own != (intervals.tables["all"].n if intervals.mode == "region" else 0):
-        raise ValueError("the scores of the regions are not those of all rows")
 
 
 def _check_edges(edges: NDArray[Any], values: NDArray[Any], name: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tailwise.calibration.conformal import OwnIntervals
+from tailwise.calibration.intervals import OwnIntervals
 from tailwise.files.archive import Key, pack
 from tailwise.files.base_files import base_state
 from tailwise.files.codec import read, write

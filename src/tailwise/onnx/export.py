@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from tailwise._version import __version__
 from tailwise.calibration.calibration import Calibration, Labels
-from tailwise.calibration.conformal import ConformalIntervals, OwnIntervals, majority
+from tailwise.calibration.intervals import ConformalIntervals, OwnIntervals, majority
 from tailwise.calibration.spreads import standard_deviation
 from tailwise.distributions.members import Distribution, concatenate, pooled
 from tailwise.labels.bins import LabelBins
@@ -316,8 +316,8 @@ class _Graph(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Ends as in `Predicted.interval`, from one distribution for all networks: a small graph."""
         if len(raw) == 1 or not intervals.votes:
-            return intervals.interval(own, coverage, finite=True)
-        ends = intervals.interval(self._in_use(concatenate(raw), t), coverage, finite=True)
+            return intervals.ends(own, coverage)
+        ends = intervals.ends(self._in_use(concatenate(raw), t), coverage)
         lower, upper = (end.reshape(len(raw), -1) for end in ends)
         return majority(lower, upper, own.point)
 

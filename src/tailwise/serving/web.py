@@ -270,7 +270,7 @@ class Service:
         cells = zip(self.columns.all, zip(*rows, strict=True), strict=True)
         notes = [note for column, values in cells for note in column.notes(values)][:MAX_SHOWN]
         intervals = [target.intervals for target in self.model.model_.targets]
-        few = [i.too_few(asked.coverage) for i in intervals if not i.can_cover(asked.coverage)]
+        few = [missing for i in intervals if (missing := i.too_few(asked.coverage))]
         return notes + [f"{text} The intervals span all training labels instead." for text in few[:1]]
 
     def _predict(self, rows: Sequence[Sequence[Any]], options: _Options) -> list[dict[str, Any]]:
