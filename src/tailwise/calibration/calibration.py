@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -25,7 +24,7 @@ from tailwise.calibration.scaling import (
     split_variance,
 )
 from tailwise.calibration.spreads import standard_deviation
-from tailwise.distributions.members import Distribution, pooled
+from tailwise.distributions.members import Distribution, concatenate, pooled
 from tailwise.distributions.tilt import Tilt
 from tailwise.distributions.truncation import Bounds
 from tailwise.labels.bins import LabelBins
@@ -212,8 +211,7 @@ class Calibration:
 
     def __call__(self, raw: Raw) -> Predicted:
         """Return calibrated predictions with their intervals at any coverage."""
-        networks = tuple(self.calibrated(each) for each in raw.networks)
-        return Predicted(self.calibrated(raw.pooled), self, networks, raw.groups)
+        return Predicted(self.calibrated(raw.pooled), self, raw)
 
     def calibrated(self, raw: Distribution) -> Distribution:
         """Return a prediction after all steps. (N,) -> (N,)"""
@@ -230,10 +228,8 @@ class Predicted(NamedTuple):
 
     distribution: Distribution  # (N,)
     calibration: Calibration
-    networks: tuple[Distribution, ...]
-    """Calibrated predictions of each network, if there are several. (N,) each"""
-    groups: Rows
-    """Codes in the column that intervals go by. (N,)"""
+    raw: Raw
+    """What the networks predicted."""
 
     def interval(self, coverage: float) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends. (N,) each
@@ -250,12 +246,14 @@ class Predicted(NamedTuple):
                 "lower coverage.",
                 stacklevel=2,
             )
-        if self.networks and intervals.votes:
-            ends = [intervals.ends(network, coverage, self.groups) for network in self.networks]
-            lower, upper = (torch.stack(side) for side in zip(*ends, strict=True))
+        networks, groups = self.raw.networks, self.raw.groups
+        if networks and intervals.votes:
+            each, codes = self.calibration.calibrated(concatenate(networks)), np.tile(groups, len(networks))
+            ends = intervals.ends(each, coverage, codes)
+            lower, upper = (end.reshape(len(networks), -1) for end in ends)
             lower, upper = majority(lower, upper, self.distribution.point)
         else:
-            lower, upper = intervals.ends(self.distribution, coverage, self.groups)
+            lower, upper = intervals.ends(self.distribution, coverage, groups)
         return labels.support.between(labels.bounds.clip(lower), labels.bounds.clip(upper))
 
     def quantile(self, level: float) -> Tensor:

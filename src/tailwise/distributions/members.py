@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from tailwise.distributions.student_t import StudentT, log_gamma_ratio, standardized
+from tailwise.distributions.student_t import log_gamma_ratio, standardized, student
 
 Number = float | Tensor
 _NODES = 256
@@ -129,14 +129,14 @@ class Distribution(ABC):
     def cdf(self, y: Number) -> Tensor:
         """Probability of a label of at most y."""
         m, exact = self._exact(y)
-        below, _ = StudentT(m.df).sides(standardized(exact, m.location, m.scale))
+        below, _ = student(m.df).sides(standardized(exact, m.location, m.scale))
         return weighted(m.weight, below).to(self.mean)
 
     def quantile(self, q: Number) -> Tensor:
         """Label that is exceeded with probability 1 - q; q broadcasts against the parameters."""
         m, levels = self._exact(checked_probability(q))
         levels = levels.expand(torch.broadcast_shapes(levels.shape, self.shape))
-        return StudentT(m.df).mixture_quantile(m.weight, m.location, m.scale, levels).to(self.mean)
+        return student(m.df).mixture_quantile(m.weight, m.location, m.scale, levels).to(self.mean)
 
     def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
         """Return both ends of the central interval that covers the label with the given probability."""
@@ -549,10 +549,10 @@ def against(parameter: Tensor, value: Tensor, dimensions: int) -> Tensor:
 
 def _deviation(m: Members, y: Tensor) -> Tensor:
     """E|Y - y| of each member."""
-    student, z = StudentT(m.df), standardized(y, m.location, m.scale)
-    below, above = student.sides(z)
+    tails, z = student(m.df), standardized(y, m.location, m.scale)
+    below, above = tails.sides(z)
     distance = y - m.location
-    spread = distance * (below - above) + 2 * m.scale * student.log_moment(z).exp()
+    spread = distance * (below - above) + 2 * m.scale * tails.log_moment(z).exp()
     spread = torch.where(m.df > 1, spread, math.nan)
     # A prediction without spread is a point.
     return torch.where(m.scale > 0, spread, distance.abs())

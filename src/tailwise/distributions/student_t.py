@@ -1,12 +1,14 @@
 """The standard Student-t, whose case of infinitely many degrees of freedom is the Normal.
 
 Everything about predictions of any kind is made of three functions of it: probabilities, partial means and
-quantiles of mixtures. `StudentT` has them from SciPy. An exporter brings its own `Student`.
+quantiles of mixtures. `StudentT` has them from SciPy. While an exporter traces, it brings its own `Student`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Protocol
 
 import numpy as np
@@ -62,6 +64,15 @@ class Student(Protocol):
 
     def mixture_quantile(self, weight: Tensor, location: Tensor, scale: Tensor, level: Tensor) -> Tensor:
         """Return quantiles of mixtures of K ``location + scale * T``. (K, ...) each, level: (...) -> (...)"""
+
+
+IN_PLACE_OF_SCIPY: ContextVar[Callable[[Tensor], Student]] = ContextVar("student")
+"""What an exporter uses in place of `StudentT` while it traces."""
+
+
+def student(df: Tensor) -> Student:
+    """Return the Student-t's with given degrees of freedom. (K, ...)"""
+    return IN_PLACE_OF_SCIPY.get(StudentT)(df)
 
 
 class StudentT:

@@ -26,7 +26,7 @@ from tailwise.distributions.members import (
     staircase_difference,
     weighted,
 )
-from tailwise.distributions.student_t import Array, Student, StudentT, standardized
+from tailwise.distributions.student_t import Array, standardized, student
 
 _CHUNK = 2**21
 _NEAR_2 = 1e-6
@@ -95,7 +95,7 @@ class Tilted(Distribution):
     tilt. Mean and variance follow from the partial moments of the Normal and the Student-t over cells;
     an NIG with ``alpha <= 1`` has an infinite variance. Aleatoric and epistemic variance keep the
     proportion that they have before the tilt. Everything is evaluated in float64, without
-    gradient. Made by `Tilt.apply`; `student` gives the functions of the Student-t.
+    gradient. Made by `Tilt.apply`.
 
     >>> from tailwise.distributions.members import Normal
     >>> tilted = Tilt(np.array([0.0]), np.log([1.0, 3.0])).apply(Normal(torch.tensor([0.0]), 1.0))
@@ -103,10 +103,8 @@ class Tilted(Distribution):
     (0.25, 0.3989)
     """
 
-    def __init__(
-        self, base: Distribution, tilt: Tilt, student: Callable[[Tensor], Student] = StudentT
-    ) -> None:
-        self._base, self.tilt, self._student = base, tilt, student
+    def __init__(self, base: Distribution, tilt: Tilt) -> None:
+        self._base, self.tilt = base, tilt
 
     def __repr__(self) -> str:
         return f"Tilted({self.base!r}, {self.tilt.log_weights.size} cells)"
@@ -125,7 +123,7 @@ class Tilted(Distribution):
         return self._base
 
     def onto(self, base: Distribution) -> Distribution:
-        return self if base is self.base else Tilted(base, self.tilt, self._student)
+        return self if base is self.base else Tilted(base, self.tilt)
 
     def members(self) -> Members:
         return self.base.members()
@@ -140,7 +138,7 @@ class Tilted(Distribution):
     def rescale(self, shift: Number, scale: Number) -> Self:
         """Distribution of ``scale * Y + shift``, with one shift and scale for all predictions."""
         moved = self.tilt.rescale(float(shift), float(scale))
-        return type(self)(self.base.rescale(shift, scale), moved, self._student)
+        return type(self)(self.base.rescale(shift, scale), moved)
 
     def pooled(self) -> Distribution:
         return self.onto(self.base.pooled())
@@ -150,7 +148,7 @@ class Tilted(Distribution):
         first = parts[0]
         if not all(p.tilt.equals(first.tilt) for p in parts):
             raise ValueError("only distributions under the same tilt can be joined")
-        return cls(type(first.base)._joined([p.base for p in parts], function), first.tilt, first._student)
+        return cls(type(first.base)._joined([p.base for p in parts], function), first.tilt)
 
     # ---------------------------------------------------------------- moments and probabilities
 
@@ -225,7 +223,7 @@ class Tilted(Distribution):
 
     @cached_property
     def _whole(self) -> _Cells:
-        return _Cells(self._flat, self.tilt, self._student)
+        return _Cells(self._flat, self.tilt)
 
     def _parts(self, values: int = 1) -> Iterator[tuple[slice, _Cells]]:
         """The cells of all rows, or of some at a time if `values` numbers per cell and row are too many."""
@@ -236,7 +234,7 @@ class Tilted(Distribution):
             return
         for start in range(0, self._flat.weight.shape[1], step):
             rows = slice(start, start + step)
-            yield rows, _Cells(Members(*(p[:, rows] for p in self._flat)), self.tilt, self._student)
+            yield rows, _Cells(Members(*(p[:, rows] for p in self._flat)), self.tilt)
 
     @cached_property
     def _moments(self) -> _Moments:
@@ -272,7 +270,7 @@ class _Cells:
     below it. The second moment has c h(c) in place of h(c), plus a constant.
     """
 
-    def __init__(self, members: Members, tilt: Tilt, student: Callable[[Tensor], Student]) -> None:
+    def __init__(self, members: Members, tilt: Tilt) -> None:
         self.members = Members(*(part.unsqueeze(1) for part in members))  # (K, 1, N) each
         self.cuts = torch.as_tensor(tilt.cuts)  # (C - 1,)
         self.log_w = torch.as_tensor(tilt.log_weights).unsqueeze(1)  # (C, 1)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import cast
 
@@ -22,7 +23,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from tailwise.distributions.members import Distribution
-from tailwise.distributions.student_t import Array, Student, StudentT
+from tailwise.distributions.student_t import Array, Student, student
 from tailwise.distributions.tilt import Tilt
 from tailwise.options import AnyNumber
 
@@ -35,6 +36,8 @@ _STEPS = 24
 
 Root = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], Tensor]
 """From an increasing function and two ends to its root between them, element by element."""
+IN_PLACE_OF_ILLINOIS: ContextVar[Root] = ContextVar("root")
+"""What an exporter uses in place of `illinois` while it traces."""
 
 
 @dataclass(frozen=True)
@@ -93,16 +96,10 @@ class Bounds:
         """Return the prediction between the bounds, with the mean that it had if that lies between them."""
         return self.tilt.apply(distribution).onto(self.centred(distribution.base))
 
-    def centred(
-        self,
-        distribution: Distribution,
-        student: Callable[[Tensor], Student] = StudentT,
-        root: Root | None = None,
-    ) -> Distribution:
+    def centred(self, distribution: Distribution) -> Distribution:
         """Return the prediction whose mean, after the cut at the bounds, is the one that it has now.
 
-        Location and scale of each member change. `student` gives the functions of the Student-t and `root`
-        solves an equation; an exporter has its own.
+        Location and scale of each member change.
         """
         if self.is_identity:
             return distribution
@@ -116,7 +113,7 @@ class Bounds:
         margin = torch.minimum(LEAST_DISTANCE * scale, torch.full_like(own, width / 10))
         mean = torch.minimum(torch.maximum(found.mean.detach(), low + margin), high - margin)
         cut = _Cut(self, student(found.df))
-        location, scale = cut.centred(mean, scale.detach(), low, high, root or illinois)
+        location, scale = cut.centred(mean, scale.detach(), low, high, IN_PLACE_OF_ILLINOIS.get(illinois))
         placed = found.map(Tensor.detach).placed(location, scale / torch.maximum(own.detach(), least))
         # Each member is cut off by itself: the cut of the whole would count it by its part inside.
         return distribution.rebuilt(placed, 1 / cut.mean_and_inside(location, scale)[1])

@@ -198,14 +198,14 @@ class Training:
         select: Index,
         config: TrainConfig,
         checkpoint: str | Path | None,
-        learn: Callable[..., FitResult] = train,
+        learn: Callable[..., FitResult] | None = None,
     ) -> Run:
         """Train a network on rows, stop by the held-out rows `select`, and predict all held-out rows.
 
         `learn` takes the place of the training loop.
         """
         valid = held.rows(select).tensors(weighted=False)
-        history = learn(network, rows, valid, config, checkpoint=checkpoint)
+        history = (learn or train)(network, rows, valid, config, checkpoint=checkpoint)
         table, device = self.inputs.is_table, self.settings.device
         network = ready(network, table=table)
         with self.computing():

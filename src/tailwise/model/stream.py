@@ -32,7 +32,6 @@ from tailwise.streams.row_stream import SOURCE, FrameRows, RowStream, Shard, as_
 from tailwise.tables.quick_encoding import QuickEncoder
 from tailwise.tables.split import halves
 from tailwise.training.batches import in_background
-from tailwise.training.loop import fit as train
 from tailwise.training.progress import visible
 from tailwise.training.ray_workers import RayWorkers
 
@@ -233,7 +232,7 @@ class _StreamFit:
         if self.workers is not None:
             settings.log("training on %d workers of Ray", self.workers.workers)
         config = settings.train_config(rows.row_count, seed, streamed=True)
-        learn = train if self.workers is None else self.workers.fit
+        learn = None if self.workers is None else self.workers.fit
         run = training.run(network, rows, held, select, config, checkpoint, learn)
         return training.model([run], Held(run.raw, held, select, confirm), columns.targets)
 

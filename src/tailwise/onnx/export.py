@@ -1,7 +1,8 @@
 """Fitted models as ONNX, for places without Python: base, networks, calibration and dial in one graph.
 
-The networks, the calibration, bounds and label priors are the code that predicts, traced. The base (`trees`)
-and the functions of the Student-t (`quantiles`) are rebuilt from operations that ONNX has.
+Networks, calibration, label priors, bounds and intervals are the code that predicts, traced. Only the base
+(`trees`), the encoding of columns (`columns`) and the functions of the Student-t (`student_t`) are built from
+operations that ONNX has.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tailwise._version import __version__
-from tailwise.calibration.calibration import Calibration, Labels
-from tailwise.calibration.intervals import ConformalIntervals, OwnIntervals, majority
+from tailwise.calibration.calibration import Calibration, Raw
+from tailwise.calibration.intervals import ConformalIntervals
 from tailwise.calibration.spreads import standard_deviation
-from tailwise.distributions.members import Distribution, concatenate, pooled
+from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins
-from tailwise.model.inputs import TableInputs
-from tailwise.model.model import Model
+from tailwise.labels.support import LabelSupport
+from tailwise.model.model import Model, of_target
 from tailwise.onnx.columns import columns_inside, raw_inputs, takes_columns
-from tailwise.onnx.quantiles import Quantiles, StudentTails, TracedTilt, grid_root
+from tailwise.onnx.student_t import StudentTails, traceable
 from tailwise.onnx.trees import BASE, base_model, check_exportable, put_in_front
 from tailwise.writing import write_atomically
 
@@ -53,31 +54,63 @@ def export_onnx(
     coverage: float | None = 0.9,
     raw_columns: bool = False,
 ) -> Path:
-    """Write the numeric part of a fitted `TailRegressor` as one ONNX file and return its path.
+    """Write a fitted model as one ONNX file and return its path; see `TailRegressor.export_onnx`.
 
-    The input ``x`` is float64 (N, F): ``estimator.preprocessor_.matrix(X)``. For arrays and tables of
-    numbers these are the columns as they are, NaN where missing. For tables with text, categories or
-    dates they are the output of skrub's vectorizer, which is not part of the file. An infinity counts as
-    missing.
+    The input ``x`` is float64 (N, F), a matrix of `TablePreprocessor.matrix`; an infinity counts as missing.
+    With `raw_columns` the inputs are the columns of the table, (N,) each, as `column_inputs` makes them:
+    numbers are float64, NaN where missing; categories are strings, empty where missing. A call needs at
+    least one row.
 
-    With `raw_columns` the inputs are the columns of the table instead, (N,) each, and the file encodes them:
-    numbers are float64, NaN where missing; categories are strings, empty where missing. Text, dates and
-    durations are an error. `column_inputs` makes the inputs from a table. A call needs at least one row.
+    The outputs are float64, in the units of y: ``prediction`` and ``std`` (N,), ``quantiles`` (N, Q),
+    ``lower`` and ``upper`` (N,). With several targets they are (N, T) and (N, T, Q). The label prior is that
+    of the model, which `Model.at` changes. The file's metadata has the levels, the coverage, the emphasis
+    and the names of the columns; with `raw_columns`, ``inputs`` says what each input is.
 
-    The outputs are float64, in the units of y, and agree with the estimator: ``prediction`` and ``std`` (N,),
-    ``quantiles`` (N, Q), ``lower`` and ``upper`` (N,) of `predict_interval` at `coverage`. With several
-    targets they are (N, T) and (N, T, Q). No `quantiles`, or a `coverage` of None, leaves those outputs out.
-    The file has the label prior of the model, which `Model.at` changes.
-
-    The file contains the base: CatBoost, LightGBM or scikit-learn's HistGradientBoostingRegressor. A model
-    with another base, or with base predictions of your own, cannot be exported, nor can intervals by a column
-    (`conformal_by`). Five CatBoost models of 1000 trees take about 24 MB. An emphasis needs memory for up to
-    100 numbers per row, and for each member of a mixture, several times: pass large tables in batches of some
-    thousand rows.
-
-    The file's metadata has the levels, the coverage, the emphasis and the names of the columns; with
-    `raw_columns`, ``inputs`` says what each input is. A file that exists is replaced.
+    Five CatBoost models of 1000 trees take about 24 MB. An emphasis needs memory for up to 100 numbers per
+    row, and for each member of a mixture, several times: pass large tables in batches of some thousand rows.
     """
+    levels = tuple(float(q) for q in quantiles)
+    _check_can_be_exported(model, levels, coverage)
+    if raw_columns:
+        columns_inside(model.table.encoder)  # refuses columns before the work, not after it
+    graph = _Graph(model, levels, coverage).eval()
+    rows, base, trees = graph.rows_to_check(), None, None
+    if model.base.targets:
+        trees = base_model(model.base.targets, model.bins, rows.shape[1], OPSET, rows.numpy())
+        columns = zip(model.base.targets, model.bins, strict=True)
+        base = torch.from_numpy(
+            np.stack([(own.predict(rows.numpy()) - b.location) / b.scale for own, b in columns], axis=1)
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's, about itself
+        with torch.no_grad():
+            graph(rows, base)  # fills caches with real tensors
+        proto = _traced(graph, rows[:7], None if base is None else base[:7])
+    if trees is not None:
+        put_in_front(trees, proto)
+    # Under a label prior there is no emphasis.
+    emphases = [None if math.isnan(target.emphasis) else target.emphasis for target in model.targets]
+    for key, value in {
+        "tailwise": __version__,
+        "method": method,
+        "quantiles": levels,
+        "coverage": coverage,
+        "emphasis": emphases if model.several else emphases[0],
+        "columns": model.table.encoder.names or [f"x{i}" for i in range(rows.shape[1])],
+    }.items():
+        entry = proto.metadata_props.add()
+        entry.key, entry.value = key, json.dumps(value)
+    data: bytes = proto.SerializeToString()
+    _verify(data, graph, rows, base)
+    if raw_columns:
+        data = takes_columns(proto, model.table.encoder).SerializeToString()
+    path = Path(path)
+    write_atomically(path, lambda part: part.write_bytes(data))
+    return path
+
+
+def _check_can_be_exported(model: Model, levels: Sequence[float], coverage: float | None) -> None:
+    """Raise an error for a model or outputs that an ONNX file cannot hold."""
     if model.base.given:
         raise ValueError(
             "this model was fitted with base_prediction, from a model that cannot be part of an ONNX file: "
@@ -91,50 +124,15 @@ def export_onnx(
     for own in model.base.targets:
         check_exportable(own.models[0])
     require_onnx()
-    levels = tuple(float(q) for q in quantiles)
     if not all(0 < q < 1 for q in levels):
         raise ValueError(f"quantile levels must lie between 0 and 1, got {list(levels)}")
     if coverage is not None and not 0 < coverage < 1:
         raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
-    if not isinstance(model.inputs, TableInputs):
+    if not model.inputs.is_table:
         raise ValueError(
             "export_onnx is for tables, not for pictures or what a backbone of your own takes: "
             "export `networks_` with torch.onnx and an input of yours"
         )
-    if raw_columns:
-        columns_inside(model.inputs.encoder)  # refuses columns before the work, not after it
-    graph = _Graph(model, levels, coverage).eval()
-    rows, base, trees = graph.rows_to_check(), None, None
-    if model.base.targets:
-        trees = base_model(model.base.targets, model.bins, rows.shape[1], OPSET, rows.numpy())
-        columns = zip(model.base.targets, model.bins, strict=True)
-        base = torch.from_numpy(
-            np.stack([(own.predict(rows.numpy()) - b.location) / b.scale for own, b in columns], axis=1)
-        )
-    with torch.no_grad():
-        graph(rows, base)  # fills caches with real tensors
-    proto = _traced(graph, rows[:7], None if base is None else base[:7])
-    if trees is not None:
-        put_in_front(trees, proto)
-    # Under a label prior there is no emphasis.
-    each = [None if math.isnan(target.emphasis) else target.emphasis for target in model.targets]
-    for key, value in {
-        "tailwise": __version__,
-        "method": method,
-        "quantiles": levels,
-        "coverage": coverage,
-        "emphasis": each if model.several else each[0],
-        "columns": _columns(model.inputs, rows.shape[1]),
-    }.items():
-        entry = proto.metadata_props.add()
-        entry.key, entry.value = key, json.dumps(value)
-    data: bytes = proto.SerializeToString()
-    _verify(data, graph, rows, base)
-    if raw_columns:
-        data = takes_columns(proto, model.inputs.encoder).SerializeToString()
-    path = Path(path)
-    write_atomically(path, lambda part: part.write_bytes(data))
-    return path
 
 
 def column_inputs(model: Model, x: Any) -> dict[str, NDArray[Any]]:
@@ -157,15 +155,10 @@ def require_onnx() -> None:
         ) from error
 
 
-def _columns(inputs: TableInputs, count: int) -> list[str]:
-    return inputs.encoder.names or [f"x{i}" for i in range(count)]
-
-
 def _traced(graph: _Graph, x: Tensor, base: Tensor | None) -> Any:
     """The graph as an ONNX model for any number of rows."""
     given = (x,) if base is None else (x, base)
-    with torch.no_grad(), warnings.catch_warnings(), _quiet():
-        warnings.simplefilter("ignore")  # the exporter's own, about itself
+    with torch.no_grad(), _quiet():
         # In two steps: of a model, torch.onnx would try tracing that fixes the number of rows.
         rows = torch.export.Dim("rows", max=MAX_ROWS)
         exported = torch.export.export(graph, given, dynamic_shapes=[{0: rows}] * len(given), strict=False)
@@ -239,13 +232,10 @@ class _Graph(nn.Module):
 
     scale: Tensor
     location: Tensor
+    ends: Tensor
+    levels: Tensor
 
-    def __init__(
-        self,
-        model: Model,
-        levels: tuple[float, ...],
-        coverage: float | None,
-    ) -> None:
+    def __init__(self, model: Model, levels: Sequence[float], coverage: float | None) -> None:
         super().__init__()
         self.encoder = copy.deepcopy(model.table.encoder.numeric).cpu()
         # In the precision of training: half the size, and fast everywhere.
@@ -254,28 +244,25 @@ class _Graph(nn.Module):
             bins = getattr(part, "bins", None)
             if isinstance(bins, LabelBins):
                 vars(part)["bins"] = bins.standardized()
-        calibrators, bins = model.targets, model.bins
-        self.intervals = [_standardized(target) for target in calibrators]
-        self.register_buffer("scale", torch.tensor([b.scale for b in bins], dtype=torch.float64))  # (T,)
-        self.register_buffer(
-            "location", torch.tensor([b.location / b.scale for b in bins], dtype=torch.float64)
-        )
-        self.levels, self.coverage = levels, coverage
-        self.several = model.several
-        self.quantiles = Quantiles(levels) if levels else None
-        self.ends = None
-        if coverage is not None and any(isinstance(own, OwnIntervals) for own in self.intervals):
-            self.ends = Quantiles(((1 - coverage) / 2, (1 + coverage) / 2))
-        self.scalings = [target.scaling for target in calibrators]
-        self.supports = [target.labels.support for target in calibrators]
-        self.bounds = nn.ModuleList(_TracedBounds(target.labels) for target in calibrators)
-        self.tilts = nn.ModuleList(_traced_tilt(target) for target in calibrators)
+        self.tails, self.coverage, self.several = StudentTails(), coverage, model.several
+        self.targets = [_standardized(target) for target in model.targets]
+        self.supports = [target.labels.support for target in model.targets]
+        bounds = [target.labels.bounds for target in model.targets]
+        for name, values in {
+            "scale": [b.scale for b in model.bins],  # (T,)
+            "location": [b.location / b.scale for b in model.bins],
+            "ends": [(b.low, b.high) for b in bounds],  # (T, 2)
+            "levels": [[level] for level in levels],  # (Q, 1)
+        }.items():
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float64))
 
     @property
     def outputs(self) -> list[str]:
         """Names of what it returns, in order."""
         names = ["prediction", "std"]
-        return names + ["quantiles"] * bool(self.levels) + ["lower", "upper"] * (self.coverage is not None)
+        return (
+            names + ["quantiles"] * bool(len(self.levels)) + ["lower", "upper"] * (self.coverage is not None)
+        )
 
     def rows_to_check(self) -> Tensor:
         """Rows like those of the training table, some with missing values, one with nothing else."""
@@ -291,90 +278,46 @@ class _Graph(nn.Module):
         if base is not None:
             inputs = torch.cat([inputs, base.to(inputs.dtype)], dim=1)
             offset = base if self.several else base[:, 0]
-        raw = [network(inputs, offset=offset) for network in self.networks]
-        each = [
-            self._target([own[:, t] for own in raw] if self.several else raw, t)
-            for t in range(len(self.intervals))
-        ]
-        if not self.several:
-            return each[0]
-        return tuple(torch.stack(parts, dim=1) for parts in zip(*each, strict=True))
-
-    def _in_use(self, raw: Distribution, t: int) -> Distribution:
-        """A prediction, calibrated, within the bounds and under the label prior."""
-        bounded: Distribution = self.bounds[t](self.scalings[t].apply(raw))
-        found: Distribution = self.tilts[t](bounded)
-        return found
-
-    def _interval(
-        self,
-        intervals: ConformalIntervals,
-        coverage: float,
-        raw: Sequence[Distribution],
-        own: Distribution,
-        t: int,
-    ) -> tuple[Tensor, Tensor]:
-        """Ends as in `Predicted.interval`, from one distribution for all networks: a small graph."""
-        if len(raw) == 1 or not intervals.votes:
-            return intervals.ends(own, coverage)
-        ends = intervals.ends(self._in_use(concatenate(raw), t), coverage)
-        lower, upper = (end.reshape(len(raw), -1) for end in ends)
-        return majority(lower, upper, own.point)
+        predictions = [network(inputs, offset=offset) for network in self.networks]
+        with traceable(self.tails):
+            targets = [
+                self._target([of_target(own, t, self.several) for own in predictions], t)
+                for t in range(len(self.targets))
+            ]
+        return tuple(
+            torch.stack(parts, dim=1) if self.several else parts[0] for parts in zip(*targets, strict=True)
+        )
 
     def _target(self, raw: Sequence[Distribution], t: int) -> tuple[Tensor, ...]:
-        intervals = self.intervals[t]
-        bounds: Any = self.bounds[t]
-        own = self._in_use(pooled(raw), t)
-        found = [own.point, standard_deviation(own)]
-        if self.quantiles is not None:
-            found.append(self.quantiles(own))
-        if isinstance(intervals, ConformalIntervals) and self.coverage is not None:
-            found += self._interval(intervals, self.coverage, raw, own, t)
-        elif self.ends is not None:
-            found += self.ends(own).unbind(-1)
-        named = dict(zip(self.outputs, found, strict=True))
-        for name, value in named.items():
-            named[name] = (value if name == "std" else value + self.location[t]) * self.scale[t]
-            if name != "std":
-                named[name] = bounds.clip(named[name])
-        support = self.supports[t]
-        if "quantiles" in named:
-            named["quantiles"] = support.nearest(named["quantiles"])
-        if "lower" in named:
-            named["lower"], named["upper"] = support.between(named["lower"], named["upper"])
-        return tuple(named.values())
+        predicted = self.targets[t](Raw.of(raw, np.zeros(0, np.int64)))
+        distribution, support = predicted.distribution, self.supports[t]
+        answers = [
+            self._in_label_units(distribution.point, t),
+            standard_deviation(distribution) * self.scale[t],
+        ]
+        if len(self.levels):
+            quantiles = distribution.quantile(self.levels).T
+            answers.append(support.nearest(self._in_label_units(quantiles, t)))
+        if self.coverage is not None:
+            lower, upper = (self._in_label_units(end, t) for end in predicted.interval(self.coverage))
+            answers += support.between(lower, upper)
+        return tuple(answers)
+
+    def _in_label_units(self, y: Tensor, t: int) -> Tensor:
+        """Return labels that were standardised in their units, within the bounds."""
+        low, high = self.ends[t].unbind()
+        return torch.minimum(torch.maximum((y + self.location[t]) * self.scale[t], low), high)
 
 
-def _standardized(target: Calibration) -> ConformalIntervals | OwnIntervals:
-    """Intervals of a target, for labels in units of their standard deviation."""
-    own = target.intervals
-    return replace(own, bins=own.bins.standardized()) if isinstance(own, ConformalIntervals) else own
-
-
-def _traced_tilt(target: Calibration) -> TracedTilt:
-    """The tilt and bounds of a target, for labels in units of their standard deviation."""
-    tilt = target.prior.tilt + target.labels.bounds.tilt
-    b = target.bins
-    return TracedTilt(tilt.rescale(-b.location / b.scale, 1 / b.scale))
-
-
-class _TracedBounds(nn.Module):
-    """The bounds of a target, for labels in standard deviations; `clip` takes labels in their units."""
-
-    low: Tensor
-    high: Tensor
-
-    def __init__(self, labels: Labels) -> None:
-        super().__init__()
-        b = labels.bins
-        self.bounds = labels.bounds.rescale(-b.location / b.scale, 1 / b.scale)
-        self.tails = StudentTails()
-        for name in ("low", "high"):
-            end = getattr(labels.bounds, name)
-            self.register_buffer(name, torch.tensor(end, dtype=torch.float64))
-
-    def forward(self, distribution: Distribution) -> Distribution:
-        return self.bounds.centred(distribution, self.tails, grid_root)
-
-    def clip(self, y: Tensor) -> Tensor:
-        return torch.minimum(torch.maximum(y, self.low), self.high)
+def _standardized(target: Calibration) -> Calibration:
+    """Return a calibration for labels in units of their standard deviation; all of them are possible."""
+    labels, shift, scale = target.labels, -target.bins.location / target.bins.scale, 1 / target.bins.scale
+    bins, intervals = target.bins.standardized(), target.intervals
+    if isinstance(intervals, ConformalIntervals):
+        intervals = replace(intervals, bins=bins)
+    return replace(
+        target,
+        labels=replace(labels, bins=bins, bounds=labels.bounds.rescale(shift, scale), support=LabelSupport()),
+        prior=replace(target.prior, tilt=target.prior.tilt.rescale(shift, scale)),
+        intervals=intervals,
+    )

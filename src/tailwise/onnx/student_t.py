@@ -1,37 +1,31 @@
 """The Student-t from operations that ONNX has.
 
-ONNX has no Student-t. `StudentQuantiles` (fixed levels) and `StudentTails` (any label) take its place by
-polynomials that are fitted to SciPy's values when they are made. With `StudentTails` in place of SciPy,
-bounds and label priors (VIR:dial) are traced as they are.
+ONNX has no Student-t. While the code that predicts is traced, `StudentTails` takes the place of SciPy by
+polynomials that are fitted to SciPy's values when it is made, and `grid_root` solves equations.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.polynomial import chebyshev
-from numpy.polynomial.chebyshev import Chebyshev
 from numpy.typing import NDArray
 from scipy import special
 from torch import Tensor, nn
 
-from tailwise.distributions.members import Distribution
-from tailwise.distributions.student_t import log_gamma_ratio, standardized
-from tailwise.distributions.tilt import Tilt, Tilted
+from tailwise.distributions.student_t import IN_PLACE_OF_SCIPY, log_gamma_ratio, standardized
+from tailwise.distributions.truncation import IN_PLACE_OF_ILLINOIS
 
 Floats = NDArray[np.float64]
 
-MIN_DF = 0.5
-"""`StudentQuantiles` takes fewer degrees of freedom than this for this many."""
-TAIL_DF = (1.0, 1e7)
+TAIL_DF = (0.5, 1e7)
 """`StudentTails` is for degrees of freedom between these two."""
-_DEGREE = 24
-_TAIL_DEGREES = 11, 8  # in the label and in 1 / df
-_SMALL = 1e-7
+_TAIL_DEGREES = 12, 10  # in the label and in 1 / df
 _LEAST_LEVEL = 1e-15
 _NEWTON_STEPS = 4
 _GRID, _GRID_ROUNDS = 64, 2
@@ -39,74 +33,15 @@ _PARTS, _ROUNDS = 16, 5  # quantiles of mixtures: to one part in 16^5
 _FARTHEST = 1e12  # standardised labels of points without scale
 
 
-class Quantiles(nn.Module):
-    """Quantiles of predictions at fixed levels. (N,) -> (N, Q)"""
-
-    levels: Tensor
-
-    def __init__(self, levels: Sequence[float]) -> None:
-        super().__init__()
-        self.register_buffer("levels", torch.tensor(levels, dtype=torch.float64))
-        self.student, self.tails = StudentQuantiles(levels), StudentTails()
-
-    def forward(self, distribution: Distribution) -> Tensor:
-        """Return one column per level."""
-        m = distribution.members()
-        if distribution.base is not distribution:  # under a label prior, made by `TracedTilt`
-            return distribution.quantile(self.levels.unsqueeze(1)).T
-        if len(m.df) == 1:
-            standard: Tensor = self.student(m.df[0])
-            return m.location.T + m.scale.T * standard
-        weight, location, scale, df = (part.unsqueeze(1) for part in m)  # (K, 1, N)
-        level = torch.minimum(self.levels, 1 - self.levels).unsqueeze(1).expand(-1, m.df.shape[1])
-        side = torch.where(self.levels <= 0.5, 1.0, -1.0).to(level).unsqueeze(1)
-        tails: Tails = self.tails(df)
-        return (side * tails.mixture_quantile(weight, side * location, scale, level)).T
-
-
-class StudentQuantiles(nn.Module):
-    """Quantiles of the standard Student-t at fixed levels, for any degrees of freedom. (N,) -> (N, Q)
-
-    log(t_q(df) / z_q), with z_q the normal quantile, is smooth in 1 / df and grows linearly at its
-    end: a polynomial of low degree in 1 / df, fitted to SciPy's values, is off by less than a
-    factor of 1e-7 from 2 degrees of freedom on, and of 1e-5 from `MIN_DF` on, for levels between
-    0.0001 and 0.9999.
-
-    >>> StudentQuantiles([0.05, 0.5, 0.975])(torch.tensor([4.0], dtype=torch.float64)).numpy().round(4)
-    array([[-2.1318,  0.    ,  2.7764]])
-    """
-
-    normal: Tensor
-    coefficients: Tensor
-
-    def __init__(self, levels: Sequence[float]) -> None:
-        super().__init__()
-        upper = np.maximum(levels, 1 - np.asarray(levels, np.float64))  # t is odd about 1/2
-        columns = [_log_ratio_polynomial(q) if q > 0.5 else np.zeros(_DEGREE + 1) for q in upper]
-        self.register_buffer("normal", torch.from_numpy(special.ndtri(np.asarray(levels, np.float64))))
-        self.register_buffer("coefficients", torch.from_numpy(np.stack(columns, axis=1)))  # (degree + 1, Q)
-
-    def forward(self, df: Tensor) -> Tensor:
-        """df: (N,) float64 -> (N, Q)"""
-        x = (df.reciprocal() * (2 * MIN_DF) - 1).clamp(-1.0, 1.0).unsqueeze(-1)
-        first, second = torch.zeros_like(x), torch.zeros_like(x)
-        for c in self.coefficients[1:].flip(0).unbind(0):  # Clenshaw's recurrence
-            first, second = c + 2 * x * first - second, first
-        return self.normal * torch.exp(self.coefficients[0] + x * first - second)
-
-
-def _log_ratio_polynomial(q: float) -> Floats:
-    """Chebyshev coefficients of log(t_q / z_q) over 1 / df from 0 to 1 / MIN_DF, for q above 1/2."""
-    z = float(special.ndtri(q))
-
-    def log_ratio(inverse: Floats) -> Floats:
-        # Hill's expansion where SciPy would lose digits.
-        near = (z**2 + 1) / 4 * inverse
-        exact = special.stdtrit(1 / np.maximum(inverse, _SMALL), q) / z
-        return np.where(inverse < _SMALL, np.log1p(near), np.log(exact))
-
-    fitted = Chebyshev.interpolate(log_ratio, _DEGREE, domain=[0.0, 1 / MIN_DF])
-    return np.asarray(fitted.coef, np.float64)
+@contextmanager
+def traceable(tails: StudentTails) -> Iterator[None]:
+    """Let predictions be computed by operations that ONNX has, in this thread."""
+    tokens = IN_PLACE_OF_SCIPY.set(tails), IN_PLACE_OF_ILLINOIS.set(grid_root)
+    try:
+        yield
+    finally:
+        IN_PLACE_OF_SCIPY.reset(tokens[0])
+        IN_PLACE_OF_ILLINOIS.reset(tokens[1])
 
 
 class StudentTails(nn.Module):
@@ -129,7 +64,7 @@ class StudentTails(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("coefficients", torch.from_numpy(_tail_polynomial()))
-        self.register_buffer("parts", torch.arange(1, _PARTS, dtype=torch.float64)[:, None, None])
+        self.register_buffer("parts", torch.arange(1, _PARTS, dtype=torch.float64))
 
     def forward(self, df: Tensor) -> Tails:
         """Return the functions of z for these degrees of freedom."""
@@ -147,7 +82,7 @@ class Tails(NamedTuple):
     df: Tensor
     log_peak: Tensor  # log density at 0
     polynomial: tuple[Tensor, ...]  # of log r, the highest power first
-    parts: Tensor  # inner points of a grid of quantiles, (P, 1, 1)
+    parts: Tensor  # inner points of a grid of quantiles, (P,)
 
     def above(self, z: Tensor) -> Tensor:
         """Return the probability above z >= 0."""
@@ -163,21 +98,24 @@ class Tails(NamedTuple):
         return self._log_e(z.abs().clamp_max(_FARTHEST)) + (self.df / (self.df - 1)).log()
 
     def mixture_quantile(self, weight: Tensor, location: Tensor, scale: Tensor, level: Tensor) -> Tensor:
-        """Return quantiles of mixtures at levels up to 1/2, between the members' own. (K, L, N), (L, N)
+        """Return quantiles of mixtures, between the members' own. (K, ...) each, level: (...)
 
         They are refined by a factor of `_PARTS` at a time.
         """
-        each = location - scale * self.inverse(level)
-        if len(each) == 1:
-            return each.squeeze(0)
-        low, high = each.amin(0), each.amax(0)
+        side = torch.where(level <= 0.5, 1.0, -1.0).to(level)  # the smaller tail does not cancel
+        level, location = torch.minimum(level, 1 - level), side * location
+        own = location - scale * self.inverse(level)
+        if len(own) == 1:
+            return side * own.squeeze(0)
+        low, high = own.amin(0), own.amax(0)
+        parts = self.parts.reshape(-1, *[1] * level.dim())
         for _ in range(_ROUNDS):
             width = (high - low) / _PARTS
-            y = (low + width * self.parts).unsqueeze(1)  # (P, 1, L, N)
+            y = (low + width * parts).unsqueeze(1)  # (P, 1, ...)
             below = (weight * self.sides(standardized(y, location, scale))[0]).sum(1)
             low = low + width * (below < level).to(width).sum(0)
             high = low + width
-        return (low + high) / 2
+        return side * (low + high) / 2
 
     def inverse(self, level: Tensor) -> Tensor:
         """Return z with the probability `level` above it, for levels up to 1/2."""
@@ -240,19 +178,3 @@ def grid_root(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -
     gap = above - below
     part = -below / torch.where(gap > 0, gap, torch.ones_like(gap))
     return low + (high - low) * part.clamp(0, 1)
-
-
-class TracedTilt(nn.Module):
-    """A tilt (VIR:dial) made of operations that ONNX has; it may be the identity.
-
-    Memory: with C cells of constant weight (at most 100 for an emphasis) and a mixture of K members, C * K
-    numbers per row, several times.
-    """
-
-    def __init__(self, tilt: Tilt) -> None:
-        super().__init__()
-        self.tilt, self.tails = tilt, StudentTails()
-
-    def forward(self, distribution: Distribution) -> Distribution:
-        """distribution: (N,)"""
-        return distribution if self.tilt.is_identity else Tilted(distribution, self.tilt, self.tails)
