@@ -39,13 +39,6 @@ def test_bni_and_gai_equal_the_integral() -> None:
             assert ours[i].item() == pytest.approx(expected, abs=1e-4)
 
 
-def test_label_mixture_has_the_labels_moments() -> None:
-    share, center, spread = _label_mixture(skewed_bins(), 4)
-    mean = share @ center
-    assert share.sum() == pytest.approx(1) and mean == pytest.approx(0, abs=1e-6)
-    assert share @ (spread + center**2) - mean**2 == pytest.approx(1, abs=1e-3)
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -66,13 +59,3 @@ def test_bmc_is_a_cross_entropy_among_the_batch() -> None:
     for i in range(3):
         likelihood = [stats.norm.pdf(y[j], m[i], 0.5) for j in range(3)]
         assert ours[i].item() == pytest.approx(-np.log(likelihood[i] / sum(likelihood)), abs=1e-5)
-
-
-def test_of_very_many_labels_a_sample_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sample of labels that occur twice is all labels once: Z is the same."""
-    half = torch.linspace(-1, 1, 20)
-    y, prediction = half.repeat_interleave(2), Normal(torch.linspace(-2, 2, 40), 1.0)
-    loss, rows = loss_of("batch-mse", skewed_bins(), noise=0.5), batch(prediction, y)
-    whole = loss(rows)
-    monkeypatch.setattr("tailwise.methods.balanced_mse.MOST_COMPARED", 20)
-    torch.testing.assert_close(loss(rows), whole)

@@ -13,11 +13,8 @@ from torch import Tensor
 from tailwise.distributions.members import NIG, Distribution, Normal
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.kernels import smoothed_density
-from tailwise.labels.prior import LabelDensity, emphasis
-from tailwise.methods import build_model
-from tailwise.networks.backbones import MLP
-from tailwise.training.loop import TrainConfig, fit, predict
-from tests.methods.trained_methods import skewed_bins, table
+from tailwise.labels.prior import LabelDensity
+from tests.methods.trained_methods import skewed_bins
 from tests.networks.small_models import batch, loss_of
 
 LOCATION = np.array([-1.0, 0.3, 2.5, 4.0, 0.2, 0.0])
@@ -60,23 +57,6 @@ def test_the_loss_equals_numerical_integration(kind: str, t: float, floor: float
             -density.logpdf(y[i]) - t * np.log(rho_by_hand(bins, floor, y[i : i + 1])[0]) + np.log(normalizer)
         )
         assert got[i] == pytest.approx(want, abs=5e-3), i
-
-
-def test_the_dial_turned_back_gives_the_density_of_training_labels() -> None:
-    """The loss is the negative log-likelihood of the prediction under an emphasis of -t (VIR:dial)."""
-    bins = skewed_bins()
-    objective = loss_of("balanced-nll", bins, t=0.7).double()
-    prediction, _ = predicted("nig")
-    y = torch.as_tensor(LOCATION + 0.3 * SPREAD)
-    tilted = emphasis(LabelDensity.from_bins(bins.standardized()), -0.7).apply(prediction)
-    torch.testing.assert_close(objective(batch(prediction, y)), tilted.nll(y), rtol=0, atol=5e-3)
-
-
-def test_without_t_it_is_the_likelihood() -> None:
-    prediction, _ = predicted("nig")
-    y = torch.as_tensor(LOCATION + 0.1)
-    objective = loss_of("balanced-nll", skewed_bins(), t=0.0).double()
-    torch.testing.assert_close(objective(batch(prediction, y)), prediction.nll(y))
 
 
 def test_balanced_labels_need_no_change() -> None:
@@ -123,25 +103,6 @@ def test_gradients_equal_finite_differences() -> None:
             low[place][i] -= step
             slope = (loss(*high) - loss(*low))[i] / (2 * step)
             assert got[i].item() == pytest.approx(slope.item(), abs=0.05), (place, i)
-
-
-@pytest.mark.parametrize("head", ["gaussian", "pseudo-count"])
-@pytest.mark.parametrize("labels", ["few rows", "orders of magnitude"])
-def test_it_trains_where_a_density_without_a_floor_fails(head: str, labels: str) -> None:
-    x, y = table(200)
-    if labels == "orders of magnitude":
-        y = torch.exp(2.5 * x[:, 0].double() + 0.1 * x[:, 1].double())
-    bins = LabelBins.from_labels(y)
-    torch.manual_seed(0)
-    evidence = {"evidence": None} if head == "gaussian" else {}
-    model = build_model("balanced-nll", MLP(4, (32, 16), 0.0), 16, bins, head=head, **evidence)
-    config = TrainConfig(epochs=15, batch_size=50, lr=1e-2, accelerator="cpu")
-    result = fit(model, (x, y), None, config)
-    prediction = predict(model, x)
-    assert result.history[-1]["loss"] < result.history[0]["loss"]
-    assert torch.isfinite(prediction.variance).all()
-    assert np.corrcoef(prediction.mean.numpy(), y.numpy())[0, 1] > 0.5
-    assert prediction.mean.max() < 2 * y.max() and prediction.mean.min() > y.min() - (y.max() - y.min())
 
 
 def test_one_bin_and_impossible_options() -> None:

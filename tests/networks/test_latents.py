@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tailwise.distributions.members import NIG
-from tailwise.networks.latents import GaussianLatent, PointLatent
+from tailwise.networks.latents import GaussianLatent
 from tailwise.networks.vir import VIR
 from tests.networks.small_models import PRIOR, build, data, tail
 
@@ -68,10 +68,3 @@ def test_a_latent_can_start_as_the_features_with_almost_no_noise() -> None:
     assert torch.equal(mean, features) and var is not None
     assert var.log().median().item() == pytest.approx(-12, abs=1)
     assert all(parameter.requires_grad for parameter in latent.parameters())
-
-
-def test_a_point_latent_is_the_features() -> None:
-    latent, features = PointLatent(5), torch.randn(2, 5)
-    z_mean, z_var = latent(features)
-    assert latent.dim == 5 and z_mean is features and z_var is None
-    assert not list(latent.parameters())

@@ -93,18 +93,6 @@ def test_likelihoods_and_errors_by_hand() -> None:
         loss_of("squared", power=2)
 
 
-@law
-@given(st.lists(st.floats(-100, 100), min_size=1, max_size=20))
-def test_weights_of_one_are_no_weights(values: list[float]) -> None:
-    per_row = torch.tensor(values)
-    assert torch.equal(weighted_mean(per_row, torch.ones(len(values))), weighted_mean(per_row))
-
-
-def test_weighted_mean_leaves_the_weights_as_they_are() -> None:
-    # (3*2 + 1*4) / 2: not divided by the sum of the weights
-    assert weighted_mean(torch.tensor([2.0, 4.0]), torch.tensor([3, 1])).item() == 5.0
-
-
 def test_a_weight_counts_for_all_losses_of_its_row() -> None:
     # Two rows of three losses: (2 (1 + 2 + 3) + 0) / 6
     per_row, w = torch.tensor([1.0, 2, 3, 4, 5, 6]), torch.tensor([2.0, 0.0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from typing import Any
 
 import pytest
@@ -17,13 +16,9 @@ from tailwise.networks import tail as tail_module
 from tailwise.networks.backbones import MLP, TabM
 from tailwise.networks.heads import HEADS, PointHead
 from tailwise.networks.inference import INFERENCES
-from tailwise.networks.losses import FeatureDecoder
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method, Part
-from tailwise.networks.tail import MemberLinear
-from tailwise.training.loop import TrainConfig, fit, predict
 from tests.methods.trained_methods import table as few_columns
-from tests.methods.trained_methods import trained
 from tests.networks.small_models import tail
 
 MEMBERS, WIDTH = 3, 6
@@ -107,94 +102,6 @@ def test_members_are_networks_of_their_own(name: str, monkeypatch: pytest.Monkey
         same(model(x, inference), mixed(each, points), y)
 
 
-@each_method
-def test_one_member_is_the_plain_network(name: str) -> None:
-    """Trained from the same seed, on the same features, it is the same to the last digits."""
-
-    class Single(nn.Module):
-        members = 1
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, WIDTH)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.layer(x).relu().unsqueeze(-2)
-
-    x, y = table()
-    config = TrainConfig(epochs=2, batch_size=30, accelerator="cpu", seed=3)
-    found = []
-    for backbone in (nn.Sequential(nn.Linear(4, WIDTH), nn.ReLU()), Single()):
-        torch.manual_seed(0)
-        for layer in backbone.modules():
-            if isinstance(layer, nn.Linear):
-                layer.reset_parameters()
-        model = build_model(name, backbone, WIDTH, LabelBins.from_labels(y), members=1)
-        fit(model, (x, y), None, config)
-        found.append(predict(model, x))
-    plain, single = found
-    assert type(plain) is type(single)
-    same(single, plain, y)
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("vir", {}),
-        ("infer-noise", {}),
-        ("vanilla", {}),
-        ("bmse-bmc", {"batch-mse.noise": 0.1}),
-        ("ranksim", {"ranksim.weight": 0.1}),
-    ],
-)
-def test_trains_and_comes_back_from_its_state(name: str, options: dict[str, Any]) -> None:
-    x, y = table(200)
-    config = TrainConfig(epochs=20, batch_size=50, lr=3e-2, accelerator="cpu")
-    model = shared(name, y, **options)
-    fit(model, (x, y), None, config)
-    after = predict(model, x)
-    assert torch.corrcoef(torch.stack([after.mean, y]))[0, 1] > 0.75
-    twin = shared(name, y, **options)
-    twin.load_state_dict(model.state_dict())
-    assert torch.equal(predict(twin, x).mean, after.mean)
-    one_by_one = torch.cat([predict(model, row).mean for row in x[:5].split(1)])
-    torch.testing.assert_close(one_by_one, after.mean[:5], rtol=1e-4, atol=1e-4)
-
-
-def test_several_targets_and_ensembles_of_members() -> None:
-    x, y = table()
-    both = torch.stack([y, 100 - 5 * y], 1)
-    bins = [LabelBins.from_labels(both[:, t]) for t in range(2)]
-    model = build_model("vir", TabM(4, (8, WIDTH), MEMBERS), WIDTH, bins)
-    fit(model, (x, both), (x, both), TrainConfig(epochs=3, accelerator="cpu"))
-    prediction = predict(model, x)
-    assert isinstance(prediction, Mixture) and prediction.components.shape == (MEMBERS, 60, 2)
-    many = build_model("ensemble", TabM(4, (8, WIDTH), MEMBERS), WIDTH, bins[0])
-    prediction = many.eval()(x)
-    assert isinstance(prediction, Mixture) and prediction.components.shape == (5 * MEMBERS, 60)
-    assert len(prediction.components.mean[:, 0].unique()) == 5 * MEMBERS
-
-
-def test_labels_of_any_leading_shape() -> None:
-    """Pixels: features (N, H, members, D) and labels (N, H)."""
-    x, y = torch.randn(6, 5, 4), torch.rand(6, 5).double()
-    model = shared("vir", y.flatten())
-    model.loss(x, y)[0].backward()
-    assert model.eval()(x).shape == (6, 5)
-    with pytest.raises(ValueError, match="labels have shape"):
-        model.loss(x, y[:, :4])
-
-
-def test_a_decoder_sees_every_member() -> None:
-    x, y = table()
-    decoder, backbone = nn.Linear(WIDTH, 4), TabM(4, (8, WIDTH), MEMBERS)
-    model = build_model("vae", backbone, WIDTH, LabelBins.from_labels(y), decoder=decoder).eval()
-    found = model.row_losses(x, y)["reconstruction"]
-    z = tail(model).latent(model.backbone(x).flatten(0, 1))[0].unflatten(0, (-1, MEMBERS))
-    wanted = sum(0.5 * ((x - decoder(z[:, k])) ** 2).sum(1) for k in range(MEMBERS)) / MEMBERS
-    torch.testing.assert_close(found, 0.1 * wanted)
-
-
 def test_what_members_cannot_do_is_said() -> None:
     _, y = table()
     bins = LabelBins.from_labels(y)
@@ -220,53 +127,7 @@ def test_a_head_with_other_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -
         Network(TabM(4), 64, LabelBins.from_labels([0.0, 1.0]), Method(head=Part("scaled")))
 
 
-def test_drawn_anew_members_differ() -> None:
-    layer = MemberLinear([nn.Linear(4, 2) for _ in range(MEMBERS)])
-    before = copy.deepcopy(layer)
-    layer.reset_parameters()
-    assert (layer.weight != before.weight).all() and (layer.bias != before.bias).all()
-    assert layer.weight.abs().max() <= 0.5
-    rows = torch.randn(5 * MEMBERS, 4)
-    wanted = [rows[i] @ layer.weight[i % MEMBERS].T + layer.bias[i % MEMBERS] for i in range(len(rows))]
-    torch.testing.assert_close(layer(rows), torch.stack(wanted))
-
-
 # -- members and targets with networks of their own -----------------------------------------------
-
-
-def test_ensemble_moments_by_sampling() -> None:
-    model, x = trained("ensemble")
-    prediction = predict(model, x[:5])
-    assert isinstance(prediction, Mixture) and prediction.components.shape == (5, 5)
-    draws = prediction.sample(200_000, torch.Generator().manual_seed(0))
-    torch.testing.assert_close(draws.mean(0), prediction.mean, rtol=0.02, atol=0.02)
-    torch.testing.assert_close(draws.var(0), prediction.variance, rtol=0.03, atol=0.03)
-    members = prediction.components.mean
-    torch.testing.assert_close(prediction.epistemic, members.var(0, correction=0))
-    assert members.std(0).min() > 0
-
-
-def test_members_have_decoders_of_their_own() -> None:
-    x, y = few_columns(64)
-    decoder = nn.Linear(8, 4)
-    model = build_model("vae", nn.Linear(4, 8), 8, LabelBins.from_labels(y), decoder=decoder, members=3)
-    weights = [each.decoder.weight for each in model.tails]
-    assert not any(torch.equal(a, b) for a, b in itertools.pairwise(weights))
-    assert not any(isinstance(module, FeatureDecoder) for module in model.modules())
-    model.loss(x, y)[0].backward()
-    assert all(weight.grad is not None and weight.grad.any() for weight in weights)
-
-
-def test_the_encoder_of_several_targets_is_frozen_too() -> None:
-    """RRT's second stage trains heads alone, also where targets share a backbone."""
-    x, y = few_columns()
-    bins = LabelBins.from_labels(y)
-    for backbone in (nn.Linear(4, WIDTH), TabM(4, (8, WIDTH), MEMBERS)):
-        model = build_model("rrt", backbone, WIDTH, [bins, bins]).train()
-        assert model.begin_epoch(0.9)
-        model.loss(x, torch.stack([y, y], 1))[0].backward()
-        assert all(parameter.grad is None for parameter in backbone.parameters())
-        assert all(parameter.grad is not None for parameter in model.tails.parameters())
 
 
 @pytest.mark.parametrize("name", ["vir", "ensemble", "infer-noise", "ranksim"])
@@ -292,28 +153,6 @@ def test_targets_are_trained_as_alone_on_features_of_one_backbone(name: str) -> 
         torch.testing.assert_close(prediction.variance[:, t], single(x).variance)
     with pytest.raises(ValueError, match=r"y has shape \(60,\), expected \(rows, 2\)"):
         model.loss(x, y)
-
-
-class Measured(nn.Linear):
-    """A backbone that measures its rows; as a layer of another backbone it is not asked."""
-
-    padded_inputs = ("words",)
-
-    def row_lengths(self, x: Any) -> Tensor:
-        return (x != 0).sum(-1)
-
-
-@pytest.mark.parametrize("targets", [1, 2])
-@pytest.mark.parametrize("members", [1, 2])
-def test_lengths_come_from_the_backbone_that_takes_the_input(targets: int, members: int) -> None:
-    labels, x = LabelBins.from_labels([0.0, 1.0, 2.0]), torch.tensor([[1.0, 2.0, 0.0], [3.0, 0.0, 0.0]])
-    bins = labels if targets == 1 else [labels, labels]
-    model = build_model("vanilla", Measured(3, 4), 4, bins, members=members)
-    lengths = model.row_lengths(x)
-    assert lengths is not None and lengths.tolist() == [2, 1]
-    assert model.padded_inputs == ("words",)
-    inside = build_model("vanilla", nn.Sequential(Measured(3, 4)), 4, bins, members=members)
-    assert inside.row_lengths(x) is None and inside.padded_inputs == ()
 
 
 # -- against the package of TabM ------------------------------------------------------------------

@@ -5,11 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-import os
-import pickle
-import re
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +16,10 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor, nn
 
-from tailwise.distributions.members import NIG, Mixture
+from tailwise.distributions.members import Mixture
 from tailwise.labels.bins import LabelBins
 from tailwise.networks.backbones import TableDecoder
 from tailwise.networks.network import Network, redraw
-from tailwise.networks.parts import Method, Part
 from tailwise.networks.vir import PRESETS, VIR
 from tests.networks.small_models import MODES, PRIOR, Array, build, data, npy, one_epoch, tail, train
 
@@ -221,49 +215,6 @@ def test_weights_that_are_all_one_are_no_weights() -> None:
     assert losses == pytest.approx([losses[0]] * 4, rel=1e-12)
 
 
-def test_an_identity_kernel_leaves_latent_means_alone() -> None:
-    x, y = data()
-    model = one_epoch(build(y, smoothing={"kernel": None, "at_inference": True}), x, y).eval()
-    torch.testing.assert_close(model(x, "self").mean, build(y, smoothing=None).eval()(x, "self").mean)
-
-
-def test_feature_distribution_smoothing_by_hand() -> None:
-    x, y = data()
-    torch.manual_seed(0)
-    method = Method(smoothing=Part("statistics"), losses=(Part("absolute"),))
-    model = Network(nn.Linear(3, 5), 5, LabelBins.from_labels(y), method).double()
-    one_epoch(model, x, y)
-    loss, parts = model.loss(x, y)
-    assert set(parts) == {"absolute"}
-    features = npy(model.backbone(x))
-    b = np.array([int(v) for v in y])
-    held = sorted(set(b))
-    mu, cov = ({c: f(features[b == c], axis=0) for c in held} for f in (np.mean, np.var))
-    hand, head = ByHand(model), tail(model).head.linear
-    errors = []
-    for i in range(len(b)):
-        k = np.array([math.exp(-((b[i] - c) ** 2) / 8) * (abs(b[i] - c) <= 2) for c in held])
-        k /= k.sum()
-        mu_s, cov_s = (sum(s * stat[c] for s, c in zip(k, held, strict=True)) for stat in (mu, cov))
-        ratio = np.clip(np.maximum(cov_s, 1e-8) / np.maximum(cov[b[i]], 1e-8), 0.1, 10)
-        z = (features[i] - mu[b[i]]) * np.sqrt(ratio) + mu_s if (b == b[i]).sum() > 1 else features[i]
-        out = (npy(head.weight) @ z + npy(head.bias)).item()
-        errors.append(abs((y[i].item() - hand.location) / hand.scale - out))
-    assert loss.item() == pytest.approx(np.mean(errors), rel=1e-5)
-    model.eval()
-    for mode in MODES:
-        assert torch.isfinite(model(x, mode).mean).all()
-
-
-def test_a_decoder_of_several_inputs_needs_a_likelihood() -> None:
-    x, y = data()
-    bins, network = LabelBins.from_labels(y), nn.Bilinear(3, 3, 4, dtype=x.dtype)
-    model = VIR(network, 4, bins, decoder=nn.Linear(4, 3)).double()
-    for inputs in ((x, x), {"input1": x, "input2": x}):
-        with pytest.raises(TypeError, match=r"the input is a (tuple|dict): give the decoder a method nll"):
-            model.loss(inputs, y)
-
-
 def test_a_decoder_that_knows_its_likelihood() -> None:
     """TableDecoder: columns 0 and 1 are numbers, column 2 the code of a category."""
     x, y = data()
@@ -276,18 +227,6 @@ def test_a_decoder_that_knows_its_likelihood() -> None:
     assert parts["reconstruction"].item() == pytest.approx(0.5 * decoder.nll(z, x).mean().item())
     assert loss.item() == pytest.approx(sum(v.item() for v in parts.values()))
     assert "reconstruction" not in build(y, preset="paper").loss(x, y)[1], "there is no decoder"
-
-
-def test_the_parts_shown_add_up_to_the_loss_under_sample_weights() -> None:
-    x, y = data()
-    model = build(y).eval()
-    loss, parts = model.loss(x, y, torch.linspace(0, 3, 60).double())
-    assert sum(v.item() for v in parts.values()) == pytest.approx(loss.item(), rel=1e-6)
-    assert model.loss(x, y, torch.ones(60, 1))[0].isfinite()
-    for wrong in (30, 59):  # 30 divides the number of rows
-        message = rf"sample_weight has shape \({wrong},\), but labels have \(60,\)"
-        with pytest.raises(ValueError, match=message):
-            model.loss(x, y, torch.ones(wrong))
 
 
 class Objective(nn.Module):
@@ -340,38 +279,6 @@ def test_predictions_by_hand(mode: str, recolor: bool, samples: int, on: str) ->
     assert torch.equal(chosen(new).mean, chosen(new, mode).mean)
 
 
-def test_with_one_bin_marginal_equals_self() -> None:
-    x, _ = data()
-    y = torch.full((60,), 7.0)
-    for samples in (0, 2):
-        options = {"smoothing.at_inference": True, **sampled(samples)}
-        model = one_epoch(build(y, **options), x, y).eval()
-        one, other = model(x, "self"), model(x, "marginal")
-        torch.testing.assert_close(one.mean, other.mean)
-        torch.testing.assert_close(one.variance, other.variance)
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("recolor", "samples"), [(False, 0), (True, 3)])
-def test_neither_order_nor_size_of_a_batch_changes_a_prediction(
-    mode: str, recolor: bool, samples: int
-) -> None:
-    x, y = data()
-    model = build(y, **{"smoothing.at_inference": recolor, **sampled(samples)})
-    train(model, x, y, epochs=2)
-    model.eval()
-    whole = model(x, mode)
-    order = torch.as_tensor(np.random.default_rng(0).permutation(60))
-    torch.testing.assert_close(model(x[order], mode).mean, whole.mean[order])
-    torch.testing.assert_close(model(x[order], mode).variance, whole.variance[order])
-    for size in (1, 7):
-        for start in range(0, 14, size):
-            part = model(x[start : start + size], mode)
-            torch.testing.assert_close(part.mean, whole.mean[start : start + size])
-            torch.testing.assert_close(part.epistemic, whole.epistemic[start : start + size])
-    assert model(x[:0], mode).mean.shape == (0,)
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_predictions_never_read_labels(mode: str) -> None:
     assert not {"y", "label", "labels", "target"} & set(inspect.signature(Network.forward).parameters)
@@ -393,32 +300,6 @@ def test_predictions_never_read_labels(mode: str) -> None:
     model.loss(x, torch.zeros_like(y))
     model.eval()
     assert torch.equal(model(x, mode).mean, want.mean)
-
-
-@pytest.mark.parametrize("mode", ["self", "marginal"])
-def test_the_total_variance_equals_monte_carlo_over_the_hierarchy(mode: str) -> None:
-    """Draw variance ~ InvGamma(alpha, beta), mean ~ N(gamma, variance / nu), then the label."""
-    x, y = data()
-    model = build(y, head={"prior": (0.0, 1.0, 8.0, 2.0)}, **sampled(2 if mode == "marginal" else 0))
-    train(model, x, y, epochs=2)
-    prediction = model.eval()(x[:3], mode)
-    rng = np.random.default_rng(0)
-    draws = 300_000
-    for i in range(3):
-        if isinstance(prediction, Mixture):
-            share = npy(prediction.weights[:, i])
-            member = rng.choice(len(share), draws, p=share / share.sum())
-            gamma, nu, alpha, beta = (npy(p[:, i])[member] for p in prediction.components.parameters)
-        else:
-            assert isinstance(prediction, NIG)
-            gamma, nu, alpha, beta = (np.full(draws, p[i].item()) for p in prediction.parameters)
-        variance = beta / rng.gamma(alpha)
-        mean = rng.normal(gamma, np.sqrt(variance / nu))
-        label = rng.normal(mean, np.sqrt(variance))
-        assert prediction.mean[i].item() == pytest.approx(label.mean(), abs=0.02 * label.std())
-        assert prediction.variance[i].item() == pytest.approx(label.var(), rel=0.02)
-        assert prediction.aleatoric[i].item() == pytest.approx(variance.mean(), rel=0.02)
-        assert prediction.epistemic[i].item() == pytest.approx(mean.var(), rel=0.03)
 
 
 def _trained_predictions(x: Tensor, y: Array, preset: str) -> tuple[Array, Array]:
@@ -452,26 +333,6 @@ def test_predictions_follow_shifted_and_scaled_labels(
     np.testing.assert_allclose(moved_std / scale, std, rtol=2e-3)
 
 
-class Pair(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 5)
-
-    def forward(self, left: Tensor, right: Tensor) -> Tensor:
-        return self.linear(left - 2 * right)
-
-
-def test_tuple_and_mapping_inputs() -> None:
-    x, y = data()
-    torch.manual_seed(0)
-    model = VIR(Pair(), 5, LabelBins.from_labels(y)).double().eval()
-    as_tuple, as_list, as_dict = (x, x.flip(0)), [x, x.flip(0)], {"right": x.flip(0), "left": x}
-    want = model(as_tuple).mean
-    assert torch.equal(model(as_list).mean, want) and torch.equal(model(as_dict).mean, want)
-    assert not torch.allclose(model((x.flip(0), x)).mean, want)
-    assert model.loss(as_tuple, y)[0].item() == model.loss(as_dict, y)[0].item()
-
-
 class Dense(nn.Module):
     """Images (N, 3, H, W) to features (N, H, W, 5), pixel by pixel."""
 
@@ -503,29 +364,11 @@ def test_dense_features_are_rows_of_pixels(mode: str) -> None:
     torch.testing.assert_close(got.variance.flatten(), flat(x, mode).variance)
 
 
-def test_labels_of_another_shape_are_refused() -> None:
-    x, y = data()
-    model = build(y)
-    for bad in (y[:, None], y[:-1], y.reshape(6, 10)):
-        with pytest.raises(ValueError, match=r"labels have shape .*the features need \(60,\)"):
-            model.loss(x, bad)
-
-
 def test_a_wrong_feature_dim_is_named() -> None:
     x, y = data()
     model = VIR(nn.Linear(3, 5), 6, LabelBins.from_labels(y)).double()
     with pytest.raises(ValueError, match=r"features of shape \(60, 5\).*built for \(..., 6\): feature_dim"):
         model.loss(x, y)
-
-
-def test_integer_and_float32_labels_are_the_same_labels() -> None:
-    x, y = data()
-    model = build(y).eval()
-    want = model.loss(x, y)[0]
-    for kind in (torch.int64, torch.float32, torch.int16):
-        assert torch.equal(model.loss(x, y.to(kind))[0], want)
-    assert tail(model).standardize(y).dtype == torch.float64
-    assert tail(build(y).float()).standardize(y).dtype == torch.float32
 
 
 def test_large_labels_keep_their_digits() -> None:
@@ -594,17 +437,6 @@ def test_a_loop_that_says_when_epochs_end_may_have_as_many_rows_as_it_likes() ->
     np.testing.assert_array_equal(smoother.stats.count, model.bins.counts)
 
 
-def test_a_loop_that_never_ends_its_epochs_smooths_all_the_same() -> None:
-    x, y = data()
-    model = build(y).train()
-    for epoch in range(2):
-        model.begin_epoch(epoch / 2)
-        model.loss(x, y)
-    smoother = tail(model).smoother
-    assert smoother is not None
-    np.testing.assert_array_equal(smoother.stats.count, model.bins.counts)
-
-
 def test_redrawing_leaves_frozen_weights_alone_and_knows_attention() -> None:
     class Words(nn.Module):
         def __init__(self) -> None:
@@ -617,51 +449,6 @@ def test_redrawing_leaves_frozen_weights_alone_and_knows_attention() -> None:
     redraw(network)
     assert torch.equal(network.vectors.weight, torch.eye(4))
     assert not torch.equal(network.attention.in_proj_weight, before)
-
-
-@pytest.mark.parametrize("stop", [0, 2, 5])
-def test_training_continues_from_a_state_bit_for_bit(stop: int) -> None:
-    x, y = data()
-    x = x.float()
-
-    def steps(model: Network, optimizer: torch.optim.Optimizer, start: int, end: int) -> None:
-        model.train()
-        for step in range(start, end):
-            torch.manual_seed(step)
-            part = slice(20 * (step % 3), 20 * (step % 3) + 20)
-            optimizer.zero_grad()
-            model.loss(x[part], y[part])[0].backward()
-            optimizer.step()
-
-    straight, first, second = (build(y).float() for _ in range(3))
-    train(second, x + 100, y, epochs=2)  # a past of its own, to be overwritten
-    optimizers = [torch.optim.SGD(m.parameters(), 1e-3) for m in (straight, first, second)]
-    steps(straight, optimizers[0], 0, 8)
-    steps(first, optimizers[1], 0, stop)
-    second.load_state_dict(copy.deepcopy(first.state_dict()))
-    steps(second, optimizers[2], stop, 8)
-    for name, value in straight.state_dict().items():
-        assert torch.equal(value, second.state_dict()[name]), name
-    straight.eval(), second.eval()
-    assert torch.equal(straight(x, "marginal").variance, second(x, "marginal").variance)
-
-
-def test_copies_and_pickles_predict_and_train_the_same() -> None:
-    x, y = data()
-    model = build(y, **{"smoothing.at_inference": True, **sampled(2)})
-    train(model, x, y, epochs=2)
-    model.loss(x[:10], y[:10])
-    model.eval()
-    with torch.inference_mode():
-        want = model(x).mean.clone()
-    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert torch.equal(twin.eval()(x).mean, want)
-        losses = []
-        for each in (copy.deepcopy(model), twin):
-            torch.manual_seed(5)
-            losses.append(train(each, x, y, epochs=2))
-        assert losses[0] == losses[1]
-        assert torch.equal(model(x).mean, want)  # the original is untouched
 
 
 @pytest.mark.parametrize(
@@ -684,20 +471,6 @@ def test_a_state_of_other_bins_is_refused(other: Array, offset: float) -> None:
     model(np.arange(13) - 0.5).load_state_dict(state)
     with pytest.raises(ValueError, match="bins"):
         model(other).load_state_dict(state)
-
-
-def test_a_state_brings_the_scale_of_its_labels_or_is_refused() -> None:
-    """Same edges but other counts standardise differently: predictions must not silently move."""
-    x, y = data()
-    edges = np.arange(13) - 0.5
-    torch.manual_seed(0)
-    model = VIR(nn.Linear(3, 5), 5, LabelBins.from_labels(y, edges=edges)).double().eval()
-    other = VIR(nn.Linear(3, 5), 5, LabelBins.from_labels(11 - y, edges=edges)).double().eval()
-    try:
-        other.load_state_dict(model.state_dict())
-    except ValueError:
-        return
-    torch.testing.assert_close(other(x).mean, model(x).mean)
 
 
 class Averaging(nn.Linear):
@@ -728,88 +501,3 @@ def test_an_averaged_bound_counts_each_number_of_a_reconstruction_once() -> None
     assert mean > 0
     assert [recon(d, True) for d in (nn.Linear, Averaging, Summing)] == pytest.approx([mean] * 3)
     assert [recon(d, False) for d in (nn.Linear, Summing)] == pytest.approx([3 * mean] * 2)
-
-
-def _statistics(model: Network) -> tuple[Tensor, ...]:
-    smoother = tail(model).smoother
-    assert smoother is not None
-    return (*smoother.stats.tensors(), *smoother.smoothed.tensors())
-
-
-def _ranks_model(y: Tensor) -> VIR:
-    torch.manual_seed(0)
-    return VIR(nn.Linear(3, 5), 5, LabelBins.from_labels(y), **{"latent.dim": 4})
-
-
-@pytest.mark.parametrize(
-    ("message", "calls"),
-    [
-        ("process 0 terminated with signal SIGSEGV", 1),
-        ("process 1 terminated with signal SIGABRT", 2),
-        ("[enforce fail at gloo/transport/tcp/pair.cc] connection reset", 3),
-        ("assert 1 == 2", 1),
-    ],
-)
-def test_only_what_gloo_breaks_is_tried_again(
-    message: str, calls: int, connected: Callable[..., Path]
-) -> None:
-    folders: list[Path] = []
-
-    def ranks(folder: Path) -> None:
-        folders.append(folder)
-        raise RuntimeError(message)
-
-    with pytest.raises(RuntimeError, match=re.escape(message)):
-        connected(ranks)
-    assert len(set(folders)) == calls
-
-
-WAYS = ("alone", "wrapped", "inside")
-
-
-def _rank(rank: int, folder: str) -> None:
-    """Two epochs of three steps, half of every batch for each rank, wrapped in three ways."""
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    x, y = data()
-    x = x.float()
-    ddp = torch.nn.parallel.DistributedDataParallel
-    for way in WAYS:
-        model = _ranks_model(y).train()
-        if way == "alone":
-            step: Any = model.loss
-        elif way == "wrapped":  # what Fabric does for a method other than forward
-            step = ddp(model)
-            model.forward = model.loss  # type: ignore[assignment]
-        else:  # what Lightning does: the model is a part of the wrapped module
-            step = ddp(Objective(model))
-        for _ in range(2):
-            for start in (0, 20, 40):
-                rows = slice(start + 10 * rank, start + 10 * rank + 10)
-                result = step(x[rows], y[rows])
-                (result if way == "inside" else result[0]).backward()
-            model.end_epoch()
-        found = _statistics(model)
-        torch.save(list(found), f"{folder}/{way}{rank}.pt")
-    torch.distributed.barrier()  # neither hangs up while the other still listens
-    os._exit(0)  # what a process group does in a dying interpreter is not ours to test
-
-
-@pytest.mark.slow
-def test_two_ranks_give_the_statistics_of_one(connected: Callable[..., Path]) -> None:
-    x, y = data()
-    model = _ranks_model(y).train()
-    for _ in range(2):
-        for start in (0, 20, 40):
-            model.loss(x[start : start + 20].float(), y[start : start + 20])
-        model.end_epoch()
-    want = _statistics(model)
-    ranks = connected(lambda folder: torch.multiprocessing.spawn(_rank, (str(folder),), nprocs=2))
-    for way in WAYS:
-        for rank in (0, 1):
-            got = torch.load(ranks / f"{way}{rank}.pt")
-            for a, b in zip(got, want, strict=True):
-                torch.testing.assert_close(
-                    a, b, rtol=1e-4, atol=1e-5, msg=lambda text, at=(way, rank): f"{at}: {text}"
-                )

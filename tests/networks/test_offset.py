@@ -14,15 +14,12 @@ from tailwise.distributions.members import Mixture
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import available_methods, build_model
 from tailwise.networks.backbones import MLP, TabM
-from tailwise.networks.heads import HEADS
 from tailwise.networks.inference import INFERENCES
 from tailwise.networks.network import Network
-from tailwise.networks.parts import Method, Part
 from tailwise.networks.tail import Offset
-from tailwise.networks.vir import VIR
 from tailwise.training.loop import TensorData, TrainConfig, fit, predict
 from tests.methods.trained_methods import table
-from tests.networks.small_models import make_part, tail
+from tests.networks.small_models import tail
 
 CONFIG = TrainConfig(epochs=2, batch_size=60, accelerator="cpu", lr=1e-2)
 
@@ -74,39 +71,6 @@ def test_several_targets_start_at_theirs_and_learn(name: str, tabm: bool) -> Non
     after = predict(model, x, offset=f0)
     assert after.shape == (120, 2) and np.isfinite(result.best_score)
     torch.testing.assert_close(predict(model, x, 50, f0).mean, after.mean, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("objective", ["nll", "squared"])
-def test_at_a_perfect_base_the_location_is_at_its_minimum(objective: str) -> None:
-    x, y = table(120)
-    bins = LabelBins.from_labels(y)
-    method = Method(head=Part("gaussian"), losses=(Part(objective),))
-    model = Network(MLP(4, (16, 8), 0.0), 8, bins, method, offset=True)
-    model.loss(x, y, offset=y)[0].backward()
-    head, offset = tail(model).head.linear, tail(model).offset
-    assert offset is not None
-    start = model.loss(x, y, offset=y)[0].item()
-    for parameter in (*offset.parameters(), head.weight, head.bias):
-        grad = parameter.grad[:1]  # the location is the first row
-        torch.testing.assert_close(grad, torch.zeros_like(grad), rtol=0, atol=1e-6)
-    for parameter in (offset.slope, offset.intercept, head.bias):
-        for step in (-0.1, 0.1):
-            with torch.no_grad():
-                parameter[0] += step
-                assert model.loss(x, y, offset=y)[0].item() > start
-                parameter[0] -= step
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_every_head_can_start_at_zero(name: str) -> None:
-    torch.manual_seed(0)
-    head, z = make_part("head", name, 5, LabelBins.from_labels([-1.0, 0.0, 1.0])), torch.randn(7, 5)
-    before = head(z)
-    assert before.mean.abs().min() > 0
-    head.start_at_zero()
-    after = head(z, torch.full((7,), 2.0))
-    assert torch.equal(after.mean, torch.zeros(7))
-    assert name == "point" or after.variance.std() > 0  # nothing else is zero
 
 
 # -- by hand --------------------------------------------------------------------------------------
@@ -177,30 +141,6 @@ def test_members_of_a_shared_backbone_have_their_own_slope_and_intercept() -> No
     assert shift(torch.tensor([3.0, 3.0, 4.0, 4.0])).tolist() == [3.0, 11.0, 4.0, 13.0]
 
 
-def test_an_offset_at_the_mean_label_changes_nothing() -> None:
-    """There a f0 + b is 0: losses and predictions are those of a model without an offset, bit for bit."""
-    x, y = table(120)
-    model = build("vir", y=y)
-    plain = build_model("vir", MLP(4, (16, 8)), 8, model.bins)
-    kept = {k: v for k, v in model.state_dict().items() if ".offset." not in k}
-    plain.load_state_dict(kept)
-    f0 = torch.full_like(y, model.bins.location)
-    losses = []
-    for each, given in ((model.train(), f0), (plain.train(), None)):
-        torch.manual_seed(1)
-        losses.append(each.loss(x, y, offset=given)[0])
-    assert torch.equal(*losses)
-    assert torch.equal(model.eval()(x, offset=f0).mean, plain.eval()(x).mean)
-
-
-def test_pixels_have_an_offset_each() -> None:
-    x, y = table(64)
-    model = build_model("vir", nn.Linear(4, 8), 8, LabelBins.from_labels(y), offset=True).eval()
-    f0 = base(y).reshape(4, 16)
-    torch.testing.assert_close(model(x.reshape(4, 16, 4), offset=f0).mean, f0, rtol=0, atol=1e-5)
-    model.loss(x.reshape(4, 16, 4), y.reshape(4, 16), offset=f0)[0].backward()
-
-
 @pytest.mark.parametrize(("shift", "scale"), [(5.0, 10.0), (-1e6, 1e-3)])
 def test_training_follows_shifted_and_scaled_labels_and_offsets(shift: float, scale: float) -> None:
     x, y = table(120)
@@ -230,17 +170,6 @@ def test_a_second_stage_starts_at_the_base_again() -> None:
 
 
 # -- errors and state -----------------------------------------------------------------------------
-
-
-def test_without_offset_nothing_is_added_to_the_state() -> None:
-    _, y = table(120)
-    bins = LabelBins.from_labels(y)
-    plain, around = (VIR(MLP(4, (16, 8)), 8, bins, offset=offset) for offset in (False, True))
-    assert set(around.state_dict()) - set(plain.state_dict()) == {
-        "tails.0.offset.slope",
-        "tails.0.offset.intercept",
-    }
-    assert not plain.takes_offset
 
 
 def test_an_offset_is_given_where_it_is_needed_and_only_there() -> None:

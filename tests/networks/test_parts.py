@@ -69,23 +69,6 @@ def test_options_change_what_they_name_and_leave_the_rest() -> None:
     assert before.keys() == after.keys()
 
 
-def test_options_may_be_dotted_or_nested() -> None:
-    nested = {"weights": {"power": 1.0, "clip": (0.5, 5.0)}, "head": {"sharpness": 2.0}}
-    dotted = {"weights.power": 1.0, "weights.clip": [0.5, 5], "head.sharpness": 2}
-    parts = get_method("vir").parts
-    assert parts.with_options(**dotted) == parts.with_options(**nested) != parts
-
-
-def test_whole_parts_come_before_their_options() -> None:
-    parts = Method().with_options(**{"latent.dim": 3, "latent": "gaussian", "weights.power": 1.0})
-    assert parts.latent.options["dim"] == 3
-    assert parts.weights is not None and parts.weights.name == "density", "a part that was not there"
-    again = parts.with_options(latent="gaussian")
-    assert again == parts, "the name that it has already changes nothing"
-    assert parts.with_options(latent="point").latent == Part("point")
-    assert parts.with_options(weights=None).weights is None
-
-
 def test_losses_are_added_changed_exchanged_and_left_out() -> None:
     parts = get_method("ranksim").parts
     names = [loss.name for loss in parts.with_options(losses=["absolute", "ranksim"]).losses]

@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tailwise.distributions.members import Mixture
-from tailwise.labels.bins import LabelBins
-from tailwise.methods import build_model
-from tailwise.networks.backbones import MLP
 from tailwise.networks.perturbations import PERTURBATIONS, Dropout, LatentVariance, RelativeNoise
-from tailwise.training.loop import predict
-from tests.methods.trained_methods import table, trained
 from tests.networks.small_models import make_part
 
 Z_MEAN, Z_VAR = torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.tensor([[4.0, 1.0], [0.0, 9.0]])
@@ -37,16 +31,3 @@ def test_draws_have_their_distribution_and_are_seeded() -> None:
     assert (masks == 0).double().mean().item() == pytest.approx(0.25, abs=0.02)
     with pytest.raises(ValueError, match=r"perturbation.scale must be a number in \[0, 1\), got 1\.5"):
         make_part("perturbation", "dropout", scale=1.5)
-
-
-def test_a_latent_without_variance_stays_as_it_is() -> None:
-    assert LatentVariance()(Z_MEAN, None, DRAWN) is Z_MEAN
-
-
-def test_infer_noise_spread_is_that_of_noisy_passes() -> None:
-    model, x = trained("infer-noise")
-    plain = build_model("vanilla", MLP(4, (16, 8)), 8, LabelBins.from_labels(table()[1]))
-    plain.load_state_dict(model.state_dict())
-    prediction, still = predict(model, x[:4]), predict(plain, x[:4])
-    assert isinstance(prediction, Mixture) and prediction.components.shape[0] == 16
-    assert ((prediction.mean - still.mean).abs() < 3 * prediction.epistemic.sqrt()).all()

@@ -19,11 +19,9 @@ from torch import Tensor
 from tailwise.labels.bins import LabelBins
 from tailwise.networks.smoothing import (
     BinStatistics,
-    BinSums,
     LatentSmoother,
     bin_statistics,
     recolor,
-    row_normalized,
     smooth,
 )
 from tests.networks.small_models import make_part
@@ -177,23 +175,6 @@ def test_the_functions_alone_in_double_precision() -> None:
         np.testing.assert_allclose(var, want_var, rtol=1e-10, atol=1e-10)
 
 
-def test_by_hand() -> None:
-    z_mean, z_var = torch.tensor([[1.0], [3.0], [7.0]]), torch.tensor([[2.0], [4.0], [5.0]])
-    stats = bin_statistics(z_mean, z_var, torch.tensor([0, 0, 2]), 3)
-    assert stats.count.tolist() == [2, 0, 1]
-    assert stats.mu_mean[:, 0].tolist() == [2.0, 0.0, 7.0]
-    assert stats.mu_var[:, 0].tolist() == [1.5, 0.0, 5.0]
-    # bin 0: mean(2 + 1, 4 + 9) - (1.5 + 4) = 2.5; bin 2: 5 + 49 - (5 + 49) = 0
-    assert stats.cov_mean[[0, 2], 0].tolist() == [2.5, 0.0]
-    # kernel 1/2 on itself, 1/4 two bins away: shares 2/3 and 1/3
-    kernel = torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]])
-    smoothed = smooth(stats, kernel)
-    torch.testing.assert_close(smoothed.mu_mean[:, 0], torch.tensor([11 / 3, 0.0, 16 / 3]))
-    torch.testing.assert_close(smoothed.mu_var[:, 0], torch.tensor([11 / 9, 0.0, 21.5 / 9]))
-    torch.testing.assert_close(smoothed.cov_mean[:, 0], torch.tensor([5 / 3, 1.0, 5 / 6]))
-    assert row_normalized(kernel, stats.count).sum(1).tolist() == pytest.approx([1.0, 1.0, 1.0])
-
-
 def test_reflecting_ends_by_hand() -> None:
     smoother = smoother_of(3, 1, kernel="triangular", radius=1, boundary="reflect")
     z_mean = torch.tensor([[0.0], [2.0], [10.0]])
@@ -232,47 +213,7 @@ def test_reflecting_ends_equal_padded_statistics(form: str, num_bins: int) -> No
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7, err_msg=name)
 
 
-@pytest.mark.parametrize(("clip", "low", "high"), [((0.1, 10.0), 0.1, 10.0), ((0.5, 2.0), 0.5, 2.0)])
-def test_the_ratio_of_covariances_is_clipped(clip: tuple[float, float], low: float, high: float) -> None:
-    # Covariances 1 and 10,000 with equal shares: ratios 5000.5 and 0.50005, then the reverse.
-    kernel = torch.full((2, 2), 0.5)
-    zeros = torch.zeros(2, 1)
-    stats = BinStatistics(torch.tensor([9, 9]), zeros, zeros, torch.tensor([[1.0], [1e4]]))
-    smoothed = smooth(stats, kernel)
-    z_mean, z_var = torch.tensor([[2.0], [2.0]]), torch.tensor([[3.0], [3.0]])
-    mean, var = recolor(z_mean, z_var, torch.tensor([0, 1]), stats, smoothed, clip)
-    assert var is not None
-    second = math.sqrt(max(0.50005, low))
-    torch.testing.assert_close(mean[:, 0], torch.tensor([2 * math.sqrt(high), 2 * second]))
-    torch.testing.assert_close(var[:, 0], torch.tensor([3 * math.sqrt(high), 3 * second]))
-    flipped, _ = recolor(z_mean[:1], None, torch.tensor([0]), smoothed, stats, clip)
-    assert flipped.item() == pytest.approx(2 * math.sqrt(low))
-
-
 # -- awkward rows ---------------------------------------------------------------------------------
-
-
-def test_constant_features_and_single_rows_stay_defined() -> None:
-    constant = torch.full((8, 2), 3.25)
-    index = torch.tensor([0, 0, 0, 1, 1, 1, 1, 3])
-    for z_var in (None, torch.zeros(8, 2), torch.full((8, 2), 0.5)):
-        smoother = smoother_of(5, 2)
-        smoother.accumulate(constant, z_var, index)
-        smoother.commit()
-        mean, var = smoother(constant, z_var, index)
-        torch.testing.assert_close(mean, constant)
-        assert var is None or torch.isfinite(var).all()
-        assert (smoother.stats.cov_mean >= 0).all()
-    # one row in all
-    smoother = smoother_of(1, 2)
-    smoother.accumulate(constant[:1], torch.ones(1, 2), torch.tensor([0]))
-    smoother.commit()
-    assert smoother.stats.mu_mean.tolist() == [[3.25, 3.25]]
-    assert smoother.stats.mu_var.tolist() == [[1.0, 1.0]]
-    assert smoother.stats.cov_mean.tolist() == [[0.0, 0.0]]
-    mean, var = smoother(constant[:1], torch.ones(1, 2), torch.tensor([0]))
-    torch.testing.assert_close(mean, constant[:1])
-    assert var is not None and torch.isfinite(var).all()
 
 
 @pytest.mark.parametrize("centres", [(1e4, 1e4, 1e4), (-1e4, 0.0, 1e4)], ids=["together", "apart"])
@@ -293,77 +234,7 @@ def test_float32_keeps_its_digits_far_from_zero(centres: tuple[float, ...]) -> N
     np.testing.assert_allclose(smoother.stats.mu_mean[:, 0], centres, atol=1e-2)
 
 
-@law
-@given(
-    st.floats(-1e6, 1e6, width=32),
-    st.floats(0, 1e3, width=32),
-    st.integers(1, 40),
-    st.integers(0, 2**16),
-)
-def test_the_covariance_is_never_negative(centre: float, spread: float, n: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    z = torch.as_tensor(centre + spread * rng.normal(size=(n, 2)), dtype=torch.float32)
-    stats = bin_statistics(z, None, torch.as_tensor(rng.integers(0, 3, n)), 4)
-    for value in stats.tensors():
-        assert torch.isfinite(value).all()
-    assert (stats.cov_mean >= 0).all()
-
-
-def test_sums_of_many_rows_do_not_stall() -> None:
-    """Dense labels put millions of rows into a bin; float32 stops counting ones at 2**24."""
-    sums = BinSums.zeros(1, 1)
-    already = 2**26
-    sums.count.fill_(already)
-    sums.moments.copy_(already * torch.tensor([0.0, 1.0, 0.5]).reshape(1, 3, 1))
-    # As many rows again, with four times the square and twice the variance.
-    step = 2**21
-    z = torch.full((step, 1), 2.0)
-    for _ in range(4):
-        sums.add_(z, torch.ones_like(z), torch.zeros(step, dtype=torch.int64))
-    added = 4 * step
-    total = already + added
-    mean = 2 * added / total
-    want = (already * 1.5 + added * 5.0) / total - mean**2
-    assert sums.statistics().cov_mean.item() == pytest.approx(want, rel=1e-3)
-
-
-def test_bfloat16_rows_are_summed_in_float32() -> None:
-    torch.manual_seed(0)
-    z_mean, z_var = torch.randn(4000, 2).bfloat16(), torch.rand(4000, 2).bfloat16()
-    index = torch.arange(4000) % 2
-    want = loop_statistics(z_mean.double().numpy(), z_var.double().numpy(), index.numpy(), 2)
-    assert bin_statistics(z_mean, z_var, index, 2).mu_mean.dtype == torch.float32
-    assert_stats(bin_statistics(z_mean, z_var, index, 2), want, 1e-4)
-    smoother = smoother_of(2, 2)
-    for part in range(0, 4000, 500):
-        smoother.accumulate(*(t[part : part + 500] for t in (z_mean, z_var, index)))
-    smoother.commit()
-    assert_stats(smoother.stats, want, 1e-4)
-
-
-def test_a_batch_without_rows_changes_nothing() -> None:
-    smoother = smoother_of(2, 1)
-    smoother.accumulate(torch.zeros(0, 1), None, torch.zeros(0, dtype=torch.int64))
-    smoother.accumulate(torch.tensor([[1.0], [2.0]]), None, torch.tensor([0, 1]))
-    smoother.commit()
-    assert smoother.stats.mu_mean.tolist() == [[1.0], [2.0]]
-
-
 # -- streaming, momentum, state -------------------------------------------------------------------
-
-
-@law
-@given(st.integers(0, 2**16), st.integers(1, 30), st.integers(1, 8))
-def test_batches_add_up_to_the_whole(seed: int, size: int, num_bins: int) -> None:
-    z_mean, z_var, index = rows(seed, n=50, num_bins=num_bins)
-    m, v, b = tensors(z_mean, z_var, index)
-    whole = bin_statistics(m, v, b, num_bins)
-    smoother = smoother_of(num_bins, 3).double()
-    for start in range(0, 50, size):
-        smoother.accumulate(*(t[start : start + size] for t in (m, v, b)))
-    smoother.commit()
-    for got, want in zip(smoother.stats.tensors(), whole.tensors(), strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-10)
 
 
 def test_momentum_equals_a_loop_over_epochs() -> None:
@@ -450,25 +321,6 @@ def test_sums_over_all_ranks_give_the_statistics_of_one(request: pytest.FixtureR
         torch.testing.assert_close(got, want)
 
 
-def test_sums_move_to_another_point() -> None:
-    z_mean, z_var, index = tensors(*rows(4))
-    sums, wanted = (BinSums.zeros(7, 3) for _ in range(2))
-    sums.reference.fill_(0.5)
-    wanted.reference.copy_(torch.arange(21.0).reshape(7, 3))
-    for one in (sums, wanted):
-        one.add_(z_mean, z_var, index)
-    moved = sums.about(wanted.reference)
-    torch.testing.assert_close(moved.moments, wanted.moments)
-    assert torch.equal(moved.count, wanted.count)
-
-
-def test_equal_rows_have_no_spread_about_another_point() -> None:
-    sums = BinSums.zeros(1, 3)
-    sums.add_(torch.full((5, 3), 0.1), None, torch.zeros(5, dtype=torch.int64))
-    moved = sums.about(torch.full((1, 3), 0.1, dtype=torch.float64))
-    assert torch.equal(moved.statistics().cov_mean, torch.zeros(1, 3, dtype=torch.float64))
-
-
 def test_an_unbiased_covariance_divides_by_one_row_less() -> None:
     z_mean, z_var, index = tensors(*rows(2))
     plain, unbiased = (smoother_of(7, 3, unbiased=on).double() for on in (False, True))
@@ -481,19 +333,6 @@ def test_an_unbiased_covariance_divides_by_one_row_less() -> None:
     torch.testing.assert_close(unbiased.stats.cov_mean[several], plain.stats.cov_mean[several] * scale)
     assert torch.equal(unbiased.stats.cov_mean[~several], plain.stats.cov_mean[~several])
     assert torch.equal(unbiased.stats.mu_mean, plain.stats.mu_mean)
-
-
-def test_a_unit_that_is_constant_in_a_bin_stays_as_it_is() -> None:
-    rng = np.random.default_rng(6)
-    z, index = torch.as_tensor(rng.normal(size=(40, 2)), dtype=torch.float32), torch.arange(40) % 2
-    z[index == 0, 1] = 0.3
-    smoother = smoother_of(2, 2)
-    smoother.accumulate(z, None, index)
-    smoother.commit()
-    assert smoother.stats.cov_mean[0].tolist()[1] == 0
-    mean, _ = smoother(z, None, index)
-    assert torch.equal(mean[index == 0, 1], z[index == 0, 1])
-    assert (mean[index == 0, 0] != z[index == 0, 0]).all() and (mean[index == 1] != z[index == 1]).all()
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -540,21 +379,6 @@ def test_members_have_statistics_of_their_own() -> None:
         alone.commit()
         for got, want in zip((mean[own], var[own]), alone(*tensors(m[own], v[own], i[own])), strict=True):
             torch.testing.assert_close(got, want)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"momentum": 1.0}, r"smoothing.momentum must be a number in \[0, 1\), got 1.0"),
-        ({"momentum": math.nan}, "smoothing.momentum must be a number, got nan"),
-        ({"clip": (10.0, 0.1)}, "clip must be two ratios of covariances, low and high"),
-        ({"clip": (0.0, 0.0)}, "smoothing.clip must be a number above 0, got 0.0"),
-        ({"kernel": "gausian"}, r"unknown smoothing.kernel 'gausian'; did you mean 'gaussian'\?"),
-    ],
-)
-def test_impossible_options(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        smoother_of(2, 1, **options)
 
 
 # -- laws -----------------------------------------------------------------------------------------
@@ -607,52 +431,4 @@ def test_an_identity_kernel_does_not_smooth(seed: int, num_bins: int) -> None:
     torch.testing.assert_close(var, v + 2 * stats.mu_var[b] * several)
 
 
-@law
-@given(st.integers(0, 2**16))
-def test_the_order_of_rows_does_not_matter(seed: int) -> None:
-    m, v, b = tensors(*rows(seed))
-    order = torch.as_tensor(np.random.default_rng(seed).permutation(len(b)))
-    one = bin_statistics(m, v, b, 7)
-    two = bin_statistics(m[order], v[order], b[order], 7)
-    for got, want in zip(two.tensors(), one.tensors(), strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-10)
-    smoothed = smooth(one, torch.ones(7, 7, dtype=torch.float64))
-    mean, var = recolor(m, v, b, one, smoothed)
-    mean2, var2 = recolor(m[order], v[order], b[order], one, smoothed)
-    assert var is not None and var2 is not None
-    assert torch.equal(mean[order], mean2) and torch.equal(var[order], var2)
-
-
 # -- autograd -------------------------------------------------------------------------------------
-
-
-def test_backward_after_several_forwards_and_a_commit_between() -> None:
-    z_mean, z_var, index = tensors(*rows(14), dtype=torch.float32)
-    kept = [t.clone() for t in (z_mean, z_var, index)]
-    z_mean.requires_grad_(), z_var.requires_grad_()
-    smoother = smoother_of(7, 3)
-    total = torch.zeros(())
-    for _ in range(3):
-        smoother.accumulate(z_mean, z_var, index)
-        mean, var = smoother(z_mean, z_var, index)
-        assert var is not None
-        total = total + (mean**2).sum() + var.log().sum()
-        smoother.commit()
-    total.backward()
-    for value, before in zip((z_mean, z_var, index), kept, strict=True):
-        assert torch.equal(value.detach(), before)
-    assert z_mean.grad is not None and torch.isfinite(z_mean.grad).all()
-    assert not any(value.requires_grad for value in smoother.buffers())
-    assert not smoother.sums.moments.requires_grad
-
-
-def test_gradients_of_recolouring_equal_finite_differences() -> None:
-    z_mean, z_var, index = tensors(*rows(15, n=12))
-    stats = bin_statistics(z_mean, z_var, index, 7)
-    smoothed = smooth(stats, torch.ones(7, 7, dtype=torch.float64))
-    z_mean.requires_grad_(), z_var.requires_grad_()
-
-    def function(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor | None]:
-        return recolor(m, v, index, stats, smoothed)
-
-    assert torch.autograd.gradcheck(function, (z_mean, z_var))

@@ -62,24 +62,6 @@ def test_only_declared_inputs_are_cut_to_the_longest_row_of_a_batch() -> None:
     assert sorted(seen) == list(range(ROWS)) and len(ends) > 1
 
 
-def test_a_single_tensor_and_positions_in_a_tuple_are_cut() -> None:
-    x = inputs()
-    words, lengths = x["words"], (x["words"] != 0).sum(-1).amax(-1)
-    for batch in batches(TensorData(words, torch.rand(ROWS), lengths=lengths), 8, CPU):
-        assert torch.equal(batch.x, words[batch.rows][..., : int(lengths[batch.rows].max())])
-    pair = TensorData((x["codes"], words), torch.rand(ROWS), lengths=lengths, padded_inputs=(1,))
-    for batch in batches(pair, 8, CPU):
-        codes, cut = batch.x
-        assert torch.equal(codes, x["codes"][batch.rows])
-        assert torch.equal(cut, words[batch.rows][..., : int(lengths[batch.rows].max())])
-
-
-def test_undeclared_inputs_are_never_cut() -> None:
-    x = inputs()
-    data = TensorData((x["words"], x["mask"]), torch.rand(ROWS), lengths=torch.full((ROWS,), 2))
-    assert {t.shape[-1] for b in batches(data, 8, CPU) for t in b.x} == {LONGEST + 3}
-
-
 class Weighed(nn.Module):
     """Sums the vectors of words by weights that come with them."""
 
@@ -150,26 +132,6 @@ def test_batches_by_length_contain_each_row_once(rows: int, seed: int | None) ->
     sizes = [len(group) for group in groups]
     assert max(sizes) <= 8 and max(sizes) - min(sizes) <= 1
     assert all(torch.equal(a, b) for a, b in zip(groups, by_length(order, lengths, 8, seed), strict=True))
-
-
-def test_batches_by_length_pad_little_and_vary_with_the_seed() -> None:
-    lengths = torch.randint(1, 40, (2000,), generator=torch.Generator().manual_seed(0))
-
-    def padded(seed: int) -> tuple[float, list[Tensor]]:
-        order = torch.randperm(2000, generator=torch.Generator().manual_seed(seed))
-        groups = by_length(order, lengths[order], 32, seed)
-        return float(sum(len(g) * lengths[g].max() for g in groups)), [g.sort().values for g in groups]
-
-    (one, first), (two, second) = padded(0), padded(1)
-    assert max(one, two) < 1.15 * float(lengths.sum())
-    assert not any(torch.equal(a, b) for a in first for b in second if len(a) == len(b))
-
-
-def test_sentence_pairs_are_cut_to_their_longest_sentence() -> None:
-    x = inputs()["words"]
-    data = TensorData(x, torch.arange(float(ROWS)), lengths=BiLSTMPair.row_lengths(x))
-    widths = [batch.x.shape[-1] for batch in batches(data, 8, CPU)]
-    assert widths == sorted(widths) and widths[0] < widths[-1] == int(BiLSTMPair.row_lengths(x).max())
 
 
 def test_rows_that_are_finite_in_every_tensor() -> None:

@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tailwise.networks.network import Network
 from tailwise.networks.vir import PRESETS
-from tailwise.training import loop as training
 from tailwise.training.loop import TensorData, fit, predict
 from tests.training.small_models import (
     VALID,
@@ -64,73 +63,6 @@ def test_a_resumed_run_ends_as_if_never_interrupted(kind: str, data: str, stop: 
     assert figures(result) == figures(expected)
     assert_same(weights(resumed), weights(whole))
     assert len(result.history) == 3
-
-
-@pytest.mark.parametrize(
-    ("kind", "fresh", "where"),
-    [
-        ("streaming", True, "training"),
-        ("streaming", False, "validation"),
-        ("streaming", False, "training"),
-        ("no smoothing", True, "validation"),
-    ],
-)
-def test_a_run_that_broke_off_in_an_epoch_resumes(kind: str, fresh: bool, where: str, tmp_path: Path) -> None:
-    whole = KINDS[kind]()
-    expected = fit(whole, (X, Y), VALID, settings(epochs=3))
-    model, file, calls = KINDS[kind](), tmp_path / "run.pt", Counter[bool]()
-
-    def break_off(module: nn.Module) -> None:
-        calls[module.training] += 1
-        if calls[True] == 5 if where == "training" else calls[True] == 6 and not module.training:
-            raise KeyboardInterrupt
-
-    handle = on_forward(model, break_off)
-    with pytest.raises(KeyboardInterrupt):
-        fit(model, (X, Y), VALID, settings(epochs=3), checkpoint=file)
-    handle.remove()
-    model = KINDS[kind]() if fresh else model
-    result = fit(model, (X, Y), VALID, settings(epochs=3), checkpoint=file)
-    assert figures(result) == figures(expected)
-    assert_same(weights(model), weights(whole))
-
-
-def test_resuming_keeps_the_best_epoch_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scores = iter([3.0, 1.0, 2.0, 4.0])
-    monkeypatch.setattr(training._Loop, "_validate", lambda self: next(scores))
-    file = tmp_path / "run.pt"
-    fit(vir(), (X, Y), VALID, settings(epochs=3), checkpoint=file)
-    model = vir()
-    result = fit(model, (X, Y), VALID, settings(epochs=4), checkpoint=file)
-    assert (result.best_epoch, result.best_score) == (2, 1.0)
-    second = vir()
-    fit(second, (X, Y), None, settings(epochs=2))
-    assert_same(weights(model), weights(second))
-
-
-def test_a_finished_run_is_only_loaded(tmp_path: Path) -> None:
-    file, model, again = tmp_path / "run.pt", vir(), vir()
-    first = fit(model, (X, Y), VALID, settings(), checkpoint=file)
-    steps: list[bool] = []
-    handle = on_forward(again, lambda module: steps.append(module.training))
-    second = fit(again, (X, Y), VALID, settings(), checkpoint=file)
-    handle.remove()
-    assert not steps
-    assert figures(first) == figures(second)
-    assert_same(weights(model), weights(again))
-
-
-def test_more_patience_continues_a_run_that_stopped_early(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scores = iter([1.0, 2.0, 2.0, 0.5, 2.0])
-    monkeypatch.setattr(training._Loop, "_validate", lambda self: next(scores))
-    file = tmp_path / "run.pt"
-    first = fit(vir(), (X, Y), VALID, settings(epochs=5, patience=2), checkpoint=file)
-    assert first.stopped_early
-    assert len(first.history) == 3
-    second = fit(vir(), (X, Y), VALID, settings(epochs=5, patience=3), checkpoint=file)
-    assert (second.stopped_early, len(second.history), second.best_epoch) == (False, 5, 4)
 
 
 @pytest.mark.parametrize(
@@ -232,15 +164,6 @@ def test_a_checkpoint_of_other_data_of_the_same_size_is_refused(part: str, tmp_p
     same = (X, Y, torch.ones(len(Y)), Y + 1)
     again = fit(vir(offset=True), same, whole, settings(epochs=2), checkpoint=file)
     assert len(again.history) == 2
-
-
-def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "run.pt"
-    fit(vir(), (X, Y), None, settings(epochs=1), checkpoint=file)
-    state = torch.load(file, weights_only=True)
-    torch.save({**state, "version": 99}, file)
-    with pytest.raises(ValueError, match=r"run\.pt has checkpoint version 99, not 1; delete it"):
-        fit(vir(), (X, Y), None, settings(), checkpoint=file)
 
 
 @pytest.mark.parametrize("damage", ["garbage", "truncated", "empty", "foreign", "pickle"])

@@ -75,11 +75,6 @@ def test_schedules_by_hand_and_in_the_optimizer(options: dict[str, Any], expecte
     assert used == pytest.approx(expected, abs=1e-8)
 
 
-def test_a_schedule_ends_where_it_should() -> None:
-    assert learning_rate(100, TrainConfig(schedule="cosine")) == pytest.approx(0, abs=1e-12)
-    assert learning_rate(100, TrainConfig(lr=1.0, schedule="step")) == pytest.approx(0.01)
-
-
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 def test_a_step_of_each_optimizer_is_torch_s_own(optimizer: str) -> None:
     """One step on the whole table, against the textbook."""

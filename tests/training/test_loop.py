@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import pickle
 import runpy
 import subprocess
 import sys
-import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -27,14 +24,12 @@ from tailwise.metrics import get_metric
 from tailwise.networks.backbones import MLP
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method
-from tailwise.networks.smoothing import LatentSmoother
 from tailwise.training import loop as training
 from tailwise.training.loop import (
     TensorData,
     fit,
     predict,
 )
-from tailwise.training.prediction import predict_batches
 from tests.training.small_models import (
     BINS,
     INPUTS,
@@ -66,27 +61,6 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not() -> None:
     assert_same(runs[0][1], runs[1][1])
     assert runs[0][0] != runs[2][0]
     assert differ(runs[0][1], runs[2][1])
-
-
-def test_a_shuffling_loader_is_seeded_too() -> None:
-    runs = []
-    for _ in range(2):
-        model = vir()
-        torch.rand(len(runs) + 1)
-        fit(model, DataLoader(TensorDataset(X, Y), 32, shuffle=True), VALID, settings())
-        runs.append(weights(model))
-    assert_same(*runs)
-
-
-def test_epochs_differ_in_order_and_dropout() -> None:
-    orders: list[tuple[int, ...]] = []
-    model = point()
-    handle = model.backbone.register_forward_pre_hook(
-        lambda _, args: orders.append(tuple(args[0][:, 0].argsort().tolist()))
-    )
-    fit(model, (X, Y), None, settings(batch_size=ROWS))
-    handle.remove()
-    assert len(set(orders)) == 3
 
 
 def test_the_random_state_of_the_caller_is_left_alone() -> None:
@@ -128,23 +102,6 @@ def test_training_stops_when_patience_runs_out(monitor: str, monkeypatch: pytest
     assert_same(weights(model), weights(second))
 
 
-def test_patience_that_runs_out_with_the_epochs_is_no_early_stop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scores = iter([1.0, 2.0, 3.0])
-    monkeypatch.setattr(training._Loop, "_validate", lambda self: next(scores))
-    result = fit(point(), (X, Y), VALID, settings(epochs=3, patience=2))
-    assert not result.stopped_early
-    assert len(result.history) == 3
-
-
-def test_without_patience_training_goes_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    scores = iter(float(n) for n in range(30))
-    monkeypatch.setattr(training._Loop, "_validate", lambda self: next(scores))
-    result = fit(point(), (X, Y), VALID, settings(epochs=22, patience=None, batch_size=ROWS))
-    assert (len(result.history), result.best_epoch, result.stopped_early) == (22, 1, False)
-
-
 def test_without_validation_data_the_last_epoch_counts() -> None:
     model = vir()
     result = fit(model, (X, Y), None, settings(patience=1))
@@ -153,21 +110,6 @@ def test_without_validation_data_the_last_epoch_counts() -> None:
     assert not result.stopped_early
     assert set(result.history[0]) == {"epoch", "loss", "loss/nll", "loss/evidence", "loss/kl", "seconds"}
     assert not model.training
-
-
-def test_the_history_adds_up() -> None:
-    result = fit(vir(), (X, Y), VALID, settings())
-    for row in result.history:
-        parts = sum(value for name, value in row.items() if name.startswith("loss/"))
-        assert row["loss"] == pytest.approx(parts, rel=1e-5)
-        assert row["seconds"] > 0
-
-
-def test_a_score_that_is_not_a_number_is_never_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    scores = iter([math.nan, 2.0, math.nan])
-    monkeypatch.setattr(training._Loop, "_validate", lambda self: next(scores))
-    result = fit(point(), (X, Y), VALID, settings())
-    assert (result.best_epoch, result.best_score) == (2, 2.0)
 
 
 @pytest.mark.parametrize("loader", [False, True])
@@ -179,42 +121,6 @@ def test_validation_rows_without_a_finite_prediction_are_named(loader: bool) -> 
     known = "impute or drop rows" if loader else r"inputs of row 4 are not finite \(2 such rows\); impute"
     with pytest.raises(ValueError, match=f"predictions of 2 of 60 validation rows are not finite: {known}"):
         fit(vir(), (X, Y), valid, settings())
-
-
-@pytest.mark.parametrize(("epochs", "warned"), [(1, True), (2, False)])
-def test_a_second_stage_that_never_came_is_told(
-    epochs: int, warned: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    fit(vir(**{"schedule.start": 0.5}), (X, Y), None, settings(epochs=epochs))
-    assert ("before its second stage: lower schedule.start or train for more epochs" in caplog.text) is warned
-
-
-class Counting(nn.Linear):
-    """A backbone with state that is no tensor."""
-
-    calls = 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.calls += self.training
-        return super().forward(x)
-
-    def get_extra_state(self) -> dict[str, int]:
-        return {"calls": self.calls}
-
-    def set_extra_state(self, state: dict[str, int]) -> None:
-        self.calls = state["calls"]
-
-
-def test_a_backbone_may_have_state_of_any_kind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    scores = iter([2.0, 1.0, 3.0])
-    monkeypatch.setattr(training._Loop, "_validate", lambda self: next(scores))
-    model = point(lambda: Counting(INPUTS, 8))
-    result = fit(model, (X, Y), VALID, settings(), checkpoint=tmp_path / "state.pt")
-    assert result.best_epoch == 2
-    assert model.backbone.calls == 2 * 3  # those of the epoch whose weights were kept
-    again = point(lambda: Counting(INPUTS, 8))
-    fit(again, (X, Y), VALID, settings(), checkpoint=tmp_path / "state.pt")
-    assert again.backbone.calls == 2 * 3
 
 
 def test_a_monitor_of_a_region_without_validation_labels_is_an_error() -> None:
@@ -249,22 +155,6 @@ def test_bf16_runs_the_backbone_in_bf16_and_stays_close_to_fp32() -> None:
     assert losses[0] == pytest.approx(losses[1], rel=0.05)
     assert losses[0] != losses[1]
     assert half.best_score == pytest.approx(full.best_score, rel=0.1)
-
-
-def test_bf16_does_not_round_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """bf16 holds eight bits: labels around 1001 would all become 1000."""
-    seen: list[Tensor] = []
-    original = Network.loss
-
-    def spy(self: Network, x: Any, y: Tensor, *rest: Any) -> Any:
-        seen.append(y)
-        return original(self, x, y, *rest)
-
-    monkeypatch.setattr(Network, "loss", spy)
-    labels = (Y + 1001).double()
-    model = vir(bins=LabelBins.from_labels(labels))
-    fit(model, (X, labels), None, settings(epochs=1, precision="bf16"))
-    assert torch.equal(torch.cat(seen).sort().values, labels.sort().values)
 
 
 class Recorder:
@@ -366,13 +256,6 @@ def test_a_stream_equals_tensors_in_the_same_order_and_resumes(tmp_path: Path) -
         fit(again, (X, Y), Shards(), config)
 
 
-def test_data_that_is_a_tensor_data_or_a_tuple() -> None:
-    models = [vir(), vir()]
-    fit(models[0], (X, Y), VALID, settings())
-    fit(models[1], TensorData(X, Y), TensorData(*VALID), settings())
-    assert_same(*map(weights, models))
-
-
 def test_an_offset_reaches_training_validation_and_prediction() -> None:
     """As tensors or in the batches of a loader: the weights and the validation scores are the same."""
     f0, f0_valid = Y + X[:, 1], Y_VALID + X_VALID[:, 1]
@@ -394,34 +277,7 @@ def test_an_offset_reaches_training_validation_and_prediction() -> None:
         fit(fast, (X, Y, None, f0), (X_VALID, Y_VALID, None, bad), settings())
 
 
-class TwoInputs(nn.Module):
-    """Features of two named inputs, the second a code."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = MLP(INPUTS + 3, (8,), 0.0)
-        self.codes = nn.Embedding(4, 3)
-
-    def forward(self, numbers: Tensor, code: Tensor) -> Tensor:
-        return self.body(torch.cat([numbers, self.codes(code)], dim=1))
-
-
 CODES = (torch.arange(ROWS) * 7) % 4
-
-
-@pytest.mark.parametrize(
-    "pair",
-    [lambda x, c: (x, c), lambda x, c: [x, c], lambda x, c: {"code": c, "numbers": x}],
-    ids=["tuple", "list", "mapping"],
-)
-def test_inputs_of_several_tensors(pair: Callable[[Tensor, Tensor], Any]) -> None:
-    model, reference = point(TwoInputs), point(TwoInputs)
-    result = fit(model, (pair(X, CODES), Y), (pair(X, CODES), Y), settings(epochs=2))
-    fit(reference, ((X, CODES), Y), ((X, CODES), Y), settings(epochs=2))
-    assert_same(weights(model), weights(reference))
-    prediction = predict(model, pair(X, CODES), batch_size=13)
-    score = get_metric("balanced_mae")(prediction, Y, BINS)
-    assert score == pytest.approx(result.best_score, rel=1e-5)
 
 
 def test_sample_weights_count_rows_twice_or_not_at_all() -> None:
@@ -495,54 +351,6 @@ def test_data_without_a_batch_is_an_error() -> None:
 def test_a_last_row_left_over_does_not_break_batch_normalisation() -> None:
     result = fit(point(normalised), (X[:65], Y[:65]), VALID, settings(batch_size=32))
     assert math.isfinite(result.history[-1]["loss"])
-
-
-def smoother_of(model: Network) -> LatentSmoother:
-    found = model.tails[0].smoother
-    assert isinstance(found, LatentSmoother)
-    return found
-
-
-def test_statistics_take_effect_once_an_epoch() -> None:
-    model = vir()
-    fit(model, (X, Y), None, settings(epochs=1))
-    assert torch.equal(smoother_of(model).stats.count, torch.as_tensor(BINS.counts))
-    assert not smoother_of(model).sums.count.any()
-
-
-def test_an_epoch_of_more_rows_than_the_bins_counted_is_one_epoch() -> None:
-    model = vir()
-    fit(model, [(X, Y), (X, Y), (X[:9], Y[:9])], None, settings(epochs=1))
-    assert smoother_of(model).stats.count.sum() == 2 * ROWS + 9
-
-
-def test_a_trained_model_pickles_and_trains_on() -> None:
-    model = vir()
-    fit(model, (X, Y), VALID, settings(epochs=1))
-    copy = pickle.loads(pickle.dumps(model))
-    assert_same(weights(copy), weights(model))
-    torch.testing.assert_close(predict(copy, X).mean, predict(model, X).mean)
-    fit(copy, (X, Y), VALID, settings(epochs=1))
-    assert differ(weights(copy), weights(model))
-
-
-@pytest.mark.gpu
-def test_a_gpu_is_not_waited_for_in_a_step() -> None:
-    """What makes the host wait happens as often in an epoch of 4 steps as in one of 16."""
-    waits = []
-    for size in (24, 6):
-        model = vir()
-        fit(model, (X, Y), None, settings(epochs=1, accelerator="cuda"))
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            torch.cuda.set_sync_debug_mode("warn")
-            try:
-                fit(model, (X, Y), None, settings(epochs=1, batch_size=size, accelerator="cuda"))
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
-        places = [w for w in caught if "called a synchronizing" in str(w.message)]
-        waits.append(Counter(f"{w.filename}:{w.lineno}" for w in places))
-    assert waits[0] == waits[1]
 
 
 RANKS = dedent(
@@ -651,20 +459,6 @@ def test_shards_give_the_numbers_of_the_whole_batch() -> None:
     assert_near(weights(models[0]), weights(models[1]), 1e-5)
     with pytest.raises(ValueError, match="a loader cannot be divided into shards"):
         fit(point(), [(X, Y)], None, settings(shards=2))
-
-
-def test_validation_rows_are_divided_among_the_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = []
-
-    def spy(model: Any, data: Any, size: int, *others: Any) -> Any:
-        sizes.append(size)
-        return predict_batches(model, data, size, *others)
-
-    monkeypatch.setattr(training, "predict_batches", spy)
-    curves = [fit(point(), (X, Y), VALID, settings(shards=n, epochs=1, batch_size=4096)) for n in (1, 3)]
-    assert sizes == [len(VALID[1]), -(-len(VALID[1]) // 3)]
-    monitor = curves[0].monitor
-    assert curves[1].history[0][monitor] == pytest.approx(curves[0].history[0][monitor], rel=1e-4)
 
 
 @pytest.mark.slow

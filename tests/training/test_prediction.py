@@ -23,10 +23,3 @@ def test_predict_does_not_depend_on_the_batch_size_and_keeps_the_mode(training_m
     assert whole.shape == (ROWS,)
     assert not whole.mean.requires_grad
     assert model.training is training_mode
-
-
-def test_predict_keeps_the_mode_when_it_fails() -> None:
-    model = vir().train()
-    with pytest.raises(RuntimeError):
-        predict(model, X[:, :2])
-    assert model.training

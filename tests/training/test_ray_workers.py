@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from tailwise.training import ray_workers
-from tailwise.training.loop import NonFiniteLossError
-from tailwise.training.ray_workers import RayWorkers, _again, _described, _error, _lost_another, _own_handler
+from tailwise.training.ray_workers import RayWorkers, _again, _own_handler
 from tests.training.small_models import X, Y, vir
 
 
@@ -94,14 +93,6 @@ def test_a_run_that_ray_gives_up_is_started_again_some_times(errors: list[Lost],
     assert len(called) == calls
 
 
-def test_another_error_of_ray_ends_training_at_once() -> None:
-    def train() -> None:
-        raise Failed("first line\nout of memory")
-
-    with pytest.raises(RuntimeError, match=r"or could not be \(out of memory\)"):
-        _again(train, Lost, Failed, times=3)
-
-
 class _Cluster:
     """What a connected Ray tells about its machines."""
 
@@ -130,22 +121,6 @@ def test_workers_fit_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         RayWorkers(workers=3).connected(),
     ):
         pass
-
-
-def test_an_error_of_a_worker_is_raised_again() -> None:
-    lost = NonFiniteLossError("the loss is not finite", epoch=2, step=3, rows=[7])
-    again = _error(_described(lost))
-    assert isinstance(again, NonFiniteLossError)
-    assert (str(again), again.epoch, again.step, again.rows) == (str(lost), 2, 3, [7])
-    for error in (ValueError("a"), TypeError("b"), MemoryError("c"), RuntimeError("d")):
-        again = _error(_described(error))
-        assert (type(again), str(again)) == (type(error), str(error))
-    assert str(_error(_described(KeyError("e")))) == "'e'"
-
-
-def test_only_a_lost_connection_asks_for_new_workers() -> None:
-    assert _lost_another(RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer"))
-    assert not _lost_another(ValueError("the training data has no batch"))
 
 
 STORY = dedent(

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from tailwise.training import steps
 from tailwise.training.batches import Batch
-from tailwise.training.config import TrainConfig, make_optimizer, set_learning_rate
+from tailwise.training.config import TrainConfig, make_optimizer
 from tailwise.training.loop import fit
-from tailwise.training.steps import GraphedStep, SharedStep, TrainingStep, autocast, fast_kernels
+from tailwise.training.steps import GraphedStep, SharedStep, TrainingStep, fast_kernels
 from tests.training.small_models import (
-    INPUTS,
     VALID,
     X,
     Y,
@@ -91,20 +90,6 @@ def test_a_shared_step_is_that_of_all_rows_on_all_ranks(request: pytest.FixtureR
     assert differ(steps_of[0], weights(shared_step().model))
 
 
-def test_a_learning_rate_that_is_a_tensor_changes_in_place() -> None:
-    rate = torch.tensor(1.0)
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], rate)
-    set_learning_rate(optimizer, 0.25)
-    assert rate == 0.25 and optimizer.param_groups[0]["lr"] is rate
-
-
-def test_bf16_is_the_only_precision_with_autocast() -> None:
-    with autocast(TrainConfig(precision="bf16"), CPU):
-        assert torch.nn.functional.linear(X, torch.ones(1, INPUTS)).dtype == torch.bfloat16
-    with autocast(TrainConfig(), CPU):
-        assert torch.nn.functional.linear(X, torch.ones(1, INPUTS)).dtype == torch.float32
-
-
 def test_faster_kernels_are_chosen_on_a_gpu_and_taken_back() -> None:
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
     for device, inside in ((CPU, before), (CUDA, ("high", True))):
@@ -171,17 +156,6 @@ def test_each_shape_is_recorded_once_after_some_steps(recorded: list[dict[str, A
     graphed.forget()
     graphed(batch())
     assert len(recorded) == 2 and not graphed.graphs
-
-
-def test_only_some_shapes_are_recorded(
-    recorded: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(steps, "MOST_GRAPHS", 1)
-    graphed = GraphedStep(step_of())
-    for size in (30, 29):
-        for _ in range(steps.WARM + 2):
-            graphed(batch(size=size))
-    assert len(recorded) == 1
 
 
 @pytest.mark.gpu
