@@ -9,13 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import LinearRegression, Ridge
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
@@ -23,21 +21,7 @@ from tailwise import metrics as m
 from tailwise.distributions.members import NIG, Normal
 from tailwise.labels.bins import LabelBins
 from tailwise.metrics.scores import MEANS
-from tests.prediction_samples import KINDS, at_zero, make
-
-BALANCED = [name for name in m.METRICS if name.startswith("balanced_")]
-ADDITIVE = ["mae", "mse", "nll", "crps", "coverage", "width"]
-
-
-@settings(max_examples=20)
-@given(bins=st.integers(1, 6), each=st.integers(1, 5), seed=st.integers(0, 10**6))
-def test_balanced_is_plain_when_bins_are_equally_full(bins, each, seed):
-    predicted, _ = make("nig", bins * each, seed)
-    y = torch.arange(bins).repeat(each).double()
-    grid = LabelBins.from_labels(y)
-    for name in ADDITIVE:
-        plain, balanced = m.METRICS[name], m.METRICS[f"balanced_{name}"]
-        assert balanced(predicted, y, grid) == pytest.approx(plain(predicted, y))
+from tests.prediction_samples import KINDS, make
 
 
 @pytest.mark.parametrize("name", ["mae", "rmse", "gm", "nll", "crps", "coverage"])
@@ -47,13 +31,6 @@ def test_balanced_equals_a_loop_over_bins(name):
     index = bins.index(y).numpy()
     loop = [getattr(m, name)(predicted[index == b], y[index == b]) for b in np.unique(index)]
     assert m.get_metric(f"balanced_{name}")(predicted, y, bins) == pytest.approx(np.mean(loop), rel=1e-12)
-
-
-def test_balanced_counts_rare_labels_alike():
-    bins = LabelBins.from_labels([0, 0, 0, 9])
-    predicted, y = at_zero([0.0, 0.0, 0.0, 9.0])
-    assert m.mae(predicted, y) == 2.25
-    assert m.get_metric("balanced_mae")(predicted, y, bins) == 4.5
 
 
 # ---------------------------------------------------------------- regions and names
@@ -175,7 +152,7 @@ def test_bins_are_needed_for_bins_and_regions(name):
 # ---------------------------------------------------------------- rows in parts
 
 
-MEANS_AND_PEARSON = [x.name for x in m.METRICS.values() if x.function in MEANS or x.function is m.pearson]
+MEAN_METRICS = [x.name for x in m.METRICS.values() if x.function in MEANS]
 
 
 def predictions(n: int = 900) -> tuple[NIG, torch.Tensor, LabelBins]:
@@ -194,12 +171,12 @@ def in_parts(scores: m.RunningScores, d: NIG, y: torch.Tensor, **columns: np.nda
 
 def test_every_mean_equals_that_of_all_rows() -> None:
     d, y, bins = predictions()
-    names = [f"{region}{name}" for name in MEANS_AND_PEARSON for region in ("", "few/", "gap/")]
+    names = [f"{region}{name}" for name in MEAN_METRICS for region in ("", "few/", "gap/")]
     scores = m.RunningScores(bins, names, many=50, few=10)
     in_parts(scores, d, y)
     expected = m.evaluate(d, y, bins, names, many=50, few=10)
     assert scores.evaluate() == pytest.approx(expected, rel=1e-9, abs=1e-11, nan_ok=True)
-    assert math.isfinite(expected["few/pearson"]) and math.isfinite(expected["gap/balanced_nll"])
+    assert math.isfinite(expected["gap/balanced_nll"])
 
 
 def test_the_table_by_region() -> None:
@@ -213,27 +190,10 @@ def test_the_table_by_region() -> None:
     np.testing.assert_allclose(table.loc["few", "doubled"], 2 * y.numpy()[few].mean(), rtol=1e-12)
 
 
-def test_regions_without_rows_and_constants_are_nan() -> None:
-    scores = m.RunningScores(LabelBins.from_labels([0, 0, 0, 1]), ["mae", "pearson", "balanced_mae"])
-    scores.add(Normal(torch.full((3,), 0.1), 1.0), [0.0, 0.0, 1.0], x=[1, 2, 3])
-    assert scores.evaluate()["mae"] == pytest.approx(1.1 / 3)
-    assert math.isnan(scores.evaluate()["pearson"])
-    assert scores.by_region().loc["many"].isna().sum() == 4
-
-
 def test_metrics_that_need_all_rows_are_refused() -> None:
-    for name in ("ause", "few/spearman", "ence"):
+    for name in ("ause", "few/spearman", "pearson"):
         with pytest.raises(ValueError, match=f"'{name}' needs all rows at once"):
             m.RunningScores(LabelBins.from_labels([0, 1]), [name])
-
-
-def test_parts_with_other_columns_are_refused() -> None:
-    scores = m.RunningScores(LabelBins.from_labels([0.0, 1.0]), ["mae"])
-    scores.add(Normal(torch.zeros(2), 1.0), [0.0, 1.0], x=[1, 2])
-    for other in ({}, {"x": [1], "z": [1]}):
-        with pytest.raises(ValueError, match=r"but earlier ones \['x'\]"):
-            scores.add(Normal(torch.zeros(1), 1.0), [0.0], **other)
-    assert scores.by_region().loc["all", "x"] == 1.5
 
 
 # ---------------------------------------------------------------- scikit-learn's scorers
@@ -277,15 +237,6 @@ X_TEST, Y_TEST = np.zeros((4, 1)), np.array([0.0, 0.0, 1.0, 2.0])
 )
 def test_a_scorer_is_the_metric_in_the_bins_of_the_training_labels_and_greater_is_better(name, expected):
     assert m.scorer(name)(FITTED, X_TEST, Y_TEST) == pytest.approx(expected)
-
-
-def test_scores_where_higher_is_better_keep_their_sign():
-    assert m.scorer("delta1")(FITTED, X_TEST + 1, Y_TEST + 1) == 0.5
-
-
-def test_a_scorer_goes_by_the_regions_of_the_estimator():
-    everything_is_few = Shifted(many=1000, few=1000).fit(None, TRAINING)
-    assert m.scorer("few/mae")(everything_is_few, X_TEST, Y_TEST) == pytest.approx(-3 / 4)
 
 
 def test_a_scorer_reaches_the_regressor_within_searches_and_pipelines():
@@ -335,23 +286,8 @@ def test_scorers_survive_pickling():
         assert copied(fitted, X, y) == score(fitted, X, y) < 0
 
 
-@pytest.mark.slow
-def test_scorers_travel_to_other_processes():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 2))
-    y = X[:, 0].round()
-    here, there = (cross_val_score(Ridge(), X, y, scoring=m.scorer("balanced_mae"), n_jobs=n) for n in (1, 2))
-    assert np.isfinite(here).all()
-    np.testing.assert_array_equal(here, there)
-
-
 @pytest.mark.parametrize("name", ["few/nll", "balanced_width", "ause", "coverage"])
 def test_points_have_no_score_of_uncertainty(name):
     with pytest.raises(ValueError, match=f"metric '{name}' needs predicted uncertainty, which Ridge does"):
         m.scorer(name)(Ridge().fit(X_TEST, Y_TEST), X_TEST, Y_TEST)
     assert m.scorer("crps")(DummyRegressor(strategy="mean").fit(X_TEST, Y_TEST), X_TEST, Y_TEST) < 0
-
-
-def test_an_unknown_score_is_refused_before_any_fit():
-    with pytest.raises(ValueError, match="unknown metric 'balanced_mea'"):
-        m.scorer("balanced_mea")

@@ -26,6 +26,7 @@ from tailwise.metrics.scores import (
     gaussian_nll,
     gaussian_nll_reference,
     gm,
+    interval_score,
     log10,
     mae,
     mse,
@@ -40,6 +41,6 @@ from tailwise.metrics.scores import (
 __all__ = [
     "METRICS", "REGIONS", "Metric", "RunningScores", "Scorer", "Sparsification", "ause", "ause_reference",
     "by_bin", "by_region", "coverage", "crps", "delta", "ence", "evaluate",
-    "gaussian_nll", "gaussian_nll_reference", "get_metric", "gm", "log10",
+    "gaussian_nll", "gaussian_nll_reference", "get_metric", "gm", "interval_score", "log10",
     "mae", "mse", "nll", "pearson", "rmse", "scorer", "sparsification", "spearman", "width",
 ]  # fmt: skip

@@ -22,37 +22,18 @@ from torch import Tensor
 from tailwise.distributions.members import Distribution, Normal
 from tailwise.labels.bins import LabelBins
 from tailwise.lookup import nearest
-from tailwise.metrics.scores import (
-    MEANS,
-    Function,
-    Labels,
-    ause,
-    ause_reference,
-    coverage,
-    crps,
-    delta,
-    ence,
-    gaussian_nll,
-    gaussian_nll_reference,
-    gm,
-    log10,
-    mae,
-    mse,
-    nll,
-    pearson,
-    prepared,
-    rmse,
-    spearman,
-    width,
-)
+from tailwise.metrics import scores
+from tailwise.metrics.scores import MEANS, Function, Labels, prepared
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_ROUNDING = 1e-14  # a variance below this share of the mean square is that of a constant
 REGIONS = ("all", "many", "medium", "few")
 DEFAULT_METRICS = ("mae", "gm", "nll", "ause", "coverage")
-OF_UNCERTAINTY = (*(nll, gaussian_nll, gaussian_nll_reference, width, coverage, ause, ause_reference, ence),)
+OF_UNCERTAINTY = (
+    *(scores.nll, scores.gaussian_nll, scores.gaussian_nll_reference, scores.width, scores.coverage),
+    *(scores.interval_score, scores.ause, scores.ause_reference, scores.ence),
+)
 """Scores that need a predicted spread. Points have none, and their width of 0 would even win."""
 
 
@@ -86,11 +67,11 @@ class Metric:
 
 
 def _registry() -> dict[str, Metric]:
-    lower = (mae, mse, rmse, gm, nll, gaussian_nll, gaussian_nll_reference, crps, width, log10)
-    rows = [Metric(f.__name__, f) for f in (*lower, ause, ause_reference, ence)]
-    rows += [Metric(f.__name__, f, "higher") for f in (pearson, spearman)]
-    rows += [Metric(f"delta{k}", delta, "higher", options=(("k", k),)) for k in (1, 2, 3)]
-    rows += [Metric("coverage", coverage, "target", 0.9)]
+    lower = [f for f in MEANS if f not in (scores.coverage, scores.delta)]
+    rows = [Metric(f.__name__, f) for f in (*lower, scores.ause, scores.ause_reference, scores.ence)]
+    rows += [Metric(f.__name__, f, "higher") for f in (scores.pearson, scores.spearman)]
+    rows += [Metric(f"delta{k}", scores.delta, "higher", options=(("k", k),)) for k in (1, 2, 3)]
+    rows += [Metric("coverage", scores.coverage, "target", 0.9)]
     means = [m for m in rows if m.function in MEANS]
     rows += [replace(m, name=f"balanced_{m.name}", balanced=True) for m in means]
     return {m.name: m for m in rows}
@@ -126,16 +107,10 @@ class _Figures(ABC):
     def _sums(self, metric: Metric) -> Tensor:
         """Sums of a metric's losses in each bin. (B,)"""
 
-    @abstractmethod
-    def _of_all(self, metric: Metric, chosen: Tensor) -> float:
-        """A metric that is no mean, over the rows of the chosen bins. chosen: (B,)"""
-
     def figure(self, metric: Metric, chosen: Tensor) -> float:
         """Return a metric over the rows of the chosen bins; NaN without any. chosen: (B,)"""
         if not chosen.any():
             return math.nan
-        if metric.function not in MEANS:
-            return self._of_all(metric, chosen)
         sums, counts, finish = self._sums(metric)[chosen], self.counts[chosen], MEANS[metric.function][1]
         return float(finish(sums / counts).mean() if metric.balanced else finish(sums.sum() / counts.sum()))
 
@@ -182,7 +157,9 @@ class _AllRows(_Figures):
             self.found[key] = torch.bincount(self.index, losses, minlength=len(self.counts))
         return self.found[key]
 
-    def _of_all(self, metric: Metric, chosen: Tensor) -> float:
+    def figure(self, metric: Metric, chosen: Tensor) -> float:
+        if metric.function in MEANS or not chosen.any():
+            return super().figure(metric, chosen)
         rows = chosen[self.index]
         return metric.function(self.distribution[rows], self.y[rows], **dict(metric.options))
 
@@ -270,8 +247,8 @@ class RunningScores(_Figures):
     """Metrics by name, overall and by region, of predictions that are added part by part.
 
     It keeps sums of losses for each label bin. So it takes the metrics that follow from a mean over rows,
-    ``"balanced_..."``, ``"few/..."`` and ``"gap/..."`` included, and ``"pearson"``. Those that need all
-    rows at once, such as AUSE and Spearman's correlation, are an error.
+    ``"balanced_..."``, ``"few/..."`` and ``"gap/..."`` included. Those that need all rows at once, such as
+    AUSE and correlations, are an error.
 
     >>> from tailwise.distributions.members import Normal
     >>> scores = RunningScores(LabelBins.from_labels([0, 0, 0, 1]), ["mae", "few/mae"], many=2, few=2)
@@ -294,13 +271,12 @@ class RunningScores(_Figures):
         super().__init__(bins, many, few)
         self.metrics = [get_metric(name) for name in metrics]
         for metric in self.metrics:
-            if metric.function not in MEANS and metric.function is not pearson:
+            if metric.function not in MEANS:
                 raise ValueError(
                     f"metric {metric.name!r} needs all rows at once: leave it out, or compute it on a sample"
                 )
         self._total: dict[object, Tensor] = {}  # sums in each bin, (B,) each
         self._columns: dict[str, None] = {}
-        self._origin: tuple[Tensor, Tensor] | None = None
 
     def add(self, distribution: Distribution, y: Labels, **columns: ArrayLike) -> None:
         """Take in predictions and labels of some rows; the means of `columns` are kept too. (N,) each
@@ -317,21 +293,12 @@ class RunningScores(_Figures):
             name: torch.from_numpy(np.asarray(column, np.float64)) for name, column in columns.items()
         }
         for metric in self.metrics:
-            if metric.function is pearson:
-                values |= self._powers(d.point, labels)
-            elif _key(metric) not in values:
+            if _key(metric) not in values:
                 values[_key(metric)] = MEANS[metric.function][0](d, labels, **dict(metric.options))
         index, size = self.bins.index(labels), len(self.bins)
         self.counts += torch.bincount(index, minlength=size)
         for key, rows in values.items():
             self._total[key] = torch.bincount(index, rows, minlength=size) + self._total.get(key, 0.0)
-
-    def _powers(self, points: Tensor, y: Tensor) -> dict[object, Tensor]:
-        """What Pearson's correlation is made of, counted from the first row so that squares stay small."""
-        if self._origin is None:
-            self._origin = points[0], y[0]
-        p, y = points - self._origin[0], y - self._origin[1]
-        return dict(enumerate((p, y, p * p, y * y, p * y)))
 
     def evaluate(self) -> dict[str, float]:
         """Return each metric of the rows so far, by name."""
@@ -344,21 +311,12 @@ class RunningScores(_Figures):
         """
         table = self.table(self.metrics)
         for name in self._columns:
-            table[name] = [self._mean(name, self.rows_in(region)) for region in REGIONS]
+            sums, rows = self._total[name], [self.rows_in(region) for region in REGIONS]
+            table[name] = [float(sums[chosen].sum() / self.counts[chosen].sum()) for chosen in rows]
         return table
 
     def _sums(self, metric: Metric) -> Tensor:
         return self._total[_key(metric)]
-
-    def _mean(self, key: object, chosen: Tensor) -> float:
-        return float(self._total[key][chosen].sum() / self.counts[chosen].sum())  # NaN without rows
-
-    def _of_all(self, metric: Metric, chosen: Tensor) -> float:
-        p, y, pp, yy, py = (self._mean(k, chosen) for k in range(5))
-        spread = [pp - p * p, yy - y * y]
-        if not all(v > _ROUNDING * square for v, square in zip(spread, (pp, yy), strict=True)):
-            return math.nan
-        return max(-1.0, min(1.0, (py - p * y) / math.sqrt(spread[0]) / math.sqrt(spread[1])))
 
 
 @dataclass(frozen=True)

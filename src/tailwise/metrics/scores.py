@@ -7,6 +7,7 @@ or better. Without any label a score is NaN, and so is a correlation with a cons
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
-from tailwise.distributions.members import Distribution, Normal
+from tailwise.distributions.members import Distribution, Normal, checked_coverage
 from tailwise.lookup import check_name
 
 Labels = ArrayLike | Tensor
@@ -47,86 +48,62 @@ def prepared(distribution: Distribution, y: Labels) -> tuple[Distribution, Tenso
     return flat, labels
 
 
-def _absolute(d: Distribution, y: Tensor) -> Tensor:
-    return (y - d.point).abs()
-
-
-def _squared(d: Distribution, y: Tensor) -> Tensor:
-    return (y - d.point) ** 2
-
-
-def _log_absolute(d: Distribution, y: Tensor, floor: float = GM_FLOOR) -> Tensor:
-    return _absolute(d, y).clamp_min(floor).log()
-
-
-def _checked_level(level: float) -> float:
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level!r}")
-    return level
-
-
-def _covered(d: Distribution, y: Tensor, level: float = 0.9) -> Tensor:
-    # A label lies in the central interval if its CDF does: one CDF is cheaper than two quantiles.
-    return ((d.cdf(y) - 0.5).abs() <= _checked_level(level) / 2).double()
-
-
-def _width(d: Distribution, y: Tensor, level: float = 0.9) -> Tensor:
-    lower, upper = d.interval(_checked_level(level))
-    return upper - lower
-
-
-def _log_ratio(d: Distribution, y: Tensor) -> Tensor:
-    if (y <= 0).any():
-        raise ValueError(f"log10 and delta need positive labels, the smallest is {y.min().item():g}")
-    return (d.point.clamp_min(DEPTH_FLOOR).log10() - y.log10()).abs()
-
-
-def _within(d: Distribution, y: Tensor, k: int = 1) -> Tensor:
-    return (_log_ratio(d, y) < k * math.log10(1.25)).double()
+PerRow = Callable[..., Tensor]
+Function = Callable[..., float]
+MEANS: dict[Function, tuple[PerRow, Callable[[Tensor], Tensor]]] = {}
+"""Metrics that are a function of the mean of a loss per row: that loss, and the function."""
 
 
 def _same(mean: Tensor) -> Tensor:
     return mean
 
 
-PerSample = Callable[..., Tensor]
-Function = Callable[..., float]
+def _mean(finish: Callable[[Tensor], Tensor] = _same) -> Callable[[PerRow], Function]:
+    """Turn a loss per row into a score of predictions and labels: a function of its mean."""
+
+    def of(loss: PerRow) -> Function:
+        @functools.wraps(loss)
+        def score(distribution: Distribution, y: Labels, **options: float) -> float:
+            return float(finish(loss(*prepared(distribution, y), **options).mean()))
+
+        MEANS[score] = loss, finish
+        return score
+
+    return of
 
 
-def _reduced(function: Function, distribution: Distribution, y: Labels, **options: float) -> float:
-    per_sample, finish = MEANS[function]
-    losses = per_sample(*prepared(distribution, y), **options)
-    return float(finish(losses.mean()))
-
-
-def mae(distribution: Distribution, y: Labels) -> float:
+@_mean()
+def mae(distribution: Distribution, y: Tensor) -> Tensor:
     """Mean absolute error of the predicted label (`Distribution.point`), in label units.
 
     >>> mae(Normal(torch.tensor([1.0, 2.0]), 1.0), [0.0, 5.0])
     2.0
     """
-    return _reduced(mae, distribution, y)
+    return (y - distribution.point).abs()
 
 
-def mse(distribution: Distribution, y: Labels) -> float:
+@_mean()
+def mse(distribution: Distribution, y: Tensor) -> Tensor:
     """Mean squared error of the predicted label (`Distribution.point`).
 
     >>> mse(Normal(torch.tensor([1.0, 2.0]), 1.0), [0.0, 5.0])
     5.0
     """
-    return _reduced(mse, distribution, y)
+    return (y - distribution.point) ** 2
 
 
-def rmse(distribution: Distribution, y: Labels) -> float:
+@_mean(torch.sqrt)
+def rmse(distribution: Distribution, y: Tensor) -> Tensor:
     """Root mean squared error of the predicted label (`Distribution.point`), in label units.
 
     >>> rmse(Normal(torch.tensor([0.0, 0.0]), 1.0), [1.0, 7.0])
     5.0
     """
-    return _reduced(rmse, distribution, y)
+    return (y - distribution.point) ** 2
 
 
-def gm(distribution: Distribution, y: Labels, *, floor: float = GM_FLOOR) -> float:
+@_mean(torch.exp)
+def gm(distribution: Distribution, y: Tensor, *, floor: float = GM_FLOOR) -> Tensor:
     """Geometric mean of the absolute errors; errors below `floor` (1e-10) count as the floor.
 
     >>> round(gm(Normal(torch.tensor([0.0, 0.0]), 1.0), [2.0, 8.0]), 6)
@@ -134,102 +111,113 @@ def gm(distribution: Distribution, y: Labels, *, floor: float = GM_FLOOR) -> flo
     """
     if floor <= 0:
         raise ValueError(f"floor must be positive, got {floor!r}")
-    return _reduced(gm, distribution, y, floor=floor)
+    return (y - distribution.point).abs().clamp_min(floor).log()
 
 
-def nll(distribution: Distribution, y: Labels) -> float:
+@_mean()
+def nll(distribution: Distribution, y: Tensor) -> Tensor:
     """Mean negative log-likelihood: Student-t for NIG (VIR:nll), Gaussian, or mixture.
 
     >>> round(nll(Normal(torch.tensor([0.0]), 1.0), [0.0]), 4)
     0.9189
     """
-    return _reduced(nll, distribution, y)
+    return distribution.nll(y)
 
 
-def gaussian_nll(distribution: Distribution, y: Labels) -> float:
+@_mean()
+def gaussian_nll(distribution: Distribution, y: Tensor) -> Tensor:
     """Mean negative log-likelihood of a Gaussian with the predicted mean and total variance.
 
-    It treats heads of all kinds alike. For a Student-t it is not the likelihood, which `nll` is.
-
-    >>> round(gaussian_nll(Normal(torch.tensor([0.0]), 4.0), [2.0]), 4)  # log(2) + 1/2 + log(2 pi) / 2
-    2.1121
+    It is not the likelihood of an evidential model, whose labels follow a Student-t.
     """
-    return _reduced(gaussian_nll, distribution, y)
+    return Normal(distribution.mean, distribution.variance).nll(y)
 
 
-def gaussian_nll_reference(distribution: Distribution, y: Labels) -> float:
-    """The same with the epistemic variance alone, as the authors' preview code measures (its ``nllgau``).
+@_mean()
+def gaussian_nll_reference(distribution: Distribution, y: Tensor) -> Tensor:
+    """As the authors' preview code computes it: Gaussian with the epistemic variance alone.
 
-    It is NaN for predictions without epistemic variance.
+    NaN where the epistemic variance is 0, as it is for a `Normal`.
     """
-    return _reduced(gaussian_nll_reference, distribution, y)
+    return Normal(distribution.mean, distribution.epistemic).nll(y)
 
 
-def crps(distribution: Distribution, y: Labels) -> float:
-    """Continuous ranked probability score, in label units: the absolute error of a distribution.
+@_mean()
+def crps(distribution: Distribution, y: Tensor) -> Tensor:
+    """Mean continuous ranked probability score, E|Y - y| - E|Y - Y'| / 2, in label units.
 
-    ``E|Y - y| - E|Y - Y'| / 2``, in closed form for Normal, NIG and mixtures of Normals. For mixtures
-    of NIG, and under another label prior, the second term is a quadrature with an error of about 1e-3
-    standard deviations (2e-4 for up to five members). NaN for an NIG without a mean (alpha of 1/2 or
+    Equal to the mean absolute error if all variances are 0. Exact for Normal, NIG and mixtures of Normals.
+    For mixtures of NIG, and under another label prior, the second term is a quadrature with an error of about
+    1e-3 standard deviations (2e-4 for up to five members). NaN for an NIG without a mean (alpha of 1/2 or
     less).
 
     >>> round(crps(Normal(torch.tensor([0.0]), 1.0), [0.0]), 4)
     0.2337
     """
-    return _reduced(crps, distribution, y)
+    return distribution.crps(y)
 
 
-def coverage(distribution: Distribution, y: Labels, *, level: float = 0.9) -> float:
+@_mean()
+def coverage(distribution: Distribution, y: Tensor, *, level: float = 0.9) -> Tensor:
     """Share of labels inside the central interval of the given level; best when equal to it.
 
     >>> coverage(Normal(torch.zeros(4), 1.0), [0.0, 1.0, -1.6, 3.0], level=0.9)
     0.75
     """
-    return _reduced(coverage, distribution, y, level=level)
+    # A label lies in the central interval if its CDF does: one CDF is cheaper than two quantiles.
+    return ((distribution.cdf(y) - 0.5).abs() <= checked_coverage(level) / 2).double()
 
 
-def width(distribution: Distribution, y: Labels, *, level: float = 0.9) -> float:
+@_mean()
+def width(distribution: Distribution, y: Tensor, *, level: float = 0.9) -> Tensor:
     """Mean width of the central interval of the given level, in label units.
 
     >>> round(width(Normal(torch.zeros(1), 4.0), [0.0], level=0.95), 3)
     7.84
     """
-    return _reduced(width, distribution, y, level=level)
+    lower, upper = distribution.interval(level)
+    return upper - lower
 
 
-def log10(distribution: Distribution, y: Labels) -> float:
+@_mean()
+def interval_score(distribution: Distribution, y: Tensor, *, level: float = 0.9) -> Tensor:
+    """Mean interval score of Winkler, for the central interval of the given level, in label units.
+
+    Its width, plus ``2 / (1 - level)`` times the distance of the label from it. The expected score is
+    smallest for the true quantiles, so it judges coverage and width together.
+
+    >>> round(interval_score(Normal(torch.zeros(2), 1.0), [0.0, 3.0], level=0.9), 3)
+    16.841
+    """
+    return winkler(*distribution.interval(level), y, level)
+
+
+def winkler(lower: Tensor, upper: Tensor, y: Tensor, level: float = 0.9) -> Tensor:
+    """Return the interval score of each row, for any intervals; see `interval_score`. (N,) each"""
+    outside = (lower - y).clamp_min(0) + (y - upper).clamp_min(0)
+    return upper - lower + 2 / (1 - checked_coverage(level)) * outside
+
+
+@_mean()
+def log10(distribution: Distribution, y: Tensor) -> Tensor:
     """Mean absolute log10 error, for depth; predictions below `DEPTH_FLOOR` count as the floor.
 
     >>> round(log10(Normal(torch.tensor([10.0, 1.0]), 1.0), [1.0, 1.0]), 6)
     0.5
     """
-    return _reduced(log10, distribution, y)
+    if (y <= 0).any():
+        raise ValueError(f"log10 and delta need positive labels, the smallest is {y.min().item():g}")
+    return (distribution.point.clamp_min(DEPTH_FLOOR).log10() - y.log10()).abs()
 
 
-def delta(distribution: Distribution, y: Labels, *, k: int = 1) -> float:
+@_mean()
+def delta(distribution: Distribution, y: Tensor, *, k: int = 1) -> Tensor:
     """Share of predictions within a factor of ``1.25 ** k`` of the label, for depth.
 
     >>> delta(Normal(torch.tensor([1.2, 1.5]), 1.0), [1.0, 1.0], k=1)
     0.5
     """
-    return _reduced(delta, distribution, y, k=k)
-
-
-MEANS: dict[Function, tuple[PerSample, Callable[[Tensor], Tensor]]] = {
-    mae: (_absolute, _same),
-    mse: (_squared, _same),
-    rmse: (_squared, torch.sqrt),
-    gm: (_log_absolute, torch.exp),
-    nll: (lambda d, y: d.nll(y), _same),
-    gaussian_nll: (lambda d, y: Normal(d.mean, d.variance).nll(y), _same),
-    gaussian_nll_reference: (lambda d, y: Normal(d.mean, d.epistemic).nll(y), _same),
-    crps: (lambda d, y: d.crps(y), _same),
-    coverage: (_covered, _same),
-    width: (_width, _same),
-    log10: (_log_ratio, _same),
-    delta: (_within, _same),
-}
-"""Metrics that are a function of the mean of a per-sample loss."""
+    return (MEANS[log10][0](distribution, y) < k * math.log10(1.25)).double()
 
 
 def pearson(distribution: Distribution, y: Labels) -> float:
@@ -295,7 +283,7 @@ def sparsification(distribution: Distribution, y: Labels, *, by: By = "std") -> 
     """
     check_name("uncertainty", by, ("std", "epistemic"))
     d, labels = prepared(distribution, y)
-    errors = _absolute(d, labels)
+    errors = (labels - d.point).abs()
     uncertainty = d.variance if by == "std" else d.epistemic
     left = torch.arange(errors.numel(), 0, -1, dtype=torch.float64)
 
@@ -357,6 +345,6 @@ def ence(distribution: Distribution, y: Labels, *, groups: int = 10) -> float:
     d, labels = prepared(distribution, y)
     n = labels.numel()
     group = torch.arange(n) * min(groups, n) // max(n, 1)
-    squared = torch.bincount(group, _by_falling(d.variance, _squared(d, labels))).sqrt()
+    squared = torch.bincount(group, _by_falling(d.variance, (labels - d.point) ** 2)).sqrt()
     predicted = torch.bincount(group, d.variance.sort(descending=True).values).sqrt()
     return float(((predicted - squared).abs() / predicted).mean())
