@@ -366,7 +366,7 @@ def test_members_have_statistics_of_their_own() -> None:
     z_mean, z_var, index = rows(3)
     m, v, i = (np.repeat(value, 2, 0) for value in (z_mean, z_var, index))
     m[::2] *= 1.5  # members differ
-    smoother = smoother_of(7, 3, members=2).double()
+    smoother = smoother_of(7, 3, members=2, below=9).double()
     smoother.accumulate(*tensors(m, v, i))
     smoother.commit()
     assert smoother.stats.count.sum() == len(index), "a row counts once, however many members"
@@ -374,7 +374,7 @@ def test_members_have_statistics_of_their_own() -> None:
     assert var is not None
     for member in range(2):
         own = slice(member, None, 2)
-        alone = smoother_of(7, 3).double()
+        alone = smoother_of(7, 3, below=9).double()
         alone.accumulate(*tensors(m[own], v[own], i[own]))
         alone.commit()
         for got, want in zip((mean[own], var[own]), alone(*tensors(m[own], v[own], i[own])), strict=True):
@@ -432,3 +432,20 @@ def test_an_identity_kernel_does_not_smooth(seed: int, num_bins: int) -> None:
 
 
 # -- autograd -------------------------------------------------------------------------------------
+
+
+def test_smoothing_only_bins_with_few_rows_leaves_the_others_alone() -> None:
+    z_mean, z_var, index = (torch.tensor(a) for a in rows(0))
+    z_mean, z_var = z_mean.float(), z_var.float()
+    every, sparse = (smoother_of(7, 3, below=below) for below in (0, 9))
+    for smoother in (every, sparse):
+        smoother.accumulate(z_mean, z_var, index)
+        smoother.commit()
+    few = (torch.bincount(index, minlength=7) < 9)[index]
+    assert 0 < few.sum() < len(few)
+    for got, want, was in zip(
+        sparse(z_mean, z_var, index), every(z_mean, z_var, index), (z_mean, z_var), strict=True
+    ):
+        assert got is not None and want is not None
+        assert torch.equal(got[few], want[few]) and torch.equal(got[~few], was[~few])
+        assert not torch.equal(want[~few], was[~few])

@@ -18,7 +18,7 @@ from tailwise.labels.kernels import Boundary, KernelForm, kernel_matrix
 from tailwise.labels.theory import Window
 from tailwise.networks.ranks import rank_and_ranks, sum_over_ranks
 from tailwise.networks.weights import Kernel, Radius
-from tailwise.options import NotNegative, Positive, Share
+from tailwise.options import Count, NotNegative, Positive, Share
 
 _FLOOR = 1e-30
 _CHUNK = 2**16  # rows that are summed at once: the pixels of a batch may be millions
@@ -245,9 +245,10 @@ class LatentSmoother(nn.Module):
     K members of D dimensions are kept as one latent of K D dimensions.
 
     Options: the kernel over label bins, see `tailwise.networks.weights.DensityWeights`; its `boundary` at the
-    ends of the label range; `clip`, the limits of the ratio of covariances. `unbiased` divides a bin's
-    covariance by N - 1, as the published code of FDS does, not by N as in VIR:A. With `at_inference`,
-    predictions recolour latents too, by the bin of a first prediction.
+    ends of the label range; `clip`, the limits of the ratio of covariances. `below` recolours only rows of
+    bins with fewer training rows, 0 all. `unbiased` divides a bin's covariance by N - 1, as the published
+    code of FDS does, not by N as in VIR:A. With `at_inference`, predictions recolour latents too, by the bin
+    of a first prediction.
     """
 
     def __init__(
@@ -263,6 +264,7 @@ class LatentSmoother(nn.Module):
         boundary: Boundary = "truncate",
         momentum: Share = 0.9,
         clip: tuple[NotNegative, Positive] = (0.1, 10.0),
+        below: Count = 0,
         unbiased: bool = False,
         at_inference: bool = False,
     ) -> None:
@@ -270,7 +272,7 @@ class LatentSmoother(nn.Module):
         if clip[0] > clip[1]:
             raise ValueError(f"clip must be two ratios of covariances, low and high, got {clip!r}")
         self.dim, self.members = dim, members
-        self.momentum, self.clip = momentum, clip
+        self.momentum, self.clip, self.below = momentum, clip, below
         self.unbiased, self.at_inference = unbiased, at_inference
         self.kernel: Tensor
         self.squares: Tensor
@@ -369,7 +371,12 @@ class LatentSmoother(nn.Module):
         member = torch.arange(self.members, device=index.device)
         place = (index.reshape(-1, self.members) * self.members + member).flatten()
         stats, smoothed = self._by_member(self.stats), self._by_member(self.smoothed)
-        return recolor(z_mean, z_var, place, stats, smoothed, self.clip)
+        mean, var = recolor(z_mean, z_var, place, stats, smoothed, self.clip)
+        if not self.below:
+            return mean, var
+        sparse = (self.stats_count[index] < self.below).unsqueeze(-1)
+        kept = None if var is None or z_var is None else torch.where(sparse, var, z_var)
+        return torch.where(sparse, mean, z_mean), kept
 
     def _by_member(self, stats: BinStatistics) -> BinStatistics:
         """Statistics (B, K D) as (B K, D)."""
