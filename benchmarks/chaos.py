@@ -47,7 +47,7 @@ PATIENCE = 30.0
 ROWS, TREES = 120, 30
 MODULES = (
     *("tailwise.cli.training", "tailwise.cli.comparing", "tailwise.cli.bench", "tailwise.report.page"),
-    *("tailwise.benchmark.run.runs", "catboost", "skrub"),
+    *("tailwise.benchmark.run.runs", "catboost"),
 )
 """What the commands import."""
 

@@ -233,7 +233,7 @@ SPOILS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 """Ways to spoil an array."""
 _TARGET, _INTERVALS = "targets.0", "targets.0.intervals.ConformalIntervals"
-_WORDS, _DAY = "table.columns.4.last.Texts", "table.columns.5.last.Dates"
+_WORDS, _DAY = "table.columns.4.TextColumn", "table.columns.5.DateColumn"
 FIELDS: dict[str, dict[str, list[Any]]] = {
     "plain": {
         "params.many": [10**400, -1, 1.5, "x", None, NAN],
@@ -283,7 +283,6 @@ FIELDS: dict[str, dict[str, list[Any]]] = {
         "picture_size": [[1, 1], [10**6, 10**6]],
         "table": [None, 5],
         "table.names": [None, 5, ["a", "b"], ["a", "b", "d"]],
-        "table.library": ["os", "__class__"],
         "base_given": [True],
         "bases": [{}, [{}], 5],
         "target_names": [["a", "b"], 5],
@@ -316,23 +315,16 @@ FIELDS: dict[str, dict[str, list[Any]]] = {
         f"{_WORDS}.tokenizer": ["os.system"],
         f"{_WORDS}.n_jobs": [200],
         f"{_WORDS}.lines": [[], 5],
-        f"{_WORDS}.parts": [10**6, 0, 7],
         f"{_WORDS}.scale": [0, NAN],
-        "table.columns.4.last": [
-            None,
-            {"HashingVectorizer": {"input": "filename"}},
-            {"Categories": {}},
-        ],
-        "table.columns.4.kind": ["numeric", "os.system"],
-        "table.columns.4.outputs": [["x"], []],
-        "table.columns.4.steps": [["FunctionTransformer"], ["os.system"], ["ToStr", "ToStr"]],
-        "table.columns.3.last.Categories.values": [["b", "a"], [5, "a"], ["a"], [[]]],
+        f"{_WORDS}.outputs": [["x"], []],
+        "table.columns.4": [None, {"HashingVectorizer": {"input": "filename"}}, {"CategoryColumn": {}}],
+        "table.columns.3.CategoryColumn.values": [["b", "a"], [5, "a"], ["a"], [[]]],
         f"{_DAY}.zone": ["dateutil//etc/passwd", "/etc/passwd", "../../../etc/passwd", "nowhere", 5],
         f"{_DAY}.shape": ["%d" * 1000],
         f"{_DAY}.parts": [["__class__"], ["day", "year"], []],
         f"{_DAY}.unit": ["os", "Y"],
-        "table.columns.6.name": ["day", "zzz"],
-        "table.columns": [[], 5],
+        "table.columns.6": [{"os.system": {}}, {"NumberColumn": {"name": "zzz", "outputs": ["zzz"]}}],
+        "table.columns": [[], 5, [{"os.system": {}}]],
     },
     "catboost": {
         "bases.0.models.0.CatBoost.scale": [NAN, "x"],

@@ -110,8 +110,8 @@ def test_tables_with_text_categories_and_dates(tmp_path: Path) -> None:
     assert list(loaded.feature_names_in_) == list(x.columns)
     with zipfile.ZipFile(path) as archive:
         columns = json.loads(archive.read(MANIFEST))["model"]["table"]["columns"]
-    kinds = {column["name"]: column["kind"] for column in columns}
-    assert kinds["number"] == "numeric" and kinds["day"] == "datetime"
+    kinds = {state["name"]: kind for column in columns for kind, state in column.items()}
+    assert kinds["number"] == "NumberColumn" and kinds["day"] == "DateColumn"
     assert path.stat().st_size < 3e6
 
 

@@ -109,7 +109,7 @@ def test_rows_of_the_sample_get_out_of_fold_predictions_of_the_base(monkeypatch:
     assert sampled.sum() == 200
     assert model.base_ is not None
     assert np.abs(labels - offset)[sampled].min() > 0  # no label is repeated
-    fitted = model.base_[0].predict(rows.encoder.matrix(X[~rows.survey.held_out(TABLE)]))
+    fitted = model.base_[0].predict(rows.inputs.encoder.encoded(X[~rows.survey.held_out(TABLE)]))
     assert np.array_equal(fitted[~sampled], offset[~sampled])
     assert not np.array_equal(fitted[sampled], offset[sampled])
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import tempfile
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,8 @@ import pytest
 import torch
 from scipy import sparse
 
-from tailwise.tables import column_encoders, columns, encode
+from tailwise.tables import columns, encode
+from tailwise.tables.column_encoders import CategoryColumn, DateColumn, NumberColumn, TextColumn
 from tailwise.tables.encode import NumericEncoder, TablePreprocessor, as_matrix
 
 
@@ -38,7 +37,7 @@ def frame(rows: int = 200) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def fitted() -> TablePreprocessor:
-    return TablePreprocessor().fit(frame())
+    return TablePreprocessor.fit(frame())
 
 
 def warned(preprocessor: TablePreprocessor, x: Any) -> list[str]:
@@ -62,26 +61,6 @@ def test_numbers_are_scaled_bounded_and_marked_where_missing() -> None:
     z = 2 / scale
     expected = [[0.0, 0.0], [z / np.sqrt(1 + (z / 4) ** 2), 0.0], [4.0, 0.0], [0.0, 1.0]]
     np.testing.assert_allclose(out, expected, rtol=1e-6)
-
-
-def test_columns_that_are_constant_or_empty_become_zeros() -> None:
-    x = np.c_[np.full(50, 7.0), np.full(50, np.nan)]
-    out = NumericEncoder.fit(x)(torch.from_numpy(x))
-    np.testing.assert_array_equal(out, np.tile([0.0, 0.0, 1.0], (50, 1)))
-
-
-def test_large_tables_are_measured_on_a_part_of_their_rows() -> None:
-    x = np.random.default_rng(0).normal(size=(300_001, 1))
-    encoder = NumericEncoder.fit(x)
-    assert abs(encoder.center.item()) < 0.01 and encoder.scale.item() == pytest.approx(1, abs=0.02)
-
-
-def test_numbers_whose_squares_overflow_keep_their_meaning() -> None:
-    x = torch.as_tensor(np.random.default_rng(0).normal(size=(300, 3)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        encoder = NumericEncoder.fit(1e300 * x.numpy())
-    np.testing.assert_allclose(encoder(1e300 * x), NumericEncoder.fit(x.numpy())(x), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("mistake", [1e6, -1e20, 1e200])
@@ -133,66 +112,14 @@ def test_columns_of_every_kind_become_features(fitted: TablePreprocessor) -> Non
     assert np.isfinite(features).all() and np.abs(features).max() <= 4
     assert set(fitted.columns or []) == set(frame().columns)
     with pytest.raises(ValueError, match="X has 2 features, but the training table had 3"):
-        TablePreprocessor().fit(np.eye(3)).transform(np.eye(3)[:, :2])
+        TablePreprocessor.fit(np.eye(3)).transform(np.eye(3)[:, :2])
 
 
 def test_tables_without_columns_of_use_are_refused() -> None:
     with pytest.raises(ValueError, match=r"no column of X holds a value \(a, b\)"):
-        TablePreprocessor().fit(pd.DataFrame({"a": [None] * 9, "b": [None] * 9}, dtype=object))
+        TablePreprocessor.fit(pd.DataFrame({"a": [None] * 9, "b": [None] * 9}, dtype=object))
     with pytest.raises(ValueError, match="column name 'a' occurs twice"):
-        TablePreprocessor().fit(pd.DataFrame(np.eye(2), columns=["a", "a"]))
-
-
-def test_rows_are_encoded_in_chunks(fitted: TablePreprocessor, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = fitted.transform(frame())
-    monkeypatch.setattr(encode, "_CHUNK", 64)
-    np.testing.assert_array_equal(fitted.transform(frame()), whole)
-
-
-def test_pandas_and_polars_give_the_same_features() -> None:
-    import polars as pl
-
-    x = frame().drop(columns="empty")
-    table = pl.from_pandas(x)
-    for own, other in ((x, table), (table, x)):
-        preprocessor = TablePreprocessor().fit(own)
-        np.testing.assert_array_equal(preprocessor.transform(other), preprocessor.transform(own))
-
-
-def test_durations_are_seconds_in_pandas_and_polars() -> None:
-    import polars as pl
-
-    x = pd.DataFrame({"open": pd.to_timedelta([1, None, 90], "min"), "kind": ["a", "b", "a"]})
-    for table in (x, pl.from_pandas(x)):
-        np.testing.assert_array_equal(TablePreprocessor().fit(table).matrix(table)[:, 0], [60, np.nan, 5400])
-
-
-def test_pyarrows_types_are_those_of_pandas() -> None:
-    x = frame()[["number", "text", "flag"]]
-    arrow = x.convert_dtypes(dtype_backend="pyarrow")
-    preprocessor = TablePreprocessor().fit(arrow)
-    np.testing.assert_allclose(preprocessor.transform(arrow), TablePreprocessor().fit(x).transform(x))
-
-
-def test_mixed_objects_and_many_categories_can_be_encoded() -> None:
-    x = pd.DataFrame({"city": [f"city {i}" for i in range(500)], "odd": [1, "a", None, 2.5] * 125})
-    x = x.astype(object).assign(code=pd.Categorical(x["city"]))
-    assert np.isfinite(TablePreprocessor().fit(x).transform(x[:10])).all()
-
-
-def test_rounding_in_encoded_words_is_not_blown_up_to_features() -> None:
-    rng = np.random.default_rng(0)
-    words = ["".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), 8)) for _ in range(80)]
-    share = 1 / np.arange(1, 81) ** 2  # most rows hold one of a few words
-    x = pd.DataFrame({"word": rng.choice(words, 1500, p=share / share.sum()), "n": rng.normal(size=1500)})
-    order = rng.permutation(1500)
-    one, other = (TablePreprocessor().fit(x.iloc[rows]) for rows in (np.arange(1500), order))
-    texts = one.numeric.scale[:-1]
-    assert len(texts) == 30 and texts[:10].min() > 1e-3  # values of a word lie between 0 and about 1
-    # Another order of rows rounds otherwise; a component's sign is free.
-    np.testing.assert_allclose(
-        np.abs(one.transform(x))[:, :10], np.abs(other.transform(x))[:, :10], atol=1e-3
-    )
+        TablePreprocessor.fit(pd.DataFrame(np.eye(2), columns=["a", "a"]))
 
 
 def test_texts_of_few_words_have_no_components_of_rounding() -> None:
@@ -204,7 +131,7 @@ def test_texts_of_few_words_have_no_components_of_rounding() -> None:
             ]
         }
     )
-    found = TablePreprocessor().fit(x)
+    found = TablePreprocessor.fit(x)
     size = np.abs(found.matrix(x)).max(0)
     assert len(size) == 30 and (size[:4] > 0.01).all() and not size[4:].any()
     np.testing.assert_array_equal(found.numeric.scale[4:], 1.0)
@@ -215,18 +142,100 @@ def test_huge_numbers_count_as_such_beside_text_too(kind: str) -> None:
     x = frame()[["number", "text"]]
     number = x["number"].fillna(0.0)
     huge = x.assign(number=number.where(np.arange(200) != 3, -1e300).astype(kind))
-    preprocessor = TablePreprocessor().fit(huge)
+    preprocessor = TablePreprocessor.fit(huge)
     found = preprocessor.transform(x.assign(number=-1e200))
     np.testing.assert_allclose(found, preprocessor.transform(x.assign(number=-1e12)), rtol=1e-5)
     assert not np.allclose(found, preprocessor.transform(x.assign(number=0.0)))
 
 
-def test_huge_numbers_of_polars_are_those_of_pandas() -> None:
-    import polars as pl
+def kinds(rows: int = 120) -> pd.DataFrame:
+    """Columns of every type, and texts that are numbers, dates or missing."""
+    rng = np.random.default_rng(2)
+    days = pd.Timestamp("2020-03-01") + pd.to_timedelta(rng.integers(0, 900, rows), "D")
+    words = np.array(["tall", "old", "green", "by the river", "cut", "with a nest"])
+    return pd.DataFrame(
+        {
+            "whole": pd.array(np.where(rng.random(rows) < 0.1, None, rng.integers(9, size=rows)), "Int64"),
+            "huge": np.where(np.arange(rows) == 3, 1e30, rng.normal(size=rows)),
+            "flag": pd.array(np.where(rng.random(rows) < 0.1, None, rng.random(rows) < 0.5), "boolean"),
+            "code": pd.Categorical(rng.integers(0, 5, rows)),
+            "price": np.where(rng.random(rows) < 0.2, "N/A", rng.normal(size=rows).round(3).astype(str)),
+            "mixed": pd.Series(rng.choice(["a", 3, None, 2.5], rows), dtype=object),
+            "blank": rng.choice(["a", "b", "", "?", "NA", "  "], rows),
+            "day": days,
+            "hour": days + pd.to_timedelta(rng.integers(0, 24, rows), "h"),
+            "zone": (days + pd.to_timedelta(7, "h")).tz_localize("Europe/Paris"),
+            "written": days.strftime("%d/%m/%Y"),
+            "wait": pd.to_timedelta(rng.integers(0, 9_000_000, rows), "s"),
+            "note": [" ".join(rng.choice(words, 4)) + f" no. {k}" for k in range(rows)],
+            "many": [f"v{k % 60}" for k in range(rows)],
+            "empty": pd.Series([None] * rows, dtype=object),
+            "same": "same",
+        }
+    )
 
-    x = frame()[["number", "text"]].assign(number=np.where(np.arange(200) == 3, -1e300, np.arange(200.0)))
-    found = TablePreprocessor().fit(pl.from_pandas(x)).transform(pl.from_pandas(x))
-    np.testing.assert_allclose(found, TablePreprocessor().fit(x).transform(x), rtol=1e-5, atol=1e-6)
+
+def test_numbers_are_those_of_skrub() -> None:
+    skrub = pytest.importorskip("skrub")
+    from sklearn.preprocessing import OneHotEncoder
+
+    x = kinds()
+    texts = skrub.StringEncoder(n_components=30, random_state=0)
+    known = OneHotEncoder(dtype=np.float32, handle_unknown="ignore", sparse_output=False)
+    # skrub fits each column by itself, and mixed objects are texts here.
+    oracle = skrub.TableVectorizer(low_cardinality=known, high_cardinality=texts)
+    as_text = x.assign(mixed=x["mixed"].where(x["mixed"].isna(), x["mixed"].astype(str)))
+    expected = oracle.fit(as_text).transform(as_text)
+    preprocessor = TablePreprocessor.fit(x)
+    assert preprocessor.names == list(expected.columns)
+    np.testing.assert_array_equal(preprocessor.matrix(x), expected.to_numpy(np.float64))
+    for row in (0, 7):  # one row has the numbers that it has among others
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            one = preprocessor.matrix(x[row : row + 1])
+        np.testing.assert_array_equal(one, expected[row : row + 1].to_numpy(np.float64))
+
+
+def test_polars_and_pyarrow_give_the_numbers_of_pandas() -> None:
+    polars = pytest.importorskip("polars")
+    x = kinds().drop(columns=["mixed", "code"])
+    expected = TablePreprocessor.fit(x).matrix(x)
+    for other in (polars.from_pandas(x), x.convert_dtypes(dtype_backend="pyarrow")):
+        preprocessor = TablePreprocessor.fit(other)
+        for table in (x, other):
+            np.testing.assert_array_equal(preprocessor.matrix(table), expected)
+
+
+def test_each_column_has_few_features_and_a_name_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pd.DataFrame({f"c{place}": [f"text {row} {place}" for row in range(9)] for place in range(4)})
+    table["kind"], table["kind_a"] = ["a", "b", "a"] * 3, 1.0
+    names = TablePreprocessor.fit(table).names
+    assert names is not None and names[-3:] == ["kind_a", "kind_b", "kind_a_"] and len(names) == 4 * 9 + 3
+    monkeypatch.setattr(encode, "MAX_FEATURES", 15)
+    assert TablePreprocessor.fit(table).out_dim == 4 * 3 + 3
+    monkeypatch.setattr(columns, "MOST_COLUMNS", 4)
+    with pytest.raises(ValueError, match="5 columns are not numbers, and at most 4 can be encoded: leave"):
+        TablePreprocessor.fit(table)
+
+
+def test_what_an_encoder_cannot_have() -> None:
+    encoders: dict[str, Any] = {encoder.name: encoder for encoder in TablePreprocessor.fit(kinds()).encoders}
+    types = {"note": TextColumn, "hour": DateColumn, "blank": CategoryColumn, "wait": NumberColumn}
+    for name, changes, message in (
+        ("note", {"lines": np.frombuffer(b"abc\nabcde", np.uint8)}, "must be short"),
+        ("note", {"lines": np.frombuffer(b"abc\nabc", np.uint8)}, "and different from one another"),
+        ("note", {"weights": encoders["note"].weights[1:]}, "need as many weights"),
+        ("note", {"components": encoders["note"].components[:, 1:]}, "components must have the shape"),
+        ("note", {"components": None, "outputs": tuple(map(str, range(99)))}, "as many runs of characters"),
+        ("hour", {"zone": "dateutil//etc/passwd"}, "is no time zone"),
+        ("hour", {"parts": ("day", "year")}, "parts of dates must be in order"),
+        ("blank", {"values": ("b", "a")}, "categories must be texts in order"),
+        ("blank", {"outputs": ("one",)}, "has 1 outputs and becomes 3 numbers"),
+        ("wait", {"outputs": ()}, "has 0 outputs and becomes 1 numbers"),
+    ):
+        assert isinstance(encoders[name], types[name])
+        with pytest.raises(ValueError, match=message):
+            replace(encoders[name], **changes)
 
 
 # -- new rows unlike the training rows -------------------------------------------------------------
@@ -246,7 +255,7 @@ def test_columns_of_another_kind_than_at_fit_are_named(fitted: TablePreprocessor
     with pytest.raises(ValueError, match="column 'number' held numbers at fit, but row 0 holds '2024"):
         fitted.transform(x.assign(number=x["day"]))
     numbers = x[["number", "same"]]
-    plain = TablePreprocessor().fit(numbers)
+    plain = TablePreprocessor.fit(numbers)
     with pytest.raises(ValueError, match="column 'same' held numbers at fit, but row 0 holds 'one'"):
         plain.transform(numbers.assign(same="one"))
     with pytest.raises(ValueError, match="column 'same' held numbers at fit, but row 0 holds '2024"):
@@ -265,7 +274,7 @@ def test_missing_values_and_numbers_may_be_written_as_text(fitted: TablePreproce
 @pytest.mark.parametrize("columns", [["number", "text"], ["number"]])
 def test_stray_cells_of_another_kind_are_missing_with_a_warning(columns: list[str]) -> None:
     x = frame()[columns]
-    preprocessor = TablePreprocessor().fit(x)
+    preprocessor = TablePreprocessor.fit(x)
     numbers = x["number"].astype(object)
     numbers.iloc[[3, 5]] = "much"
     with pytest.warns(UserWarning, match=r"row 3 holds 'much' \(2 such of 200\): treated as missing"):
@@ -279,7 +288,7 @@ def test_columns_that_were_never_missing_are_warned_of(fitted: TablePreprocessor
     # `number` and `text` had gaps at fit, `empty` had nothing else; a date is one column, not five.
     assert warned(fitted, x.assign(**dict.fromkeys(x, None))) == [
         f"column '{name}' was never missing at fit, but is in 200 of 200 rows"
-        for name in ("flag", "same", "day", "kind")
+        for name in ("flag", "day", "same", "kind")
     ]
     gaps = x.assign(same=x["same"].where(np.arange(200) >= 11))
     assert warned(fitted, gaps) == ["column 'same' was never missing at fit, but is in 11 of 200 rows"]
@@ -291,10 +300,10 @@ def test_numbers_that_were_never_missing_are_warned_of_with_or_without_names() -
     x[::4, 2] = np.nan
     gaps = x.copy()
     gaps[:30, 1:] = np.nan
-    plain = TablePreprocessor().fit(x)
+    plain = TablePreprocessor.fit(x)
     assert warned(plain, gaps) == ["column 1 was never missing at fit, but is in 30 of 200 rows"]
     named = pd.DataFrame(x, columns=["a", "b", "c"])
-    preprocessor = TablePreprocessor().fit(named)
+    preprocessor = TablePreprocessor.fit(named)
     message = (
         "column 'b' was never missing at fit, but is in 200 of 200 rows: filled with the training median; "
         "intervals do not account for this"
@@ -325,38 +334,9 @@ def test_where_many_categories_occur_once_new_ones_are_expected() -> None:
     names = np.array([f"c{i}" for i in range(400)])
     towns, others = (np.where(rng.random(120) < 0.75, "capital", rng.choice(names, 120)) for _ in range(2))
     x = pd.DataFrame({"x": rng.normal(size=120), "town": towns})
-    preprocessor = TablePreprocessor().fit(x)
-    assert list(preprocessor.made_of("low_cardinality")) == ["town"]
+    preprocessor = TablePreprocessor.fit(x)
+    assert isinstance(preprocessor.encoders[1], CategoryColumn)
     new = x.assign(town=others)
     assert (~new["town"].isin(towns)).mean() > 0.1
     assert warned(preprocessor, new) == []
     assert len(warned(preprocessor, x.assign(town="abroad"))) == 1
-
-
-def test_skrub_is_imported_without_a_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SKB_DATA_DIRECTORY", "")  # restored afterwards
-
-    def load(name: str) -> str:
-        if not os.environ.get("SKB_DATA_DIRECTORY"):
-            raise PermissionError(13, "Permission denied", "/home/nobody")
-        return name
-
-    monkeypatch.setattr(column_encoders.importlib, "import_module", load)
-    assert column_encoders.import_skrub() == "skrub"
-    assert os.environ["SKB_DATA_DIRECTORY"] == tempfile.gettempdir()
-
-
-def test_many_columns_of_text_get_few_features_each_and_too_many_are_an_error(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    table = pd.DataFrame({f"c{place}": [f"text {row} {place}" for row in range(9)] for place in range(4)})
-    table["kind"] = ["a", "b", "a"] * 3
-    caplog.set_level(logging.INFO)
-    assert TablePreprocessor().fit(table).out_dim == 4 * 9 + 2 and not caplog.text
-    monkeypatch.setattr(encode, "MANY_COLUMNS", 4)
-    monkeypatch.setattr(encode, "MAX_FEATURES", 15)
-    assert TablePreprocessor().fit(table).out_dim == 4 * 3 + 2
-    assert "encoding 5 columns that are not numbers, each as at most 3 features" in caplog.text
-    monkeypatch.setattr(columns, "MOST_COLUMNS", 4)
-    with pytest.raises(ValueError, match="5 columns are not numbers, and at most 4 can be encoded: leave"):
-        TablePreprocessor().fit(table)

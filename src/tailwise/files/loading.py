@@ -24,8 +24,7 @@ from tailwise.calibration.intervals import ConformalIntervals
 from tailwise.files.archive import Key, one_line, unpack
 from tailwise.files.base_files import base_of
 from tailwise.files.codec import Arrays, read
-from tailwise.files.column_files import Categories, ColumnState, Dates, TableState, column_encoder
-from tailwise.files.model_state import ModelState, Target
+from tailwise.files.model_state import ModelState, TableState, Target
 from tailwise.labels.bins import LabelBins, checked_labels
 from tailwise.lookup import check_name
 from tailwise.methods import available_methods
@@ -37,6 +36,7 @@ from tailwise.networks.backbones import IMAGE_BACKBONES, make_backbone, make_ima
 from tailwise.networks.draws import seeded_weights
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method
+from tailwise.tables.column_encoders import AnyColumn, CategoryColumn, DateColumn, TextColumn
 from tailwise.tables.encode import NumericEncoder, TablePreprocessor
 
 R = TypeVar("R")
@@ -139,12 +139,9 @@ def _check_params(estimator: Any, state: ModelState, parts: Method) -> None:
 
 
 def _preprocessor(state: TableState) -> TablePreprocessor:
-    preprocessor = TablePreprocessor()
-    preprocessor.columns = None if state.names is None else list(state.names)
-    preprocessor.numeric = NumericEncoder(*map(torch.from_numpy, (state.center, state.scale, state.missing)))
-    preprocessor.library = state.library
-    preprocessor.encoders = tuple(column_encoder(column, state.library) for column in state.columns)
-    return preprocessor
+    names = None if state.names is None else list(state.names)
+    numeric = NumericEncoder(*map(torch.from_numpy, (state.center, state.scale, state.missing)))
+    return TablePreprocessor(names, numeric, state.columns)
 
 
 def _inputs(state: ModelState) -> Inputs:
@@ -276,19 +273,17 @@ def _try_one_row(estimator: Any, state: ModelState, table: TableState) -> None:
         raise ValueError("its predictions are not finite")
 
 
-def _made_up(columns: Sequence[ColumnState]) -> Any:
+def _made_up(columns: Sequence[AnyColumn]) -> Any:
     """Return a row with a value of each column's kind."""
     import pandas as pd
 
     cells: dict[str, Any] = {}
     for column in columns:
         cells[column.name] = 0.0
-        if column.kind == "high_cardinality":
+        if isinstance(column, TextColumn):
             cells[column.name] = "text"
-        elif isinstance(column.last, Categories):
-            cells[column.name] = column.last.values[0]
-        elif isinstance(column.last, Dates):
-            cells[column.name] = pd.Timestamp("2024-01-31", tz=column.last.zone)
-        elif "DurationToFloat" in column.steps:
-            cells[column.name] = pd.Timedelta("1s")
+        elif isinstance(column, CategoryColumn):
+            cells[column.name] = column.values[0]
+        elif isinstance(column, DateColumn):
+            cells[column.name] = pd.Timestamp("2024-01-31", tz=column.zone)
     return pd.DataFrame({name: [cell] for name, cell in cells.items()})

@@ -16,10 +16,10 @@ from tailwise.calibration.calibration import HeldOut, Labels
 from tailwise.calibration.intervals import ConformalIntervals, OwnIntervals
 from tailwise.calibration.scaling import Scaling
 from tailwise.files.base_files import BaseState
-from tailwise.files.column_files import TableState
 from tailwise.labels.bins import Array
 from tailwise.model.model import Record
 from tailwise.options import Between, Count, Fraction, Items, NotNegative, Positive
+from tailwise.tables.column_encoders import AnyColumn
 
 MAX_NETWORKS = 1000
 MAX_WIDTH = 1 << 16
@@ -51,6 +51,31 @@ class NetworkOptions:
     def given(self) -> dict[str, Any]:
         """The options that the network has."""
         return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class TableState:
+    """How a table becomes numbers for networks; no columns for a table of numbers."""
+
+    names: tuple[str, ...] | None
+    center: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    missing: NDArray[np.int64]
+    columns: tuple[AnyColumn, ...]
+
+    def __post_init__(self) -> None:
+        count = self.center.size
+        if self.center.shape != (count,) or self.scale.shape != (count,) or not (self.scale > 0).all():
+            raise ValueError("every number of a row needs a centre and a positive scale")
+        if self.missing.ndim != 1 or ((self.missing < 0) | (self.missing >= count)).any():
+            raise ValueError("columns that may be missing must be columns")
+        made = [output for column in self.columns for output in column.outputs]
+        if self.columns and tuple(column.name for column in self.columns) != self.names:
+            raise ValueError("names and columns differ")
+        if self.columns and (len(made) != count or len(set(made)) < count):
+            raise ValueError(f"the columns become {len(set(made))} different numbers, and a row has {count}")
+        if not self.columns and self.names is not None and len(self.names) != count:
+            raise ValueError(f"{len(self.names)} names for {count} columns")
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from tailwise.calibration.intervals import OwnIntervals
 from tailwise.files.archive import Key, pack
 from tailwise.files.base_files import base_state
 from tailwise.files.codec import read, write
-from tailwise.files.column_files import TableState, column_state
-from tailwise.files.model_state import Backbone, ModelState, NetworkOptions, Target
+from tailwise.files.model_state import Backbone, ModelState, NetworkOptions, TableState, Target
 from tailwise.model.inputs import PictureInputs, TableInputs
 from tailwise.model.model import Model
 from tailwise.model.settings import DEFAULT_BACKBONE, Settings
@@ -96,8 +95,7 @@ def _table(preprocessor: TablePreprocessor) -> TableState:
         numeric.center.numpy(),
         numeric.scale.numpy(),
         numeric.missing.numpy(),
-        preprocessor.library,  # type: ignore[arg-type]
-        tuple(map(column_state, preprocessor.encoders)),
+        preprocessor.encoders,
     )
 
 

@@ -93,7 +93,7 @@ class TableInputs:
 
     def fit(self, X: Any) -> TableInputs:
         """Return inputs with encodings learnt from a table."""
-        return replace(self, preprocessor=TablePreprocessor().fit(X))
+        return replace(self, preprocessor=TablePreprocessor.fit(X))
 
     def checked(self, X: Any) -> Any:
         """Return a table with the columns of training."""

@@ -29,7 +29,6 @@ from tailwise.streams.mixing import mixed
 from tailwise.streams.passes import Surveyed, first_pass, second_pass
 from tailwise.streams.ray_rows import RayRows
 from tailwise.streams.row_stream import SOURCE, FrameRows, RowStream, Shard, as_row_stream
-from tailwise.tables.quick_encoding import QuickEncoder
 from tailwise.tables.split import halves
 from tailwise.training.batches import in_background
 from tailwise.training.progress import visible
@@ -115,7 +114,6 @@ class StreamedRows:
 
     def __post_init__(self) -> None:
         self.row_count = self.survey.rows - len(self.survey.held)
-        self.encoder = QuickEncoder(self.inputs.encoder)
         numbers = self.survey.sample.index.to_numpy()
         order = np.argsort(numbers)
         self.sampled, self.offset = numbers[order], self.offset[order]
@@ -142,7 +140,7 @@ class StreamedRows:
             return (np.empty((0, 0), np.float32), np.empty(0), None, None)
         labels, weight = labels_of(rows, self.columns.targets), weights_of(rows, self.columns.weight)
         try:
-            matrix = self.encoder.matrix(rows[self.columns.inputs])
+            matrix = self.inputs.encoder.encoded(rows[self.columns.inputs])
             offset = self.training.base.offset(matrix, len(rows), None)
         except ValueError as error:
             raise ValueError(f"{chunk.attrs.get(SOURCE, 'the stream')}: {error}") from None

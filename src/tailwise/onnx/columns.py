@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.tables.encode import LARGEST, TablePreprocessor, absent_cells
+from tailwise.tables.column_encoders import LARGEST, CategoryColumn, DateColumn, NumberColumn, TextColumn
+from tailwise.tables.encode import TablePreprocessor
+from tailwise.tables.inputs import as_pandas
 
 INSIDE = "inside/"
 """Names of values in the graph begin with this, which no column does."""
@@ -22,36 +24,31 @@ KINDS = {
 
 
 class Column(NamedTuple):
-    """A column of a table and how skrub encodes it."""
+    """A column of a table and its encoder, None in a table of numbers."""
 
     name: str
     kind: str
-    steps: dict[str, Any]
+    encoder: NumberColumn | CategoryColumn | None
 
     @property
     def input(self) -> str:
         """Name of the input of the graph."""
         return f"{self.name}_column" if self.name in OUTPUTS else self.name
 
-    @property
-    def nulls(self) -> list[str]:
-        """Texts that mean a missing value."""
-        cleaner = self.steps.get("CleanNullStrings")
-        return [] if cleaner is None else cleaner.null_strings_
-
 
 def columns_inside(preprocessor: TablePreprocessor) -> list[Column]:
     """Return the columns in the order of the matrix; one that is neither number nor category is an error."""
     if not preprocessor.encoders:
         names = preprocessor.columns or [f"x{k}" for k in range(len(preprocessor.numeric.center))]
-        return [Column(name, "number", {}) for name in names]
+        return [Column(name, "number", None) for name in names]
     found, refused = [], []
     for encoder in preprocessor.encoders:
-        steps = encoder.steps
-        if {"StringEncoder", "DatetimeEncoder", "DurationToFloat"} & set(steps):
+        if isinstance(encoder, CategoryColumn):
+            found.append(Column(encoder.name, "category", encoder))
+        elif isinstance(encoder, NumberColumn) and not encoder.duration:
+            found.append(Column(encoder.name, "number", encoder))
+        elif isinstance(encoder, (NumberColumn, TextColumn, DateColumn)):
             refused.append(repr(encoder.name))
-        if encoder.outputs:
-            found.append(Column(encoder.name, "category" if "OneHotEncoder" in steps else "number", steps))
     if refused:
         raise ValueError(
             f"an ONNX file encodes numbers and categories only, and training had text, dates or durations in "
@@ -97,15 +94,14 @@ def raw_inputs(preprocessor: TablePreprocessor, x: Any) -> dict[str, NDArray[Any
     if not preprocessor.encoders:
         matrix = preprocessor.matrix(x)
         return {column.input: matrix[:, k] for k, column in enumerate(columns)}
-    table = preprocessor.plain(x)
+    table = as_pandas(x)
     return {column.input: _values(column, table[column.name]) for column in columns}
 
 
 def _values(column: Column, cells: Any) -> NDArray[Any]:
-    if column.kind == "number":
-        return np.asarray(column.steps["ToFloat"].transform(cells), np.float64)
-    pairs = zip(cells.to_list(), absent_cells(cells), strict=True)
-    texts = ["" if missing else str(cell) for cell, missing in pairs]
+    if isinstance(column.encoder, NumberColumn):
+        return column.encoder.encode(cells)[:, 0].astype(np.float64)
+    texts = ["" if missing else str(cell) for cell, missing in zip(cells, cells.isna(), strict=True)]
     return np.array(["" if text.isspace() else text for text in texts], dtype=object)
 
 
@@ -139,7 +135,7 @@ class _Nodes:
 def _number(graph: _Nodes, column: Column) -> str:
     """A number as a matrix of one column. (N,) -> (N, 1)"""
     value = column.input
-    if column.steps:  # skrub clips nothing itself, but rounds to float32
+    if column.encoder is not None:
         value = graph.add("Clip", value, *(graph.constant(end, np.float64) for end in (-LARGEST, LARGEST)))
         value = graph.cast(graph.cast(value, np.float32), np.float64)
     return graph.add("Unsqueeze", value, graph.constant([1], np.int64))
@@ -147,10 +143,8 @@ def _number(graph: _Nodes, column: Column) -> str:
 
 def _one_hot(graph: _Nodes, column: Column) -> str:
     """A category as a matrix of zeros and at most one 1 a row. (N,) -> (N, categories)"""
-    known = column.steps["OneHotEncoder"].categories_[0]
-    place = {text: k for k, text in enumerate(known) if isinstance(text, str)}
-    missing = next((k for k, text in enumerate(known) if not isinstance(text, str)), -1)
-    place |= dict.fromkeys(["", *column.nulls], missing)
+    assert isinstance(column.encoder, CategoryColumn)
+    place, known = column.encoder.places, column.encoder.values
     code = graph.add(
         "LabelEncoder",
         column.input,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tailwise.model.inputs import TableInputs
+from tailwise.tables.column_encoders import AnyColumn, CategoryColumn, DateColumn, EmptyColumn, NumberColumn
 from tailwise.tables.columns import shown_cell
 
 if TYPE_CHECKING:
     from tailwise.estimator import TailRegressor
-    from tailwise.tables.column_encoders import ColumnEncoder
     from tailwise.tables.encode import TablePreprocessor
 
 Kind = Literal["number", "duration", "date", "text", "unused"]
@@ -136,23 +136,20 @@ def _number(encoder: TablePreprocessor, name: str, place: int, kind: Kind = "num
     return Column(name, kind, nullable, example=float(f"{float(encoder.numeric.center[place]):.6g}"))
 
 
-def _encoded(encoder: TablePreprocessor, column: ColumnEncoder) -> Column:
-    """Return a column that skrub encodes."""
-    name, kind, steps = column.name, column.kind, column.steps
-    if not column.outputs:
+def _encoded(encoder: TablePreprocessor, column: AnyColumn) -> Column:
+    """Return a column that has an encoder of its own."""
+    name = column.name
+    if isinstance(column, EmptyColumn):
         return Column(name, "unused", nullable=True)
     place = encoder.places[name][0]
-    if kind == "numeric":
-        return _number(encoder, name, place, "duration" if "DurationToFloat" in steps else "number")
-    if kind == "datetime":
-        date = steps["ToDatetime"]
-        zone = None if date.output_time_zone_ is None else str(date.output_time_zone_)
+    if isinstance(column, NumberColumn):
+        return _number(encoder, name, place, "duration" if column.duration else "number")
+    if isinstance(column, DateColumn):
         day = datetime.datetime(2024, 1, 31)
-        example = day.strftime(date.format_) if date.format_ else day.date().isoformat()
+        example = day.strftime(column.shape) if column.shape else day.date().isoformat()
         nullable = bool((encoder.numeric.missing == place).any())
-        return Column(name, "date", nullable, example, date_format=date.format_, time_zone=zone)
-    if kind == "low_cardinality" and "OneHotEncoder" in steps:
-        values = steps["OneHotEncoder"].categories_[0]
-        texts = tuple(str(value) for value in values if isinstance(value, str))
-        return Column(name, "text", len(texts) < len(values), texts[0] if texts else "", texts)
+        return Column(name, "date", nullable, example, date_format=column.shape, time_zone=column.zone)
+    if isinstance(column, CategoryColumn):
+        texts = tuple(value for value in column.values if value is not None)
+        return Column(name, "text", None in column.values, texts[0] if texts else "", texts)
     return Column(name, "text", nullable=True, example="text")

@@ -10,7 +10,7 @@ from typing import Any
 
 from tailwise._version import __version__
 
-PACKAGES = ("torch", "numpy", "pandas", "scikit-learn", "skrub", "catboost", "safetensors")
+PACKAGES = ("torch", "numpy", "pandas", "scikit-learn", "catboost", "safetensors")
 """Packages whose version matters most for what a model predicts."""
 EXTRAS: dict[str, tuple[str, ...]] = {
     "search": ("optuna",),

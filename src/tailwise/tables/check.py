@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array, validate_data
 from torch import Tensor
 
 from tailwise.tables.columns import LARGEST_TARGET, check_infinity, not_numbers
-from tailwise.tables.inputs import as_array, column_names, refuse_data_set
+from tailwise.tables.inputs import as_array, as_pandas, column_names, refuse_data_set
 
 SMALLEST_RANGE = 1e-150
 """Labels that are closer together are refused: the squares of their differences underflow float64."""
@@ -26,6 +26,7 @@ def checked_table(estimator: Any, X: Any, *, reset: bool) -> Any:
     stored before.
     """
     refuse_data_set(X)
+    X = as_pandas(X)
     if column_names(X) is None:
         return _checked_array(estimator, X, reset=reset)
     if hasattr(X, "collect") or not hasattr(X, "dtypes"):

@@ -55,9 +55,7 @@ def check_column(table: pd.DataFrame, column: str, name: str) -> None:
 
 
 def is_number(kind: Any) -> bool:
-    """Whether a dtype of pandas or polars is one of numbers or booleans."""
-    if hasattr(kind, "is_numeric"):  # polars
-        return bool(kind.is_numeric()) or str(kind) == "Boolean"
+    """Whether a dtype is one of numbers or booleans."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     return bool(is_numeric_dtype(kind) or is_bool_dtype(kind))
@@ -132,8 +130,6 @@ def check_infinity(table: Any, source: str | None = None) -> None:
     for place, (title, kind) in enumerate(zip(table.columns, table.dtypes, strict=True)):
         if getattr(kind, "kind", "") == "f":
             values = table.iloc[:, place].to_numpy(np.float64, na_value=np.nan)
-        elif hasattr(kind, "is_float") and kind.is_float():  # polars
-            values = table[title].to_numpy()
         else:
             continue
         infinite = np.isinf(values)

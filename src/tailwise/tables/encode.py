@@ -1,16 +1,16 @@
 """Turn a table of any columns into a numeric matrix for a network.
 
 Numbers are centred by their median, scaled by their interquartile range and softly bounded, so that one
-outlier does not dominate a column. Missing values become 0, with an extra column that marks them. Text,
-categories and dates go through encoders that skrub fits, which is imported only if a table has such columns.
+outlier does not dominate a column. Missing values become 0, with an extra column that marks them. In a table
+with other columns than numbers, every column has an encoder of its own.
 """
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -19,9 +19,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tailwise.tables.check import refuse_repeated
-from tailwise.tables.column_encoders import COMPONENTS, ColumnEncoder, fit_encoders
+from tailwise.tables.column_encoders import (
+    COMPONENTS,
+    AnyColumn,
+    CategoryColumn,
+    DateColumn,
+    EmptyColumn,
+    NumberColumn,
+    TextColumn,
+    as_numbers,
+    fit_column,
+    is_date,
+    plain_column,
+)
 from tailwise.tables.columns import count_others, is_number, shown_cell
-from tailwise.tables.inputs import column_names
+from tailwise.tables.inputs import as_pandas, column_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,23 +42,15 @@ BOUND = 4.0
 """Scaled numbers stay between minus and plus this, however large they are."""
 MAX_DENSE = 500_000_000
 """A sparse matrix with more cells than this is not made dense."""
-LARGEST = 1e38
-"""In a table with text, larger numbers are cut to this, because skrub computes in float32."""
 UNUSUAL_SHARE = 0.05
 """Warn if more than this share of new rows has a missing value or a category that training never had."""
 _CHUNK = 65_536
 _NO_VALUE = {"", "?", "...", "-", "na", "n/a", "#na", "#n/a", "nan", "null", "none", "<na>"}
 """Texts that mean a missing value, in lower case."""
-
-
-MANY_COLUMNS = 100
-"""With more columns of text, categories or dates, each gets fewer features, and a line says how long they
-take."""
 MAX_FEATURES = 4_000
-"""Such columns have about so many features in all, and each of them at least two."""
+"""Columns of text, categories or dates have about so many features in all, and each of them at least two."""
 CATEGORIES = 40
 """A column with at least so many distinct texts is encoded by its words."""
-_log = logging.getLogger(__name__)
 
 
 class NumericEncoder(nn.Module):
@@ -114,57 +118,49 @@ class NumericEncoder(nn.Module):
         return torch.cat([filled, absent[:, self.missing].to(filled.dtype)], dim=1).float()
 
 
+@dataclass(frozen=True, eq=False)
 class TablePreprocessor:
     """Encodes rows of a table as float32 features, in a way learnt from a training table.
 
-    Takes DataFrames (pandas, polars) with numbers, categories, booleans, dates, text and missing
+    Takes DataFrames (pandas, polars) with numbers, categories, booleans, dates, durations, text and missing
     values, and numeric arrays and sparse matrices.
     """
 
+    columns: list[str] | None
+    """Names of the columns of a DataFrame."""
     numeric: NumericEncoder
-    columns: list[str] | None = None
-    encoders: tuple[ColumnEncoder, ...] = ()
+    encoders: tuple[AnyColumn, ...] = ()
     """How each column becomes numbers; none for a table of numbers."""
-    library: str = "pandas"
-    """Whose DataFrame the encoders take: ``"pandas"`` or ``"polars"``."""
 
-    def fit(self, x: Any) -> Self:
-        """Learn from a training table and return self."""
-        self.columns, self.library = column_names(x), "pandas"
-        refuse_repeated(self.columns or [], "column")
-        if not _all_numeric(x):
-            others = count_others(x)
-            self.library, x = _library(x), _with_plain_columns(x)
-            each = max(2, MAX_FEATURES // others)
-            if others > MANY_COLUMNS:
-                _log.info(
-                    "encoding %d columns that are not numbers, each as at most %d features: fitting and "
-                    "saving take about a second for every 3 of them; leave out columns that do not matter",
-                    others,
-                    min(CATEGORIES, each),
-                )
-            self.encoders = fit_encoders(x, min(CATEGORIES, each), min(COMPONENTS, each))
-        matrix = self._encoded(x)
-        if matrix.shape[1] == 0:
-            raise ValueError(
-                f"no column of X holds a value ({', '.join(self.columns or [])}): "
-                "there is nothing to predict from"
+    @classmethod
+    def fit(cls, x: Any) -> Self:
+        """Learn from a training table."""
+        x = as_pandas(x)
+        columns = column_names(x)
+        refuse_repeated(columns or [], "column")
+        encoders: tuple[AnyColumn, ...] = ()
+        if columns is not None and not all(map(is_number, x.dtypes)):
+            most = max(2, MAX_FEATURES // count_others(x))
+            limits = min(CATEGORIES, most), min(COMPONENTS, most)
+            encoders = _with_distinct_outputs(
+                [
+                    fit_column(name, plain_column(x.iloc[:, place]), *limits)
+                    for place, name in enumerate(columns)
+                ]
             )
-        components = [place for places in self.made_of("high_cardinality").values() for place in places]
-        self.numeric = NumericEncoder.fit(matrix, components)
-        once = {
-            name: int((matrix[:, places].sum(0) == 1).sum()) / len(matrix)
-            for name, places in self.made_of("low_cardinality").items()
-        }
-        self.encoders = tuple(replace(e, seen_once=once.get(e.name, 0.0)) for e in self.encoders)
-        return self
+            if not any(encoder.outputs for encoder in encoders):
+                raise ValueError(
+                    f"no column of X holds a value ({', '.join(columns)}): there is nothing to predict from"
+                )
+        matrix = _joined(x, columns, encoders) if encoders else as_matrix(x)
+        start, words = 0, []
+        for encoder in encoders:
+            end = start + len(encoder.outputs)
+            words += list(range(start, end)) if isinstance(encoder, TextColumn) else []
+            start = end
+        return cls(columns, NumericEncoder.fit(matrix, words), encoders)
 
-    def made_of(self, *kinds: str) -> dict[str, list[int]]:
-        """The places in `matrix` of what columns of these kinds became, in the order of the kinds."""
-        places = self.places if self.encoders else {}
-        return {e.name: places[e.name] for kind in kinds for e in self.encoders if e.kind == kind}
-
-    @property
+    @cached_property
     def places(self) -> dict[str, list[int]]:
         """The places in `matrix` of each column of the table; none for a column that has no values.
 
@@ -195,66 +191,50 @@ class TablePreprocessor:
         in which all cells are of another kind is an error. Also warns of columns that were never missing
         at fit and often are here, and of new categories if they are frequent.
         """
-        x = self.plain(x)
+        x = as_pandas(x)
         raw = self.encoded(x)
         self._warn_of_missing(raw)
         self._warn_of_new_categories(x, raw)
         return raw
 
-    def plain(self, x: Any) -> Any:
-        """Return a table in the types that `encoded` takes."""
-        return _with_plain_columns(_of_library(x, self.library)) if self.encoders else x
-
     def encoded(self, x: Any) -> NDArray[np.float64]:
-        """Return what `matrix` does for a `plain` table, and warn of cells of another kind only. (N, F)"""
-        raw = self._encoded(x)
+        """Return what `matrix` does for a pandas table, and warn of cells of another kind only. (N, F)"""
+        raw = _joined(x, column_names(x) or [], self.encoders) if self.encoders else as_matrix(x)
         if raw.shape[1] != len(self.numeric.center):
             raise ValueError(
                 f"X has {raw.shape[1]} features, but the training table had {len(self.numeric.center)}"
             )
         return raw
 
-    def _encoded(self, table: Any) -> NDArray[np.float64]:
-        if not self.encoders:
-            return as_matrix(table)
-        lost = [encoder.name for encoder in self.encoders if encoder.name not in table.columns]
-        if lost:
-            raise ValueError(f"X has no column {lost[0]!r}, which the training table had")
-        made = [np.empty((len(table), 0))]
-        for encoder in self.encoders:
-            if encoder.outputs:
-                column = table[encoder.name]
-                numbers = as_matrix(encoder.encode(column))
-                _warn_of_unread_cells(encoder, column, numbers[:, 0])
-                made.append(numbers)
-        return np.concatenate(made, axis=1)
-
     def _warn_of_missing(self, raw: NDArray[np.float64]) -> None:
         """Warn of numbers and dates that are missing in many rows here, but in none at fit."""
         missing = np.isnan(raw).sum(0)
         missing[self.numeric.missing.numpy()] = 0
-        names: Sequence[Any] = self.columns or range(len(missing))
-        made = {name: [place] for place, name in enumerate(names)}
-        if self.encoders:
-            made = self.made_of("numeric", "datetime")
-        for name, (first, *_) in made.items():
-            if _is_unusual(missing[first], len(raw)):
-                found = f"was never missing at fit, but is in {missing[first]} of {len(raw)} rows"
-                _warn_of_column(name, f"{found}: filled with the training median")
+        if not missing.any():
+            return
+        for place, (name, places) in enumerate(self.places.items()):
+            count = missing[places[0]] if places else 0
+            if _is_unusual(count, len(raw)):
+                problem = f"was never missing at fit, but is in {count} of {len(raw)} rows"
+                shown = name if self.columns else place
+                _warn_of_column(shown, f"{problem}: filled with the training median")
 
     def _warn_of_new_categories(self, table: Any, raw: NDArray[np.float64]) -> None:
         """Warn of columns in which many rows hold a category that was not there at fit."""
-        seen_once = {encoder.name: encoder.seen_once for encoder in self.encoders}
-        for name, places in self.made_of("low_cardinality").items():
-            new = ~raw[:, places].any(1)
+        for encoder in self.encoders:
+            if not isinstance(encoder, CategoryColumn):
+                continue
+            new = ~raw[:, self.places[encoder.name]].any(1)
             count = int(new.sum())
-            if _is_unusual(count, len(raw), seen_once[name]):
-                held = np.flatnonzero(new & ~absent_cells(table[name]))
-                found = "was never missing at fit, but is"
+            if _is_unusual(count, len(raw), encoder.seen_once):
+                column = table[encoder.name]
+                held = np.flatnonzero(new & column.notna().to_numpy())
+                problem = "was never missing at fit, but is"
                 if len(held):
-                    example = shown_cell(table[name].to_numpy()[held[0]])
-                    found = f"holds values unknown at fit, such as {example},"
-                _warn_of_column(name, f"{found} in {count} of {len(raw)} rows: encoded as no known value")
+                    problem = f"holds values unknown at fit, such as {shown_cell(column.iloc[held[0]])},"
+                _warn_of_column(
+                    encoder.name, f"{problem} in {count} of {len(raw)} rows: encoded as no known value"
+                )
 
     def transform(self, x: Any) -> NDArray[np.float32]:
         """Return the features of each row, with the warnings of `matrix`. (N, out_dim)"""
@@ -270,23 +250,60 @@ class TablePreprocessor:
         return out
 
 
+def _with_distinct_outputs(encoders: Sequence[AnyColumn]) -> tuple[AnyColumn, ...]:
+    """Return encoders whose outputs all have different names: category b_c of a is named like c of a_b."""
+    seen: set[str] = set()
+    distinct = []
+    for encoder in encoders:
+        names = []
+        for name in encoder.outputs:
+            while name in seen:
+                name += "_"
+            seen.add(name)
+            names.append(name)
+        distinct.append(replace(encoder, outputs=tuple(names)))
+    return tuple(distinct)
+
+
+def _joined(
+    table: pd.DataFrame, names: Sequence[str] | None, encoders: Sequence[AnyColumn]
+) -> NDArray[np.float64]:
+    """Return the numbers of all columns, with a warning of cells that could not be read. (N, F)"""
+    places = {name: place for place, name in enumerate(names or [])}
+    matrix = np.empty((len(table), sum(len(encoder.outputs) for encoder in encoders)))
+    start = 0
+    for encoder in encoders:
+        if encoder.name not in places:
+            raise ValueError(f"X has no column {encoder.name!r}, which the training table had")
+        if isinstance(encoder, EmptyColumn):
+            continue
+        column = plain_column(table.iloc[:, places[encoder.name]])
+        end = start + len(encoder.outputs)
+        matrix[:, start:end] = encoder.encode(column)
+        missing = np.isnan(matrix[:, start])
+        if isinstance(encoder, NumberColumn) and not is_number(column.dtype):
+            _warn_of_cells(column, encoder.name, missing, "numbers")
+        if isinstance(encoder, DateColumn) and not is_date(column.dtype):
+            _warn_of_cells(column, encoder.name, missing, "dates")
+        start = end
+    return matrix
+
+
 def as_matrix(x: Any) -> NDArray[np.float64]:
     """Return a numeric table as a contiguous float64 matrix; an infinite number is an error. (N, F)"""
     names: Sequence[str] | None = column_names(x)
     if hasattr(x, "toarray"):
-        cells = x.shape[0] * x.shape[1]
-        if cells > MAX_DENSE:
+        if x.shape[0] * x.shape[1] > MAX_DENSE:
             raise ValueError(
                 f"a sparse matrix of {x.shape[0]} x {x.shape[1]} is too large to make dense: "
                 "reduce it first, for example with TruncatedSVD"
             )
         x = x.toarray()
-    if names is not None and hasattr(x, "astype"):
+    if names is not None:
         try:
-            x = x.astype("float64")
+            x = x.astype("float64").to_numpy()
         except (ValueError, TypeError):
-            x = _as_numbers(x)
-    x = x.to_numpy() if names is not None else x
+            x = _read_numbers(x, names)
     matrix = np.ascontiguousarray(x, dtype=np.float64)
     infinite = np.isinf(matrix).any(0)
     if infinite.any():  # text such as "inf", a Python object, or a number beyond float64
@@ -296,44 +313,29 @@ def as_matrix(x: Any) -> NDArray[np.float64]:
     return matrix
 
 
-def _as_numbers(x: pd.DataFrame) -> pd.DataFrame:
-    """Columns as numbers, NaN in cells that cannot be read as one, with a warning of those."""
-    import pandas as pd
-
-    columns = []
-    for place, name in enumerate(x.columns):
+def _read_numbers(x: pd.DataFrame, names: Sequence[str]) -> NDArray[np.float64]:
+    """Return columns as numbers, NaN in cells that cannot be read as one, with a warning of those. (N, F)"""
+    matrix = np.empty(x.shape)
+    for place, name in enumerate(names):
         column = x.iloc[:, place]
-        numbers = pd.to_numeric(column, errors="coerce").astype("float64")
-        if _is_date(column.dtype):
-            numbers[:] = np.nan
-        _warn_of_cells(column, str(name), numbers.isna().to_numpy(), "numbers")
-        columns.append(numbers)
-    return pd.concat(columns, axis=1)
+        matrix[:, place] = as_numbers(column)
+        _warn_of_cells(column, name, np.isnan(matrix[:, place]), "numbers")
+    return matrix
 
 
-def _warn_of_unread_cells(encoder: ColumnEncoder, column: Any, numbers: NDArray[np.float64]) -> None:
-    """Warn of cells that skrub could not read and treats as missing without a warning. numbers: (N,)"""
-    number, date = is_number(column.dtype), _is_date(column.dtype)
-    if encoder.kind == "numeric" and not number:
-        _warn_of_cells(column, encoder.name, np.isnan(numbers) | date, "numbers")
-    if encoder.kind == "datetime" and not date:
-        _warn_of_cells(column, encoder.name, np.isnan(numbers) | number, "dates")
-
-
-def _warn_of_cells(column: Any, name: str, unread: NDArray[np.bool_], held: str) -> None:
+def _warn_of_cells(column: pd.Series[Any], name: str, unread: NDArray[np.bool_], held: str) -> None:
     """Warn of cells that hold a value which could not be read; raise an error if no cell could."""
     cells = column.to_numpy()
-    rows = np.flatnonzero(unread & ~absent_cells(column))
-    lost = [row for row in rows if not _means_missing(cells[row])]
+    rows = np.flatnonzero(unread & column.notna().to_numpy()).tolist()
+    lost = [row for row in rows if str(cells[row]).strip().casefold() not in _NO_VALUE]
     if not lost:
         return
-    index: Any = getattr(column, "index", None)
-    kind = getattr(index, "name", None)  # such as the lines of a file
-    where = f"row {lost[0]}" if kind is None else f"{kind} {index[lost[0]]}"
-    found = f"column {name!r} held {held} at fit, but {where} holds {shown_cell(cells[lost[0]])}"
+    kind = column.index.name  # such as the lines of a file
+    where = f"row {lost[0]}" if kind is None else f"{kind} {column.index[lost[0]]}"
+    problem = f"column {name!r} held {held} at fit, but {where} holds {shown_cell(cells[lost[0]])}"
     if unread.all():
-        raise ValueError(f"{found} ({len(lost)} such of {len(cells)}): correct it or make it missing")
-    warnings.warn(f"{found} ({len(lost)} such of {len(cells)}): treated as missing", stacklevel=2)
+        raise ValueError(f"{problem} ({len(lost)} such of {len(cells)}): correct it or make it missing")
+    warnings.warn(f"{problem} ({len(lost)} such of {len(cells)}): treated as missing", stacklevel=2)
 
 
 def _is_unusual(count: int, rows: int, expected: float = 0.0) -> bool:
@@ -345,67 +347,5 @@ def _is_unusual(count: int, rows: int, expected: float = 0.0) -> bool:
     return count > max(UNUSUAL_SHARE, chance) * rows and (count > 2 or count == rows)
 
 
-def _warn_of_column(name: Any, found: str) -> None:
-    warnings.warn(f"column {name!r} {found}; intervals do not account for this", stacklevel=2)
-
-
-def absent_cells(column: Any) -> NDArray[np.bool_]:
-    """Which cells of a pandas or polars column are missing. (N,)"""
-    return np.asarray(column.is_null() if hasattr(column, "is_null") else column.isna())
-
-
-def _means_missing(cell: Any) -> bool:
-    return str(cell).strip().casefold() in _NO_VALUE
-
-
-def _all_numeric(x: Any) -> bool:
-    """Whether all columns are numbers or booleans."""
-    return column_names(x) is None or all(is_number(kind) for kind in x.dtypes)
-
-
-def _is_date(kind: Any) -> bool:
-    if hasattr(kind, "is_temporal"):  # polars, where a duration is temporal too
-        return bool(kind.is_temporal()) and not str(kind).startswith("Duration")
-    return getattr(kind, "kind", "") == "M"
-
-
-def _library(x: Any) -> str:
-    """The library of a DataFrame: ``"pandas"`` or ``"polars"``."""
-    return type(x).__module__.partition(".")[0]
-
-
-def _of_library(x: Any, name: str | None) -> Any:
-    """Return a DataFrame of the named library: skrub takes only the kind it was fitted on."""
-    if name == "pandas" and _library(x) == "polars":
-        return x.to_pandas()
-    if name == "polars" and _library(x) == "pandas":
-        import polars
-
-        return polars.from_pandas(x)
-    return x
-
-
-def _with_plain_columns(x: Any) -> Any:
-    """Turn object columns of mixed types into text, turn pyarrow's types into pandas' own, cut huge numbers.
-
-    Text can be encoded. An encoder of pandas' own types can be loaded where pyarrow is not installed.
-    """
-    if _library(x) == "polars":
-        import polars
-
-        return x.with_columns(polars.selectors.float().clip(-LARGEST, LARGEST))
-    if not hasattr(x, "select_dtypes"):
-        return x
-    x = x.rename(columns=str)
-    for name in x.columns:
-        column = x[name]
-        if type(column.dtype).__name__ == "ArrowDtype":
-            column = column.array.__arrow_array__().to_pandas().set_axis(x.index)
-            x[name] = column
-        if column.dtype.kind == "f" and column.abs().max() > LARGEST:
-            x[name] = column.clip(-LARGEST, LARGEST)
-        if column.dtype == object:
-            kinds = {type(value) for value in column.dropna()}
-            if len(kinds) > 1 or not kinds <= {str, bool, int, float}:
-                x[name] = column.where(column.isna(), column.astype(str))
-    return x
+def _warn_of_column(name: Any, problem: str) -> None:
+    warnings.warn(f"column {name!r} {problem}; intervals do not account for this", stacklevel=2)

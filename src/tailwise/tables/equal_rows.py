@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _check_sample_weight
 
+from tailwise.tables.inputs import as_pandas
+
 Floats = NDArray[np.float64]
 
 MAX_MERGED_ROWS = 200_000
@@ -51,8 +53,7 @@ def _row_hashes(X: Any) -> NDArray[np.uint64] | None:
         if X.shape[0] * X.shape[1] > _MAX_DENSE_CELLS:
             return None
         X = X.toarray()
-    if hasattr(X, "get_columns"):  # polars: the order of rows must be that of the same table in pandas
-        X = pd.DataFrame({column.name: column.to_numpy() for column in X.get_columns()})
+    X = as_pandas(X)
     if not (hasattr(X, "columns") or (isinstance(X, np.ndarray) and X.ndim == 2)):
         return None
     try:

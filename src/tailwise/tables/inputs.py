@@ -32,6 +32,25 @@ def column_names(X: Any) -> list[str] | None:
     return None if columns is None else [str(name) for name in columns]
 
 
+def as_pandas(X: Any) -> Any:
+    """Return a polars DataFrame as one of pandas, also without pyarrow; anything else as it is."""
+    if type(X).__module__.partition(".")[0] != "polars" or not hasattr(X, "get_columns"):
+        return X
+    import pandas as pd
+
+    return pd.DataFrame({column.name: _pandas_column(column) for column in X.get_columns()})
+
+
+def _pandas_column(column: Any) -> Any:
+    import pandas as pd
+
+    zone = getattr(column.dtype, "time_zone", None)
+    if zone is None:
+        return pd.Series((column.cast(float) if column.dtype.is_decimal() else column).to_numpy())
+    dates = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None).to_numpy()
+    return pd.Series(dates).dt.tz_localize("UTC").dt.tz_convert(zone)
+
+
 def row_count(X: Any) -> int:
     """Return the number of rows. Several inputs (a tuple or a mapping) must all have the same number."""
     refuse_data_set(X)

@@ -228,7 +228,7 @@ class Source:
         if len(train) > max_rows:
             train = np.sort(np.random.default_rng(seed).choice(train, max_rows, replace=False))
         with threadpool_limits(1):
-            encoder = TablePreprocessor().fit(inputs.iloc[train].reset_index(drop=True))
+            encoder = TablePreprocessor.fit(inputs.iloc[train].reset_index(drop=True))
         parts: dict[str, Any] = {}
         for part, rows in (("train", train), ("valid", split.valid), ("test", split.test)):
             chosen = inputs.iloc[rows].reset_index(drop=True)

@@ -251,7 +251,7 @@ def fit_ngboost(x: pd.DataFrame, y: Array, seed: int) -> Predict:
 
     from tailwise.tables.encode import TablePreprocessor
 
-    encoder = TablePreprocessor().fit(x)
+    encoder = TablePreprocessor.fit(x)
     tree = clone(default_tree_learner).set_params(random_state=seed)
     model = NGBRegressor(
         Base=tree, n_estimators=NGBOOST_TREES, learning_rate=0.05, random_state=seed, verbose=False
