@@ -83,7 +83,7 @@ bench: $(VENV)/.installed-dev  ## compare the methods (research/results/), measu
 # mkdocs is not called with -q, which would hide the warnings that --strict counts.
 docs: $(VENV)/.installed-dev  ## check the documentation, and build its site into site/
 	$(BIN)/python benchmarks/which_method.py --write
-	$(BIN)/python docs/result_times.py
+	$(BIN)/python docs/check_figures.py
 	$(BIN)/python -m pytest -q tests/docs -m "not slow"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 

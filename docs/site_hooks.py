@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: pages from notebooks and from outside docs/, their links, the rest of the navigation."""
+"""Hooks of mkdocs: pages from notebooks and from outside docs/, and their links."""
 
 from __future__ import annotations
 
@@ -30,30 +30,6 @@ _ROW = re.compile(r"^\| (VIR:.*) \|$", flags=re.MULTILINE)
 _FENCE = re.compile(r"(^```.*?^```$)", flags=re.MULTILINE | re.DOTALL)
 
 
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Add pages that the navigation does not name to `Results`, `How to` and `Project`."""
-    listed = set(re.findall(r"[\w./-]+\.md", json.dumps(config.nav)))
-    sections = {name: pages for section in config.nav for name, pages in section.items()}
-    found = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
-    for name in (*found, *INCLUDED):
-        if site_name(name) not in listed:
-            kind = (
-                "Results"
-                if name.startswith("research/results/")
-                else "How to"
-                if name in found
-                else "Project"
-            )
-            sections[kind].append({title_of(name): site_name(name)})
-    return config
-
-
-def title_of(name: str) -> str:
-    """Return the heading of a page, or the name of a script."""
-    text = (ROOT / name).read_text(encoding="utf-8")
-    return text.partition("\n")[0].lstrip("# ") if name.endswith(".md") else name
-
-
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add a page for every notebook, and for every file outside docs/ that pages link to."""
     for path in sorted((ROOT / "docs" / "tutorials").glob("*.ipynb")):
@@ -73,7 +49,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri == "which-method.md":
         page.meta["hide"] = ["toc"]
     if page.file.src_uri.startswith(OUTSIDE):
-        page.meta["search"] = {"boost": 0.2}  # pages that explain come first
+        page.meta["search"] = {"exclude": True}  # pages that explain come first
     if page.file.src_uri == "equations.md":
         markdown = _ROW.sub(_section, re.sub(r"^\| id \|.*\n\|---.*\n", "", markdown, flags=re.MULTILINE))
     parts = _FENCE.split(markdown)

@@ -1,9 +1,8 @@
 # %% [markdown]
 # # A tail for your booster
 #
-# You have a boosted model that you trust, tuned and in use. `TailRegressor` can keep its predictions as a
-# start and learn the distribution around them: pass them as `base_prediction`. Rows used for training need
-# predictions of models that have not seen them, or the networks would trust the booster too much.
+# You have a boosted model that you trust. `TailRegressor` can learn the distribution around its predictions:
+# pass them as `base_prediction`. Rows used for training need predictions of models that have not seen them.
 
 # %%
 import numpy as np
@@ -39,7 +38,8 @@ frame.assign(booster=new, rings=rings[test]).head()[
 # ## What has it gained?
 #
 # The booster alone has no intervals. The usual remedy is one width for all rows, from its out-of-fold
-# errors. The table shows how many labels each kind of interval contains, and how wide it is, by region.
+# errors. The table compares coverage and width by region: bins with more than 100, 20 to 100, and fewer
+# training rows.
 
 # %%
 low, high = np.quantile(rings[~test] - held_out, [0.05, 0.95])
@@ -52,9 +52,8 @@ found = {
 pd.concat(found, axis=1).round(2)
 
 # %% [markdown]
-# The prediction itself moves, too. By default `fit` turns the dial towards rare labels: their error falls,
-# and that of common labels rises a little. Pass `emphasis=0` to leave the dial at the labels of training.
-# Mean absolute errors by region:
+# The prediction itself moves, too: `fit` may turn the dial towards rare labels. Pass `emphasis=0` to leave it
+# at the labels of training. Mean absolute errors by region:
 
 # %%
 scores = model.score_by_region(table[test], rings[test], base_prediction=new).set_index("region")

@@ -1,10 +1,9 @@
 # %% [markdown]
 # # Labels that shift
 #
-# A model is trained where large labels are rare, and used where they are common: the training sample came
-# from healthy people, and the model is used in a clinic. If rows with equal labels look the same in both
-# places, there is no need to train again. The dial moves the predicted distributions to the labels that you
-# expect.
+# A model is trained on healthy people, where large labels are rare, and used in a clinic, where they are
+# common. If rows with equal labels look the same in both places, the dial moves the predicted distributions
+# to the labels that you expect, without training again.
 
 # %%
 import numpy as np
@@ -36,8 +35,7 @@ model = TailRegressor(base=None, folds=1, epochs=30, emphasis=0, random_state=0)
 # ## Expect other labels
 #
 # `emphasis=1` expects every label equally often. If you know more, `label_prior` takes a sample of the
-# labels that you expect, or their counts in bins. Labels of 40 other patients of the clinic are
-# enough to describe them; no rows are needed.
+# labels that you expect: here those of 40 other patients of the clinic.
 
 # %%
 sample = rng.uniform(0, 15, 40)  # none of them is a test row

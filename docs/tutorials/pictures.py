@@ -1,10 +1,8 @@
 # %% [markdown]
 # # Pictures
 #
-# How many dots are in a picture? The pictures are generated, 24 pixels wide, and most have few dots. A
-# small network of your own reads them. For photographs, `backbone="resnet18"` takes arrays of bytes or the
-# paths of files: [Train on pictures](../images.md) has files, folders, augmentation and the face
-# benchmarks.
+# How many dots are in a picture? The pictures are generated, and most have few dots. A small network of your
+# own reads them. For photographs, `backbone="resnet18"` takes [arrays of bytes or files](../images.md).
 
 # %%
 import matplotlib.pyplot as plt
@@ -36,8 +34,8 @@ for ax, row in zip(axes, np.argsort(dots)[[0, 300, 500, 570, 599]], strict=True)
 # %% [markdown]
 # ## A network, and training
 #
-# A backbone is any module that returns features of shape `(rows, feature_dim)`. It gets X as a tensor, as
-# it is. Everything after the features, from label bins to intervals, is the same as for tables.
+# A backbone is any module that returns features of shape `(rows, feature_dim)`. It gets X as a tensor. The
+# rest, from label bins to intervals, is the same as for tables.
 
 # %%
 torch.manual_seed(0)
@@ -57,8 +55,7 @@ model.score_by_region(x[test], dots[test])[["region", "n", "mae", "coverage", "w
 #
 # ## Where is it unsure?
 #
-# Predictions with the widest intervals, and their true counts. Dots are whole numbers, so the ends of
-# intervals are, too.
+# Dots are whole numbers, so the ends of intervals are, too.
 
 # %%
 frame = model.predict_frame(x[test]).assign(dots=dots[test])

@@ -1,14 +1,9 @@
 # %% [markdown]
 # # Prices with a long tail
 #
-# Most flats of this made-up table cost about the same, and a few cost ten times as much. You learn to
-#
-# - see whether the rare labels deserve attention,
-# - train `TailRegressor` on a table with numbers, a category, text and missing values,
-# - read error and coverage for common and rare prices,
-# - turn the dial towards rare prices after training.
-#
-# It takes less than a minute on one core.
+# Most flats of this made-up table cost about the same, and a few cost ten times as much. You see whether the
+# rare prices deserve attention, train on numbers, a category, text and missing values, read error and
+# coverage for common and rare prices, and turn the dial after training.
 
 # %%
 import matplotlib.pyplot as plt
@@ -47,9 +42,8 @@ ax.set(xlabel="price", ylabel="flats")
 # %% [markdown]
 # ## Train
 #
-# Keep rows for testing. `fit` takes the table as it is: text, categories and missing values included. By
-# default CatBoost predicts the price, and five networks predict the distribution around it. Prices are
-# never negative, which `bounds` says.
+# `fit` takes the table as it is. CatBoost predicts the price, and five networks predict the distribution
+# around it. Prices are never negative, which `bounds` says.
 
 # %%
 test = rng.random(n) < 0.25
@@ -59,8 +53,8 @@ model.predict_frame(flats[test], coverage=0.9).head().round(1)
 # %% [markdown]
 # ## Common and rare prices
 #
-# Regions go by how many training labels lie near a label: *many*, *medium* or *few*. `coverage` is the
-# share of test labels inside the 90% intervals.
+# Regions go by the number of training rows in the label's bin: *many* is over 100, *few* under 20.
+# `coverage` is the share of test labels inside the 90% intervals.
 
 # %%
 columns = ["region", "n", "mae", "coverage", "width"]
@@ -69,9 +63,8 @@ model.score_by_region(flats[test], price[test])[columns].round(2)
 # %% [markdown]
 # ## Turn the dial
 #
-# An emphasis of 0 expects prices as in training, 1 expects every price equally often. The model is not
-# trained again. The error for rare prices falls, and that for common ones rises; your task decides what is
-# worth more.
+# An emphasis of 0 expects prices as in training, 1 expects every price equally often. The error for rare
+# prices falls, and that for common ones rises; your task decides what is worth more.
 
 # %%
 settings = {0.0: "emphasis 0", model.emphasis_: "chosen by fit", 1.0: "emphasis 1"}

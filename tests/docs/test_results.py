@@ -13,7 +13,6 @@ import pytest
 
 from benchmarks import worst_places
 from tailwise.benchmark import choose_contenders, read_results
-from tailwise.benchmark.pages.estimator_page import ratio_by_seed, tables_ahead, time_ratio
 from tailwise.benchmark.pages.markup import with_spread
 from tailwise.benchmark.pages.statistics import Figure, Results, changes, compare
 from tailwise.benchmark.pages.stsb_page import PAPER
@@ -162,60 +161,6 @@ def thirteen(results: Results) -> list[str]:
     return names
 
 
-def test_figures_of_estimators_in_the_readme() -> None:
-    text = prose("README.md")
-    results = Results(read_results(FOLDER / "estimator.jsonl"))
-    seeds = {len(results.runs(data, m)) for data in results.data for m in ("tail", "catboost")}
-    assert len(results.data) == 7 and seeds == {5} and "on random splits of seven tables, 5 seeds" in text
-
-    def ratio(metric: str, region: str = "all", method: str = "tail") -> str:
-        ratios = ratio_by_seed(results, Figure(metric, region), method)
-        return f"{ratios.mean():.3f} ± {ratios.std(ddof=1):.3f}"
-
-    def ahead(metric: str, region: str = "all") -> int:
-        return tables_ahead(results, Figure(metric, region), "tail")[0]
-
-    assert (
-        f"| MAE | {ratio('mae')}, lower on {ahead('mae')} tables | {ratio('mae', 'rare')}, lower on "
-        f"{ahead('mae', 'rare')} |"
-    ) in text
-    assert (f"| CRPS | {ratio('crps')} | {ratio('crps', 'rare')}, lower on {ahead('crps', 'rare')} |") in text
-    weighted = [ratio("mae", region, "catboost-weighted").split()[0] for region in ("rare", "all")]
-    assert f"a lower MAE for rare labels ({weighted[0]}) and a higher one overall ({weighted[1]})" in text
-
-    def covered(method: str) -> str:
-        means = [results.mean_std(Figure("coverage", "rare"), data, method)[0] for data in results.data]
-        return f"{min(means):.0%} to {max(means):.0%}"
-
-    assert (
-        f"90% intervals contain {covered('tail')} of rare labels; CatBoost's {covered('catboost')}, "
-        f"conformal CatBoost's {covered('catboost+conformal')}"
-    ) in text
-    width = math.exp(changes(results, Figure("width", "rare"), "tail", "catboost", "data").mean())
-    fit, predict = (time_ratio(results, kind, "tail") for kind in ("fit", "predict"))
-    assert (
-        f"for rare labels these intervals are {width:.1f} times as wide as CatBoost's, a fit takes "
-        f"{fit:.1f} times as long, a prediction {predict:.0f} times"
-    ) in text
-
-
-def test_figures_of_faces_in_the_readme() -> None:
-    page = prose("research/results/utkface.md")
-    found = re.search(r"\*\*VIR\*\*: .*? place among (\d+) methods over all rows: MAE 2, NLL 1, CRPS 1", page)
-    assert found is not None and "seeds 0, 1, 2" in page
-    text = prose("README.md")
-    assert f"(UTKFace, 3 seeds, {found[1]} methods) VIR is first in NLL and CRPS, second in MAE" in text
-    results = Results(read_results(FOLDER / "utkface" / "results.jsonl"))
-    ours = (m for m in results.methods if m.startswith("vir"))
-    mae = {
-        m: results.mean_std(Figure("mae"), "utkface", m)[0] for m in {*results.methods} - {*ours} | {"vir"}
-    }
-    assert sorted(mae, key=mae.__getitem__)[:2] == ["ensemble", "vir"]
-    assert "behind an ensemble of five" in text
-    assert re.search(r"\*\*VIR, exponent 0.25\*\*: lower MAE than Vanilla in 4 of 4 regions", page)
-    assert "exponent 0.25 its MAE is below the plain network's in every region" in text
-
-
 def test_figures_of_sentence_pairs() -> None:
     text = prose("research/results/README.md")
     paper = stsb("paper")
@@ -290,23 +235,6 @@ def test_figures_of_the_parts_of_vir() -> None:
     assert tested[decoded].verdict() == "open"
 
 
-def test_figures_of_the_tables_in_the_readme() -> None:
-    text = prose("README.md")
-    results = Results(read_results(FOLDER / "results.jsonl"))
-    registered = {contender.name for contender in choose_contenders("all")}
-    without = registered - set(results.methods)
-    assert all(f"`{name}`" in prose("research/results/README.md") for name in without)
-    assert len(registered) > 31 and "VIR, NeurIPS 2023) and more than 30 other methods" in text
-    assert f"Which of {len(results.methods)} contenders wins where" in prose("docs/index.md")
-    for figure in (Figure("mae"), Figure("nll", calibrated=True), Figure("crps", calibrated=True)):
-        ranks = results.average_ranks(figure)
-        assert min(ranks, key=ranks.__getitem__) == "tail-balanced"
-    best = "at emphasis 1 has the best average rank for MAE, calibrated NLL and CRPS over all labels"
-    assert best in text
-
-    assert len(results.data) == 7 and f"{len(results.methods)} contenders in balanced test parts" in text
-
-
 @pytest.fixture(scope="module")
 def tabular() -> Results:
     return Results(read_results(FOLDER / "results.jsonl"))
@@ -315,7 +243,6 @@ def tabular() -> Results:
 def test_where_vir_is_worst(tabular: Results) -> None:
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert worst_places.section(tabular) in text, "run `python benchmarks/worst_places.py --write`"
-    assert worst_places.readme_line(tabular) in prose("README.md")
 
 
 def test_the_words_about_vir_follow_the_results(tabular: Results) -> None:
@@ -330,23 +257,6 @@ def test_the_words_about_vir_follow_the_results(tabular: Results) -> None:
     assert "for common ones (place 2, the worst)" in worst_places.readme_line(alone)
     assert worst_places.counted(alone, "many").startswith("1 of 1 others has a lower error, 1 beyond chance")
     assert worst_places.counted(alone, "few") == "none of 1 others have a lower error"
-
-
-def test_figures_of_sentence_pairs_in_the_readme() -> None:
-    text = prose("README.md")
-    for name, places, words in (
-        ("modern", {"all": 0, "few": 0}, "the best of 13 with frozen vectors (MSE"),
-        ("paper", {"all": 11, "few": 12}, "the 12th with a BiLSTM from scratch ("),
-    ):
-        results = stsb(name)
-        for region, vir_place in places.items():
-            errors = {m: results.mean_std(Figure("mse", region), "stsb", m) for m in thirteen(results)}
-            assert sorted(errors, key=lambda m: errors[m][0]).index("vir") == vir_place
-            if region == "all":
-                vir, plain = (with_spread(*errors[m]) for m in ("vir", "vanilla"))
-                said = f"{words} {vir}, plain network {plain})".replace("( ", "(")
-                assert said in text
-    assert "the worst for rare pairs" in text
 
 
 def test_figures_of_the_defaults() -> None:

@@ -4,17 +4,14 @@ import importlib
 import inspect
 import json
 import re
-from html import escape
 from pathlib import Path
 from types import SimpleNamespace
 
 import griffe
 import pytest
 
-from benchmarks import which_method
 from docs import griffe_docstrings, notebooks, site_hooks
 from tailwise import TailRegressor
-from tailwise.benchmark import read_results
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -26,7 +23,6 @@ PAGES = {
     "explanations": ["tailwise.explanations"],
     "metrics": ["tailwise.metrics"],
     "methods": ["tailwise.methods"],
-    "benchmark": ["tailwise.benchmark"],
     "displays": ["tailwise.report.displays"],
     "serving": ["tailwise.serving.web", "tailwise.serving.pyfunc", "tailwise.serving.model_card"],
 }
@@ -78,36 +74,6 @@ def test_the_page_of_the_estimator_shows_all_its_methods_and_fit_first() -> None
     assert shown[0] == "fit" and sorted(shown) == sorted(public)
 
 
-@pytest.fixture(scope="module")
-def decisions() -> tuple[str, dict[str, str]]:
-    return which_method.page(ROOT / "research" / "results")
-
-
-def test_the_decision_table_is_what_the_results_give(decisions: tuple[str, dict[str, str]]) -> None:
-    text = (DOCS / "which-method.md").read_text(encoding="utf-8")
-    assert text == decisions[0], "run `python benchmarks/which_method.py --write`"
-
-
-@pytest.mark.parametrize("picture, lines", [("which-method", "results"), ("which-estimator", "estimator")])
-def test_the_picture_names_every_method_and_marks_boosters(
-    decisions: tuple[str, dict[str, str]], picture: str, lines: str
-) -> None:
-    stored = (DOCS / "img" / f"{picture}.svg").read_text(encoding="utf-8")
-    titles = {record["title"] for record in read_results(ROOT / "research" / "results" / f"{lines}.jsonl")}
-    for svg in (stored, decisions[1][f"{picture}.svg"]):
-        assert [title for title in titles if f">{escape(title, quote=False)}<" not in svg] == []
-        assert ">booster<" in svg
-
-
-def test_a_decision_takes_the_lowest_figure() -> None:
-    suite = which_method.read_suite(ROOT / "research" / "results" / "results.jsonl", "mae")
-    best = min(suite.methods, key=lambda method: suite.ratio(suite.rare, method))
-    assert which_method.is_booster("lightgbm-lds") and not which_method.is_booster("vir")
-    assert best not in suite.level_with(suite.rare, best, suite.methods)
-    cells, chosen = which_method.decision_row(suite, "rare", suite.rare, suite.methods, (suite.rare,))
-    assert chosen == best and cells[2].startswith("**")
-
-
 def test_cells_outputs_and_page() -> None:
     script = '# %% [markdown]\n# # Title\n# words\n\n# %%\nx = 2\nprint("<", x)\nx + 1\n'
     cells = notebooks.read_cells(script)
@@ -148,7 +114,7 @@ def test_a_tutorial_runs(name: str, short_training: None) -> None:
     [
         ("estimator.md", "[a](metrics.md#b)", "[a](metrics.md#b)"),
         ("tutorials/index.md", "[a](prices.ipynb)", "[a](prices.md)"),
-        ("results/README.md", "[a](../../CONTRIBUTING.md#b)", "[a](../repository/CONTRIBUTING.md#b)"),
+        ("results.md", "[a](../research/results/rows.md#b)", "[a](repository/research/results/rows.md#b)"),
         ("repository/README.md", "[a](docs/estimator.md)", "[a](../estimator.md)"),
         ("repository/README.md", "[a](examples/)", "a"),
         ("own-models.md", "[a](../examples/fabric_loop.py)", "[a](repository/examples/fabric_loop.py.md)"),
