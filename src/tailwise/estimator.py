@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
@@ -24,7 +23,7 @@ from tailwise.model.base import CrossFitted
 from tailwise.model.fit import checked_labels, fit, recalibrated
 from tailwise.model.inputs import column_of
 from tailwise.model.model import Model
-from tailwise.model.settings import Settings
+from tailwise.model.settings import RegressorMixin, Settings
 from tailwise.model.stream import SAMPLE, SHUFFLE, fit_stream
 from tailwise.networks.network import Network
 from tailwise.tables.encode import TablePreprocessor
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 
-class TailRegressor(RegressorMixin, Settings):  # type: ignore[misc,unused-ignore]
+class TailRegressor(RegressorMixin, Settings):
     """Regression that stays accurate, and honest about its uncertainty, where labels are rare.
 
     Takes tables as they are (DataFrames with numbers, categories, dates, text and missing values,
@@ -155,18 +154,9 @@ class TailRegressor(RegressorMixin, Settings):  # type: ignore[misc,unused-ignor
         bins and base. It is meant for new rows: for rows that its base was fitted on, the errors of the base
         are too small.
         """
-        self.model_ = fit(
-            self,
-            X,
-            y,
-            sample_weight,
-            eval_set,
-            checkpoint,
-            base_prediction=base_prediction,
-            groups=groups,
-            time=time,
-            start=None if init_model is None else self._start(init_model),
-        )
+        start = None if init_model is None else self._start(init_model)
+        options = (sample_weight, eval_set, checkpoint, base_prediction)
+        self.model_ = fit(self, X, y, *options, groups=groups, time=time, start=start)
         return self
 
     def fit_batches(
@@ -200,15 +190,7 @@ class TailRegressor(RegressorMixin, Settings):  # type: ignore[misc,unused-ignor
         without a GPU on all its processors but one.
         """
         self.model_ = fit_stream(
-            self,
-            rows,
-            target,
-            weight=weight,
-            drop=drop,
-            sample=sample,
-            shuffle=shuffle,
-            checkpoint=checkpoint,
-            workers=workers,
+            self, rows, target, weight, drop, sample, shuffle, checkpoint=checkpoint, workers=workers
         )
         return self
 
@@ -469,10 +451,13 @@ class TailRegressor(RegressorMixin, Settings):  # type: ignore[misc,unused-ignor
 
         The file contains the base, the networks, the calibration, the intervals and the dial at one
         `emphasis` or `label_prior`, by default ``emphasis_``. The input ``x`` is ``preprocessor_.matrix(X)``:
-        float64, NaN where missing. No `quantiles`, or a `coverage` of None, leaves those outputs out. A base
-        other than CatBoost, LightGBM or HistGradientBoostingRegressor is an error. With `raw_columns` the
-        inputs are the columns of the table: numbers, categories, text, dates and durations, encoded in the
-        file; see `tailwise.onnx.export.export_onnx`.
+        float64, NaN where missing. No `quantiles`, or a `coverage` of None, leaves those outputs out. A file
+        that exists is replaced.
+
+        With `raw_columns` the inputs are the columns of the table, encoded in the file: numbers and
+        categories. Text, dates and durations are an error then. So is a base other than CatBoost, LightGBM
+        or HistGradientBoostingRegressor, and intervals by a column (`conformal_by`). See
+        `tailwise.onnx.export.export_onnx`.
         """
         from tailwise.onnx.export import export_onnx
 

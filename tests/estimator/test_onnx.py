@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from tailwise import TailRegressor
 from tailwise.model import base as bases
-from tailwise.model.model import beside_features, squeezed
+from tailwise.model.model import beside_features, offset_tensor
 
 LEVELS = (0.05, 0.5, 0.95)
 FEW_SAMPLES = {"method_options": {"latent_samples": 4}}
@@ -59,9 +59,8 @@ def on_an_edge(model: TailRegressor, x: Any, **prior: Any) -> np.ndarray:
     rows = fitted.encode(x)
     offset = fitted.base.offset(rows.matrix, len(rows), None)
     inputs = beside_features(rows.x, offset, fitted.bins)
-    around = None if offset is None else torch.from_numpy(squeezed(offset))
     with torch.no_grad():
-        means = [network(inputs.double(), "plain", around).mean.numpy() for network in fitted.networks]
+        means = [network(inputs.double(), "plain", offset_tensor(offset)).mean.numpy() for network in fitted.networks]
     near = np.zeros(len(rows), bool)
     for t, calibrator in enumerate(fitted.targets):
         for mean in (*means, model.predict(x, **prior)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,20 +33,17 @@ def as_pictures(X: Any, size: Size, *, like: bool = False) -> Bytes:
             )
         X = X[X.columns[0]]
     if isinstance(X, Tensor):
-        X = X.detach().cpu().numpy()
-    if hasattr(X, "to_numpy"):
-        X = X.to_numpy()
-    paths = _paths(X)
-    if paths is not None:
-        return _decoded(paths, size)
-    pictures = X if isinstance(X, np.memmap) else np.asarray(X)
+        X = X.detach().cpu()
+    pictures = X if isinstance(X, np.ndarray) else np.asarray(X)
+    if len(pictures) == 0:
+        raise ValueError("X has no pictures")
+    if pictures.ndim == 1 and pictures.dtype.kind in "OUT":
+        return _decoded(pictures, size)
     if pictures.dtype != np.uint8 or pictures.ndim != 4 or pictures.shape[-1] != 3:
         raise ValueError(
             "a backbone for pictures takes paths, or bytes (uint8) of shape (pictures, height, width, 3), "
             f"not {pictures.dtype} of shape {pictures.shape}"
         )
-    if len(pictures) == 0:
-        raise ValueError("X has no pictures")
     if like and pictures.shape[1:3] != size:
         raise ValueError(
             f"the pictures have {pictures.shape[1]} x {pictures.shape[2]} pixels, but the model "
@@ -56,28 +52,18 @@ def as_pictures(X: Any, size: Size, *, like: bool = False) -> Bytes:
     return pictures
 
 
-def _paths(X: Any) -> list[str] | None:
-    """Return X as paths, or None if it holds something else."""
-    if isinstance(X, np.ndarray) and (X.ndim != 1 or X.dtype.kind not in "OU"):
-        return None
-    if not isinstance(X, (list, tuple, np.ndarray)) or len(X) == 0:
-        return None
-    for row, path in enumerate(X):
-        if not isinstance(path, (str, os.PathLike)):
-            if row == 0 and not isinstance(X, np.ndarray):
-                return None
-            raise ValueError(f"row {row} of X is {path!r}, not the path of a picture")
-    return [os.fspath(path) for path in X]
-
-
-def _decoded(paths: Sequence[str], size: Size) -> Bytes:
-    from tailwise.images import decode_pictures
-
-    if len(paths) * size[0] * size[1] * 3 > IN_MEMORY:
-        return decode_pictures(paths, size=size).pixels
+def _decoded(files: NDArray[Any], size: Size) -> Bytes:
     import tempfile
     from pathlib import Path
 
+    from tailwise.images import decode_pictures
+
+    for row, file in enumerate(files):
+        if not isinstance(file, (str, os.PathLike)):
+            raise ValueError(f"row {row} of X is {file!r}, not the path of a picture")
+    paths = [os.fspath(file) for file in files]
+    if len(paths) * size[0] * size[1] * 3 > IN_MEMORY:
+        return decode_pictures(paths, size=size).pixels
     with tempfile.TemporaryDirectory() as folder:
         return np.array(decode_pictures(paths, size=size, cache=Path(folder)).pixels)
 

@@ -7,12 +7,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import nn
 
@@ -25,6 +24,21 @@ from tailwise.networks.backbones import BACKBONES, IMAGE_BACKBONES
 from tailwise.networks.parts import Method
 from tailwise.training.config import DEVICES, TrainConfig
 from tailwise.training.progress import visible
+
+if TYPE_CHECKING:  # scikit-learn has no types: without these, a misspelt attribute would pass
+
+    class BaseEstimator:
+        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+        def set_params(self, **parameters: Any) -> Self: ...
+        def _validate_params(self) -> None: ...
+        def __sklearn_tags__(self) -> Any: ...
+        def __getstate__(self) -> Any: ...
+
+    class RegressorMixin:
+        def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float: ...
+else:
+    from sklearn.base import BaseEstimator
+    from sklearn.base import RegressorMixin as RegressorMixin
 
 logger = logging.getLogger(__name__)
 BackboneChoice = str | nn.Module | Callable[[], nn.Module]
@@ -42,7 +56,7 @@ def _parameter(default: Any, *constraints: Any) -> Any:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Settings(BaseEstimator):  # type: ignore[misc,unused-ignore]
+class Settings(BaseEstimator):
     """The parameters of `TailRegressor`, which says what they mean."""
 
     method: str = _parameter("vir-dial", str)

@@ -157,13 +157,13 @@ def fit_stream(
     settings: Settings,
     rows: Any,
     target: str | Sequence[str],
+    weight: str | None,
+    drop: Sequence[str],
+    sample: int,
+    shuffle: int,
     *,
-    weight: str | None = None,
-    drop: Sequence[str] = (),
-    sample: int = SAMPLE,
-    shuffle: int = SHUFFLE,
-    checkpoint: str | Path | None = None,
-    workers: RayWorkers | None = None,
+    checkpoint: str | Path | None,
+    workers: RayWorkers | None,
 ) -> Model:
     """Train on a stream, calibrate and return a model; the arguments are those of `fit_batches`."""
     settings.check()
