@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.calibration.scaling import NIGScaling, Scaling, VarianceScaling
 from tailwise.distributions.members import NIG
 from tests.estimator.small_tables import quick, table
 
@@ -45,30 +41,6 @@ def test_outputs_agree_with_one_another(plain: TailRegressor) -> None:
     assert set(out["region"]) <= {"many", "medium", "few"}
 
 
-def test_a_table_of_predictions_has_the_index_of_the_rows() -> None:
-    x, y = table(40)
-    rows = pd.DataFrame(x, index=range(7, 47)).add_prefix("x")
-    frame = quick(epochs=1, conformal=None).fit(rows, y).predict_frame(rows.iloc[::-1])
-    assert frame.index.tolist() == [*range(46, 6, -1)]
-
-
-def test_noise_is_told_from_a_lack_of_data_as_the_network_does(plain: TailRegressor) -> None:
-    """Factors that calibration likes may trade one part for the other; the table does not."""
-    model, (x, _) = pickle.loads(pickle.dumps(plain)), table()
-    (target,) = model.model_.targets
-
-    def scaled(scaling: Scaling) -> pd.DataFrame:
-        model.model_ = replace(model.model_, targets=(replace(target, scaling=scaling),))
-        return model.predict_frame(x)
-
-    calibrated, own = model.predict_frame(x), scaled(VarianceScaling())
-    extreme = scaled(NIGScaling(w_nu=1e-3, w_beta=0.1))
-    for frame in (calibrated, extreme):
-        np.testing.assert_allclose(
-            frame["epistemic_std"] / frame["std"], own["epistemic_std"] / own["std"], rtol=1e-4
-        )
-
-
 def test_score_by_region_by_hand(plain: TailRegressor) -> None:
     model, (x, y) = plain, table(600)
     scores = model.score_by_region(x, y).set_index("region")
@@ -97,19 +69,6 @@ def test_intervals_cover_new_rows(conformal: str | None, calibrate: bool) -> Non
     assert np.mean(covered) > (0.88 if conformal else 0.5)
     text = model.explain_intervals()
     assert ("distribution itself" in text) == (conformal is None)
-
-
-@pytest.mark.slow
-def test_conformal_coverage_over_repetitions() -> None:
-    """Over fresh held-out parts the 90% interval holds at least 90% on average."""
-    covered = []
-    for seed in range(12):
-        x, y = table(500, seed=seed)
-        model = quick(epochs=3, conformal="global", random_state=seed).fit(x, y)
-        fresh, truth = table(800, seed=1000 + seed)
-        lower, upper = model.predict_interval(fresh, 0.9).T
-        covered.append(((truth >= lower) & (truth <= upper)).mean())
-    assert np.mean(covered) > 0.9 - 2 * np.std(covered) / np.sqrt(len(covered))
 
 
 @pytest.mark.parametrize(("rows", "words"), [(12, "too small"), (200, "approximate"), (600, "")])

@@ -13,17 +13,13 @@ from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, Ridge
-from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 
-from tailwise import TailRegressor
 from tailwise.model import base as bases
 from tailwise.model import base as preparing
 from tailwise.model import fit as fitting
 from tailwise.model.base import (
-    AUTO,
     BASES,
-    MIN_ROWS,
     cross_fit,
     deal_folds,
     resolve_base,
@@ -64,24 +60,6 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # -- which base ------------------------------------------------------------------------------------
-
-
-def test_auto_is_a_base_of_its_own_only_with_enough_rows() -> None:
-    assert resolve_base(None, 10**6) is None
-    assert resolve_base("auto", MIN_ROWS - 1) is None
-    assert resolve_base("auto", MIN_ROWS) is BASES[AUTO]
-    assert resolve_base("lightgbm", 3) is BASES["lightgbm"]
-
-
-@pytest.mark.parametrize("name", sorted(BASES))
-def test_bases_by_name_learn_and_do_not_depend_on_luck(name: str, few_trees: None) -> None:
-    x, y = table()
-    make = BASES[name]
-    one, two, other = (make(seed).fit(x, y).predict(x) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(one, two)
-    assert np.corrcoef(one, y)[0, 1] > 0.6
-    if name == "lightgbm":  # it draws rows and columns
-        assert not np.array_equal(one, other)
 
 
 def test_a_regressor_is_cloned_and_seeded() -> None:
@@ -158,17 +136,6 @@ def test_a_base_sees_standardized_labels_of_the_other_folds_only() -> None:
         assert weight is None
 
 
-def test_weights_reach_the_base() -> None:
-    x, y = table(50)
-    weight, fold = np.linspace(0.5, 2, 50), deal_folds(y, 0)
-    cross_fit(lambda seed: Recorded(), x, y, weight, fold, 0)
-    for k, (_, _, given) in enumerate(Recorded.fits):
-        np.testing.assert_array_equal(given, weight[fold != k])
-    Recorded.fits.clear()
-    cross_fit(lambda seed: make_pipeline(SimpleImputer(), Recorded()), x, y, weight, fold, 0)
-    np.testing.assert_array_equal(Recorded.fits[0][2], weight[fold != 0])
-
-
 def test_a_base_that_takes_no_weights_gets_repeated_rows() -> None:
     x, y = table(50)
     weight, fold = np.where(y > 1, 3.0, 1.0), deal_folds(y, 0)
@@ -199,13 +166,6 @@ def test_a_base_that_takes_no_weights_gets_repeated_rows() -> None:
 def test_predictions_that_are_no_numbers_per_row(answer: Any, message: str, untrained: None) -> None:
     with pytest.raises(ValueError, match=message):
         quick(base=Recorded(answer)).fit(*table(60))
-
-
-def test_a_base_may_predict_a_column() -> None:
-    column, _ = cross_fit(
-        lambda seed: Recorded(lambda X: X[:, :1]), *table(20), np.ones(20), np.arange(20) % 5, 0
-    )
-    assert column.predict(table(20)[0]).shape == (20,)
 
 
 def test_rows_that_all_are_the_same(few_trees: None) -> None:
@@ -262,13 +222,6 @@ def test_a_perfect_base_stays_perfect() -> None:
         assert np.median(widths) < 0.1 * y.std()
 
 
-def test_a_good_base_helps() -> None:
-    x, y = table(300)
-    alone, helped = quick(emphasis=0.0).fit(x, y), quick(emphasis=0.0).fit(x, y, base_prediction=y + 0.1)
-    off = [np.abs(alone.predict(x) - y).mean(), np.abs(helped.predict(x, base_prediction=y + 0.1) - y).mean()]
-    assert off[1] < 0.5 * off[0]
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -319,16 +272,3 @@ def test_equal_rows_with_other_base_predictions_are_not_merged() -> None:
     model = quick().fit(np.r_[x, x], np.r_[y, y], base_prediction=twice)
     held = model.calibrators_[0].held
     assert model.bins_.counts.sum() + len(held.labels) == 120
-
-
-def test_methods_that_resample_have_no_base_unless_asked() -> None:
-    assert quick(base="auto", method="smogn", epochs=1).fit(*table(120)).base_ is None
-
-
-def test_a_base_is_of_use_to_neighbours_too() -> None:
-    """Any scikit-learn regressor does, in a pipeline that fills missing values."""
-    x, y = table(120)
-    x[::7, 1] = np.nan
-    base = make_pipeline(SimpleImputer(), KNeighborsRegressor())
-    model = TailRegressor(base=base, folds=2, epochs=1, random_state=0).fit(x, y)
-    assert np.corrcoef(model.predict(x), y)[0, 1] > 0.7

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from tailwise import TailRegressor
-from tailwise.labels.prior import LabelDensity, change_of_prior
 from tests.estimator.small_tables import quick, table
 
 
@@ -38,11 +37,6 @@ def test_emphasis_0_is_the_identity(model: TailRegressor) -> None:
     np.testing.assert_array_equal(model.predict_interval(x, emphasis=0.0), np.stack(ends, 1))
 
 
-def test_the_default_is_the_emphasis_chosen(model: TailRegressor) -> None:
-    x, _ = table(50)
-    np.testing.assert_array_equal(outputs(model, x), outputs(model, x, emphasis=model.emphasis_))
-
-
 def test_a_prior_equal_to_the_training_density_is_emphasis_0(model: TailRegressor) -> None:
     x, _ = table(50)
     training = model.calibrators_[0].labels.density
@@ -60,16 +54,6 @@ def test_an_even_prior_is_emphasis_1(model: TailRegressor) -> None:
     x, _ = table(50)
     even = model.predict(x, label_prior=lambda label: np.ones_like(label))
     np.testing.assert_allclose(even, model.predict(x, emphasis=1.0), rtol=1e-6)
-
-
-def test_two_changes_of_prior_compose(model: TailRegressor) -> None:
-    x, y = table()
-    training = model.calibrators_[0].labels.density
-    middle, last = (LabelDensity.from_prior(sample, training) for sample in (y[y > 1], y[y > 2]))
-    once = model.predict_distribution(x[:50], label_prior=last)
-    twice = change_of_prior(middle, last).apply(model.predict_distribution(x[:50], label_prior=middle))
-    torch.testing.assert_close(twice.mean, once.mean)
-    torch.testing.assert_close(twice.variance, once.variance)
 
 
 def test_emphasis_moves_predictions_towards_rare_labels(model: TailRegressor) -> None:

@@ -12,7 +12,6 @@ from torch import nn
 
 from tailwise import TailRegressor
 from tailwise.model import fit as fitting
-from tailwise.resampling import smogn
 from tests.estimator.small_tables import quick, table
 
 # -- which rows are used for what ------------------------------------------------------------------
@@ -46,27 +45,6 @@ def test_sample_weight_moves_the_model_and_equals_repetition() -> None:
         quick().fit(x, y, sample_weight=1e300 * weight)
 
 
-def test_weights_that_sum_to_one_leave_the_imbalance_as_it_is() -> None:
-    x, y = table(200)
-    plain = quick().fit(x, y)
-    shares = quick().fit(x, y, sample_weight=np.full(200, 1 / 200))
-    np.testing.assert_array_equal(shares.bins_.counts, plain.bins_.counts)
-    np.testing.assert_array_equal(shares.predict(x), plain.predict(x))
-    rare = np.where(y > 2, 2.0, 1.0)
-    uneven = quick().fit(x, y, sample_weight=rare / rare.sum())
-    np.testing.assert_array_equal(
-        uneven.predict(x), quick().fit(x, y, sample_weight=rare / rare.mean()).predict(x)
-    )
-
-
-def test_random_state() -> None:
-    x, y = table(200)
-    same = [quick().fit(x, y).predict(x) for _ in range(2)]
-    np.testing.assert_array_equal(*same)
-    other = quick(random_state=1).fit(x, y).predict(x)
-    assert not np.array_equal(same[0], other)
-
-
 @pytest.mark.parametrize("rows", [5, 30])
 def test_very_few_rows(rows: int) -> None:
     x, y = table(rows)
@@ -83,31 +61,6 @@ def test_constant_labels_and_columns(base: str | None, few_trees: None) -> None:
     x, _ = table(100)
     model = quick(base=base).fit(np.c_[x, np.ones(100), np.full(100, np.nan)], np.full(100, 3.0))
     np.testing.assert_allclose(model.predict(np.c_[x, np.ones(100), np.full(100, np.nan)]), 3.0, atol=1.0)
-
-
-@pytest.mark.parametrize("method", ["smoter", "smogn"])
-def test_methods_that_resample_do_so(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They train on other rows than vanilla, made of training rows that were merged taken apart again."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 3))
-    X[:, 2] = X[:, 2] > 0
-    y = np.exp(X[:, 0]) + 0.01 * rng.normal(size=300)
-    X, y = np.r_[X, X[:50]], np.r_[y, y[:50]]
-    seen = []
-    resample = smogn.resample
-
-    def watched(name: str, table: Any, labels: Any, **options: Any) -> Any:
-        seen.append((name, table, labels, options["categorical"]))
-        return resample(name, table, labels, **options)
-
-    monkeypatch.setattr(smogn, "resample", watched)
-    model = quick(method=method, epochs=3).fit(X, y, eval_set=(X[:100], y[:100]))
-    ((name, table, labels, flags),) = seen
-    assert name == method and flags == [2]
-    assert table.shape == (350, 3) and sorted(labels) == sorted(y)
-    plain = quick(method="vanilla", epochs=3).fit(X, y, eval_set=(X[:100], y[:100]))
-    assert not np.allclose(model.predict(X), plain.predict(X))
-    assert model.bins_.counts.sum() == len(y), "regions are those of the rows that were there"
 
 
 def test_what_cannot_be_resampled_is_said() -> None:
@@ -147,17 +100,6 @@ def test_training_of_folds_goes_on_where_it_was_stopped(
     pd.testing.assert_frame_equal(model.fit(x, y, checkpoint=tmp_path / "c").predict_frame(x), expected)
     assert (tmp_path / "c").read_bytes() == before, "the first network was trained again"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c", "c.1", "c.2"]
-
-
-def test_an_eval_set_beside_a_base(few_trees: None) -> None:
-    x, y = table()
-    fresh, truth = table(100, seed=5)
-    model = quick(base="catboost", folds="auto").fit(x, y, eval_set=(fresh, truth))
-    assert len(model.networks_) == 1 and model.bins_.counts.sum() == 200
-    held = model.calibrators_[0].held
-    assert set(held.labels) <= set(truth)
-    with pytest.raises(ValueError, match="eval_set cannot be used with base_prediction"):
-        quick().fit(x, y, eval_set=(fresh, truth), base_prediction=y)
 
 
 def test_training_goes_on_from_a_model(tmp_path: Path) -> None:

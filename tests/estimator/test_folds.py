@@ -29,11 +29,6 @@ def test_folds_are_dealt_evenly_over_label_bins(folds: int) -> None:
         assert counts.max() - counts.min() <= 1
 
 
-def test_folds_do_not_depend_on_units() -> None:
-    _, y = table()
-    np.testing.assert_array_equal(deal_folds(y, 0), deal_folds(1e3 * y - 7, 0))
-
-
 def test_there_is_a_network_and_a_history_for_each_fold(boosted: TailRegressor) -> None:
     assert len(boosted.networks_) == len(boosted.histories_) == 3
     _, y = table()
@@ -66,36 +61,6 @@ def test_a_network_trains_on_all_rows_but_its_own_fold(monkeypatch: pytest.Monke
     quick(folds=3, epochs=1).fit(x, y)
     assert all(training | held == set(y) and not training & held for training, held in parts)
     assert set.union(*(held for _, held in parts)) == set(y) and len(parts) == 3
-
-
-def test_predictions_are_the_mean_of_the_networks() -> None:
-    x, y = table(100)
-    model = quick(folds=2, emphasis=0.0, calibrate=False).fit(x, y)
-    fitted = model.model_
-    (raw,) = fitted.raw(fitted.encode(x))
-    alone = [own.mean for own in raw.networks]
-    assert not np.allclose(*alone)
-    np.testing.assert_allclose(model.predict(x), np.mean([each.numpy() for each in alone], axis=0))
-
-
-def test_a_base_that_memorises_is_predicted_out_of_fold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The nearest neighbour of a training row is itself; out of fold it must be another row."""
-    x, y = table(150)
-    seen = {}
-    fit_base = fitting.fit_base
-
-    def watched(make: Any, matrix: Any, labels: Any, *args: Any) -> Any:
-        base, offset = fit_base(make, matrix, labels, *args)
-        seen["offset"], seen["labels"] = offset[:, 0], labels[:, 0]
-        return base, offset
-
-    monkeypatch.setattr(fitting, "fit_base", watched)
-    model = quick(base=KNeighborsRegressor(1), folds=5).fit(x, y)
-    assert not np.isclose(seen["offset"], seen["labels"]).any()
-    # For new rows the mean of five models; four of them saw the row.
-    (base,) = model.base_ or ()
-    off = np.abs(base.predict(x) - y)
-    np.testing.assert_allclose(np.sort(off), np.sort(np.abs(seen["offset"] - seen["labels"]) / 5))
 
 
 def test_whole_weights_equal_repeated_rows_around_a_base() -> None:

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from tailwise.model.split import (
-    MIN_ROWS,
     Split,
     deal_group_folds,
     group_codes,
@@ -68,13 +67,6 @@ def test_the_latest_rows_are_held_out_and_times_stay_together(kind: str) -> None
     assert day[early].max() < day[late].min()
 
 
-def test_times_of_several_zones_are_in_order() -> None:
-    early, late = latest_rows(
-        ["2024-01-01T00:30+02:00", "2024-01-01T00:00Z", "2024-01-01T00:10+01:00"], 3, 0.2
-    )
-    assert (early.tolist(), late.tolist()) == ([0, 2], [1])
-
-
 def test_times_that_cannot_be_meant() -> None:
     early, late = latest_rows([0] * 90 + [1] * 10, 100, 0.2)
     assert len(early) == 90 and len(late) == 10
@@ -113,10 +105,3 @@ def test_a_base_does_not_see_the_group_it_predicts(few_trees: None) -> None:
     x, y = groups[:, None] + 0.0, rng.normal(size=40)[groups]
     model = quick(base="hist-gradient-boosting", folds=1).fit(x, y, groups=groups)
     assert model.base_ is not None and model.base_[0].spread > 0.7 * y.std()
-
-
-@pytest.mark.parametrize("rows", [1, MIN_ROWS - 1])
-def test_too_few_rows_are_an_error(rows: int) -> None:
-    x, y = table(rows)
-    with pytest.raises(ValueError, match=f"n_samples={rows}, but at least {MIN_ROWS} rows are needed"):
-        quick().fit(x, y)

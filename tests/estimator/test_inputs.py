@@ -49,36 +49,6 @@ def test_containers_give_the_same_model() -> None:
         np.testing.assert_allclose(quick().fit(x, labels).predict(x), expected, rtol=1e-6)
 
 
-def test_tensors_of_half_precision() -> None:
-    x, y = table(60)
-    rounded = torch.as_tensor(x).bfloat16(), torch.as_tensor(y).bfloat16()
-    expected = quick().fit(*(t.double() for t in rounded)).predict(rounded[0].double())
-    np.testing.assert_array_equal(quick().fit(*rounded).predict(rounded[0]), expected)
-
-
-def test_tables_of_other_kinds_are_told_what_to_become() -> None:
-    import polars as pl
-    import pyarrow as pa
-
-    x, y = table(60)
-    columns = {name: x[:, i] for i, name in enumerate("abc")}
-    with (
-        pytest.raises(TypeError, match="polars's LazyFrame: turn it into a DataFrame"),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore")
-        quick().fit(pl.LazyFrame(columns), y)
-    with pytest.raises(TypeError, match="pyarrow's Table: turn it into a DataFrame"):
-        quick().fit(pa.table(columns), y)
-    with pytest.raises(ValueError, match="give text as columns of a DataFrame"):
-        quick().fit(np.array([[1.0, "a"]] * 60, dtype=object), y)
-    infinite = pl.DataFrame({**columns, "text": ["a", "b", "c"] * 20}).with_columns(
-        pl.when(pl.int_range(60) == 41).then(float("inf")).otherwise(pl.col("b")).alias("b")
-    )
-    with pytest.raises(ValueError, match="column 'b' holds an infinity in row 41"):
-        quick().fit(infinite, y)
-
-
 def test_polars() -> None:
     import polars as pl
 
@@ -196,18 +166,3 @@ def test_a_torch_data_set_is_told_where_to_go(own: dict[str, Any], wrap: Any) ->
     model.fit(inputs, y)
     with pytest.raises(TypeError, match=says):
         model.predict(given)
-
-
-def test_column_names_of_several_levels_are_refused() -> None:
-    x, y = table(40)
-    levels = pd.DataFrame(x, columns=pd.MultiIndex.from_tuples([("a", "x"), ("a", "y"), ("b", "x")]))
-    with pytest.raises(ValueError, match="names of 2 levels: join each to one name, such as table"):
-        quick().fit(levels, y)
-
-
-@pytest.mark.parametrize("unit", [1e-310, 5e-324])
-def test_labels_too_small_for_their_squares_are_refused(unit: float) -> None:
-    x, y = table(40)
-    for labels in (np.round(100 * y) * unit, np.full(40, unit)):
-        with pytest.raises(ValueError, match="too close together for float64: rescale it"):
-            quick().fit(x, labels)

@@ -61,13 +61,6 @@ def test_columns_go_in_and_the_same_predictions_come_out(tmp_path: Path) -> None
         np.testing.assert_allclose(alone[name][0], every[name][5], **close)
 
 
-def test_columns_of_an_array_have_numbers_as_names(tmp_path: Path) -> None:
-    x = np.random.default_rng(0).normal(size=(40, 2))
-    path = quick(epochs=1).fit(x, x[:, 0]).export_onnx(tmp_path / "m.onnx", raw_columns=True)
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    assert [value.name for value in session.get_inputs()] == ["x0", "x1"]
-
-
 @pytest.mark.parametrize("kind", ["text", "date", "duration"])
 def test_other_columns_are_refused_before_anything_is_written(kind: str, tmp_path: Path) -> None:
     table, y = houses(60)

@@ -15,7 +15,6 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
-from tailwise.files.base_files import base_of, base_state
 from tailwise.labels.bins import LabelBins
 from tailwise.model.base import CrossFitted, cross_fit, deal_folds
 from tailwise.onnx.trees import BASE, base_model, check_exportable
@@ -81,26 +80,6 @@ def test_trees_predict_as_their_library(regressor: Any) -> None:
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
-def test_a_base_that_was_saved() -> None:
-    for regressor in (catboost(), lightgbm(), HistGradientBoostingRegressor(max_iter=3)):
-        base, bins = fitted(regressor)
-        again = base_of(base_state(base))
-        check_exportable(again.models[0])
-        found = run(base_model([again], [bins], 4, 18, new_rows()), new_rows())
-        wanted = (base.predict(new_rows()) - bins.location) / bins.scale
-        np.testing.assert_allclose(found[:, 0], wanted, atol=1e-5)
-
-
-def test_an_infinity_counts_as_missing() -> None:
-    base, bins = fitted(HistGradientBoostingRegressor(max_iter=3))
-    x = new_rows()[:8]
-    proto = base_model([base], [bins], 4, 18, x)
-    x[:, 0] = np.nan
-    missing = run(proto, x)
-    x[:, 0] = np.inf
-    np.testing.assert_array_equal(run(proto, x), missing)
-
-
 @pytest.mark.parametrize(
     ("regressor", "message"),
     [
@@ -118,23 +97,9 @@ def test_options_that_trees_do_not_show(regressor: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "base",
-    [None, "auto", "catboost", "lightgbm", "hist-gradient-boosting", catboost(), lightgbm()],
-    ids=lambda base: base if isinstance(base, str) else type(base).__name__,
-)
-def test_bases_that_can_be_exported(base: Any) -> None:
-    check_exportable(base)
-
-
-@pytest.mark.parametrize(
     "base", [Ridge(), make_pipeline(HistGradientBoostingRegressor())], ids=["Ridge", "Pipeline"]
 )
 def test_bases_that_cannot_be_exported(base: Any) -> None:
     name = type(base).__name__
     with pytest.raises(ValueError, match=rf"type {name} cannot be exported as ONNX.*HistGradientBoosting"):
         check_exportable(base)
-
-
-def test_an_unknown_name() -> None:
-    with pytest.raises(ValueError, match="unknown base 'catbost'"):
-        check_exportable("catbost")

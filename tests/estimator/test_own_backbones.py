@@ -83,13 +83,6 @@ def test_rows_for_a_backbone_as_a_list() -> None:
         quick(backbone=Bag).fit(np.array([["a", None]] * 150, dtype=object), y)
 
 
-def test_inputs_of_a_backbone_that_someone_optimizes() -> None:
-    x, y = table(100)
-    traced = (2 * torch.tensor(x, requires_grad=True)).float()
-    model = quick(backbone=nn.Linear(3, 4), feature_dim=4, epochs=2)
-    assert model.fit(traced, y).predict(traced).shape == y.shape
-
-
 @pytest.mark.parametrize(
     ("device", "cuda", "expected"),
     [

@@ -54,11 +54,6 @@ def test_wrong_values_are_named_before_any_training(
         quick(**options).fit(*table(60))
 
 
-def test_a_backbone_that_is_no_module() -> None:
-    with pytest.raises(TypeError, match="backbone gives int"):
-        quick(backbone=lambda: 5, feature_dim=2).fit(*table(60))
-
-
 @pytest.mark.parametrize("levels", [[0.5, 1.0], [], [np.nan]], ids=str)
 def test_levels_of_quantiles(levels: list[float], plain: TailRegressor) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):

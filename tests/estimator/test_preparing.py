@@ -7,17 +7,8 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import Ridge
 
-from tailwise.labels.bins import LabelBins
 from tailwise.model import base as preparing
-from tailwise.model.inputs import column_of
 from tests.estimator.small_tables import quick, table
-
-
-def test_bins_given() -> None:
-    x, y = table(200)
-    assert len(quick(bins=7).fit(x, y).bins_) == 7
-    bins = quick(bins=[0.0, 1.0, 5.0, 50.0]).fit(x, y).bins_
-    assert isinstance(bins, LabelBins) and bins.edges.tolist() == [0.0, 1.0, 5.0, 50.0]
 
 
 def test_a_wrong_eval_set_is_found_before_the_base_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,10 +62,3 @@ def test_fitting_the_base_is_announced(verbose: int, caplog: pytest.LogCaptureFi
     with caplog.at_level("INFO", logger="tailwise"):
         quick(base=Ridge(), epochs=1, verbose=verbose).fit(x, y)
     assert ("fitting the base to 60 rows" in caplog.text) == bool(verbose)
-
-
-def test_an_unknown_column_is_named_once() -> None:
-    x = pd.DataFrame(table(20)[0], columns=["u", "v", "w"])
-    for what, kind in (("column", "column"), ("groups", "column of groups")):
-        with pytest.raises(ValueError, match=f"^unknown {kind} 'uu'; did you mean 'u'"):
-            column_of(x, "uu", what)

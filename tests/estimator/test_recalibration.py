@@ -67,14 +67,6 @@ def test_coverage_by_a_column(model: TailRegressor) -> None:
         model.coverage_by(x, y, ["a", "b"])
 
 
-def test_coverage_of_several_targets_by_name() -> None:
-    x, y = table(100)
-    frame = pd.DataFrame(x, columns=["a", "b", "c"])
-    targets = pd.DataFrame({"one": y, "two": -y})
-    found = quick().fit(frame, targets).coverage_by(frame, targets, "a", bins=2)
-    assert list(found["target"].unique()) == ["one", "two"] and len(found) == 6
-
-
 def sites(rows: int, seed: int) -> tuple[pd.DataFrame, Array, Array]:
     """Labels of site b have twice the noise of those of site a; the last is a base for both."""
     rng = np.random.default_rng(seed)

@@ -62,12 +62,6 @@ def test_pipeline_search_and_friends() -> None:
     assert list(piped[-1].feature_names_in_) == ["a", "b", "c"] and piped.predict(named).shape == y.shape
 
 
-def test_pickle_round_trip(boosted: TailRegressor) -> None:
-    x, _ = table()
-    twin = pickle.loads(pickle.dumps(boosted))
-    np.testing.assert_array_equal(twin.predict_interval(x), boosted.predict_interval(x))
-
-
 UNITS = [(1000.0, -5.0), (1e-12, 0.0), (1e12, 3e12)]
 
 

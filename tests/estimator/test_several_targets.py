@@ -54,15 +54,6 @@ def test_a_base_for_each_target(boosted: TailRegressor, few_trees: None) -> None
     assert isinstance(both.emphasis_, list) and len(both.emphasis_) == 2
 
 
-def test_base_predictions_for_each_target() -> None:
-    x, y = table()
-    both = np.c_[y, -y]
-    model = quick().fit(x, both, base_prediction=both + 0.01)
-    assert model.predict(x, base_prediction=both).shape == both.shape
-    with pytest.raises(ValueError, match=r"base_prediction has shape \(200,\), not \(200, 2\)"):
-        model.predict(x, base_prediction=y)
-
-
 def test_a_label_prior_for_each_target() -> None:
     x, y = table()
     model = quick(emphasis=0.0, method="vir").fit(x, np.c_[y, -y])

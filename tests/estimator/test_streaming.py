@@ -15,7 +15,6 @@ from sklearn.tree import DecisionTreeRegressor
 
 from tailwise import TailRegressor
 from tailwise.model import fit as fitting
-from tailwise.model import stream as streaming
 from tailwise.model.stream import StreamedRows
 from tailwise.streams import FrameRows
 from tailwise.streams.parquet_rows import ParquetRows
@@ -90,14 +89,6 @@ def test_training_sees_every_other_row_once_and_held_out_rows_never(monkeypatch:
     assert len(rows.encoded(TABLE[rows.survey.held_out(TABLE)])[1]) == 0
 
 
-def test_shards_part_the_training_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = seen(monkeypatch)
-    quick(epochs=1).fit_batches(stream(), **ONE)
-    rows: StreamedRows = data[0]
-    parts = [batch[1] for number in range(4) for batch in rows.shard(number, 4, 20, seed=5)]
-    assert sorted(np.concatenate(parts)) == sorted(TABLE.y[~rows.survey.held_out(TABLE)])
-
-
 def test_rows_of_the_sample_get_out_of_fold_predictions_of_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
     data = seen(monkeypatch)
     base = DecisionTreeRegressor(random_state=0)  # repeats the labels that it was fitted on
@@ -169,15 +160,6 @@ def test_several_targets_weights_bounds_and_groups(tmp_path: Path) -> None:
     loaded = TailRegressor.load(tmp_path / "m.tailwise")
     assert np.array_equal(loaded.predict(X), model.predict(X))
     assert loaded.score_by_region(X, TABLE[["y", "z"]]).shape[0] == 8
-
-
-def test_a_large_sample_has_a_base_of_two_folds(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    monkeypatch.setattr(streaming, "FEW_FOLDS_FROM", 400)
-    with caplog.at_level("INFO", logger="tailwise"):
-        model = quick(base=LinearRegression(), epochs=1, verbose=1).fit_batches(stream(), **ONE)
-    assert model.base_ is not None
-    assert len(model.base_[0].models) == 2
-    assert "fitting the base on a sample of 480 of 600 rows" in caplog.text
 
 
 @pytest.mark.parametrize(
