@@ -490,7 +490,7 @@ class Mixture(Distribution):
         return self.components
 
     def rebuilt(self, parametric: Parametric, weight_factor: Number = 1.0) -> Distribution:
-        return Mixture(parametric, self.weights * weight_factor)
+        return Mixture(parametric, self.weights * weight_factor, check=False)
 
     def nll(self, y: Number) -> Tensor:
         y = self.components._like(y)
@@ -528,7 +528,7 @@ class Mixture(Distribution):
             return torch.stack([function(members) for members in zip(*columns, strict=True)])
 
         components = type(parts[0].components)._joined([p.components for p in parts], each)
-        return cls(components, each([p.weights for p in parts]))
+        return cls(components, each([p.weights for p in parts]), check=False)
 
 
 def _merged(parameter: Tensor) -> Tensor:

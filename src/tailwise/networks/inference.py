@@ -59,8 +59,8 @@ class Marginal(Inference):
             samples = prediction.components.shape[0]
             components = prediction.components.map(lambda p: p.reshape(samples * likely, -1))
             weights = prediction.weights.reshape(samples, likely, -1) * shares
-            return Mixture(components, weights.reshape(samples * likely, -1))
-        return Mixture(prediction.map(lambda p: p.reshape(likely, -1)), shares)
+            return Mixture(components, weights.reshape(samples * likely, -1), check=False)
+        return Mixture(prediction.map(lambda p: p.reshape(likely, -1)), shares, check=False)
 
 
 INFERENCES: dict[str, type[Inference]] = {"plain": Plain, "self": SelfInference, "marginal": Marginal}

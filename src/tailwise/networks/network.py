@@ -300,7 +300,7 @@ def _side_by_side(predictions: Sequence[Distribution]) -> Distribution:
     if isinstance(predictions[0], Mixture):
         mixtures = cast("Sequence[Mixture]", predictions)
         components = _side_by_side([p.components for p in mixtures])
-        return Mixture(cast("Any", components), torch.stack([p.weights for p in mixtures], -1))
+        return Mixture(components, torch.stack([p.weights for p in mixtures], -1), check=False)
     return stack(predictions).map(lambda p: p.movedim(0, -1))
 
 
@@ -310,4 +310,5 @@ def _mixed(predictions: Sequence[Distribution]) -> Distribution:
         return Mixture(predictions)
     mixtures = cast("Sequence[Mixture]", predictions)
     components = stack([p.components for p in mixtures])  # (members, K, ...)
-    return Mixture(components.map(lambda p: p.flatten(0, 1)), torch.cat([p.weights for p in mixtures]))
+    weights = torch.cat([p.weights for p in mixtures])
+    return Mixture(components.map(lambda p: p.flatten(0, 1)), weights, check=False)
