@@ -414,7 +414,7 @@ class TailRegressor(RegressorMixin, Settings):
         A file that exists is an error unless `overwrite`. Of a backbone of your own only the weights
         are written. With `key`, a secret or the name of a file that holds it, the file is signed.
         """
-        from tailwise.files.saving import save
+        from tailwise.files.models import save
 
         check_is_fitted(self)
         return save(self, self.model_, path, overwrite=overwrite, key=key)
@@ -433,7 +433,7 @@ class TailRegressor(RegressorMixin, Settings):
         damaged, changed or of another kind is an error that says so. With `key`, a file that was not
         signed with it is an error too.
         """
-        from tailwise.files.loading import load
+        from tailwise.files.models import load
 
         return load(path, into=cls, backbone=backbone, key=key)
 

@@ -7,7 +7,6 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
 
 import pandas as pd
 import pytest
@@ -59,8 +58,7 @@ def test_libraries_reserve_less_under_a_limit(limit: Any, monkeypatch: pytest.Mo
 
 def test_a_limit_that_is_too_small_is_told_with_what_is_needed(limit: Any, tmp_path: Path) -> None:
     path = tmp_path / "m.tailwise"
-    with ZipFile(path, "w") as file:
-        file.writestr("base.json", '[{"kind": "catboost", "location": 1}]')
+    path.write_text('tailwise model 4\n{"bases": [{"models": [{"CatBoost": {"borders": [3]}}]}]}')
     check_addresses(catboost=True)  # no limit
     check_model(path)
     limit(2)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from tailwise import TailRegressor
-from tailwise.files.archive import MANIFEST, WEIGHTS
+from tailwise.files.archive import VERSION
 
 
 def numbers(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -53,30 +53,32 @@ def assert_same_predictions(one: TailRegressor, two: TailRegressor, x: Any) -> N
     pd.testing.assert_frame_equal(one.predict_frame(x), two.predict_frame(x), check_exact=True)
 
 
-def members_of(path: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
+def parts_of(path: Path) -> tuple[dict[str, Any], bytes]:
+    """The model of a file as JSON, and its weights."""
+    text, _, weights = path.read_bytes().split(b"\n", 3)[3].partition(b"\n")
+    return json.loads(text), weights
 
 
-def written(path: Path, members: dict[str, bytes], *, sums: bool = False, **options: Any) -> Path:
-    """A zip of members, with a checksum that matches if asked for, as a forger would."""
-    if sums:
-        manifest = json.loads(members[MANIFEST])
-        manifest["sha256"] = hashlib.sha256(members[WEIGHTS]).hexdigest()
-        members = {**members, MANIFEST: json.dumps(manifest).encode()}
-    with zipfile.ZipFile(path, "w", **options) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
+def written(path: Path, model: Any, weights: bytes) -> Path:
+    """A file of a model with a checksum that matches, as a forger would write it."""
+    content = json.dumps(model).encode() + b"\n" + weights
+    first = f"tailwise model {VERSION} 0\n{hashlib.sha256(content).hexdigest()}\n-\n"
+    path.write_bytes(first.encode() + content)
     return path
 
 
-def changed(members: dict[str, bytes], /, **fields: Any) -> dict[str, bytes]:
-    """Members with other fields of the manifest."""
-    return {**members, MANIFEST: json.dumps({**json.loads(members[MANIFEST]), **fields}).encode()}
+def changed(model: Any, place: tuple[Any, ...], value: Any) -> Any:
+    """A model with another value at a place."""
+    model = copy.deepcopy(model)
+    parent = model
+    for key in place[:-1]:
+        parent = parent[key]
+    parent[place[-1]] = value
+    return model
 
 
 def damaged(data: bytes, rng: np.random.Generator, tries: int) -> Iterator[bytes]:
-    """Copies with bytes flipped, cut off, put in or overwritten; as often in the zip's own records."""
+    """Copies with bytes flipped, cut off, put in or overwritten; as often in the first and the last bytes."""
     for _ in range(tries):
         at = int(rng.integers(len(data)))
         if rng.random() < 0.4:

@@ -129,7 +129,7 @@ def test_a_wrong_field_is_named(field: str, value: Any, message: str) -> None:
     ("array", "message"),
     [
         (torch.tensor([0.0, 1.0, math.nan]).double(), "it.values holds numbers that are not finite"),
-        (torch.zeros(3), "it.values is dtype.'float32'., not float64"),
+        (torch.zeros(3).int(), "it.values is torch.int32, not torch.float64"),
         (torch.zeros(3, 1).double(), "not the shape of a stored array"),
     ],
 )
@@ -137,6 +137,17 @@ def test_a_wrong_array_is_named(array: torch.Tensor, message: str) -> None:
     state, arrays = stored(example())
     with pytest.raises(ValueError, match=message):
         read(Example, state, "it", {**arrays, "it.values": array})
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [([0.5, 1e3], torch.float16), ([0.1 + 2**-20, 1.0], torch.float64), ([2.0**30, 1.0], torch.float32)],
+)
+def test_arrays_take_the_smallest_type_that_holds_them(values: list[float], kind: torch.dtype) -> None:
+    state, arrays = stored(replace(example(), values=np.array(values)))
+    assert arrays["it.values"].dtype == kind
+    again = read(Example, state, "it", arrays).values
+    assert again.dtype == np.float64 and again.tolist() == values
 
 
 def test_values_that_json_does_not_have() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -12,23 +11,16 @@ from typing import Any
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.files.archive import MANIFEST
-from tests.estimator.saved_files import leaves, members_of, written
+from tests.estimator.saved_files import changed, leaves, parts_of, written
 
-NAN = {"$float": "nan"}
 TARGET = ("targets", 0)
 INTERVALS = (*TARGET, "intervals", "ConformalIntervals")
 
 
 def forged(saved: Path, path: Path, place: tuple[Any, ...], value: Any) -> Path:
     """A file whose model has another value at a place."""
-    members = members_of(saved)
-    manifest = json.loads(members[MANIFEST])
-    parent = manifest["model"]
-    for key in place[:-1]:
-        parent = parent[key]
-    parent[place[-1]] = value
-    return written(path, {**members, MANIFEST: json.dumps(manifest).encode()})
+    model, weights = parts_of(saved)
+    return written(path, changed(model, place, value), weights)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +62,7 @@ def test_wrong_fields_are_named_before_memory_is_taken(
 
 def test_no_field_takes_a_list_of_lists(saved: Path, tmp_path: Path) -> None:
     """But for histories, which have any figures, and options that their own classes check."""
-    state = json.loads(members_of(saved)[MANIFEST])["model"]
-    for place in leaves(state):
+    for place in leaves(parts_of(saved)[0]):
         if place and not {"params", "parts", "history"} & set(place):
             with pytest.raises(ValueError):
                 TailRegressor.load(forged(saved, tmp_path / "m", place, [["x"]]))

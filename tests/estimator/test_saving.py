@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from tailwise import TailRegressor
-from tailwise.files.archive import MANIFEST, WEIGHTS
 from tailwise.methods import available_methods
 from tailwise.networks.backbones import BACKBONES
 from tailwise.networks.losses import LOSSES
 from tailwise.networks.parts import Method, Part
-from tests.estimator.saved_files import (
-    assert_same_predictions,
-    damaged,
-    leaves,
-    members_of,
-    mixed,
-    numbers,
-    written,
-)
+from tests.estimator.saved_files import assert_same_predictions, damaged, mixed, numbers, parts_of
 from tests.estimator.small_tables import quick, table
 
 
@@ -108,8 +97,7 @@ def test_tables_with_text_categories_and_dates(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="column '(kind|word)' holds values unknown at fit"):
         assert_same_predictions(model, loaded, new)
     assert list(loaded.feature_names_in_) == list(x.columns)
-    with zipfile.ZipFile(path) as archive:
-        columns = json.loads(archive.read(MANIFEST))["model"]["table"]["columns"]
+    columns = parts_of(path)[0]["table"]["columns"]
     kinds = {state["name"]: kind for column in columns for kind, state in column.items()}
     assert kinds["number"] == "NumberColumn" and kinds["day"] == "DateColumn"
     assert path.stat().st_size < 3e6
@@ -155,16 +143,6 @@ def test_columns_that_pyarrow_holds_load_without_it(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(json.loads(done.stdout), model.predict(table[:3]), rtol=1e-6)
-
-
-def test_a_file_has_two_members(tmp_path: Path) -> None:
-    x, y = numbers()
-    table = pd.DataFrame(x, columns=list("abcd"))
-    model = quick_fit(table, y)
-    path = model.save(tmp_path / "m")
-    assert_same_predictions(model, TailRegressor.load(path), table)
-    with zipfile.ZipFile(path) as archive:
-        assert archive.namelist() == [MANIFEST, WEIGHTS]
 
 
 def test_polars(tmp_path: Path) -> None:
@@ -285,7 +263,7 @@ def test_a_backbone_that_nobody_asked_for(saved: Path) -> None:
 def test_state_that_is_no_tensor_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = quick_fit(*numbers(), backbone=Own())
     monkeypatch.setattr(Own, "get_extra_state", lambda self: {"a": 1}, raising=False)
-    words = r"backbones.0._extra_state .* is a dict, and only tensors are written"
+    words = "_extra_state of the backbone is a dict, and only tensors are written"
     with pytest.raises(ValueError, match=words):
         model.save(tmp_path / "m")
 
@@ -333,35 +311,3 @@ def test_damaged_files_are_refused_or_harmless(
         harmless += 1
         np.testing.assert_array_equal(loaded.predict(x), expected)
     assert harmless < tries / 5
-
-
-def test_any_value_of_a_manifest_may_be_wrong(saved: Path, tmp_path: Path) -> None:
-    members = members_of(saved)
-    rng, path = np.random.default_rng(0), tmp_path / "m"
-    wrong: list[Any] = [None, -1, 0, 2.5, "x", [], {}, [[]], True, {"$float": "nan"}, {"$float": "x"}]
-    places = [place for place in leaves(json.loads(members[MANIFEST])) if place]
-    for place in places:
-        manifest = json.loads(members[MANIFEST])
-        parent = manifest
-        for key in place[:-1]:
-            parent = parent[key]
-        if rng.random() < 0.3:
-            del parent[place[-1]]
-        else:
-            parent[place[-1]] = wrong[int(rng.integers(len(wrong)))]
-        written(path, {**members, MANIFEST: json.dumps(manifest).encode()})
-        try:
-            TailRegressor.load(path)
-        except ValueError as error:
-            assert "\n" not in str(error)
-
-
-def test_weights_that_are_no_safetensors(saved: Path, tmp_path: Path) -> None:
-    members = members_of(saved)
-    for data in (b"", b"\xff" * 8, b"\xff" * 100, (8).to_bytes(8, "little") + b"{}      "):
-        with pytest.raises(ValueError, match=r"is damaged or cut short|is refused|cannot be loaded"):
-            TailRegressor.load(written(tmp_path / "m", {**members, WEIGHTS: data}, sums=True))
-    buffer = io.BytesIO()
-    torch.save({"a": torch.zeros(2)}, buffer)
-    with pytest.raises(ValueError, match="is refused"):
-        TailRegressor.load(written(tmp_path / "m", {**members, WEIGHTS: buffer.getvalue()}, sums=True))

@@ -75,9 +75,7 @@ def check_model(path: Path) -> None:
     """Raise an error if the limit on addresses is too small for a model, before it is loaded."""
     if address_limit() is None:
         return
-    from zipfile import BadZipFile, ZipFile
-
-    catboost = False
-    with suppress(OSError, KeyError, BadZipFile), ZipFile(path) as file, file.open("base.json") as base:
-        catboost = b'"kind": "catboost"' in base.read(40)
-    check_addresses(catboost=catboost)
+    start = b""
+    with suppress(OSError), path.open("rb") as file:
+        start = file.read(1 << 20)
+    check_addresses(catboost=b'{"CatBoost": ' in start)

@@ -25,6 +25,11 @@ from tailwise.options import AnyNumber, Items, checked_value
 Arrays = dict[str, Tensor]
 LARGEST = 1 << 53
 """Whole numbers beyond this are refused."""
+SMALLER = {
+    torch.float64: (torch.float16, torch.float32),
+    torch.int64: (torch.int8, torch.int16, torch.int32),
+}
+"""Types in which the arrays of a type are stored where that loses nothing."""
 
 
 # -- write -----------------------------------------------------------------------------------------
@@ -38,7 +43,7 @@ def write(kind: Any, value: Any, where: str, arrays: Arrays) -> Any:
     if value is None or kind in (bool, int, float, str) or get_origin(kind) is Literal:
         return plain(value, where)
     if isinstance(value, (np.ndarray, Tensor)):
-        tensor = value if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
+        tensor = value if isinstance(value, Tensor) else _smallest(torch.from_numpy(np.array(value)))
         # A copy: safetensors refuses tensors that share memory.
         arrays[where] = tensor.detach().cpu().contiguous().clone()
         return list(tensor.shape)
@@ -63,6 +68,15 @@ def write(kind: Any, value: Any, where: str, arrays: Arrays) -> Any:
         name: write(inner, getattr(value, name), f"{where}.{name}", arrays)
         for name, inner in _fields(kind).items()
     }
+
+
+def _smallest(tensor: Tensor) -> Tensor:
+    """Return the same numbers in the smallest type that holds them."""
+    for kind in SMALLER.get(tensor.dtype, ()):
+        small = tensor.to(kind)
+        if torch.equal(small.to(tensor.dtype), tensor):
+            return small
+    return tensor
 
 
 def plain(value: Any, where: str) -> Any:
@@ -181,9 +195,10 @@ def _array(kind: Any, state: Any, where: str, arrays: Arrays, limit: Items) -> A
         return (
             tensor if tensor.is_floating_point() else _refuse(where, tensor.dtype, "floating point numbers")
         )
-    array = tensor.numpy()
-    wanted = get_args(get_args(kind)[1])[0]
-    return array if array.dtype == wanted else _refuse(where, array.dtype, np.dtype(wanted).name)
+    wanted = torch.from_numpy(np.empty(0, get_args(get_args(kind)[1])[0])).dtype
+    if tensor.dtype not in (wanted, *SMALLER.get(wanted, ())):
+        _refuse(where, tensor.dtype, str(wanted))
+    return tensor.to(wanted).numpy()
 
 
 # -- annotations -----------------------------------------------------------------------------------

@@ -6,13 +6,14 @@ A field is one line here or in the class that it belongs to. What must agree wit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from tailwise.calibration.calibration import HeldOut, Labels
+from tailwise.calibration.calibration import Calibration, HeldOut, Labels, Prior
 from tailwise.calibration.intervals import ConformalIntervals, OwnIntervals
 from tailwise.calibration.scaling import Scaling
 from tailwise.files.base_files import BaseState
@@ -20,6 +21,7 @@ from tailwise.labels.bins import Array
 from tailwise.model.model import Record
 from tailwise.options import Between, Count, Fraction, Items, NotNegative, Positive
 from tailwise.tables.column_encoders import AnyColumn
+from tailwise.tables.encode import NumericEncoder, TablePreprocessor
 
 MAX_NETWORKS = 1000
 MAX_WIDTH = 1 << 16
@@ -77,6 +79,18 @@ class TableState:
         if not self.columns and self.names is not None and len(self.names) != count:
             raise ValueError(f"{len(self.names)} names for {count} columns")
 
+    @classmethod
+    def of(cls, encoder: TablePreprocessor) -> TableState:
+        """Take the encoding of a table apart."""
+        names, numeric = encoder.columns, encoder.numeric
+        numbers = (numeric.center.numpy(), numeric.scale.numpy(), numeric.missing.numpy())
+        return cls(None if names is None else tuple(names), *numbers, encoder.encoders)
+
+    def preprocessor(self) -> TablePreprocessor:
+        """Build the encoding again."""
+        numeric = NumericEncoder(*map(torch.from_numpy, (self.center, self.scale, self.missing)))
+        return TablePreprocessor(None if self.names is None else list(self.names), numeric, self.columns)
+
 
 @dataclass(frozen=True)
 class Backbone:
@@ -114,6 +128,19 @@ class Target:
                 raise ValueError("intervals lack the scores of all rows")
         if held.groups.shape != held.labels.shape or ((held.groups < 0) | (held.groups > groups)).any():
             raise ValueError("the held-out rows do not fit the groups of their column")
+
+    @classmethod
+    def of(cls, fitted: Calibration) -> Target:
+        """Take a calibration apart."""
+        return cls(fitted.labels, fitted.scaling, fitted.emphasis, fitted.intervals, fitted.held)
+
+    def calibration(self) -> Calibration:
+        """Build the calibration again."""
+        intervals = self.intervals
+        if isinstance(intervals, ConformalIntervals):
+            intervals = replace(intervals, bins=self.labels.bins)
+        prior = Prior.emphasized(self.labels.density, self.emphasis)
+        return Calibration(self.labels, self.scaling, prior, intervals, self.held)
 
 
 def _check_edges(edges: NDArray[Any], values: NDArray[Any], name: str) -> None:
