@@ -8,7 +8,7 @@ WORKERS ?= 2
 SUITE := $(if $(SMALL),quick,tabular)
 BENCH_FOLDER := $(if $(SMALL),tailwise-bench-small,.)
 BENCH := $(if $(SMALL),--seeds 1 --epochs 1 --trials 1,)
-# Scripts of benchmarks/ that measure speed on any machine.
+# Scripts of research/studies/ that measure speed on any machine.
 SPEED := ause smogn step_overhead
 MIN_PYTHON := 3, 11
 # PyTorch and MKL compute without vector instructions, in one thread. No test may depend on how numbers are rounded.
@@ -56,7 +56,7 @@ gputest: $(VENV)/.installed-dev  ## run the tests that need a GPU
 	TAILWISE_TEST_GPU=1 $(BIN)/python -m pytest -q -m gpu $(ARGS)
 
 fuzz: $(VENV)/.installed-dev  ## attack with 5,000 mutated models, 300 targeted ones and 500 tables
-	$(BIN)/python -W ignore benchmarks/fuzz.py $(ARGS)
+	$(BIN)/python -W ignore research/studies/fuzz.py $(ARGS)
 
 golden: $(VENV)/.installed-dev  ## say what users see differently than at BASE=COMMIT, on this machine
 	$(BIN)/python tests/golden/compare.py $(BASE)
@@ -71,18 +71,17 @@ format: $(VENV)/.installed-dev  ## fix what ruff can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: TAILWISE = cd $(BENCH_FOLDER) && $(abspath $(BIN))/tailwise bench
+bench: TAILWISE = cd $(BENCH_FOLDER) && $(abspath $(BIN))/tailwise-bench
 bench: $(VENV)/.installed-dev  ## compare the methods (research/results/), measure speed; SMALL=1: a trial in minutes
 	mkdir -p $(BENCH_FOLDER)
 	$(TAILWISE) suite $(SUITE) --seeds 3 --times --workers $(WORKERS) $(BENCH)
 	$(TAILWISE) ablations $(SUITE) --workers $(WORKERS) $(BENCH)
 	$(TAILWISE) suite stsb-modern --out research/results/stsb-modern --workers $(WORKERS) $(BENCH)
 	$(TAILWISE) stsb
-	set -e; for name in $(SPEED); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
+	set -e; for name in $(SPEED); do echo "== $$name"; $(BIN)/python research/studies/$$name.py; done
 
 # mkdocs is not called with -q, which would hide the warnings that --strict counts.
 docs: $(VENV)/.installed-dev  ## check the documentation, and build its site into site/
-	$(BIN)/python benchmarks/which_method.py --write
 	$(BIN)/python docs/check_figures.py
 	$(BIN)/python -m pytest -q tests/docs -m "not slow"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
@@ -93,7 +92,7 @@ tutorials: $(VENV)/.installed-dev  ## run the tutorials and write their notebook
 clean:  ## remove the environment, caches and demo output
 	rm -rf $(VENV) tailwise-demo tailwise-bench-small site build dist .coverage .coverage.* htmlcov
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests research examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # An installation is repeated only when one of these files changes.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -105,7 +104,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(INSTALL) --editable .
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
+$(VENV)/.installed-dev: $(VENV)/.installed research/pyproject.toml
 	@echo "Installing the development tools into $(VENV)"
-	@$(INSTALL) --editable '.[dev]'
+	@$(INSTALL) --editable '.[dev]' --editable research
 	@touch $@

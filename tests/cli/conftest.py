@@ -73,7 +73,7 @@ class Installed:
 SERVER = """
 import json, os, sys
 import pandas, torch._dynamo
-import tailwise.benchmark.run.runs, tailwise.cli.app, tailwise.estimator
+import tailwise.cli.app, tailwise.estimator
 from tailwise.cli import main
 
 for line in sys.stdin:

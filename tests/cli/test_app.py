@@ -33,7 +33,6 @@ COMMANDS = (
     "serve",
     "card",
     "doctor",
-    "bench",
 )
 
 
@@ -98,7 +97,6 @@ def test_version(run: Run) -> None:
         ["fit", "houses.csv", "-t", "price", "-o", "never", "--epochs", "many"],
         ["fit", "houses.csv", "-t", "price", "-o", "never", "--nonsense"],
         ["nonsense"],
-        ["bench", "nonsense"],
     ],
 )
 def test_wrong_usage_is_code_2(
@@ -120,7 +118,6 @@ def test_wrong_usage_is_code_2(
         (["export", "nothing.tailwise"], "nothing.tailwise does not exist"),
         (["compare", "houses.csv", "-t", "price", "--methods", "virr"], "did you mean 'vir'?"),
         (["report", "houses.csv", "-o", "never"], "houses.csv, line 1 is not JSON"),
-        (["bench", "tables", "nothing.jsonl", "--out", "never"], "nothing.jsonl does not exist"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

@@ -12,7 +12,6 @@ from unittest import mock
 import pytest
 import torch
 
-from tailwise.benchmark.data.suites import get_suite
 from tailwise.distributions.members import Normal
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import available_methods, build_model, registry
@@ -114,12 +113,3 @@ def test_options_are_reached_as_the_text_says():
     assert model.method.as_options()["huber.delta"] == 0.5
     with pytest.raises(ValueError, match="did you mean 'delta'"):
         build_model("huber", torch.nn.Linear(2, 3), 3, FEW, **{"huber.delt": 0.5})
-
-
-def test_its_suite_of_a_table_is_read(tmp_path: Path):
-    (text,) = re.findall(r"^```toml\n(.*?)^```", TEXT, flags=re.MULTILINE | re.DOTALL)
-    path = tmp_path / "own.toml"
-    path.write_text(text, encoding="utf-8")
-    suite = get_suite(str(path))
-    assert [source.name for source in suite.sources] == ["prices"]
-    assert suite.options == {"huber": {"huber": {"delta": 0.5}}}

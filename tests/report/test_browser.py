@@ -59,7 +59,7 @@ def probed(page: str) -> str:
 
 @pytest.fixture(scope="module")
 def ranking(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tailwise.benchmark.pages.statistics import Results
+    from tailwise.report.results import Results
 
     scores = {
         region: {"mae": 1.234567, "rmse": 1.3, "nll": 2.345678, "coverage": 0.9, "width": 4.5}

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,6 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
-from tailwise.networks.backbones import BiLSTMPair
 from tailwise.training.batches import (
     AHEAD,
     TensorData,
@@ -80,12 +78,28 @@ class Weighed(nn.Module):
         return (self.table(words) * weight.unsqueeze(-1)).sum(1)
 
 
+class WordPair(nn.Module):
+    """The mean of the vectors of both sentences' words. (N, 2, L) -> (N, 6)"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(20, 6)
+
+    @staticmethod
+    def row_lengths(x: Tensor) -> Tensor:
+        return (x != 0).sum(-1).amax(-1)
+
+    def forward(self, words: Tensor) -> Tensor:
+        there = (words != 0).unsqueeze(-1)
+        return (self.table(words) * there).sum((1, 2)) / there.sum((1, 2))
+
+
 class WordsAndCodes(nn.Module):
     """Sentences beside category codes, each of which has a table of its own."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.pair = BiLSTMPair(np.eye(20, 4), hidden=4, layers=1, projection=6, dropout=0.0)
+        self.pair = WordPair()
         self.tables = nn.ModuleList(nn.Embedding(4, 4) for _ in range(LONGEST + 3))
 
     def forward(self, words: Tensor, codes: Tensor) -> Tensor:

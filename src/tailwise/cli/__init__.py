@@ -1,7 +1,7 @@
 """The `tailwise` command: options, messages, exit codes, and what is written where.
 
-Others may use `main`. Exit codes: 0 success, 1 an error that the user can fix, 2 wrong usage, 3 `bench` ran
-out of time, 130 stopped by Ctrl-C, 143 stopped by SIGTERM. Each output is written to a temporary file and
+Others may use `main`. Exit codes: 0 success, 1 an error that the user can fix, 2 wrong usage,
+130 stopped by Ctrl-C, 143 stopped by SIGTERM. Each output is written to a temporary file and
 moved into place when it is complete. Nothing is overwritten without --force. Heavy modules are imported
 inside the commands, so that --help is instant.
 """

@@ -13,7 +13,6 @@ from typer.core import TyperGroup
 
 from tailwise._version import __version__
 from tailwise.cli import (
-    bench,
     comparing,
     deploying,
     diagnosing,
@@ -155,4 +154,3 @@ for command in (
     deploying.doctor,
 ):
     app.command()(flattened(command))
-app.add_typer(bench.app, name="bench")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
@@ -397,10 +398,14 @@ def by_length(rows: Tensor, lengths: Tensor, size: int, seed: int | None = None)
     """
     if seed is None:
         return rows[lengths.argsort(stable=True)].tensor_split(-(-len(rows) // size))
-    from tailwise.data.sentences.words import length_buckets  # here, because it imports pandas
-
-    groups = length_buckets(lengths.numpy(), size, seed, pool=POOL)
-    return tuple(rows[torch.from_numpy(group)] for group in groups)
+    count = -(-len(rows) // size)
+    rng = np.random.default_rng(seed)
+    order, longest = rng.permutation(len(rows)), lengths.numpy()
+    ends = np.arange(count + 1) * len(rows) // count
+    for start in range(0, count, POOL):
+        drawn = slice(ends[start], ends[min(start + POOL, count)])
+        order[drawn] = order[drawn][np.argsort(longest[order[drawn]], kind="stable")]
+    return tuple(rows[torch.from_numpy(order[ends[i] : ends[i + 1]])] for i in rng.permutation(count))
 
 
 class Halves:

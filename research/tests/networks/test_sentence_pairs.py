@@ -1,0 +1,290 @@
+"""Networks for sentence pairs, against a loop over words and against packed sequences."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from tailwise.labels.bins import LabelBins
+from tailwise.methods import build_model
+from tailwise.networks.network import fresh_copy
+from tailwise.training.loop import TrainConfig, fit, predict
+from tailwise_bench.networks.sentence_pairs import (
+    PAIR_ENCODERS,
+    BiLSTMPair,
+    EncodedPair,
+    PairDecoder,
+    VectorPair,
+    WordMean,
+    make_pair_backbone,
+    pair_features,
+)
+from tests.networks.waiting import NothingWaits
+
+WORDS = 30
+
+
+def _vectors(dim: int = 6) -> np.ndarray:
+    vectors = np.random.default_rng(0).normal(size=(WORDS, dim)).astype(np.float32)
+    vectors[0] = 0
+    return vectors
+
+
+def _pairs(rows: int, longest: int = 9, seed: int = 0) -> torch.Tensor:
+    rng = np.random.default_rng(seed)
+    words = rng.integers(1, WORDS, (rows, 2, longest))
+    lengths = rng.integers(1, longest + 1, (rows, 2, 1))
+    return torch.from_numpy(np.where(np.arange(longest) < lengths, words, 0).astype(np.int32))
+
+
+def _small(**options: object) -> BiLSTMPair:
+    torch.manual_seed(0)
+    return BiLSTMPair(_vectors(), **{"hidden": 5, "dropout": 0.0, "projection": None, **options})  # type: ignore[arg-type]
+
+
+def _packed(net: BiLSTMPair, words: torch.Tensor) -> torch.Tensor:
+    """The same encoder by packed sequences and torch's own bidirectional LSTM."""
+    lengths = (words != 0).sum(-1)
+    h = net.vectors[words.long()]
+    for layer in net.layers:
+        both = nn.LSTM(h.shape[-1], 5, batch_first=True, bidirectional=True)
+        for suffix, one in (("", layer.forth), ("_reverse", layer.back)):
+            for name, value in one.named_parameters():
+                getattr(both, name + suffix).data.copy_(value)
+        packed = pack_padded_sequence(h, lengths, batch_first=True, enforce_sorted=False)
+        h, _ = pad_packed_sequence(both(packed)[0], batch_first=True, total_length=words.shape[1])
+    h = h.masked_fill((words == 0).unsqueeze(-1), -torch.inf)
+    return h.amax(1)
+
+
+def test_encoder_equals_packed_sequences() -> None:
+    net, x = _small().eval(), _pairs(20)
+    u, v = _packed(net, x[:, 0]), _packed(net, x[:, 1])
+    torch.testing.assert_close(net(x), pair_features(u, v), rtol=1e-5, atol=1e-6)
+
+
+def test_padding_and_company_change_nothing() -> None:
+    net, x = _small(projection=7).eval(), _pairs(12)
+    alone = torch.cat([net(row[None, :, : int(net.row_lengths(row[None])[0])]) for row in x])
+    padded = torch.cat([x, torch.zeros(12, 2, 4, dtype=x.dtype)], -1)
+    torch.testing.assert_close(net(padded), alone, rtol=1e-5, atol=1e-6)
+
+
+def test_dropout_leaves_equal_sentences_equal() -> None:
+    net = _small(dropout=0.5).train()
+    x = _pairs(30)
+    same = torch.stack([x[:, 0], x[:, 0]], 1)
+    _, _, apart, _ = net(same).chunk(4, -1)
+    assert (apart == 0).all(), "|u - v| of a sentence and itself"
+    assert not torch.equal(net(same), net(same)), "dropout must act"
+    usual = _small(dropout=0.5, common_masks=False).train()
+    assert (usual(same).chunk(4, -1)[2] != 0).any(), "masks of their own tell equal sentences apart"
+
+
+@pytest.mark.parametrize("encoder", PAIR_ENCODERS)
+def test_dropout_acts_on_the_features_of_pairs(encoder: str) -> None:
+    small = {"hidden": 5} if encoder == "bilstm" else {}
+    torch.manual_seed(0)
+    net, x = make_pair_backbone(encoder, _vectors(), dropout=0.5, projection=None, **small), _pairs(30)
+    assert 0.4 < (net.train()(x) == 0).double().mean() < 0.6
+    assert (net.eval()(x) != 0).all()
+
+
+def test_a_sentence_without_words_is_defined() -> None:
+    net = _small(projection=None).eval()
+    features = net(torch.tensor([[[0, 0], [1, 2]]]))
+    assert torch.isfinite(features).all()
+    assert (features[:, :10] == 0).all()
+
+
+def test_vectors_are_frozen_unless_asked() -> None:
+    assert "vectors" not in dict(_small().named_parameters())
+    trained = _small(train_vectors=True)
+    trained(_pairs(8)).sum().backward()
+    assert trained.vectors.grad is not None
+    assert (trained.vectors.grad[0] == 0).all(), "padding must not learn"
+
+
+def test_copies_keep_the_vectors_and_draw_new_weights() -> None:
+    net = _small()
+    twin = fresh_copy(net)
+    assert torch.equal(net.vectors, twin.vectors)  # type: ignore[arg-type]
+    assert not torch.equal(net.layers[0].forth.weight_hh_l0, twin.layers[0].forth.weight_hh_l0)  # type: ignore[union-attr, arg-type]
+    again = pickle.loads(pickle.dumps(net))
+    torch.testing.assert_close(again.eval()(_pairs(3)), net.eval()(_pairs(3)))
+
+
+def test_wrong_shape_is_named() -> None:
+    with pytest.raises(ValueError, match=r"shape \(N, 2, L\), got \(4, 9\)"):
+        _small()(torch.zeros(4, 9, dtype=torch.int32))
+    with pytest.raises(ValueError, match="vectors must be"):
+        BiLSTMPair(np.zeros(3))
+    with pytest.raises(ValueError, match=r"word numbers must be integers, got torch.float32; for vectors"):
+        _small()(torch.zeros(4, 2, 9))
+    for shape in ((4, 3, 8), (4, 2, 7), (8,)):
+        with pytest.raises(ValueError, match=r"must have shape \(N, 2, 8\), got \("):
+            VectorPair(8)(torch.zeros(shape))
+    with pytest.raises(ValueError, match=r"must have shape \(N, 2, 8\)"):
+        VectorPair(8, rows=np.zeros((4, 2, 7)))
+
+
+def test_a_decoder_says_what_it_was_made_for() -> None:
+    with pytest.raises(ValueError, match="pass the word vectors, or dim"):
+        PairDecoder(4)
+    z, words, vectors = torch.zeros(3, 4), _pairs(3), torch.zeros(3, 2, 6)
+    with pytest.raises(ValueError, match=r"expects vectors \(N, 2, 6\), got word numbers: build"):
+        PairDecoder(4, dim=6).nll(z, words)
+    with pytest.raises(ValueError, match=r"expects vectors \(N, 2, 5\), got torch.float32 \(3, 2, 6\)"):
+        PairDecoder(4, dim=5).nll(z, vectors)
+    with pytest.raises(ValueError, match=r"expects word numbers \(N, 2, L\), got torch.float32"):
+        PairDecoder(4, _vectors()).nll(z, vectors)
+
+
+# -- other encoders --------------------------------------------------------------------------------
+
+
+class LastWord(nn.Module):
+    """An encoder of one's own: the vector of a sentence's last word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding.from_pretrained(torch.from_numpy(_vectors()))
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        last = (words != 0).sum(-1, keepdim=True) - 1
+        found: torch.Tensor = self.table(words.gather(1, last).squeeze(1))
+        return found
+
+
+def test_words_are_averaged_without_padding() -> None:
+    table = np.array([[9, 9], [1, 0], [0, 2]], np.float32)
+    means = WordMean(table)(torch.tensor([[1, 2, 0], [2, 0, 0], [0, 0, 0]]))
+    torch.testing.assert_close(means, torch.tensor([[0.5, 1.0], [0.0, 2.0], [0.0, 0.0]]))
+
+
+def test_any_encoder_of_sentences_makes_pairs() -> None:
+    x, vectors = _pairs(20), torch.from_numpy(_vectors())
+    net = EncodedPair(LastWord(), dim=6, projection=None).eval()
+    last = (x != 0).sum(-1) - 1
+    u, v = (vectors[x[torch.arange(20), side, last[:, side]].long()] for side in (0, 1))
+    torch.testing.assert_close(net(x), pair_features(u, v))
+    with pytest.raises(ValueError, match="pass dim, the size of the encoder's vectors"):
+        EncodedPair(LastWord())
+    with pytest.raises(ValueError, match=r"returned shape \(40, 6\) for 40 sentences, expected \(40, 5\)"):
+        EncodedPair(LastWord(), dim=5)(x)
+
+
+@pytest.mark.parametrize("encoder", [*PAIR_ENCODERS, "a module"])
+def test_encoders_by_name_or_module_learn(encoder: str) -> None:
+    x = _pairs(64)
+    y = (x[..., 0].sum(-1) / 12).double()
+    torch.manual_seed(0)
+    small = {"hidden": 8} if encoder == "bilstm" else {}
+    own = {"encoder": LastWord(), "dim": 6} if encoder == "a module" else {"encoder": encoder}
+    net = make_pair_backbone(**own, vectors=_vectors(), projection=16, **small)  # type: ignore[arg-type]
+    bins = LabelBins.from_labels(y.numpy(), count=5)
+    model = build_model("vir", net, net.feature_dim, bins, decoder=PairDecoder(16, _vectors()))
+    assert model.row_lengths(x) is not None
+    config = TrainConfig(epochs=6, lr=2e-2, batch_size=16, accelerator="cpu")
+    result = fit(model, (x, y), config=config)
+    first, last = result.history[0], result.history[-1]
+    assert last["loss/nll"] < first["loss/nll"] and last["loss/reconstruction"] < first["loss/reconstruction"]
+    torch.testing.assert_close(predict(model, x[3:4]).mean, predict(model, x).mean[3:4], rtol=1e-4, atol=1e-4)
+
+
+def test_a_wrong_encoder_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match="unknown encoder 'bilstn'; did you mean 'bilstm'"):
+        make_pair_backbone("bilstn", _vectors())
+    with pytest.raises(ValueError, match="encoder 'bilstm' has no option 'hiden'; did you mean 'hidden'"):
+        make_pair_backbone("bilstm", _vectors(), hiden=4)
+    with pytest.raises(ValueError, match="the encoder 'mean' needs word vectors"):
+        make_pair_backbone("mean")
+    assert make_pair_backbone(WordMean(_vectors()), projection=None).feature_dim == 24
+
+
+def test_vector_pair_standardises_by_its_rows() -> None:
+    rows = np.random.default_rng(0).normal(3, 2, (200, 2, 4)).astype(np.float32)
+    net = VectorPair(4, rows=rows, hidden=(8,))
+    seen: list[torch.Tensor] = []
+    net.network.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    net(torch.from_numpy(rows))
+    torch.testing.assert_close(seen[0].mean(0), torch.zeros(13), atol=1e-4, rtol=0)
+    torch.testing.assert_close(seen[0].std(0, correction=0), torch.ones(13), atol=1e-4, rtol=0)
+    u, v = rows[0]
+    cosine = u @ v / np.linalg.norm(u) / np.linalg.norm(v)
+    raw = seen[0][0] * net.scale + net.location
+    torch.testing.assert_close(raw[-1].item(), float(cosine), rtol=1e-4, atol=1e-5)
+
+
+def test_vector_pair_takes_columns_that_are_constant() -> None:
+    rows = torch.randn(50, 2, 4, generator=torch.Generator().manual_seed(0))
+    rows[..., 1] = 0.5
+    net = VectorPair(4, rows=rows, hidden=(8,))
+    assert net(rows).isfinite().all()
+
+
+def test_vector_pair_does_not_care_which_sentence_comes_first() -> None:
+    rows = torch.randn(50, 2, 4, generator=torch.Generator().manual_seed(0))
+    net = VectorPair(4, rows=rows, hidden=(8,), input_dropout=0.5).eval()
+    torch.testing.assert_close(net(rows.flip(1)), net(rows))
+    assert (net.train()(rows) - net(rows)).abs().max() > 0
+
+
+def test_decoder_by_hand() -> None:
+    vectors = np.array([[9, 9], [1, 0], [0, 2]], np.float32)  # what padding has must not count
+    decoder = PairDecoder(1, vectors)
+    with torch.no_grad():
+        decoder.head.weight.copy_(torch.tensor([[1.0], [-2.0], [0.5], [0.0]]))
+        decoder.head.bias.copy_(torch.tensor([0.0, 1.0, 0.0, -1.0]))
+    x = torch.tensor([[[1, 2, 0], [2, 0, 0]], [[1, 1, 0], [1, 2, 2]]])
+    targets = [[0.5, 1.0, 0.0, 2.0], [1.0, 0.0, 1 / 3, 4 / 3]]
+    torch.testing.assert_close(decoder.targets(x), torch.tensor(targets))
+    # From z = 3 it predicts 3, -5, 1.5, -1, from z = -1 it predicts -1, 3, -0.5, -1.
+    want = [
+        0.5 * (2.5**2 + 6**2 + 1.5**2 + 3**2),
+        0.5 * (2**2 + 3**2 + (1 / 3 + 0.5) ** 2 + (4 / 3 + 1) ** 2),
+    ]
+    torch.testing.assert_close(decoder.nll(torch.tensor([[3.0], [-1.0]]), x), torch.tensor(want))
+    assert decoder.numbers == 4
+    own = PairDecoder(1, dim=2)
+    torch.testing.assert_close(own.targets(torch.ones(3, 2, 2)), torch.ones(3, 4))
+
+
+def test_vir_reconstructs_sentence_embeddings() -> None:
+    vectors, x, y = _vectors(), _pairs(40), torch.rand(40) * 5
+    net = BiLSTMPair(vectors, hidden=5, projection=6)
+    bins = LabelBins.from_labels(y.numpy(), count=5)
+    weight = {"reconstruction.weight": 0.1}
+    model = build_model("vir", net, 6, bins, decoder=PairDecoder(6, vectors), **weight)
+    _, before = model.loss(x, y)
+    fit(model, (x, y), config=TrainConfig(epochs=6, lr=2e-2, accelerator="cpu"))
+    _, after = model.loss(x, y)
+    assert after["reconstruction"] < before["reconstruction"]
+
+
+# -- methods ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["vir", "ensemble", "lds-ranksim", "vae"])
+def test_methods_train_on_pairs_and_no_step_waits_for_a_gpu(name: str) -> None:
+    x, y = _pairs(48), torch.rand(48, generator=torch.Generator().manual_seed(0)) * 5
+    bins = LabelBins.from_labels(y.numpy(), count=10)
+    model = build_model(name, _small(projection=6), 6, bins)
+    before = copy.deepcopy(model.state_dict())
+    config = TrainConfig(epochs=2, batch_size=24, accelerator="cpu")
+    result = fit(model, (x, y), (x, y), config)
+    assert np.isfinite([row["loss"] for row in result.history]).all()
+    assert any(not torch.equal(before[k], v) for k, v in model.state_dict().items())
+    whole = predict(model, x).mean.float()  # as exact as the network is
+    torch.testing.assert_close(predict(model, x, batch_size=7).mean.float(), whole)
+    torch.testing.assert_close(predict(model, x[30:31]).mean.float(), whole[30:31])
+    model.train()
+    with NothingWaits():
+        loss, _ = model.loss(x, y)
+        loss.backward()

@@ -1,0 +1,77 @@
+"""A part of `make fuzz`: attacked models are refused with an error that names the file."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tailwise.tables.columns import split_targets
+from tailwise.tables.read import read_table
+
+SCRIPT = Path(__file__).parents[2] / "research" / "studies" / "fuzz.py"
+
+
+@pytest.fixture(scope="module")
+def fuzz() -> Any:
+    spec = importlib.util.spec_from_file_location("fuzz", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["plain", "text", "catboost", "lightgbm", "histogram", "linear"])
+def test_attacks_are_refused_and_mutations_load_or_are_refused(fuzz: Any, name: str, tmp_path: Path) -> None:
+    source, path, wrong = fuzz.sound(name, tmp_path), tmp_path / "m.tailwise", {}
+
+    def found(content: bytes) -> str:
+        path.write_bytes(content)
+        return fuzz.tried(lambda: fuzz.try_model(path, source.rows), path.name)  # type: ignore[no-any-return]
+
+    assert found(source.data) == "loads"
+    for attack, of, change in fuzz.attacks():
+        if of == name and (what := found(fuzz.attacked(source, change))) != "refused":
+            wrong[attack] = what
+    for number in range(25):
+        what = found(fuzz.mutated(source, np.random.default_rng([7, number])))
+        if what not in ("loads", "refused"):
+            wrong[number] = what
+    assert wrong == {}
+
+
+def test_malformed_tables_are_read_or_refused(fuzz: Any, tmp_path: Path) -> None:
+    found = set()
+    for number in range(60):
+        path = tmp_path / f"t{number}.csv"
+        path.write_bytes(fuzz.malformed(number, np.random.default_rng([7, number])))
+        found.add(fuzz.tried(lambda p=path: split_targets(read_table(p), ["price"], str(p)), path.name))
+    assert found == {"loads", "refused"}
+
+
+def test_what_counts_as_a_failure(fuzz: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise KeyError("x")
+
+    def unclear() -> None:
+        raise ValueError("no name")
+
+    monkeypatch.setattr(fuzz, "MEMORY", 200_000_000)
+    secret, path = tmp_path / "secret", tmp_path / "m.tailwise"
+    for attempt, failure in (
+        (broken, "KeyError: 'x'"),
+        (unclear, "unclear message: 'no name'"),
+        (lambda: secret.open("w"), "Forbidden: opened"),
+        (lambda: os.system("true"), "Forbidden: os.system"),
+        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "the process ended with status 11"),
+        (lambda: np.ones(50_000_000), "took 0.4 GB"),
+    ):
+        assert fuzz.alone(attempt, path)[0].startswith(failure)
+    assert fuzz.alone(lambda: path.write_text("x"), path)[0] == "loads" and not secret.exists()
+    monkeypatch.setattr(fuzz, "WAIT", 1)
+    assert fuzz.alone(signal.pause, path)[0] == "the process ended with status 9"

@@ -1,0 +1,64 @@
+"""Intervals where the truth is known (benchmarks/coverage_simulation.py)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from research.studies import coverage_simulation
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_intervals_hold_where_the_truth_is_known() -> None:
+    results = coverage_simulation.simulate((300,), draws=12)
+    sums = results.groupby(["method", "part"])[["hits", "rows"]].sum()
+    covered = sums["hits"] / sums["rows"]
+    ours, plain = covered["TailRegressor's rule"], covered["split conformal"]
+    assert 0.9 < ours["all"] < 0.96
+    assert 0.85 < ours["rarest"] < 0.95 and ours["rarest"] > plain["rarest"] + 0.04
+    assert 0.85 < ours["few"] < 0.95
+    width = results.groupby(["method", "part"])["width"].mean()
+    assert width["TailRegressor's rule"]["all"] < width["constant"]["all"]
+    table = coverage_simulation.table_of(results)
+    assert "| 300 | all | TailRegressor's rule | " in table
+
+
+def test_no_interval_leaves_the_bounds() -> None:
+    results = coverage_simulation.simulate((100,), draws=2, floor=True)
+    sums = results[results["part"] == "all"].groupby("method")[["hits", "rows", "outside"]].sum()
+    assert sums.loc["TailRegressor's rule", "outside"] == 0 < 1000 < sums.loc["split conformal", "outside"]
+    assert 0.9 < sums.loc["TailRegressor's rule", "hits"] / 2000 < 0.98
+    rng = np.random.default_rng(0)
+    y, predictions = coverage_simulation.draw(100_000, rng, floor=True)
+    mean, variance = coverage_simulation.moments(
+        coverage_simulation.LEVEL, coverage_simulation.TOTAL, floor=True
+    )
+    assert y.mean() == pytest.approx(float(mean), rel=0.02) and (y == 0).mean() == pytest.approx(
+        0.3, abs=0.01
+    )
+    assert y.std() == pytest.approx(float(variance) ** 0.5, rel=0.05) and len(predictions) == 5
+
+
+def test_the_same_seed_gives_the_same_draw() -> None:
+    assert coverage_simulation.one_draw(100, 3, 50) == coverage_simulation.one_draw(100, 3, 50)
+
+
+def test_figures_of_the_simulation_in_the_docs() -> None:
+    page = (ROOT / "research" / "results" / "coverage_simulation.md").read_text(encoding="utf-8")
+    plain, bounded = page.split("## Labels of at least 0")
+    assert re.search(r"^0 of 800,000 intervals of TailRegressor's rule leave the bounds\.$", bounded, re.M)
+    rows = re.findall(r"^\| ([\d,]+) \| (\w+) \| TailRegressor's rule \| ([\d.]+) \|", plain, re.M)
+    found: dict[str, list[float]] = {}
+    for _, part, share in rows:
+        found.setdefault(part, []).append(round(100 * float(share)))
+    assert [n for n, part, _ in rows if part == "all"] == ["100", "300", "1,000", "10,000"]
+    said = " ".join((ROOT / "docs" / "estimator.md").read_text(encoding="utf-8").split())
+    ends = {part: f"{min(v):.0f}% to {max(v):.0f}%" for part, v in found.items()}
+    assert (
+        f"90% intervals contain {ends['all']} of all labels, {ends['rarest']} of the 15% rarest and "
+        f"{ends['few']} of few-shot labels with 100 to 10,000 rows" in said
+    )
