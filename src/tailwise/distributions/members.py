@@ -517,7 +517,7 @@ class Mixture(Distribution):
         return draws.gather(1, member.clamp(max=self.weights.shape[0] - 1)).squeeze(1)
 
     def rescale(self, shift: Number, scale: Number) -> Self:
-        return type(self)(self.components.rescale(shift, scale), self.weights)
+        return type(self)(self.components.rescale(shift, scale), self.weights, check=False)
 
     def pooled(self) -> Distribution:
         return Mixture(self)
