@@ -55,11 +55,6 @@ class Marginal(Inference):
         likely = len(index)
         prediction = tail.predict(rows.repeated(likely), index.reshape(-1))  # (K N,)
         shares = top.softmax(0)
-        if isinstance(prediction, Mixture):  # (S, K N) -> (S K, N)
-            samples = prediction.components.shape[0]
-            components = prediction.components.map(lambda p: p.reshape(samples * likely, -1))
-            weights = prediction.weights.reshape(samples, likely, -1) * shares
-            return Mixture(components, weights.reshape(samples * likely, -1), check=False)
         return Mixture(prediction.map(lambda p: p.reshape(likely, -1)), shares, check=False)
 
 

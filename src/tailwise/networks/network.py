@@ -271,7 +271,7 @@ class Network(nn.Module):
             features = self.features(backbone, x)
             each = [tail(features, inference, base) for tail, base in zip(tails, offsets, strict=True)]
             predictions.append(_side_by_side(each) if self.several_targets else each[0])
-        return predictions[0] if len(predictions) == 1 else _mixed(predictions)
+        return predictions[0] if len(predictions) == 1 else Mixture(predictions)
 
     def row_lengths(self, x: Any) -> Tensor | None:
         """Return the lengths of padded rows on the CPU, or None if the backbone has no `row_lengths`. (N,)"""
@@ -297,18 +297,4 @@ class Network(nn.Module):
 
 def _side_by_side(predictions: Sequence[Distribution]) -> Distribution:
     """Return one prediction of all targets. T of (N,) -> (N, T)"""
-    if isinstance(predictions[0], Mixture):
-        mixtures = cast("Sequence[Mixture]", predictions)
-        components = _side_by_side([p.components for p in mixtures])
-        return Mixture(components, torch.stack([p.weights for p in mixtures], -1), check=False)
     return stack(predictions).map(lambda p: p.movedim(0, -1))
-
-
-def _mixed(predictions: Sequence[Distribution]) -> Distribution:
-    """Return the mixture of the members' predictions."""
-    if not isinstance(predictions[0], Mixture):
-        return Mixture(predictions)
-    mixtures = cast("Sequence[Mixture]", predictions)
-    components = stack([p.components for p in mixtures])  # (members, K, ...)
-    weights = torch.cat([p.weights for p in mixtures])
-    return Mixture(components.map(lambda p: p.flatten(0, 1)), weights, check=False)

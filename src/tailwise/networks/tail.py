@@ -208,10 +208,7 @@ class Tail(nn.Module):
         with torch.autocast(z_mean.device.type, enabled=False):
             rows = rule(self, Latents(z_mean, z_var, base))
             each = self.in_label_units(rows.map(lambda p: p.reshape(shape)))
-        if isinstance(each, Mixture):  # (S, ..., K) -> (K S, ...)
-            components = each.components.map(_members_first).map(lambda p: p.flatten(0, 1))
-            return Mixture(components, _members_first(each.weights).flatten(0, 1), check=False)
-        if self.members == 1 or self.head.averaged:
+        if self.members == 1 or (self.head.averaged and each is each.parametric):
             return each.map(lambda p: p.mean(-1))
         return Mixture(each.map(_members_first))
 
