@@ -6,7 +6,6 @@ reads the implementation.
 
 from __future__ import annotations
 
-import copy
 import math
 import pickle
 import re
@@ -22,8 +21,6 @@ from numpy.typing import NDArray
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.kernels import label_weights
 from tests.label_samples import label_lists, labels_with_counts, law, skewed
-
-KERNELS = ("gaussian", "laplacian", "triangular")
 
 
 def off_the_edges(y: NDArray[np.float64], bins: LabelBins) -> NDArray[np.bool_]:
@@ -43,13 +40,6 @@ def test_integers_get_unit_bins_centred_on_the_integers() -> None:
     assert len(bins) == 5
     assert bins.edges.dtype == np.float64
     assert bins.counts.dtype == np.int64
-
-
-def test_negative_integers() -> None:
-    bins = LabelBins.from_labels([-3, -1, -1, 0, 2, 1])
-    np.testing.assert_array_equal(bins.centers, [-3, -2, -1, 0, 1, 2])
-    np.testing.assert_array_equal(bins.counts, [1, 0, 2, 1, 1, 1])
-    np.testing.assert_array_equal(bins.index(np.array([-3, -2, -1, 0, 1, 2])), np.arange(6))
 
 
 @pytest.mark.parametrize(
@@ -77,22 +67,6 @@ def test_lists_tensors_and_series_give_the_same_bins() -> None:
     np.testing.assert_array_equal(LabelBins.from_labels(leaf).counts, expected.counts)
 
 
-def test_a_series_with_a_shuffled_index_is_read_by_position() -> None:
-    import pandas
-
-    series = pandas.Series([1, 2, 2, 5], index=[7, 3, 0, 11])
-    bins = LabelBins.from_labels(series)
-    np.testing.assert_array_equal(bins.counts, [1, 2, 0, 0, 1])
-    np.testing.assert_array_equal(bins.index(series), [0, 1, 1, 4])
-
-
-def test_coarse_lattice_gets_one_bin_per_point() -> None:
-    steps = np.array([1, 2, 2, 3, 5, 6, 9])
-    bins = LabelBins.from_labels(1000 * steps - 5)
-    np.testing.assert_allclose(bins.centers, 1000 * np.arange(1, 10) - 5, rtol=1e-12)
-    np.testing.assert_array_equal(bins.counts, [1, 2, 1, 0, 1, 1, 0, 0, 1])
-
-
 @pytest.mark.parametrize("step", [0.5, 0.25, 0.1, 0.2, 0.05])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_fine_lattice_gets_one_bin_per_point(step: float, dtype: type) -> None:
@@ -101,21 +75,6 @@ def test_fine_lattice_gets_one_bin_per_point(step: float, dtype: type) -> None:
     assert len(bins) == 21
     np.testing.assert_allclose(bins.centers, np.arange(21) * step, atol=1e-5 * step)
     np.testing.assert_array_equal(bins.counts, np.bincount(steps))
-
-
-def test_few_distinct_integers_use_unit_bins() -> None:
-    bins = LabelBins.from_labels([0, 0, 10, 199])
-    np.testing.assert_array_equal(bins.centers, np.arange(200))
-    assert len(LabelBins.from_labels([0, 0, 10, 1000])) <= 100
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_wide_ranging_integers_do_not_get_a_bin_each(seed: int) -> None:
-    values = np.floor(np.random.default_rng(seed).pareto(1.0, 3000) * 50)
-    assert values.max() > 10_000
-    bins = LabelBins.from_labels(values)
-    assert 10 <= len(bins) <= 100
-    assert bins.counts.sum() == 3000
 
 
 @pytest.mark.parametrize(("size", "seed"), [(300, 0), (1000, 1), (5000, 2)])
@@ -131,32 +90,6 @@ def test_continuous_labels_follow_freedman_diaconis(size: int, seed: int) -> Non
     )
 
 
-def test_number_of_bins_is_between_ten_and_a_hundred() -> None:
-    uniform = np.random.default_rng(0).uniform(size=60)
-    assert len(LabelBins.from_labels(uniform)) == 10
-    cauchy = np.random.default_rng(0).standard_cauchy(5000)
-    assert len(LabelBins.from_labels(cauchy)) == 100
-
-
-def test_zero_inflated_labels() -> None:
-    rng = np.random.default_rng(0)
-    y = np.concatenate([np.zeros(900), rng.exponential(1.0, 100)])
-    bins = LabelBins.from_labels(y)
-    assert 10 <= len(bins) <= 100
-    assert bins.counts.sum() == 1000
-    assert bins.counts[0] >= 900
-    assert len(bins) < 100  # most labels are equal, which is no reason for the narrowest bins
-    assert np.all(np.isfinite(label_weights(bins)))
-    assert label_weights(bins)[0] == label_weights(bins).min()
-
-
-def test_tied_labels_share_a_bin() -> None:
-    y = np.repeat(np.random.default_rng(1).normal(size=30), 7)
-    bins = LabelBins.from_labels(y)
-    assert len(set(zip(y, bins.index(y), strict=True))) == 30
-    assert np.all(bins.counts % 7 == 0)
-
-
 @pytest.mark.parametrize("value", [0.0, 5.0, -3.25, 1e-9, -1e9, 0.1, 1e17, 1e-300, 1e300])
 def test_single_label_value_gets_one_bin_that_contains_it(value: float) -> None:
     bins = LabelBins.from_labels(np.full(4, value))
@@ -168,23 +101,6 @@ def test_single_label_value_gets_one_bin_that_contains_it(value: float) -> None:
     assert np.all(np.isfinite(bins.centers))
     np.testing.assert_array_equal(bins.index(np.array([value, value - 100, value + 100])), [0, 0, 0])
     np.testing.assert_allclose(label_weights(bins), [1.0])
-
-
-def test_one_sample() -> None:
-    bins = LabelBins.from_labels([3.7])
-    assert len(bins) == 1
-    np.testing.assert_array_equal(bins.counts, [1])
-    assert isinstance(bins.explain(), str)
-
-
-@pytest.mark.parametrize("value", [2.0, 0.3])
-def test_single_label_value_with_an_explicit_choice(value: float) -> None:
-    by_count = LabelBins.from_labels([value, value], count=5)
-    assert by_count.counts.sum() == 2
-    assert np.all(np.diff(by_count.edges) > 0)
-    by_width = LabelBins.from_labels([value, value], width=0.5)
-    assert by_width.counts.sum() == 2
-    assert np.all(np.diff(by_width.edges) > 0)
 
 
 # ---------------------------------------------------------------- explicit choices win
@@ -273,20 +189,6 @@ def test_labels_that_are_not_numbers_are_an_error() -> None:
         LabelBins.from_labels(["young", "old"])
 
 
-@pytest.mark.parametrize("values", [np.array([1 + 2j]), np.array(["2020-01-01"], "datetime64[D]")])
-def test_labels_that_would_lose_their_meaning_are_an_error(values: NDArray[np.generic]) -> None:
-    with pytest.raises(ValueError, match=f"labels must be numbers, got {re.escape(str(values.dtype))}"):
-        LabelBins.from_labels(values)
-
-
-def test_end_bins_may_be_wide_or_empty() -> None:
-    """Only an end bin that holds labels sets their scale, and only one far beyond them spoils it."""
-    for edges in ([0, 1, 2, 90], [0, 1, 3, 1e6], [0, 50, 100]):
-        bins = LabelBins.from_labels([0.0, 1.0, 2.0], edges=edges)
-        np.testing.assert_array_equal(bins.edges, edges)
-        assert bins.scale <= 100
-
-
 @pytest.mark.parametrize(
     ("edges", "outside"), [([10, 20, 30], 9), ([-5, -4], 9), ([2.5, 3.5], 8), ([4, 5, 100], 5)]
 )
@@ -297,11 +199,6 @@ def test_edges_beside_most_labels_are_an_error_that_says_where_they_are(
     words = f"leave out {outside} of 9 labels, which lie between 0 and 7: give edges that span most of them"
     with pytest.raises(ValueError, match=f"edges from {edges[0]:g} to {edges[-1]:g} {words}"):
         LabelBins.from_labels(labels, edges=edges)
-
-
-def test_half_of_the_labels_may_lie_beyond_the_edges() -> None:
-    bins = LabelBins.from_labels(np.arange(8.0), edges=[2, 3, 5])
-    np.testing.assert_array_equal(bins.counts, [3, 5])
 
 
 def test_no_labels_is_an_error() -> None:
@@ -334,26 +231,6 @@ def test_index_returns_the_kind_and_shape_it_was_given() -> None:
         np.testing.assert_array_equal(tensor.numpy(), array)
 
 
-def test_index_works_before_and_after_inference_mode() -> None:
-    bins = LabelBins.from_labels(np.arange(10))
-    y = torch.tensor([1.0, 4.0], requires_grad=True)
-    with torch.inference_mode():
-        assert bins.index(torch.tensor([1.0, 4.0])).tolist() == [1, 4]
-    table = torch.ones(10, requires_grad=True)
-    (table[bins.index(y)] * y).sum().backward()
-    assert y.grad is not None
-    assert bins.index(torch.tensor([])).shape == (0,)
-
-
-def test_bins_survive_pickling_and_copying() -> None:
-    bins = LabelBins.from_labels(np.arange(10))
-    bins.index(torch.tensor([1.0]))
-    for other in (pickle.loads(pickle.dumps(bins)), copy.deepcopy(bins)):
-        np.testing.assert_array_equal(other.edges, bins.edges)
-        assert other.index(torch.tensor([3.0])).item() == 3
-        assert other.explain() == bins.explain()
-
-
 def test_location_and_scale_are_the_moments_of_binned_labels() -> None:
     y = np.random.default_rng(0).poisson(9, 500)
     bins = LabelBins.from_labels(y)
@@ -382,28 +259,6 @@ def test_labels_on_an_edge_go_up_in_either_precision(offset: float, width: float
         np.testing.assert_array_equal(bins.index(torch.tensor(y)).numpy(), expected)
         np.testing.assert_array_equal(bins.index(torch.tensor(y, dtype=torch.float32)).numpy(), expected)
         np.testing.assert_array_equal(bins.index(y - 0.02 * width)[1:], np.arange(points - 1))
-
-
-def test_decimal_literals_on_an_edge_go_up() -> None:
-    bins = LabelBins.from_labels([0.0, 5.0], width=0.1)
-    assert 0.1 * 3 > 0.3  # the edge is above its own decimal literal, so a plain comparison would go down
-    np.testing.assert_array_equal(bins.index(np.array([0.3, 0.6, 0.7, 1.7])), [3, 6, 7, 17])
-
-
-def test_labels_far_from_zero_keep_their_resolution() -> None:
-    inside = np.append(np.random.default_rng(0).uniform(0, 100, 1000), [0.0, 100.0])
-    bins = LabelBins.from_labels(inside, count=20)
-    far = LabelBins.from_labels(inside + 1.7e9, count=20)  # seconds since 1970, beyond float32
-    clear = off_the_edges(inside, bins)
-    np.testing.assert_array_equal(far.index(inside + 1.7e9)[clear], bins.index(inside)[clear])
-
-
-def test_training_labels_in_float32_are_binned_as_in_float64() -> None:
-    y = np.round(np.random.default_rng(3).uniform(0, 5, 500), 1)
-    y[:2] = 0.0, 5.0
-    double, single = LabelBins.from_labels(y), LabelBins.from_labels(y.astype(np.float32))
-    np.testing.assert_array_equal(double.counts, single.counts)
-    np.testing.assert_array_equal(double.counts, [np.sum(np.round(y * 10) == k) for k in range(51)])
 
 
 @law
@@ -466,16 +321,6 @@ def test_binning_follows_shifts_and_scales_of_a_lattice(
     np.testing.assert_array_equal(bins.counts, np.bincount(steps))
 
 
-def test_a_range_lost_to_rounding_is_still_defined() -> None:
-    y = 1e9 + skewed(0) * 1e-9  # the shift is 1e18 times the scale: only one value is left
-    bins = LabelBins.from_labels(y)
-    assert bins.counts.sum() == len(y)
-    for choice in ({}, {"count": 100}, {"width": 1e-8}):
-        bins = LabelBins.from_labels(1e9 + skewed(0) * 1e-6, **choice)  # a few dozen floats are left
-        assert bins.counts.sum() == 400
-        assert np.all(np.diff(bins.edges) > 0), choice
-
-
 @pytest.mark.parametrize(
     "values",
     [
@@ -517,30 +362,6 @@ def test_explain_says_how_many_bins_which_rule_and_how_wide() -> None:
     width = float(np.diff(continuous.edges)[0])
     numbers = [float(number) for number in re.findall(r"-?\d+\.?\d*(?:e-?\d+)?", text)]
     assert any(math.isclose(number, width, rel_tol=0.02) for number in numbers), text
-
-
-@pytest.mark.parametrize(
-    ("choice", "value"), [("width", 0.75), ("count", 7), ("edges", [0.0, 4.0, 5.0, 9.0])]
-)
-def test_explain_names_the_explicit_choice(choice: str, value: object) -> None:
-    bins = LabelBins.from_labels(np.linspace(0, 9, 40), **{choice: value})  # type: ignore[arg-type]
-    text = bins.explain()
-    assert "as given" in text
-    assert choice in text or choice == "count"
-    assert re.search(rf"\b{len(bins)}\b", text)
-
-
-@pytest.mark.parametrize(
-    ("labels", "words"),
-    [
-        ([0, 1, 2, 3, 4, 5], ""),
-        ([0, 1, 2, 4, 5, 6], "One bin is empty and takes no part"),
-        ([0, 1, 2, 5, 6, 7], "2 bins are empty and take no part"),
-    ],
-)
-def test_explain_counts_empty_bins(labels: list[int], words: str) -> None:
-    text = LabelBins.from_labels(labels, width=1).explain()
-    assert (words in text) if words else "empty" not in text
 
 
 def test_explain_warns_when_most_labels_share_one_bin() -> None:

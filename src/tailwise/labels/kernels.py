@@ -6,7 +6,7 @@ Everything here is plain NumPy in float64 and runs once per data set.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from scipy import ndimage, special
@@ -19,6 +19,14 @@ Boundary = Literal["truncate", "reflect"]
 Clip = tuple[float, float]
 
 _INV_COUNT_CLIP = (5.0, 1000.0)
+
+
+class Window(TypedDict):
+    """A kernel over label bins, as `kernel_matrix` takes it."""
+
+    kernel: str | None
+    bandwidth: float
+    radius: int
 
 
 def _gaussian(distance: Array, bandwidth: float, radius: int) -> Array:

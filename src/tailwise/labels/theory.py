@@ -11,14 +11,10 @@ repeated draws, are kept.
 
 from __future__ import annotations
 
-import math
-from typing import TypedDict
-
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tailwise.labels.bins import Array, LabelBins
-from tailwise.labels.kernels import kernel_matrix
+from tailwise.labels.bins import Array
 
 
 def _positive(values: ArrayLike, what: str) -> Array:
@@ -154,39 +150,3 @@ def bound(
     bias = bias_term(propensity, smoothed_propensity, max_loss)
     deviation = variance_term(smoothed_propensity, max_loss, eta=eta, hypotheses=hypotheses, sizes=sizes)
     return np.asarray(np.asarray(estimate, np.float64) + bias + deviation)
-
-
-def kernel_reach(bandwidth: float) -> int:
-    """Return the radius, in bins, of a Gaussian kernel of this bandwidth: three bandwidths."""
-    return max(1, math.ceil(3 * bandwidth))
-
-
-def choose_bandwidth(bins: LabelBins) -> float:
-    """Return the bandwidth, in bins, with the smallest sum of bias and variance terms (VIR:bound).
-
-    It depends only on the histogram of the training labels. More smoothing moves P~ away from P, which
-    adds bias, and raises P~ in rare bins, which reduces variance. Bins without a label do not count.
-    The variance term is the one per sample; the paper's own leads to far more
-    smoothing. Ties go to the smaller bandwidth.
-
-    >>> choose_bandwidth(LabelBins.from_labels([0] * 500 + [1] * 500 + [2] * 500))  # nothing to gain
-    0.25
-    """
-    seen = bins.counts > 0
-    chance = propensities(bins.counts)[seen]
-    sizes = np.full(chance.size, float(bins.counts.max()))
-    grid = np.geomspace(0.25, max(len(bins), 1), 48)
-    totals = []
-    for h in grid:
-        matrix = kernel_matrix(len(bins), bandwidth=float(h), radius=kernel_reach(float(h)))
-        near = smoothed(chance, matrix[np.ix_(seen, seen)])
-        totals.append(bias_term(chance, near) + variance_term(near, sizes=sizes))
-    return float(grid[int(np.argmin(np.round(totals, 12)))])
-
-
-class Window(TypedDict):
-    """A kernel over label bins, as `tailwise.labels.kernels.kernel_matrix` takes it."""
-
-    kernel: str | None
-    bandwidth: float
-    radius: int

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tailwise.labels.bins import LabelBins
-from tailwise.labels.kernels import Boundary, KernelForm, kernel_matrix
-from tailwise.labels.theory import Window
+from tailwise.labels.kernels import Boundary, KernelForm, Window, kernel_matrix
 from tailwise.networks.ranks import rank_and_ranks, sum_over_ranks
 from tailwise.networks.weights import Kernel, Radius
 from tailwise.options import Count, NotNegative, Positive, Share

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from tailwise.labels.bins import Array, LabelBins
-from tailwise.labels.kernels import KernelForm, label_weights
-from tailwise.labels.theory import Window
+from tailwise.labels.kernels import KernelForm, Window, label_weights
 from tailwise.options import Between, NotNegative, Positive
 
 Acts = Literal["loss", "count", "both"]

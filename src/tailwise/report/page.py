@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tailwise.labels.theory import Window
+from tailwise.labels.kernels import Window
 from tailwise.methods import get_method
 from tailwise.metrics.regions import REGIONS
 from tailwise.networks.weights import DenseWeights, DensityWeights, Weights
