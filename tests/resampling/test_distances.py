@@ -11,10 +11,7 @@ from tailwise.resampling.distances import MixedTable, Points
 from tests.table_samples import heom, mixed
 
 
-@pytest.mark.parametrize("path", ["tree", "product", "blocks"])
-def test_neighbours_equal_brute_force(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distances, "TREE_DIMENSIONS", 99 if path == "tree" else 0)
-    monkeypatch.setattr(distances, "FLAG_LEVELS", 0 if path == "blocks" else 99)
+def test_neighbours_equal_brute_force(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distances, "BLOCK_ELEMENTS", 100)
     frame = mixed(45, seed=5)[0].reset_index(drop=True)
     frame["kind"], frame["name"] = frame["kind"].astype(object), frame["name"]
@@ -64,21 +61,3 @@ def test_missing_values_in_distances() -> None:
     assert gap(1, 4) == pytest.approx(np.sqrt(0.75))  # missing and the middle
     assert gap(3, 4) == pytest.approx(1.0)  # both missing; the categories differ
     assert gap(2, 3) == pytest.approx(1.0)  # both categories missing
-
-
-def test_a_table_is_rebuilt_from_numbers_and_categories() -> None:
-    frame = pd.DataFrame({"a": [0.0, 1.0, 2.0], "n": [1, 2, 3], "c": ["p", "q", "p"]})
-    table = MixedTable(frame, None)
-    assert (table.continuous, table.discrete) == ([0, 1], [2])
-    built = table.build(np.array([0, 2]), np.array([[0.5, 1.6]]), np.array([[1]]))
-    assert built.to_dict("list") == {"a": [0.0, 2.0, 0.5], "n": [1, 3, 2], "c": ["p", "p", "q"]}
-    array = MixedTable(np.array([[0, 7], [4, 8]]), categorical=[1])
-    new = array.build(np.array([1]), np.array([[2.0]]), np.array([[0]]))
-    np.testing.assert_array_equal(new, [[4.0, 8.0], [2.0, 7.0]])
-
-
-def test_rows_equal_to_their_neighbours_are_not_their_own_neighbours() -> None:
-    space = Points(np.zeros((8, 1)), np.empty((8, 0), np.intp))
-    index, distance = space.neighbours(np.arange(8), 3)
-    assert all(i not in row and len(set(row)) == 3 for i, row in enumerate(index))
-    assert not distance.any()

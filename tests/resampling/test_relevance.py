@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
+from scipy.interpolate import CubicHermiteSpline
 
 from tailwise.resampling.relevance import RelevanceFunction, relevance_of
 from tests.label_samples import law
@@ -26,14 +26,11 @@ def test_relevance_at_points_derived_by_hand() -> None:
 
 def test_box_plot_points_of_normal_labels() -> None:
     # 0..8 have quartiles 2, 4, 6: without 100 on top no label lies beyond 6 + 1.5 * 4 = 12.
-    assert RelevanceFunction.from_labels(range(9)).points.tolist() == [[4, 0, 0]]
+    assert RelevanceFunction.from_labels(range(9)).points.tolist() == [[4, 0]]
     # 0..8 with -50, 13 and 100: quartiles 1.5, 4.5, 7.5, fences -7.5 and 16.5, so the adjacent values are
     # 0 and 13.
     y = [*range(9), -50, 13, 100]
-    assert RelevanceFunction.from_labels(y).points.tolist() == [[0, 1, 0], [4.5, 0, 0], [13, 1, 0]]
-    assert RelevanceFunction.from_labels(y, method="high").points.tolist() == [[4.5, 0, 0], [13, 1, 0]]
-    assert RelevanceFunction.from_labels(y, method="low").points.tolist() == [[0, 1, 0], [4.5, 0, 0]]
-    assert RelevanceFunction.from_labels(y, coef=0.5).points[:, 0].tolist() == [0, 4.5, 8]
+    assert RelevanceFunction.from_labels(y).points.tolist() == [[0, 1], [4.5, 0], [13, 1]]
 
 
 def test_a_side_without_outliers_is_not_rare() -> None:
@@ -48,7 +45,7 @@ def test_zero_inflated_labels(sign: int) -> None:
     # 80 zeros and 1..20: the quartiles are all 0; the third quartile of 1..20 is 15.25.
     y = sign * np.concatenate([np.zeros(80), np.arange(1, 21)])
     relevance = RelevanceFunction.from_labels(y)
-    assert sorted(map(tuple, np.abs(relevance.points[:, :2]))) == [(0, 0), (15.25, 1)]
+    assert sorted(map(tuple, np.abs(relevance.points))) == [(0, 0), (15.25, 1)]
     assert relevance(0) == 0
     assert relevance(sign * 20) == 1
 
@@ -61,33 +58,29 @@ def test_labels_below_and_above_the_mode() -> None:
 def test_a_quartile_that_equals_the_median() -> None:
     # Quartiles 0, 1, 1 and IQR 1: the upper adjacent value is 2.5, above the median.
     y = [0, 0, 0, 1, 1, 1, 1, 1, 10]
-    assert RelevanceFunction.from_labels(y).points.tolist() == [[1, 0, 0], [2.5, 1, 0]]
+    assert RelevanceFunction.from_labels(y).points.tolist() == [[1, 0], [2.5, 1]]
 
 
 def test_equal_labels_have_no_relevance() -> None:
     assert RelevanceFunction.from_labels([3.0] * 5)([1, 3, 9]).tolist() == [0, 0, 0]
 
 
-def test_slopes_agree_with_scipy() -> None:
+def test_the_cubic_is_that_of_scipy() -> None:
     x, r = np.array([0.0, 1.0, 3.0, 7.0]), np.array([0.0, 0.2, 0.9, 1.0])
     at = np.linspace(0, 7, 200)
-    pchip = PchipInterpolator(x, r)
-    slopes = pchip.derivative()(x)
-    ours = RelevanceFunction(np.column_stack([x, r, slopes]))
-    np.testing.assert_allclose(ours(at), pchip(at), atol=1e-12)
-    flat = RelevanceFunction(np.column_stack([x, r]))
-    np.testing.assert_allclose(flat(at), CubicHermiteSpline(x, r, np.zeros(4))(at), atol=1e-12)
+    relevance = RelevanceFunction(np.column_stack([x, r]))
+    np.testing.assert_allclose(relevance(at), CubicHermiteSpline(x, r, np.zeros(4))(at), atol=1e-12)
 
 
 @law
 @given(
     st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6, unique=True),
-    st.lists(st.tuples(st.floats(0, 1), st.floats(-100, 100)), min_size=6, max_size=6),
+    st.lists(st.floats(0, 1), min_size=6, max_size=6),
 )
-def test_relevance_is_monotone_between_control_points(labels: list[float], rest: list[Any]) -> None:
-    points = [(y, *other) for y, other in zip(sorted(labels), rest, strict=False)]
+def test_relevance_is_monotone_between_control_points(labels: list[float], rest: list[float]) -> None:
+    points = list(zip(sorted(labels), rest, strict=False))
     relevance = RelevanceFunction(points)
-    for (a, ra, _), (b, rb, _) in pairwise(points):
+    for (a, ra), (b, rb) in pairwise(points):
         values = relevance(np.linspace(a, b, 50))
         assert ((values >= 0) & (values <= 1)).all()
         assert (np.diff(values) * np.sign(rb - ra) >= -1e-9).all()
@@ -101,6 +94,7 @@ def test_relevance_is_monotone_between_control_points(labels: list[float], rest:
         ([(0, 0), (1, 2)], "between 0 and 1"),
         ([(0, 0), (np.nan, 1)], "point 1 is"),
         ([(0, 0), (1, 1, 0)], "must all be"),
+        ([(0, 0, 1), (1, 1, 0)], "shape"),
         ([0, 1], "shape"),
         ([], "shape"),
     ],
@@ -108,13 +102,6 @@ def test_relevance_is_monotone_between_control_points(labels: list[float], rest:
 def test_wrong_control_points(points: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RelevanceFunction(points)
-
-
-def test_wrong_box_plots() -> None:
-    with pytest.raises(ValueError, match="did you mean 'high'"):
-        RelevanceFunction.from_labels([1, 2], method="hihg")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="coef"):
-        RelevanceFunction.from_labels([1, 2], coef=0)
 
 
 def test_relevance_of_labels_by_a_function_points_or_a_box_plot() -> None:

@@ -14,18 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
-from sklearn.neighbors import NearestNeighbors
 
 from tailwise.lookup import nearest
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-TREE_DIMENSIONS = 10
-"""Up to this many columns, counting one per level of a category, a k-d tree beats matrix products."""
-FLAG_LEVELS = 100
-"""Up to this many levels of categories get a column each; with more, categories are compared directly."""
 BLOCK_ELEMENTS = 2**22
 """Distances in memory at a time (32 MiB), whatever the number of rows."""
 SAFE_SAMPLE = 1000
@@ -37,70 +31,46 @@ class MixedTable:
     """A table as numbers (NaN if missing) and codes of categories (-1 if missing); `build` goes back."""
 
     def __init__(self, table: Any, categorical: Sequence[Any] | None) -> None:
-        self.frame = table if isinstance(table, pd.DataFrame) else None
-        if self.frame is None:
-            array = np.asarray(table)
-            if array.ndim != 2:
-                raise ValueError(
-                    f"resampling needs a table of rows x columns, got an array of shape {array.shape}: "
-                    "flatten images and sequences, or resample their feature vectors"
-                )
-            if array.dtype.kind not in "biuf":
-                raise ValueError(f"an array must hold numbers, got {array.dtype}: pass a DataFrame instead")
-            self.array = array if array.dtype.kind == "f" else array.astype(np.float64)
-            names: list[Any] = list(range(array.shape[1]))
-        else:
-            names = list(self.frame.columns)
-        self.rows = len(table)
-        self.width = len(names)
+        self.is_array = not isinstance(table, pd.DataFrame)
+        self.frame = _as_frame(table) if self.is_array else table
+        names = list(self.frame.columns)
         listed = [] if categorical is None else list(categorical)
         unknown = [name for name in listed if name not in names]
         if unknown:
             hint = nearest(str(unknown[0]), map(str, names)) if names else ": there are no columns"
             raise ValueError(f"no column {unknown[0]!r} to treat as categorical{hint}")
-        self.discrete = [i for i in range(self.width) if names[i] in listed or not self._is_number(i)]
-        self.continuous = [i for i in range(self.width) if i not in set(self.discrete)]
-        self.numbers = self._numbers(names)  # (N, P)
-        self.codes = self._codes(names)  # (N, C)
+        numeric = [name not in listed and _is_number(kind) for name, kind in self.frame.dtypes.items()]
+        self.continuous = [i for i, is_number in enumerate(numeric) if is_number]
+        self.discrete = [i for i, is_number in enumerate(numeric) if not is_number]
+        self.numbers = self._numbers()  # (N, P)
+        self.codes = self._codes()  # (N, C)
         self._measure()
 
-    def _is_number(self, column: int) -> bool:
-        if self.frame is None:
-            return True
-        kind: Any = self.frame.dtypes.iloc[column]
-        types = pd.api.types
-        return bool(
-            types.is_numeric_dtype(kind)
-            and not types.is_bool_dtype(kind)
-            and not types.is_complex_dtype(kind)
-        )
+    def __len__(self) -> int:
+        return len(self.frame)
 
-    def _numbers(self, names: list[Any]) -> Array:
-        if self.frame is None:
-            numbers = self.array[:, self.continuous].astype(np.float64)
-        else:
-            numbers = np.empty((self.rows, len(self.continuous)))
-            for to, column in enumerate(self.continuous):
-                numbers[:, to] = self.frame.iloc[:, column].to_numpy(np.float64, na_value=np.nan)
+    def _numbers(self) -> Array:
+        numbers = np.empty((len(self), len(self.continuous)))
+        for to, column in enumerate(self.continuous):
+            numbers[:, to] = self.frame.iloc[:, column].to_numpy(np.float64, na_value=np.nan)
         endless = np.isinf(numbers)
         if endless.any():
             row, to = np.argwhere(endless)[0]
             raise ValueError(
-                f"column {names[self.continuous[to]]!r} is infinite in row {row}: replace it by a "
-                "finite number or a missing value"
+                f"column {self.frame.columns[self.continuous[to]]!r} is infinite in row {row}: replace it by "
+                "a finite number or a missing value"
             )
         return numbers
 
-    def _codes(self, names: list[Any]) -> NDArray[np.intp]:
-        codes = np.empty((self.rows, len(self.discrete)), np.intp)
+    def _codes(self) -> NDArray[np.intp]:
+        codes = np.empty((len(self), len(self.discrete)), np.intp)
         for to, column in enumerate(self.discrete):
-            values: Any = self.array[:, column] if self.frame is None else self.frame.iloc[:, column]
             try:
-                codes[:, to] = pd.factorize(values)[0]
+                codes[:, to] = pd.factorize(self.frame.iloc[:, column])[0]
             except TypeError:
                 raise ValueError(
-                    f"column {names[column]!r} holds values that cannot be compared, such as lists: "
-                    "split it into columns or drop it"
+                    f"column {self.frame.columns[column]!r} holds values that cannot be compared, such as "
+                    "lists: split it into columns or drop it"
                 ) from None
         return codes
 
@@ -135,12 +105,7 @@ class MixedTable:
 
     def build(self, kept: Rows, numbers: Array, sources: Rows) -> Any:
         """Return the kept rows, then new ones: numbers (M, P) and rows to copy categories from (M, C)."""
-        if self.frame is None:
-            new = np.empty((len(numbers), self.width), self.array.dtype)
-            new[:, self.continuous] = numbers
-            new[:, self.discrete] = self.array[sources, self.discrete]
-            return np.concatenate([self.array[kept], new])
-        columns: list[Any] = [None] * self.width
+        columns: list[Any] = [None] * self.frame.shape[1]
         for at, column in enumerate(self.discrete):
             rows = np.concatenate([kept, sources[:, at]])
             columns[column] = self.frame.iloc[:, column].iloc[rows].reset_index(drop=True)
@@ -154,7 +119,24 @@ class MixedTable:
         index = pd.RangeIndex(len(kept) + len(numbers))
         table = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=index)
         table.columns = self.frame.columns
-        return table
+        return table.to_numpy() if self.is_array else table
+
+
+def _as_frame(table: Any) -> pd.DataFrame:
+    array = np.asarray(table)
+    if array.ndim != 2:
+        raise ValueError(
+            f"resampling needs a table of rows x columns, got an array of shape {array.shape}: "
+            "flatten images and sequences, or resample their feature vectors"
+        )
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"an array must hold numbers, got {array.dtype}: pass a DataFrame instead")
+    return pd.DataFrame(array if array.dtype.kind == "f" else array.astype(np.float64))
+
+
+def _is_number(kind: Any) -> bool:
+    types = pd.api.types
+    return types.is_numeric_dtype(kind) and not (types.is_bool_dtype(kind) or types.is_complex_dtype(kind))
 
 
 @dataclass(frozen=True)
@@ -193,31 +175,16 @@ class Points:
 
     def neighbours(self, queries: Rows, k: int) -> tuple[Rows, Array]:
         """Return the k nearest other rows of each queried row, nearest first, with distances. (Q, k) twice"""
-        levels = [np.unique(column, return_inverse=True) for column in self.codes.T]
-        flags = sum(values.size for values, _ in levels)
-        dimensions = self.points.shape[1] + flags
-        if dimensions > 0 and flags <= FLAG_LEVELS:
-            marked = [np.sqrt(0.5) * np.eye(values.size)[code] for values, code in levels]
-            points = np.hstack([self.points, *marked])
-            if dimensions <= TREE_DIMENSIONS:
-                _, index = cKDTree(points, balanced_tree=False).query(points[queries], k + 1)
-            else:
-                search = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(points)
-                index = search.kneighbors(points[queries], return_distance=False)
-            return self._measured(queries, _without_self(index, queries))
-        found = np.empty((queries.size, k), np.intp)
+        nearest_rows = np.empty((queries.size, k), np.intp)
         for piece, rows in self.blocks(queries, len(self)):
             squares = self.take(rows).squared_distances(self)
             squares[np.arange(rows.size), rows] = np.inf
-            found[piece] = np.argpartition(squares, k - 1, axis=1)[:, :k]
-        return self._measured(queries, found)
-
-    def _measured(self, queries: Rows, found: Rows) -> tuple[Rows, Array]:
-        """Sort neighbours by distance, computed again: matrix products lose digits between close rows."""
+            nearest_rows[piece] = np.argpartition(squares, k - 1, axis=1)[:, :k]
+        # Distances are computed again: matrix products lose digits between close rows.
         here = self.take(queries)
-        exact = np.stack([here.distance(self.take(column)) for column in found.T], axis=1)
-        order = np.lexsort((found, exact))
-        return np.take_along_axis(found, order, 1), np.take_along_axis(exact, order, 1)
+        exact = np.stack([here.distance(self.take(column)) for column in nearest_rows.T], axis=1)
+        order = np.lexsort((nearest_rows, exact))
+        return np.take_along_axis(nearest_rows, order, 1), np.take_along_axis(exact, order, 1)
 
     def safe_radius(self, queries: Rows, rng: np.random.Generator) -> Array:
         """Return half the median distance from each queried row to the other rows. (Q,)"""
@@ -239,10 +206,3 @@ class Points:
             median = np.sqrt(squares[pick, (size - 1) // 2]) + np.sqrt(squares[pick, size // 2])
             radius[piece] = median / 4
         return radius
-
-
-def _without_self(index: Rows, queries: Rows) -> Rows:
-    """Drop each queried row from its own neighbours. (Q, k + 1) -> (Q, k)"""
-    itself = index == queries[:, None]
-    itself[~itself.any(1), -1] = True  # among many equal rows, a search may miss the row itself
-    return np.asarray(index[~itself].reshape(queries.size, -1), np.intp)

@@ -7,83 +7,73 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tailwise.labels.bins import checked_labels
-from tailwise.lookup import check_name
 
 Array = NDArray[np.float64]
-Sides = Literal["both", "high", "low"]
+FENCE = 1.5
+"""The fences of a box plot lie this many interquartile ranges beyond the quartiles."""
 
 
 @dataclass(frozen=True, eq=False)
 class RelevanceFunction:
     """How much each label matters, from 0 to 1: a monotone cubic between control points.
 
-    A control point is (label, relevance) or (label, relevance, slope). Between two of them relevance
-    follows the cubic Hermite polynomial with these slopes (0 unless given), each limited to three
-    times the smaller neighbouring secant, which keeps it monotone (Fritsch and Carlson, 1980).
-    Beyond the first and the last point it is constant.
+    A control point is (label, relevance). Between two of them relevance rises or falls by the cubic Hermite
+    polynomial that is flat at both. Beyond the first and the last point it is constant.
 
     >>> relevance = RelevanceFunction([(0, 0), (10, 1)])
     >>> relevance([-5, 0, 2.5, 5, 10, 99])
     array([0.     , 0.     , 0.15625, 0.5    , 1.     , 1.     ])
     """
 
-    points: Any  # (P, 3) after construction: label, relevance, slope
+    points: Any  # (P, 2) after construction: label, relevance
 
     def __post_init__(self) -> None:
         try:
             points = np.asarray(self.points, np.float64)
         except (TypeError, ValueError):
+            raise ValueError("control points must all be (label, relevance)") from None
+        if points.ndim != 2 or points.shape[0] < 1 or points.shape[1] != 2:
             raise ValueError(
-                "control points must all be (label, relevance), or all (label, relevance, slope)"
-            ) from None
-        if points.ndim != 2 or points.shape[0] < 1 or points.shape[1] not in (2, 3):
-            raise ValueError(
-                "control points must be a list of (label, relevance) or (label, relevance, slope), got "
-                f"an array of shape {points.shape}"
+                f"control points must be a list of (label, relevance), got an array of shape {points.shape}"
             )
         if not np.isfinite(points).all():
             row = int(np.argmax(~np.isfinite(points).all(1)))
             raise ValueError(f"control points must be finite: point {row} is {points[row].tolist()}")
-        labels, relevance = points[:, 0], points[:, 1]
+        labels, relevance = points.T
         if (np.diff(labels) <= 0).any():
             raise ValueError(f"labels of control points must increase, got {labels.tolist()}")
         if ((relevance < 0) | (relevance > 1)).any():
             raise ValueError(f"relevance must lie between 0 and 1, got {relevance.tolist()}")
-        slopes = points[:, 2] if points.shape[1] == 3 else np.zeros(len(points))
-        object.__setattr__(self, "points", np.column_stack([labels, relevance, _monotone(points, slopes)]))
+        object.__setattr__(self, "points", points)
 
     @classmethod
-    def from_labels(cls, y: ArrayLike, *, method: Sides = "both", coef: float = 1.5) -> RelevanceFunction:
+    def from_labels(cls, y: ArrayLike) -> RelevanceFunction:
         """Place control points at the median and the whiskers of a box plot of the labels.
 
         The median has relevance 0. The adjacent values have 1: the lowest and highest label within
-        ``Q1 - coef IQR`` and ``Q3 + coef IQR``. `method` restricts extremes to one side. A side without
-        labels beyond its adjacent value has no extremes, and its relevance is 0. A quartile between two
-        labels is their midpoint.
+        ``Q1 - 1.5 IQR`` and ``Q3 + 1.5 IQR``. A side without labels beyond its adjacent value has no
+        extremes, and its relevance is 0. A quartile between two labels is their midpoint.
 
         If more than half of the labels are equal, as in zero-inflated targets, there is no interquartile
         range. That label then has relevance 0, and the third quartile of the labels above it and the
         first quartile of the labels below it have 1. If all labels are equal, relevance is 0 everywhere.
 
-        >>> RelevanceFunction.from_labels([0, 1, 2, 3, 4, 20]).points[:, :2]
+        >>> RelevanceFunction.from_labels([0, 1, 2, 3, 4, 20]).points
         array([[2.5, 0. ],
                [4. , 1. ]])
-        >>> RelevanceFunction.from_labels([0, 0, 0, 0, 0, 0, 1, 2, 3]).points[:, :2]
+        >>> RelevanceFunction.from_labels([0, 0, 0, 0, 0, 0, 1, 2, 3]).points
         array([[0., 0.],
                [2., 1.]])
         """
-        check_name("method", method, ("both", "high", "low"))
-        if not 0 < coef < np.inf:
-            raise ValueError(f"coef must be a positive number, got {coef!r}")
         labels = checked_labels(y)
         first, median, third = np.percentile(labels, [25, 50, 75], method="midpoint")
-        reach = coef * (third - first)
+        reach = FENCE * (third - first)
         low, high = first - reach, third + reach
         if low < median < high:
             has_low, has_high = (labels < low).any(), (labels > high).any()
@@ -95,35 +85,18 @@ class RelevanceFunction:
             has_low, has_high = below.size > 0, above.size > 0
             low = np.percentile(below, 25) if has_low else low
             high = np.percentile(above, 75) if has_high else high
-        points = [(median, 0.0)]
-        if has_low and method in ("both", "low"):
-            points.insert(0, (low, 1.0))
-        if has_high and method in ("both", "high"):
-            points.append((high, 1.0))
-        return cls(points)
+        return cls([*([(low, 1.0)] if has_low else []), (median, 0.0), *([(high, 1.0)] if has_high else [])])
 
     def __call__(self, y: ArrayLike) -> Array:
         """Return the relevance of each label. (...) -> (...)"""
-        labels, relevance, slopes = self.points.T
+        labels, relevance = self.points.T
         at = np.clip(np.asarray(y, np.float64), labels[0], labels[-1])
         if labels.size == 1:
             return np.where(np.isnan(at), np.nan, relevance[0])
         left = np.clip(np.searchsorted(labels, at, side="right") - 1, 0, labels.size - 2)
-        width = np.diff(labels)[left]
-        t = (at - labels[left]) / width
-        bend = t * (1 - t) * width * ((1 - t) * slopes[left] - t * slopes[left + 1])
+        t = (at - labels[left]) / np.diff(labels)[left]
         rise = t * t * (3 - 2 * t)
-        return np.asarray(np.clip(relevance[left] * (1 - rise) + relevance[left + 1] * rise + bend, 0, 1))
-
-
-def _monotone(points: Array, slopes: Array) -> Array:
-    """Limit the slopes at control points so that each piece is monotone. (P,)"""
-    if len(points) == 1:
-        return np.zeros(1)
-    secants = np.diff(points[:, 1]) / np.diff(points[:, 0])
-    left, right = np.append(secants[0], secants), np.append(secants, secants[-1])
-    steepest = np.where(np.sign(left) == np.sign(right), 3 * np.minimum(abs(left), abs(right)), 0)
-    return np.asarray(np.sign(left) * np.clip(slopes * np.sign(left), 0, steepest))
+        return np.asarray(np.clip(relevance[left] * (1 - rise) + relevance[left + 1] * rise, 0, 1))
 
 
 Relevance = RelevanceFunction | Callable[[Array], ArrayLike] | ArrayLike | None

@@ -11,7 +11,6 @@ regression, PMLR 74, 2017. Written from the papers.
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,16 +23,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tailwise.labels.bins import checked_labels
-from tailwise.lookup import check_name, nearest
+from tailwise.lookup import nearest
 from tailwise.resampling.distances import Array, MixedTable, Points, Rows
 from tailwise.resampling.relevance import Relevance, relevance_of
 
 Amount = float | Literal["balance", "extreme"]
 Table = TypeVar("Table", bound=NDArray[Any] | pd.DataFrame)
 Labels = TypeVar("Labels", bound=NDArray[Any] | pd.Series)
-
-
-# ---------------------------------------------------------------- what is sampled how often
 
 
 @dataclass(frozen=True)
@@ -49,17 +45,16 @@ def _bumps(labels: Array, rare: NDArray[np.bool_], over: Amount, under: Amount) 
     """Split the sorted labels where rare meets normal, and set the size of each piece."""
     order = np.argsort(labels, kind="stable")
     pieces = np.split(order, np.flatnonzero(np.diff(rare[order])) + 1)
-    sizes = np.array([piece.size for piece in pieces])
-    targets = {
-        "balance": np.full(len(pieces), labels.size / len(pieces)),
-        "extreme": labels.size / sizes / (1 / sizes).sum(),
-    }
+    inverse = sum(1 / piece.size for piece in pieces)
     bumps = []
-    for number, rows in enumerate(pieces):
-        is_rare = bool(rare[rows[0]])
+    for rows in pieces:
+        size, is_rare = rows.size, bool(rare[rows[0]])
         amount = over if is_rare else under
-        target = targets[amount][number] if isinstance(amount, str) else amount * rows.size
-        wanted = max(round(target), rows.size) if is_rare else min(max(round(target), 1), rows.size)
+        if amount == "balance":
+            target = labels.size / len(pieces)
+        else:
+            target = labels.size / size / inverse if amount == "extreme" else amount * size
+        wanted = max(round(target), size) if is_rare else min(max(round(target), 1), size)
         bumps.append(_Bump(rows, is_rare, int(wanted)))
     return bumps
 
@@ -79,9 +74,6 @@ def _checked_amounts(over: Amount, under: Amount | None) -> tuple[Amount, Amount
         elif name == "under" and not 0 < amount <= 1:
             raise ValueError(f"under, the share of normal rows to keep, must be in (0, 1], got {amount!r}")
     return over, under
-
-
-# ---------------------------------------------------------------- synthetic rows
 
 
 @dataclass(frozen=True)
@@ -178,8 +170,8 @@ def _resampled(
     given = y.to_numpy(np.float64, na_value=np.nan) if isinstance(y, pd.Series) else y
     labels = checked_labels(given)
     columns = MixedTable(X, categorical)
-    if columns.rows != labels.size:
-        raise ValueError(f"X has {columns.rows} rows but y has {labels.size} labels")
+    if len(columns) != labels.size:
+        raise ValueError(f"X has {len(columns)} rows but y has {labels.size} labels")
 
     rare = relevance_of(labels, relevance) >= threshold
     contrast = bool(rare.any() and not rare.all())
@@ -284,22 +276,6 @@ def smogn(
 RESAMPLERS: dict[str, Callable[..., tuple[Any, Any]]] = {"smoter": smoter, "smogn": smogn}
 
 
-def resample(name: str, X: Table, y: Labels, *, seed: int, **options: Any) -> tuple[Table, Labels]:
-    """Resample by a method of `RESAMPLERS`, with that method's options.
-
-    >>> resample("smotter", np.zeros((2, 1)), np.zeros(2), seed=0)
-    Traceback (most recent call last):
-    ValueError: unknown resampler 'smotter'; did you mean 'smoter'?
-    """
-    check_name("resampler", name, RESAMPLERS)
-    method = RESAMPLERS[name]
-    known = set(inspect.signature(method).parameters) - {"X", "y", "seed"}
-    for option in options:
-        if option not in known:
-            raise ValueError(f"{name} has no option {option!r}{nearest(option, known)}")
-    return method(X, y, seed=seed, **options)
-
-
 def resampled(name: str, x: Tensor, y: Array, weight: Array, seed: int) -> tuple[Tensor, Array]:
     """Return features and labels resampled by name. A row of weight n counts as n equal rows.
 
@@ -313,5 +289,5 @@ def resampled(name: str, x: Tensor, y: Array, weight: Array, seed: int) -> tuple
         )
     table = np.repeat(x.numpy().astype(np.float64), counts, axis=0)
     flags = [j for j in range(table.shape[1]) if np.unique(table[:, j]).size <= 2]
-    table, labels = resample(name, table, np.repeat(y, counts), seed=seed, categorical=flags)
+    table, labels = RESAMPLERS[name](table, np.repeat(y, counts), seed=seed, categorical=flags)
     return torch.from_numpy(table).float(), np.asarray(labels)

@@ -119,7 +119,7 @@ def fit_method(
         decoder = recipe.build_decoder(problem, parts.latent.options.get("dim") or dim)
     model = build_model(method, backbone, dim, bins, decoder=decoder, **given.own)
     if model.method.resampling is not None:
-        from tailwise.resampling.smogn import resample
+        from tailwise.resampling.smogn import RESAMPLERS
 
         if x.ndim != 2:
             raise ValueError(
@@ -127,7 +127,7 @@ def fit_method(
             )
         # Columns of two values are encoded categories: a synthetic row copies them from a real row.
         flags = [i for i in range(x.shape[1]) if np.unique(x[:, i]).size <= 2]
-        x, y = resample(model.method.resampling, x, y, seed=problem.seed, categorical=flags)
+        x, y = RESAMPLERS[model.method.resampling](x, y, seed=problem.seed, categorical=flags)
     transform = None if recipe.augmentation is None else recipe.augmentation(problem)
     inputs, labels = (torch.from_numpy(np.ascontiguousarray(array)) for array in (x, y))
     train = TensorData(inputs, labels, transform=transform)
