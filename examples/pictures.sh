@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Pictures of the report for the documentation: the first screen of the page of the abalone story and its section on
-# columns, on a desktop, and on a phone in dark mode.
+# Pictures of the report for the documentation: the first screen of the page of the abalone story on a desktop, and on
+# a phone in dark mode.
 set -euo pipefail
 out=$(cd "${1:?name the output folder}" && pwd)
 chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || {
@@ -10,9 +10,6 @@ chromium=$(command -v chromium || command -v chromium-browser || command -v goog
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bash "$(dirname "$0")/abalone_age/run.sh" "$work"
-
-# The page from its section on columns on: Chromium does not paint where it has scrolled to.
-sed '/<h1>/,/<h2 id="columns">/{/<h2 id="columns">/!d}' "$work/abalone.html" >"$work/columns.html"
 
 # Arguments: file, page, window size, colour scheme (0 is dark, 1 is light). 64 colours make the files small.
 shoot() {
@@ -24,5 +21,3 @@ Image.open(sys.argv[1]).convert("RGB").quantize(64, dither=0).save(sys.argv[2], 
 }
 shoot report.png abalone 1280,800 1
 shoot report-phone.png abalone 390,1300 0
-shoot report-columns.png columns 1280,800 1
-shoot report-columns-phone.png columns 390,1300 0

@@ -84,9 +84,7 @@ def test_evaluate_prints_figures_and_writes_a_page(run: Run, place: Path, tmp_pa
     assert "the error for the rarest 15% of the labels is" in out.stdout
     assert f"wrote {tmp_path / 'e.html'}" in out.stderr
     page = (tmp_path / "e.html").read_text(encoding="utf-8")
-    assert (
-        "price: VIR with a dial on new.csv" in page and "measured on 150 rows of new.csv. They hold" in page
-    )
+    assert "price: TailRegressor on new.csv" in page and "measured on 150 rows of new.csv. They hold" in page
     out = run("evaluate", place / "m.tailwise", place / "new.csv", "--json")
     printed = json.loads(out.stdout)
     assert printed["target"] == "price" and printed["regions"]["all"]["n"] == 150
@@ -104,7 +102,7 @@ def test_two_models_are_compared_by_the_regions_of_the_first(
     printed = json.loads(run(*line, "--json").stdout)
     rows = {k: [printed[k][r]["n"] for r in ("many", "medium", "few")] for k in ("regions", "baseline")}
     assert rows["baseline"] == rows["regions"]
-    assert "VIR with a dial (m)" in run(*line).stdout
+    assert "TailRegressor (m)" in run(*line).stdout
 
 
 def test_no_other_column_is_taken_for_the_target(

@@ -1,10 +1,9 @@
-"""Every example runs: quickly with one network, and as it stands."""
+"""Every example runs, with one epoch of one network."""
 
 from __future__ import annotations
 
 import os
 import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -31,21 +30,6 @@ def test_example_runs_for_one_epoch(
     quick = shortened(text)
     assert quick != text and "epochs=2" not in quick and "range(20)" not in quick
     exec(compile(quick, script, "exec"), {"__name__": "__main__"})
-    assert len(capsys.readouterr().out.splitlines()) >= 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", [script for script in SCRIPTS if script != TORCHRUN])
-def test_example_runs_as_it_stands(
-    script: str,
-    short_training: None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.delenv("TAILWISE_DATA", raising=False)
-    monkeypatch.chdir(tmp_path)
-    runpy.run_path(str(EXAMPLES / script), run_name="__main__")
     assert len(capsys.readouterr().out.splitlines()) >= 3
 
 

@@ -112,14 +112,16 @@ def test_a_tutorial_runs(name: str, short_training: None) -> None:
 @pytest.mark.parametrize(
     "page, link, rewritten",
     [
-        ("estimator.md", "[a](metrics.md#b)", "[a](metrics.md#b)"),
         ("tutorials/index.md", "[a](prices.ipynb)", "[a](prices.md)"),
         ("results.md", "[a](../research/results/rows.md#b)", "[a](repository/research/results/rows.md#b)"),
         ("repository/README.md", "[a](docs/estimator.md)", "[a](../estimator.md)"),
         ("repository/README.md", "[a](examples/)", "a"),
-        ("own-models.md", "[a](../examples/fabric_loop.py)", "[a](repository/examples/fabric_loop.py.md)"),
+        (
+            "own-models.md",
+            "[a](../examples/torchrun_loop.py)",
+            "[a](repository/examples/torchrun_loop.py.md)",
+        ),
         ("estimator.md", "[a](../missing.md)", "[a](../missing.md)"),
-        ("estimator.md", "[a](https://a.org/b.md)", "[a](https://a.org/b.md)"),
         ("estimator.md", "```\n[a](../README.md)\n```", "```\n[a](../README.md)\n```"),
     ],
 )

@@ -222,7 +222,7 @@ def score_model(
             ends[level] = [end.double().numpy() for end in predicted.interval(level)]
     lower, upper = ends[coverage]
     return Scored(
-        title=get_method(model.method).title,
+        title=title_of(model),
         y=labels,
         distribution=predicted.distribution,
         uncalibrated=raw.pooled,
@@ -236,6 +236,11 @@ def score_model(
         few=calibration.labels.few,
         calibration=calibration,
     )
+
+
+def title_of(model: TailRegressor) -> str:
+    """Return what pages call a model: TailRegressor, or its method unless that is the default."""
+    return "TailRegressor" if model.method == type(model)().method else get_method(model.method).title
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tailwise._version import __version__
-from tailwise.methods import get_method
 from tailwise.metrics.regions import REGIONS, by_region
 from tailwise.report.formatting import level, number
+from tailwise.report.scoring import title_of
 from tailwise.serving.columns import Columns
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _summary(model: TailRegressor) -> str:
     inputs = "inputs of your own" if count is None else f"{count} column{'s' if count != 1 else ''}"
     return (
         f"Regression with rare labels: predicts {targets} from {inputs}, with intervals. Trained on {rows:,} "
-        f"rows with {get_method(model.method).title}. Written by tailwise {__version__}."
+        f"rows with {title_of(model)}. Written by tailwise {__version__}."
     )
 
 
