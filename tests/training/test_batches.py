@@ -1,4 +1,4 @@
-"""Batches: rows by index, sentences by length, and padding cut where it is declared."""
+"""Batches: rows by index, in the background, and in shards."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from tailwise.labels.bins import LabelBins
-from tailwise.methods import build_model
 from tailwise.training.batches import (
     AHEAD,
     TensorData,
     batches,
-    by_length,
     check_divided,
     finite_rows,
     in_background,
@@ -26,126 +23,7 @@ from tailwise.training.batches import (
 from tailwise.training.loop import TrainConfig, fit, predict
 from tests.training.small_models import X, Y, point
 
-ROWS, LONGEST = 40, 9
 CPU = torch.device("cpu")
-
-
-def inputs() -> dict[str, Tensor]:
-    """Pairs of sentences with a mask, and numbers and codes as wide as the sentences are."""
-    g = torch.Generator().manual_seed(0)
-    lengths = torch.randint(1, LONGEST + 1, (ROWS, 2, 1), generator=g)
-    there = torch.arange(LONGEST + 3) < lengths  # three columns that no row fills
-    return {
-        "words": torch.randint(1, 20, there.shape, generator=g, dtype=torch.int32).where(there, 0),
-        "mask": there.float(),
-        "codes": torch.randint(0, 4, (ROWS, LONGEST + 3), generator=g),
-        "numbers": torch.zeros(ROWS, LONGEST + 3),
-        "group": torch.arange(ROWS),
-    }
-
-
-def test_only_declared_inputs_are_cut_to_the_longest_row_of_a_batch() -> None:
-    x = inputs()
-    lengths = (x["words"] != 0).sum(-1).amax(-1)
-    data = TensorData(x, torch.rand(ROWS), lengths=lengths, padded_inputs=("words", "mask"))
-    seen, ends = [], set()
-    for batch in batches(data.to(CPU), 8, CPU, seed=0):
-        assert batch.rows is not None and set(batch.x) == set(x)
-        end = int(lengths[batch.rows].max())
-        for name, got in batch.x.items():
-            whole = x[name][batch.rows]
-            assert torch.equal(got, whole[..., :end] if name in ("words", "mask") else whole), name
-        seen += batch.rows.tolist()
-        ends.add(end)
-    assert sorted(seen) == list(range(ROWS)) and len(ends) > 1
-
-
-class Weighed(nn.Module):
-    """Sums the vectors of words by weights that come with them."""
-
-    padded_inputs = (0, 1)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(20, 4)
-        self.widths: set[int] = set()
-
-    def row_lengths(self, x: Any) -> Tensor:
-        return (x[0] != 0).sum(-1)
-
-    def forward(self, words: Tensor, weight: Tensor) -> Tensor:
-        self.widths.add(words.shape[-1])
-        return (self.table(words) * weight.unsqueeze(-1)).sum(1)
-
-
-class WordPair(nn.Module):
-    """The mean of the vectors of both sentences' words. (N, 2, L) -> (N, 6)"""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(20, 6)
-
-    @staticmethod
-    def row_lengths(x: Tensor) -> Tensor:
-        return (x != 0).sum(-1).amax(-1)
-
-    def forward(self, words: Tensor) -> Tensor:
-        there = (words != 0).unsqueeze(-1)
-        return (self.table(words) * there).sum((1, 2)) / there.sum((1, 2))
-
-
-class WordsAndCodes(nn.Module):
-    """Sentences beside category codes, each of which has a table of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pair = WordPair()
-        self.tables = nn.ModuleList(nn.Embedding(4, 4) for _ in range(LONGEST + 3))
-
-    def forward(self, words: Tensor, codes: Tensor) -> Tensor:
-        known = [table(code) for table, code in zip(self.tables, codes.unbind(1), strict=True)]
-        return torch.cat([self.pair(words), torch.stack(known).sum(0)], -1)
-
-
-class Measured(WordsAndCodes):
-    """The same, with lengths of its rows."""
-
-    padded_inputs = (0,)
-
-    def row_lengths(self, x: Any) -> Tensor:
-        return self.pair.row_lengths(x[0])
-
-
-@pytest.mark.parametrize(("network", "dim"), [(Weighed, 4), (WordsAndCodes, 10), (Measured, 10)])
-def test_a_network_with_padded_inputs_trains_and_predicts(network: Callable[[], nn.Module], dim: int) -> None:
-    given = inputs()
-    words, mask, codes = given["words"], given["mask"], given["codes"]
-    x = (words[:, 0], mask[:, 0]) if network is Weighed else (words, codes)
-    y = codes.sum(1).double()
-    torch.manual_seed(0)
-    model = build_model("vir", network(), dim, LabelBins.from_labels(y))
-    assert (model.row_lengths(x) is None) is (network is WordsAndCodes)
-    assert model.padded_inputs == getattr(network, "padded_inputs", ())
-    fit(model, (x, y), (x, y), TrainConfig(epochs=1, batch_size=8, accelerator="cpu"))
-    whole = predict(model, x, batch_size=7).mean.float()  # the network computes in float32
-    torch.testing.assert_close(whole, model(x).mean.float())
-    for row in range(3):
-        alone = predict(model, tuple(t[row : row + 1] for t in x)).mean.float()
-        torch.testing.assert_close(alone, whole[row : row + 1])
-    if network is Weighed:
-        assert len(model.backbone.widths) > 3  # of batches cut to different lengths
-
-
-@pytest.mark.parametrize("rows", [1, 5, 64, 300])
-@pytest.mark.parametrize("seed", [None, 0])
-def test_batches_by_length_contain_each_row_once(rows: int, seed: int | None) -> None:
-    lengths = torch.randint(1, 40, (rows,), generator=torch.Generator().manual_seed(rows))
-    order = torch.randperm(rows) + 100
-    groups = by_length(order, lengths, 8, seed)
-    assert sorted(torch.cat(groups).tolist()) == list(range(100, 100 + rows))
-    sizes = [len(group) for group in groups]
-    assert max(sizes) <= 8 and max(sizes) - min(sizes) <= 1
-    assert all(torch.equal(a, b) for a, b in zip(groups, by_length(order, lengths, 8, seed), strict=True))
 
 
 def test_rows_that_are_finite_in_every_tensor() -> None:
@@ -166,13 +44,6 @@ def test_rows_that_are_finite_in_every_tensor() -> None:
         (lambda: TensorData(X, Y, Y - 1), ValueError, "sample_weight must not be negative"),
         (lambda: TensorData(X, Y, 0 * Y), ValueError, "must not be 0 for every row"),
         (lambda: TensorData(X, Y, offset=Y[:3]), ValueError, "offset has 3 rows, but there are 90 labels"),
-        (lambda: TensorData(X, Y, lengths=Y[:3]), ValueError, r"lengths have shape \(3,\), expected \(90,\)"),
-        (lambda: TensorData((X,), Y, padded_inputs=(1,)), ValueError, r"has 1, but the inputs are \[0\]"),
-        (
-            lambda: TensorData({"words": X}, Y, padded_inputs=("word",)),
-            ValueError,
-            r"padded_inputs has 'word', but the inputs are \['words'\]",
-        ),
         (lambda: TensorData(X.numpy(), Y), TypeError, "inputs must be tensors.*not ndarray"),
         (lambda: predict(point(), X.numpy()), TypeError, "inputs must be tensors.*not ndarray"),
         (lambda: predict(point(), X[:0]), ValueError, "no rows to predict"),

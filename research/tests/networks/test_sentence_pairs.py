@@ -25,6 +25,7 @@ from tailwise_bench.networks.sentence_pairs import (
     make_pair_backbone,
     pair_features,
 )
+from tailwise_bench.sentences.batches import BatchesByLength
 from tests.networks.waiting import NothingWaits
 
 WORDS = 30
@@ -190,7 +191,6 @@ def test_encoders_by_name_or_module_learn(encoder: str) -> None:
     net = make_pair_backbone(**own, vectors=_vectors(), projection=16, **small)  # type: ignore[arg-type]
     bins = LabelBins.from_labels(y.numpy(), count=5)
     model = build_model("vir", net, net.feature_dim, bins, decoder=PairDecoder(16, _vectors()))
-    assert model.row_lengths(x) is not None
     config = TrainConfig(epochs=6, lr=2e-2, batch_size=16, accelerator="cpu")
     result = fit(model, (x, y), config=config)
     first, last = result.history[0], result.history[-1]
@@ -288,3 +288,15 @@ def test_methods_train_on_pairs_and_no_step_waits_for_a_gpu(name: str) -> None:
     with NothingWaits():
         loss, _ = model.loss(x, y)
         loss.backward()
+
+
+def test_batches_hold_rows_of_similar_length_once() -> None:
+    x = _pairs(50)
+    data = BatchesByLength(x, torch.arange(50.0), BiLSTMPair.row_lengths(x))
+    batches = list(data.shard(0, 1, 8, 3))
+    assert sorted(int(row) for _, y in batches for row in y) == list(range(50))
+    for words, rows in batches:
+        assert torch.equal(words, x[rows.long()][..., : words.shape[-1]])
+        assert words.shape[-1] == int(data.lengths[rows.long()].max())
+    shared = [rows for k in (0, 1) for _, rows in data.shard(k, 2, 8, 3)]
+    assert sorted(int(row) for rows in shared for row in rows) == list(range(50))

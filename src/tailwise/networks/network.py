@@ -273,16 +273,6 @@ class Network(nn.Module):
             predictions.append(_side_by_side(each) if self.several_targets else each[0])
         return predictions[0] if len(predictions) == 1 else Mixture(predictions)
 
-    def row_lengths(self, x: Any) -> Tensor | None:
-        """Return the lengths of padded rows on the CPU, or None if the backbone has no `row_lengths`. (N,)"""
-        lengths = getattr(self.backbone, "row_lengths", None)
-        return None if lengths is None else cast("Any", lengths)(x).cpu()
-
-    @property
-    def padded_inputs(self) -> tuple[str | int, ...]:
-        """Which of several inputs are padded, as the backbone's `padded_inputs` says: names or positions."""
-        return getattr(self.backbone, "padded_inputs", ())
-
     # -- state ---------------------------------------------------------------------------------
 
     def get_extra_state(self) -> Tensor:

@@ -15,12 +15,10 @@ from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
-from tailwise.networks.network import Network
 from tailwise.networks.ranks import rank_and_ranks
 
 T = TypeVar("T")
@@ -68,18 +66,14 @@ class TensorData:
 
     x is a tensor (N, ...) or a tuple or mapping of such tensors, y is (N, ...). `sample_weight` has one
     weight per row (N,) or per label; `offset` has the base prediction of each label, in the shape of y, for a
-    model that predicts around one. With `lengths` (N,), on the CPU, x is padded along its last
-    dimension: batches contain rows of similar length and are cut to their longest row. If x has several
-    tensors, only `padded_inputs` are cut: names in a mapping, positions in a tuple. `transform` changes each
-    batch on the device, such as a random crop of training pictures: (x, y) -> (x, y).
+    model that predicts around one. `transform` changes each batch on the device, such as a random crop of
+    training pictures: (x, y) -> (x, y).
     """
 
     x: Any
     y: Tensor
     sample_weight: Tensor | None = None
     offset: Tensor | None = None
-    lengths: Tensor | None = None
-    padded_inputs: tuple[str | int, ...] = ()
     transform: Transform | None = None
 
     def __post_init__(self) -> None:
@@ -97,12 +91,6 @@ class TensorData:
             raise ValueError("sample_weight must not be negative, and must not be 0 for every row")
         if self.offset is not None and len(self.offset) != len(self.y):
             raise ValueError(f"offset has {len(self.offset)} rows, but there are {len(self.y)} labels")
-        if self.lengths is not None and self.lengths.shape != (len(self.y),):
-            raise ValueError(f"lengths have shape {tuple(self.lengths.shape)}, expected ({len(self.y)},)")
-        names = [] if isinstance(self.x, Tensor) else list(_named(self.x))
-        for name in self.padded_inputs:
-            if names and name not in names:
-                raise ValueError(f"padded_inputs has {name!r}, but the inputs are {names}")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -134,7 +122,7 @@ class TensorData:
 
     def fingerprint(self) -> str:
         """Return a short digest of every number, which differs if any of the data differs."""
-        parts = [*tensors_of(self.x), self.y, self.sample_weight, self.lengths, self.offset]
+        parts = [*tensors_of(self.x), self.y, self.sample_weight, self.offset]
         digest = hashlib.blake2b(digest_size=8)
         for tensor in parts:
             if tensor is not None:
@@ -143,7 +131,7 @@ class TensorData:
         return digest.hexdigest()
 
     def rows(self, index: Tensor) -> Batch:
-        """Gather a batch by row numbers. index: (n,), on the CPU if there are lengths"""
+        """Gather a batch by row numbers. index: (n,)"""
         return self.batch(index, self.inputs(index))
 
     def inputs(self, index: Tensor) -> Any:
@@ -158,10 +146,7 @@ class TensorData:
                 t, 0, rows, out=torch.empty((len(rows), *t.shape[1:]), dtype=t.dtype, pin_memory=True)
             )
 
-        x = apply_to(self.x, gather)
-        if self.lengths is None:
-            return x
-        return self._cut(x, max(1, int(self.lengths[index].max())))
+        return apply_to(self.x, gather)
 
     def batch(self, index: Tensor, x: Any) -> Batch:
         """Return gathered inputs and their labels as a batch on the device of the labels, transformed."""
@@ -171,20 +156,6 @@ class TensorData:
             x, y = self.transform(x, y)
         weight, offset = (apply_if(t, lambda t: t[index]) for t in (self.sample_weight, self.offset))
         return Batch(x, y, weight, offset, index)
-
-    def _cut(self, x: Any, end: int) -> Any:
-        """Cut padded inputs to `end` along their last dimension."""
-        if isinstance(x, Tensor):
-            return x[..., :end]
-        cut = {
-            key: value[..., :end] if key in self.padded_inputs else value for key, value in _named(x).items()
-        }
-        return cut if isinstance(x, Mapping) else tuple(cut.values())
-
-
-def _named(x: Any) -> dict[Any, Any]:
-    """Return the inputs by name, or by position in a tuple."""
-    return dict(x.items() if isinstance(x, Mapping) else enumerate(x))
 
 
 def finite_rows(x: Any) -> Tensor:
@@ -240,13 +211,10 @@ def as_data(data: Data) -> Placed:
     return cast("Placed", data)
 
 
-def placed(data: Data, model: Network, device: torch.device, *, shared: bool = True) -> Placed:
+def placed(data: Data, device: torch.device, *, shared: bool = True) -> Placed:
     """Return data, tensors on the device; a loader that is not `shared` gives all its rows to every rank."""
     ready = as_data(data)
     if isinstance(ready, TensorData):
-        if ready.lengths is None:
-            lengths, padded = model.row_lengths(ready.x), model.padded_inputs
-            ready = replace(ready, lengths=lengths, padded_inputs=padded)
         return ready.to(device)
     if isinstance(ready, DataLoader) and shared and rank_and_ranks()[1] > 1:
         check_divided(ready)
@@ -286,18 +254,16 @@ def batches(
     size: int,
     device: torch.device,
     order: Tensor | None = None,
-    seed: int | None = None,
     *,
     share: tuple[int, int] = (0, 1),
 ) -> Iterator[Batch]:
     """Yield batches on the device. Tensors give batches of at most `size` rows, in the given row order.
 
-    Rows with lengths are regrouped by length: at random with a `seed`, otherwise from short to long. The
-    `share` ``(2, 5)`` has every fifth batch from the third on.
+    The `share` ``(2, 5)`` has every fifth batch from the third on.
     """
     first, every = share
     if isinstance(data, TensorData):
-        yield from _gathered(data, _groups(data, size, order, seed)[first::every])
+        yield from _gathered(data, _groups(data, size, order)[first::every])
         return
     for x, y, *others in islice(data, first, None, every):
         if len(others) > 2:
@@ -339,7 +305,7 @@ def sharded(
     next batch of each shard that still has one. Another iterable gives the batches of one shard.
     """
     if isinstance(data, TensorData):
-        groups = [group.tensor_split(shards) for group in _groups(data, size, order, seed)]
+        groups = [group.tensor_split(shards) for group in _groups(data, size, order)]
         kept = [[(number, group[number]) for number in own if len(group[number])] for group in groups]
         flat = _gathered(data, [rows for step in kept for _, rows in step])
         for step in kept:
@@ -368,11 +334,9 @@ def check_divided(loader: DataLoader[Any]) -> None:
         )
 
 
-def _groups(data: TensorData, size: int, order: Tensor | None, seed: int | None) -> Sequence[Tensor]:
+def _groups(data: TensorData, size: int, order: Tensor | None) -> Sequence[Tensor]:
     """Return the row numbers of each batch."""
     rows = torch.arange(len(data)) if order is None else order
-    if data.lengths is not None:
-        return by_length(rows, data.lengths[rows], size, seed)
     # Batches of nearly equal size: a last batch of one row would break batch normalisation.
     home = tensors_of(data.x)[0].device
     return rows.to(home).tensor_split(-(-len(rows) // size))
@@ -382,30 +346,6 @@ def _gathered(data: TensorData, groups: Sequence[Tensor]) -> Iterator[Batch]:
     if not data.streams:
         return map(data.rows, groups)
     return map(data.batch, groups, in_background(map(data.inputs, groups), AHEAD))
-
-
-POOL = 16
-"""Number of batches whose rows are sorted together: more need less padding, fewer mix rows better."""
-
-
-def by_length(rows: Tensor, lengths: Tensor, size: int, seed: int | None = None) -> tuple[Tensor, ...]:
-    """Group rows of similar length into batches of nearly equal size. rows and lengths: (n,)
-
-    With a `seed`, the batches depend on the seed and come in random order. Without, all rows are sorted.
-
-    >>> by_length(torch.tensor([7, 8, 9]), torch.tensor([5, 1, 5]), size=2)
-    (tensor([8, 7]), tensor([9]))
-    """
-    if seed is None:
-        return rows[lengths.argsort(stable=True)].tensor_split(-(-len(rows) // size))
-    count = -(-len(rows) // size)
-    rng = np.random.default_rng(seed)
-    order, longest = rng.permutation(len(rows)), lengths.numpy()
-    ends = np.arange(count + 1) * len(rows) // count
-    for start in range(0, count, POOL):
-        drawn = slice(ends[start], ends[min(start + POOL, count)])
-        order[drawn] = order[drawn][np.argsort(longest[order[drawn]], kind="stable")]
-    return tuple(rows[torch.from_numpy(order[ends[i] : ends[i + 1]])] for i in rng.permutation(count))
 
 
 class Halves:

@@ -161,9 +161,9 @@ class _Loop:
         self.shards = config.shards or self.ranks
         if self.shards < self.ranks:
             raise ValueError(f"{self.ranks} processes cannot share {self.shards} shards: raise shards")
-        rows = placed(train, model, device)
+        rows = placed(train, device)
         self.rows = TrainingRows(rows, config.batch_size, self.shards, device)
-        watched = None if valid is None else placed(valid, model, device, shared=False)
+        watched = None if valid is None else placed(valid, device, shared=False)
         if isinstance(watched, Sharded):
             raise TypeError("validation rows cannot come in shards: give tensors or a loader")
         self.valid = watched

@@ -12,7 +12,7 @@ from torch import Tensor
 from tailwise.distributions.members import Distribution, concatenate
 from tailwise.networks.network import Network
 from tailwise.networks.ranks import gathered
-from tailwise.training.batches import Batch, Halves, TensorData, batches, tensors_of
+from tailwise.training.batches import Batch, Halves, TensorData, apply_if, batches, tensors_of
 
 _NUMBERS_PER_BATCH = 2**26  # at most so many inputs in a batch of predictions
 
@@ -57,11 +57,8 @@ def predict(model: Network, x: Any, batch_size: int = 4096, offset: Tensor | Non
         raise ValueError("no rows to predict")
     numbers = max(t[0].numel() for t in tensors_of(x))
     batch_size = max(1, min(batch_size, _NUMBERS_PER_BATCH // max(numbers, 1)))
-    lengths, padded = model.row_lengths(x), model.padded_inputs
-    labels, base = torch.arange(rows, device=device), None if offset is None else offset.to(device)
-    data = TensorData(x, labels, offset=base, lengths=lengths, padded_inputs=padded)
+    data = TensorData(x, torch.zeros(rows, device=device), offset=apply_if(offset, lambda t: t.to(device)))
     try:
-        prediction, order = predict_batches(model, data, batch_size, device)
+        return predict_batches(model, data, batch_size, device)[0]
     finally:
         model.train(training)
-    return prediction if data.lengths is None else prediction[order.argsort()]

@@ -24,6 +24,7 @@ from tailwise_bench.data.problems import Array, Problem
 from tailwise_bench.data.recipe import Recipe, SortedOptions
 from tailwise_bench.data.spaces import Space, search_space
 from tailwise_bench.run.trace import ESTIMATOR, trace_of
+from tailwise_bench.sentences.batches import BatchesByLength
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,11 @@ def fit_method(
         x, y = RESAMPLERS[model.method.resampling](x, y, seed=problem.seed, categorical=flags)
     transform = None if recipe.augmentation is None else recipe.augmentation(problem)
     inputs, labels = (torch.from_numpy(np.ascontiguousarray(array)) for array in (x, y))
-    train = TensorData(inputs, labels, transform=transform)
+    lengths = getattr(backbone, "row_lengths", None)
+    if lengths is None:
+        train: Any = TensorData(inputs, labels, transform=transform)
+    else:
+        train = BatchesByLength(inputs, labels, lengths(inputs))
     valid = torch.from_numpy(problem.x_valid), torch.from_numpy(problem.y_valid)
     result = fit(model, train, valid, config)
     fitted = time.process_time()

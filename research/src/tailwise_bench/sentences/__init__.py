@@ -1,7 +1,8 @@
 """Sentence pairs: read them and turn them into word ids or vectors.
 
 - `pairs`: pairs of sentences with a score, such as STS-B-DIR
-- `words`: tokenizer, vocabulary and batches of similar length
+- `words`: tokenizer and vocabulary
+- `batches`: batches of similar length
 - `vectors`: word vectors from files
 - `arrays`: npz files, read without pickle
 """
