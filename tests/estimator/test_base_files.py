@@ -86,23 +86,6 @@ def test_saved_models_with_several_targets(kind: str, few_trees: None, tmp_path:
     assert loaded.base == (kind if kind == "lightgbm" else None)
 
 
-@pytest.mark.parametrize("method", ["vir-dial", "vanilla", "ensemble"])
-def test_held_out_predictions_come_back(method: str, few_trees: None, tmp_path: Path) -> None:
-    """Of one network a normal or an NIG, of an ensemble a mixture."""
-    x, y = table(120)
-    options = {"method_options": {"members": 2}} if method == "ensemble" else {}
-    model = quick(base="lightgbm", method=method, epochs=1, folds=2, **options).fit(x, y)
-    loaded = TailRegressor.load(model.save(tmp_path / "m"))
-    own, found = model.calibrators_[0].held, loaded.calibrators_[0].held
-    assert own is not None and found is not None and type(found.prediction) is type(own.prediction)
-    np.testing.assert_array_equal(found.labels, own.labels)
-    np.testing.assert_array_equal(found.prediction.variance, own.prediction.variance)
-    assert_same_predictions(model, loaded, x)
-    np.testing.assert_array_equal(
-        loaded.predict_interval(x, emphasis=0.5), model.predict_interval(x, emphasis=0.5)
-    )
-
-
 def test_base_predictions_of_ones_own_are_asked_for_again(tmp_path: Path) -> None:
     x, y = table(60)
     model = quick().fit(x, y, base_prediction=y)

@@ -103,48 +103,6 @@ def test_tables_with_text_categories_and_dates(tmp_path: Path) -> None:
     assert path.stat().st_size < 3e6
 
 
-@pytest.mark.slow
-def test_columns_that_pyarrow_holds_load_without_it(tmp_path: Path) -> None:
-    """A table read with pyarrow's types, saved, and loaded by an interpreter that cannot import it."""
-    import pyarrow as pa
-
-    x, y = numbers()
-    days = pd.Series(pd.date_range("2024-01-01", periods=len(x)))
-    words = pd.Series([f"word {i % 11}" for i in range(len(x))])
-    table = pd.DataFrame(
-        {
-            "number": pd.Series(x[:, 0]).astype("double[pyarrow]"),
-            "moment": days.astype("timestamp[us][pyarrow]"),
-            "day": days.dt.date.astype(pd.ArrowDtype(pa.date32())),
-            "length": (days - days[0]).astype("duration[us][pyarrow]"),
-            "word": words.astype(pd.ArrowDtype(pa.string())),
-            "text": words.astype("string[pyarrow]"),
-            "plain": words,
-        }
-    )
-    model = quick_fit(table, y)
-    path = model.save(tmp_path / "m")
-    assert_same_predictions(model, TailRegressor.load(path), table)
-    script = f"""if True:
-        import sys
-        class NoArrow:
-            def find_spec(self, name, path=None, target=None):
-                if name.partition(".")[0] == "pyarrow":
-                    raise ModuleNotFoundError(name=name)
-        sys.meta_path.insert(0, NoArrow())
-        import json
-        import pandas as pd
-        from tailwise import TailRegressor
-        days, words = pd.Series(pd.date_range("2024-01-01", periods=3)), ["word 0", "word 1", "word 2"]
-        rows = pd.DataFrame({{"number": {x[:3, 0].tolist()}, "moment": days, "day": days.dt.date}})
-        rows = rows.assign(length=days - days[0], word=words, text=words, plain=words)
-        print(json.dumps(TailRegressor.load({str(path)!r}).predict(rows).tolist()))
-    """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(json.loads(done.stdout), model.predict(table[:3]), rtol=1e-6)
-
-
 def test_polars(tmp_path: Path) -> None:
     import polars as pl
 

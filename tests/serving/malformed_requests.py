@@ -8,37 +8,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 CELLS: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 3.5, 1e300, -1e308, 5e-324, 10**30, 10**400),
-    *(
-        "",
-        " ",
-        "nan",
-        "inf",
-        "?",
-        "N/A",
-        "red",
-        "\x00",
-        "\ud800",
-        "x" * 5000,
-        "👍" * 50,
-        "'; drop table x",
-        "12",
-    ),
-    *("2024-01-31", "2024-02-31", "9999-12-31T23:59:59Z", "0001-01-01", "99999999-01-01", "now", "1e5"),
-    *("2024-03-31T02:30", "2024-10-27T02:30", [], [[1]], {}, {"a": {"b": 1}}, [None] * 50),
-)
+    None, True, False, 0, -1, 3.5, 1e300, -1e308, 5e-324, 10**30, 10**400, "", " ", "nan", "inf", "?", "N/A",
+    "red", "\x00", "\ud800", "x" * 5000, "👍" * 50, "'; drop table x", "12", "now", "1e5", "2024-01-31",
+    "2024-02-31", "9999-12-31T23:59:59Z", "0001-01-01", "99999999-01-01", "2024-03-31T02:30",
+    "2024-10-27T02:30", [], [[1]], {}, {"a": {"b": 1}}, [None] * 50,
+)  # fmt: skip
 OPTIONS = ("coverage", "quantiles", "emphasis", "rows", "row", "", "__proto__")
-VALUES: tuple[Any, ...] = (
-    *CELLS,
-    0.5,
-    0.9,
-    0.999,
-    1,
-    [0.5],
-    [0.5, 0.5],
-    [0],
-    [float(k) / 200 for k in range(1, 150)],
-)
+LEVELS = ([0.5], [0.5, 0.5], [0], [k / 200 for k in range(1, 150)])
+VALUES: tuple[Any, ...] = (*CELLS, 0.5, 0.9, 0.999, 1, *LEVELS)
 HEADERS: tuple[dict[str, str], ...] = (
     {"content-type": "text/plain"},
     {"content-type": "application/json; charset=utf-16"},
@@ -47,6 +24,7 @@ HEADERS: tuple[dict[str, str], ...] = (
     {"accept": "image/png"},
     {"x-long": "y" * 5000},
 )
+PATHS = ("/predict", "/predict/", "/health", "/nothing", "/%00", "/schema", "/metrics?a=%ff")
 
 
 class Sent(NamedTuple):
@@ -77,9 +55,7 @@ def malformed(example: dict[str, Any], count: int, seed: int) -> Iterator[Sent]:
             headers |= rng.choice(HEADERS)
         if kind > 0.96:
             method = rng.choice(("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "POST"))
-            path = rng.choice(
-                ("/predict", "/predict/", "/health", "/nothing", "/%00", "/schema", "/metrics?a=%ff")
-            )
+            path = rng.choice(PATHS)
         yield Sent(method, path, body, headers)
 
 
@@ -99,20 +75,18 @@ def _row(rng: random.Random, example: dict[str, Any]) -> Any:
 def _broken(rng: random.Random, body: bytes) -> bytes:
     """Return a body that was cut, changed, repeated or replaced."""
     place = rng.randrange(len(body) + 1)
-    return rng.choice(
-        (
-            body[:place],
-            body[:place] + bytes([rng.randrange(256)]) + body[place + 1 :],
-            body[:place]
-            + rng.choice((b"NaN", b"Infinity", b"1e999", b"\xff", b"\\ud800", b'"', b"}", b"["))
-            + body[place:],
-            body + body,
-            b"",
-            b"[" * rng.choice((10, 5000, 200_000)),
-            b'{"rows":' * 3000,
-            rng.randbytes(200),
-            b"9" * 10_000,
-            body.decode(errors="ignore").encode("utf-16"),
-            b"\xef\xbb\xbf" + body,
-        )
+    odd = rng.choice((b"NaN", b"Infinity", b"1e999", b"\xff", b"\\ud800", b'"', b"}", b"["))
+    bodies = (
+        body[:place],
+        body[:place] + bytes([rng.randrange(256)]) + body[place + 1 :],
+        body[:place] + odd + body[place:],
+        body + body,
+        b"",
+        b"[" * rng.choice((10, 5000, 200_000)),
+        b'{"rows":' * 3000,
+        rng.randbytes(200),
+        b"9" * 10_000,
+        body.decode(errors="ignore").encode("utf-16"),
+        b"\xef\xbb\xbf" + body,
     )
+    return rng.choice(bodies)
