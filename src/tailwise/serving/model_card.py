@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader
 
 from tailwise._version import __version__
-from tailwise.report.scoring import title_of
 from tailwise.metrics.regions import REGIONS, by_region
 from tailwise.report.formatting import level, number
+from tailwise.report.scoring import title_of
 from tailwise.serving.columns import Columns
 
 if TYPE_CHECKING:
