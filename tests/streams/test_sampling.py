@@ -2,13 +2,11 @@
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from tailwise.streams import FrameRows, RowStream
 from tailwise.streams.sampling import (
     HeldOut,
     OtherRows,
-    RowSample,
     held_share,
     row_keys,
     sampled_rows,
@@ -16,13 +14,6 @@ from tailwise.streams.sampling import (
 
 N = 1000
 TABLE = pd.DataFrame({"x": np.arange(N)})
-
-
-def sampled(chunks: list[pd.DataFrame], keep: int = 100, seed: int = 0) -> tuple[RowSample, list[float]]:
-    sample, left = RowSample(keep, seed), []
-    for chunk in chunks:
-        left += sample.add(chunk, chunk.to_numpy(np.float64))[:, 0].tolist()
-    return sample, left
 
 
 def test_keys_differ_and_look_random() -> None:
@@ -33,32 +24,6 @@ def test_keys_differ_and_look_random() -> None:
     assert (row_keys(np.arange(50), 3) != row_keys(np.arange(50), 4)).all()
     assert len(np.unique(row_keys(np.array([-1, 0, 2**63 - 1]), 0))) == 3
     assert row_keys(np.array([2**64 - 1], np.uint64), 0) == row_keys([-1], 0)
-
-
-def test_a_sample_depends_on_neither_order_nor_chunks() -> None:
-    pieces = [TABLE[k : k + 37] for k in range(0, N, 37)]
-    tables = []
-    for chunks in ([TABLE], pieces, pieces[::-1]):
-        sample, left = sampled(chunks)
-        table, labels, keys, rest = sample.finish()
-        assert len(table) == 100
-        assert (np.diff(keys.astype(float)) > 0).all()
-        assert (labels[:, 0] == table.x).all()
-        assert sorted([*left, *rest[:, 0], *table.x]) == list(range(N))
-        tables.append(table)
-    pd.testing.assert_frame_equal(tables[0], tables[1])
-    pd.testing.assert_frame_equal(tables[0], tables[2])
-    assert set(tables[0].x) == set(np.argsort(row_keys(np.arange(N), 0))[:100])
-
-
-def test_samples_of_parts_merge_to_that_of_the_whole() -> None:
-    (one, left), (two, also) = sampled([TABLE[:300]]), sampled([TABLE[300:]])
-    left += [*also, *one.merge(two)[:, 0]]
-    table, _, _, rest = one.finish()
-    assert sorted([*left, *rest[:, 0], *table.x]) == list(range(N))
-    pd.testing.assert_frame_equal(table, sampled([TABLE])[0].finish()[0])
-    with pytest.raises(ValueError, match="one size and seed"):
-        one.merge(RowSample(100, seed=1))
 
 
 def test_held_out_rows_are_told_by_their_number() -> None:

@@ -24,11 +24,10 @@ from tailwise.model.inputs import TableInputs
 from tailwise.model.model import Model, beside_features, squeezed
 from tailwise.model.settings import Settings
 from tailwise.model.split import MIN_HOLDOUT
-from tailwise.streams.label_sketch import BinCounts, labels_of, weights_of
 from tailwise.streams.mixing import mixed
-from tailwise.streams.passes import Surveyed, first_pass, second_pass
 from tailwise.streams.ray_rows import RayRows
 from tailwise.streams.row_stream import SOURCE, FrameRows, RowStream, Shard, as_row_stream
+from tailwise.streams.survey import BinCounts, Surveyed, first_pass, labels_of, second_pass, weights_of
 from tailwise.tables.split import halves
 from tailwise.training.batches import in_background
 from tailwise.training.progress import visible

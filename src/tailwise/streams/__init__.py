@@ -3,9 +3,8 @@
 - `row_stream`: what a stream of rows is, and streams of tables that the user has or makes
 - `parquet_rows`: Parquet files, read by row group
 - `ray_rows`: a data set of Ray Data
-- `sampling`: a random sample of a stream, the same whatever the order and the chunks
-- `label_sketch`: labels in little memory: their range, distinct values and exact counts
-- `passes`: the two passes over a stream before training
+- `sampling`: rows that are held out, told by their numbers
+- `survey`: the two passes over a stream before training, a sample of rows and labels in little memory
 - `mixing`: batches of rows in random order, from a buffer of bounded size
 """
 

@@ -1,7 +1,6 @@
-"""A random sample of a stream, the same whatever the order of the rows and the chunks they come in.
+"""Rows of a stream that are held out, told by a random key that is made from a row's number and a seed.
 
-Every row has a random key, made from its number and a seed. The sample is the rows with the smallest keys. So
-samples of parts of a stream can be merged, and any later pass can tell from a row's number where it belongs.
+Any pass can tell from a row's number whether it is held out, whatever the order of rows and their chunks.
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ from tailwise.streams.row_stream import RowStream, Shard
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = NDArray[np.float64]
 Keys = NDArray[np.uint64]
-_ALL = np.uint64(2**64 - 1)
 
 
 def row_keys(rows: Any, seed: int) -> Keys:
@@ -86,61 +83,3 @@ def sampled_rows(stream: RowStream, held_out: HeldOut, columns: Sequence[str] | 
     for part in parts:
         part.attrs = {}
     return pd.concat(parts)
-
-
-class RowSample:
-    """The `keep` rows of a stream with the smallest keys, and their labels."""
-
-    def __init__(self, keep: int, seed: int) -> None:
-        self.keep, self.seed = keep, seed
-        self._tables: list[pd.DataFrame] = []
-        self._labels: list[Floats] = []
-        self._keys: list[Keys] = []
-        self._limit = _ALL
-
-    def add(self, chunk: pd.DataFrame, labels: Floats) -> Floats:
-        """Take rows in; return labels of rows that are not in the sample, or no longer. (n, T) -> (m, T)"""
-        keys = row_keys(chunk.index.to_numpy(), self.seed)
-        taken = keys <= self._limit
-        if not taken.all():
-            chunk, rest = chunk[taken], labels[~taken]
-            keys, labels = keys[taken], labels[taken]
-        else:
-            rest = labels[:0]
-        chunk.attrs = {}
-        self._tables.append(chunk)
-        self._labels.append(labels)
-        self._keys.append(keys)
-        return np.concatenate([rest, self._shrink()]) if self.size > 2 * self.keep else rest
-
-    @property
-    def size(self) -> int:
-        """Number of rows that wait here."""
-        return sum(map(len, self._keys))
-
-    def merge(self, other: RowSample) -> Floats:
-        """Take in the sample of another part of the stream; return the labels of rows that are in none."""
-        if (self.keep, self.seed) != (other.keep, other.seed):
-            raise ValueError("only samples of one size and seed can be merged")
-        self._tables += other._tables
-        self._labels += other._labels
-        self._keys += other._keys
-        return self._shrink()
-
-    def finish(self) -> tuple[pd.DataFrame, Floats, Keys, Floats]:
-        """Return the rows in the order of their keys, their labels and keys, and labels of rows that left."""
-        left = self._shrink()
-        return self._tables[0], self._labels[0], self._keys[0], left
-
-    def _shrink(self) -> Floats:
-        """Leave the rows with the smallest keys, in their order; return the labels of the others."""
-        import pandas as pd
-
-        keys, labels = np.concatenate(self._keys), np.concatenate(self._labels)
-        order = np.argsort(keys, kind="stable")
-        kept, left = order[: self.keep], order[self.keep :]
-        self._tables = [pd.concat(self._tables).iloc[kept]]
-        self._keys, self._labels = [keys[kept]], [labels[kept]]
-        if len(left):
-            self._limit = keys[kept[-1]]
-        return np.asarray(labels[left])

@@ -1,9 +1,14 @@
-"""Labels of a stream in little memory: their range, distinct values, and exact counts in bins."""
+"""The two passes over a stream before training: a sample of its rows, and its labels in little memory.
+
+The first pass samples rows and sketches labels. Bins are chosen from that. The second pass reads labels only,
+and counts them in the bins. What the passes keep can be merged, part by part.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +16,8 @@ from numpy.typing import NDArray
 
 from tailwise.labels.bins import LabelBins, LabelSummary
 from tailwise.labels.support import ATOM_SHARE, MAX_STEPS, MIN_LABELS, LabelSupport
-from tailwise.streams.row_stream import where
+from tailwise.streams.row_stream import RowStream, Shard, where
+from tailwise.streams.sampling import HeldOut, row_keys
 from tailwise.tables.columns import LARGEST_TARGET
 from tailwise.tables.read import TableError
 
@@ -163,3 +169,143 @@ class BinCounts:
             return LabelSupport()
         columns = (self.shared[often], self.below[often], self.above[often])
         return LabelSupport((), tuple(map(tuple, np.stack(columns, axis=1).tolist())))
+
+
+@dataclass(frozen=True, eq=False)
+class Surveyed:
+    """What the first pass found."""
+
+    rows: int
+    """Number of rows of the stream, held-out rows included."""
+    held: pd.DataFrame
+    """The rows that are held out, all of them."""
+    sample: pd.DataFrame
+    """A random sample of the other rows, or all of them if they are few."""
+    held_out: HeldOut
+    summaries: list[LabelSummary]
+    """Labels of the training rows, for each target."""
+    sketches: list[LabelSketch]
+    """Labels of all rows, for each target."""
+    shared: list[Floats]
+    """Labels of each target that many rows may share."""
+
+
+class FirstPass:
+    """A sample of the rows of a stream, and a sketch of the labels of the others.
+
+    Every row has a random key, see `row_keys`. The sample is the rows with the smallest keys, so it
+    depends on neither the order of rows nor their chunks, and samples of parts can be merged.
+    """
+
+    def __init__(self, targets: Sequence[str], keep: int, seed: int) -> None:
+        self.targets, self.keep, self.seed = list(targets), keep, seed
+        self.sketches = [LabelSketch() for _ in targets]
+        self._tables: list[pd.DataFrame] = []
+        self._keys: list[NDArray[np.uint64]] = []
+        self._limit = np.uint64(2**64 - 1)
+
+    def add(self, chunk: pd.DataFrame) -> None:
+        """Take a chunk in; a label that is missing, infinite or too large is an error."""
+        if len(chunk) == 0:
+            return
+        labels = labels_of(chunk, self.targets)
+        keys = row_keys(chunk.index.to_numpy(), self.seed)
+        taken = keys <= self._limit
+        self._sketch(labels[~taken])
+        rows = chunk[taken]
+        rows.attrs = {}
+        self._tables.append(rows)
+        self._keys.append(keys[taken])
+        if self._waiting > 2 * self.keep:
+            self._shrink()
+
+    def merge(self, other: FirstPass) -> None:
+        """Take in the pass over another part of the stream, of the same size and seed."""
+        self._tables += other._tables
+        self._keys += other._keys
+        self._shrink()
+        for sketch, added in zip(self.sketches, other.sketches, strict=True):
+            sketch.merge(added)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows so far."""
+        return self.sketches[0].count + self._waiting
+
+    @property
+    def _waiting(self) -> int:
+        return sum(map(len, self._keys))
+
+    def _sketch(self, labels: Floats) -> None:
+        for sketch, column in zip(self.sketches, labels.T, strict=True):
+            sketch.add(column)
+
+    def _shrink(self) -> None:
+        """Leave the rows with the smallest keys, in their order."""
+        import pandas as pd
+
+        if not self._tables:  # a part without rows
+            return
+        keys, table = np.concatenate(self._keys), pd.concat(self._tables)
+        order = np.argsort(keys, kind="stable")
+        kept, left = order[: self.keep], order[self.keep :]
+        self._tables, self._keys = [table.iloc[kept]], [keys[kept]]
+        if len(left):
+            self._limit = keys[kept[-1]]
+            self._sketch(labels_of(table.iloc[left], self.targets))
+
+    def finish(self, held: int, sample: int) -> Surveyed:
+        """Return what was found, with `held` rows held out and a sample of at most `sample` others."""
+        rows = self.rows
+        self._shrink()
+        (table,), (keys,) = self._tables, self._keys
+        labels = labels_of(table, self.targets)
+        self._sketch(labels[held:])
+        sketches = [LabelSketch() for _ in self.targets]
+        for every, train, column in zip(sketches, self.sketches, labels.T, strict=True):
+            every.add(column[:held])
+            every.merge(train)
+        sampled = labels[held : held + sample].T
+        return Surveyed(
+            rows,
+            table.iloc[:held],
+            table.iloc[held : held + sample],
+            HeldOut(self.seed, int(keys[held - 1])),
+            [sketch.summary(column) for sketch, column in zip(self.sketches, sampled, strict=True)],
+            sketches,
+            [sketch.shared(column) for sketch, column in zip(sketches, labels.T, strict=True)],
+        )
+
+
+def first_pass(
+    stream: RowStream,
+    columns: Sequence[str],
+    targets: Sequence[str],
+    keep: int,
+    seed: int,
+    shard: Shard = (0, 1),
+) -> FirstPass:
+    """Read a stream once; keep a sample of `columns` and a sketch of the targets."""
+    found = FirstPass(targets, keep, seed)
+    for chunk in stream.chunks(list(columns), shard=shard):
+        found.add(chunk)
+    return found
+
+
+def second_pass(
+    stream: RowStream,
+    targets: Sequence[str],
+    bins: Sequence[LabelBins],
+    found: Surveyed,
+    weight: str | None = None,
+    shard: Shard = (0, 1),
+) -> list[BinCounts]:
+    """Count the labels of each target in its bins; held-out rows do not count."""
+    counts = [BinCounts(b, shared) for b, shared in zip(bins, found.shared, strict=True)]
+    columns = [*targets, *([] if weight is None or weight in targets else [weight])]
+    for chunk in stream.chunks(columns, shard=shard):
+        labels, weights = labels_of(chunk, targets), weights_of(chunk, weight)
+        train: NDArray[np.bool_] = ~found.held_out(chunk)
+        for count, column in zip(counts, labels.T, strict=True):
+            count.add(column, train, weights)
+    return counts
