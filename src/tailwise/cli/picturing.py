@@ -126,8 +126,8 @@ class PictureReader:
     def _parts(self, inputs: pd.DataFrame, source: str) -> pd.Series[Any]:
         import pandas as pd
 
-        from tailwise.images.listing import as_parts
         from tailwise.tables.columns import check_column
+        from tailwise.tables.split import as_parts
 
         assert self.split is not None
         check_column(inputs, self.split, source)

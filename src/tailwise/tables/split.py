@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,8 @@ from torch import Tensor
 from tailwise.labels.bins import LabelBins, checked_labels
 
 Rows = NDArray[np.int64]
+PARTS = ("train", "val", "test")
+_SAME = {"valid": "val", "validation": "val", "dev": "val", "training": "train", "testing": "test"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,3 +210,12 @@ def _check_count(name: str, value: int, least: int) -> None:
 
 def _split(*, valid: NDArray[np.bool_], test: NDArray[np.bool_]) -> Split:
     return Split(*(np.flatnonzero(chosen) for chosen in (~(valid | test), valid, test)))
+
+
+def as_parts(names: Sequence[str], column: str, where: str) -> NDArray[np.str_]:
+    """Return parts as train, val or test; valid, validation and dev count as val."""
+    parts = [_SAME.get(part.strip().lower(), part.strip().lower()) for part in names]
+    for row, part in enumerate(parts):
+        if part not in PARTS:
+            raise ValueError(f"{where}, row {row}: {column} is {names[row]!r}, not one of {', '.join(PARTS)}")
+    return np.array(parts, dtype="<U5")

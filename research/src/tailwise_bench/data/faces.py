@@ -39,7 +39,8 @@ class Faces:
 
     def problem(self, seed: int, *, max_rows: int = 0, per_bin: int = 0, suite: str = "") -> Problem:
         """Read the listing and decode what the cache lacks; the seed only affects weights and batches."""
-        from tailwise.images import decode_pictures, read_listing
+        from tailwise.images import decode_pictures
+        from tailwise_bench.data.listing import read_listing
 
         folder = data_folder(self.folder)
         if not (folder / self.listing).is_file():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +13,10 @@ from numpy.typing import NDArray
 from tailwise.images.pictures import ImageError, PictureFiles
 from tailwise.labels.bins import checked_labels
 from tailwise.lookup import nearest
-from tailwise.tables.split import dir_split
+from tailwise.tables.split import as_parts, dir_split
 
 if TYPE_CHECKING:
     import pandas as pd
-
-PARTS = ("train", "val", "test")
-_SAME = {"valid": "val", "validation": "val", "dev": "val", "training": "train", "testing": "test"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,12 +103,3 @@ def listing_from(
     if split is None or split not in table.columns:
         return ImageListing(names, labels)
     return ImageListing(names, labels, as_parts(table[split].astype(str).tolist(), split, where))
-
-
-def as_parts(given: Sequence[str], column: str, where: str) -> NDArray[np.str_]:
-    """Return parts as train, val or test; valid, validation and dev count as val."""
-    parts = [_SAME.get(part.strip().lower(), part.strip().lower()) for part in given]
-    for row, part in enumerate(parts):
-        if part not in PARTS:
-            raise ImageError(f"{where}, row {row}: {column} is {given[row]!r}, not one of {', '.join(PARTS)}")
-    return np.array(parts, dtype="<U5")

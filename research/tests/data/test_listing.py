@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailwise.images import ImageError, ImageListing, read_listing
-from tailwise.images.listing import listing_from
+from tailwise.images import ImageError
+from tailwise_bench.data.listing import ImageListing, listing_from, read_listing
 from tests.picture_samples import zipped
 
 TABLE = "age,path,split\n31,a.jpg,train\n59,b.jpg,valid\n70,c.jpg,test\n"

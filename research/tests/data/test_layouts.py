@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.io import savemat
 
-from tailwise.images import (
-    ImageError,
-    ImageListing,
-    agedb_listing,
-    decode_pictures,
-    imdb_wiki_listing,
-    read_listing,
-    utkface_listing,
-)
+from tailwise.images import ImageError, decode_pictures
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.kernels import label_weights
+from tailwise_bench.data.layouts import agedb_listing, imdb_wiki_listing, utkface_listing
+from tailwise_bench.data.listing import ImageListing, read_listing
 from tests.picture_samples import pictures, write_pictures
 
 BIRTH = 719529  # 1970-01-01 as MATLAB counts days
@@ -70,7 +65,10 @@ def test_other_files_than_metadata_are_explained(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def published(data_root: Path) -> ImageListing:
+def published() -> ImageListing:
+    if "TAILWISE_DATA" not in os.environ:
+        pytest.skip("TAILWISE_DATA is not set")
+    data_root = Path(os.environ["TAILWISE_DATA"])
     path = data_root / "agedb" / "agedb.csv"
     if not path.is_file():
         pytest.skip(f"{path} is not there")

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tailwise.images.listing import ImageListing
 from tailwise.images.pictures import ImageError
+from tailwise_bench.data.listing import ImageListing
 
 OLDEST = 200
 """Ages of IMDB-WIKI above this are errors of the metadata."""
