@@ -20,6 +20,7 @@ QUICK = "label-shift"
 PAGES = {
     "tailwise": ["tailwise"],
     "data": ["tailwise.data"],
+    "images": ["tailwise.images"],
     "explanations": ["tailwise.explanations"],
     "metrics": ["tailwise.metrics"],
     "methods": ["tailwise.methods"],
