@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from tailwise import TailRegressor
 from tailwise.distributions.members import NIG
@@ -78,3 +80,21 @@ def test_intervals_say_which_rows_they_rest_on(rows: int, words: str, tmp_path: 
     assert said.startswith("Conformal intervals") if not words else words in said.splitlines()[0]
     model.save(tmp_path / "m")
     assert TailRegressor.load(tmp_path / "m").explain_intervals() == said
+
+
+def test_a_row_is_predicted_alike_whatever_rows_are_beside_it() -> None:
+    x, y = table(60)
+    model = quick(epochs=1, folds=2).fit(x, np.c_[y, -y])
+    together = model.predict_interval(x, emphasis=0.5)
+    for row in (0, 59):
+        alone = model.predict_interval(x[[row]], emphasis=0.5)[0]
+        np.testing.assert_allclose(alone, together[row], rtol=1e-12)  # float32 would be off by 1e-7
+    with pytest.raises(ValueError, match="no rows to predict"):
+        quick(epochs=1).fit(pd.DataFrame(x), y).predict(pd.DataFrame(x)[:0])
+
+
+def test_networks_are_not_copied_to_predict(plain: TailRegressor) -> None:
+    weights = [p.data_ptr() for p in plain.networks_[0].parameters()]
+    assert all(p.dtype == torch.float64 for p in plain.networks_[0].parameters())
+    plain.predict(table(5)[0])
+    assert weights == [p.data_ptr() for p in plain.networks_[0].parameters()]

@@ -81,19 +81,6 @@ def test_polars() -> None:
     np.testing.assert_allclose(weighted, repeated)
 
 
-def test_models_of_pandas_take_polars_and_the_other_way_round(tmp_path: Path) -> None:
-    import polars as pl
-
-    data, y = frame(200)
-    table = pl.from_pandas(data)
-    for own, other in ((data, table), (table, data)):
-        model = quick(epochs=1).fit(own, y.to_numpy())
-        model.save(tmp_path / "m", overwrite=True)
-        expected = model.predict(own)
-        for fitted in (model, TailRegressor.load(tmp_path / "m")):
-            np.testing.assert_array_equal(fitted.predict(other), expected)
-
-
 def test_labels_that_cannot_be_regressed_on() -> None:
     x, y = table(60)
     y = y.copy()

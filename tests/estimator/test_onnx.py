@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.dummy import DummyRegressor
-from torch import Tensor, nn
+from torch import nn
 
 from tailwise import TailRegressor
 from tailwise.model import base as bases
@@ -219,42 +219,28 @@ def test_exporting_leaves_the_model_alone(whole: TailRegressor, exported: Path) 
 # -- what is refused -------------------------------------------------------------------------------
 
 
-def test_a_base_that_has_no_trees(tmp_path: Path) -> None:
-    model = fitted(base=DummyRegressor(), epochs=1)
-    with pytest.raises(ValueError, match=r"DummyRegressor cannot be exported.*CatBoost, LightGBM"):
-        model.export_onnx(tmp_path / "m.onnx")
-    assert not os.listdir(tmp_path)
-
-
-def test_a_base_of_ones_own(tmp_path: Path) -> None:
-    x = numbers(60)
-    y = labels(x)
-    model = TailRegressor(epochs=1, folds=1, random_state=0).fit(x, y, base_prediction=y)
+@pytest.mark.parametrize(
+    ("params", "asked", "message"),
+    [
+        ({"base": DummyRegressor()}, {}, r"DummyRegressor cannot be exported.*CatBoost, LightGBM"),
+        ({"backbone": nn.Linear(4, 4), "feature_dim": 4}, {}, "export_onnx is for tables"),
+        ({"conformal_by": 1}, {}, "cannot be part of an ONNX file: pass coverage=None"),
+        ({}, {"quantiles": (0.0,)}, "quantile levels must lie between 0 and 1"),
+        ({}, {"coverage": 90}, "coverage must lie between 0 and 1"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_exported(
+    params: dict[str, Any], asked: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    x = np.nan_to_num(numbers(600))
+    model = TailRegressor(**{"base": None, "folds": 1, "epochs": 1, **params}).fit(x, labels(x))
+    with pytest.raises(ValueError, match=message):
+        model.export_onnx(tmp_path / "m.onnx", **asked)
+    given = TailRegressor(epochs=1, folds=1).fit(x, labels(x), base_prediction=labels(x))
     with pytest.raises(ValueError, match="fitted with base_prediction"):
-        model.export_onnx(tmp_path / "m.onnx")
-
-
-def test_wrong_levels(whole: TailRegressor, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="quantile levels must lie between 0 and 1"):
-        whole.export_onnx(tmp_path / "m.onnx", quantiles=(0.0,))
-    with pytest.raises(ValueError, match="coverage must lie between 0 and 1"):
-        whole.export_onnx(tmp_path / "m.onnx", coverage=90)
-
-
-def test_a_backbone_of_ones_own(tmp_path: Path) -> None:
-    class Own(nn.Module):
-        feature_dim = 4
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            features: Tensor = self.linear(torch.nan_to_num(x))
-            return features
-
-    with pytest.raises(ValueError, match="export_onnx is for tables"):
-        fitted(backbone=Own(), epochs=1).export_onnx(tmp_path / "m.onnx")
+        given.export_onnx(tmp_path / "m.onnx")
+    assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])

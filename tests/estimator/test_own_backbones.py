@@ -61,28 +61,6 @@ def test_a_backbone_with_two_inputs() -> None:
         fresh.fit((a, b), a[:, 0], eval_set=((a, b), a[:50, 0]))
 
 
-def test_rows_for_a_backbone_as_a_list() -> None:
-    """Token ids as lists are rows, whatever their number, and so are tensors in a list."""
-
-    class Bag(nn.Module):
-        feature_dim = 4
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding = nn.Embedding(20, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.embedding(x).mean(1)
-
-    tokens = np.random.default_rng(0).integers(0, 20, size=(150, 6))
-    y = tokens.mean(1)
-    expected = quick(backbone=Bag).fit(torch.as_tensor(tokens), y).predict(tokens)
-    for rows in (tokens.tolist(), list(torch.as_tensor(tokens))):
-        np.testing.assert_allclose(quick(backbone=Bag).fit(rows, y).predict(rows), expected)
-    with pytest.raises(ValueError, match="takes numbers, and X holds object: encode it first"):
-        quick(backbone=Bag).fit(np.array([["a", None]] * 150, dtype=object), y)
-
-
 @pytest.mark.parametrize(
     ("device", "cuda", "expected"),
     [
