@@ -248,7 +248,7 @@ def _inputs(state: ModelState) -> Inputs:
     if state.table is not None:
         groups = state.targets[0].intervals.column
         return TableInputs(groups=groups, preprocessor=state.table.preprocessor(), columns=columns)
-    return TensorInputs(columns) if state.picture_size is None else PictureInputs(state.picture_size, columns)
+    return TensorInputs(columns) if state.picture_size is None else PictureInputs(columns, state.picture_size)
 
 
 def _networks(

@@ -118,29 +118,35 @@ class Examples:
 class Held:
     """Held-out rows with the predictions of networks that were not trained on them."""
 
-    raw: Distribution
-    """Before calibration. (n,) or (n, T)"""
-    examples: Examples
+    raw: tuple[Distribution, ...]
+    """Of each target, before calibration. (n,) each"""
+    y: Floats
+    """(n, T)"""
+    groups: Index
+    """Codes in the column that intervals go by. (n,)"""
     select: Index
     """Rows that may choose: stopping, scaling, emphasis."""
     confirm: Index
     """Rows that nothing has used so far, if there are enough."""
+    base: Floats
+    """Base predictions. (n, T), or (n, 0) without a base"""
 
-    def calibrations(self, labels: Sequence[Labels], recipe: CalibrationRecipe) -> tuple[Calibration, ...]:
+    @classmethod
+    def of(cls, raw: Distribution, examples: Examples, select: Index, confirm: Index) -> Held:
+        """Put predictions of a network beside their rows. raw: (n,) or (n, T)"""
+        targets = examples.y.shape[1]
+        columns = tuple(of_target(raw, t, targets > 1) for t in range(targets))
+        return cls(columns, examples.y, examples.groups, select, confirm, examples.offset)
+
+    def calibrations(
+        self, labels: Sequence[Labels], recipes: Sequence[CalibrationRecipe]
+    ) -> tuple[Calibration, ...]:
         """Return the calibration of each target."""
-        y, offset = self.examples.y, self.examples.offset
+        rows = self.select, self.confirm
+        bases = list(self.base.T) or [None] * len(labels)
+        each = zip(self.raw, self.y.T, labels, recipes, bases, strict=True)
         return tuple(
-            calibrate(
-                of_target(self.raw, t, y.shape[1] > 1),
-                y[:, t],
-                self.examples.groups,
-                own,
-                recipe,
-                self.select,
-                self.confirm,
-                offset[:, t] if offset.shape[1] else None,
-            )
-            for t, own in enumerate(labels)
+            calibrate(raw, y, self.groups, known, recipe, *rows, base) for raw, y, known, recipe, base in each
         )
 
 
@@ -217,8 +223,8 @@ class Training:
         networks = tuple(run.network for run in runs)
         recipe = calibration_recipe(self.settings, networks, self.inputs, held_out=held_out)
         with self.computing():
-            targets = held.calibrations(self.labels, recipe)
-        unseen = held_out and len(runs) == 1 and len(held.confirm) < len(held.examples.y)
+            targets = held.calibrations(self.labels, [recipe] * len(self.labels))
+        unseen = held_out and len(runs) == 1 and len(held.confirm) < len(held.y)
         record = Record(tuple(run.history for run in runs), held_out, unseen)
         device = self.settings.device
         return Model(self.inputs, self.base, networks, targets, tuple(names) or None, record, device)
@@ -247,7 +253,7 @@ def fit(
     inputs, X = settings.inputs().see(X)
     y, names = checked_labels(X, y), target_names(y) or []
     check_row_count(len(y))
-    bounds, supports = label_bounds(settings.bounds, y), label_supports(settings, y)
+    bounds, supports = label_bounds(settings.bounds, y), [LabelSupport.from_labels(column) for column in y.T]
     given = np.empty((len(y), 0)) if base_prediction is None else given_predictions(base_prediction, y.shape)
     make_base = settings.base_maker(len(y), given=base_prediction is not None)
     watched = None if eval_set is None else _watched(inputs, eval_set, given.shape[1], y.shape[1])
@@ -271,7 +277,8 @@ def fit(
     )
     trained = split.trained
     if start is None:
-        bins = label_bins(settings, rows.y[trained], rows.weight[trained])
+        weight = rows.weight[trained]
+        bins = [LabelBins.from_labels(c, weight=weight, **settings.given_bins) for c in rows.y[trained].T]
         inputs = inputs.fit(take_rows(rows.X, trained))
         encoded = inputs.encode(rows.X)
         if make_base is not None:
@@ -325,10 +332,10 @@ def _trained(
             training.run(network, rows, valid, select, settings.train_config(len(own), seed + k), file)
         )
     if not several:
-        return runs, Held(runs[0].raw, valid, select, confirm)
+        return runs, Held.of(runs[0].raw, valid, select, confirm)
     order = np.concatenate([rest for _, rest in split.parts])
     every = np.arange(len(order))
-    return runs, Held(concatenate([run.raw for run in runs]), data.rows(order), every, every)
+    return runs, Held.of(concatenate([run.raw for run in runs]), data.rows(order), every, every)
 
 
 def _resampled(training: Training, network: Network, data: Examples) -> Examples:
@@ -381,28 +388,19 @@ def recalibrated(
     Half of the rows fit the scaling and the other half the intervals; with fewer than 80 rows all of them do
     both. Networks, base, bounds and emphasis stay as they are.
     """
-    labels = checked_labels(X, y, len(model.targets))
-    if len(labels) < MIN_HOLDOUT:
-        raise ValueError(f"recalibrate needs at least {MIN_HOLDOUT} rows, got n_samples={len(labels)}")
-    for target, column in zip(model.targets, labels.T, strict=True):
+    y = checked_labels(X, y, len(model.targets))
+    if len(y) < MIN_HOLDOUT:
+        raise ValueError(f"recalibrate needs at least {MIN_HOLDOUT} rows, got n_samples={len(y)}")
+    for target, column in zip(model.targets, y.T, strict=True):
         target.labels.bounds.check(column)
     rows = model.encode(X)
-    select, confirm = halves(len(labels), 0, 4 * MIN_HOLDOUT)
+    select, confirm = halves(len(y), 0, 4 * MIN_HOLDOUT)
+    raw = tuple(own.pooled for own in model.raw(rows, base_prediction))
     recipe = replace(calibration_recipe(settings, model.networks, model.inputs), votes=False)
-    each = zip(model.raw(rows, base_prediction), labels.T, model.targets, strict=True)
-    targets = tuple(
-        calibrate(
-            raw.pooled,
-            own,
-            rows.groups,
-            target.labels,
-            replace(recipe, emphasis=target.emphasis),
-            select,
-            confirm,
-        )
-        for raw, own, target in each
-    )
-    record = replace(model.record, held_out=True, unseen=len(confirm) < len(labels), recalibrated=len(labels))
+    recipes = [replace(recipe, emphasis=target.emphasis) for target in model.targets]
+    held = Held(raw, y, rows.groups, select, confirm, np.empty((len(y), 0)))
+    targets = held.calibrations([target.labels for target in model.targets], recipes)
+    record = replace(model.record, held_out=True, unseen=len(confirm) < len(y), recalibrated=len(y))
     return replace(model, targets=targets, record=record)
 
 
@@ -436,27 +434,13 @@ def bounds_of_targets(asked: Any, columns: Sequence[Floats]) -> list[Bounds]:
     return [bounds_of(asked, column) for column in columns]
 
 
-def label_supports(settings: Settings, labels: Floats) -> list[LabelSupport]:
-    """Return the values that the labels of each target can have. (N, T)"""
-    return [
-        LabelSupport.from_labels(column) if settings.keep_values else LabelSupport() for column in labels.T
-    ]
-
-
-def label_bins(settings: Settings, labels: Floats, weight: Floats) -> list[LabelBins]:
-    """Return the label bins of each target. (N, T), (N,)"""
-    return [LabelBins.from_labels(column, weight=weight, **settings.given_bins) for column in labels.T]
-
-
 def labels_of_targets(
-    settings: Settings,
-    bins: Sequence[LabelBins],
-    bounds: Sequence[Bounds],
-    supports: Sequence[LabelSupport],
+    settings: Settings, bins: Sequence[LabelBins], bounds: Sequence[Bounds], supports: Sequence[LabelSupport]
 ) -> tuple[Labels, ...]:
     """Return what is known of the labels of each target."""
     each = zip(bins, bounds, supports, strict=True)
-    return tuple(Labels(b, ends, values, settings.many, settings.few) for b, ends, values in each)
+    keep, shots = settings.keep_values, (settings.many, settings.few)
+    return tuple(Labels(b, ends, values if keep else LabelSupport(), *shots) for b, ends, values in each)
 
 
 def _watched(inputs: Inputs, eval_set: Any, given: int, targets: int) -> Rows:

@@ -157,38 +157,6 @@ def _table_column(X: Any, column: str | int) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class PictureInputs:
-    """Pictures as bytes (N, height, width, 3), or the paths of their files."""
-
-    size: tuple[int, int]
-    """Height and width: first at which files are decoded, later those of all pictures."""
-    columns: Columns = field(default_factory=Columns)
-
-    is_table: ClassVar[bool] = False
-    groups: ClassVar[ColumnGroups] = ColumnGroups()
-
-    def see(self, X: Any) -> tuple[PictureInputs, Any]:
-        """Return inputs that know the size of the pictures, and the pictures as bytes."""
-        columns, pictures = Columns(), as_pictures(X, self.size)
-        columns.n_features_in_ = 1
-        if hasattr(X, "columns"):
-            columns.feature_names_in_ = np.array([str(X.columns[0])], dtype=object)
-        return PictureInputs((pictures.shape[1], pictures.shape[2]), columns), pictures
-
-    def fit(self, X: Any) -> PictureInputs:
-        """Return these inputs: there is nothing more to learn."""
-        return self
-
-    def checked(self, X: Any) -> Any:
-        """Return pictures of the known size as bytes."""
-        return as_pictures(X, self.size, like=True)
-
-    def encode(self, X: Any) -> Encoded:
-        """Return pictures as a tensor."""
-        return _without_table(picture_tensor(X))
-
-
-@dataclass(frozen=True, eq=False)
 class TensorInputs:
     """What a backbone of the user's own takes: a tensor, or a tuple or a mapping of them."""
 
@@ -202,7 +170,7 @@ class TensorInputs:
         return self, X
 
     def fit(self, X: Any) -> TensorInputs:
-        """Return these inputs: there is nothing to learn."""
+        """Return these inputs: there is nothing more to learn."""
         return self
 
     def checked(self, X: Any) -> Any:
@@ -214,12 +182,36 @@ class TensorInputs:
         return _without_table(as_tensors(X))
 
 
+@dataclass(frozen=True, eq=False)
+class PictureInputs(TensorInputs):
+    """Pictures as bytes (N, height, width, 3), or the paths of their files."""
+
+    size: tuple[int, int] = (224, 224)
+    """Height and width: first at which files are decoded, later those of all pictures."""
+
+    def see(self, X: Any) -> tuple[PictureInputs, Any]:
+        """Return inputs that know the size of the pictures, and the pictures as bytes."""
+        columns, pictures = Columns(), as_pictures(X, self.size)
+        columns.n_features_in_ = 1
+        if hasattr(X, "columns"):
+            columns.feature_names_in_ = np.array([str(X.columns[0])], dtype=object)
+        return PictureInputs(columns, (pictures.shape[1], pictures.shape[2])), pictures
+
+    def checked(self, X: Any) -> Any:
+        """Return pictures of the known size as bytes."""
+        return as_pictures(X, self.size, like=True)
+
+    def encode(self, X: Any) -> Encoded:
+        """Return pictures as a tensor."""
+        return _without_table(picture_tensor(X))
+
+
 def _without_table(x: Any) -> Encoded:
     rows = row_count(x)
     return Encoded(x, np.empty((rows, 0)), np.zeros(rows, np.int64))
 
 
-Inputs = TableInputs | PictureInputs | TensorInputs
+Inputs = TableInputs | TensorInputs
 """What a model knows of X. It is learnt in two steps, columns by `see` and encodings by `fit`.
 
 - ``see(X)`` returns inputs that know the columns of X, and X as ``checked`` returns it.

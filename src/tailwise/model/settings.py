@@ -142,7 +142,7 @@ class Settings(BaseEstimator):
     def inputs(self) -> Inputs:
         """Return inputs of the kind that the backbone takes."""
         if self.takes_pictures:
-            return PictureInputs((self.image_size, self.image_size))
+            return PictureInputs(size=(self.image_size, self.image_size))
         return TableInputs(self.conformal_by) if self.takes_tables else TensorInputs()
 
     @property

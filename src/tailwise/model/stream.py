@@ -16,7 +16,6 @@ from sklearn.utils import check_random_state
 
 from tailwise.distributions.truncation import Bounds
 from tailwise.labels.bins import LabelBins
-from tailwise.labels.support import LabelSupport
 from tailwise.lookup import check_name
 from tailwise.model.base import FOLDS, Base, deal_folds, fit_base
 from tailwise.model.fit import Held, Training, bounds_of_targets, labels_of_targets
@@ -215,7 +214,8 @@ class _StreamFit:
         inputs = known.fit(X)
         base, offset = self._base(survey, inputs.encode(X).matrix)
         bins = [count.counted(weighted=columns.weight is not None) for count in counts]
-        labels = labels_of_targets(settings, bins, self._bounds(survey), self._supports(survey, counts))
+        supports = [count.support(sketch) for count, sketch in zip(counts, survey.sketches, strict=True)]
+        labels = labels_of_targets(settings, bins, self._bounds(survey), supports)
         training = Training(settings, inputs, base, labels, seed)
         rows = StreamedRows(
             training, inputs, self.stream, columns, survey, offset, counts[0].mean_weight, shuffle
@@ -231,7 +231,7 @@ class _StreamFit:
         config = settings.train_config(rows.row_count, seed, streamed=True)
         learn = None if self.workers is None else self.workers.fit
         run = training.run(network, rows, held, select, config, checkpoint, learn)
-        return training.model([run], Held(run.raw, held, select, confirm), columns.targets)
+        return training.model([run], Held.of(run.raw, held, select, confirm), columns.targets)
 
     def _by_parts(self, read: Callable[..., T]) -> list[T]:
         """Read the stream as a whole, or in parts that the machines of a cluster read at the same time.
@@ -293,12 +293,6 @@ class _StreamFit:
                     f"{bounds.low:g} and {bounds.high:g}: correct its labels or widen the bounds"
                 )
         return each
-
-    def _supports(self, survey: Surveyed, counts: Sequence[BinCounts]) -> list[LabelSupport]:
-        """Return the values that the labels of each target can have."""
-        if not self.settings.keep_values:
-            return [LabelSupport() for _ in counts]
-        return [count.support(sketch) for count, sketch in zip(counts, survey.sketches, strict=True)]
 
 
 def _read_part(read: Callable[..., T], shard: Shard) -> T:
