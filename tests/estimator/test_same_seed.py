@@ -22,9 +22,12 @@ def test_fits_in_threads_equal_fits_one_by_one() -> None:
 
     torch.manual_seed(3)
     before = torch.get_rng_state()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(fitted, range(4)))
-    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(torch.get_rng_state(), before) and torch.get_num_threads() == 2
+    torch.set_num_threads(threads)
     np.testing.assert_array_equal(together, [fitted(seed) for seed in range(4)])
 
 

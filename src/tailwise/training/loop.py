@@ -10,6 +10,7 @@ import copy
 import logging
 import math
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -122,18 +123,33 @@ def _draws_its_own(model: Network, train: Data, valid: Data | None, device: torc
     return device.type == "cpu" and model.draws_its_own and rows and not changed
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch compute on one thread.
+class _OneThread:
+    """The number of torch's threads is one for the process: the last of several fits restores it."""
 
-    More are no faster for small networks, stall on a busy machine, and round differently.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    def __init__(self) -> None:
+        self.lock, self.inside, self.before = threading.Lock(), 0, 1
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Let torch compute on one thread.
+
+        More are no faster for small networks, stall on a busy machine, and round differently.
+        """
+        with self.lock:
+            self.inside += 1
+            if self.inside == 1:
+                self.before = torch.get_num_threads()
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.inside -= 1
+                if self.inside == 0:
+                    torch.set_num_threads(self.before)
+
+
+one_thread = _OneThread()
 
 
 class _Pending(NamedTuple):
