@@ -64,10 +64,6 @@ class Raw(NamedTuple):
         """Pool the predictions of one or more networks. (N,) each"""
         return cls(pooled(each), tuple(each) if len(each) > 1 else (), groups)
 
-    def rows(self, rows: Rows) -> Raw:
-        """Return some of the rows. rows: (M,)"""
-        return Raw(self.pooled[rows], tuple(n[rows] for n in self.networks), self.groups[rows])
-
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:

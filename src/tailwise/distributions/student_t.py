@@ -119,40 +119,25 @@ def _mixture_quantile(weight: Array, location: Array, scale: Array, df: Array, *
     with np.errstate(all="ignore"):  # of members without spread, and at the levels 0 and 1
         ends = location + scale * special.stdtrit(df, level)
         low, high, x = ends.min(0), ends.max(0), (weight * ends).sum(0)
-        found = x.copy()
         if len(weight) > 1:
             v = np.minimum(df, _NORMAL)
-            log_peak = (
-                log_gamma_ratio(torch.from_numpy(v / 2)).numpy() - np.log(math.pi * v) / 2 - np.log(scale)
-            )
-            tolerance, left, aim = 1e-12 * (high - low), np.arange(x.size), level
+            log_ratio = log_gamma_ratio(torch.from_numpy(v / 2)).numpy()
+            log_peak = log_ratio - np.log(math.pi * v) / 2 - np.log(scale)
+            members, tolerance = np.stack([weight, location, scale, df, v, log_peak]), 1e-12 * (high - low)
+            left = np.arange(x.size)
             for _ in range(_QUANTILE_STEPS):
-                z, v = (x - location) / scale, np.minimum(df, _NORMAL)
-                excess = (weight * special.stdtr(df, z)).sum(0) - aim
-                density = (weight * np.exp(log_peak - (v + 1) / 2 * np.log1p(z * z / v))).sum(0)
-                low, high = np.where(excess < 0, x, low), np.where(excess < 0, high, x)
-                newton = x - excess / density
+                w, m, s, exact_df, v, peak = members[..., left]
+                before = x[left]
+                z = (before - m) / s
+                excess = (w * special.stdtr(exact_df, z)).sum(0) - level[left]
+                density = (w * np.exp(peak - (v + 1) / 2 * np.log1p(z * z / v))).sum(0)
+                low[left] = np.where(excess < 0, before, low[left])
+                high[left] = np.where(excess < 0, high[left], before)
+                newton = before - excess / density
                 # At the quantile itself Newton's step is 0 and ends at one of the two ends.
-                inside = (newton >= low) & (newton <= high) & np.isfinite(density)
-                moved = np.where(inside, newton, (low + high) / 2)
-                found[left] = moved
-                going = np.abs(moved - x) > tolerance
-                if not going.any():
+                inside = (newton >= low[left]) & (newton <= high[left]) & np.isfinite(density)
+                x[left] = np.where(inside, newton, (low[left] + high[left]) / 2)
+                left = left[np.abs(x[left] - before) > tolerance[left]]
+                if not left.size:
                     break
-                x, low, high, tolerance, left, aim, weight, location, scale, log_peak, df = (
-                    values[..., going]
-                    for values in (
-                        moved,
-                        low,
-                        high,
-                        tolerance,
-                        left,
-                        aim,
-                        weight,
-                        location,
-                        scale,
-                        log_peak,
-                        df,
-                    )
-                )
-    return np.where(level <= 0, -np.inf, np.where(level >= 1, np.inf, found))
+    return np.where(level <= 0, -np.inf, np.where(level >= 1, np.inf, x))

@@ -9,7 +9,6 @@ parts, and `scorer` turns any of them into a scorer for scikit-learn.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -56,7 +55,12 @@ class Metric:
 
     def __call__(self, distribution: Distribution, y: Labels, bins: LabelBins | None = None) -> float:
         """Score predictions; balanced and regional metrics need the training set's label bins."""
-        return _AllRows(distribution, y, bins).value(self)
+        return _AllRows(distribution, y, bins, [self]).value(self)
+
+    @property
+    def losses(self) -> object:
+        """A key: metrics that have the same one are functions of the same losses of rows."""
+        return MEANS[self.function][0], self.options
 
     def loss(self, value: float) -> float:
         """Return a number to minimise, whichever way is better; NaN is infinitely bad."""
@@ -95,29 +99,93 @@ def get_metric(name: str) -> Metric:
     return replace(METRICS[base], name=name, region=region)
 
 
-class _Figures(ABC):
-    """Metrics by label region, from sums of losses in each label bin."""
+class RunningScores:
+    """Metrics by name, overall and by region, of predictions that are added part by part.
 
-    def __init__(self, bins: LabelBins | None, many: int, few: int) -> None:
+    It keeps sums of losses for each label bin. So it takes the metrics that follow from a mean over rows,
+    ``"balanced_..."``, ``"few/..."`` and ``"gap/..."`` included. Those that need all rows at once, such as
+    AUSE and correlations, are an error.
+
+    >>> from tailwise.distributions.members import Normal
+    >>> scores = RunningScores(LabelBins.from_labels([0, 0, 0, 1]), ["mae", "few/mae"], many=2, few=2)
+    >>> for part in ([0.0, 0.0], [1.0]):
+    ...     scores.add(Normal(torch.zeros(len(part)), 1.0), part)
+    >>> scores.evaluate()
+    {'mae': 0.3333333333333333, 'few/mae': 1.0}
+    """
+
+    def __init__(
+        self,
+        bins: LabelBins | None,
+        metrics: Iterable[str | Metric] = ("mae", "rmse", "nll", "crps", "coverage"),
+        *,
+        many: int = 100,
+        few: int = 20,
+    ) -> None:
         self.bins = bins
+        self.metrics = [m if isinstance(m, Metric) else get_metric(m) for m in metrics]
         self.regions = None if bins is None else bins.regions(many, few)
         self.counts = torch.zeros(1 if bins is None else len(bins), dtype=torch.float64)  # rows in each bin
+        self._sums: dict[object, Tensor] = {}  # of losses in each bin, (B,) each
+        self._columns: dict[str, None] = {}
+        for metric in self.metrics:
+            self._check(metric)
 
-    @abstractmethod
-    def _sums(self, metric: Metric) -> Tensor:
-        """Sums of a metric's losses in each bin. (B,)"""
+    def _check(self, metric: Metric) -> None:
+        if metric.function not in MEANS:
+            raise ValueError(
+                f"metric {metric.name!r} needs all rows at once: leave it out, or compute it on a sample"
+            )
 
-    def figure(self, metric: Metric, chosen: Tensor) -> float:
-        """Return a metric over the rows of the chosen bins; NaN without any. chosen: (B,)"""
-        if not chosen.any():
-            return math.nan
-        sums, counts, finish = self._sums(metric)[chosen], self.counts[chosen], MEANS[metric.function][1]
-        return float(finish(sums / counts).mean() if metric.balanced else finish(sums.sum() / counts.sum()))
+    def add(self, distribution: Distribution, y: Labels, **columns: ArrayLike) -> None:
+        """Take in predictions and labels of some rows; the means of `columns` are kept too. (N,) each
+
+        Every part has the same columns.
+        """
+        d, labels = prepared(distribution, y)
+        if not labels.numel():
+            return
+        if self.counts.any() and columns.keys() != self._columns.keys():
+            raise ValueError(f"this part has columns {[*columns]}, but earlier ones {[*self._columns]}")
+        self._columns |= dict.fromkeys(columns)
+        values: dict[object, Tensor] = {
+            name: torch.from_numpy(np.asarray(column, np.float64)) for name, column in columns.items()
+        }
+        for metric in self.metrics:
+            if metric.function in MEANS and metric.losses not in values:
+                values[metric.losses] = MEANS[metric.function][0](d, labels, **dict(metric.options))
+        index, size = self._index(labels), len(self.counts)
+        self.counts += torch.bincount(index, minlength=size)
+        for key, rows in values.items():
+            self._sums[key] = torch.bincount(index, rows, minlength=size) + self._sums.get(key, 0.0)
+
+    def _index(self, labels: Tensor) -> Tensor:
+        """Bin of each label. (N,)"""
+        return torch.zeros_like(labels, dtype=torch.long) if self.bins is None else self.bins.index(labels)
+
+    def evaluate(self) -> dict[str, float]:
+        """Return each metric of the rows so far, by name."""
+        return {metric.name: self.value(metric) for metric in self.metrics}
+
+    def by_region(self) -> pd.DataFrame:
+        """Return a table with rows all, many, medium and few: n, the metrics, and means of the columns.
+
+        An empty region has n = 0 and NaN.
+        """
+        import pandas as pd
+
+        regions = [self.rows_in(region) for region in REGIONS]
+        table: dict[str, list[float]] = {"n": [int(self.counts[rows].sum()) for rows in regions]}
+        for metric in self.metrics:
+            table[metric.name] = [self.value(replace(metric, region=region)) for region in REGIONS]
+        for name in self._columns:
+            table[name] = [float(self._sums[name][r].sum() / self.counts[r].sum()) for r in regions]
+        return pd.DataFrame(table, index=pd.Index(REGIONS, name="region"))
 
     def rows_in(self, region: str) -> Tensor:
         """Which bins with rows belong to a region. (B,)"""
-        own = self.counts > 0
-        return own if region == "all" else own & torch.from_numpy(self.regions == region)
+        some = self.counts > 0
+        return some if region == "all" else some & torch.from_numpy(self.regions == region)
 
     def value(self, metric: Metric) -> float:
         """Return a metric over the rows of its region."""
@@ -128,45 +196,38 @@ class _Figures(ABC):
             return few - many
         return self.figure(metric, self.rows_in(metric.region))
 
-    def table(self, metrics: Iterable[Metric]) -> pd.DataFrame:
-        """Return the number of rows and the metrics of each region."""
-        import pandas as pd
+    def figure(self, metric: Metric, chosen: Tensor) -> float:
+        """Return a metric over the rows of the chosen bins; NaN without any. chosen: (B,)"""
+        if not chosen.any():
+            return math.nan
+        sums, counts = self._sums[metric.losses][chosen], self.counts[chosen]
+        finish = MEANS[metric.function][1]
+        return float(finish(sums / counts).mean() if metric.balanced else finish(sums.sum() / counts.sum()))
 
-        columns: dict[str, list[float]] = {"n": [int(self.counts[self.rows_in(r)].sum()) for r in REGIONS]}
-        for metric in metrics:
-            columns[metric.name] = [self.value(replace(metric, region=region)) for region in REGIONS]
-        return pd.DataFrame(columns, index=pd.Index(REGIONS, name="region"))
 
-
-class _AllRows(_Figures):
-    """Predictions prepared once; metrics and regions share the losses of rows."""
+class _AllRows(RunningScores):
+    """Any metrics of rows that are all there at once."""
 
     def __init__(
-        self, distribution: Distribution, y: Labels, bins: LabelBins | None, many: int = 100, few: int = 20
+        self,
+        distribution: Distribution,
+        y: Labels,
+        bins: LabelBins | None,
+        metrics: Iterable[str | Metric],
+        **shots: int,
     ) -> None:
-        super().__init__(bins, many, few)
-        self.distribution, self.y = prepared(distribution, y)
-        self.index = torch.zeros_like(self.y, dtype=torch.long) if bins is None else bins.index(self.y)
-        self.counts += torch.bincount(self.index, minlength=len(self.counts))
-        self.found: dict[object, Tensor] = {}
+        super().__init__(bins, metrics, **shots)
+        self._distribution, self._y = prepared(distribution, y)
+        self.add(self._distribution, self._y)
 
-    def _sums(self, metric: Metric) -> Tensor:
-        key = _key(metric)
-        if key not in self.found:
-            losses = MEANS[metric.function][0](self.distribution, self.y, **dict(metric.options))
-            self.found[key] = torch.bincount(self.index, losses, minlength=len(self.counts))
-        return self.found[key]
+    def _check(self, metric: Metric) -> None:
+        """Take every metric."""
 
     def figure(self, metric: Metric, chosen: Tensor) -> float:
         if metric.function in MEANS or not chosen.any():
             return super().figure(metric, chosen)
-        rows = chosen[self.index]
-        return metric.function(self.distribution[rows], self.y[rows], **dict(metric.options))
-
-
-def _key(metric: Metric) -> object:
-    """Metrics with one key have the same losses."""
-    return MEANS[metric.function][0], metric.options
+        rows = chosen[self._index(self._y)]
+        return metric.function(self._distribution[rows], self._y[rows], **dict(metric.options))
 
 
 def evaluate(
@@ -185,8 +246,7 @@ def evaluate(
     >>> evaluate(Normal(torch.zeros(2), 1.0), [0.0, 1.0], bins, ["mae", "many/mae"], many=2, few=2)
     {'mae': 0.5, 'many/mae': 0.0}
     """
-    rows = _AllRows(distribution, y, bins, many, few)
-    return {name: rows.value(get_metric(name)) for name in metrics}
+    return _AllRows(distribution, y, bins, metrics, many=many, few=few).evaluate()
 
 
 def _everywhere(name: str) -> Metric:
@@ -218,7 +278,7 @@ def by_region(
     np.float64(1.0)
     """
     chosen = [_everywhere(name) for name in metrics]
-    return _AllRows(distribution, y, bins, many, few).table(chosen)
+    return _AllRows(distribution, y, bins, chosen, many=many, few=few).by_region()
 
 
 def by_bin(
@@ -230,7 +290,7 @@ def by_bin(
     """
     import pandas as pd
 
-    rows = _AllRows(distribution, y, bins)
+    rows = _AllRows(distribution, y, bins, [_everywhere(name) for name in metrics])
     each = torch.eye(len(bins), dtype=torch.bool)[rows.counts > 0]  # a row for each bin that occurs
     where = each.long().argmax(1).numpy()
     columns = {
@@ -238,85 +298,9 @@ def by_bin(
         "train": bins.counts[where],
         "n": rows.counts[where].long().numpy(),
     }
-    for name in metrics:
-        columns[name] = np.array([rows.figure(_everywhere(name), bin_) for bin_ in each])
+    for metric in rows.metrics:
+        columns[metric.name] = np.array([rows.figure(metric, bin_) for bin_ in each])
     return pd.DataFrame(columns, index=pd.Index(where, name="bin"))
-
-
-class RunningScores(_Figures):
-    """Metrics by name, overall and by region, of predictions that are added part by part.
-
-    It keeps sums of losses for each label bin. So it takes the metrics that follow from a mean over rows,
-    ``"balanced_..."``, ``"few/..."`` and ``"gap/..."`` included. Those that need all rows at once, such as
-    AUSE and correlations, are an error.
-
-    >>> from tailwise.distributions.members import Normal
-    >>> scores = RunningScores(LabelBins.from_labels([0, 0, 0, 1]), ["mae", "few/mae"], many=2, few=2)
-    >>> for part in ([0.0, 0.0], [1.0]):
-    ...     scores.add(Normal(torch.zeros(len(part)), 1.0), part)
-    >>> scores.evaluate()
-    {'mae': 0.3333333333333333, 'few/mae': 1.0}
-    """
-
-    bins: LabelBins
-
-    def __init__(
-        self,
-        bins: LabelBins,
-        metrics: Iterable[str] = ("mae", "rmse", "nll", "crps", "coverage"),
-        *,
-        many: int = 100,
-        few: int = 20,
-    ) -> None:
-        super().__init__(bins, many, few)
-        self.metrics = [get_metric(name) for name in metrics]
-        for metric in self.metrics:
-            if metric.function not in MEANS:
-                raise ValueError(
-                    f"metric {metric.name!r} needs all rows at once: leave it out, or compute it on a sample"
-                )
-        self._total: dict[object, Tensor] = {}  # sums in each bin, (B,) each
-        self._columns: dict[str, None] = {}
-
-    def add(self, distribution: Distribution, y: Labels, **columns: ArrayLike) -> None:
-        """Take in predictions and labels of some rows; the means of `columns` are kept too. (N,) each
-
-        Every part has the same columns.
-        """
-        d, labels = prepared(distribution, y)
-        if not labels.numel():
-            return
-        if self.counts.any() and columns.keys() != self._columns.keys():
-            raise ValueError(f"this part has columns {[*columns]}, but earlier ones {[*self._columns]}")
-        self._columns |= dict.fromkeys(columns)
-        values: dict[object, Tensor] = {
-            name: torch.from_numpy(np.asarray(column, np.float64)) for name, column in columns.items()
-        }
-        for metric in self.metrics:
-            if _key(metric) not in values:
-                values[_key(metric)] = MEANS[metric.function][0](d, labels, **dict(metric.options))
-        index, size = self.bins.index(labels), len(self.bins)
-        self.counts += torch.bincount(index, minlength=size)
-        for key, rows in values.items():
-            self._total[key] = torch.bincount(index, rows, minlength=size) + self._total.get(key, 0.0)
-
-    def evaluate(self) -> dict[str, float]:
-        """Return each metric of the rows so far, by name."""
-        return {metric.name: self.value(metric) for metric in self.metrics}
-
-    def by_region(self) -> pd.DataFrame:
-        """Return a table with rows all, many, medium and few: n, the metrics, and means of the columns.
-
-        An empty region has n = 0 and NaN.
-        """
-        table = self.table(self.metrics)
-        for name in self._columns:
-            sums, rows = self._total[name], [self.rows_in(region) for region in REGIONS]
-            table[name] = [float(sums[chosen].sum() / self.counts[chosen].sum()) for chosen in rows]
-        return table
-
-    def _sums(self, metric: Metric) -> Tensor:
-        return self._total[_key(metric)]
 
 
 @dataclass(frozen=True)
@@ -339,7 +323,7 @@ class Scorer:
             )
         many, few = getattr(regressor, "many", 100), getattr(regressor, "few", 20)
         values = [
-            _AllRows(prediction, column, edges, many, few).value(self.metric)
+            _AllRows(prediction, column, edges, [self.metric], many=many, few=few).value(self.metric)
             for prediction, column, edges in zip(predictions, columns, bins, strict=True)
         ]
         # A region without labels cannot rank models: NaN, which scikit-learn warns about, not -inf.
