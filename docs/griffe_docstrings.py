@@ -38,11 +38,20 @@ class Docstrings(griffe.Extension):
         inherit(pkg)
 
 
+def plain_default(value: Any) -> Any:
+    """Return the default of a parameter of TailRegressor, without what may be passed."""
+    made = isinstance(value, griffe.ExprCall) and str(value.function) == "_parameter"
+    return value.arguments[0] if made else value
+
+
 def inherit(module: griffe.Module) -> None:
     """Copy docstrings to the members of a module's classes that override documented ones."""
     for found in module.classes.values():
         if found.is_alias:
             continue
+        if "__init__" in found.members:
+            for parameter in found.members["__init__"].parameters:
+                parameter.default = plain_default(parameter.default)
         above = found.mro()
         for name, member in found.members.items():
             if member.is_alias or member.has_docstring or name.startswith("_"):
