@@ -74,9 +74,9 @@ class BatchMSE(Loss):
         variance, m, y = (2 * self.log_noise).exp(), batch.prediction.mean, batch.y
         among = y[:: max(1, -(-len(y) // MOST_COMPARED))]
         logits = -((m.unsqueeze(-1) - among) ** 2) / (2 * variance)  # (N, N), or fewer labels than rows
-        own = -((m - y) ** 2) / (2 * variance)
+        at_label = -((m - y) ** 2) / (2 * variance)
         scaled = math.log(max(len(y), 1) / max(len(among), 1))
-        return (logits.logsumexp(-1) + scaled - own) * 2 * variance.detach()
+        return (logits.logsumexp(-1) + scaled - at_label) * 2 * variance.detach()
 
 
 def _label_mixture(bins: LabelBins, components: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -90,11 +90,11 @@ def _label_mixture(bins: LabelBins, components: int | None) -> tuple[np.ndarray,
     var, mix = np.full(components, 1 / components**2), np.full(components, 1 / components)
     for _ in range(200):
         log = np.log(mix) - 0.5 * ((center[:, None] - mean) ** 2 / var + np.log(var))
-        own = np.exp(log - log.max(1, keepdims=True))
-        own = own / own.sum(1, keepdims=True) * share[:, None]
-        mix = own.sum(0) + 1e-12
-        mean = (own * center[:, None]).sum(0) / mix
-        var = (own * (center[:, None] - mean) ** 2).sum(0) / mix + 1e-4
+        belongs = np.exp(log - log.max(1, keepdims=True))
+        belongs = belongs / belongs.sum(1, keepdims=True) * share[:, None]
+        mix = belongs.sum(0) + 1e-12
+        mean = (belongs * center[:, None]).sum(0) / mix
+        var = (belongs * (center[:, None] - mean) ** 2).sum(0) / mix + 1e-4
     return mix / mix.sum(), mean, var
 
 

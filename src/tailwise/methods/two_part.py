@@ -44,8 +44,8 @@ class TwoPartHead(Head):
         raw = self.linear(z)
         rest = EvidentialHead.belief(raw[..., 1:], 1.0, _LEAST_ALPHA)
         beta = WIDTH**2 * _ALPHA / (1 + 1 / _NU)
-        own = (torch.full_like(rest.gamma, value) for value in (_NU, _ALPHA, beta))
-        atom = NIG(self.place.to(rest.gamma).expand_as(rest.gamma), *own)
+        others = (torch.full_like(rest.gamma, value) for value in (_NU, _ALPHA, beta))
+        atom = NIG(self.place.to(rest.gamma).expand_as(rest.gamma), *others)
         p = raw[..., 0].sigmoid()
         return Mixture([atom, rest], torch.stack([p, 1 - p]), check=False)
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
-_OWN: ContextVar[torch.Generator | None] = ContextVar("generator", default=None)
+_GENERATOR: ContextVar[torch.Generator | None] = ContextVar("generator", default=None)
 _INITIALISERS: frozenset[Callable[..., Any]] = frozenset(
     {
         *(torch.rand, torch.randn, torch.randint, Tensor.uniform_, Tensor.normal_),
@@ -30,11 +30,11 @@ _INITIALISERS: frozenset[Callable[..., Any]] = frozenset(
 @contextmanager
 def drawing_from(generator: torch.Generator) -> Iterator[None]:
     """Let the networks of this package draw from a generator, in this thread."""
-    token = _OWN.set(generator)
+    token = _GENERATOR.set(generator)
     try:
         yield
     finally:
-        _OWN.reset(token)
+        _GENERATOR.reset(token)
 
 
 class InitialWeights(TorchFunctionMode):
@@ -55,10 +55,10 @@ class InitialWeights(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Call a function of torch, with the generator if it draws."""
-        given = dict(kwargs or {})
-        if func in _INITIALISERS and given.get("generator") is None:
-            given["generator"] = self.generator
-        return func(*args, **given)
+        options = dict(kwargs or {})
+        if func in _INITIALISERS and options.get("generator") is None:
+            options["generator"] = self.generator
+        return func(*args, **options)
 
 
 @contextmanager
@@ -79,15 +79,15 @@ def seeded_weights(seed: int, *, everything: bool = False) -> Iterator[None]:
 
 def normal_like(x: Tensor) -> Tensor:
     """Return standard normal numbers in the shape of a tensor."""
-    return torch.randn(x.shape, generator=_OWN.get(), dtype=x.dtype, device=x.device)
+    return torch.randn(x.shape, generator=_GENERATOR.get(), dtype=x.dtype, device=x.device)
 
 
 def dropout(x: Tensor, rate: float, training: bool) -> Tensor:
     """Set a share of the numbers to 0 in training and scale up the others."""
-    own = _OWN.get()
-    if own is None or not training or rate == 0:
+    generator = _GENERATOR.get()
+    if generator is None or not training or rate == 0:
         return F.dropout(x, rate, training)
-    return x * torch.empty_like(x).bernoulli_(1 - rate, generator=own).div_(1 - rate)
+    return x * torch.empty_like(x).bernoulli_(1 - rate, generator=generator).div_(1 - rate)
 
 
 class Dropout(nn.Dropout):

@@ -98,9 +98,11 @@ class Network(nn.Module):
         self.backbones, self.tails = nn.ModuleList(), nn.ModuleList()
         for member in range(method.members):
             self.backbones.append(fresh_copy(backbone) if member else backbone)
-            own = decoder if decoder is None or not member else fresh_copy(decoder)
+            of_member = decoder if decoder is None or not member else fresh_copy(decoder)
             for target in self.all_bins:
-                tail = Tail(feature_dim, target, method, members=self.shared or 1, decoder=own, offset=offset)
+                tail = Tail(
+                    feature_dim, target, method, members=self.shared or 1, decoder=of_member, offset=offset
+                )
                 self.tails.append(tail)
         self._rows_seen = 0
         self._retraining = False
@@ -194,12 +196,12 @@ class Network(nn.Module):
         of_members = []
         for backbone, tails in zip(self.backbones, self._tails(), strict=True):
             features = self.features(backbone, x)
-            each = [
+            of_targets = [
                 tail.row_losses(features, x, label, base, weighted=weighted)
                 for tail, label, base in zip(tails, labels, offsets, strict=True)
             ]
             of_members.append(
-                {name: torch.stack([parts[name] for parts in each]).mean(0) for name in each[0]}
+                {name: torch.stack([parts[name] for parts in of_targets]).mean(0) for name in of_targets[0]}
             )
         return {name: torch.stack([parts[name] for parts in of_members]).sum(0) for name in of_members[0]}
 
@@ -253,8 +255,8 @@ class Network(nn.Module):
             ]
             return sum(scores) / len(scores)
         if y.dim() > 2:
-            known = y.isfinite()
-            prediction, y = prediction[known], y[known]
+            labelled = y.isfinite()
+            prediction, y = prediction[labelled], y[labelled]
         return metric(prediction, y, self.bins)
 
     # -- prediction ----------------------------------------------------------------------------
@@ -269,8 +271,8 @@ class Network(nn.Module):
         offsets, predictions = self._by_target("offset", offset), []
         for backbone, tails in zip(self.backbones, self._tails(), strict=True):
             features = self.features(backbone, x)
-            each = [tail(features, inference, base) for tail, base in zip(tails, offsets, strict=True)]
-            predictions.append(_side_by_side(each) if self.several_targets else each[0])
+            of_targets = [tail(features, inference, base) for tail, base in zip(tails, offsets, strict=True)]
+            predictions.append(_side_by_side(of_targets) if self.several_targets else of_targets[0])
         return predictions[0] if len(predictions) == 1 else Mixture(predictions)
 
     # -- state ---------------------------------------------------------------------------------

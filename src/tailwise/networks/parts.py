@@ -108,9 +108,9 @@ class Method:
             value, (name, dot, option) = options[key], key.partition(".")
             value = {option: value} if dot else value
             if key == "losses":
-                for each in value:
-                    check_name("loss", each, LOSSES)
-                losses = {each: losses.get(each) or Part(each) for each in value}
+                for loss in value:
+                    check_name("loss", loss, LOSSES)
+                losses = {loss: losses.get(loss) or Part(loss) for loss in value}
             elif name in LOSSES:
                 losses[name] = _changed("losses", losses.get(name) or Part(name), value)
             elif name in REGISTRIES and name != "losses":
@@ -118,8 +118,8 @@ class Method:
             elif key in values:
                 values[key] = value
             else:
-                known = [*values, *LOSSES]
-                raise ValueError(f"unknown option {key!r}{nearest(key, [*known, *self.as_options()])}")
+                choices = [*values, *LOSSES, *self.as_options()]
+                raise ValueError(f"unknown option {key!r}{nearest(key, choices)}")
         return Method(**{**values, "losses": tuple(part for part in losses.values() if part is not None)})
 
     def as_options(self) -> dict[str, Any]:

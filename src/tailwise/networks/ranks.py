@@ -94,12 +94,12 @@ def shared_bins(y: ArrayLike | Tensor, **options: Any) -> LabelBins:
     `options` are those of `LabelBins.from_labels`. Every label counts once. The edges are those of all labels
     if no rank has more than `MOST_LABELS`; otherwise they are chosen from order statistics of each rank.
     """
-    own = np.sort(checked_labels(y))
-    picked = own
-    if len(own) > MOST_LABELS:
-        picked = own[np.linspace(0, len(own) - 1, MOST_LABELS).round().astype(np.int64)]
+    labels = np.sort(checked_labels(y))
+    picked = labels
+    if len(labels) > MOST_LABELS:
+        picked = labels[np.linspace(0, len(labels) - 1, MOST_LABELS).round().astype(np.int64)]
     bins = LabelBins.from_labels(np.concatenate(gathered(picked)), **options)
-    counts = np.bincount(bins.index(own), minlength=len(bins))
+    counts = np.bincount(bins.index(labels), minlength=len(bins))
     return LabelBins(bins.edges, np.sum(gathered(counts), axis=0).astype(np.int64), bins.rule)
 
 

@@ -71,28 +71,26 @@ class BinSums:
         kind = torch.float32 if device.type == "mps" else torch.float64
         return BinSums(self.count.to(device), self.reference.to(device, kind), self.moments.to(device, kind))
 
-    def add_(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor, known: Tensor | None = None) -> None:
-        """Add rows in place, without gradient; rows that are not `known` do not count.
+    @torch.no_grad()
+    def add_(
+        self, z_mean: Tensor, z_var: Tensor | None, index: Tensor, labelled: Tensor | None = None
+    ) -> None:
+        """Add rows in place; rows that are not `labelled` do not count.
 
-        z_mean, z_var: (N, D), index, known: (N,)
+        z_mean, z_var: (N, D), index, labelled: (N,)
 
         Rows are added in chunks, so that memory in float64 does not grow with their number.
         """
-        with torch.no_grad():
-            for start in range(0, len(index), _CHUNK):
-                part = slice(start, start + _CHUNK)
-                others = (None if t is None else t[part] for t in (z_var, known))
-                self._add_chunk(z_mean[part], index[part], *others)
-
-    def _add_chunk(self, z_mean: Tensor, index: Tensor, z_var: Tensor | None, known: Tensor | None) -> None:
-        mean = z_mean.to(self.moments.dtype)
-        var = torch.zeros_like(mean) if z_var is None else z_var.to(self.moments.dtype)
-        offset = mean - self.reference[index]
-        rows, one = torch.stack([offset, offset * offset, var], dim=1), torch.ones_like(index)
-        if known is not None:
-            rows, one = rows * known.reshape(-1, 1, 1), one * known
-        self.moments.index_add_(0, index, rows)
-        self.count.index_add_(0, index, one)
+        for start in range(0, len(index), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            bins, mean = index[part], z_mean[part].to(self.moments.dtype)
+            var = torch.zeros_like(mean) if z_var is None else z_var[part].to(self.moments.dtype)
+            offset = mean - self.reference[bins]
+            rows, one = torch.stack([offset, offset * offset, var], dim=1), torch.ones_like(bins)
+            if labelled is not None:
+                rows, one = rows * labelled[part].reshape(-1, 1, 1), one * labelled[part]
+            self.moments.index_add_(0, bins, rows)
+            self.count.index_add_(0, bins, one)
 
     def about(self, reference: Tensor) -> BinSums:
         """Return the sums of the same rows about another point. reference: (B, D)"""
@@ -220,7 +218,7 @@ class NoSmoothing(nn.Module):
     at_inference = False
 
     def accumulate(
-        self, z_mean: Tensor, z_var: Tensor | None, index: Tensor, known: Tensor | None = None
+        self, z_mean: Tensor, z_var: Tensor | None, index: Tensor, labelled: Tensor | None = None
     ) -> None:
         """Collect nothing."""
 
@@ -323,26 +321,26 @@ class LatentSmoother(nn.Module):
 
     @torch.no_grad()
     def accumulate(
-        self, z_mean: Tensor, z_var: Tensor | None, index: Tensor, known: Tensor | None = None
+        self, z_mean: Tensor, z_var: Tensor | None, index: Tensor, labelled: Tensor | None = None
     ) -> None:
-        """Add a batch of rows to the sums of this epoch; rows that are not `known` do not count.
+        """Add a batch of rows to the sums of this epoch; rows that are not `labelled` do not count.
 
-        z_mean, z_var: (N K, D), index, known: (N K,)
+        z_mean, z_var: (N K, D), index, labelled: (N K,)
         """
         wide = (-1, self.members * self.dim)
         z_mean = z_mean.reshape(wide)
         if not self._anchored:
             self._anchor(z_mean)
-        known = None if known is None else known[:: self.members]
+        labelled = None if labelled is None else labelled[:: self.members]
         var = None if z_var is None else z_var.reshape(wide)
-        self.sums.add_(z_mean, var, index[:: self.members], known)
+        self.sums.add_(z_mean, var, index[:: self.members], labelled)
 
     def _anchor(self, z_mean: Tensor) -> None:
         """Use the mean of the first batch as the reference point, unless a state was loaded."""
         self._anchored = True
-        known = self.sums.count.any() | self.stats_count.any()
+        started = self.sums.count.any() | self.stats_count.any()
         mean = z_mean.detach().to(self.sums.reference.dtype).sum(0) / max(len(z_mean), 1)
-        self.sums.reference.copy_(torch.where(known, self.sums.reference, mean))
+        self.sums.reference.copy_(torch.where(started, self.sums.reference, mean))
 
     @torch.no_grad()
     def commit(self) -> None:

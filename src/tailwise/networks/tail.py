@@ -165,16 +165,16 @@ class Tail(nn.Module):
         shape = features.shape[:-2]
         if y.shape != shape:
             raise ValueError(f"labels have shape {tuple(y.shape)}, but the features need {tuple(shape)}")
-        base, known = self._base(offset, shape), None
+        base, labelled = self._base(offset, shape), None
         y = self._by_row(y)
         if len(shape) > 2:  # maps may have pixels without a label
-            known = y.isfinite()
-            y = torch.where(known, y, self.bins.location)
+            labelled = y.isfinite()
+            y = torch.where(labelled, y, self.bins.location)
         rows, z_mean, z_var = self._rows(features)
         index, target = self.bins.index(y), self.standardize(y)
         with torch.autocast(rows.device.type, enabled=False):
             if self.training:
-                self.smoother.accumulate(z_mean, z_var, index, known)
+                self.smoother.accumulate(z_mean, z_var, index, labelled)
             noise = normal_like(z_mean) if z_var is not None and self.training else None
             z_mean, z_var = self.smoother(z_mean, z_var, index)
             z = z_mean if z_var is None or noise is None else z_mean + z_var.sqrt() * noise
@@ -185,8 +185,8 @@ class Tail(nn.Module):
             per_row = loss.weight * self._per_row(loss, batch)
             if weighted and self.weighs_losses and loss.weighted:
                 per_row = self.w[index] * per_row
-            if known is not None:
-                per_row = per_row * known
+            if labelled is not None:
+                per_row = per_row * labelled
             losses[name] = per_row.reshape(-1, self.members).mean(1)
         return losses
 
@@ -207,10 +207,10 @@ class Tail(nn.Module):
         rule = self.inference if inference is None else made("inference", checked("inference", inference))
         with torch.autocast(z_mean.device.type, enabled=False):
             rows = rule(self, Latents(z_mean, z_var, base))
-            each = self.in_label_units(rows.map(lambda p: p.reshape(shape)))
-        if self.members == 1 or (self.head.averaged and each is each.parametric):
-            return each.map(lambda p: p.mean(-1))
-        return Mixture(each.map(_members_first))
+            prediction = self.in_label_units(rows.map(lambda p: p.reshape(shape)))
+        if self.members == 1 or (self.head.averaged and prediction is prediction.parametric):
+            return prediction.map(lambda p: p.mean(-1))
+        return Mixture(prediction.map(_members_first))
 
     def predict(self, rows: Latents, index: Tensor | None = None) -> Distribution:
         """Predict rows, with the weights and statistics of the given bins if any. index: (N,) -> (N,)"""
@@ -243,18 +243,18 @@ class Tail(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         """Refuse a state with other bins."""
         location, scale, *rest = state.tolist()
-        edges, own = np.array(rest), self.bins
-        tolerance = 1e-6 * np.diff(own.edges).min()
-        if edges.shape != own.edges.shape or np.abs(edges - own.edges).max() > tolerance:
+        edges, bins = np.array(rest), self.bins
+        tolerance = 1e-6 * np.diff(bins.edges).min()
+        if edges.shape != bins.edges.shape or np.abs(edges - bins.edges).max() > tolerance:
             raise ValueError(
                 f"this state was trained with {len(edges) - 1} bins from {edges[0]:g} to {edges[-1]:g}, but "
-                f"the model has {len(self.bins)} from {self.bins.edges[0]:g} to "
-                f"{self.bins.edges[-1]:g}: build the model with the same bins"
+                f"the model has {len(bins)} from {bins.edges[0]:g} to {bins.edges[-1]:g}: build the model "
+                "with the same bins"
             )
-        if abs(location - own.location) > tolerance or abs(scale - own.scale) > tolerance:
+        if abs(location - bins.location) > tolerance or abs(scale - bins.scale) > tolerance:
             raise ValueError(
                 f"this state was trained on labels of mean {location:g} and spread {scale:g}, but the "
-                f"bins of this model have {own.location:g} and {own.scale:g}: build it with the same bins"
+                f"bins of this model have {bins.location:g} and {bins.scale:g}: build it with the same bins"
             )
 
 
@@ -281,10 +281,10 @@ class MemberLinear(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """rows: (N * members, in) -> (N * members, out)"""
         by_member = rows.unflatten(0, (-1, len(self.weight))).transpose(0, 1)  # (members, N, in)
-        each: Tensor = by_member @ self.weight.mT
+        out: Tensor = by_member @ self.weight.mT
         if self.bias is not None:
-            each = each + self.bias.unsqueeze(1)
-        return each.transpose(0, 1).flatten(0, 1)
+            out = out + self.bias.unsqueeze(1)
+        return out.transpose(0, 1).flatten(0, 1)
 
 
 def side_by_side(parts: Sequence[nn.Module]) -> nn.Module:

@@ -211,7 +211,7 @@ class _Loop:
             if result.stopped_early:
                 break
             began = time.perf_counter()
-            shared, own = self._seeds(epoch)
+            shared, of_rank = self._seeds(epoch)
             self._seed(shared)  # all ranks must draw the same numbers in `begin_epoch`
             with nullcontext() if self.generator is None else InitialWeights(self.generator):
                 changed = self.model.begin_epoch(epoch / config.epochs)
@@ -219,7 +219,7 @@ class _Loop:
                 self.best_loss = math.inf
                 if isinstance(self.step, GraphedStep):
                     self.step.forget()
-            self._seed(own)
+            self._seed(of_rank)
             row = {"epoch": float(epoch + 1), **self._train_epoch(epoch, shared)}
             if self.valid is not None:
                 row[config.monitor] = self._validate()
@@ -427,8 +427,8 @@ def _averaged(sums: dict[str, float], rows: int) -> dict[str, float]:
     """Divide sums over this rank's rows by the rows, those of all ranks together."""
     everywhere = gathered((sums, rows))
     number = sum(rows for _, rows in everywhere)
-    names = dict.fromkeys(name for own, _ in everywhere for name in own)
-    return {name: sum(own.get(name, 0.0) for own, _ in everywhere) / number for name in names}
+    names = dict.fromkeys(name for of_rank, _ in everywhere for name in of_rank)
+    return {name: sum(of_rank.get(name, 0.0) for of_rank, _ in everywhere) / number for name in names}
 
 
 def explain_step(model: Network, step: Sequence[Batch], epoch: int, number: int) -> NonFiniteLossError:

@@ -89,11 +89,11 @@ class ImageResNet(Backbone):
         x: (N, H, W, 3) -> (N, C, H / 4, W / 4), ..., (N, C, H / 32, W / 32), with C of `stage_dims`
         """
         net = cast("Any", self.network)
-        h, found = net.maxpool(net.relu(net.bn1(net.conv1(self.pixels(x))))), []
+        h, features = net.maxpool(net.relu(net.bn1(net.conv1(self.pixels(x))))), []
         for stage in (net.layer1, net.layer2, net.layer3, net.layer4):
             h = stage(h)
-            found.append(h)
-        return found
+            features.append(h)
+        return features
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (N, H, W, 3) -> features (N, feature_dim)"""
@@ -128,11 +128,10 @@ def _load(network: nn.Module, path: Path) -> None:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            found = load_file(path)
+            state = load_file(path)
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
-        found = {key: value for key, value in found.items() if not key.startswith("fc.")}
-        network.load_state_dict(found)
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        network.load_state_dict({key: value for key, value in state.items() if not key.startswith("fc.")})
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(

@@ -205,12 +205,12 @@ def quantile_edges(rows: Rows, count: int = 16, max_rows: int = 100_000) -> list
         raise ValueError(f"rows must have shape (N, F), got {table.shape}")
     if len(table) > max_rows:
         table = table[np.random.default_rng(0).choice(len(table), max_rows, replace=False)]
-    found = []
+    edges_of_columns = []
     for column in table.astype(np.float64).T:
-        known = column[np.isfinite(column)]
-        edges = np.unique(known)
+        finite = column[np.isfinite(column)]
+        edges = np.unique(finite)
         if edges.size > count + 1:
-            edges = np.unique(np.quantile(known, np.linspace(0, 1, count + 1)))
+            edges = np.unique(np.quantile(finite, np.linspace(0, 1, count + 1)))
         if edges.size > 1:
             # Bins much narrower than the column's range would turn rounding errors into large inputs.
             apart = np.diff(edges) > 1e-6 * (edges[-1] - edges[0]) + 1e-30
@@ -218,8 +218,8 @@ def quantile_edges(rows: Rows, count: int = 16, max_rows: int = 100_000) -> list
         if edges.size < 2:
             start = edges[0] if edges.size else 0.0
             edges = np.array([start, start + max(1.0, 1e-6 * abs(start))])
-        found.append([float(edge) for edge in edges])
-    return found
+        edges_of_columns.append([float(edge) for edge in edges])
+    return edges_of_columns
 
 
 class PiecewiseLinearEncoding(nn.Module):
@@ -381,11 +381,11 @@ def make_backbone(name: str, in_dim: int, *, rows: Rows | None = None, **options
     if name not in BACKBONES:
         raise ValueError(f"unknown backbone {name!r}{nearest(name, BACKBONES)}")
     factory = BACKBONES[name]
-    known = set(inspect.signature(factory).parameters) - {"in_dim"}
+    parameters = set(inspect.signature(factory).parameters) - {"in_dim"}
     for option in options:
-        if option not in known:
-            raise ValueError(f"unknown option {option!r} of backbone {name!r}{nearest(option, known)}")
-    if rows is not None and "rows" in known:
+        if option not in parameters:
+            raise ValueError(f"unknown option {option!r} of backbone {name!r}{nearest(option, parameters)}")
+    if rows is not None and "rows" in parameters:
         options["rows"] = rows
     return factory(in_dim, **options)
 
