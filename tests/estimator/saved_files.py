@@ -77,26 +77,6 @@ def changed(model: Any, place: tuple[Any, ...], value: Any) -> Any:
     return model
 
 
-def damaged(data: bytes, rng: np.random.Generator, tries: int) -> Iterator[bytes]:
-    """Copies with bytes flipped, cut off, put in or overwritten; as often in the first and the last bytes."""
-    for _ in range(tries):
-        at = int(rng.integers(len(data)))
-        if rng.random() < 0.4:
-            at = (at % 600) if rng.random() < 0.3 else len(data) - 1 - at % 300
-        kind = rng.integers(5)
-        noise = rng.bytes(int(rng.integers(1, 9)))
-        if kind == 0:
-            yield data[:at]
-        elif kind == 1:
-            yield data[:at] + noise + data[at:]
-        elif kind == 2:
-            yield data[:at] + noise + data[at + len(noise) :]
-        elif kind == 3:
-            yield data[:at] + data[at + len(noise) :]
-        else:
-            yield data[:at] + bytes([data[at] ^ (1 << int(rng.integers(8)))]) + data[at + 1 :]
-
-
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
