@@ -205,11 +205,11 @@ class TailRegressor(RegressorMixin, Settings):
         self.model_ = recalibrated(self.model_, self, X, y, base_prediction)
         return self
 
-    def _start(self, given: TailRegressor | str | Path) -> Model:
+    def _start(self, init_model: TailRegressor | str | Path) -> Model:
         """Return the model to go on from, or say why it does not fit."""
         if not self.takes_tables:
             raise ValueError("init_model is for tables: train a backbone of your own further by itself")
-        start = given if isinstance(given, TailRegressor) else type(self).load(given)
+        start = init_model if isinstance(init_model, TailRegressor) else type(self).load(init_model)
         check_is_fitted(start)
         for name in ("method", "backbone"):
             mine, its = getattr(self, name), getattr(start, name)
@@ -251,9 +251,9 @@ class TailRegressor(RegressorMixin, Settings):
         ``(edges, counts)``, or a function that gives the density of a label; for several targets a list with
         one for each. `base_prediction` is needed if `fit` had one. All predictions take these three.
         """
-        found = [p.distribution for p in self.predictions(X, emphasis, label_prior, base_prediction)]
-        point = self.model_.joined([d.point for d in found])
-        return (point, self.model_.joined([standard_deviation(d) for d in found])) if return_std else point
+        targets = [p.distribution for p in self.predictions(X, emphasis, label_prior, base_prediction)]
+        point = self.model_.joined([d.point for d in targets])
+        return (point, self.model_.joined([standard_deviation(d) for d in targets])) if return_std else point
 
     def predict_distribution(
         self,
@@ -264,8 +264,8 @@ class TailRegressor(RegressorMixin, Settings):
         base_prediction: ArrayLike | None = None,
     ) -> Distribution | list[Distribution]:
         """Return the calibrated predictive distribution; a list with one per target for several."""
-        found = [p.distribution for p in self.predictions(X, emphasis, label_prior, base_prediction)]
-        return found if self.model_.several else found[0]
+        targets = [p.distribution for p in self.predictions(X, emphasis, label_prior, base_prediction)]
+        return targets if self.model_.several else targets[0]
 
     def predict_interval(
         self,
@@ -284,8 +284,8 @@ class TailRegressor(RegressorMixin, Settings):
         use. If there are too few held-out rows for the coverage, a warning says so and the intervals span all
         training labels.
         """
-        found = self.predictions(X, emphasis, label_prior, base_prediction)
-        sides = zip(*(p.interval(coverage) for p in found), strict=True)
+        targets = self.predictions(X, emphasis, label_prior, base_prediction)
+        sides = zip(*(predicted.interval(coverage) for predicted in targets), strict=True)
         return np.stack([self.model_.joined(side) for side in sides], axis=-1)
 
     def predict_quantiles(
@@ -301,8 +301,9 @@ class TailRegressor(RegressorMixin, Settings):
         levels = np.atleast_1d(np.asarray(q, np.float64))
         if not (levels.size and ((levels > 0) & (levels < 1)).all()):
             raise ValueError(f"quantile levels must lie between 0 and 1, got {levels.tolist()}")
-        found = self.predictions(X, emphasis, label_prior, base_prediction)
-        return np.stack([self.model_.joined([p.quantile(float(q)) for p in found]) for q in levels], axis=-1)
+        targets = self.predictions(X, emphasis, label_prior, base_prediction)
+        columns = [self.model_.joined([p.quantile(float(q)) for p in targets]) for q in levels]
+        return np.stack(columns, axis=-1)
 
     def predict_frame(
         self,
@@ -347,8 +348,8 @@ class TailRegressor(RegressorMixin, Settings):
         """
         check_is_fitted(self)
         labels = checked_labels(X, y, self.n_targets_)
-        found = self.predictions(X, emphasis, label_prior, base_prediction)
-        return self._by_target([p.scores(own, coverage) for p, own in zip(found, labels.T, strict=True)])
+        targets = zip(self.predictions(X, emphasis, label_prior, base_prediction), labels.T, strict=True)
+        return self._by_target([predicted.scores(column, coverage) for predicted, column in targets])
 
     def coverage_by(
         self, X: Any, y: Any, column: Any, coverage: float = 0.9, *, bins: int = BINS, **prediction: Any
@@ -484,8 +485,8 @@ class TailRegressor(RegressorMixin, Settings):
     @property
     def emphasis_(self) -> float | list[float]:
         """The emphasis that predictions use unless told otherwise; a list for several targets."""
-        each = [target.emphasis for target in self.model_.targets]
-        return each if self.model_.several else each[0]
+        emphases = [target.emphasis for target in self.model_.targets]
+        return emphases if self.model_.several else emphases[0]
 
     @property
     def bins_(self) -> LabelBins | list[LabelBins]:

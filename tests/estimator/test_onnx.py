@@ -23,7 +23,7 @@ from tailwise.model import base as bases
 from tailwise.model.model import beside_features, offset_tensor
 
 LEVELS = (0.05, 0.5, 0.95)
-FEW_SAMPLES = {"method_options": {"latent_samples": 4}}
+FEW_SAMPLES = {"method_options": {"perturbation.samples": 4}}
 
 
 def numbers(n: int, seed: int = 0, *, spread: float = 1.0) -> np.ndarray:

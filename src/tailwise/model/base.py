@@ -167,8 +167,8 @@ class CrossFitted:
 
     def predict(self, matrix: Floats) -> Floats:
         """Return the mean of the models' predictions, in label units. (N, F) -> (N,)"""
-        each = [predicted(model, matrix) for model in self.models]
-        return np.asarray(self.location + self.scale * np.mean(each, axis=0))
+        predictions = [predicted(model, matrix) for model in self.models]
+        return np.asarray(self.location + self.scale * np.mean(predictions, axis=0))
 
 
 def cross_fit(
@@ -231,15 +231,15 @@ def predicted(model: Any, matrix: Floats) -> Floats:
 
 def given_predictions(base_prediction: Any, shape: tuple[int, int]) -> Floats:
     """Return base predictions that a user made, checked against the shape of the labels. (N, T)"""
-    given = np.asarray(base_prediction, np.float64)
+    values = np.asarray(base_prediction, np.float64)
     wanted = shape[:1] if shape[1] == 1 else shape
-    if given.shape not in (wanted, (*wanted, 1)):
-        raise ValueError(f"base_prediction has shape {given.shape}, not {wanted}: one value per label")
-    bad = ~np.isfinite(given)
+    if values.shape not in (wanted, (*wanted, 1)):
+        raise ValueError(f"base_prediction has shape {values.shape}, not {wanted}: one value per label")
+    bad = ~np.isfinite(values)
     if bad.any():
         row = int(np.argwhere(bad)[0][0])
-        raise ValueError(f"base_prediction is {given[bad][0]} in row {row} ({int(bad.sum())} such values)")
-    return given.reshape(shape)
+        raise ValueError(f"base_prediction is {values[bad][0]} in row {row} ({int(bad.sum())} such values)")
+    return values.reshape(shape)
 
 
 @dataclass(frozen=True)

@@ -144,9 +144,10 @@ class Held:
         """Return the calibration of each target."""
         rows = self.select, self.confirm
         bases = list(self.base.T) or [None] * len(labels)
-        each = zip(self.raw, self.y.T, labels, recipes, bases, strict=True)
+        targets = zip(self.raw, self.y.T, labels, recipes, bases, strict=True)
         return tuple(
-            calibrate(raw, y, self.groups, known, recipe, *rows, base) for raw, y, known, recipe, base in each
+            calibrate(raw, y, self.groups, about, recipe, *rows, base)
+            for raw, y, about, recipe, base in targets
         )
 
 
@@ -172,7 +173,7 @@ class Training:
     @property
     def bins(self) -> list[LabelBins]:
         """Label bins of each target."""
-        return [own.bins for own in self.labels]
+        return [labels.bins for labels in self.labels]
 
     def examples(self, rows: Encoded, y: Floats, weight: Floats, offset: Floats) -> Examples:
         """Put labels and base predictions beside encoded rows."""
@@ -315,7 +316,7 @@ def _trained(
     settings, seed, several = training.settings, training.seed, len(split.parts) > 1
     change = augmentation(settings.augment) if settings.takes_pictures else None
     runs = []
-    for k, (own, rest) in enumerate(split.parts):
+    for k, (inside, rest) in enumerate(split.parts):
         valid = watched or data.rows(rest)
         select = confirm = np.arange(len(valid.y))
         if several and settings.verbose:
@@ -326,10 +327,10 @@ def _trained(
             network = copy.deepcopy(start[k % len(start)]).float()
         else:
             network = training.network(data.x, split.trained, k)
-        rows = replace(_resampled(training, network, data.rows(own)).tensors(), transform=change)
+        rows = replace(_resampled(training, network, data.rows(inside)).tensors(), transform=change)
         file = checkpoint if checkpoint is None or k == 0 else f"{checkpoint}.{k}"
         runs.append(
-            training.run(network, rows, valid, select, settings.train_config(len(own), seed + k), file)
+            training.run(network, rows, valid, select, settings.train_config(len(inside), seed + k), file)
         )
     if not several:
         return runs, Held.of(runs[0].raw, valid, select, confirm)
@@ -395,7 +396,7 @@ def recalibrated(
         target.labels.bounds.check(column)
     rows = model.encode(X)
     select, confirm = halves(len(y), 0, 4 * MIN_HOLDOUT)
-    raw = tuple(own.pooled for own in model.raw(rows, base_prediction))
+    raw = tuple(target.pooled for target in model.raw(rows, base_prediction))
     recipe = replace(calibration_recipe(settings, model.networks, model.inputs), votes=False)
     recipes = [replace(recipe, emphasis=target.emphasis) for target in model.targets]
     held = Held(raw, y, rows.groups, select, confirm, np.empty((len(y), 0)))
@@ -418,10 +419,10 @@ def checked_labels(X: Any, y: Any, targets: int | None = None) -> Floats:
 
 def label_bounds(asked: Any, labels: Floats, where: str = "y") -> list[Bounds]:
     """Return the bounds of each target, as given or as observed; a label beyond them is an error. (N, T)"""
-    each = bounds_of_targets(asked, list(labels.T))
-    for bounds, column in zip(each, labels.T, strict=True):
+    bounds_of_each = bounds_of_targets(asked, list(labels.T))
+    for bounds, column in zip(bounds_of_each, labels.T, strict=True):
         bounds.check(column, where)
-    return each
+    return bounds_of_each
 
 
 def bounds_of_targets(asked: Any, columns: Sequence[Floats]) -> list[Bounds]:
@@ -430,7 +431,7 @@ def bounds_of_targets(asked: Any, columns: Sequence[Floats]) -> list[Bounds]:
     if len(columns) > 1 and isinstance(asked, list | tuple) and not pair:
         if len(asked) != len(columns):
             raise ValueError(f"bounds has {len(asked)} entries for {len(columns)} targets")
-        return [bounds_of(own, column) for own, column in zip(asked, columns, strict=True)]
+        return [bounds_of(ends, column) for ends, column in zip(asked, columns, strict=True)]
     return [bounds_of(asked, column) for column in columns]
 
 
@@ -438,9 +439,9 @@ def labels_of_targets(
     settings: Settings, bins: Sequence[LabelBins], bounds: Sequence[Bounds], supports: Sequence[LabelSupport]
 ) -> tuple[Labels, ...]:
     """Return what is known of the labels of each target."""
-    each = zip(bins, bounds, supports, strict=True)
+    targets = zip(bins, bounds, supports, strict=True)
     keep, shots = settings.keep_values, (settings.many, settings.few)
-    return tuple(Labels(b, ends, values if keep else LabelSupport(), *shots) for b, ends, values in each)
+    return tuple(Labels(b, ends, values if keep else LabelSupport(), *shots) for b, ends, values in targets)
 
 
 def _watched(inputs: Inputs, eval_set: Any, given: int, targets: int) -> Rows:

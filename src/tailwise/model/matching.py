@@ -34,24 +34,26 @@ def match_targets(model: Model, table: pd.DataFrame, given: Sequence[str], name:
     the columns are those with the names of the model's targets. For a model without target names it is the
     only column that is not an input.
     """
-    known = list(model.names or ())
+    names = list(model.names or ())
     for place, column in enumerate(given):
         if column in given[:place]:
             raise ValueError(f"column {column!r} is given as a target twice")
-    if given and set(given) <= set(known):
-        return {column: known.index(column) for column in given}
+    if given and set(given) <= set(names):
+        return {column: names.index(column) for column in given}
     if given and len(given) == len(model.targets):
         return {column: place for place, column in enumerate(given)}
     if given:
-        names = ", ".join(known) if known else f"{len(model.targets)} without a name"
-        raise ValueError(f"the model's targets are {names}: name some of them, or a column for each in order")
+        listed = ", ".join(names) if names else f"{len(model.targets)} without a name"
+        raise ValueError(
+            f"the model's targets are {listed}: name some of them, or a column for each in order"
+        )
     titles = [str(column) for column in table.columns]
-    for column in known:
+    for column in names:
         if column not in titles:
-            which = "the model's target" if len(known) == 1 else "one of the model's targets"
+            which = "the model's target" if len(names) == 1 else "one of the model's targets"
             raise ValueError(f"{name} has no column {column!r}, {which}: name the column of true labels")
-    if known:
-        return {column: place for place, column in enumerate(known)}
+    if names:
+        return {column: place for place, column in enumerate(names)}
     inputs = {str(column) for column in getattr(model.inputs.columns, "feature_names_in_", [])}
     others = [title for title in titles if title not in inputs]
     if len(others) == 1 == len(model.targets):

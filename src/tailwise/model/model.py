@@ -87,8 +87,8 @@ class Model:
             raise ValueError(
                 f"label_prior must be a list with one for each of the {len(self.targets)} targets"
             )
-        each = zip(self.targets, priors, strict=True)
-        return replace(self, targets=tuple(target.at(emphasis, prior) for target, prior in each))
+        targets = zip(self.targets, priors, strict=True)
+        return replace(self, targets=tuple(target.at(emphasis, prior) for target, prior in targets))
 
     def encode(self, X: Any) -> Encoded:
         """Return rows of X as the networks, the base and the intervals take them."""
@@ -99,9 +99,9 @@ class Model:
         offset = self.base.offset(rows.matrix, len(rows), base_prediction)
         x = beside_features(rows.x, offset, self.bins) if self.inputs.is_table else rows.x
         table, device = self.inputs.is_table, self.device
-        each = [network_prediction(own, x, offset, table=table, device=device) for own in self.networks]
+        predictions = [network_prediction(n, x, offset, table=table, device=device) for n in self.networks]
         return [
-            Raw.of([of_target(own, t, self.several) for own in each], rows.groups)
+            Raw.of([of_target(prediction, t, self.several) for prediction in predictions], rows.groups)
             for t in range(len(self.targets))
         ]
 
@@ -111,7 +111,7 @@ class Model:
 
     def calibrated(self, raw: Sequence[Raw]) -> list[Predicted]:
         """Return what `raw` returned after calibration, under the label prior in use."""
-        return [target(own) for target, own in zip(self.targets, raw, strict=True)]
+        return [calibrate(of_one) for calibrate, of_one in zip(self.targets, raw, strict=True)]
 
     def joined(self, columns: Sequence[Tensor]) -> Floats:
         """Return a column for each target as one array. (N,), or (N, T) for several targets"""

@@ -181,8 +181,8 @@ class Settings(BaseEstimator):
         cuda = self.device in ("auto", "gpu", "cuda") and torch.cuda.is_available()
         settings = picture_config(rows, cuda) if self.takes_pictures else table_config(rows)
         settings = stream_config(rows) if streamed else settings
-        given = {"epochs": self.epochs, "batch_size": self.batch_size, "lr": self.lr}
-        settings |= {name: value for name, value in given.items() if value != "auto"}
+        asked = {"epochs": self.epochs, "batch_size": self.batch_size, "lr": self.lr}
+        settings |= {name: value for name, value in asked.items() if value != "auto"}
         return TrainConfig(
             **settings,
             weight_decay=self.weight_decay,

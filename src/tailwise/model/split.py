@@ -38,13 +38,13 @@ def group_codes(groups: ArrayLike, rows: int) -> Rows:
     """Return the number of each row's group; a missing group is an error. (N,)"""
     import pandas as pd
 
-    given = pd.Series(np.asarray(groups).reshape(-1))
-    if len(given) != rows:
-        raise ValueError(f"groups has {len(given)} values for {rows} rows")
-    if given.isna().any():
-        row = int(given.isna().to_numpy().argmax())
+    values = pd.Series(np.asarray(groups).reshape(-1))
+    if len(values) != rows:
+        raise ValueError(f"groups has {len(values)} values for {rows} rows")
+    if values.isna().any():
+        row = int(values.isna().to_numpy().argmax())
         raise ValueError(f"groups is missing in row {row}: give every row a group")
-    codes = np.asarray(pd.factorize(given)[0], np.int64)
+    codes = np.asarray(pd.factorize(values)[0], np.int64)
     if codes.max() == 0:
         raise ValueError("all rows are in one group, so none can be held out: leave groups out")
     return codes
@@ -71,11 +71,11 @@ def deal_group_folds(labels: Floats, groups: Rows, seed: int, folds: int = FOLDS
     size = np.bincount(groups, minlength=count) / len(groups)
     total, fold = np.zeros(folds), np.empty(count, np.int64)
     for group in order:
-        own = slice(starts[group], starts[group + 1])
-        crowd = (filled[:, of_bin[own]] * share[own]).sum(1) + total * size[group]
+        of_this = slice(starts[group], starts[group + 1])
+        crowd = (filled[:, of_bin[of_this]] * share[of_this]).sum(1) + total * size[group]
         chosen = int(np.argmin(crowd))
         fold[group] = chosen
-        filled[chosen, of_bin[own]] += share[own]
+        filled[chosen, of_bin[of_this]] += share[of_this]
         total[chosen] += size[group]
     return fold[groups]
 
@@ -154,20 +154,20 @@ def latest_rows(time: Any, rows: int, share: float) -> tuple[Rows, Rows]:
     """
     import pandas as pd
 
-    given = pd.Series(np.asarray(time).reshape(-1) if not isinstance(time, pd.Series) else time.to_numpy())
-    if len(given) != rows:
-        raise ValueError(f"time has {len(given)} values for {rows} rows")
-    if given.isna().any():
-        raise ValueError(f"time is missing in row {int(given.isna().to_numpy().argmax())}: fill or drop it")
-    if given.dtype.kind not in "biufmM":
-        dates = pd.to_datetime(given, format="ISO8601", errors="coerce", utc=True)
+    times = pd.Series(np.asarray(time).reshape(-1) if not isinstance(time, pd.Series) else time.to_numpy())
+    if len(times) != rows:
+        raise ValueError(f"time has {len(times)} values for {rows} rows")
+    if times.isna().any():
+        raise ValueError(f"time is missing in row {int(times.isna().to_numpy().argmax())}: fill or drop it")
+    if times.dtype.kind not in "biufmM":
+        dates = pd.to_datetime(times, format="ISO8601", errors="coerce", utc=True)
         if dates.isna().any():
             row = int(dates.isna().to_numpy().argmax())
             raise ValueError(
-                f"time must be numbers or dates such as 2024-01-31, and row {row} is {given.iloc[row]!r}"
+                f"time must be numbers or dates such as 2024-01-31, and row {row} is {times.iloc[row]!r}"
             )
-        given = dates
-    rank = given.rank(method="min").to_numpy() - 1  # how many rows are earlier
+        times = dates
+    rank = times.rank(method="min").to_numpy() - 1  # how many rows are earlier
     late = rank >= np.sort(rank)[min(int((1 - share) * rows), rows - 1)]
     if late.all():  # most rows have the first time
         late = rank > 0

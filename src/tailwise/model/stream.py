@@ -210,8 +210,8 @@ class _StreamFit:
         survey = self._surveyed(sample)
         settings.log("reading the labels of %d rows, to count them in bins", survey.rows)
         counts = self._counted(survey)
-        known, X = TableInputs(settings.conformal_by).see(survey.sample[columns.inputs])
-        inputs = known.fit(X)
+        inputs, X = TableInputs(settings.conformal_by).see(survey.sample[columns.inputs])
+        inputs = inputs.fit(X)
         base, offset = self._base(survey, inputs.encode(X).matrix)
         bins = [count.counted(weighted=columns.weight is not None) for count in counts]
         supports = [count.support(sketch) for count, sketch in zip(counts, survey.sketches, strict=True)]
@@ -285,14 +285,14 @@ class _StreamFit:
     def _bounds(self, survey: Surveyed) -> list[Bounds]:
         """Return the bounds of each target; a label beyond them is an error."""
         ends = [np.array([sketch.low, sketch.high]) for sketch in survey.sketches]
-        each = bounds_of_targets(self.settings.bounds, ends)
-        for name, bounds, (low, high) in zip(self.columns.targets, each, ends, strict=True):
+        all_bounds = bounds_of_targets(self.settings.bounds, ends)
+        for name, bounds, (low, high) in zip(self.columns.targets, all_bounds, ends, strict=True):
             if low < bounds.low or high > bounds.high:
                 raise ValueError(
                     f"the target {name!r} lies between {low:.9g} and {high:.9g}, beyond the bounds "
                     f"{bounds.low:g} and {bounds.high:g}: correct its labels or widen the bounds"
                 )
-        return each
+        return all_bounds
 
 
 def _read_part(read: Callable[..., T], shard: Shard) -> T:

@@ -41,12 +41,12 @@ def columns_inside(preprocessor: TablePreprocessor) -> list[Column]:
     if not preprocessor.encoders:
         names = preprocessor.columns or [f"x{k}" for k in range(len(preprocessor.numeric.center))]
         return [Column(name, "number", None) for name in names]
-    found, refused = [], []
+    columns, refused = [], []
     for encoder in preprocessor.encoders:
         if isinstance(encoder, CategoryColumn):
-            found.append(Column(encoder.name, "category", encoder))
+            columns.append(Column(encoder.name, "category", encoder))
         elif isinstance(encoder, NumberColumn) and not encoder.duration:
-            found.append(Column(encoder.name, "number", encoder))
+            columns.append(Column(encoder.name, "number", encoder))
         elif isinstance(encoder, (NumberColumn, TextColumn, DateColumn)):
             refused.append(repr(encoder.name))
     if refused:
@@ -55,7 +55,7 @@ def columns_inside(preprocessor: TablePreprocessor) -> list[Column]:
             f"{', '.join(refused)}: export without raw columns and encode rows with preprocessor_.matrix, or "
             "fit without these columns"
         )
-    return found
+    return columns
 
 
 def takes_columns(proto: Any, preprocessor: TablePreprocessor) -> Any:

@@ -79,7 +79,7 @@ def export_onnx(
         trees = base_model(model.base.targets, model.bins, rows.shape[1], OPSET, rows.numpy())
         columns = zip(model.base.targets, model.bins, strict=True)
         base = torch.from_numpy(
-            np.stack([(own.predict(rows.numpy()) - b.location) / b.scale for own, b in columns], axis=1)
+            np.stack([(target.predict(rows.numpy()) - b.location) / b.scale for target, b in columns], axis=1)
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's, about itself
@@ -121,8 +121,8 @@ def _check_can_be_exported(model: Model, levels: Sequence[float], coverage: floa
             "intervals by a column (conformal_by) cannot be part of an ONNX file: pass coverage=None to "
             "leave out intervals, or fit without conformal_by"
         )
-    for own in model.base.targets:
-        check_exportable(own.models[0])
+    for target in model.base.targets:
+        check_exportable(target.models[0])
     require_onnx()
     if not all(0 < q < 1 for q in levels):
         raise ValueError(f"quantile levels must lie between 0 and 1, got {list(levels)}")
@@ -181,12 +181,12 @@ def _verify(data: bytes, graph: _Graph, x: Tensor, base: Tensor | None) -> None:
         for rows in (1, len(x)):
             with torch.no_grad():
                 wanted = graph(x[:rows], None if base is None else base[:rows])
-            for found, value in zip(session.run(None, {"x": x[:rows].numpy()}), wanted, strict=True):
+            for output, value in zip(session.run(None, {"x": x[:rows].numpy()}), wanted, strict=True):
                 units = scale.reshape(-1, *[1] * (value.dim() - 2)) if graph.several else scale[0]
                 # The median, as rounding may carry a single row into the next label bin.
-                off = np.median(np.abs(found - value.numpy()) / units, axis=0).max()
-                if found.shape != value.shape or not off < TOLERANCE:
-                    raise ValueError(f"outputs of shape {found.shape} differ by {off:.1g}")
+                off = np.median(np.abs(output - value.numpy()) / units, axis=0).max()
+                if output.shape != value.shape or not off < TOLERANCE:
+                    raise ValueError(f"outputs of shape {output.shape} differ by {off:.1g}")
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise RuntimeError(
@@ -281,7 +281,7 @@ class _Graph(nn.Module):
         predictions = [network(inputs, offset=offset) for network in self.networks]
         with traceable(self.tails):
             targets = [
-                self._target([of_target(own, t, self.several) for own in predictions], t)
+                self._target([of_target(prediction, t, self.several) for prediction in predictions], t)
                 for t in range(len(self.targets))
             ]
         return tuple(

@@ -104,10 +104,10 @@ class Tails(NamedTuple):
         """
         side = torch.where(level <= 0.5, 1.0, -1.0).to(level)  # the smaller tail does not cancel
         level, location = torch.minimum(level, 1 - level), side * location
-        own = location - scale * self.inverse(level)
-        if len(own) == 1:
-            return side * own.squeeze(0)
-        low, high = own.amin(0), own.amax(0)
+        quantiles = location - scale * self.inverse(level)
+        if len(quantiles) == 1:
+            return side * quantiles.squeeze(0)
+        low, high = quantiles.amin(0), quantiles.amax(0)
         parts = self.parts.reshape(-1, *[1] * level.dim())
         for _ in range(_ROUNDS):
             width = (high - low) / _PARTS

@@ -100,8 +100,8 @@ def _check_trees(proto: Any, bases: Sequence[CrossFitted], bins: Sequence[LabelB
     import onnxruntime
 
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {"x": rows})
-    for base, b, column in zip(bases, bins, found.T, strict=True):
+    (predictions,) = session.run(None, {"x": rows})
+    for base, b, column in zip(bases, bins, predictions.T, strict=True):
         off = np.abs(column - (base.predict(rows) - b.location) / b.scale).max()
         if not off < _TOLERANCE:
             raise ValueError(
