@@ -46,14 +46,14 @@ def plain_default(value: Any) -> Any:
 
 def inherit(module: griffe.Module) -> None:
     """Copy docstrings to the members of a module's classes that override documented ones."""
-    for found in module.classes.values():
-        if found.is_alias:
+    for owner in module.classes.values():
+        if owner.is_alias:
             continue
-        if "__init__" in found.members:
-            for parameter in found.members["__init__"].parameters:
+        if "__init__" in owner.members:
+            for parameter in owner.members["__init__"].parameters:
                 parameter.default = plain_default(parameter.default)
-        above = found.mro()
-        for name, member in found.members.items():
+        above = owner.mro()
+        for name, member in owner.members.items():
             if member.is_alias or member.has_docstring or name.startswith("_"):
                 continue
             overridden = [c.members[name] for c in above if name in c.members]

@@ -87,15 +87,15 @@ def _run(source: str, name: str, namespace: dict[str, Any]) -> list[dict[str, An
 
 def as_notebook(cells: Sequence[Cell], outputs: Sequence[list[dict[str, Any]]]) -> dict[str, Any]:
     """Return a notebook of version 4."""
-    found = []
+    entries = []
     for number, (cell, shown) in enumerate(zip(cells, outputs, strict=True)):
         entry: dict[str, Any] = {"cell_type": cell.kind, "id": f"cell-{number}", "metadata": {}}
         entry["source"] = _lines(cell.source)
         if cell.kind == "code":
             entry |= {"execution_count": None, "outputs": shown}
-        found.append(entry)
+        entries.append(entry)
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    return {"cells": found, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return {"cells": entries, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
 
 
 def as_markdown(notebook: dict[str, Any], name: str) -> str:

@@ -65,18 +65,18 @@ def _section(row: re.Match[str]) -> str:
     return f"### {name}\n\n> {formula}\n\nComputed by {functions}. {proof}: {tests}.\n"
 
 
-def _rewritten(found: re.Match[str], here: str) -> str:
-    text, link = found[1], found[2]
+def _rewritten(match: re.Match[str], here: str) -> str:
+    text, link = match[1], match[2]
     target, _, anchor = link.partition("#")
     if not target or "://" in link or link.startswith("mailto:"):
-        return found[0]
+        return match[0]
     name = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
     inside = name.startswith("docs/")
     if inside and here.startswith("docs/"):
         return f"{text}({link.replace('.ipynb', '.md')})"  # the page of a notebook
     if not inside and name not in INCLUDED:
         if not (ROOT / name).exists():
-            return found[0]  # mkdocs reports it
+            return match[0]  # mkdocs reports it
         return text[1:-1]  # a file or folder of the repository that is no page: its name only
     place = posixpath.relpath(site_name(name), posixpath.dirname(site_name(here)) or ".")
     return f"{text}({place}{'#' + anchor if anchor else ''})"
