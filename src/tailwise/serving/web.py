@@ -248,21 +248,17 @@ class Service:
         kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise Refused(415, f"the body is {kind[:80]}: send application/json")
-        length = request.headers.get("content-length", "")
-        body, announced = bytearray(), int(length) if length.isdecimal() else 0
+        body = bytearray()
         try:
             async with asyncio.timeout(self.limits.body_seconds):
-                if announced <= most:
-                    async for part in request.stream():
-                        body += part
-                        if len(body) > most:
-                            break
+                async for part in request.stream():
+                    body += part
+                    if len(body) > most:
+                        raise Refused(413, f"the body is larger than {most} bytes: send fewer rows")
         except TimeoutError:
             raise Refused(408, f"the body took over {self.limits.body_seconds:g} s") from None
         except ClientDisconnect:
             raise Refused(400, "the client left before its body was complete") from None
-        if max(len(body), announced) > most:
-            raise Refused(413, f"the body is larger than {most} bytes: send fewer rows")
         return bytes(body)
 
     def _notes(self, rows: Sequence[Sequence[Any]], asked: Asked) -> list[str]:
