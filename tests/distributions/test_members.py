@@ -48,29 +48,6 @@ def random_nig(size: int, seed: int, alpha_exponents: tuple[float, float] = (-1,
 # ---------------------------------------------------------------- values by hand
 
 
-def test_normal_by_hand() -> None:
-    dist = Normal(double(1.0), double(4.0))
-    assert dist.nll(double(3.0)).item() == pytest.approx(0.5 * math.log(2 * math.pi * 4) + 0.5, abs=1e-12)
-    assert dist.cdf(double(1.0)).item() == pytest.approx(0.5)
-    assert dist.quantile(0.975).item() == pytest.approx(1 + 2 * 1.959963984540054, abs=1e-9)
-    assert (dist.mean.item(), dist.variance.item(), dist.std.item()) == (1.0, 4.0, 2.0)
-    assert (dist.aleatoric.item(), dist.epistemic.item()) == (4.0, 0.0)
-
-
-def test_mixture_by_hand() -> None:
-    mixture = Mixture(
-        [Normal(double(0.0), double(1.0)), Normal(double(4.0), double(3.0))], double([0.25, 0.75])
-    )
-    assert mixture.mean.item() == pytest.approx(3.0)
-    assert mixture.aleatoric.item() == pytest.approx(0.25 * 1 + 0.75 * 3)
-    assert mixture.epistemic.item() == pytest.approx(0.25 * 9 + 0.75 * 1)
-    assert mixture.variance.item() == pytest.approx(2.5 + 3.0)
-    density = 0.25 * stats.norm.pdf(1.0) + 0.75 * stats.norm.pdf(1.0, 4, math.sqrt(3))
-    assert mixture.nll(double(1.0)).item() == pytest.approx(-math.log(density), abs=1e-12)
-    mass = 0.25 * stats.norm.cdf(1.0) + 0.75 * stats.norm.cdf(1.0, 4, math.sqrt(3))
-    assert mixture.cdf(double(1.0)).item() == pytest.approx(mass, abs=1e-12)
-
-
 # ---------------------------------------------------------------- VIR:nll
 
 
@@ -276,21 +253,6 @@ def test_variance_is_the_sum_of_its_parts_and_the_variance_of_the_student_t(seed
     mixture = Mixture([dist[:25], dist[25:]], double([0.2, 0.8]))
     torch.testing.assert_close(mixture.variance, mixture.aleatoric + mixture.epistemic, rtol=1e-9, atol=0)
     assert torch.all(mixture.epistemic >= 0)
-
-
-@pytest.mark.parametrize("alpha", [1.0, 0.5, 0.1])
-def test_variance_is_infinite_with_too_little_evidence(alpha: float) -> None:
-    dist = NIG(torch.zeros(2), 1.0, torch.tensor([alpha, 3.0]), 1.0)
-    for value in (dist.variance, dist.std, dist.aleatoric, dist.epistemic):
-        assert value[0] == math.inf
-        assert torch.isfinite(value[1])
-    mixture = Mixture([dist, NIG(torch.ones(2), 1.0, 3.0, 1.0)])
-    for value in (mixture.variance, mixture.std, mixture.aleatoric, mixture.epistemic):
-        assert value[0] == math.inf
-        assert torch.isfinite(value[1])
-    lower, upper = dist.interval(0.9)
-    assert torch.isfinite(lower).all()
-    assert torch.isfinite(upper).all()
 
 
 # ---------------------------------------------------------------- rescale

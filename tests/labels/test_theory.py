@@ -60,21 +60,6 @@ def test_ips_is_unbiased_exactly_on_a_set_small_enough_to_enumerate():
     assert expected == pytest.approx(balanced_risk(losses, index), rel=1e-12)
 
 
-def test_smoothing_raises_bias_and_lowers_variance(world):
-    index, propensity, smooth, sizes, losses, observed = world
-    truth = balanced_risk(losses, index)
-    ips = theory.ips_risk(losses, index, propensity, sizes, observed)
-    vir = theory.ips_risk(losses, index, smooth, sizes, observed)
-    assert abs(vir.mean() - truth) > 5 * abs(ips.mean() - truth)
-    assert vir.std() < 0.8 * ips.std()
-    # The terms of the bound say the same as the simulation.
-    assert theory.bias_term(propensity, propensity) == 0
-    assert theory.bias_term(propensity, smooth) > 0
-    assert theory.variance_term(smooth) < 0.8 * theory.variance_term(propensity)
-    # The bias term bounds the bias of any loss in [0, 1].
-    assert abs(vir.mean() - truth) < theory.bias_term(propensity, smooth)
-
-
 @pytest.mark.parametrize("tight", [False, True])
 def test_bound_holds_with_the_stated_frequency(world, tight):
     index, propensity, smooth, sizes, losses, observed = world

@@ -28,7 +28,7 @@ from tailwise.calibration.column_groups import ColumnGroups
 from tailwise.calibration.interval_scores import label_range
 from tailwise.calibration.spreads import sides
 from tailwise.distributions.members import Distribution, checked_coverage
-from tailwise.labels.bins import Array, LabelBins, checked_labels
+from tailwise.labels.bins import Array, LabelBins, checked_weights
 from tailwise.labels.prior import LabelDensity, rarest
 from tailwise.lookup import check_name
 from tailwise.metrics.scores import prepared
@@ -117,13 +117,12 @@ class Group:
     slack: Positive = 1.0
 
     def __post_init__(self) -> None:
-        if (self.weights < 0).any() or not self.weights.any():
-            raise ValueError("weights must not be negative, and one of them must be positive")
+        checked_weights(self.weights, self.weights.size)
 
     @classmethod
     def of(cls, name: Literal["all", "rare", "few", "given"], weights: Array, slack: float = 1.0) -> Group:
         """Return the group with these weights of rows. (n,)"""
-        return cls(name, weights, float(weights.sum() ** 2 / max((weights**2).sum(), 1e-300)), slack)
+        return cls(name, weights, float(weights.sum() ** 2 / (weights**2).sum()), slack)
 
     def factors(self, ratio: Array, coverage: float) -> Array:
         """Return by how much the lower and the upper limits must grow to cover these rows, at least 1. (2,)
@@ -234,10 +233,7 @@ class ConformalIntervals:
             few = self.bins.regions(self.many, self.few)[self.bins.index(labels)] == "few"
             last = (Group.of("few", few.astype(np.float64), FEW_SLACK),) if few.any() else ()
             return (every, Group.of("rare", rare), *last)
-        w = checked_labels(weights, "weights")
-        if w.size != labels.size:
-            raise ValueError(f"{w.size} weights for {labels.size} labels")
-        return (every, Group.of("given", w))
+        return (every, Group.of("given", checked_weights(weights, labels.size)))
 
     # -- use ---------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from tailwise.calibration.spreads import standard_deviation
 from tailwise.distributions.members import NIG, Distribution
-from tailwise.labels.bins import LabelBins, checked_labels
+from tailwise.labels.bins import LabelBins, checked_labels, checked_weights
 from tailwise.metrics.scores import prepared
 from tailwise.options import Positive
 
@@ -152,11 +152,7 @@ def fit_scaling(
 def _shares(weights: ArrayLike | Tensor | None, n: int) -> Tensor:
     if weights is None:
         return torch.full((n,), 1 / n, dtype=torch.float64)
-    w = torch.from_numpy(checked_labels(weights, "weights"))
-    if w.numel() != n:
-        raise ValueError(f"{w.numel()} weights for {n} labels")
-    if (w < 0).any() or not w.sum() > 0:
-        raise ValueError("weights must not be negative, and one of them must be positive")
+    w = torch.from_numpy(checked_weights(weights, n))
     return w / w.sum()
 
 

@@ -141,7 +141,9 @@ class Distribution(ABC):
     def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
         """Return both ends of the central interval that covers the label with the given probability."""
         tail = (1 - checked_coverage(coverage)) / 2
-        return self.quantile(tail), self.quantile(1 - tail)
+        levels = torch.tensor([tail, 1 - tail], dtype=torch.float64)
+        lower, upper = self.quantile(levels.reshape(2, *(1 for _ in self.shape)))
+        return lower, upper
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw n labels for each element. (n, *shape)"""

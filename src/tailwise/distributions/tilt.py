@@ -21,7 +21,6 @@ from tailwise.distributions.members import (
     Members,
     Number,
     Parametric,
-    checked_coverage,
     checked_probability,
     staircase_difference,
     weighted,
@@ -199,12 +198,6 @@ class Tilted(Distribution):
 
     def quantile(self, q: Number) -> Tensor:
         return self._by_rows(_Cells.quantile, checked_probability(q))
-
-    def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
-        tail = (1 - checked_coverage(coverage)) / 2
-        levels = torch.tensor([tail, 1 - tail], dtype=torch.float64)
-        lower, upper = self.quantile(levels.reshape(2, *(1 for _ in self.shape)))
-        return lower, upper
 
     def deviation(self, y: Number) -> Tensor:
         return self._by_rows(_Cells.deviation, y)

@@ -52,6 +52,16 @@ def checked_labels(y: ArrayLike | Tensor, what: str = "labels") -> Array:
     return labels
 
 
+def checked_weights(weights: ArrayLike | Tensor, count: int) -> Array:
+    """Return one weight for each of `count` labels: finite, not negative, and one of them positive."""
+    w = checked_labels(weights, "weights")
+    if w.size != count:
+        raise ValueError(f"{w.size} weights for {count} labels")
+    if (w < 0).any() or not w.any():
+        raise ValueError("weights must not be negative, and one of them must be positive")
+    return w
+
+
 def in_label_precision(y: Tensor) -> Tensor:
     """Return labels in float64, or in float32 on devices without float64.
 
