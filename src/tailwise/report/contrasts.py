@@ -1,8 +1,14 @@
-"""Errors and intervals of a model and a baseline: what is lower, what is higher, what is undecided."""
+"""Errors and intervals of a model and a baseline: what is lower, what is higher, what is undecided.
+
+Two errors differ only if the 99% interval of their paired difference excludes zero: a page compares three
+baselines in three regions by two measures, and at 95% one of them would often differ by chance. The labels
+that two models' intervals contain are compared by McNemar's exact test, also at 99%.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,8 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tailwise.report.baselines import PLAIN_TITLE, Lineup
-from tailwise.report.formatting import pair
-from tailwise.report.scoring import Difference, Scored, paired_difference, rmse_difference, sorted_regions
+from tailwise.report.scores import Floats, Scores, sorted_regions
 
 CONFIDENCE = 0.99
 """Of the interval of a difference between two models; the difference is clear if zero lies outside."""
@@ -20,10 +25,77 @@ CLOSE = 0.05
 """Two models are close where the interval of their difference allows no more than this share."""
 ALIKE = 0.1
 """Baselines whose errors differ by at most this share are alike in advice."""
-REGION_WORDS = {"many": "common labels", "medium": "less common labels", "few": "rare labels"}
 
 Outcome = Literal["better", "worse", "mixed", "undecided"]
 Kind = Literal["ahead", "behind", "split", "close", "open"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Losses of two models on the same rows; `half` is the half-width of the difference's interval."""
+
+    ours: float
+    theirs: float
+    half: float
+    n: int
+
+    @property
+    def value(self) -> float:
+        """Ours minus theirs."""
+        return self.ours - self.theirs
+
+    @property
+    def better(self) -> bool:
+        """Whether our loss is lower by more than the error of the difference."""
+        return self.n > 1 and self.value < -self.half
+
+    @property
+    def worse(self) -> bool:
+        """Whether our loss is higher by more than the error of the difference."""
+        return self.n > 1 and self.value > self.half
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the difference lies within its error."""
+        return not (self.better or self.worse)
+
+    @property
+    def bound(self) -> float:
+        """The largest difference that its interval contains, as a share of their loss."""
+        return (abs(self.value) + self.half) / self.theirs if self.theirs > 0 else math.inf
+
+
+def paired_difference(
+    ours: Floats, theirs: Floats, rows: NDArray[np.bool_], confidence: float = 0.95
+) -> Difference:
+    """Compare the mean losses of two models row by row, with Student's t interval. (N,) each"""
+    a, b = ours[rows], theirs[rows]
+    return _difference(a.mean() if a.size else math.nan, b.mean() if b.size else math.nan, a - b, confidence)
+
+
+def rmse_difference(
+    ours: Floats, theirs: Floats, rows: NDArray[np.bool_], confidence: float = 0.95
+) -> Difference:
+    """Compare the root mean square errors of two models row by row. Absolute errors: (N,) each
+
+    The interval is the one that a paired bootstrap over the rows tends to, without its random numbers: each
+    row adds ``e**2 / (2 RMSE)`` to the root of the mean.
+    """
+    a, b = ours[rows], theirs[rows]
+    if a.size == 0:
+        return Difference(math.nan, math.nan, math.nan, 0)
+    first, second = math.sqrt(np.mean(a**2)), math.sqrt(np.mean(b**2))
+    parts = [e**2 / (2 * root) if root > 0 else np.zeros_like(e) for e, root in ((a, first), (b, second))]
+    return _difference(first, second, parts[0] - parts[1], confidence)
+
+
+def _difference(ours: float, theirs: float, each: Floats, confidence: float) -> Difference:
+    """Return a difference whose error is that of the mean of `each`. (n,)"""
+    n = each.size
+    if n == 0:
+        return Difference(math.nan, math.nan, math.nan, 0)
+    half = math.inf if n == 1 else float(stats.t.ppf((1 + confidence) / 2, n - 1) * stats.sem(each))
+    return Difference(float(ours), float(theirs), half, n)
 
 
 @dataclass(frozen=True)
@@ -49,15 +121,14 @@ class Contrast:
         return "undecided"
 
     @property
-    def close(self) -> bool:
-        """Whether the intervals of both differences allow no more than `CLOSE`."""
-        return self.mae.bound <= CLOSE and self.rmse.bound <= CLOSE
+    def bound(self) -> float:
+        """The largest difference that the intervals of both measures allow, as a share."""
+        return max(self.mae.bound, self.rmse.bound)
 
     @property
-    def words(self) -> str:
-        """``common labels (MAE 1.4 against 1.6; RMSE 1.9 against 2.1)``."""
-        mae, rmse = (" against ".join(pair(d.ours, d.theirs)) for d in (self.mae, self.rmse))
-        return f"{REGION_WORDS[self.region]} (MAE {mae}; RMSE {rmse})"
+    def close(self) -> bool:
+        """Whether the intervals of both differences allow no more than `CLOSE`."""
+        return self.bound <= CLOSE
 
 
 @dataclass(frozen=True)
@@ -68,13 +139,9 @@ class Standing:
     contrasts: tuple[Contrast, ...]
     overall: Difference
 
-    def regions(self, outcome: Outcome) -> list[Contrast]:
+    def regions(self, outcome: Outcome) -> list[str]:
         """Return the regions with an outcome."""
-        return [contrast for contrast in self.contrasts if contrast.outcome == outcome]
-
-    def words(self, outcome: Outcome) -> str:
-        """Return the names of the regions with an outcome."""
-        return region_words(contrast.region for contrast in self.regions(outcome))
+        return [contrast.region for contrast in self.contrasts if contrast.outcome == outcome]
 
     @property
     def kind(self) -> Kind:
@@ -88,24 +155,8 @@ class Standing:
             return "close"
         return "open"
 
-    @property
-    def sentence(self) -> str:
-        """The outcome in every region, with MAE and RMSE."""
-        said = {
-            "better": "lower for",
-            "worse": "higher for",
-            "mixed": "mixed for",
-            "undecided": "undecided for",
-        }
-        parts = []
-        for outcome, word in said.items():
-            found = [contrast.words for contrast in self.contrasts if contrast.outcome == outcome]
-            if found:
-                parts.append(f"{word} {joined(found)}")
-        return f"Against {self.rival}, the error is {'; '.join(parts)}." if parts else ""
 
-
-def contrast(ours: Scored, theirs: Scored, region: str, rows: NDArray[np.bool_] | None = None) -> Contrast:
+def contrast(ours: Scores, theirs: Scores, region: str, rows: NDArray[np.bool_] | None = None) -> Contrast:
     """Compare two models on the test rows of a region, or on those given. (N,)"""
     rows = ours.mask(region) if rows is None else rows
     return Contrast(
@@ -140,12 +191,12 @@ class CoverageContrast:
         return "better" if self.hits[0] > self.hits[1] else "worse"
 
     @property
-    def widths(self) -> tuple[str, str]:
-        """The mean widths of the two as text."""
-        return pair(self.width.ours, self.width.theirs)
+    def shares(self) -> tuple[float, float]:
+        """The shares of the two models' intervals that contain the label."""
+        return self.hits[0] / self.n, self.hits[1] / self.n
 
 
-def coverage_contrast(ours: Scored, theirs: Scored, rows: NDArray[np.bool_]) -> CoverageContrast:
+def coverage_contrast(ours: Scores, theirs: Scores, rows: NDArray[np.bool_]) -> CoverageContrast:
     """Compare the intervals of two models on some rows by McNemar's exact test. (N,)"""
     a, b = ours.inside[rows], theirs.inside[rows]
     only_ours, only_theirs = int((a & ~b).sum()), int((b & ~a).sum())
@@ -155,18 +206,18 @@ def coverage_contrast(ours: Scored, theirs: Scored, rows: NDArray[np.bool_]) -> 
     return CoverageContrast((int(a.sum()), int(b.sum())), a.size, p_value, width)
 
 
-def contrasts_of(lineup: Lineup, min_rows: int) -> list[Standing]:
+def standings_of(lineup: Lineup, min_rows: int) -> tuple[Standing, ...]:
     """Compare the model with each baseline, in each region with at least so many test rows."""
     ours = lineup.ours
     regions = [r for r in sorted_regions(ours.region) if ours.mask(r).sum() >= min_rows]
-    return [
+    return tuple(
         Standing(
-            spoken(rival.title),
+            f"the {rival.title}" if rival.title == PLAIN_TITLE else rival.title,
             tuple(contrast(ours, rival, region) for region in regions),
             paired_difference(ours.error, rival.error, ours.mask("all"), CONFIDENCE),
         )
         for rival in lineup.rivals
-    ]
+    )
 
 
 def best_by_region(ours: str, standings: Sequence[Standing]) -> dict[str, str]:
@@ -176,37 +227,13 @@ def best_by_region(ours: str, standings: Sequence[Standing]) -> dict[str, str]:
     compared with one another: of several whose MAE there is within `ALIKE` of the lowest, the one that
     beats the model in the most regions is named.
     """
-    outcomes = {s.rival: {c.region: c.outcome for c in s.contrasts} for s in standings}
-    order = {s.rival: s.overall.theirs for s in standings}
-    errors = {s.rival: {c.region: c.mae.theirs for c in s.contrasts} for s in standings}
     best = {}
-    for region in (c.region for c in standings[0].contrasts):
-        if all(found[region] == "better" for found in outcomes.values()):
+    for k, region in enumerate(contrast.region for contrast in standings[0].contrasts):
+        if all(standing.contrasts[k].outcome == "better" for standing in standings):
             best[region] = ours
-        able = [rival for rival, found in outcomes.items() if found[region] == "worse"]
-        if able:
-            most = (1 + ALIKE) * min(errors[rival][region] for rival in able)
-            able = [rival for rival in able if errors[rival][region] <= most]
-            wins = {rival: sum(o == "worse" for o in outcomes[rival].values()) for rival in able}
-            best[region] = min(able, key=lambda rival: (-wins[rival], order[rival]))
+        ahead = [standing for standing in standings if standing.contrasts[k].outcome == "worse"]
+        if ahead:
+            most = (1 + ALIKE) * min(standing.contrasts[k].mae.theirs for standing in ahead)
+            able = [standing for standing in ahead if standing.contrasts[k].mae.theirs <= most]
+            best[region] = min(able, key=lambda s: (-len(s.regions("worse")), s.overall.theirs)).rival
     return best
-
-
-def spoken(title: str) -> str:
-    """Return what sentences call a model."""
-    return f"the {title}" if title == PLAIN_TITLE else title
-
-
-def region_words(regions: Iterable[str]) -> str:
-    """Return what sentences call some regions."""
-    return joined([REGION_WORDS[region] for region in regions])
-
-
-def joined(words: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``.
-
-    >>> joined(["a", "b", "c"]), joined(["a", "b"])
-    ('a, b and c', 'a and b')
-    """
-    *others, last = words
-    return f"{', '.join(others)} and {last}" if others else last

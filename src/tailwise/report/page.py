@@ -1,33 +1,52 @@
-"""The page about a fitted model: can its tail be trusted, what does it gain there, and what does it cost."""
+"""The page about a fitted model: can its tail be trusted, what does it gain there, and what does it cost.
+
+This module gathers the facts; the words stand in the template ``model.html``.
+"""
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tailwise.labels.kernels import Window
+import numpy as np
+from numpy.typing import NDArray
+
+from tailwise.explanations import importance, shapley
 from tailwise.methods import get_method
 from tailwise.metrics.regions import REGIONS
-from tailwise.networks.weights import DenseWeights, DensityWeights, Weights
-from tailwise.report.answers import answers_of, row_tables
-from tailwise.report.baselines import Lineup
-from tailwise.report.charts import ModelCharts
-from tailwise.report.contrasts import contrast
-from tailwise.report.dial import Dial, dial_of
-from tailwise.report.drivers import Drivers
+from tailwise.networks.weights import DenseWeights, DensityWeights
+from tailwise.report.baselines import BOOSTER, OTHER, WEIGHTED, Lineup
+from tailwise.report.contrasts import Contrast, Outcome, contrast, coverage_contrast
+from tailwise.report.displays import (
+    CalibrationDisplay,
+    DialDisplay,
+    Display,
+    HistogramDisplay,
+    LabelErrorDisplay,
+    PredictionDisplay,
+    RegionDisplay,
+    ReliabilityDisplay,
+    SparsificationDisplay,
+    VarianceDisplay,
+    WeightsDisplay,
+)
 from tailwise.report.formatting import number
-from tailwise.report.html import render
-from tailwise.report.scoring import Scored
+from tailwise.report.scores import DIALLED, FIGURES, SHOWN, Dial, Scores
+from tailwise.report.verdict import MIN_TAIL_ROWS, Coverage, Soundness, Verdict, rarest_rows, tail_of
+from tailwise.report.wording import REGION_WORDS, render
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tailwise.estimator import TailRegressor
+    from tailwise.explanations.columnwise import Figure
     from tailwise.networks.parts import Method
-    from tailwise.report.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -60,7 +79,7 @@ class Facts:
 
 def facts_of(
     model: TailRegressor,
-    scored: Scored,
+    scores: Scores,
     *,
     target: str,
     place: int = 0,
@@ -69,16 +88,16 @@ def facts_of(
 ) -> Facts:
     """Return the facts about one target of a model, the `place`-th; `about` sets other fields of `Facts`.
 
-    `dial` has the emphasis or the label prior of `scored`, unless it is the model's own.
+    `dial` has the emphasis or the label prior of `scores`, unless it is the model's own.
     """
     settings = ("base", "folds", "backbone", "epochs", "batch_size", "lr", "monitor")
     return Facts(
         target=target,
         method=model.method,
-        train_rows=int(scored.bins.counts.sum()),
+        train_rows=int(scores.bins.counts.sum()),
         features=int(model.n_features_in_),
         parts=get_method(model.method).parts.with_options(**(model.method_options or {})),
-        intervals=model.explain_intervals(scored.coverage, target=place, **(dial or {})),
+        intervals=model.explain_intervals(scores.coverage, target=place, **(dial or {})),
         epochs=[len(history.history) for history in model.histories_],
         best_epochs=[history.best_epoch for history in model.histories_],
         seed=model.random_state if isinstance(model.random_state, int) else None,
@@ -100,76 +119,75 @@ def model_page(
     `verdict` is what `judge` returns for the same models. `inputs` are the test rows, for the table of those
     with the largest errors. `drivers` is what `drivers_of` returns for them.
     """
-    scored, dial = lineup.ours, dial_of(lineup.ours)
-    charts = ModelCharts(lineup, facts.target, facts.method, dial)
+    scores = lineup.ours
     weights, smoothing = (
-        facts.parts.make("weights", scored.bins),
-        facts.parts.make("smoothing", 1, scored.bins),
+        facts.parts.make("weights", scores.bins),
+        facts.parts.make("smoothing", 1, scores.bins),
     )
-    window = None if smoothing is None else smoothing.window
-    details = (_weights_text(weights), _smoothing_text(window))
+    kind = "density" if isinstance(weights, DensityWeights) else "other"
     return render(
         "model.html",
         script="dial.js",
         facts=facts,
-        title=f"{facts.target}: {scored.title} on {facts.source}",
+        title=f"{facts.target}: {scores.title} on {facts.source}",
         method=get_method(facts.method),
-        opening=_opening(scored, facts),
         answers=answers_of(lineup),
         verdict=verdict,
-        dial=None if dial is None else _dial_panel(dial),
-        charts=[charts.histogram(), *charts.main()],
+        dial=None if scores.dial is None else _dial_panel(scores.dial),
+        charts=main_charts(lineup, facts.target),
+        figures={name: FIGURES[name] for name in SHOWN},
+        dialled={name: FIGURES[name] for name in DIALLED},
         rows=_region_rows(lineup),
         drivers=drivers,
-        row_tables=row_tables(
-            scored, inputs, pictures=facts.pictures, reasons=None if drivers is None else drivers.reasons
-        ),
-        scored=scored,
+        row_tables=row_tables(scores, inputs, facts.pictures, drivers),
+        scores=scores,
         lineup=lineup,
-        detail_charts=charts.details(),
-        bins=scored.bins.explain(),
-        weights=charts.weights(weights),
-        smooths=window is not None and window["kernel"] is not None,
-        details=[text for text in details if text],
+        booster=lineup.booster,
+        weighted=lineup.baselines.get(WEIGHTED),
+        detail_charts=detail_charts(lineup, facts),
+        bins=scores.bins.explain(),
+        weights=weights,
+        weights_kind="linear" if isinstance(weights, DenseWeights) else kind,
+        window=None if smoothing is None else smoothing.window,
         settings={k: v for k, v in facts.settings.items() if v is not None},
     )
 
 
-def _opening(scored: Scored, facts: Facts) -> str:
-    """Say what was trained on what, and on which rows it is measured."""
-    table = f" of {facts.source}" if facts.trained_here else ""
-    if facts.weight is not None:
-        table += f", weighted by {facts.weight},"
-    first = (
-        f"{scored.title} was trained on {facts.train_rows:,} rows{table} to predict "
-        f"{facts.target} from {_inputs_text(facts)}."
-    )
-    measured = f"All figures are measured on {scored.y.size:,}"
-    if facts.trained_here:
-        return f"{first} {measured} rows that no model has seen ({facts.test_source})."
-    return f"{first} {measured} {facts.test_source}. They hold only if no model was trained on these rows."
+def main_charts(lineup: Lineup, label: str) -> list[Display]:
+    """Return the charts that answer a user's questions, in the order of the page."""
+    dial = [DialDisplay(lineup, label)] if lineup.ours.dial is not None else []
+    return [
+        HistogramDisplay(lineup, label),
+        LabelErrorDisplay(lineup, label),
+        PredictionDisplay(lineup, label),
+        RegionDisplay(lineup, "coverage", label),
+        RegionDisplay(lineup, "width", label),
+        *dial,
+        SparsificationDisplay(lineup, label),
+    ]
 
 
-def _inputs_text(facts: Facts) -> str:
-    if facts.pictures:
-        return "pictures"
-    return f"{facts.features} column{'s' if facts.features != 1 else ''}"
+def detail_charts(lineup: Lineup, facts: Facts) -> list[Display]:
+    """Return the charts for those who want to know more."""
+    both = get_method(facts.method).uncertainty == "aleatoric and epistemic"
+    weights = facts.parts.make("weights", lineup.ours.bins)
+    return [
+        ReliabilityDisplay(lineup, facts.target),
+        *([VarianceDisplay(lineup, facts.target)] if both else []),
+        CalibrationDisplay(lineup, facts.target),
+        *([] if weights is None else [WeightsDisplay(lineup, weights, facts.target)]),
+    ]
 
 
 def _dial_panel(dial: Dial) -> dict[str, Any]:
     """Return what the slider shows: text of every figure of every region at each emphasis."""
-    figures = dial.by_region()
     shown = {
-        region: {
-            "mae": [number(value) for value in found["mae"]],
-            "coverage": [f"{100 * value:.1f}%" for value in found["coverage"]],
-            "width": [number(value) for value in found["width"]],
-        }
-        for region, found in figures.items()
+        region: {name: [FIGURES[name].text(value) for value in values] for name, values in figures.items()}
+        for region, figures in dial.by_region().items()
     }
-    used, settings = dial.scored.emphasis, [f"{setting:g}" for setting in dial.settings]
+    used, settings = dial.scores.emphasis, [f"{setting:g}" for setting in dial.settings]
     return {
-        "rows": {region: int(dial.scored.mask(region).sum()) for region in figures},
+        "rows": {region: int(dial.scores.mask(region).sum()) for region in shown},
         "figures": shown,
         "settings": settings,
         "used": 0 if math.isnan(used) else dial.settings.index(used),
@@ -182,48 +200,317 @@ def _dial_panel(dial: Dial) -> dict[str, Any]:
 def _region_rows(lineup: Lineup) -> list[dict[str, Any]]:
     """Return the rows of the table by region: figures of each model, and differences to the first."""
     ours = lineup.ours
-    tables = [(scored, scored.by_region()) for scored in lineup.all]
-    found = []
-    for region in REGIONS:
-        if not ours.mask(region).any():
+    return [
+        {
+            "region": region,
+            "n": int(ours.mask(region).sum()),
+            "models": [
+                {
+                    "title": scores.title,
+                    "figures": scores.by_region().loc[region].to_dict(),
+                    "contrast": None if scores is ours else contrast(ours, scores, region),
+                }
+                for scores in lineup.all
+            ],
+        }
+        for region in REGIONS
+        if ours.mask(region).any()
+    ]
+
+
+# -- the first screen: four large figures ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One large figure with the same of the baselines; `kind` is error, intervals or cost."""
+
+    kind: str
+    scores: Scores
+    n: int
+    value: float = math.nan
+    labels: str = ""
+    """What a sentence calls the labels that the figure is about."""
+    baselines: tuple[Beside, ...] = ()
+    compared: Contrast | None = None
+    """The error over all rows beside that of the first baseline, in the answer on cost."""
+    rare: tuple[float, float] | None = None
+    """Coverage and width for rare labels, in the answer on intervals."""
+    tone: str = ""
+
+    @property
+    def first(self) -> Beside | None:
+        """The baseline that the cost is measured against."""
+        return self.baselines[0] if self.kind == "cost" and self.compared is not None else None
+
+
+class Beside(NamedTuple):
+    """The figure of a baseline, and whether the model's is clearly better where that can be said."""
+
+    title: str
+    value: float
+    outcome: Outcome | None = None
+    width: float = math.nan
+    rare: float = math.nan
+    contrast: Contrast | None = None
+
+
+_TONE: Mapping[Soundness, str] = {"kept": "good", "over": "mixed", "undecided": "mixed", "under": "bad"}
+
+
+def answers_of(lineup: Lineup) -> list[Answer]:
+    """Return how wrong the model is for rare and common labels, whether intervals hold, and the cost."""
+    scores, tail = lineup.ours, tail_of(lineup.ours)
+    rare = scores.region != "many" if tail is None else tail.rows
+    if tail is None and rare.all():
+        rare = rarest_rows(scores)
+    name = "rare labels" if tail is None else tail.name
+    common, other = scores.mask("many"), REGION_WORDS["many"]
+    if common.sum() < MIN_TAIL_ROWS:
+        common, other = ~rare, "other labels"
+    return [
+        _error(lineup, name, rare),
+        _error(lineup, other, common),
+        _held(lineup, rare if tail is not None else np.zeros_like(rare), name),
+        _cost(lineup),
+    ]
+
+
+def _error(lineup: Lineup, labels: str, rows: NDArray[np.bool_]) -> Answer:
+    scores, n = lineup.ours, int(rows.sum())
+    if n < MIN_TAIL_ROWS:
+        return Answer("error", scores, n, labels=labels)
+    beside = []
+    for rival in lineup.rivals:
+        compared = contrast(scores, rival, "", rows)
+        beside.append(Beside(rival.title, compared.mae.theirs, compared.outcome))
+    if lineup.constant is not None:
+        beside.append(Beside("constant", float(lineup.constant.error[rows].mean())))
+    return Answer("error", scores, n, float(scores.error[rows].mean()), labels, tuple(beside))
+
+
+def _held(lineup: Lineup, rare: NDArray[np.bool_], labels: str) -> Answer:
+    scores = lineup.ours
+    everything = scores.mask("all")
+    judged = rare if rare.any() else everything
+    both = [Coverage.of(scores, rows).soundness for rows in (everything, judged)]
+    kinds: tuple[Soundness, ...] = ("under", "undecided", "over", "kept")
+    beside = []
+    for name, other in lineup.baselines.items():
+        if name == WEIGHTED:
             continue
-        models = []
-        for scored, table in tables:
-            compared = None if scored is ours else contrast(ours, scored, region)
-            models.append(
-                {"title": scored.title, "figures": table.loc[region].to_dict(), "contrast": compared}
+        found = Beside(other.title, float(other.inside.mean()), width=float(other.width.mean()))
+        if rare.any():
+            outcome = coverage_contrast(scores, other, rare).outcome
+            found = found._replace(rare=float(other.inside[rare].mean()), outcome=outcome)
+        beside.append(found)
+    return Answer(
+        "intervals",
+        scores,
+        scores.y.size,
+        float(scores.inside.mean()),
+        labels,
+        tuple(beside),
+        rare=(float(scores.inside[rare].mean()), float(scores.width[rare].mean())) if rare.any() else None,
+        tone=next(_TONE[kind] for kind in kinds if kind in both),
+    )
+
+
+def _cost(lineup: Lineup) -> Answer:
+    """The error over all rows, as a change against the first baseline that there is."""
+    scores = lineup.ours
+    rivals = [s for s in map(lineup.baselines.get, (BOOSTER, OTHER, WEIGHTED)) if s is not None]
+    if not rivals:
+        return Answer("cost", scores, scores.y.size, float(scores.error.mean()))
+    if lineup.constant is not None:
+        rivals.append(lineup.constant)
+    beside = []
+    for rival in rivals:
+        compared = contrast(scores, rival, "all")
+        outcome = None if rival is lineup.constant else compared.outcome
+        beside.append(Beside(rival.title, compared.mae.theirs, outcome, contrast=compared))
+    return Answer("cost", scores, scores.y.size, baselines=tuple(beside), compared=beside[0].contrast)
+
+
+# -- which columns drive the tail ------------------------------------------------------------------
+
+BUDGET = 8000
+"""Predictions that each of the two explanations may take: fewer rows are used with more columns."""
+REPEATS = 3
+MIN_ROWS = 60
+"""With fewer rows for each shuffle nothing is said."""
+MOST_BACKGROUND = 50
+SHOWN_DRIVERS = 6
+REASONS = 3
+ERRORS, WIDTHS = "Largest errors", "Widest intervals"
+"""Titles of the two tables of rows."""
+_EXPLAINED: dict[str, Figure] = {ERRORS: "prediction", WIDTHS: "width"}
+"""What is explained of the rows of each table."""
+
+
+class Share(NamedTuple):
+    """How much a column matters for one measure; `reference` is the measure on the real table."""
+
+    importance: float
+    spread: float
+    reference: float
+
+
+@dataclass(frozen=True)
+class Driver:
+    """How much one column matters: for the error and for the width of intervals."""
+
+    column: str
+    rare: Share
+    all: Share
+    width: Share
+
+
+@dataclass(frozen=True)
+class Drivers:
+    """The columns that matter most for rare labels, and reasons of the rows that a page shows."""
+
+    columns: int
+    """Columns of the table."""
+    matter: tuple[str, ...]
+    """Columns whose effect on rare labels is more than chance, the largest first."""
+    table: tuple[Driver, ...]
+    reasons: Mapping[str, Sequence[Sequence[tuple[str, float]]]]
+    """By title of the table: the columns with the largest Shapley values of each of its rows."""
+
+
+def drivers_of(model: TailRegressor, scores: Scores, *, place: int = 0, **dial: Any) -> Drivers | None:
+    """Return which columns matter on test rows; None for pictures, few rows or very many columns.
+
+    `dial` has the emphasis or the label prior of `scores`, unless it is the model's own.
+    """
+    rows = scores.encoded
+    if not model.model_.inputs.is_table or rows is None:
+        return None
+    columns = len(model.model_.table.places)
+    used = min(BUDGET // (REPEATS * columns), len(rows))
+    if used < MIN_ROWS:
+        return None
+    settings: dict[str, Any] = {"target": place, "coverage": scores.coverage, **dial}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # scoring has warned of these rows already
+        table = importance(model, rows, scores.y, repeats=REPEATS, max_rows=used, **settings)
+        chosen = shown_rows(scores)
+        explained = sum(len(places) for places in chosen.values())
+        background = min(MOST_BACKGROUND, max(1, BUDGET // (2 * columns * max(explained, 1))))
+        settings["background_rows"] = background
+        reasons = {
+            title: shapley(model, rows.rows(places), rows, of=_EXPLAINED[title], **settings).reasons(REASONS)
+            for title, places in chosen.items()
+        }
+    parts = {key: part.set_index("column") for key, part in table.groupby(["measure", "labels"])}
+    rare, every, width = parts["error", "rare"], parts["error", "all"], parts["width", "rare"]
+
+    def share(part: pd.DataFrame, name: str) -> Share:
+        return Share(*(float(part[column][name]) for column in Share._fields))
+
+    drivers = tuple(
+        Driver(str(name), share(rare, name), share(every, name), share(width, name))
+        for name in rare.index[:SHOWN_DRIVERS]
+    )
+    matter = tuple(str(name) for name in rare.index[rare["importance"] > 2 * rare["spread"]])
+    return Drivers(len(rare), matter, drivers, reasons)
+
+
+# -- rows to look at -------------------------------------------------------------------------------
+
+SHOWN_ROWS = 5
+SHOWN_COLUMNS = 6
+SHOWN_CHARACTERS = 40
+THUMBNAIL = 96
+"""Height of the copy of a picture in pixels."""
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """Test rows with their inputs, predictions and intervals, as text."""
+
+    title: str
+    figures: tuple[tuple[str, ...], ...]
+    """True and predicted label, error, interval and region of each row."""
+    columns: tuple[str, ...] = ()
+    cells: tuple[tuple[str, ...], ...] = ()
+    reasons: Sequence[Sequence[tuple[str, float]]] | None = None
+    pictures: tuple[str, ...] = ()
+    """The picture of each row as a data URI, for a model of pictures."""
+
+
+def shown_rows(scores: Scores) -> dict[str, NDArray[np.int64]]:
+    """Return the places of the rows of each table: the largest errors and the widest intervals."""
+    kinds = {ERRORS: scores.error, WIDTHS: scores.width}
+    return {title: np.argsort(-by, kind="stable")[:SHOWN_ROWS] for title, by in kinds.items()}
+
+
+def row_tables(
+    scores: Scores, inputs: pd.DataFrame | None, pictures: bool = False, drivers: Drivers | None = None
+) -> list[RowTable]:
+    """Return the test rows with the largest errors and those with the widest intervals.
+
+    With `pictures`, the first column of the inputs has their paths.
+    """
+    tables = []
+    for title, rows in shown_rows(scores).items():
+        shown = None if inputs is None else inputs.iloc[rows, :SHOWN_COLUMNS]
+        tables.append(
+            RowTable(
+                title,
+                tuple(_figures(scores, row) for row in rows),
+                () if shown is None else tuple(map(str, shown.columns)),
+                ((),) * len(rows) if shown is None else tuple(tuple(map(_cell, row)) for row in _cells(shown)),
+                None if drivers is None else drivers.reasons[title],
+                tuple(thumbnail(str(path)) for path in shown.iloc[:, 0])
+                if pictures and shown is not None
+                else (),
             )
-        found.append({"region": region, "n": int(ours.mask(region).sum()), "models": models})
-    return found
+        )
+    return tables
 
 
-def _weights_text(weights: Weights | None) -> str:
-    """Say by which formula rows are weighted and where the weights act."""
-    if weights is None:
-        return ""
-    places = (("the loss of each row", weights.on_loss), ("the pseudo-counts of the head", weights.on_count))
-    acts = " and ".join(place for place, on in places if on)
-    if isinstance(weights, DenseWeights):
-        slope = f"slope {weights.power:g}"
-        return f"A row's weight falls linearly with the label density ({slope}) and acts on {acts}."
-    if not isinstance(weights, DensityWeights):
-        return f"Rows are weighted by the rarity of their labels. The weights act on {acts}."
-    if weights.form != "paper":
-        power = f"with power {weights.power:g}"
-        return f"Rows are weighted by the form {weights.form!r} {power}. The weights act on {acts}."
-    smoothed, window = "", weights.window
-    if window["kernel"] is not None:
-        smoothed = f", smoothed by a {window['kernel']} kernel over {2 * window['radius'] + 1} bins"
+def _cells(shown: pd.DataFrame) -> list[list[Any]]:
+    """Return the cells of a table by row, each in the type of its column."""
+    return [[shown.iloc[row, column] for column in range(shown.shape[1])] for row in range(len(shown))]
+
+
+def _figures(scores: Scores, row: int) -> tuple[str, ...]:
+    low, high = float(scores.lower[row]), float(scores.upper[row])
+    if scores.whole and np.ceil(low) <= np.floor(high):  # the first and the last label that it contains
+        low, high = np.ceil(low), np.floor(high)
     return (
-        f"A row's weight is the label density{smoothed}, to the power -{weights.power:g}. It acts on {acts}."
+        scores.label(scores.y[row]),
+        scores.label(scores.mean[row]),
+        number(float(scores.error[row])),
+        f"{scores.label(low)} to {scores.label(high)}",
+        str(scores.region[row]),
     )
 
 
-def _smoothing_text(window: Window | None) -> str:
-    """Say how features are smoothed over label bins."""
-    if window is None or window["kernel"] is None:
+def _cell(value: Any) -> str:
+    """Return a value of a table as short text, empty where it is missing."""
+    import pandas as pd
+
+    if pd.api.types.is_scalar(value) and pd.isna(value):
         return ""
-    return (
-        f"Features are smoothed by a {window['kernel']} kernel over {2 * window['radius'] + 1} bins, with a "
-        f"bandwidth of {number(window['bandwidth'])} bins."
-    )
+    if isinstance(value, (float, np.floating)):
+        return number(float(value))
+    text = str(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
+
+
+def thumbnail(path: str) -> str:
+    """Return a small copy of a picture as a data URI, and an empty text if it cannot be read."""
+    from tailwise.images.pictures import ImageError, PictureFiles, decode
+
+    try:
+        from PIL import Image
+
+        pixels = decode(PictureFiles().read(path), (THUMBNAIL, THUMBNAIL))
+    except (ImageError, OSError, ImportError):
+        return ""
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, format="JPEG", quality=80)
+    return f"data:image/jpeg;base64,{base64.b64encode(out.getvalue()).decode()}"

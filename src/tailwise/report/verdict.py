@@ -1,60 +1,258 @@
-"""A verdict in words: do the intervals hold, what does the model gain and cost, and should it be used.
+"""A verdict: do the intervals hold, what does the model gain and cost, and should it be used.
 
-Every sentence rests on test rows that no model has seen. Two errors differ only if the 99% interval of their
-paired difference excludes zero: a page compares three baselines in three regions by two measures, and at 95%
-one of them would often differ by chance. A model is recommended only if each baseline has a clearly higher
-error for some labels, and none a clearly lower one for others. The sentences on intervals are those of
-`tailwise.report.interval_verdict`.
+Every fact rests on test rows that no model has seen. A model is recommended only if each baseline has a clearly
+higher error for some labels, and none a clearly lower one for others. `judge` returns facts; the template
+``verdict.txt`` says them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
+from tailwise.calibration.interval_scores import wilson_interval
+from tailwise.labels.prior import RARE_SHARE, LabelDensity, rarest
 from tailwise.report.baselines import Lineup
 from tailwise.report.contrasts import (
     CONFIDENCE,
+    CoverageContrast,
     Standing,
     best_by_region,
-    contrasts_of,
-    joined,
-    region_words,
+    coverage_contrast,
+    paired_difference,
+    standings_of,
 )
-from tailwise.report.formatting import percent
-from tailwise.report.interval_verdict import (
-    INTERVAL_ADVICE,
-    MIN_TAIL_ROWS,
-    Soundness,
-    interval_choice,
-    interval_headline,
-    interval_sentences,
-    tail_of,
-)
-from tailwise.report.scoring import Floats, Scored, paired_difference
+from tailwise.report.formatting import level
+from tailwise.report.scores import Floats, Scores
+from tailwise.report.wording import say, sentences
 
 MIN_TEST_ROWS = 20
 """With fewer test rows nothing is judged."""
+MIN_TAIL_ROWS = 10
+"""A region with fewer test rows is not judged."""
+MIN_SURE_ROWS = 50
+"""With fewer test rows the verdict on coverage names their number as a limit."""
+SLIGHT = 0.02
+"""A shortfall of coverage up to this size is not called under-coverage, even if many rows confirm it."""
+NEAR = 0.05
+"""Coverage at most this far below the promised level counts as kept."""
+WIDE_SHARE = 0.5
+"""Intervals wider than this share of the label range are called too wide."""
 RANKED = 0.1
 """A smaller rank correlation of predictions and labels is not mentioned."""
 UNTESTED = 0.05
 """An end of the label range without test rows is mentioned if it is a larger share of the range."""
 
-_STATUS: dict[Soundness, str] = {"kept": "good", "over": "mixed", "undecided": "mixed", "under": "bad"}
+Soundness = Literal["kept", "over", "undecided", "under"]
+Status = Literal["good", "mixed", "bad", "unknown"]
+STATUS: dict[Soundness, Status] = {"kept": "good", "over": "mixed", "undecided": "mixed", "under": "bad"}
+
+
+# -- rare labels, and whether intervals hold ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The test rows with the rarest labels, enough of them to judge by."""
+
+    rows: NDArray[np.bool_]  # (N,)
+    where: str  # which bins they lie in
+    name: str  # what a sentence calls their labels
+
+    @property
+    def n(self) -> int:
+        """Number of test rows."""
+        return int(self.rows.sum())
+
+
+def tail_of(scores: Scores) -> Tail | None:
+    """Return the few-shot rows; if they are too few to judge, few- and medium-shot rows together.
+
+    A table can be too small for common labels by these counts. Then the tail is the rarest 15% of the test
+    labels by their density in training. None if there are still too few to judge.
+    """
+    few, rarer = scores.mask("few"), scores.region != "many"
+    if few.sum() >= MIN_TAIL_ROWS and not few.all():
+        return Tail(few, f"where a label bin has fewer than {scores.few} training rows", "rare labels")
+    if rarer.sum() >= MIN_TAIL_ROWS and not rarer.all():
+        where = f"where a label bin has at most {scores.many} training rows"
+        return Tail(rarer, where, "rarer labels")
+    if rarer.all() and (least := rarest_rows(scores)).sum() >= MIN_TAIL_ROWS:
+        return Tail(least, f"the {level(RARE_SHARE)} with the lowest density in training", "rare labels")
+    return None
+
+
+def rarest_rows(scores: Scores) -> NDArray[np.bool_]:
+    """Return which test rows have the rarest labels by their density in training. (N,)"""
+    return rarest(scores.y, LabelDensity.from_bins(scores.bins))
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many intervals of some rows contain the label, beside the promised share."""
+
+    hits: int
+    n: int
+    promised: float
+
+    @classmethod
+    def of(cls, scores: Scores, rows: NDArray[np.bool_]) -> Coverage:
+        """Count the intervals of some rows of a model. (N,)"""
+        return cls(int(scores.inside[rows].sum()), int(rows.sum()), scores.coverage)
+
+    @property
+    def share(self) -> float:
+        """The share of intervals that contain the label."""
+        return self.hits / self.n
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The 95% range of the share."""
+        return wilson_interval(self.hits, self.n)
+
+    @property
+    def short(self) -> bool:
+        """Whether the share falls short of the promised one by more than chance and by more than `SLIGHT`."""
+        return self.range[1] < self.promised and self.share < self.promised - SLIGHT
+
+    @property
+    def soundness(self) -> Soundness:
+        """Whether the intervals hold: kept, over, undecided or under."""
+        if self.short:
+            return "under"
+        if self.range[0] > self.promised and self.share > self.promised + NEAR:
+            return "over"
+        return "kept" if self.share >= self.promised - NEAR else "undecided"
+
+    @property
+    def holds(self) -> bool:
+        """Whether the intervals hold, wider than necessary or not."""
+        return self.soundness in ("kept", "over")
+
+
+# -- the facts ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Untested:
+    """Where the test rows end and the training labels reach clearly further, as text: (test, training)."""
+
+    below: tuple[str, str] | None
+    above: tuple[str, str] | None
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Coverage and mean width of one model's intervals, over all rows and in the tail."""
+
+    title: str
+    width: float
+    share: float
+    tail_share: float | None
+    constant: tuple[str, str] | None = None
+    """The ends of intervals that are the same for every row."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """Which model to use for point predictions.
+
+    `kind` is ``"beaten"`` if a baseline is more accurate for some labels, else that of the standings that
+    decide. `standing` is the baseline that the words are about.
+    """
+
+    kind: Literal["unjudged", "beaten", "ahead", "split", "close", "open"]
+    choice: Literal["ours", "theirs", "depends", "none"] = "none"
+    won: tuple[str, ...] = ()
+    """Regions in which the model is more accurate than every baseline."""
+    lost: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Regions in which a baseline is more accurate, by baseline."""
+    standings: tuple[Standing, ...] = ()
+    """Those that decide."""
+
+    @property
+    def standing(self) -> Standing:
+        """The baseline that the words are about."""
+        return self.standings[0]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Whose intervals to use.
+
+    ``"baseline"``: those of a baseline hold and are narrower. ``"narrower"``: both hold and the model's are
+    narrower. ``"holds"``: only one model's hold, and they contain clearly more labels. ``"undecided"``: they
+    do not contain clearly more.
+    """
+
+    kind: Literal["none", "baseline", "narrower", "holds", "undecided"] = "none"
+    other: Scores | None = None
+    contrast: CoverageContrast | None = None
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the figures show. `headline` is one sentence; `advice` says what to do."""
+    """What the test rows show of a model and its baselines.
 
-    headline: str
-    sentences: tuple[str, ...]
-    advice: str
-    status: str  # "good", "mixed", "bad" or "unknown"
+    `kind` says what can be judged: ``"few rows"`` and ``"no tail"`` for too few rows of all labels or of rare
+    ones, ``"nothing learned"`` if no model beats a constant, ``"judged"`` otherwise.
+    """
+
+    kind: Literal["few rows", "no tail", "nothing learned", "judged"]
+    status: Status
+    title: str
+    n: int
+    inputs: str = "columns"
+    tail: Tail | None = None
+    rare: int = 0
+    """Test rows whose labels are not common."""
+    coverage: Coverage | None = None
+    tail_coverage: Coverage | None = None
+    width: float = 0.0
+    tail_width: float = 0.0
+    range_share: float = 0.0
+    """Mean width in the tail as a share of the label range."""
+    pull: float = 0.0
+    """How far rare labels are predicted towards common ones on average, if this is clear."""
+    others: tuple[Intervals, ...] = ()
+    untested: Untested | None = None
+    constant: str | None = None
+    """The constant that no model clearly beats by absolute error, if there is one."""
+    ranked: tuple[tuple[str, float], ...] = ()
+    """Models whose larger predictions go with larger labels beyond chance, with the rank correlation."""
+    standings: tuple[Standing, ...] = ()
+    points: Points = field(default_factory=lambda: Points("unjudged"))
+    choice: Choice = field(default_factory=Choice)
+    wider: bool = False
+    """Whether the intervals are on average no narrower than a constant one."""
+
+    @property
+    def held(self) -> Coverage:
+        """The coverage where it is hardest: for rare labels, or else for all rows."""
+        coverage = self.tail_coverage or self.coverage
+        assert coverage is not None
+        return coverage
+
+    @cached_property
+    def headline(self) -> str:
+        """The verdict in one sentence."""
+        return say("verdict", "headline", self)
+
+    @cached_property
+    def sentences(self) -> tuple[str, ...]:
+        """What it rests on."""
+        return sentences("verdict", "sentences", self)
+
+    @cached_property
+    def advice(self) -> str:
+        """What to do."""
+        return say("verdict", "advice", self)
 
     @property
     def text(self) -> str:
@@ -73,83 +271,95 @@ class Verdict:
 
 def judge(lineup: Lineup) -> Verdict:
     """Return what the test rows show, losses as well as gains, and nothing that they cannot show."""
-    scored, tail = lineup.ours, tail_of(lineup.ours)
-    n = scored.y.size
-    if n < MIN_TEST_ROWS:
-        headline = f"Nothing can be judged: {n} test row{'s are' if n != 1 else ' is'} too few."
-        return Verdict(
-            headline, (), "Measure on more rows: hold out a larger share, or use another table.", "unknown"
-        )
-    sentences = [*interval_sentences(lineup, tail), untested_range(scored)]
+    scores, tail = lineup.ours, tail_of(lineup.ours)
+    if scores.y.size < MIN_TEST_ROWS:
+        return Verdict("few rows", "unknown", scores.title, scores.y.size)
     constant = _unbeaten(lineup)
+    ranked = _ranked(lineup) if constant is not None else ()
+    standings = standings_of(lineup, MIN_TAIL_ROWS)
+    coverage = Coverage.of(scores, scores.mask("all"))
+    tail_coverage = None if tail is None else Coverage.of(scores, tail.rows)
+    facts: dict[str, Any] = {
+        "title": scores.title,
+        "n": scores.y.size,
+        "inputs": lineup.inputs,
+        "tail": tail,
+        "rare": int((scores.region != "many").sum()),
+        "coverage": coverage,
+        "tail_coverage": tail_coverage,
+        "width": float(scores.width.mean()),
+        "others": tuple(_intervals(s, tail, s is lineup.constant) for s in _interval_rivals(lineup)),
+        "untested": untested(scores),
+        "constant": constant,
+        "ranked": ranked,
+        "standings": standings,
+    }
+    if tail is not None:
+        wide = float(scores.width[tail.rows].mean())
+        label_range = float(scores.bins.edges[-1] - scores.bins.edges[0])
+        facts |= {"tail_width": wide, "range_share": wide / label_range, "pull": _pull(scores, tail)}
     if constant is not None and not _learned_squares(lineup):
-        sentences += [standing.sentence for standing in contrasts_of(lineup, MIN_TAIL_ROWS)]
-        ranked = _rank_sentence(lineup)
-        none = f"o model has a clearly lower error than always predicting {constant}."
-        use = " as amounts, at most to rank rows" if ranked else ""
-        return Verdict(
-            f"N{none}" if ranked else f"Nothing was learned: n{none}",
-            tuple(s for s in [ranked, *sentences] if s),
-            f"Do not use these predictions{use}: look for {lineup.inputs} that tell more about the label.",
-            "bad",
-        )
-    if constant is not None:
-        sentences.append(
-            f"No model has a clearly lower MAE than always predicting {constant}. By RMSE, where large "
-            "errors count more, one is better than any constant."
-        )
-    standings = contrasts_of(lineup, MIN_TAIL_ROWS)
-    sentences += [standing.sentence for standing in standings]
-    headline, sound = interval_headline(scored, tail)
-    points = _points(scored.title, standings)
-    unjudged = tail is None and _has_tail(scored) and bool(scored.mask("many").any())
-    if unjudged:
-        rare = int((scored.region != "many").sum())
-        found = {0: "no test row has a rare label", 1: "only one test row has a rare label"}
-        headline = (
-            f"Rare labels cannot be judged: {found.get(rare, f'only {rare} test rows have rare labels')}."
-        )
-        points = _Points(
-            "", "Measure on more rows with rare labels: hold out a larger share, or use another table."
-        )
-    elif points.headline:
-        headline = f"{headline.removesuffix('.')}; {points.headline}."
-    advice = [points.advice]
-    if not unjudged:
-        whose = "these labels" if tail is None else tail.name
-        advice += [INTERVAL_ADVICE[sound].format(whose), interval_choice(lineup, tail)]
-    status = _STATUS[sound]
-    if unjudged:
-        status = "unknown"
-    elif status == "good" and points.choice != "ours":
+        return Verdict("nothing learned", "bad", **facts)
+    if tail is None and _has_tail(scores) and bool(scores.mask("many").any()):
+        return Verdict("no tail", "unknown", **facts)
+    points = _points(scores.title, standings)
+    status = STATUS[(tail_coverage or coverage).soundness]
+    if status == "good" and points.choice != "ours":
         status = "mixed"
-    return Verdict(headline, tuple(s for s in sentences if s), " ".join(a for a in advice if a), status)
+    constants = lineup.constant
+    wider = constants is not None and bool(scores.width.mean() >= constants.width.mean())
+    choice = _choice(lineup, tail)
+    wider = wider and choice.kind != "baseline"
+    return Verdict("judged", status, points=points, choice=choice, wider=wider, **facts)
 
 
-def untested_range(scored: Scored) -> str:
-    """Say where the test rows end if the training labels reach clearly further; otherwise return ""."""
-    bins, counts = scored.bins, scored.bins.counts
-    lows, highs = (bins.centers, bins.centers) if scored.whole else (bins.edges[:-1], bins.edges[1:])
+def untested(scores: Scores) -> Untested:
+    """Return where the test rows end if the training labels reach clearly further."""
+    bins, counts = scores.bins, scores.bins.counts
+    lows, highs = (bins.centers, bins.centers) if scores.whole else (bins.edges[:-1], bins.edges[1:])
     occupied = np.flatnonzero(counts)
     low, high = lows[occupied[0]], highs[occupied[-1]]
-    least, most = float(scored.y.min()), float(scored.y.max())
+    least, most = float(scores.y.min()), float(scores.y.max())
     first, last = bins.index([least, most])
-    sentences = []
-    if counts[:first].any() and least - low > UNTESTED * (high - low):
-        sentences.append(
-            f"No test row is below {scored.label(least)}; training labels begin near {scored.label(low)}."
-        )
-    if counts[last + 1 :].any() and high - most > UNTESTED * (high - low):
-        sentences.append(
-            f"No test row is above {scored.label(most)}; training labels reach about {scored.label(high)}."
-        )
-    return " ".join(sentences)
+    below = counts[:first].any() and least - low > UNTESTED * (high - low)
+    above = counts[last + 1 :].any() and high - most > UNTESTED * (high - low)
+    return Untested(
+        (scores.label(least), scores.label(low)) if below else None,
+        (scores.label(most), scores.label(high)) if above else None,
+    )
 
 
-def _has_tail(scored: Scored) -> bool:
+def untested_text(scores: Scores) -> str:
+    """Say where the test rows end if the training labels reach clearly further; otherwise return ""."""
+    return say("verdict", "untested", untested(scores))
+
+
+def _interval_rivals(lineup: Lineup) -> list[Scores]:
+    return [scores for scores in (lineup.booster, lineup.constant) if scores is not None]
+
+
+def _intervals(scores: Scores, tail: Tail | None, constant: bool) -> Intervals:
+    ends = scores.label(float(scores.lower[0])), scores.label(float(scores.upper[0]))
+    return Intervals(
+        scores.title,
+        float(scores.width.mean()),
+        float(scores.inside.mean()),
+        None if tail is None else float(scores.inside[tail.rows].mean()),
+        ends if constant else None,
+    )
+
+
+def _pull(scores: Scores, tail: Tail) -> float:
+    """How far rare labels are predicted towards the common ones; 0 if this is not clear."""
+    away = np.sign(scores.y - scores.bins.location) * (scores.y - scores.mean)
+    pull = paired_difference(away, np.zeros_like(away), tail.rows, CONFIDENCE)
+    return pull.value if pull.worse else 0.0
+
+
+def _has_tail(scores: Scores) -> bool:
     """Whether some label bin with training rows has few or medium many of them."""
-    rarer = scored.bins.regions(scored.many, scored.few) != "many"
-    return bool((scored.bins.counts[rarer] > 0).any())
+    rarer = scores.bins.regions(scores.many, scores.few) != "many"
+    return bool((scores.bins.counts[rarer] > 0).any())
 
 
 def _unbeaten(lineup: Lineup) -> str | None:
@@ -173,114 +383,70 @@ def _better(error: Floats, other: Floats) -> bool:
     return paired_difference(error, other, np.ones(error.size, bool), CONFIDENCE).better
 
 
-def _rank_sentence(lineup: Lineup) -> str:
-    """Name the models whose larger predictions go with larger labels beyond chance; "" if there is none.
+def _ranked(lineup: Lineup) -> tuple[tuple[str, float], ...]:
+    """Return the models whose larger predictions go with larger labels beyond chance.
 
     The median of skewed labels can have the lowest absolute error although predictions order the rows well.
     """
     ranked = []
-    for scored in lineup.models:
-        if np.ptp(scored.mean) > 0 and np.ptp(scored.y) > 0:
-            found = stats.spearmanr(scored.mean, scored.y)
-            if found.statistic >= RANKED and found.pvalue < 1 - CONFIDENCE:
-                ranked.append(f"{found.statistic:.2f} for {scored.title}")
-    if not ranked:
-        return ""
-    return f"Larger predictions still go with larger labels: the rank correlation is {joined(ranked)}."
+    for scores in lineup.models:
+        if np.ptp(scores.mean) > 0 and np.ptp(scores.y) > 0:
+            test = stats.spearmanr(scores.mean, scores.y)
+            if test.statistic >= RANKED and test.pvalue < 1 - CONFIDENCE:
+                ranked.append((scores.title, float(test.statistic)))
+    return tuple(ranked)
 
 
-# -- point predictions -----------------------------------------------------------------------------
+# -- what to use -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Points:
-    """Which model to use for point predictions: a clause for the headline, and advice."""
-
-    headline: str
-    advice: str
-    choice: str = "none"  # "ours", "theirs", "depends" or "none"
-
-
-def _points(ours: str, standings: Sequence[Standing]) -> _Points:
-    """Recommend a model only if the rows measured decide it."""
+def _points(ours: str, standings: Sequence[Standing]) -> Points:
+    """Recommend a model for point predictions only if the rows measured decide it."""
     if not standings or not standings[0].contrasts:
-        return _Points("", "")
+        return Points("unjudged")
     best = best_by_region(ours, standings)
-    beaten = {region: title for region, title in best.items() if title != ours}
-    if beaten:
-        return _beaten(ours, standings, best, beaten)
+    won = tuple(region for region, title in best.items() if title == ours)
+    lost: dict[str, tuple[str, ...]] = {}
+    for region, title in best.items():
+        if title != ours:
+            lost[title] = (*lost.get(title, ()), region)
+    if lost:
+        first = next(s for s in standings if s.rival == next(iter(lost)))
+        return Points("beaten", "depends" if won else "theirs", won, lost, (first,))
     if all(s.kind == "ahead" for s in standings):
-        names = joined([s.rival for s in standings])
-        reasons = joined([f"than that of {s.rival} for {s.words('better')}" for s in standings])
-        clause = (
-            f"for {region_words(best)} its error is lower than that of {names}"
-            if best
-            else (f"its error is lower than that of {names}, for other labels each")
-        )
-        advice = (
-            f"For point predictions, use {ours}: on these rows its error is lower {reasons}, and "
-            "clearly higher in no region."
-        )
-        return _Points(clause, advice, "ours")
-    mixed = [s for s in standings if s.kind == "split"]
-    if mixed:
-        first = mixed[0]
-        advice = (
-            f"There is no recommendation for point predictions: for {first.words('mixed')} one of MAE and "
-            f"RMSE is lower than that of {first.rival} and the other higher, so it depends on how much large "
-            "errors cost."
-        )
-        return _Points(f"MAE and RMSE disagree on whether {first.rival} is more accurate", advice)
-    close = [s for s in standings if s.kind == "close"]
-    if close:
-        first = min(close, key=lambda s: s.overall.theirs)
-        most = percent(max(d.bound for c in first.contrasts for d in (c.mae, c.rmse)))
-        return _Points(
-            f"its error and that of {first.rival} differ by at most {most} for "
-            f"{region_words(c.region for c in first.contrasts)}",
-            f"For point predictions, {first.rival} is enough: more than that cannot be gained.",
-            "theirs",
-        )
-    names = joined([s.rival for s in standings if s.kind == "open"])
-    return _Points(
-        f"whether {ours} is more accurate than {names} is undecided",
-        f"There is no recommendation for point predictions: the differences to {names} are within their "
-        "error. More test rows can decide.",
-    )
+        return Points("ahead", "ours", won, standings=tuple(standings))
+    if mixed := [s for s in standings if s.kind == "split"]:
+        return Points("split", standings=(mixed[0],))
+    if close := [s for s in standings if s.kind == "close"]:
+        return Points("close", "theirs", standings=(min(close, key=lambda s: s.overall.theirs),))
+    return Points("open", standings=tuple(s for s in standings if s.kind == "open"))
 
 
-def _beaten(
-    ours: str, standings: Sequence[Standing], best: Mapping[str, str], beaten: Mapping[str, str]
-) -> _Points:
-    """Say for which labels a baseline is more accurate, and for which the model is, if for any."""
-    won = [region for region, title in best.items() if title == ours]
-    labels = {
-        rival: region_words(region for region, title in beaten.items() if title == rival)
-        for rival in dict.fromkeys(beaten.values())
-    }
-    clause = joined([f"{rival} is more accurate for {words}" for rival, words in labels.items()])
-    first, *others = labels.items()
-    if won:
-        rest = joined([f"{rival} if {words} do" for rival, words in labels.items()])
-        mine = region_words(won)
-        advice = f"For point predictions, use {ours} if {mine} matter most, and {rest}."
-        return _Points(f"{ours} is more accurate for {mine}, and {clause}", advice, "depends")
-    rival, words = first
-    standing = next(s for s in standings if s.rival == rival)
-    if others or standing.kind != "behind":
-        rest = "".join(f", {rival} if {words} do" for rival, words in others)
-        advice = (
-            f"For point predictions, use {rival} if {words} matter most{rest}: for no labels is the error of "
-            f"{ours} clearly lower than that of every baseline."
-        )
-    elif still := [c.region for c in standing.regions("undecided") if not c.close]:
-        advice = (
-            f"For point predictions of {words}, use {rival} rather than {ours}: its error is lower. Which of "
-            f"the two is better for {region_words(still)} is undecided."
-        )
-    else:
-        advice = (
-            f"For point predictions, use {rival} rather than {ours}: its error is lower for {words}, and "
-            "clearly higher in no region."
-        )
-    return _Points(clause, advice, "theirs")
+def _choice(lineup: Lineup, tail: Tail | None) -> Choice:
+    """Return whose intervals to use, unless it is left to chance.
+
+    Of intervals that hold, the clearly narrower ones are preferred. If those of only one model hold, they
+    must also contain clearly more labels.
+    """
+    scores, constant, booster = lineup.ours, lineup.constant, lineup.booster
+    everything = scores.mask("all")
+    rows = everything if tail is None else tail.rows
+
+    def holds(s: Scores) -> bool:
+        return Coverage.of(s, everything).holds and Coverage.of(s, rows).holds
+
+    for other in (constant, booster):
+        if other is not None and holds(other):
+            compared = coverage_contrast(scores, other, rows)
+            if compared.width.worse:
+                return Choice("baseline", other, compared)
+    if booster is None:
+        return Choice()
+    compared, ours, theirs = coverage_contrast(scores, booster, rows), holds(scores), holds(booster)
+    if ours and theirs and compared.width.better:
+        return Choice("narrower", booster, compared)
+    if ours != theirs and compared.undecided:
+        return Choice("undecided", booster, compared)
+    if ours != theirs and ours == (compared.outcome == "better"):
+        return Choice("holds", booster, compared)
+    return Choice()

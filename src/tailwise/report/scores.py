@@ -1,41 +1,81 @@
-"""A fitted model's predictions for rows it has not seen, with figures by region and along the label."""
+"""One model on one table: predictions of rows that it has not seen, and every figure made from them.
+
+Rows are encoded and predicted once. Verdict, charts, page, JSON and comparisons read the same `Scores`, which
+compute each figure once. A new figure is a row of `FIGURES`.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 
 from tailwise.calibration.calibration import Calibration, Raw
 from tailwise.calibration.scaling import split_variance
 from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins, checked_labels
+from tailwise.labels.prior import rarest
 from tailwise.methods import get_method
 from tailwise.metrics.regions import REGIONS, RunningScores, by_region
 from tailwise.metrics.scores import Sparsification, sparsification
 from tailwise.report.formatting import number
+from tailwise.report.wording import say
 
 if TYPE_CHECKING:
     from tailwise.estimator import TailRegressor
+    from tailwise.model.inputs import Encoded
 
 Floats = NDArray[np.float64]
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Interval levels of a reliability diagram."""
 MIN_POINT_ROWS = 5
 """Each point of a curve along the label averages at least this many test rows."""
+EMPHASES = tuple(k / 10 for k in range(11))
+"""Settings of the dial that a page shows, besides the one in use."""
+MIN_DIAL_ROWS = 20
+"""With fewer test rows there are too few rare ones to draw a curve."""
+
+
+class Figure(NamedTuple):
+    """A figure of a region: its heading, its text, and the mean over rows that it is, if it is one."""
+
+    title: str
+    text: Callable[[float], str] = number
+    rows: Callable[[Scores], Any] | None = None
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}"
+
+
+FIGURES: Mapping[str, Figure] = {
+    "mae": Figure("MAE"),
+    "rmse": Figure("RMSE"),
+    "nll": Figure("NLL"),
+    "ause": Figure("AUSE"),
+    "bias": Figure("bias", rows=lambda scores: scores.mean - scores.y),
+    "coverage": Figure("coverage", _share, lambda scores: scores.inside),
+    "width": Figure("width", rows=lambda scores: scores.width),
+}
+"""The figures of a region, by name; those without a function of rows are metrics of that name."""
+PRINTED = ("mae", "rmse", "nll", "coverage", "width")
+"""Figures that a command prints."""
+SHOWN = ("mae", "rmse", "coverage", "width", "bias", "nll", "ause")
+"""Figures in the table of a page."""
+DIALLED = ("mae", "coverage", "width")
+"""Figures that the slider of a page turns."""
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class Scores:
     """Test labels with one model's predictions of them; the region of a row is that of its true label."""
 
     title: str
@@ -53,6 +93,8 @@ class Scored:
     """What made `distribution` and the intervals; baselines without a dial have none."""
     raw: Raw | None = None
     """What the networks predict, before calibration. (N,)"""
+    encoded: Encoded | None = None
+    """The rows as the model takes them."""
 
     @property
     def emphasis(self) -> float:
@@ -107,9 +149,18 @@ class Scored:
 
         Columns: n, mae, rmse, nll, ause, share (of the test rows), bias, coverage and width.
         """
+        return self._by_region
+
+    @cached_property
+    def _by_region(self) -> pd.DataFrame:
         figures = RunningFigures()
         figures.add(self)
         return figures.by_region(self)
+
+    @cached_property
+    def dial(self) -> Dial | None:
+        """The figures along the dial; None for few test rows and for models without a dial."""
+        return Dial.of(self)
 
     def along_label(self, min_rows: int = MIN_POINT_ROWS) -> pd.DataFrame:
         """Return figures along the label; each point pools neighbouring bins until it has `min_rows` rows.
@@ -158,19 +209,19 @@ class Scored:
 
 
 class RunningFigures:
-    """The figures of `Scored.by_region` for rows of one model that come in parts."""
+    """The figures of `Scores.by_region` for rows of one model that come in parts."""
 
     def __init__(self) -> None:
         self._scores: RunningScores | None = None
 
-    def add(self, part: Scored) -> None:
+    def add(self, part: Scores) -> None:
         """Take in the predictions of some rows."""
         if self._scores is None:
             self._scores = RunningScores(part.bins, ("mae", "rmse", "nll"), many=part.many, few=part.few)
-        columns = {"bias": part.mean - part.y, "coverage": part.inside, "width": part.width}
+        columns = {name: figure.rows(part) for name, figure in FIGURES.items() if figure.rows is not None}
         self._scores.add(part.distribution, part.y, **columns)
 
-    def by_region(self, sample: Scored) -> pd.DataFrame:
+    def by_region(self, sample: Scores) -> pd.DataFrame:
         """Return the table of all rows so far; AUSE is that of the rows of `sample`."""
         assert self._scores is not None
         table = self._scores.by_region()
@@ -192,6 +243,121 @@ def _pool_starts(index: NDArray[np.int64], min_rows: int) -> list[int]:
     return starts
 
 
+@dataclass(frozen=True, eq=False)
+class Dial:
+    """A model's predictions of the test rows at every emphasis (VIR:dial)."""
+
+    scores: Scores
+    settings: tuple[float, ...]  # ascending: EMPHASES and the one in use
+    rare: NDArray[np.bool_]  # (N,) the rarest labels, by their density in training
+    errors: Floats  # (E, N) absolute errors at each setting
+    inside: NDArray[np.bool_]  # (E, N) whether the interval contains the label
+    widths: Floats  # (E, N)
+
+    @classmethod
+    def of(cls, scores: Scores) -> Dial | None:
+        """Turn the dial of a model; None for few test rows and for models without a dial."""
+        calibration, raw = scores.calibration, scores.raw
+        if calibration is None or raw is None or scores.y.size < MIN_DIAL_ROWS:
+            return None
+        used = () if math.isnan(scores.emphasis) else (scores.emphasis,)
+        settings = tuple(sorted({*EMPHASES, *used}))
+        turned = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # scoring has warned already, at the one in use
+            for emphasis in settings:
+                at = calibration.at(emphasis)
+                predicted = at(raw)
+                lower, upper = (end.double().numpy() for end in predicted.interval(scores.coverage))
+                turned.append(replace(scores, distribution=predicted.distribution, lower=lower, upper=upper))
+        return cls(
+            scores,
+            settings,
+            rarest(scores.y, calibration.labels.density),
+            np.stack([at.error for at in turned]),
+            np.stack([at.inside for at in turned]),
+            np.stack([at.width for at in turned]),
+        )
+
+    @cached_property
+    def curve(self) -> tuple[Floats, Floats]:
+        """Error over all rows and over rare rows at each setting. (E,) each"""
+        return self.errors.mean(axis=1), self.errors[:, self.rare].mean(axis=1)
+
+    def point(self, scores: Scores) -> tuple[float, float]:
+        """Return the error over all rows and over rare rows of a model on the same test rows."""
+        return float(scores.error.mean()), float(scores.error[self.rare].mean())
+
+    def by_region(self) -> dict[str, dict[str, list[float]]]:
+        """Return the `DIALLED` figures of each region that has test rows, at each setting."""
+        values: dict[str, Any] = {"mae": self.errors, "coverage": self.inside, "width": self.widths}
+        regions = {region: self.scores.mask(region) for region in REGIONS}
+        return {
+            region: {name: values[name][:, rows].mean(axis=1).tolist() for name in DIALLED}
+            for region, rows in regions.items()
+            if rows.any()
+        }
+
+    @property
+    def changes(self) -> dict[str, tuple[float, float]]:
+        """Error for rare and for other labels: now and at emphasis 0, or where 0 is in use at 1 and at 0."""
+        plain, full = self.errors[0], self.errors[-1]
+        now = full if self.scores.emphasis == 0 else self.scores.error
+        groups = {"rare": self.rare, "others": ~self.rare}
+        return {name: (float(now[rows].mean()), float(plain[rows].mean())) for name, rows in groups.items()}
+
+    @property
+    def setting(self) -> str:
+        """The setting in use, in words."""
+        return say("dial", "setting", self)
+
+    @property
+    def text(self) -> str:
+        """What the setting in use gains for rare labels and costs for the others."""
+        return say("dial", "text", self)
+
+
+class Seen:
+    """Rows of a table as one model sees them: encoded and predicted once, for all targets."""
+
+    def __init__(
+        self, model: TailRegressor, X: Any, emphasis: float | None = None, label_prior: Any = None
+    ) -> None:
+        self.title = get_method(model.method).title
+        self.model = model.model_.at(emphasis, label_prior)
+        self.encoded = self.model.encode(X)
+        self.raw = self.model.raw(self.encoded)
+
+    def scores(
+        self, y: Any, coverage: float = 0.9, target: int = 0, levels: Iterable[float] = LEVELS
+    ) -> Scores:
+        """Return the predictions of one target with its labels."""
+        labels, raw, calibration = checked_labels(y), self.raw[target], self.model.targets[target]
+        predicted = calibration(raw)
+        ends = {coverage: [end.double().numpy() for end in predicted.interval(coverage)]}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # nobody asked for the levels of a diagram
+            for share in set(levels) - {coverage}:
+                ends[share] = [end.double().numpy() for end in predicted.interval(share)]
+        lower, upper = ends[coverage]
+        return Scores(
+            title=self.title,
+            y=labels,
+            distribution=predicted.distribution,
+            uncalibrated=raw.pooled,
+            raw=raw,
+            bins=calibration.bins,
+            lower=lower,
+            upper=upper,
+            covered={share: (labels >= low) & (labels <= high) for share, (low, high) in ends.items()},
+            coverage=coverage,
+            many=calibration.labels.many,
+            few=calibration.labels.few,
+            calibration=calibration,
+            encoded=self.encoded,
+        )
+
+
 def score_model(
     model: TailRegressor,
     X: Any,
@@ -202,7 +368,7 @@ def score_model(
     emphasis: float | None = None,
     label_prior: Any = None,
     levels: Iterable[float] = LEVELS,
-) -> Scored:
+) -> Scores:
     """Predict rows that the model has not seen and return the predictions with the labels.
 
     y are the labels of one target: number `target` of a model with several. `emphasis` and `label_prior`
@@ -210,105 +376,7 @@ def score_model(
     """
     if target is None and model.n_targets_ != 1:
         raise ValueError(f"the model has {model.n_targets_} targets: choose one of them by target=")
-    place = target or 0
-    labels = checked_labels(y)
-    at = model.model_.at(emphasis, label_prior)
-    raw, calibration = at.raw(at.encode(X))[place], at.targets[place]
-    predicted = calibration(raw)
-    ends = {coverage: [end.double().numpy() for end in predicted.interval(coverage)]}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # nobody asked for the levels of a diagram
-        for level in set(levels) - {coverage}:
-            ends[level] = [end.double().numpy() for end in predicted.interval(level)]
-    lower, upper = ends[coverage]
-    return Scored(
-        title=title_of(model),
-        y=labels,
-        distribution=predicted.distribution,
-        uncalibrated=raw.pooled,
-        raw=raw,
-        bins=calibration.bins,
-        lower=lower,
-        upper=upper,
-        covered={level: (labels >= low) & (labels <= high) for level, (low, high) in ends.items()},
-        coverage=coverage,
-        many=calibration.labels.many,
-        few=calibration.labels.few,
-        calibration=calibration,
-    )
-
-
-def title_of(model: TailRegressor) -> str:
-    """Return what pages call a model: TailRegressor, or its method unless that is the default."""
-    return "TailRegressor" if model.method == type(model)().method else get_method(model.method).title
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Losses of two models on the same rows; `half` is the half-width of the difference's interval."""
-
-    ours: float
-    theirs: float
-    half: float
-    n: int
-
-    @property
-    def value(self) -> float:
-        """Ours minus theirs."""
-        return self.ours - self.theirs
-
-    @property
-    def better(self) -> bool:
-        """Whether our loss is lower by more than the error of the difference."""
-        return self.n > 1 and self.value < -self.half
-
-    @property
-    def worse(self) -> bool:
-        """Whether our loss is higher by more than the error of the difference."""
-        return self.n > 1 and self.value > self.half
-
-    @property
-    def undecided(self) -> bool:
-        """Whether the difference lies within its error."""
-        return not (self.better or self.worse)
-
-    @property
-    def bound(self) -> float:
-        """The largest difference that its interval contains, as a share of their loss."""
-        return (abs(self.value) + self.half) / self.theirs if self.theirs > 0 else math.inf
-
-
-def paired_difference(
-    ours: Floats, theirs: Floats, rows: NDArray[np.bool_], confidence: float = 0.95
-) -> Difference:
-    """Compare the mean losses of two models row by row, with Student's t interval. (N,) each"""
-    a, b = ours[rows], theirs[rows]
-    return _difference(a.mean() if a.size else math.nan, b.mean() if b.size else math.nan, a - b, confidence)
-
-
-def rmse_difference(
-    ours: Floats, theirs: Floats, rows: NDArray[np.bool_], confidence: float = 0.95
-) -> Difference:
-    """Compare the root mean square errors of two models row by row. Absolute errors: (N,) each
-
-    The interval is the one that a paired bootstrap over the rows tends to, without its random numbers: each
-    row adds ``e**2 / (2 RMSE)`` to the root of the mean.
-    """
-    a, b = ours[rows], theirs[rows]
-    if a.size == 0:
-        return Difference(math.nan, math.nan, math.nan, 0)
-    first, second = math.sqrt(np.mean(a**2)), math.sqrt(np.mean(b**2))
-    parts = [e**2 / (2 * root) if root > 0 else np.zeros_like(e) for e, root in ((a, first), (b, second))]
-    return _difference(first, second, parts[0] - parts[1], confidence)
-
-
-def _difference(ours: float, theirs: float, each: Floats, confidence: float) -> Difference:
-    """Return a difference whose error is that of the mean of `each`. (n,)"""
-    n = each.size
-    if n == 0:
-        return Difference(math.nan, math.nan, math.nan, 0)
-    half = math.inf if n == 1 else float(stats.t.ppf((1 + confidence) / 2, n - 1) * stats.sem(each))
-    return Difference(float(ours), float(theirs), half, n)
+    return Seen(model, X, emphasis, label_prior).scores(y, coverage, target or 0, levels)
 
 
 def sorted_regions(names: Iterable[str]) -> list[str]:

@@ -1,0 +1,87 @@
+"""Words and pages from templates: what code knows is a field, how it is said stands in `templates`."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from tailwise._version import __version__
+from tailwise.labels.prior import RARE_SHARE
+from tailwise.report.formatting import level, number, pair, percent
+
+RARE = f"the rarest {level(RARE_SHARE)} of the labels"
+SHORT = 30
+"""Characters of a column's name that a page shows."""
+REGION_WORDS = {"many": "common labels", "medium": "less common labels", "few": "rare labels"}
+
+
+def joined(words: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``.
+
+    >>> joined(["a", "b", "c"]), joined(["a", "b"])
+    ('a, b and c', 'a and b')
+    """
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+@functools.cache
+def _environment(*, html: bool) -> Environment:
+    environment = Environment(
+        loader=PackageLoader("tailwise.report"),
+        autoescape=html,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": lambda value, n=3: "–" if math.isnan(value) else number(value, n),
+        "signed": lambda value: "+" * bool(value > 0) + number(value),
+        "percent": percent,
+        "level": level,
+        "and": lambda words: joined(list(words)),
+        "short": lambda name: name if len(name) <= SHORT else f"{name[: SHORT - 1]}…",
+        "regions": lambda names: joined([REGION_WORDS[name] for name in names]),
+        "against": lambda two: " against ".join(pair(*two)),
+    }
+    environment.globals |= {"pair": pair, "isnan": math.isnan, "rarest": RARE}
+    return environment
+
+
+@functools.cache
+def _macros(template: str) -> Any:
+    return _environment(html=False).get_template(f"{template}.txt").module
+
+
+def say(template: str, macro: str, *facts: Any) -> str:
+    """Return what a macro of a template says of some facts, as one line."""
+    return " ".join(sentences(template, macro, *facts))
+
+
+def sentences(template: str, macro: str, *facts: Any) -> tuple[str, ...]:
+    """Return what a macro of a template says of some facts: one sentence per line of its text."""
+    lines = getattr(_macros(template), macro)(*facts).split("\n")
+    return tuple(line.strip() for line in lines if line.strip())
+
+
+def render(template: str, *, script: str | None = None, **values: Any) -> str:
+    """Return a page: one file, no network, light and dark, for screen and paper.
+
+    A missing value is an error. The page may run the `script` of the templates and nothing else: its policy
+    names the hash of the script.
+    """
+    environment = _environment(html=True)
+    code = "" if script is None else environment.get_template(script).render()
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    allowed = f"'sha256-{digest}'" if code else "'none'"
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {allowed}"
+    return environment.get_template(template).render(
+        version=__version__, code=Markup(code), policy=policy, **values
+    )
