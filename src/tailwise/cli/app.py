@@ -13,18 +13,21 @@ from typer.core import TyperGroup
 
 from tailwise._version import __version__
 from tailwise.cli import (
-    comparing,
-    deploying,
-    diagnosing,
+    bench,
+    compare,
+    deploy,
+    diagnose,
     discard_output,
+    evaluate,
     exit_code,
-    explaining,
-    models,
-    recalibrating,
-    training,
+    explain,
+    export,
+    fit,
+    predict,
+    recalibrate,
 )
 from tailwise.cli.addresses import address_limit
-from tailwise.cli.grouping import flattened
+from tailwise.cli.options import flattened
 from tailwise.cli.output import printable, running
 
 DEBUG = "TAILWISE_DEBUG"
@@ -138,19 +141,20 @@ def _root(
 
 
 for command in (
-    comparing.demo,
-    diagnosing.diagnose,
-    training.fit,
-    models.predict,
-    models.evaluate,
-    explaining.explain,
-    models.export,
-    recalibrating.recalibrate,
-    comparing.compare,
-    comparing.report,
-    comparing.methods,
-    deploying.serve,
-    deploying.card,
-    deploying.doctor,
+    compare.demo,
+    diagnose.diagnose,
+    fit.fit,
+    predict.predict,
+    evaluate.evaluate,
+    explain.explain,
+    export.export,
+    recalibrate.recalibrate,
+    compare.compare,
+    compare.report,
+    compare.methods,
+    deploy.serve,
+    deploy.card,
+    deploy.doctor,
 ):
     app.command()(flattened(command))
+app.add_typer(bench.app, name="bench")

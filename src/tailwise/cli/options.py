@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -188,6 +191,39 @@ LabelPrior = Annotated[
         help="Labels expected in use: a table with a column of them, or with columns lower, upper and count.",
     ),
 ]
+Stream = Annotated[
+    bool,
+    typer.Option(
+        "--stream",
+        help="Read Parquet in parts, as folders and files of more than 5 million rows are read anyway.",
+    ),
+]
+Images = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder or zip archive of pictures. The only input is then the column of FILE with their paths.",
+    ),
+]
+PathColumn = Annotated[
+    str, typer.Option("--paths", metavar="COLUMN", help="With --images, column of paths inside FOLDER.")
+]
+ImageSize = Annotated[
+    int,
+    typer.Option(metavar="N", min=8, help="With --images, height and width to which pictures are resized."),
+]
+Augment = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="With --images, random changes of training pictures: crop-flip, strong or none.",
+    ),
+]
+SkipBroken = Annotated[
+    bool, typer.Option("--skip-broken", help="Leave out missing and broken pictures instead of stopping.")
+]
+PICTURE_BACKBONE = "resnet18"
+"""Network for pictures unless another is named."""
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="The same seed gives the same numbers.")]
 
 
@@ -200,6 +236,93 @@ class Shared:
     quiet: Quiet = False
     as_json: Json = False
     config: Config = None
+
+
+@dataclass(frozen=True)
+class PictureOptions:
+    """Options of commands that read pictures for a fitted model."""
+
+    images: Images = None
+    paths: PathColumn = "path"
+    skip_broken: SkipBroken = False
+
+
+@dataclass(frozen=True)
+class TrainingPictures:
+    """Options of commands that train on pictures."""
+
+    images: Images = None
+    paths: PathColumn = "path"
+    image_size: ImageSize = 224
+    augment: Augment = "crop-flip"
+    skip_broken: SkipBroken = False
+
+    def parameters(self, backbone: str) -> dict[str, Any]:
+        """Return the parameters of `TailRegressor` for pictures, none without --images."""
+        if self.images is None:
+            return {}
+        from tailwise.lookup import check_name
+        from tailwise.networks.backbones import IMAGE_BACKBONES
+
+        name = PICTURE_BACKBONE if backbone == "auto" else backbone
+        check_name("backbone for pictures", name, IMAGE_BACKBONES)
+        augment = None if self.augment == "none" else self.augment
+        return {"backbone": name, "image_size": self.image_size, "augment": augment}
+
+
+@dataclass(frozen=True)
+class DialOptions:
+    """Options that set the dial of a fitted model for one command."""
+
+    emphasis: Emphasis = "auto"
+    label_prior: LabelPrior = None
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Options of commands that load a model, which may need code of the user or a signature."""
+
+    verify: Verify = None
+    plugin: Plugin = None
+
+
+def flattened(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose signature, from which Typer reads the options, lists those of groups one by one.
+
+    A parameter that is a dataclass stands for one option per field.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Shared:
+    ...     quiet: bool = False
+    >>> def greet(name: str, *, shared: Shared) -> None:
+    ...     print(name, shared.quiet)
+    >>> list(inspect.signature(flattened(greet)).parameters)
+    ['name', 'quiet']
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    listed: list[Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name not in groups:
+            listed.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
+            continue
+        kinds = get_type_hints(groups[name], include_extras=True)
+        for option in fields(groups[name]):
+            default, kind = option.default, kinds[option.name]
+            if default is MISSING:
+                default = Parameter.empty
+            listed.append(Parameter(option.name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+
+    @wraps(command)
+    def call(**options: Any) -> None:
+        for name, group in groups.items():
+            options[name] = group(**{option.name: options.pop(option.name) for option in fields(group)})
+        command(**options)
+
+    call.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in listed}
+    return call
 
 
 # -- reading their text --------------------------------------------------------------------------

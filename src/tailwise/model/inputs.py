@@ -111,7 +111,7 @@ class TableInputs:
 
         The groups are the last column.
         """
-        rows = encoded(self, X)
+        rows = X if isinstance(X, Encoded) else encoded(self, X)
         return np.column_stack([rows.matrix, rows.groups]) if self.groups.names else rows.matrix
 
     def from_numbers(self, numbers: Floats) -> Encoded:

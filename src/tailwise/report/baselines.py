@@ -15,7 +15,7 @@ from tailwise.distributions.members import Normal
 from tailwise.labels.bins import LabelBins, checked_labels
 from tailwise.labels.kernels import label_weights
 from tailwise.model.base import AUTO, CrossFitted, cross_fit, deal_folds, resolve_base
-from tailwise.report.scores import LEVELS, Floats, RunningFigures, Scores, Seen
+from tailwise.report.scores import Floats, RunningFigures, Scores, Seen
 from tailwise.tables.equal_rows import merge_equal_rows
 from tailwise.tables.inputs import take_rows
 
@@ -121,23 +121,24 @@ def line_up(
     target: int = 0,
     train: Training | None = None,
     other: Scores | None = None,
-    levels: Iterable[float] = LEVELS,
+    **settings: Any,
 ) -> Lineup:
     """Score a model and its baselines on rows that none of them has seen.
 
     With `train`, the rows that the model was trained on, label weights are tried too, and a model without a
-    base is compared with CatBoost. `other` is a plain network or a second model on the same rows.
+    base is compared with CatBoost. `other` is a plain network or a second model on the same rows. `settings`
+    are further ones of `Seen.scores`, such as an emphasis.
     """
-    ours = rows.scores(y, coverage, target, levels)
-    base = None if model.base_ is None else model.base_[target]
-    boosters = {BOOSTER: base} if train is None else fit_boosters(model, train, target)
+    ours = rows.scores(y, coverage, target, **settings)
+    boosters = {} if model.base_ is None else {BOOSTER: model.base_[target]}
+    if train is not None:
+        boosters = fit_boosters(model, train, target)
     known = model.model_.targets[target].known_labels if train is None else checked_labels(train.labels)
-    scored = {
-        OTHER: None if other is None else like(ours, other),
-        **{name: None if trees is None else score_booster(ours, trees, name) for name, trees in boosters.items()},
-        CONSTANT: score_constant(ours, known),
-    }
-    baselines = {name: scored[name] for name in BASELINES if scored.get(name) is not None}
+    scored = {name: score_booster(ours, trees, name) for name, trees in boosters.items()}
+    scored[CONSTANT] = score_constant(ours, known)
+    if other is not None:
+        scored[OTHER] = like(ours, other)
+    baselines = {name: scored[name] for name in BASELINES if name in scored}
     inputs = "columns" if model.model_.inputs.is_table else "inputs"  # pictures have no columns
     return Lineup(ours, baselines, inputs)
 
@@ -147,7 +148,9 @@ def like(first: Scores, other: Scores) -> Scores:
     return replace(other, bins=first.bins, many=first.many, few=first.few)
 
 
-def fit_boosters(model: TailRegressor, train: Training, target: int = 0) -> dict[str, CrossFitted]:
+def fit_boosters(
+    model: TailRegressor, train: Training, target: int = 0, names: Iterable[str] = (BOOSTER, WEIGHTED)
+) -> dict[str, CrossFitted]:
     """Cross-fit the model's kind of base on its training rows, CatBoost if it has none.
 
     Once as the base alone, which is the model's own if it has one, and once with each row weighted by its
@@ -166,7 +169,7 @@ def fit_boosters(model: TailRegressor, train: Training, target: int = 0) -> dict
     seed = model.random_state if isinstance(model.random_state, int) else 0
     make = resolve_base(AUTO if model.base is None else model.base, max(len(rows), 10**6))
     assert make is not None
-    for name in weights.keys() - boosters.keys():
+    for name in set(names) - boosters.keys():
         boosters[name] = cross_fit(make, matrix, labels, weights[name], deal_folds(labels, seed), seed)[0]
     return boosters
 

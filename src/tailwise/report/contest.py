@@ -19,10 +19,12 @@ from tailwise.lookup import nearest
 from tailwise.methods import available_methods, get_method
 from tailwise.methods.plugins import load_plugin, loaded_plugins, plugin_source
 from tailwise.report.baselines import (
+    BOOSTER,
     PLAIN,
     PLAIN_TITLE,
+    WEIGHTED,
     Training,
-    fit_booster,
+    fit_boosters,
     like,
     score_booster,
 )
@@ -42,7 +44,7 @@ from tailwise.report.results import (
     score_limits,
     scores_by_region,
 )
-from tailwise.report.scoring import Floats, Scored, score_model
+from tailwise.report.scores import Floats, Scores, Seen
 from tailwise.tables.split import label_holdout, pooled_split
 from tailwise.writing import claimed
 
@@ -51,11 +53,12 @@ if TYPE_CHECKING:
 
     from tailwise.estimator import TailRegressor
 
-PLAIN_NAME, BOOSTER, WEIGHTED = "plain", "catboost", "catboost-weighted"
-DEFAULT = (PLAIN_NAME, BOOSTER, WEIGHTED, TAIL)
+PLAIN_NAME = "plain"
+BOOSTED = {"catboost": BOOSTER, "catboost-weighted": WEIGHTED}
+"""Boosted trees, and which baseline of the page of `fit` each is."""
+DEFAULT = (PLAIN_NAME, *BOOSTED, TAIL)
 """What the page of `fit` compares: the plain network, boosted trees with and without label weights, and
 TailRegressor."""
-BOOSTED = (BOOSTER, WEIGHTED)
 COVERAGE = 0.9
 
 
@@ -72,7 +75,7 @@ def check_name(name: str) -> None:
 
 class _Entry(NamedTuple):
     title: str
-    scored: Scored
+    scores: Scores
     seconds: float
 
 
@@ -147,15 +150,20 @@ class Contest:
             raise ValueError(f"{len(self.labels)} rows are too few to compare methods: none is left to test")
         x, x_test = (self.inputs.iloc[rows].reset_index(drop=True) for rows in (train, test))
         y, y_test = self.labels[train], self.labels[test]
-        found: dict[str, _Entry] = {}
-        first: tuple[TailRegressor, Scored] | None = None
+        entries: dict[str, _Entry] = {}
+        first: tuple[TailRegressor, Scores] | None = None
+        test_labels: dict[str, Any] = {"y": y_test, "coverage": COVERAGE}
 
         def fitted(name: str, **settings: Any) -> TailRegressor:
             began = time.perf_counter()
             model = self._model(seed, **settings).fit(x, y)
             title = {PLAIN_NAME: PLAIN_TITLE, TAIL: "TailRegressor"}.get(name)
-            scored = score_model(model, x_test, y_test, COVERAGE)
-            found[name] = _Entry(title or scored.title, scored, time.perf_counter() - began)
+            rows = Seen(model, x_test)
+            scores = rows.scores(**test_labels)
+            entries[name] = _Entry(title or scores.title, scores, time.perf_counter() - began)
+            if name == TAIL:
+                rare = rows.scores(**test_labels, emphasis=1.0)
+                entries[TAIL_BALANCED] = _Entry("TailRegressor, emphasis 1", rare, entries[name].seconds)
             return model
 
         for name in self.methods:
@@ -165,34 +173,29 @@ class Contest:
                 fitted(name, **PLAIN)
                 continue
             model = fitted(name, **({} if name == TAIL else {"method": name}))
-            first = first or (model, found[name].scored)
-            if name == TAIL:
-                rare = score_model(model, x_test, y_test, COVERAGE, emphasis=1.0)
-                found[TAIL_BALANCED] = _Entry("TailRegressor, emphasis 1", rare, found[name].seconds)
+            first = first or (model, entries[name].scores)
         if first is None:  # any network will do: its base and its bins are what count
             model = self._model(seed, method="vanilla", epochs=1).fit(x, y)
-            first = model, score_model(model, x_test, y_test, COVERAGE)
-        for name in (n for n in self.methods if n in BOOSTED):
-            began, (model, scored) = time.perf_counter(), first
-            base = model.base_[0] if model.base_ is not None and name == BOOSTER else None
-            booster = base or fit_booster(model, Training(x, y), weighted=name == WEIGHTED)
-            if booster is None:
+            first = model, Seen(model, x_test).scores(**test_labels)
+        for name in (name for name in self.methods if name in BOOSTED):
+            began, (model, ours), kind = time.perf_counter(), first, BOOSTED[name]
+            boosters = fit_boosters(model, Training(x, y), names=[kind])
+            if kind not in boosters:
                 raise ValueError(f"{len(self.labels)} rows are too few to compare with boosted trees")
-            kind = "weighted " if name == WEIGHTED else ""
-            trees = score_booster(scored, model, booster, x_test, kind)
-            found[name] = _Entry(trees.title, trees, time.perf_counter() - began)
+            trees = score_booster(ours, boosters[kind], kind)
+            entries[name] = _Entry(trees.title, trees, time.perf_counter() - began)
         order = [row for name in self.methods for row in _rows(name)]
-        return {n: found[n]._replace(scored=like(first[1], found[n].scored)) for n in order}
+        return {name: entries[name]._replace(scores=like(first[1], entries[name].scores)) for name in order}
 
     def records(self, seed: int) -> list[Record]:
         """Return a results line for each method."""
         return [self._record(name, entry, seed) for name, entry in self.scored(seed).items()]
 
     def _record(self, name: str, entry: _Entry, seed: int) -> Record:
-        scored = entry.scored
-        y, bins, shots = scored.y, scored.bins, (scored.many, scored.few)
-        spread = scores_by_region(scored.distribution, y, bins, shots, OF_THE_SPREAD)
-        for region, limits in score_limits(scored.lower, scored.upper, y, bins, shots).items():
+        scores = entry.scores
+        y, bins, shots = scores.y, scores.bins, (scores.many, scores.few)
+        spread = scores_by_region(scores.distribution, y, bins, shots, OF_THE_SPREAD)
+        for region, limits in score_limits(scores.lower, scores.upper, y, bins, shots).items():
             spread[region].update(limits)
         method = {TAIL: "vir-dial", TAIL_BALANCED: "vir-dial", PLAIN_NAME: "vanilla"}.get(name, name)
         return {
@@ -217,10 +220,10 @@ class Contest:
             "digest": self.digest(seed),
             "test_rows": region_rows(y, bins, shots),
             "metrics": {
-                "raw": scores_by_region(scored.distribution, y, bins, shots, OF_THE_MEAN + OF_THE_SPREAD),
+                "raw": scores_by_region(scores.distribution, y, bins, shots, OF_THE_MEAN + OF_THE_SPREAD),
                 "calibrated": spread,
             },
-            "along_label": errors_along_label(scored.distribution, y, bins),
+            "along_label": errors_along_label(scores.distribution, y, bins),
             "seconds": {"fit": round(entry.seconds, 3), "all": round(entry.seconds, 3)},
         }
 

@@ -1,9 +1,9 @@
 """Charts of a fitted model, the same in a notebook and on a page.
 
-In a notebook each is one call, as in scikit-learn: ``RegionDisplay.from_estimator(model, X, y)``. `plot` draws
-on the given Axes, or on new ones of pyplot, and leaves them in ``ax_`` and ``figure_``. On a page a display
-becomes an SVG that takes the page's colours, with a heading, a text and a description for screen readers. The
-words stand in the template ``displays.txt``.
+In a notebook each is one call, as in scikit-learn: ``RegionDisplay.from_estimator(model, X, y)``. `plot`
+draws on the given Axes, or on new ones of pyplot, and leaves them in ``ax_`` and ``figure_``. On a page a
+display becomes an SVG that takes the page's colours, with a heading, a text and a description for screen
+readers. The words stand in the template ``displays.txt``.
 """
 
 from __future__ import annotations
@@ -345,7 +345,7 @@ class SparsificationDisplay(ScoresDisplay):
 
     @property
     def ends(self) -> tuple[float, float, float]:
-        """A share of the rows, a half unless the table is small, and the errors without and after removing it."""
+        """A share of the rows, a half in large tables, and the errors before and after removing it."""
         curve = self.scores.sparsification()
         share = min(0.5, float(curve.removed[-1]))
         return share, float(curve.error[0]), float(np.interp(share, curve.removed, curve.error))
@@ -375,9 +375,7 @@ class DialDisplay(ScoresDisplay):
         return {f"in use: {self.dial.setting}": self.dial.point(self.scores), **rivals}
 
     def _draw(self, ax: Axes) -> None:
-        plots.dial_curve(
-            *self.dial.curve, self.points, ax, title=self.scores.title, ylabel=f"error, {RARE}"
-        )
+        plots.dial_curve(*self.dial.curve, self.points, ax, title=self.scores.title, ylabel=f"error, {RARE}")
 
 
 class VarianceDisplay(ScoresDisplay):

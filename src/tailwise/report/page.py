@@ -455,25 +455,19 @@ def row_tables(
     """
     tables = []
     for title, rows in shown_rows(scores).items():
-        shown = None if inputs is None else inputs.iloc[rows, :SHOWN_COLUMNS]
+        columns = [] if inputs is None else [inputs.iloc[rows, k] for k in range(inputs.shape[1])]
+        cells = [[_cell(value) for value in column] for column in columns[:SHOWN_COLUMNS]]
         tables.append(
             RowTable(
                 title,
                 tuple(_figures(scores, row) for row in rows),
-                () if shown is None else tuple(map(str, shown.columns)),
-                ((),) * len(rows) if shown is None else tuple(tuple(map(_cell, row)) for row in _cells(shown)),
+                tuple(str(column.name) for column in columns[:SHOWN_COLUMNS]),
+                tuple(tuple(column[k] for column in cells) for k in range(len(rows))),
                 None if drivers is None else drivers.reasons[title],
-                tuple(thumbnail(str(path)) for path in shown.iloc[:, 0])
-                if pictures and shown is not None
-                else (),
+                tuple(thumbnail(str(path)) for path in columns[0]) if pictures and columns else (),
             )
         )
     return tables
-
-
-def _cells(shown: pd.DataFrame) -> list[list[Any]]:
-    """Return the cells of a table by row, each in the type of its column."""
-    return [[shown.iloc[row, column] for column in range(shown.shape[1])] for row in range(len(shown))]
 
 
 def _figures(scores: Scores, row: int) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,11 +15,11 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from tailwise.labels.bins import LabelBins
 from tailwise.metrics.regions import REGIONS
 from tailwise.report import plots
-from tailwise.report.formatting import number, pair, percent
-from tailwise.report.html import render
+from tailwise.report.contrasts import Difference, paired_difference
+from tailwise.report.displays import Display, MethodErrorDisplay, RankingDisplay
+from tailwise.report.formatting import number
 from tailwise.report.results import TAIL, TAIL_BALANCED, Figure, Results
-from tailwise.report.scoring import paired_difference
-from tailwise.report.svg import Chart, make_chart, new_figure, page_style
+from tailwise.report.wording import render, say
 
 COLUMNS = tuple(
     Figure(metric, region, calibrated=True)
@@ -43,11 +45,10 @@ BASELINES = (("plain", "vanilla"), ("catboost",))
 
 def comparison_page(results: Results, *, title: str, command: str) -> str:
     """Return the HTML page that ranks methods for each data set, with error bars over seeds."""
-    with page_style():
-        sections = [
-            {"data": data, "charts": _charts(results, data), "rows": method_cells(results, data)}
-            for data in results.data
-        ]
+    sections = [
+        {"data": data, "charts": _charts(results, data), "rows": method_cells(results, data)}
+        for data in results.data
+    ]
     return render(
         "comparison.html",
         title=title,
@@ -56,42 +57,21 @@ def comparison_page(results: Results, *, title: str, command: str) -> str:
         columns=[figure.name for figure in COLUMNS],
         methods=[results.titles[m] for m in results.methods],
         seeds=sorted({record["seed"] for record in results.records}),
-        firsts=[line for data in results.data for line in _firsts(results, data)],
-        gains=[line for data in results.data for line in _gains(results, data)],
+        firsts=[say("comparison", "first", first) for first in firsts_of(results)],
+        gains=[say("comparison", "gain", gain) for gain in gains_of(results)],
         recipe=results.records[0]["recipe"],
         tested=results.records[0]["recipe"].get("rows"),
     )
 
 
-def _charts(results: Results, data: str) -> list[Chart]:
-    charts = []
+def _charts(results: Results, data: str) -> list[Display]:
+    charts: list[Display] = []
     for heading, figure in RANKED.items():
         table = _ranking(results, figure, data).rename(index=results.titles)
-        if table.empty:
-            continue
-        best = f"{table.index[0]} is first with {number(float(table['mean'].iloc[0]))}"
-        charts.append(
-            make_chart(
-                f"{_slug(data)}-{figure.metric}-{figure.region}",
-                plots.method_ranking(table, metric=heading.split(",")[0].lower()),
-                heading,
-                f"{best}. Bars are standard deviations over seeds.",
-                f"Methods by {heading.lower()} on {data}, best at the top. {best}.",
-            )
-        )
+        if not table.empty:
+            charts.append(RankingDisplay(table, data, heading, f"{figure.metric}-{figure.region}"))
     curves = errors_along_label(results, data)
-    if curves:
-        text = "Mean over seeds of the test rows in each label bin."
-        charts.append(
-            make_chart(
-                f"{_slug(data)}-along-label",
-                plots.error_by_label(curves, new_figure()),
-                "Mean absolute error along the label",
-                text,
-                f"Mean absolute error of each method along the label on {data}. {text}",
-            )
-        )
-    return charts
+    return [*charts, *([MethodErrorDisplay(curves, data)] if curves else [])]
 
 
 def errors_along_label(results: Results, data: str) -> dict[str, pd.DataFrame]:
@@ -175,93 +155,121 @@ def method_cells(results: Results, data: str) -> dict[str, list[str]]:
     }
 
 
+@dataclass(frozen=True)
+class First:
+    """The method with the lowest error in a region of a data set, and the next one."""
+
+    data: str
+    region: str
+    title: str = ""
+    """Empty if no test row lies in the region."""
+    value: float = math.nan
+    next_title: str = ""
+    next_value: float = math.nan
+    difference: Difference | None = None
+    """Between the two, paired by seed."""
+
+
+class RegionGain(NamedTuple):
+    """Errors of a method and a baseline in a region: means over seeds."""
+
+    region: str
+    ours: float
+    theirs: float
+    undecided: bool
+    rmse: float
+    """Ours minus theirs."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a method gains and costs against a baseline."""
+
+    data: str
+    title: str
+    baseline: str
+    regions: tuple[RegionGain, ...]
+    coverage: float
+    """Of few-shot labels."""
+    widths: tuple[float, float]
+
+
 def comparison_verdict(results: Results) -> list[str]:
     """Say for each data set which method is first, and what each gains and costs against the baselines."""
-    return [line for data in results.data for line in (*_firsts(results, data), *_gains(results, data))]
+    firsts, gains = firsts_of(results), gains_of(results)
+    return [
+        line
+        for data in results.data
+        for line in (
+            *(say("comparison", "first", first) for first in firsts if first.data == data),
+            *(say("comparison", "gain", gain) for gain in gains if gain.data == data),
+        )
+    ]
 
 
-def _firsts(results: Results, data: str) -> list[str]:
-    """Say which method has the lowest error for rare labels and over all rows."""
-    lines = []
-    for region, words in (("few", "for few-shot labels"), ("all", "over all test rows")):
-        ranked = _ranking(results, Figure("mae", region), data)["mean"]
-        if ranked.empty:
-            lines.append(f"{data}: no test row has a few-shot label, so the tail cannot be judged.")
-            continue
-        first, *others = ranked.index
-        line = f"{data}: {results.titles[first]} has the lowest error {words}"
-        if others:
-            shown = pair(ranked[first], ranked[others[0]])
-            line += f" ({shown[0]}), {results.titles[others[0]]} is next ({shown[1]})"
-            line += _undecided(results, Figure("mae", region), data, first, others[0])
-        else:
-            line += f" ({number(ranked[first])})"
-        lines.append(f"{line}.")
-    return lines
+def firsts_of(results: Results) -> list[First]:
+    """Return the methods with the lowest error for rare labels and over all rows of each data set."""
+    firsts = []
+    for data in results.data:
+        for region in ("few", "all"):
+            figure = Figure("mae", region)
+            ranked = _ranking(results, figure, data)["mean"]
+            if ranked.empty:
+                firsts.append(First(data, region))
+                continue
+            first, *others = ranked.index
+            best = First(data, region, results.titles[first], ranked[first])
+            if others:
+                best = replace(
+                    best,
+                    next_title=results.titles[others[0]],
+                    next_value=ranked[others[0]],
+                    difference=_difference(results, figure, data, first, others[0]),
+                )
+            firsts.append(best)
+    return firsts
 
 
-def _gains(results: Results, data: str) -> list[str]:
+def gains_of(results: Results) -> list[Gain]:
     """Compare every other method with each baseline that is among them, and TailRegressor at emphasis 1
     with its own emphasis."""
-    found = [next((m for m in names if m in results.methods), None) for names in BASELINES]
-    baselines = [method for method in found if method is not None]
+    present = [next((m for m in names if m in results.methods), None) for names in BASELINES]
+    baselines = [method for method in present if method is not None]
     others = [m for m in results.methods if m not in baselines]
     pairs = [(m, baseline) for baseline in baselines for m in others]
     if {TAIL, TAIL_BALANCED} <= set(results.methods):  # what the dial costs
         pairs.append((TAIL_BALANCED, TAIL))
-    each = [_gains_and_costs(results, data, *compared) for compared in pairs]
-    return [line for line in each if line]
+    gains = [_gain(results, data, *compared) for data in results.data for compared in pairs]
+    return [gain for gain in gains if gain.regions]
 
 
-def _undecided(results: Results, figure: Figure, data: str, method: str, other: str) -> str:
-    """Return "; undecided ..." if the difference of two methods, paired by seed, is within its error."""
+def _difference(results: Results, figure: Figure, data: str, method: str, other: str) -> Difference:
+    """Return the difference of two methods, paired by seed."""
     ours, theirs = results.runs(data, method), results.runs(data, other)
     seeds = [seed for seed in ours if seed in theirs]
     a, b = (np.array([figure.of(runs[seed]) for seed in seeds], np.float64) for runs in (ours, theirs))
-    found = paired_difference(a, b, ~np.isnan(a - b))
-    if not found.undecided:
-        return ""
-    if found.n < 2:
-        return "; undecided, because one seed cannot tell it from chance"
-    return f"; undecided, because the difference is within its error over {found.n} seeds"
+    return paired_difference(a, b, ~np.isnan(a - b))
 
 
-def _gains_and_costs(results: Results, data: str, method: str, baseline: str) -> str:
+def _gain(results: Results, data: str, method: str, baseline: str) -> Gain:
     """Compare a method with a baseline on rare, medium and common labels, with coverage and width."""
-    parts = []
+
+    def means(metric: str, region: str, calibrated: bool = False) -> tuple[float, float]:
+        figure = Figure(metric, region, calibrated)
+        return results.mean_std(figure, data, method)[0], results.mean_std(figure, data, baseline)[0]
+
+    regions = []
     for region in ("few", "medium", "many"):
-        figure = Figure("mae", region)
-        ours, theirs = (results.mean_std(figure, data, m)[0] for m in (method, baseline))
-        if math.isnan(ours) or math.isnan(theirs):
-            continue
-        figures = " against ".join(pair(ours, theirs))
-        change = f"{number(abs(ours - theirs))} {'lower' if ours < theirs else 'higher'} ({figures})"
-        open_ = ", undecided" if _undecided(results, figure, data, method, baseline) else ""
-        parts.append(
-            f"{change} for {region}-shot labels{open_}{_other_way(results, data, method, baseline, region)}"
-        )
-    if not parts:
-        return ""
-    title, other = results.titles[method], results.titles[baseline]
-    line = f"{data}: compared with {other}, the error of {title} is {', '.join(parts[:-1])}"
-    line += f"{', and ' if parts[1:] else ''}{parts[-1]}"
-    covered = results.mean_std(Figure("coverage", "few", calibrated=True), data, method)[0]
-    wide = [results.mean_std(Figure("width", "few", calibrated=True), data, m)[0] for m in (method, baseline)]
-    if not math.isnan(covered):
-        widths = " against ".join(map(number, wide))
-        line += f". {percent(covered)} of its 90% intervals contain the label for few-shot labels"
-        line += f" (width {widths})"
-    return line + "."
-
-
-def _other_way(results: Results, data: str, method: str, baseline: str, region: str) -> str:
-    """Return a note if the root mean square error moves in the other direction."""
-    mae, rmse = (
-        results.mean_std(figure, data, method)[0] - results.mean_std(figure, data, baseline)[0]
-        for figure in (Figure("mae", region), Figure("rmse", region))
+        ours, theirs = means("mae", region)
+        if not (math.isnan(ours) or math.isnan(theirs)):
+            undecided = _difference(results, Figure("mae", region), data, method, baseline).undecided
+            rmse = means("rmse", region)
+            regions.append(RegionGain(region, ours, theirs, undecided, rmse[0] - rmse[1]))
+    return Gain(
+        data,
+        results.titles[method],
+        results.titles[baseline],
+        tuple(regions),
+        means("coverage", "few", calibrated=True)[0],
+        means("width", "few", calibrated=True),
     )
-    return f", with a {'higher' if rmse > 0 else 'lower'} RMSE" if mae * rmse < 0 else ""
-
-
-def _slug(text: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in text) or "data"

@@ -318,21 +318,26 @@ class Dial:
 
 
 class Seen:
-    """Rows of a table as one model sees them: encoded and predicted once, for all targets."""
+    """Rows of a table as one model sees them: encoded and predicted once, for all targets and settings."""
 
-    def __init__(
-        self, model: TailRegressor, X: Any, emphasis: float | None = None, label_prior: Any = None
-    ) -> None:
-        self.title = get_method(model.method).title
-        self.model = model.model_.at(emphasis, label_prior)
+    def __init__(self, model: TailRegressor, X: Any) -> None:
+        self.title, self.model = get_method(model.method).title, model.model_
         self.encoded = self.model.encode(X)
         self.raw = self.model.raw(self.encoded)
 
     def scores(
-        self, y: Any, coverage: float = 0.9, target: int = 0, levels: Iterable[float] = LEVELS
+        self,
+        y: Any,
+        coverage: float = 0.9,
+        target: int = 0,
+        *,
+        levels: Iterable[float] = LEVELS,
+        emphasis: float | None = None,
+        label_prior: Any = None,
     ) -> Scores:
-        """Return the predictions of one target with its labels."""
-        labels, raw, calibration = checked_labels(y), self.raw[target], self.model.targets[target]
+        """Return the predictions of one target with its labels, under an emphasis or a label prior."""
+        labels, raw = checked_labels(y), self.raw[target]
+        calibration = self.model.at(emphasis, label_prior).targets[target]
         predicted = calibration(raw)
         ends = {coverage: [end.double().numpy() for end in predicted.interval(coverage)]}
         with warnings.catch_warnings():
@@ -376,7 +381,8 @@ def score_model(
     """
     if target is None and model.n_targets_ != 1:
         raise ValueError(f"the model has {model.n_targets_} targets: choose one of them by target=")
-    return Seen(model, X, emphasis, label_prior).scores(y, coverage, target or 0, levels)
+    rows, dial = Seen(model, X), {"emphasis": emphasis, "label_prior": label_prior}
+    return rows.scores(y, coverage, target or 0, levels=levels, **dial)
 
 
 def sorted_regions(names: Iterable[str]) -> list[str]:

@@ -1,8 +1,8 @@
 """A verdict: do the intervals hold, what does the model gain and cost, and should it be used.
 
-Every fact rests on test rows that no model has seen. A model is recommended only if each baseline has a clearly
-higher error for some labels, and none a clearly lower one for others. `judge` returns facts; the template
-``verdict.txt`` says them.
+Every fact rests on test rows that no model has seen. A model is recommended only if each baseline has a
+clearly higher error for some labels, and none a clearly lower one for others. `judge` returns facts; the
+template ``verdict.txt`` says them.
 """
 
 from __future__ import annotations

@@ -32,6 +32,10 @@ def joined(words: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
+def _number(value: float, digits: int = 3) -> str:
+    return "–" if math.isnan(value) else number(value, digits)
+
+
 @functools.cache
 def _environment(*, html: bool) -> Environment:
     environment = Environment(
@@ -42,7 +46,7 @@ def _environment(*, html: bool) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "number": lambda value, n=3: "–" if math.isnan(value) else number(value, n),
+        "number": _number,
         "signed": lambda value: "+" * bool(value > 0) + number(value),
         "percent": percent,
         "level": level,

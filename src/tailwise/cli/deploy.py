@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tailwise.cli.options import Coverage, Force, Json, Model, Plugin, Quiet, Verify
+from tailwise.cli.options import Coverage, Force, Json, Model, Quiet, Trust
 from tailwise.cli.output import check_outputs, note, print_json, write_outputs
-from tailwise.cli.reading import load_model
+from tailwise.cli.read import load_model
 
 
 def serve(
@@ -29,9 +29,9 @@ def serve(
         int | None,
         typer.Option(metavar="N", min=1, help="Threads of the networks; torch chooses by default."),
     ] = None,
-    verify: Verify = None,
-    plugin: Plugin = None,
     quiet: Quiet = False,
+    *,
+    trust: Trust,
 ) -> None:
     """Answer requests for predictions over HTTP.
 
@@ -43,7 +43,7 @@ def serve(
     require("serve", "fastapi", "uvicorn", "prometheus_client")
     from tailwise.serving.web import Limits, Service, listen, server
 
-    fitted = load_model(model, verify)
+    fitted = load_model(model, trust.verify)
     limits = Limits(max_rows=max_rows, max_body=max_bytes, max_waiting=max_waiting)
     with listen(host, port) as sock:
         service = Service(fitted, title=model.name, limits=limits, threads=threads)
@@ -68,16 +68,16 @@ def card(
     ] = None,
     coverage: Coverage = 0.9,
     force: Force = False,
-    verify: Verify = None,
-    plugin: Plugin = None,
     quiet: Quiet = False,
+    *,
+    trust: Trust,
 ) -> None:
     """Write a model card: training, columns, errors and intervals in Markdown.
 
     The figures come from held-out rows in the model file and, with --report, from a test.
     """
     check_outputs({"--out": out}, force=force, inputs=[model, *([report] if report else [])])
-    fitted = load_model(model, verify)
+    fitted = load_model(model, trust.verify)
     from tailwise.serving.model_card import model_card
 
     page = str(report) if report is not None and report.suffix.lower() in (".html", ".htm") else None

@@ -9,7 +9,7 @@ import typer
 
 from tailwise.cli.options import Shared, Table, Target, only_target
 from tailwise.cli.output import check_outputs, note, print_json, save_picture
-from tailwise.cli.reading import Roles, load_table, split_labelled, with_flags
+from tailwise.cli.read import Reader, Roles, split_labelled, with_flags
 
 
 def diagnose(
@@ -30,17 +30,17 @@ def diagnose(
     """
     column = only_target(target)
     check_outputs({"--plot": plot}, force=shared.force, inputs=[data])
-    table = load_table(data, shared.quiet, shared.encoding)
+    table = Reader(shared).table(data)
     if table.shape[1] == 1:  # labels alone are enough here, but splitting asks for an input
         table = table.assign(**{" row": 0})
-    labels = split_labelled(table, Roles([column]), data, shared.quiet).labels
+    labels = split_labelled(table, Roles([column]), data, shared.quiet).y
     from tailwise.report.diagnosis import diagnose as examine  # imports torch, so read the table first
 
-    found = examine(labels[column].to_numpy(), many=many, few=few)
+    diagnosis = examine(labels[column].to_numpy(), many=many, few=few)
     if plot is not None:
-        save_picture(found.plot(label=column).figure, plot)
+        save_picture(diagnosis.plot(label=column).figure, plot)
         note(f"wrote {plot}", shared.quiet)
     if shared.as_json:
-        print_json(found.to_dict())
+        print_json(diagnosis.to_dict())
     else:
-        typer.echo(with_flags(found.summary()))
+        typer.echo(with_flags(diagnosis.summary()))

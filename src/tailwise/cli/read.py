@@ -1,13 +1,21 @@
-"""Reading tables and models for commands, with notes about what a user may not expect."""
+"""Reading tables, pictures and models for commands, with notes about what a user may not expect."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tailwise.cli.addresses import check_model
-from tailwise.cli.options import quoted_name
+from tailwise.cli.options import (
+    DialOptions,
+    PictureOptions,
+    Shared,
+    TrainingPictures,
+    parse_emphasis,
+    quoted_name,
+)
 from tailwise.cli.output import STANDARD, note
 
 if TYPE_CHECKING:
@@ -15,43 +23,140 @@ if TYPE_CHECKING:
 
     from tailwise.estimator import TailRegressor
 
-
 MOST_NOTES = 5
 """Columns that a note names, of those that look like one mistake."""
+PARTS = ("train", "val", "test")
+"""Parts that a column of a table of pictures may name."""
 
 
-class Labelled(NamedTuple):
-    """Inputs and labels of the same rows, one column for each target, and their weights if there are any."""
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A table as commands carry it: inputs, labels with a column for each target, and what goes with rows."""
 
-    inputs: pd.DataFrame
-    labels: pd.DataFrame
-    weights: pd.Series[float] | None = None
+    X: pd.DataFrame
+    y: pd.DataFrame
+    weight: pd.Series[float] | None = None
     groups: pd.Series[Any] | None = None
-    times: pd.Series[Any] | None = None
+    time: pd.Series[Any] | None = None
+    part: pd.Series[Any] | None = None
+    """One of `PARTS` for each row, if a column says so."""
+    name: str = "data"
 
-    def take(self, rows: Any) -> Labelled:
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def labels(self) -> Any:
+        """The labels as the estimator takes them: (N,) for one target."""
+        return self.y.iloc[:, 0] if self.y.shape[1] == 1 else self.y
+
+    def take(self, rows: Any) -> Rows:
         """Return some of the rows, renumbered."""
-        parts: list[Any] = [None if p is None else p.iloc[rows].reset_index(drop=True) for p in self]
-        return Labelled(*parts)
+        columns = {name: getattr(self, name) for name in ("X", "y", "weight", "groups", "time", "part")}
+        some = {k: v.iloc[rows].reset_index(drop=True) for k, v in columns.items() if v is not None}
+        return replace(self, **some)
 
 
-class Roles(NamedTuple):
-    """Names of columns with a role: targets, columns to leave out, and those of weights, groups and times.
-
-    With `bounds`, a target beyond them is an error.
-    """
+@dataclass(frozen=True)
+class Roles:
+    """Names of columns with a role; with `bounds`, a target beyond them is an error."""
 
     targets: Sequence[str]
     drop: Sequence[str] = ()
     weight: str | None = None
     groups: str | None = None
     time: str | None = None
+    part: str | None = None
     bounds: Any = None
 
 
 def file_name(source: str) -> str:
     """Return what a page calls a table."""
     return "standard input" if source == STANDARD else Path(source).name
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The pictures of a table: their folder or archive, and the column of their paths in it."""
+
+    root: str
+    column: str
+    skip: bool
+    size: tuple[int, int]
+
+    @classmethod
+    def to_train(cls, options: TrainingPictures) -> Pictures | None:
+        """Return the pictures that a command trains on; None without --images."""
+        if options.images is None:
+            return None
+        size = options.image_size, options.image_size
+        return cls(options.images, options.paths, options.skip_broken, size)
+
+    @classmethod
+    def of_model(cls, fitted: TailRegressor, options: PictureOptions) -> Pictures | None:
+        """Return the pictures for a fitted model; None for a model of tables."""
+        from tailwise.model.inputs import PictureInputs
+
+        if not isinstance(inputs := fitted.model_.inputs, PictureInputs):
+            if options.images is not None:
+                raise ValueError("this model was trained on a table, not on pictures: leave out --images")
+            return None
+        if options.images is None:
+            raise ValueError("this model takes pictures: name their folder or zip archive with --images")
+        names = [str(name) for name in getattr(fitted, "feature_names_in_", [])]
+        return cls(options.images, names[0] if names else options.paths, options.skip_broken, inputs.size)
+
+    def with_paths(self, table: pd.DataFrame, source: str, quiet: bool) -> pd.DataFrame:
+        """Return a table whose column of paths has the root in front, without unusable pictures if asked."""
+        from tailwise.images import decode_pictures
+        from tailwise.images.pictures import PictureFiles
+        from tailwise.tables.columns import check_column
+
+        files = PictureFiles(self.root)  # raises an error if there is no such folder or archive
+        check_column(table, self.column, source)
+        _check_filled(table[self.column], source)
+        paths = [files.path(str(name)) for name in table[self.column]]
+        full = table.assign(**{self.column: paths})
+        if not self.skip:
+            return full
+        decoded = decode_pictures(paths, size=self.size, on_broken="skip", progress=False if quiet else None)
+        if problems := decoded.problems:
+            more = f" and {len(problems) - MOST_NOTES} more" if len(problems) > MOST_NOTES else ""
+            note(f"note: left out {len(problems)} pictures: {'; '.join(problems[:MOST_NOTES])}{more}", quiet)
+        return full[decoded.usable].reset_index(drop=True)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads the tables of a command, with the pictures that they name if there are any."""
+
+    shared: Shared = field(default_factory=Shared)
+    pictures: Pictures | None = None
+
+    def table(self, source: str) -> pd.DataFrame:
+        """Read a table; the column of paths of pictures has their folder in front."""
+        table = load_table(source, self.shared.quiet, self.shared.encoding)
+        return table if self.pictures is None else self.pictures.with_paths(table, source, self.shared.quiet)
+
+    def rows(self, source: str, roles: Roles, like: pd.DataFrame | None = None) -> Rows:
+        """Read a table as inputs and targets, and note what looks like a mistake.
+
+        The inputs are the columns of `like`, in its order. Without `like` they are all remaining columns, or
+        the column of paths of pictures.
+        """
+        table, quiet = self.table(source), self.shared.quiet
+        rows = split_labelled(table, roles, source, quiet)
+        if self.pictures is not None:
+            return replace(rows, X=rows.X[[self.pictures.column]])
+        _check_inputs(rows.X, table, source, like)
+        if like is not None:
+            rows = replace(rows, X=rows.X[list(like.columns)])
+        if not quiet:
+            _note_suspicious_columns(rows)
+            if like is None:
+                _note_ids(rows.X)
+                _note_spikes(rows.y)
+        return rows
 
 
 def load_table(source: str, quiet: bool, encoding: str | None = None) -> pd.DataFrame:
@@ -74,31 +179,59 @@ def load_table(source: str, quiet: bool, encoding: str | None = None) -> pd.Data
     return table
 
 
-def split_labelled(table: pd.DataFrame, roles: Roles, name: str, quiet: bool) -> Labelled:
-    """Split a table into the parts of `Labelled`; note how many rows without a label are left out."""
+def split_labelled(table: pd.DataFrame, roles: Roles, name: str, quiet: bool) -> Rows:
+    """Split a table by the roles of its columns; note how many rows without a label are left out."""
+    import pandas as pd
+
+    from tailwise.images.listing import as_parts
     from tailwise.tables.columns import row_weights, split_targets
 
-    targets, drop, weight, groups, time, bounds = roles
-    if weight in targets:
-        raise ValueError(f"column {weight!r} is the target and cannot be the weight as well")
-    for flag, column in (("--groups", groups), ("--time", time)):
+    targets = roles.targets
+    if roles.weight in targets:
+        raise ValueError(f"column {roles.weight!r} is the target and cannot be the weight as well")
+    for flag, column in (("--groups", roles.groups), ("--time", roles.time)):
         if column in targets:
             raise ValueError(f"column {column!r} is the target: name another column with {flag}")
-    not_inputs = [*drop, *(column for column in (weight, groups) if column is not None)]
+    not_inputs = [*roles.drop, *(column for column in (roles.weight, roles.groups) if column is not None)]
     inputs, labels, missing = split_targets(table, targets, name, not_inputs)
-    weights = None if weight is None else row_weights(table, weight, targets, name)
-    if isinstance(bounds, tuple):
-        _check_bounds(table, bounds, targets, name)
+    weights = None if roles.weight is None else row_weights(table, roles.weight, targets, name)
+    if isinstance(roles.bounds, tuple):
+        _check_bounds(table, roles.bounds, targets, name)
     if missing:
         words = " or ".join(map(repr, targets))
         rows = "row" if missing == 1 else "rows"
         note(f"note: left out {missing} {rows} of {name} without a value in {words}", quiet)
-    if time is not None:
-        _check_times(table, time, targets, name)
-    beside = (
-        None if column is None else column_beside(table, column, targets, name) for column in (groups, time)
+    if roles.time is not None:
+        _check_times(table, roles.time, targets, name)
+    groups, time, part = (
+        None if column is None else column_beside(table, column, targets, name)
+        for column in (roles.groups, roles.time, roles.part)
     )
-    return Labelled(inputs, labels, weights, *beside)
+    if part is not None:
+        part = pd.Series(as_parts(part.astype(str).tolist(), str(roles.part), name))
+    return Rows(inputs, labels, weights, groups, time, part, name)
+
+
+def _check_inputs(inputs: pd.DataFrame, table: pd.DataFrame, source: str, like: pd.DataFrame | None) -> None:
+    """Raise an error for inputs that lack a column of `like`, are empty, too wide or infinite."""
+    from tailwise.tables.columns import check_column, check_infinity, count_others
+
+    if like is None and inputs.isna().all(axis=None):
+        raise ValueError(f"{source}: every input is empty in all rows: there is nothing to predict from")
+    if like is None:
+        count_others(inputs)
+    columns = list(inputs.columns if like is None else like.columns)
+    for column in columns:
+        check_column(inputs, column, source)
+    check_infinity(table[columns], source)
+
+
+def _check_filled(cells: pd.Series[Any], source: str) -> None:
+    """Raise an error that names the first line with an empty cell."""
+    empty = cells.isna()
+    if empty.any():
+        row: Any = cells.index[empty][0]
+        raise ValueError(f"{source}: column {cells.name!r} is empty in line {row + 2}: fill it")
 
 
 def _check_bounds(table: pd.DataFrame, bounds: tuple[Any, Any], targets: Sequence[str], name: str) -> None:
@@ -142,63 +275,30 @@ def column_beside(
     from tailwise.tables.columns import check_column
 
     check_column(table, column, name)
-    known = table[list(targets)].notna().all(axis=1).to_numpy()
-    empty = known & table[column].isna().to_numpy()
-    if empty.any() and not may_be_empty:
-        raise ValueError(f"{name}: column {column!r} is empty in line {int(empty.argmax()) + 2}: fill it")
-    return table[column][known].reset_index(drop=True)
+    known = table[list(targets)].notna().all(axis=1)
+    cells = table[column][known.to_numpy()]
+    if not may_be_empty:
+        _check_filled(cells, name)
+    return cells.reset_index(drop=True)
 
 
-def load_labelled(
-    source: str,
-    roles: Roles,
-    quiet: bool,
-    encoding: str | None = None,
-    like: pd.DataFrame | None = None,
-) -> Labelled:
-    """Read a table as inputs and targets, and note what looks like a mistake.
-
-    The inputs are the columns of `like`, in its order. Without `like` they are all remaining columns.
-    """
-    from tailwise.tables.columns import check_column, check_infinity, count_others
-
-    table = load_table(source, quiet, encoding)
-    split = split_labelled(table, roles, source, quiet)
-    inputs, labels = split.inputs, split.labels
-    if like is None:
-        if inputs.isna().all(axis=None):
-            raise ValueError(f"{source}: every input is empty in all rows: there is nothing to predict from")
-        count_others(inputs)
-    else:
-        for column in like.columns:
-            check_column(inputs, column, source)
-        inputs = inputs[list(like.columns)]
-    check_infinity(table[list(inputs.columns)], source)
-    if not quiet:
-        _note_suspicious_columns(inputs, labels)
-        if like is None:
-            _note_ids(inputs)
-            _note_spikes(labels)
-    return split._replace(inputs=inputs)
-
-
-def _note_suspicious_columns(inputs: pd.DataFrame, labels: pd.DataFrame) -> None:
+def _note_suspicious_columns(rows: Rows) -> None:
     """Note numbers that will be read as text, constant targets, and inputs that give a target away."""
     from tailwise.tables.columns import near_copies, numbers_as_text
 
     _note_some(
         f"column {column!r} may be read as text because of cells such as {cell!r}: for numbers, write 1234.5 "
         "or leave the cell empty"
-        for column, cell in numbers_as_text(inputs).items()
+        for column, cell in numbers_as_text(rows.X).items()
     )
-    for target in labels:
-        if labels[target].min() == labels[target].max():
-            only = f"{labels[target].iloc[0]:.6g}"
+    for target, labels in rows.y.items():
+        if labels.min() == labels.max():
+            only = f"{labels.iloc[0]:.6g}"
             note(f"note: the target {target!r} is {only} in every row: there is nothing to learn")
         _note_some(
             f"column {column!r} is almost the same as the target {target!r}: if it is only known after the "
             f"target, leave it out with --drop {quoted_name(column)}"
-            for column in near_copies(inputs, labels[target])
+            for column in near_copies(rows.X, labels)
         )
 
 
@@ -214,11 +314,11 @@ def _note_ids(inputs: pd.DataFrame) -> None:
 
 def _note_some(texts: Iterable[str]) -> None:
     """Note the first texts about columns, and how many there are more."""
-    found = list(texts)
-    for text in found[:MOST_NOTES]:
+    notes = list(texts)
+    for text in notes[:MOST_NOTES]:
         note(f"note: {text}")
-    if len(found) > MOST_NOTES:
-        note(f"note: {len(found) - MOST_NOTES} more columns are like this")
+    if len(notes) > MOST_NOTES:
+        note(f"note: {len(notes) - MOST_NOTES} more columns are like this")
 
 
 def _note_spikes(labels: pd.DataFrame) -> None:
@@ -247,30 +347,55 @@ def with_flags(advice: str) -> str:
     return advice
 
 
-def hold_out(labelled: Labelled, share: float, seed: int, quiet: bool) -> tuple[Labelled, Labelled | None]:
+def hold_out(table: Rows, share: float, seed: int, quiet: bool) -> tuple[Rows, Rows | None]:
     """Split rows into training and test rows; rare and common labels have the same share of test rows.
 
     With times the latest rows are the test rows. With groups no group is on both sides.
     """
     import numpy as np
 
-    from tailwise.data import label_holdout
     from tailwise.model.split import deal_group_folds, group_codes, latest_rows
+    from tailwise.tables.split import label_holdout
 
-    first = labelled.labels.iloc[:, 0].to_numpy()
-    if labelled.times is not None and share > 0:
-        rows = latest_rows(labelled.times, len(first), share)[1]
-    elif labelled.groups is not None and share > 0:
-        codes = group_codes(labelled.groups, len(first))
+    first = table.y.iloc[:, 0].to_numpy()
+    if share == 0:
+        return table, None
+    if table.time is not None:
+        rows = latest_rows(table.time, len(first), share)[1]
+    elif table.groups is not None:
+        codes = group_codes(table.groups, len(first))
         parts = min(max(round(1 / share), 2), int(codes.max()) + 1)
         rows = np.flatnonzero(deal_group_folds(first, codes, seed, parts) == 0)
     else:
         rows = label_holdout(first, share=share, seed=seed, pool_small=True)
     if len(rows) == 0:
-        if share > 0:
-            note("note: there are too few rows for test rows; nothing is measured", quiet)
-        return labelled, None
-    return labelled.take(np.setdiff1d(np.arange(len(first)), rows)), labelled.take(rows)
+        note("note: there are too few rows for test rows; nothing is measured", quiet)
+        return table, None
+    return table.take(np.setdiff1d(np.arange(len(first)), rows)), table.take(rows)
+
+
+def true_targets(
+    fitted: TailRegressor, table: pd.DataFrame, targets: Sequence[str] | None, source: str
+) -> dict[str, int]:
+    """Return the columns of true labels, each with the number of the model's target that it belongs to."""
+    from tailwise.model.matching import match_targets
+
+    try:
+        return match_targets(fitted.model_, table, targets or [], source)
+    except ValueError as error:
+        raise ValueError(f"{error}{'' if targets else ' with --target'}") from None
+
+
+def read_dial(fitted: TailRegressor, dial: DialOptions, data: str, quiet: bool) -> dict[str, Any]:
+    """Return the arguments of a prediction that set the dial; none for the model's own emphasis."""
+    emphasis = parse_emphasis(dial.emphasis)
+    if dial.label_prior is None:
+        return {} if emphasis == "auto" else {"emphasis": emphasis}
+    if emphasis != "auto":
+        raise ValueError("give --emphasis or --label-prior, not both")
+    if dial.label_prior == STANDARD == data:
+        raise ValueError("only one of FILE and --label-prior can be - (standard input)")
+    return {"label_prior": load_label_prior(dial.label_prior, fitted, quiet)}
 
 
 HISTOGRAM = ("lower", "upper", "count")

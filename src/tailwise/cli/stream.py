@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailwise.cli.output import STANDARD, note
-from tailwise.cli.reading import Labelled, Roles
+from tailwise.cli.read import Reader, Roles, Rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,13 +29,6 @@ MEASURED_ROWS = 100_000
 """Rows of a stream that a model is measured on, at most."""
 _TEST_SEED = 1 << 32  # the seeds of held-out rows are smaller
 
-Stream = Annotated[
-    bool,
-    typer.Option(
-        "--stream",
-        help="Read Parquet in parts, as folders and files of more than 5 million rows are read anyway.",
-    ),
-]
 Ray = Annotated[
     str | None,
     typer.Option(
@@ -60,9 +53,9 @@ def ray_workers(address: str | None, workers: int | None, device: str) -> RayWor
         return None
     from tailwise.training.ray_workers import RayWorkers
 
-    found = RayWorkers(workers=workers or 2, address=address, gpus=device in ("gpu", "cuda"))
-    found.check()
-    return found
+    cluster = RayWorkers(workers=workers or 2, address=address, gpus=device in ("gpu", "cuda"))
+    cluster.check()
+    return cluster
 
 
 def open_stream(source: str, wanted: bool, flags: Mapping[str, object]) -> ParquetRows | None:
@@ -82,10 +75,10 @@ def open_stream(source: str, wanted: bool, flags: Mapping[str, object]) -> Parqu
         return None
     from tailwise.streams.parquet_rows import ParquetRows
 
-    given = [flag for flag, value in flags.items() if value not in (None, False)]
-    if given and (folder or wanted):
-        raise ValueError(f"{source} is read in parts, which {given[0]} does not go with: leave it out")
-    if folder or wanted or (not given and _rows(path) > STREAM_ROWS):
+    unfit = [flag for flag, value in flags.items() if value not in (None, False)]
+    if unfit and (folder or wanted):
+        raise ValueError(f"{source} is read in parts, which {unfit[0]} does not go with: leave it out")
+    if folder or wanted or (not unfit and _rows(path) > STREAM_ROWS):
         return ParquetRows(source)
     return None
 
@@ -131,21 +124,14 @@ class StreamedTable:
 
     @classmethod
     def of(
-        cls,
-        stream: ParquetRows,
-        targets: list[str],
-        drop: list[str],
-        weight: str | None,
-        share: float,
-        seed: int,
-        workers: RayWorkers | None = None,
+        cls, stream: ParquetRows, roles: Roles, share: float, seed: int, workers: RayWorkers | None = None
     ) -> StreamedTable:
         """Return a table with a share of its rows held out to measure on, at most `MEASURED_ROWS`."""
         from tailwise.streams.sampling import held_share
 
         share = min(share, MEASURED_ROWS / stream.rows)
         held_out = held_share(share, _TEST_SEED + seed) if share > 0 else None
-        table = cls(stream, targets, drop, weight, held_out, workers)
+        table = cls(stream, list(roles.targets), list(roles.drop), roles.weight, held_out, workers)
         _ = table.inputs  # raises an error for columns that are not there
         return table
 
@@ -156,13 +142,13 @@ class StreamedTable:
 
         return StreamColumns.of(self.stream, self.targets, self.weight, self.drop).inputs
 
-    def train(self, settings: Mapping[str, Any], checkpoint: Path) -> TailRegressor:
+    def train(self, parameters: Mapping[str, Any], checkpoint: Path) -> TailRegressor:
         """Fit a model on the rows that are not test rows."""
         from tailwise.estimator import TailRegressor
         from tailwise.streams.sampling import OtherRows
 
         rows: Any = self.stream if self.held_out is None else OtherRows(self.stream, self.held_out)
-        return TailRegressor(**settings).fit_batches(
+        return TailRegressor(**parameters).fit_batches(
             rows,
             self.targets,
             weight=self.weight,
@@ -171,16 +157,16 @@ class StreamedTable:
             workers=self.workers,
         )
 
-    def test_rows(self) -> Labelled | None:
+    def test_rows(self) -> Rows | None:
         """Return the test rows, if there are any."""
         from tailwise.streams.sampling import sampled_rows
 
         if self.held_out is None:
             return None
-        table = sampled_rows(self.stream, self.held_out, [*self.inputs, *self.targets]).reset_index(drop=True)
-        return Labelled(table[self.inputs], table[self.targets].astype(float))
+        columns = [*self.inputs, *self.targets]
+        return self._rows(sampled_rows(self.stream, self.held_out, columns).reset_index(drop=True))
 
-    def like(self, source: str, read: Callable[..., Labelled], quiet: bool) -> Labelled:
+    def like(self, source: str, reader: Reader) -> Rows:
         """Return the rows of another table to measure on, with the columns of this one."""
         import pandas as pd
 
@@ -188,13 +174,19 @@ class StreamedTable:
 
         other = open_stream(source, False, {})
         if other is None:
-            return read(source, Roles(self.targets), quiet, like=pd.DataFrame(columns=self.inputs))
+            return reader.rows(source, Roles(self.targets), like=pd.DataFrame(columns=self.inputs))
         table = some_rows(other, 0)
         if len(table) < other.rows:
-            note(f"note: measured on a random sample of {len(table)} of the {other.rows} rows", quiet)
+            note(
+                f"note: measured on a random sample of {len(table)} of the {other.rows} rows",
+                reader.shared.quiet,
+            )
         for column in (*self.inputs, *self.targets):
             check_column(table, column, source)
-        return Labelled(table[self.inputs], table[self.targets].astype(float))
+        return self._rows(table)
+
+    def _rows(self, table: pd.DataFrame) -> Rows:
+        return Rows(table[self.inputs], table[self.targets].astype(float), name=self.stream.name)
 
 
 def some_rows(stream: ParquetRows, seed: int) -> pd.DataFrame:

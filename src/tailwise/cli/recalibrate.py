@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from functools import partial
 
-from tailwise.cli.options import Model, ModelOut, Plugin, Shared, Sign, Table, TrueLabels, Verify
+from tailwise.cli.options import (
+    Model,
+    ModelOut,
+    PictureOptions,
+    Shared,
+    Sign,
+    Table,
+    TrueLabels,
+    Trust,
+)
 from tailwise.cli.output import check_outputs, print_json, write_outputs
-from tailwise.cli.picturing import PictureOptions, load_rows, reader_for
-from tailwise.cli.reading import Roles, check_key, load_model, split_labelled
+from tailwise.cli.read import Pictures, Reader, Roles, check_key, load_model, split_labelled
 
 
 def recalibrate(
@@ -15,10 +23,9 @@ def recalibrate(
     data: Table,
     out: ModelOut,
     target: TrueLabels = None,
-    verify: Verify = None,
-    plugin: Plugin = None,
     sign: Sign = None,
     *,
+    trust: Trust,
     pictures: PictureOptions,
     shared: Shared,
 ) -> None:
@@ -32,17 +39,14 @@ def recalibrate(
     check_key(sign, [model, data])  # before anything is fitted
     secrets = [sign] if sign else []
     check_outputs({"--out": out}, force=shared.force, inputs=[model, data, *secrets])
-    fitted = load_model(model, verify)
-    table = load_rows(data, reader_for(fitted, pictures), shared)
+    fitted = load_model(model, trust.verify)
+    table = Reader(shared, Pictures.of_model(fitted, pictures)).table(data)
     columns = match_targets(fitted.model_, table, target or [], data)
     if len(columns) != fitted.n_targets_:
         raise ValueError(f"the model has {fitted.n_targets_} targets: give a column of labels for each")
-    ordered = sorted(columns, key=lambda column: columns[column])
-    split = split_labelled(table, Roles(ordered), data, shared.quiet)
-    labels = split.labels[ordered]
-    fitted.recalibrate(
-        match_inputs(fitted.model_, split.inputs, data), labels if labels.shape[1] > 1 else labels.iloc[:, 0]
-    )
+    roles = Roles(sorted(columns, key=lambda column: columns[column]))
+    rows = split_labelled(table, roles, data, shared.quiet)
+    fitted.recalibrate(match_inputs(fitted.model_, rows.X, data), rows.labels)
     write_outputs({out: partial(fitted.save, key=sign)}, quiet=shared.quiet or shared.as_json)
     if shared.as_json:
-        print_json({"model": out, "rows": len(labels)})
+        print_json({"model": out, "rows": len(rows)})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -20,6 +21,7 @@ from tailwise.cli.options import (
     Shared,
     Table,
     Target,
+    TrainingPictures,
     only_target,
     split_names,
 )
@@ -36,18 +38,29 @@ from tailwise.cli.output import (
     resumable,
     write_outputs,
 )
-from tailwise.cli.picturing import TrainingPictures
-from tailwise.cli.reading import Roles, load_labelled
+from tailwise.cli.read import Pictures, Reader, Roles, Rows
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from tailwise.labels.bins import LabelBins
     from tailwise.report.results import Results
 
-Epochs = Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum number of epochs.")]
-Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Number of seeds per method.")]
 Workers = Annotated[int, typer.Option(metavar="N", min=1, help="Number of processes.")]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How often each method is trained, and by how many processes."""
+
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of seeds per method.")] = 3
+    epochs: Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum number of epochs.")] = None
+    workers: Workers = 1
+
+
+@dataclass(frozen=True)
+class DemoRuns(Runs):
+    """The same with a process more."""
+
+    workers: Workers = 2
 
 
 class Comparison(NamedTuple):
@@ -72,22 +85,17 @@ class Comparison(NamedTuple):
 
 
 def run_comparison(
-    inputs: pd.DataFrame,
-    labels: pd.Series[float],
-    name: str,
+    rows: Rows,
     methods: Sequence[str],
-    seeds: int,
+    options: Runs,
     *,
-    balanced: bool = False,
-    epochs: int | None,
-    workers: int,
-    kept: Path | None = None,
     quiet: bool,
-    settings: Mapping[str, Any] | None = None,
+    kept: Path | None = None,
+    **contest: Any,
 ) -> Comparison:
     """Train each method as `fit` does; test it on the rows that `fit` holds out, or on balanced rows.
 
-    Runs that `kept` has are not repeated.
+    Runs that `kept` has are not repeated. `contest` are further settings of `Contest`.
     """
     import tempfile
 
@@ -96,30 +104,29 @@ def run_comparison(
     from tailwise.report.contest import Contest, run_contest
     from tailwise.report.results import Results
 
-    rows = np.asarray(labels, np.float64)
-    contest = Contest(name, inputs, rows, tuple(methods), epochs, balanced=balanced, settings=settings or {})
+    labels = np.asarray(rows.labels, np.float64)
+    runs = Contest(rows.name, rows.X, labels, tuple(methods), options.epochs, **contest)
     with tempfile.TemporaryDirectory() as temporary:
         records = run_contest(
-            contest,
-            range(seeds),
+            runs,
+            range(options.seeds),
             out=Path(temporary, "results.jsonl") if kept is None else kept,
-            workers=workers,
+            workers=options.workers,
             report=lambda line: note(line, quiet),
         )
     results = Results(records)
-    title = f"{labels.name}: {len(results.methods)} methods on {name}"
-    return Comparison(results, title, contest.training_bins(0))
+    title = f"{rows.y.columns[0]}: {len(results.methods)} methods on {rows.name}"
+    return Comparison(results, title, runs.training_bins(0))
 
 
 def demo(
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Folder for the report, the picture and the results.")
     ] = Path("tailwise-demo"),
-    seeds: Seeds = 3,
-    epochs: Epochs = None,
-    workers: Workers = 2,
     force: Force = False,
     quiet: Quiet = False,
+    *,
+    runs: DemoRuns,
 ) -> None:
     """Compare TailRegressor with three other models on a bundled table.
 
@@ -136,19 +143,18 @@ def demo(
     from tailwise.report.ranking import comparison_picture
 
     methods = ("plain", "lds-fds-der", "catboost", "tail")
-    note(f"Training {', '.join(methods)} on abalone with {seeds} seed{'s' if seeds > 1 else ''} ...", quiet)
+    seeds = f"{runs.seeds} seed{'s' * (runs.seeds > 1)}"
+    note(f"Training {', '.join(methods)} on abalone with {seeds} ...", quiet)
     table = load_abalone()
-    rings = table.pop("Rings")
-    found = run_comparison(
-        table, rings, "abalone", methods, seeds, balanced=True, epochs=epochs, workers=workers, quiet=quiet
-    )
-    figure = comparison_picture(found.results, found.bins, label="rings (age of an abalone)")
-    print_comparison(found.results)
+    rows = Rows(table.drop(columns="Rings"), table[["Rings"]], name="abalone")
+    comparison = run_comparison(rows, methods, runs, quiet=quiet, balanced=True)
+    figure = comparison_picture(comparison.results, comparison.bins, label="rings (age of an abalone)")
+    print_comparison(comparison.results)
     write_outputs(
         {
-            page: found.page,
+            page: comparison.page,
             picture: lambda part: figure.savefig(part, dpi=110, format="png"),
-            lines: found.lines,
+            lines: comparison.lines,
         },
         quiet,
     )
@@ -173,16 +179,14 @@ def compare(
         ),
     ] = False,
     plugin: Plugin = None,
-    seeds: Seeds = 3,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="RESULTS", help="Results file to write, one JSON line per run."),
     ] = None,
     report: Report = None,
     drop: Drop = "",
-    epochs: Epochs = None,
-    workers: Workers = 1,
     *,
+    runs: Runs,
     pictures: TrainingPictures,
     shared: Shared,
 ) -> None:
@@ -194,43 +198,29 @@ def compare(
     """
     check_outputs({"--out": out, "--report": report}, force=shared.force, inputs=[data])
     check_addresses(catboost=True)
-    reader = pictures.reader()
-    names = _checked_methods(methods, pictures=reader is not None)
-    column = only_target(target)
-    settings = {} if reader is None else pictures.settings("auto")
-    read: Any = load_labelled if reader is None else reader.load_labelled
-    roles = Roles([column], split_names(drop))
-    inputs, labels = read(data, roles, shared.quiet, shared.encoding)[:2]
-    name = "data" if data == STANDARD else Path(data).name.split(".")[0]
+    names = _checked_methods(methods, pictures=pictures.images is not None)
+    column, settings = only_target(target), pictures.parameters("auto")
+    rows = Reader(shared, Pictures.to_train(pictures)).rows(data, Roles([column], split_names(drop)))
+    rows = replace(rows, name="data" if data == STANDARD else Path(data).name.split(".")[0])
     kept = None if out is None else checkpoint_path(out)
     outputs: dict[Path, Any] = {}
     with resumable(kept):
-        found = run_comparison(
-            inputs,
-            labels[column],
-            name,
-            names,
-            seeds,
-            balanced=balanced,
-            epochs=epochs,
-            workers=workers,
-            kept=kept,
-            quiet=shared.quiet,
-            settings=settings,
+        comparison = run_comparison(
+            rows, names, runs, quiet=shared.quiet, kept=kept, balanced=balanced, settings=settings
         )
         if out is not None:
-            outputs[out] = found.lines
+            outputs[out] = comparison.lines
         if report is not None:
-            outputs[report] = found.page
+            outputs[report] = comparison.page
         write_outputs(outputs, shared.quiet, kept)
     if kept is not None:
         remove_checkpoint(kept)
     if shared.as_json:
         from tailwise.report.ranking import comparison_verdict
 
-        print_json({"verdict": comparison_verdict(found.results), "runs": found.results.records})
+        print_json({"verdict": comparison_verdict(comparison.results), "runs": comparison.results.records})
     else:
-        print_comparison(found.results)
+        print_comparison(comparison.results)
 
 
 def _checked_methods(methods: str | None, *, pictures: bool) -> list[str]:

@@ -10,14 +10,13 @@ from tailwise.cli.options import (
     Coverage,
     EscapeFormulas,
     Model,
-    Plugin,
     Shared,
     Table,
     TableOut,
-    Verify,
+    Trust,
 )
 from tailwise.cli.output import STANDARD, check_outputs, note, print_json
-from tailwise.cli.reading import load_model, load_table
+from tailwise.cli.read import Reader, load_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,9 +56,8 @@ def explain(
     coverage: Coverage = 0.9,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed.")] = 0,
     escape_formulas: EscapeFormulas = False,
-    verify: Verify = None,
-    plugin: Plugin = None,
     *,
+    trust: Trust,
     shared: Shared,
 ) -> None:
     """Say what each column adds to the prediction of each row.
@@ -78,13 +76,12 @@ def explain(
         raise ValueError("--json and --out - both use standard output: write the reasons to a file")
     if background == STANDARD == data:
         raise ValueError("only one of FILE and --background can be - (standard input)")
-    fitted = load_model(model, verify)
-    table = match_inputs(fitted.model_, load_table(data, shared.quiet, shared.encoding), data)
+    fitted = load_model(model, trust.verify)
+    reader = Reader(shared)
+    table = match_inputs(fitted.model_, reader.table(data), data)
     compared = table
     if background is not None:
-        compared = match_inputs(
-            fitted.model_, load_table(background, shared.quiet, shared.encoding), background
-        )
+        compared = match_inputs(fitted.model_, reader.table(background), background)
     elif len(table) < 2:
         raise ValueError(
             f"{data} has only one row, so there is nothing to compare it with: give --background"
@@ -93,7 +90,7 @@ def explain(
     if max(wanted) >= len(table):
         raise ValueError(f"{data} has no row {max(wanted)}: its last is row {len(table) - 1}")
     chosen: Any = of  # the function checks it, and names the nearest
-    found = shapley(
+    attributions = shapley(
         fitted,
         table.iloc[wanted],
         compared,
@@ -103,16 +100,16 @@ def explain(
         coverage=coverage,
         random_state=seed,
     )
-    frame = _reasons_table(found, table, wanted, of, top)
+    frame = _reasons_table(attributions, table, wanted, of, top)
     write_table(escaped(frame) if escape_formulas else frame, out)
     if shared.as_json:
-        print_json({"rows": len(wanted), "out": out, "of": of, "base": found.base})
+        print_json({"rows": len(wanted), "out": out, "of": of, "base": attributions.base})
     elif out != STANDARD:
         note(f"wrote the reasons of {len(wanted)} row{'s' * (len(wanted) != 1)} to {out}", shared.quiet)
 
 
 def _reasons_table(
-    found: Attributions, table: pd.DataFrame, rows: list[int], of: str, top: int | None
+    attributions: Attributions, table: pd.DataFrame, rows: list[int], of: str, top: int | None
 ) -> pd.DataFrame:
     """Return a line for each row and column, the largest value of each row first."""
     import numpy as np
@@ -120,12 +117,12 @@ def _reasons_table(
 
     lines = []
     cells = {str(name): table.iloc[:, place] for place, name in enumerate(table.columns)}
-    values, errors = found.values.to_numpy(), found.error.to_numpy()
-    for place, (row, explained) in enumerate(zip(rows, found.explained, strict=True)):
+    values, errors = attributions.values.to_numpy(), attributions.error.to_numpy()
+    for place, (row, explained) in enumerate(zip(rows, attributions.explained, strict=True)):
         for k in np.argsort(-np.abs(values[place]), kind="stable")[:top]:
-            name = str(found.values.columns[k])
+            name = str(attributions.values.columns[k])
             cell: Any = cells[name].iloc[row]
             shown = "" if pd.isna(cell) else str(cell)
-            lines.append((row, explained, found.base, name, shown, values[place, k], errors[place, k]))
+            lines.append((row, explained, attributions.base, name, shown, values[place, k], errors[place, k]))
     columns = ["row", of, "base", "column", "cell", "attribution", "standard_error"]
     return pd.DataFrame(lines, columns=columns)
