@@ -11,9 +11,8 @@ from tailwise import TailRegressor
 from tailwise.methods import get_method
 from tailwise.model import base as bases
 from tailwise.report.baselines import PLAIN, PLAIN_TITLE, Lineup, Training, line_up
-from tailwise.report.drivers import Drivers, drivers_of
-from tailwise.report.page import Facts, model_page
-from tailwise.report.scoring import Scored, score_model
+from tailwise.report.page import Drivers, Facts, drivers_of, model_page
+from tailwise.report.scores import Scores, Seen, score_model
 from tailwise.report.verdict import judge
 
 Rows = tuple[pd.DataFrame, np.ndarray]
@@ -54,24 +53,23 @@ def lineup(models: dict[str, TailRegressor], new_rows: Rows) -> Lineup:
     """VIR beside a plain network, CatBoost with and without label weights, and a constant."""
     train = Training(*make_rows(700, seed=0))
     other = replace(score_model(models["vanilla"], *new_rows), title=PLAIN_TITLE)
-    return line_up(models["vir"], *new_rows, train=train, other=other)
+    x, y = new_rows
+    return line_up(models["vir"], Seen(models["vir"], x), y, train=train, other=other)
 
 
 @pytest.fixture(scope="session")
-def vir(lineup: Lineup) -> Scored:
+def vir(lineup: Lineup) -> Scores:
     return lineup.ours
 
 
 @pytest.fixture(scope="session")
-def plain(lineup: Lineup) -> Scored:
-    assert lineup.other is not None
-    return lineup.other
+def plain(lineup: Lineup) -> Scores:
+    return lineup.baselines["baseline"]
 
 
 @pytest.fixture(scope="session")
-def catboost(lineup: Lineup) -> Scored:
-    assert lineup.booster is not None
-    return lineup.booster
+def catboost(lineup: Lineup) -> Scores:
+    return lineup.baselines["base"]
 
 
 @pytest.fixture(scope="session")
@@ -98,10 +96,10 @@ def facts(models: dict[str, TailRegressor]) -> Callable[[str], Facts]:
 
 
 @pytest.fixture(scope="session")
-def drivers(models: dict[str, TailRegressor], vir: Scored, new_rows: Rows) -> Drivers:
-    found = drivers_of(models["vir"], vir, new_rows[0])
-    assert found is not None
-    return found
+def drivers(models: dict[str, TailRegressor], vir: Scores) -> Drivers:
+    drivers = drivers_of(models["vir"], vir)
+    assert drivers is not None
+    return drivers
 
 
 @pytest.fixture(scope="session")
@@ -110,6 +108,6 @@ def page(lineup: Lineup, drivers: Drivers, facts: Callable[[str], Facts], new_ro
     hostile = replace(
         drivers,
         table=(replace(drivers.table[0], column="<script>a"),),
-        reasons=dict.fromkeys(drivers.reasons, ("<i>why",) * 5),
+        reasons=dict.fromkeys(drivers.reasons, [[("<i>why", 1.0)]] * 5),
     )
     return model_page(lineup, judge(lineup), facts("vir"), new_rows[0].assign(a="<i>a</i>"), hostile)

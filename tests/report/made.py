@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from tailwise.distributions.members import Normal
 from tailwise.labels.bins import LabelBins
-from tailwise.report.baselines import Lineup, score_constant
-from tailwise.report.scoring import LEVELS, Scored
+from tailwise.report.baselines import BOOSTER, CONSTANT, OTHER, WEIGHTED, Lineup, score_constant
+from tailwise.report.scores import LEVELS, Scores
 from tailwise.report.verdict import Verdict, judge
 
 Floats = NDArray[np.float64]
@@ -22,11 +22,11 @@ NEVER = ("as good", "all the same", "Either will do", "nan", "inf")
 
 def scored(
     y: Floats, mean: Floats, reach: Floats | float = 1.33, title: str = "VIR", **changes: Any
-) -> Scored:
+) -> Scores:
     """A model that predicts `mean`, with intervals of this half-width."""
     distribution = Normal(torch.from_numpy(np.asarray(mean, np.float64)), 1.0)
     lower, upper = mean - reach, mean + reach
-    made = Scored(
+    made = Scores(
         title=title,
         y=y,
         distribution=distribution,
@@ -64,7 +64,7 @@ class Table:
 
     def model(
         self, common: float = 0.0, rare: float = 0.0, *, jitter: float = 0.1, seed: int = 9, **more: Any
-    ) -> Scored:
+    ) -> Scores:
         """Predictions whose error beyond the unavoidable one is that for common and for rare labels.
 
         A positive number pulls rare predictions towards common labels and scatters common ones. `jitter` is
@@ -75,17 +75,17 @@ class Table:
         mean = self.y + self.noise + jitter * off + common * rng.normal(0, 1, self.y.size) * (self.y < 4)
         return scored(self.y, mean - rare * (self.y >= 4), **more)
 
-    def ignorant(self, seed: int = 9, **more: Any) -> Scored:
+    def ignorant(self, seed: int = 9, **more: Any) -> Scores:
         """Predictions that have nothing to do with the labels."""
         rng = np.random.default_rng([self.seed, seed])
         return scored(self.y, 1 + 0.1 * rng.normal(size=self.y.size), **more)
 
     def lineup(
         self,
-        ours: Scored,
-        other: Scored | None = None,
-        booster: Scored | None = None,
-        weighted: Scored | None = None,
+        ours: Scores,
+        other: Scores | None = None,
+        booster: Scores | None = None,
+        weighted: Scores | None = None,
     ) -> Lineup:
         """The models under the names that a page gives them; one that is not given is as good as can be."""
         others = {"plain network": other, "CatBoost": booster, "weighted CatBoost": weighted}
@@ -93,7 +93,8 @@ class Table:
             replace(self.model(seed=20 + k) if given is None else given, title=title)
             for k, (title, given) in enumerate(others.items())
         ]
-        return Lineup(ours, *made, score_constant(ours, TRAIN))
+        named = dict(zip((OTHER, BOOSTER, WEIGHTED), made, strict=True))
+        return Lineup(ours, named | {CONSTANT: score_constant(ours, TRAIN)})
 
 
 def said(lineup: Lineup) -> Verdict:

@@ -105,8 +105,8 @@ def test_boosted_trees_need_no_other_method(new_rows: Rows) -> None:
     assert {name: entry.title for name, entry in found.items()} == {
         "catboost": "CatBoost", "plain": "plain network",
     }  # fmt: skip
-    assert isinstance(found["catboost"].scored.distribution, Normal)
-    assert found["plain"].scored.bins is found["catboost"].scored.bins
+    assert isinstance(found["catboost"].scores.distribution, Normal)
+    assert found["plain"].scored.bins is found["catboost"].scores.bins
 
 
 def test_too_few_rows_and_unknown_names(new_rows: Rows) -> None:

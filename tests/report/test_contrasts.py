@@ -1,19 +1,24 @@
 """Two models, region by region."""
 
+import math
+
 import numpy as np
 import pytest
+from scipy.stats import t, ttest_rel
 
 from tailwise.report.baselines import Lineup
 from tailwise.report.contrasts import (
     Contrast,
+    Difference,
     Outcome,
     Standing,
     best_by_region,
-    contrasts_of,
     coverage_contrast,
-    joined,
+    paired_difference,
+    rmse_difference,
+    standings_of,
 )
-from tailwise.report.scoring import Difference
+from tailwise.report.wording import joined
 from tests.report.made import Table, scored
 
 LOWER, HIGHER = Difference(1.0, 2.0, 0.5, 50), Difference(2.0, 1.0, 0.5, 50)
@@ -44,11 +49,8 @@ def test_a_standing_is_what_all_regions_say_together() -> None:
     assert standing("a", many=HIGHER, few=LOWER).kind == "split"
     assert standing("a", many=near, few=near).kind == "close"
     assert standing("a", many=near, few=SLIGHTLY_LOWER).kind == "open"
-    assert standing("a").kind == "open" and standing("a").sentence == ""
-    assert standing("a", many=HIGHER, few=LOWER).sentence == (
-        "Against a, the error is lower for rare labels (MAE 1 against 2; RMSE 1 against 2); higher for "
-        "common labels (MAE 2 against 1; RMSE 2 against 1)."
-    )
+    assert standing("a").kind == "open"
+    assert standing("a", many=HIGHER, few=LOWER).regions("better") == ["few"]
 
 
 def test_the_baseline_that_is_better_in_most_regions_is_named() -> None:
@@ -67,7 +69,8 @@ def test_a_baseline_that_is_much_more_accurate_in_a_region_is_named_there() -> N
 
 def test_regions_with_few_rows_are_left_out() -> None:
     table = Table.of(100, 9, 30)
-    (found,) = contrasts_of(Lineup(table.model(), table.model(seed=3, title="b")), min_rows=10)
+    lineup = Lineup(table.model(), {"base": table.model(seed=3, title="b")})
+    (found,) = standings_of(lineup, min_rows=10)
     assert [c.region for c in found.contrasts] == ["many", "few"] and found.overall.n == 139
     assert joined(["a"]) == "a"
 
@@ -89,4 +92,41 @@ def test_coverages_differ_if_mcnemars_test_says_so(
     found = coverage_contrast(scored(y, y + 1, covers(ours, 3)), scored(y, y + 1, covers(theirs, 2)), rows)
     assert (found.hits, found.n, found.outcome) == ((ours, theirs), 30, outcome)
     assert found.p_value == pytest.approx(p_value) and found.undecided == (outcome == "undecided")
-    assert found.width.n == 40 and found.widths[0] != found.widths[1]
+    assert found.width.n == 40 and found.shares == (ours / 30, theirs / 30)
+
+
+def test_pairs_of_errors_are_compared_row_by_row() -> None:
+    rows = np.array([True, True, True, False])
+    change = paired_difference(np.array([1.0, 2.0, 3.0, 99.0]), np.array([2.0, 3.0, 5.0, 0.0]), rows)
+    assert (change.ours, change.n) == (2.0, 3)
+    assert change.value == pytest.approx(-4 / 3)
+    textbook = ttest_rel([1.0, 2.0, 3.0], [2.0, 3.0, 5.0])
+    assert change.value + change.half == pytest.approx(textbook.confidence_interval(0.95).high)
+    assert change.undecided and textbook.pvalue > 0.05  # three rows are few
+    many = paired_difference(np.tile([1.0, 2.0, 3.0], 9), np.tile([2.0, 3.0, 5.0], 9), np.ones(27, bool))
+    assert many.better
+    one = paired_difference(np.array([1.0]), np.array([9.0]), np.ones(1, bool))
+    assert one.value == -8 and one.undecided
+
+
+def test_root_mean_squares_are_compared_as_a_bootstrap_over_rows_would() -> None:
+    rng = np.random.default_rng(0)
+    ours, theirs = np.abs(rng.normal(0, 1, 400)), np.abs(rng.normal(0, 1.2, 400))
+    found = rmse_difference(ours, theirs, np.ones(400, bool), confidence=0.99)
+    assert found.ours == pytest.approx(math.sqrt((ours**2).mean()))
+    drawn = rng.integers(0, 400, size=(4000, 400))
+    spread = (np.sqrt((ours[drawn] ** 2).mean(1)) - np.sqrt((theirs[drawn] ** 2).mean(1))).std()
+    assert found.half == pytest.approx(t.ppf(0.995, 399) * spread, rel=0.05)
+    assert found.better and found.bound == pytest.approx((abs(found.value) + found.half) / found.theirs)
+    exact = rmse_difference(np.zeros(3), np.zeros(3), np.ones(3, bool))
+    assert (exact.value, exact.half, exact.bound) == (0, 0, math.inf)
+    assert rmse_difference(ours, theirs, np.zeros(400, bool)).n == 0
+
+
+def test_no_row_and_no_spread() -> None:
+    empty = paired_difference(np.ones(2), np.ones(2), np.zeros(2, bool))
+    assert empty.n == 0 and math.isnan(empty.value) and empty.undecided
+    same = paired_difference(np.ones(5), np.ones(5), np.ones(5, bool))
+    assert (same.value, same.half) == (0, 0) and same.undecided
+    shifted = paired_difference(np.full(5, 3.0), np.ones(5), np.ones(5, bool))
+    assert (shifted.value, shifted.half) == (2, 0) and shifted.worse and not shifted.better

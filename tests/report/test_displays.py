@@ -1,27 +1,39 @@
-"""Displays: what each one draws, and that it is what the model predicts."""
+"""Displays: what each one draws and says, in a notebook and on a page."""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from tailwise import TailRegressor
-from tailwise.report import displays
+from tailwise.methods import get_method
+from tailwise.report import displays, plots
+from tailwise.report.baselines import Lineup
 from tailwise.report.displays import (
+    CalibrationDisplay,
     DependenceDisplay,
     DialDisplay,
+    HistogramDisplay,
     ImportanceDisplay,
     LabelErrorDisplay,
+    PredictionDisplay,
     RegionDisplay,
     ReliabilityDisplay,
-    ScoredDisplay,
+    ScoresDisplay,
     SparsificationDisplay,
+    VarianceDisplay,
+    WeightsDisplay,
+    svg_element,
 )
-from tailwise.report.scoring import LEVELS, Scored
+from tailwise.report.formatting import number, percent
+from tailwise.report.scores import LEVELS, Scores, score_model
 
 Rows = tuple[pd.DataFrame, np.ndarray]
 
@@ -35,29 +47,40 @@ def closed() -> Iterator[None]:
     pyplot.close("all")
 
 
+def some(scores: Scores, rows: NDArray[np.int64]) -> Scores:
+    """The scores of these rows."""
+    return replace(
+        scores, y=scores.y[rows], distribution=scores.distribution[rows],
+        uncalibrated=scores.uncalibrated[rows], lower=scores.lower[rows], upper=scores.upper[rows],
+    )  # fmt: skip
+
+
+# -- in a notebook -------------------------------------------------------------------------------
+
+
 def test_a_display_draws_on_new_axes_or_on_given_ones(
     models: dict[str, TailRegressor], new_rows: Rows
 ) -> None:
     made = RegionDisplay.from_estimator(models["vir"], *new_rows, coverage=0.8, emphasis=0.1)
-    assert made.figure_ is made.ax_.figure and made.scored.coverage == 0.8 and made.scored.emphasis == 0.1
+    assert made.figure_ is made.ax_.figure and made.scores.coverage == 0.8 and made.scores.emphasis == 0.1
     bars = [bar.get_height() for bar in made.ax_.patches]
-    s = made.scored
+    s = made.scores
     assert bars == pytest.approx([s.error[s.mask(r)].mean() for r in ("many", "medium", "few")])
     ax = Figure().subplots()
     assert made.plot(ax).ax_ is ax
 
 
 @pytest.mark.parametrize("metric", ["coverage", "width", "nll"])
-def test_metrics_by_region(vir: Scored, metric: str) -> None:
+def test_metrics_by_region(vir: Scores, metric: str) -> None:
     drawn = RegionDisplay(vir, metric).plot(Figure().subplots())
     assert drawn.ax_.patches[0].get_height() == pytest.approx(vir.by_region().loc["many", metric])
 
 
 @pytest.mark.parametrize(
     ("kind", "lines"),
-    [(LabelErrorDisplay, 1), (ReliabilityDisplay, 5), (SparsificationDisplay, 2), (DialDisplay, 2)],
+    [(LabelErrorDisplay, 1), (ReliabilityDisplay, 4), (SparsificationDisplay, 2), (DialDisplay, 2)],
 )
-def test_curves(vir: Scored, kind: type[ScoredDisplay], lines: int) -> None:
+def test_curves(vir: Scores, kind: type[ScoresDisplay], lines: int) -> None:
     drawn = kind(vir).plot(Figure().subplots())
     assert len(drawn.ax_.lines) == lines
     if kind is ReliabilityDisplay:
@@ -71,28 +94,134 @@ def test_importance_and_dependence(models: dict[str, TailRegressor], new_rows: R
     )
     names = [text.get_text() for text in bars.ax_.get_yticklabels()]
     assert names[0] == "a" and len(names) == 2 and bars.ax_.yaxis_inverted()
-    assert bars.ax_.get_xlabel() == "increase of the mean absolute error if shuffled"
     curve = DependenceDisplay.from_estimator(
         models["vir"], new_rows[0], "a", points=4, max_rows=20, ax=Figure().subplots()
     )
     np.testing.assert_allclose(curve.ax_.lines[0].get_ydata(), curve.table["prediction"])
-    texts = DependenceDisplay(curve.table.assign(value=["$p", "q", "r", "s"]), "kind").plot(
-        Figure().subplots()
-    )
+    values = curve.table.assign(value=["$p", "q", "r", "s"])
+    texts = DependenceDisplay(values, "kind").plot(Figure().subplots())
     assert [text.get_text() for text in texts.ax_.get_xticklabels()] == [r"\$p", "q", "r", "s"]
 
 
-def test_mistakes_are_named(vir: Scored) -> None:
+def test_mistakes_are_named(vir: Scores) -> None:
     with pytest.raises(ValueError, match="unknown metric 'coverge'; did you mean 'coverage'"):
         RegionDisplay(vir, "coverge")
     with pytest.raises(ValueError, match="at least 20 test rows"):
         DialDisplay(replace(vir, calibration=None))
 
 
-def test_every_display_has_from_estimator() -> None:
-    kinds = [k for k in vars(displays).values() if isinstance(k, type) and k.__name__.endswith("Display")]
-    drawn = [k for k in kinds if not getattr(k, "__abstractmethods__", None)]
-    assert len(drawn) == 7 and all(hasattr(k, "from_estimator") for k in drawn)
+def test_every_public_display_has_from_estimator() -> None:
+    assert all(hasattr(getattr(displays, name), "from_estimator") for name in displays.__all__)
+
+
+# -- on a page -----------------------------------------------------------------------------------
+
+
+def test_words_agree_with_the_figures(lineup: Lineup) -> None:
+    vir = lineup.ours
+    error = LabelErrorDisplay(lineup)
+    worst = vir.along_label().sort_values("mae").iloc[-1]
+    assert f"largest near {vir.label(worst['center'])}: {number(worst['mae'])}." in error.text
+    assert "at least 5 test rows" in error.text
+    bars = RegionDisplay(lineup, "coverage")
+    for scores in (vir, *lineup.baselines.values()):
+        share = scores.inside[scores.mask("few")].mean()
+        if scores.title != "weighted CatBoost":
+            assert f"{scores.title}: many " in bars.alt and f"few {share:.1%}" in bars.alt
+    curve = vir.sparsification()
+    half = number(float(np.interp(0.5, curve.removed, curve.error)))
+    assert f"from {number(vir.error.mean())} to {half}." in SparsificationDisplay(lineup).text
+    few = int(vir.bins.counts[vir.bins.regions() == "few"].sum())
+    assert f"{few:,} rows in few-shot bins." in HistogramDisplay(lineup).text
+    shares = CalibrationDisplay(lineup).shares
+    assert list(shares) == ["network alone", "scaled on held-out rows", "final intervals"]
+    assert f"final intervals {percent(shares['final intervals'])}." in CalibrationDisplay(lineup).text
+    bare = CalibrationDisplay(replace(vir, uncalibrated=vir.distribution))
+    assert list(bare.shares) == ["network alone", "final intervals"]
+    assert 0 <= VarianceDisplay(lineup).epistemic <= 1
+
+
+def test_the_dial_has_every_point(lineup: Lineup) -> None:
+    chart = DialDisplay(lineup)
+    assert list(chart.points) == [
+        f"in use: {chart.dial.setting}", "plain network", "CatBoost", "weighted CatBoost",
+    ]  # fmt: skip
+    for name, (x, y) in chart.points.items():
+        assert f"{name}: {number(x)} and {number(y)}" in chart.alt
+    assert chart.dial.text in chart.text
+
+
+def test_what_few_rows_cannot_show_is_not_said(
+    models: dict[str, TailRegressor], vir: Scores, new_rows: Rows
+) -> None:
+    X, y = new_rows
+    near = LabelErrorDisplay(score_model(models["vir"], X[y <= 5], y[y <= 5]))
+    assert f"No test row is above {int(y[y <= 5].max())}; training labels reach about" in near.text
+    few = LabelErrorDisplay(some(vir, np.flatnonzero(vir.region == "many")[:3]))
+    assert "mean absolute error of the few test rows" in few.text
+    part = SparsificationDisplay(some(vir, np.arange(16)))
+    assert part.text.startswith("Without the least certain 38% of the rows")
+    assert "are shown" not in PredictionDisplay(vir).text  # all 300 of them
+    twice = PredictionDisplay(some(vir, np.tile(np.arange(300), 2)))
+    assert "300 of 600 rows are shown, rare labels first." in twice.text
+
+
+def test_weights_are_said_with_their_range(vir: Scores) -> None:
+    weights = get_method("vir").parts.make("weights", vir.bins)
+    assert "the average training row has weight 1" in WeightsDisplay(vir, weights).text
+
+
+# -- as SVG --------------------------------------------------------------------------------------
+
+
+def lines(count: int) -> Axes:
+    ax = Figure(layout="constrained").subplots()
+    for place in range(count):
+        ax.plot([0, 1], [place, 1], color=plots.INK, label=f"method number {place}")
+    ax.legend()
+    return ax
+
+
+def test_ids_are_unique_on_a_page_and_references_follow() -> None:
+    ids, references = [], []
+    for name in ("first", "second"):
+        for element in ElementTree.fromstring(svg_element(lines(2), name, "")).iter():
+            values = element.attrib
+            ids += [value for key, value in values.items() if key == "id"]
+            references += [v.removeprefix("#") for k, v in values.items() if k.endswith("href")]
+            references += [v[5:-1] for v in values.values() if v.startswith("url(#")]
+    assert len(ids) == len(set(ids)) and {i.split("-")[0] for i in ids} == {"first", "second"}
+    assert references and set(references) <= set(ids)
+
+
+def test_a_chart_takes_the_colours_and_the_width_of_the_page_and_can_be_read_aloud() -> None:
+    svg = svg_element(lines(1), "a", 'rings & "<things>"')
+    assert "currentColor" in svg and plots.INK not in svg and plots.PAPER not in svg
+    root = ElementTree.fromstring(svg)
+    assert svg.startswith("<svg") and "viewBox" in root.attrib and "<metadata" not in svg
+    assert not {"width", "height"} & set(root.attrib)
+    assert (root.attrib["role"], root.attrib["aria-label"]) == ("img", 'rings & "<things>"')
+
+
+def test_the_same_chart_gives_the_same_bytes_with_text_as_text(vir: Scores) -> None:
+    first, second = (HistogramDisplay(vir, "rings").svg for _ in range(2))
+    assert first == second and ">rings</text>" in first
+
+
+def test_the_legend_is_above_the_chart_and_fits() -> None:
+    for count in (1, 6):
+        ax = lines(count)
+        svg_element(ax, "a", "")
+        legend, figure = ax.get_legend(), ax.figure
+        figure.canvas.draw()
+        assert legend.get_window_extent().y0 >= ax.get_window_extent().y1 - 1
+        assert legend.get_window_extent().width <= figure.bbox.width
+        assert [text.get_text() for text in legend.get_texts()] == [
+            f"method number {place}" for place in range(count)
+        ]
+
+
+# -- an estimator --------------------------------------------------------------------------------
 
 
 def test_an_estimator_shows_itself_in_a_notebook(models: dict[str, TailRegressor]) -> None:

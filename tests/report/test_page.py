@@ -2,39 +2,50 @@
 
 import base64
 import hashlib
+import io
 import json
 import re
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from markupsafe import escape
+from PIL import Image
 
 from tailwise import TailRegressor
+from tailwise.explanations import shapley
 from tailwise.methods import get_method
+from tailwise.model.inputs import TensorInputs
 from tailwise.report import page as page_module
 from tailwise.report import plots
 from tailwise.report.baselines import Lineup
-from tailwise.report.charts import ModelCharts
 from tailwise.report.contrasts import contrast
-from tailwise.report.dial import dial_of
 from tailwise.report.formatting import number
 from tailwise.report.page import (
+    Drivers,
     Facts,
-    _opening,
-    _smoothing_text,
-    _weights_text,
+    answers_of,
+    drivers_of,
     facts_of,
     model_page,
+    row_tables,
+    shown_rows,
+    thumbnail,
 )
-from tailwise.report.scoring import Scored
+from tailwise.report.scores import Scores
 from tailwise.report.verdict import judge
+from tests.picture_samples import pictures, write_pictures
+from tests.report.made import Table, scored
 
 MakeFacts = Callable[[str], Facts]
+Rows = tuple[pd.DataFrame, np.ndarray]
 
 
 class Reader(HTMLParser):
@@ -114,7 +125,7 @@ def test_the_verdict_is_the_one_given(lineup: Lineup, page: str) -> None:
 
 
 def test_the_slider_has_the_figures_of_every_setting(lineup: Lineup, page: str) -> None:
-    dial = dial_of(lineup.ours)
+    dial = lineup.ours.dial
     assert dial is not None
     (given,) = re.findall(r'data-figures="([^"]+)"', page)
     found = json.loads(unescape(given))
@@ -156,12 +167,12 @@ def test_the_epochs_of_every_network(lineup: Lineup, facts: MakeFacts, no_charts
 
 @pytest.fixture
 def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the charts, which test_charts has."""
-    for name in ("main", "details"):
-        monkeypatch.setattr(ModelCharts, name, lambda self: [])
+    """Leave out the charts, which test_displays has."""
+    for name in ("main_charts", "detail_charts"):
+        monkeypatch.setattr(page_module, name, lambda *_: [])
 
 
-def test_a_page_about_one_model_alone(plain: Scored, facts: MakeFacts, no_charts: None) -> None:
+def test_a_page_about_one_model_alone(plain: Scores, facts: MakeFacts, no_charts: None) -> None:
     alone = Lineup(replace(plain, calibration=None))
     page = model_page(alone, judge(alone), facts("vanilla"))
     assert "gives every row the same weight" in page and "does not smooth features" in page
@@ -183,56 +194,173 @@ def test_a_region_of_one_row_has_no_range(lineup: Lineup, facts: MakeFacts, no_c
     vir = lineup.ours
     first = int(np.flatnonzero(vir.region == "few")[0])
     rows = np.sort(np.append(np.flatnonzero(vir.region == "many"), first))
-    assert lineup.other is not None
     pair = [
         replace(
             s, y=s.y[rows], distribution=s.distribution[rows], uncalibrated=s.uncalibrated[rows],
             lower=s.lower[rows], upper=s.upper[rows], calibration=None,
             covered={level: inside[rows] for level, inside in s.covered.items()},
         )
-        for s in (vir, lineup.other)
+        for s in (vir, lineup.baselines["baseline"])
     ]  # fmt: skip
-    both = Lineup(*pair)
+    both = Lineup(pair[0], {"baseline": pair[1]})
     cells = model_page(both, judge(both), facts("vir")).split("Figures by region")[-1]
     assert "inf" not in cells.split("</table>")[0]
 
 
-def test_the_opening_says_what_was_trained_on_what(vir: Scored, facts: MakeFacts) -> None:
-    text = _opening(vir, facts("vir"))
-    assert text.startswith(
-        "VIR was trained on 560 rows of shells.csv to predict rings & <things> from 3 columns."
+def opening(page: str) -> str:
+    return unescape(re.findall(r'<p class="opening">(.*?)</p>', page)[0])
+
+
+def test_the_opening_says_what_was_trained_on_what(vir: Scores, facts: MakeFacts, no_charts: None) -> None:
+    lineup = Lineup(vir)
+
+    def text(**changes: Any) -> str:
+        return opening(model_page(lineup, judge(lineup), replace(facts("vir"), **changes)))
+
+    assert text() == (
+        "VIR was trained on 560 rows of shells.csv to predict rings & <things> from 3 columns. All figures "
+        "are measured on 300 rows that no model has seen (held out at random, the same share of rare and common "
+        "labels)."
     )
-    assert text.endswith(
-        "300 rows that no model has seen (held out at random, the same share of rare and common labels)."
-    )
-    weighted = _opening(vir, replace(facts("vir"), weight="w", features=1))
+    weighted = text(weight="w", features=1)
     assert "rows of shells.csv, weighted by w, to predict" in weighted and "from 1 column." in weighted
-    elsewhere = replace(facts("vir"), trained_here=False, test_source="rows of new.csv")
-    assert _opening(vir, elsewhere).endswith(
+    assert text(trained_here=False, test_source="rows of new.csv").endswith(
         "300 rows of new.csv. They hold only if no model was trained on these rows."
     )
 
 
-def test_weights_and_smoothing_in_words(vir: Scored) -> None:
-    def words(name: str = "vir", **options: Any) -> tuple[str, str]:
-        parts = get_method(name).parts.with_options(**options)
-        smoothing = parts.make("smoothing", 1, vir.bins)
-        window = None if smoothing is None else smoothing.window
-        return _weights_text(parts.make("weights", vir.bins)), _smoothing_text(window)
+def test_weights_and_smoothing_in_words(vir: Scores, facts: MakeFacts, no_charts: None) -> None:
+    lineup = Lineup(vir)
 
-    assert words("vanilla") == ("", "")
-    assert "smoothed by a gaussian kernel over" in words()[0]
-    assert words(**{"weights.on": "loss"})[0].endswith("It acts on the loss of each row.")
-    plain, unsmoothed = words(**{"weights.kernel": None, "weights.power": 1.0, "smoothing.kernel": None})
-    assert plain.startswith("A row's weight is the label density, to the power -1.") and unsmoothed == ""
-    assert "falls linearly" in words("dense")[0]
-    assert "the form 'reference' with" in words(**{"weights.form": "reference"})[0]
-    wide = words(**{"smoothing.radius": 3, "smoothing.bandwidth": 1.5})[1]
+    def words(name: str = "vir", **options: Any) -> str:
+        parts = get_method(name).parts.with_options(**options)
+        page = model_page(lineup, judge(lineup), replace(facts("vir"), parts=parts))
+        return unescape(page.split("<details>")[1])
+
+    assert "gives every row the same weight" in words("vanilla")
+    assert "smoothed by a gaussian kernel over" in words()
+    assert "It acts on the loss of each row." in words(**{"weights.on": "loss"})
+    plain = words(**{"weights.kernel": None, "weights.power": 1.0, "smoothing.kernel": None})
+    assert "A row's weight is the label density, to the power -1." in plain and "does not smooth" in plain
+    assert "falls linearly" in words("dense")
+    assert "the form 'reference' with" in words(**{"weights.form": "reference"})
+    wide = words(**{"smoothing.radius": 3, "smoothing.bandwidth": 1.5})
     assert "over 7 bins, with a bandwidth of 1.5 bins." in wide
 
 
-def test_facts_are_read_from_the_model(models: dict[str, TailRegressor], vir: Scored) -> None:
+def test_facts_are_read_from_the_model(models: dict[str, TailRegressor], vir: Scores) -> None:
     made = facts_of(models["vir"], vir, target="rings", source="shells.csv", command="tailwise fit")
     assert (made.method, made.epochs, made.features, made.seed) == ("vir", [3] * 5, 3, 0)
     assert made.train_rows == vir.bins.counts.sum() and made.settings["epochs"] == 3
     assert made.intervals == models["vir"].explain_intervals(0.9, target=0)
+
+
+# -- the first screen ------------------------------------------------------------------------------
+
+
+def test_four_figures_with_their_baselines() -> None:
+    table = Table.of()
+    lineup = table.lineup(
+        table.model(), booster=table.model(rare=1.5, seed=3), weighted=table.model(2, seed=4)
+    )
+    rare, common, intervals, cost = answers_of(lineup)
+    ours, booster = lineup.ours, lineup.booster
+    assert booster is not None
+    assert (rare.labels, rare.n, common.n) == ("rare labels", 100, 2000)
+    assert rare.value == pytest.approx(ours.error[ours.y >= 4].mean())
+    beside = {b.title: b for b in rare.baselines}
+    assert list(beside) == ["plain network", "CatBoost", "weighted CatBoost", "constant"]
+    assert beside["CatBoost"].value == pytest.approx(booster.error[ours.y >= 4].mean())
+    assert (beside["CatBoost"].outcome, beside["plain network"].outcome) == ("better", "undecided")
+    assert intervals.value == ours.inside.mean() and intervals.rare is not None
+    constant = intervals.baselines[-1]
+    assert (constant.title, constant.width, constant.rare, constant.outcome) == ("constant", 3, 0, "better")
+    assert cost.first is not None and cost.first.title == "CatBoost"
+    assert [b.title for b in cost.baselines[1:]] == ["plain network", "weighted CatBoost", "constant"]
+
+
+def test_the_tone_of_the_intervals_is_that_of_the_worse_part() -> None:
+    table = Table.of(500, 100, 100)
+    for reach, tone in ((np.where(table.y >= 4, 0.3, 1.33), "bad"), (1.33, "good"), (9.0, "mixed")):
+        assert answers_of(Lineup(table.model(reach=reach)))[2].tone == tone
+
+
+def test_what_cannot_be_said_is_not_a_figure(facts: MakeFacts, no_charts: None) -> None:
+    lineup = Lineup(Table.of(200, 0, 3).model())
+    rare, _, intervals, cost = answers_of(lineup)
+    assert np.isnan(rare.value) and rare.n == 3 and intervals.rare is None and cost.first is None
+    page = model_page(lineup, judge(lineup), facts("vanilla"))
+    assert "3 test rows: too few to say" in page and "mean absolute error; no baseline" in page
+    other = answers_of(Lineup(Table.of(0, 30, 30).model()))[1]
+    assert (other.labels, other.n) == ("other labels", 30)
+    none = answers_of(Lineup(Table.of(0, 0, 30).model()))
+    assert (none[0].n, none[1].n) == (5, 25)
+
+
+def test_a_perfect_baseline_has_no_percentage(facts: MakeFacts, no_charts: None) -> None:
+    y = np.repeat([0.0, 4.0], 30)
+    for rival, figure in ((scored(y, y, title="CatBoost"), "1"), (scored(y, y + 1, title="CatBoost"), "0%")):
+        lineup = Lineup(scored(y, y + 1), {"base": rival})
+        page = model_page(lineup, judge(lineup), facts("vanilla"))
+        assert f'<p class="figure">{figure}</p>' in page.split("Cost over all labels")[1][:60]
+
+
+# -- rows and columns ------------------------------------------------------------------------------
+
+
+def test_rows_with_the_largest_errors_and_the_widest_intervals() -> None:
+    y = np.arange(8.0)
+    mean = y + np.array([0, 0, 3.2, 0, 0, -6, 0, 0.4])
+    made = scored(y, mean, reach=np.array([1.0, 2, 3, 4, 5, 6, 0.2, 0.4]))
+    inputs = pd.DataFrame({f"c{k}": y for k in range(9)} | {"c0": ["<b>"] * 7 + ["x" * 99], "c1": np.nan})
+    errors, widths = row_tables(made, inputs)
+    assert (errors.title, widths.title) == ("Largest errors", "Widest intervals")
+    assert errors.columns == tuple(f"c{k}" for k in range(6)) and len(errors.figures) == 5
+    assert errors.figures[0] == ("5", "-1", "6", "-7 to 5", "few") and errors.cells[0][:2] == ("<b>", "")
+    assert errors.figures[1][:4] == ("2", "5", "3.2", "3 to 8")  # whole labels between 2.2 and 8.2
+    assert errors.figures[2][:4] == ("7", "7", "0.4", "7 to 7") and errors.cells[2][0] == "x" * 39 + "…"
+    assert [row[0] for row in widths.figures] == ["5", "4", "3", "2", "1"]
+    fine = row_tables(replace(made, y=y + 0.25), None)[0]
+    assert fine.figures[0][:4] == ("5.25", "-1", "6.25", "-7 to 5") and fine.columns == ()
+
+
+def test_missing_cells_are_empty_whatever_their_type() -> None:
+    made = scored(np.arange(40.0), np.arange(40.0))
+    missing = {"text": None, "number": np.nan, "day": pd.NaT, "flag": pd.NA, "list": [1, 2]}
+    inputs = pd.DataFrame({name: [value] * 40 for name, value in missing.items()})
+    assert set(row_tables(made, inputs)[0].cells) == {("", "", "", "", "[1, 2]")}
+
+
+def test_a_picture_becomes_a_small_data_uri(tmp_path: Path) -> None:
+    content = pictures(np.array([1.0, 2.0]), 200)
+    write_pictures(tmp_path, ["a.png", "b.png"], content)
+    kind, _, data = thumbnail(str(tmp_path / "b.png")).partition(",")
+    assert kind == "data:image/jpeg;base64"
+    with Image.open(io.BytesIO(base64.b64decode(data))) as picture:
+        assert picture.size == (96, 96) and abs(np.asarray(picture).mean() - content[1].mean()) < 3
+    assert thumbnail(str(tmp_path / "d.png")) == ""
+
+
+def test_the_column_behind_the_labels_comes_first(
+    drivers: Drivers, models: dict[str, TailRegressor], vir: Scores, new_rows: Rows, page: str
+) -> None:
+    assert drivers.table[0].column == drivers.matter[0] == "a" and drivers.columns == 3
+    widest = shown_rows(vir)["Widest intervals"]
+    values = shapley(
+        models["vir"], new_rows[0].iloc[widest], new_rows[0], of="width", background_rows=50
+    ).reasons(3)
+    assert drivers.reasons["Widest intervals"] == values
+    section = page.split("Which columns drive the tail</h2>")[1].split("Figures by region")[0]
+    assert "increases most if a is shuffled" in section
+    assert section.count("&lt;i&gt;why +1") == 10 and "&lt;script&gt;a" in section
+    assert "<script" not in section
+
+
+def test_nothing_is_said_of_pictures_few_rows_or_very_many_columns(
+    models: dict[str, TailRegressor], vir: Scores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "BUDGET", 100)
+    assert drivers_of(models["vir"], vir) is None
+    others = copy(models["vir"])
+    others.model_ = replace(others.model_, inputs=TensorInputs())
+    assert drivers_of(others, vir) is None

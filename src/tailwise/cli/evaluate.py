@@ -39,8 +39,8 @@ from tailwise.cli.stream import ShownOnce, labelled_chunks, open_stream, some_ro
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailwise.calibration.interval_scores import RunningCoverage
     from tailwise.calibration.column_groups import ColumnGroups
+    from tailwise.calibration.interval_scores import RunningCoverage
     from tailwise.estimator import TailRegressor
     from tailwise.report.baselines import Lineup, RunningLineup
     from tailwise.streams.parquet_rows import ParquetRows

@@ -89,10 +89,6 @@ class Lineup:
         """The model and every baseline."""
         return [self.ours, *self.baselines.values()]
 
-    def without(self, *names: str) -> Lineup:
-        """Return the lineup without some baselines."""
-        return replace(self, baselines={k: v for k, v in self.baselines.items() if k not in names})
-
 
 class RunningLineup:
     """Figures by region of a model and its baselines, for rows that come in parts."""

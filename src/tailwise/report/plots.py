@@ -169,7 +169,7 @@ def error_by_label(
     """Draw mean absolute error along the label, one line per method, few-shot ranges shaded.
 
     Each table has columns ``center`` and ``mae``, as that of `tailwise.metrics.by_bin` or of
-    `tailwise.report.scoring.Scored.along_label`, which pools bins with few test rows.
+    `tailwise.report.scores.Scores.along_label`, which pools bins with few test rows.
     """
     ax = new_axes(ax)
     for place, (name, table) in enumerate(curves.items()):

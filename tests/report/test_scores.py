@@ -1,0 +1,214 @@
+"""Predictions of new rows, and figures by region and along the label."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tailwise import TailRegressor
+from tailwise.distributions.members import Normal
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.prior import rarest
+from tailwise.report.scores import (
+    EMPHASES,
+    FIGURES,
+    LEVELS,
+    PRINTED,
+    SHOWN,
+    Dial,
+    Scores,
+    Seen,
+    score_model,
+    sorted_regions,
+)
+
+Rows = tuple[pd.DataFrame, np.ndarray]
+
+
+@pytest.fixture
+def by_hand() -> Scores:
+    """Six rows of two bins: five common labels, and one rare label whose interval misses it."""
+    y = np.array([0.0, 0, 0, 0, 0, 4])
+    mean = torch.tensor([1.0, -1, 1, -1, 1, 2], dtype=torch.float64)
+    return Scores(
+        title="made",
+        y=y,
+        distribution=Normal(mean, torch.tensor([1.0, 2, 3, 4, 5, 6], dtype=torch.float64)),
+        uncalibrated=Normal(mean, 1e-12),
+        bins=LabelBins.from_labels(np.repeat([0.0, 4.0], [200, 3])),
+        lower=mean.numpy() - 1,
+        upper=mean.numpy() + 1.5,
+        covered=dict.fromkeys(LEVELS, y == 0),
+    )
+
+
+def test_figures_by_region_by_hand(by_hand: Scores) -> None:
+    table = by_hand.by_region()
+    assert table["n"].to_dict() == {"all": 6, "many": 5, "medium": 0, "few": 1}
+    assert table.loc["many", ["mae", "bias", "coverage", "width"]].tolist() == [1.0, 0.2, 1.0, 2.5]
+    assert table.loc["few", ["mae", "bias", "coverage", "width"]].tolist() == [2.0, -2.0, 0.0, 2.5]
+    assert table["share"].tolist() == pytest.approx([1, 5 / 6, 0, 1 / 6])
+    assert table.loc["medium", ["mae", "bias", "coverage", "width"]].isna().all()
+
+
+def test_reliability_by_region_and_of_the_distribution(by_hand: Scores) -> None:
+    assert by_hand.reliability().tolist() == pytest.approx([5 / 6] * len(LEVELS))
+    assert by_hand.reliability("few").tolist() == [0.0] * len(LEVELS)
+    assert np.isnan(by_hand.reliability("medium")).all()
+    assert by_hand.distribution_reliability(calibrated=False).tolist() == [0.0] * len(LEVELS)
+    assert by_hand.distribution_reliability(calibrated=True)[-1] == 1.0
+
+
+def test_points_along_the_label_pool_whole_bins(by_hand: Scores) -> None:
+    curve = by_hand.along_label(min_rows=1)
+    assert curve[["center", "n", "mae"]].to_numpy().tolist() == [[0, 5, 1], [4, 1, 2]]
+    assert curve["std"].tolist() == pytest.approx([math.sqrt(3), math.sqrt(6)])
+    assert curve["epistemic_std"].tolist() == [0, 0]
+    pooled = by_hand.along_label(min_rows=2)  # the last row alone is too few
+    assert pooled["n"].tolist() == [6] and pooled["mae"].tolist() == pytest.approx([7 / 6])
+
+
+def test_points_along_the_label_cover_every_row(vir: Scores) -> None:
+    curve = vir.along_label(min_rows=7)
+    assert curve["n"].min() >= 7 and curve["n"].sum() == 300
+    assert np.average(curve["mae"], weights=curve["n"]) == pytest.approx(vir.error.mean())
+    assert curve["center"].is_monotonic_increasing
+
+
+def test_sparsification_is_thinned_and_ends_before_the_last_rows(vir: Scores) -> None:
+    curves = vir.sparsification(points=20)
+    assert curves.error.size == curves.oracle.size == 20
+    assert curves.removed[0] == 0 and curves.error[0] == pytest.approx(vir.error.mean())
+    assert curves.removed[-1] == pytest.approx(1 - 10 / 300)
+
+
+def test_scores_agree_with_the_estimators_own(
+    models: dict[str, TailRegressor], vir: Scores, new_rows: Rows
+) -> None:
+    X, y = new_rows
+    own = models["vir"].score_by_region(X, y).set_index("region")
+    for name in ("mae", "rmse", "nll", "coverage", "width"):
+        np.testing.assert_allclose(vir.by_region()[name], own[name], rtol=1e-5, equal_nan=True)
+    np.testing.assert_allclose(np.stack([vir.lower, vir.upper], 1), models["vir"].predict_interval(X, 0.9))
+    assert vir.reliability()[LEVELS.index(0.9)] == pytest.approx(vir.inside.mean())
+
+
+def test_calibration_can_be_undone(models: dict[str, TailRegressor], vir: Scores, new_rows: Rows) -> None:
+    scaling = models["vir"].calibrators_[0].scaling
+    assert scaling is not None
+    again = scaling.apply(vir.uncalibrated)
+    torch.testing.assert_close(again.variance, vir.distribution.variance)
+    plain = {"base": None, "folds": 1, "emphasis": 0.0, "calibrate": False, "conformal": None}
+    x, y = new_rows
+    y = y + x["b"].to_numpy() / 9  # no longer whole, so that ends of intervals are not either
+    bare = TailRegressor(epochs=1, random_state=0, **plain).fit(x, y)
+    scored = score_model(bare, x, y, coverage=0.5)
+    assert scored.uncalibrated is scored.distribution  # nothing was scaled
+    low, high = (end.double().numpy() for end in scored.distribution.interval(0.5))
+    np.testing.assert_allclose([scored.lower, scored.upper], [low, high])
+
+
+def test_one_of_several_targets_is_chosen(new_rows: Rows) -> None:
+    X, y = new_rows
+    model = TailRegressor(epochs=1, random_state=0).fit(X, np.stack([y, 100 - y], 1))
+    with pytest.raises(ValueError, match="the model has 2 targets: choose one of them"):
+        score_model(model, X, y)
+    second = score_model(model, X, 100 - y, target=1)
+    np.testing.assert_allclose(second.mean, model.predict(X)[:, 1], rtol=1e-6)
+    assert second.bins.edges[-1] > 99
+
+
+def test_labels_are_whole_where_all_of_them_are(by_hand: Scores) -> None:
+    assert by_hand.label(3.6) == "4" and by_hand.label(12345.0) == "12,345"
+    assert replace(by_hand, y=by_hand.y + 0.5).label(3.6) == "3.6"
+
+
+def test_regions_are_sorted_from_common_to_rare(by_hand: Scores) -> None:
+    assert sorted_regions(["few", "many", "few"]) == ["many", "few"]
+    assert sorted_regions(replace(by_hand, many=1000, few=10).region) == ["medium", "few"]
+
+
+def test_every_figure_has_a_row_and_stands_in_the_table(by_hand: Scores) -> None:
+    table = by_hand.by_region()
+    assert set(FIGURES) <= set(table) and {*PRINTED, *SHOWN} <= set(FIGURES)
+    assert table is by_hand.by_region()  # computed once
+    for name, figure in FIGURES.items():
+        if figure.rows is not None:
+            assert table[name]["all"] == pytest.approx(np.mean(figure.rows(by_hand)))
+
+
+def test_rows_are_encoded_and_predicted_once(
+    models: dict[str, TailRegressor], new_rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = Seen(models["vir"], new_rows[0])
+    monkeypatch.setattr(type(rows.model), "encode", None)
+    at = [rows.scores(new_rows[1], emphasis=emphasis) for emphasis in (0.0, 1.0)]
+    assert at[0].raw is at[1].raw and (at[0].mean != at[1].mean).any()
+
+
+# -- the dial ------------------------------------------------------------------------------------
+
+
+def test_errors_are_those_of_predictions_at_every_emphasis(
+    models: dict[str, TailRegressor], vir: Scores, new_rows: Rows
+) -> None:
+    dial = vir.dial
+    assert dial is not None and vir.calibration is not None
+    x, y = new_rows
+    rare = rarest(y, vir.calibration.labels.density)
+    assert rare.sum() == 45  # 15% of 300
+    overall, of_rare = dial.curve
+    for k in (0, 10):
+        setting = dial.settings[k]
+        error = np.abs(models["vir"].predict(x, emphasis=setting) - y)
+        assert (overall[k], of_rare[k]) == pytest.approx((error.mean(), error[rare].mean()))
+        lower, upper = models["vir"].predict_interval(x, emphasis=setting).T
+        few, figures = vir.mask("few"), dial.by_region()["few"]
+        assert figures["mae"][k] == pytest.approx(error[few].mean())
+        assert figures["coverage"][k] == ((lower <= y) & (y <= upper))[few].mean()
+        assert figures["width"][k] == pytest.approx((upper - lower)[few].mean())
+    assert dial.point(vir) == (pytest.approx(vir.error.mean()), pytest.approx(vir.error[rare].mean()))
+
+
+def test_the_curve_is_the_same_whatever_is_in_use(models: dict[str, TailRegressor], new_rows: Rows) -> None:
+    rows, y = Seen(models["vir"], new_rows[0]), new_rows[1]
+    used = [rows.scores(y, **at) for at in ({"emphasis": 0.0}, {"emphasis": 0.45})]  # type: ignore[arg-type]
+    prior = rows.scores(y, label_prior=np.linspace(5, 12, 50))
+    plain, between, given = (scores.dial for scores in (*used, prior))
+    assert plain is not None and between is not None and given is not None
+    assert plain.settings == given.settings == EMPHASES
+    assert between.settings == (*EMPHASES[:5], 0.45, *EMPHASES[5:])
+    np.testing.assert_allclose(between.errors[5], used[1].error)
+    np.testing.assert_allclose(np.delete(between.errors, 5, axis=0), plain.errors)
+    np.testing.assert_allclose(given.errors, plain.errors)
+    settings = [dial.setting for dial in (plain, between, given)]
+    assert settings == ["emphasis 0", "emphasis 0.45", "the label prior given"]
+
+
+def turned(scores: Scores, rare: float, common: float, emphasis: float) -> Dial:
+    """A dial by hand: at emphasis 0 the error is 4 for rare labels and 1 for the others."""
+    mask = np.arange(scores.y.size) < 45
+    assert scores.calibration is not None
+    prior = replace(scores.calibration.prior, emphasis=emphasis)
+    used = replace(scores, calibration=replace(scores.calibration, prior=prior))
+    used.__dict__["error"] = np.where(mask, rare, common)  # a cached property
+    errors = np.stack([np.where(mask, 4.0 - 2 * t, 1.0 + t) for t in EMPHASES])
+    return Dial(used, EMPHASES, mask, errors, errors < 2, errors)
+
+
+def test_costs_and_gains_of_the_dial(vir: Scores) -> None:
+    assert turned(vir, 3.0, 1.5, 0.5).changes == {"rare": (3, 4), "others": (1.5, 1)}
+    assert turned(vir, 4.0, 1.0, 0.0).changes == {"rare": (2, 4), "others": (2, 1)}  # at 1 and at 0
+    assert turned(vir, 4.1, 0.9999, 0.1).text == (
+        "With emphasis 0.1, which is in use, the error for the rarest 15% of the labels is 2.5% higher (4.1 "
+        "against 4) than at emphasis 0, and for the others less than 0.1% lower (0.9999 against 1)."
+    )
+    assert turned(vir, 4.0, 1.0, 0.0).text.startswith("At emphasis 0, which is in use, labels are expected")
+
+
+def test_no_dial_without_density_or_rows(vir: Scores) -> None:
+    assert replace(vir, calibration=None).dial is None
+    assert replace(vir, y=vir.y[:10], distribution=vir.distribution[:10]).dial is None
