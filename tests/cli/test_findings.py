@@ -6,7 +6,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from tailwise.cli.findings import emphasis_of, findings_json, negative_ends
+from tailwise.cli.findings import Finding, emphasis_of, findings_json
+from tailwise.cli.fit import _negative_ends
 from tailwise.labels.bins import LabelBins
 from tests.report.made import Table
 
@@ -19,6 +20,9 @@ def test_one_target_is_at_the_top_level_and_several_are_a_list() -> None:
     assert findings_json([]) == {"target": None, "verdict": None}
     assert findings_json([finding("a")]) == {"target": "a"}
     assert findings_json([finding("a"), finding("b")]) == {"targets": [{"target": "a"}, {"target": "b"}]}
+    table = Table.of(100, 10, 10)
+    names = ["target", "verdict", "regions", "baseline", "base", "weighted", "constant"]
+    assert list(Finding("a", table.lineup(table.model())).to_dict()) == names
 
 
 def test_the_emphasis_in_use() -> None:
@@ -29,8 +33,7 @@ def test_the_emphasis_in_use() -> None:
 
 def test_intervals_below_zero_where_no_label_is() -> None:
     table = Table.of(100, 10, 10)
-    assert negative_ends(table.model(reach=0.0, jitter=0.0)) != ""  # some labels are 0
-    text = negative_ends(table.model(reach=9.0))
-    assert text.startswith("120 of 120 test intervals reach below 0, which") and "--bounds 0," in text
+    assert _negative_ends(table.model(reach=0.0, jitter=0.0)) > 0  # some labels are 0
+    assert _negative_ends(table.model(reach=9.0)) == 120
     moved = replace(table.model(reach=9.0), bins=LabelBins.from_labels([-1.0, 0.0, 3.0]))
-    assert negative_ends(moved) == negative_ends(replace(table.model(), lower=table.y)) == ""
+    assert _negative_ends(moved) == _negative_ends(replace(table.model(), lower=table.y)) == 0

@@ -86,7 +86,7 @@ def test_other_weights_or_bins_do_not_go_on(tailwise: Tailwise, sample: Sample, 
 def test_a_run_killed_after_it_wrote_is_finished_by_the_same_command(
     run: Any, sample: Sample, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tailwise.cli import comparing, training
+    from tailwise.cli import compare, fit
 
     sample(60).to_csv(tmp_path / "some.csv", index=False)
     line = [name, tmp_path / "some.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", 1]
@@ -96,7 +96,7 @@ def test_a_run_killed_after_it_wrote_is_finished_by_the_same_command(
         raise SystemExit(9)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training if name == "fit" else comparing, "remove_checkpoint", killed)
+        patch.setattr(fit if name == "fit" else compare, "remove_checkpoint", killed)
         assert run(*line).exit_code == 9
     assert files(tmp_path) == ["m", "m.checkpoint", "m.checkpoint.writing", "some.csv"]
     first = (tmp_path / "m").read_bytes()

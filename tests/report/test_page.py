@@ -219,8 +219,8 @@ def test_the_opening_says_what_was_trained_on_what(vir: Scores, facts: MakeFacts
 
     assert text() == (
         "VIR was trained on 560 rows of shells.csv to predict rings & <things> from 3 columns. All figures "
-        "are measured on 300 rows that no model has seen (held out at random, the same share of rare and common "
-        "labels)."
+        "are measured on 300 rows that no model has seen (held out at random, the same share of rare and "
+        "common labels)."
     )
     weighted = text(weight="w", features=1)
     assert "rows of shells.csv, weighted by w, to predict" in weighted and "from 1 column." in weighted

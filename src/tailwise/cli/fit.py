@@ -127,7 +127,7 @@ class Columns:
         typer.Option(
             "--split",
             metavar="COLUMN",
-            help="With --images, column that says train, val or test: which rows train, stop and measure.",
+            help="Column that says train, val or test: which pictures train, stop and measure.",
         ),
     ] = None
 

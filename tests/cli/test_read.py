@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tailwise.cli.reading import Roles, hold_out, split_labelled
+from tailwise.cli.read import Roles, hold_out, split_labelled
 from tailwise.tables import columns
 
 Run = Callable[..., Any]
@@ -228,17 +228,17 @@ def test_held_out_rows_keep_their_weights_and_labels(sample: Sample) -> None:
     table = sample(100).assign(w=lambda t: 1 + t["x"].abs())
     rows = split_labelled(table, Roles(["price"], weight="w"), "t.csv", quiet=True)
     train, test = hold_out(rows, 0.2, seed=1, quiet=True)
-    assert test is not None and len(train.labels) + len(test.labels) == 100
-    assert 15 <= len(test.labels) <= 25
+    assert test is not None and len(train.y) + len(test.y) == 100
+    assert 15 <= len(test.y) <= 25
     for part in (train, test):
-        assert part.weights is not None
-        assert list(part.weights) == list(1 + part.inputs["x"].abs())
-        assert list(part.inputs.index) == list(range(len(part.inputs)))
+        assert part.weight is not None
+        assert list(part.weight) == list(1 + part.X["x"].abs())
+        assert list(part.X.index) == list(range(len(part.X)))
     some = table.assign(day="2024-01-01").astype({"price": float})
     some.loc[0, ["price", "day"]] = [None, "no date"]  # a row without a label needs no time
-    times = split_labelled(some, Roles(["price"], time="day"), "t.csv", quiet=True).times
+    times = split_labelled(some, Roles(["price"], time="day"), "t.csv", quiet=True).time
     assert times is not None and set(times) == {"2024-01-01"}
-    together = pd.concat([train.labels, test.labels])["price"]
+    together = pd.concat([train.y, test.y])["price"]
     assert sorted(together) == sorted(table["price"])
 
 

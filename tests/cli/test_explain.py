@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.cli.explaining import _reasons_table
+from tailwise.cli.explain import _reasons_table
 from tailwise.explanations import Attributions
 from tests.cli.conftest import Run
 

@@ -12,7 +12,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from tailwise import TailRegressor
-from tailwise.cli import streamed
+from tailwise.cli import stream
 from tests.cli.conftest import Run
 
 ROWS = 400
@@ -65,7 +65,7 @@ def test_a_stream_has_the_figures_of_the_whole_table(
     whole = json.loads(run("evaluate", model, table, *options).stdout)
     few = json.loads(run("evaluate", model, table, *options, "--stream").stdout)
     assert few == whole  # so few rows are all in the sample
-    monkeypatch.setattr(streamed, "MEASURED_ROWS", 100)
+    monkeypatch.setattr(stream, "MEASURED_ROWS", 100)
     done = run("evaluate", model, table, *options, "--stream")
     found = json.loads(done.stdout)
     assert found["regions"]["all"]["n"] == ROWS - 71
@@ -83,7 +83,7 @@ def test_a_stream_has_the_figures_of_the_whole_table(
 def test_the_page_names_the_sample(
     run: Run, model: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: list[Any]
 ) -> None:
-    monkeypatch.setattr(streamed, "MEASURED_ROWS", 100)
+    monkeypatch.setattr(stream, "MEASURED_ROWS", 100)
     done = run("evaluate", model, table, "--stream", "--report", tmp_path / "page.html", "--quiet")
     assert done.exit_code == 0, done.stderr
     wanted = f"rows of rows.parquet, a random sample of its {ROWS - 71:,} rows with labels"

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.cli import streamed
-from tailwise.cli.reading import load_labelled
+from tailwise.cli import stream as streams
+from tailwise.cli.options import Shared
+from tailwise.cli.read import Reader, Roles
 from tests.cli.conftest import QUICK, Run
 
 ROWS = 500
@@ -82,13 +83,13 @@ def test_fit_measures_on_another_table_or_not_at_all(run: Run, folder: Path, tmp
     page = ["--out", tmp_path / "n", "--report", tmp_path / "p.html"]
     assert "nothing to report" in error_of(run("fit", folder, *options, *page, "--test-share", "0"))
     rows().assign(more=1).to_csv(tmp_path / "test.csv", index=False)
-    stream = streamed.open_stream(str(folder), False, {})
+    stream = streams.open_stream(str(folder), False, {})
     assert stream is not None
-    table = streamed.StreamedTable.of(stream, ["y"], [], None, 0.0, 0)
+    table = streams.StreamedTable.of(stream, Roles(["y"]), 0.0, 0)
     assert table.test_rows() is None
-    other = table.like(str(tmp_path / "test.csv"), load_labelled, quiet=True)
-    assert other.inputs.columns.tolist() == ["a", "c"]
-    assert len(other.labels) == ROWS
+    other = table.like(str(tmp_path / "test.csv"), Reader(Shared(quiet=True)))
+    assert other.X.columns.tolist() == ["a", "c"]
+    assert len(other) == ROWS
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv.gz"])
@@ -109,29 +110,29 @@ def test_predict_writes_the_same_in_parts(
 def test_a_test_table_is_sampled_and_a_note_says_so(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(streamed, "MEASURED_ROWS", 100)
-    stream = streamed.open_stream(str(folder), False, {})
+    monkeypatch.setattr(streams, "MEASURED_ROWS", 100)
+    stream = streams.open_stream(str(folder), False, {})
     assert stream is not None
-    found = streamed.StreamedTable.of(stream, ["y"], [], None, 0.0, 0).like(str(folder), load_labelled, False)
-    told = f"note: measured on a random sample of {len(found.labels)} of the {ROWS} rows"
-    assert 70 < len(found.labels) < 130 and told in capsys.readouterr().err
+    found = streams.StreamedTable.of(stream, Roles(["y"]), 0.0, 0).like(str(folder), Reader())
+    told = f"note: measured on a random sample of {len(found)} of the {ROWS} rows"
+    assert 70 < len(found) < 130 and told in capsys.readouterr().err
 
 
 def test_large_files_are_streamed_and_others_on_demand(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = str(folder / "a.parquet")
-    assert streamed.open_stream(file, False, {}) is None
-    assert streamed.open_stream(file, True, {"--groups": None}) is not None
-    monkeypatch.setattr(streamed, "STREAM_ROWS", 200)
-    assert streamed.open_stream(file, False, {}) is not None
-    assert streamed.open_stream(file, False, {"--groups": "c"}) is None
+    assert streams.open_stream(file, False, {}) is None
+    assert streams.open_stream(file, True, {"--groups": None}) is not None
+    monkeypatch.setattr(streams, "STREAM_ROWS", 200)
+    assert streams.open_stream(file, False, {}) is not None
+    assert streams.open_stream(file, False, {"--groups": "c"}) is None
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 and no more")
     for other in ("-", str(tmp_path / "a.csv"), str(tmp_path / "none"), str(tmp_path / "broken.parquet")):
-        assert streamed.open_stream(other, False, {}) is None
+        assert streams.open_stream(other, False, {}) is None
     with pytest.raises(ValueError, match="--stream and --ray are for Parquet files"):
-        streamed.open_stream(str(tmp_path / "a.csv"), True, {})
+        streams.open_stream(str(tmp_path / "a.csv"), True, {})
 
 
 def test_bad_folders_end_in_one_line_and_write_nothing(

@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 from typer.testing import Result
 
-from tailwise.cli.picturing import PictureReader
-from tailwise.cli.reading import Roles
+from tailwise.cli.read import Roles
+from tailwise.cli.options import Shared
+from tailwise.cli.read import Pictures, Reader, Roles
 from tests.command_line import invoke
 from tests.picture_samples import pictures, write_pictures, zipped
 
@@ -154,6 +155,6 @@ def test_compare_trains_networks_on_pictures(folder: Path, torchvision: ModuleTy
 def test_a_table_of_pictures_is_read_in_the_encoding_asked_for(tmp_path: Path) -> None:
     table = tmp_path / "faces.csv"
     table.write_bytes("path,возраст\nимя.jpg,30\n".encode("koi8-r"))
-    reader = PictureReader(str(tmp_path), "path", False, (8, 8))
-    found = reader.load_labelled(str(table), Roles(["возраст"]), True, "koi8-r")
-    assert Path(found.inputs["path"][0]).name == "имя.jpg"
+    reader = Reader(Shared(encoding="koi8-r"), Pictures(str(tmp_path), "path", False, (8, 8)))
+    rows = reader.rows(str(table), Roles(["возраст"]))
+    assert Path(rows.X["path"][0]).name == "имя.jpg"

@@ -1,7 +1,6 @@
 """`tailwise fit`: files written, figures printed, mistakes refused."""
 
 import json
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,8 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.cli import training
-from tailwise.cli.reading import Labelled
-from tailwise.report import baselines, scoring
-from tailwise.report.baselines import Lineup
-from tailwise.report.scoring import Scored
-from tests.cli.conftest import predicted
-from tests.report.made import Table
+from tailwise.tables.encode import TablePreprocessor
+from tests.cli.conftest import QUICK, predicted
 
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
@@ -240,18 +234,19 @@ def test_unknown_names_are_refused_before_any_training(run: Run, place: Path, tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_intervals_of_the_plain_network_are_no_matter_for_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has one fold, so that it can lack held-out rows where the model does not."""
-    table = Table.of(100, 10, 10)
+def test_test_rows_are_encoded_once_for_each_model(
+    run: Run, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By ours and by the plain network, with another encoding each; verdict, charts and reasons reuse it."""
+    encoded, matrix = [], TablePreprocessor.matrix
 
-    def warned(*_: Any, **__: Any) -> Scored:
-        warnings.warn("there are 0 held-out rows", stacklevel=1)
-        return table.model()
+    def counted(self: TablePreprocessor, X: Any) -> Any:
+        encoded.append(len(X))
+        return matrix(self, X)
 
-    monkeypatch.setattr(scoring, "score_model", warned)
-    monkeypatch.setattr(baselines, "line_up", lambda *_, other, **__: Lineup(table.model(), other))
-    rows = Labelled(pd.DataFrame({"a": table.y}), pd.DataFrame({"y": table.y}))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = training._score(TailRegressor(), "y", 0, rows, 0.9, None, TailRegressor())
-    assert found.lineup.other is not None and found.lineup.other.title == "plain network"
+    monkeypatch.setattr(TablePreprocessor, "matrix", counted)
+    line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--test", place / "new.csv"]
+    out = run(*line, "--report", tmp_path / "m.html", "--base", "none", "--folds", 2, *QUICK)
+    assert out.exit_code == 0, out.output
+    assert encoded.count(150) == 2  # new.csv
+    assert "Which columns drive the tail" in (tmp_path / "m.html").read_text()
