@@ -35,10 +35,10 @@ import numpy as np
 import pandas as pd
 
 from tailwise import TailRegressor
-from tailwise.benchmark import Source
-from tailwise.benchmark.data.suites import ABOUT
 from tailwise.cli import main as command_line
 from tailwise.model import base as bases
+from tailwise_bench import Source
+from tailwise_bench.data.suites import ABOUT
 
 MOST_IN_A_ROW = 3
 """A command is killed up to so many times before it runs to its end."""
@@ -46,8 +46,8 @@ PATIENCE = 30.0
 """Seconds that workers have to end after their parent."""
 ROWS, TREES = 120, 30
 MODULES = (
-    *("tailwise.cli.fit", "tailwise.cli.compare", "tailwise.cli.bench", "tailwise.report.page"),
-    *("tailwise.benchmark.run.runs", "catboost", "skrub"),
+    *("tailwise.cli.fit", "tailwise.cli.compare", "tailwise_bench.cli", "tailwise.report.page"),
+    *("tailwise_bench.run.runs", "catboost"),
 )
 """What the commands import."""
 

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from typer.testing import Result
 
-from tailwise.cli.read import Roles
 from tailwise.cli.options import Shared
 from tailwise.cli.read import Pictures, Reader, Roles
 from tests.command_line import invoke

@@ -13,7 +13,6 @@ from typer.core import TyperGroup
 
 from tailwise._version import __version__
 from tailwise.cli import (
-    bench,
     compare,
     deploy,
     diagnose,
@@ -157,4 +156,3 @@ for command in (
     deploy.doctor,
 ):
     app.command()(flattened(command))
-app.add_typer(bench.app, name="bench")

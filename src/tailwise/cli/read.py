@@ -183,8 +183,8 @@ def split_labelled(table: pd.DataFrame, roles: Roles, name: str, quiet: bool) ->
     """Split a table by the roles of its columns; note how many rows without a label are left out."""
     import pandas as pd
 
-    from tailwise.images.listing import as_parts
     from tailwise.tables.columns import row_weights, split_targets
+    from tailwise.tables.split import as_parts
 
     targets = roles.targets
     if roles.weight in targets:

@@ -19,7 +19,7 @@ from tailwise.lookup import check_name
 from tailwise.model.pictures import as_pictures, picture_tensor
 from tailwise.tables.check import checked_table
 from tailwise.tables.encode import TablePreprocessor
-from tailwise.tables.inputs import as_tensors, row_count
+from tailwise.tables.inputs import as_tensors, row_count, take_rows
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -38,6 +38,10 @@ class Encoded:
 
     def __len__(self) -> int:
         return len(self.groups)
+
+    def take(self, rows: Rows) -> Encoded:
+        """Return some of the rows. rows: (M,)"""
+        return Encoded(take_rows(self.x, rows), self.matrix[rows], self.groups[rows])
 
 
 class Columns(BaseEstimator):  # type: ignore[misc,unused-ignore]

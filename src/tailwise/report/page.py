@@ -400,7 +400,7 @@ def drivers_of(model: TailRegressor, scores: Scores, *, place: int = 0, **dial: 
         background = min(MOST_BACKGROUND, max(1, BUDGET // (2 * columns * max(explained, 1))))
         settings["background_rows"] = background
         reasons = {
-            title: shapley(model, rows.rows(places), rows, of=_EXPLAINED[title], **settings).reasons(REASONS)
+            title: shapley(model, rows.take(places), rows, of=_EXPLAINED[title], **settings).reasons(REASONS)
             for title, places in chosen.items()
         }
     parts = {key: part.set_index("column") for key, part in table.groupby(["measure", "labels"])}

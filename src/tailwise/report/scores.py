@@ -317,11 +317,16 @@ class Dial:
         return say("dial", "text", self)
 
 
+def title_of(model: TailRegressor) -> str:
+    """Return what pages call a model: TailRegressor, or its method unless that is the default."""
+    return "TailRegressor" if model.method == type(model)().method else get_method(model.method).title
+
+
 class Seen:
     """Rows of a table as one model sees them: encoded and predicted once, for all targets and settings."""
 
     def __init__(self, model: TailRegressor, X: Any) -> None:
-        self.title, self.model = get_method(model.method).title, model.model_
+        self.title, self.model = title_of(model), model.model_
         self.encoded = self.model.encode(X)
         self.raw = self.model.raw(self.encoded)
 

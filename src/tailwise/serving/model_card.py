@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader
 from tailwise._version import __version__
 from tailwise.metrics.regions import REGIONS, by_region
 from tailwise.report.formatting import level, number
-from tailwise.report.scoring import title_of
+from tailwise.report.scores import title_of
 from tailwise.serving.columns import Columns
 
 if TYPE_CHECKING:
