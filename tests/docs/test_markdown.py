@@ -1,5 +1,6 @@
 """Links in the documentation resolve, and its Python examples run."""
 
+import pkgutil
 import re
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +29,23 @@ def test_links_resolve() -> None:
             if "://" not in link and not (target.exists() and (not anchor or anchor in anchors(target))):
                 broken.append(f"{page.relative_to(ROOT)}: {link}")
     assert broken == []
+
+
+def test_names_of_the_package_exist() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    names = {
+        name
+        for page in pages
+        for name in re.findall(r"(?<![\w./])tailwise(?:\.\w+)+(?!\w)", page.read_text(encoding="utf-8"))
+        if not name.endswith(".md")
+    }
+    missing = []
+    for name in sorted(names):
+        try:
+            pkgutil.resolve_name(name)
+        except (ImportError, AttributeError):
+            missing.append(name)
+    assert len(names) > 50 and missing == []
 
 
 def run_python(page: str, *, quick: bool = False) -> None:
