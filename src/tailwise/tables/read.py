@@ -6,6 +6,7 @@ it cannot, it raises a `TableError` that names the file and the line or column, 
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -13,12 +14,11 @@ import re
 import sys
 import warnings
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailwise.lookup import nearest
-from tailwise.tables.encodings import TableError as TableError
-from tailwise.tables.encodings import decoded, read_as
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,10 +40,22 @@ _OTHER_FORMATS = (
     (b"ARROW1", "an Arrow or Feather file: save it as Parquet or CSV"),
     (b"SQLite format 3", "an SQLite database: export the table as CSV"),
 )
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_GUESSED_BYTES = 200_000
 _JSON = re.compile(rb"\s*(\[\s*)?\{\s*[\"}]")
 """How an object or a list of objects begins."""
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 _PERHAPS_THOUSANDS = re.compile(r"[+-]?([1-9]\d{0,2},\d{3}|\d+)")
+
+
+class TableError(ValueError):
+    """A table that cannot be read or used; the message says where and what to do."""
 
 
 def read_table(source: str | Path, encoding: str | None = None) -> pd.DataFrame:
@@ -70,6 +82,50 @@ def parse_table(content: bytes, name: str, encoding: str | None = None) -> pd.Da
     if guessed is not None:
         table.attrs["encoding"] = guessed
     return table
+
+
+def read_as(content: bytes, encoding: str, name: str) -> str:
+    """Return a file's text in the encoding that the user named."""
+    try:
+        kind = codecs.lookup(encoding)
+        return content.decode(kind.name).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise TableError(f"{name} is not {encoding}: byte {error.start} does not fit") from None
+    except (LookupError, TypeError, AssertionError, ValueError):
+        raise TableError(
+            f"unknown encoding {encoding!r}: use a name such as utf-8, shift_jis, gb18030, big5 or koi8-r"
+        ) from None
+
+
+def decoded(content: bytes, name: str) -> tuple[str, str | None]:
+    """Return a file's text, and its encoding where that is a guess: Windows-1252 or Latin-1.
+
+    Other encodings are not guessed: short texts would become other texts without a word.
+    """
+    import charset_normalizer
+
+    encoding, guessed = next((e for bom, e in _BOMS if content.startswith(bom)), None), None
+    wide = b"\x00" in content[:4096]
+    if encoding is None and not wide:
+        with suppress(UnicodeDecodeError):
+            return content.decode(), None
+    if encoding is None:
+        candidates = ["utf_16_le", "utf_16_be"] if wide else ["cp1252", "latin_1"]
+        best = charset_normalizer.from_bytes(content[:_GUESSED_BYTES], cp_isolation=candidates).best()
+        if best is None and wide:
+            raise TableError(f"{name} is a binary file, not a table: give a CSV or Parquet file")
+        if best is None:
+            raise TableError(
+                f"{name} is neither UTF-8 nor western text: save it as UTF-8, or name its encoding, such as "
+                "shift_jis, gb18030, big5 or koi8-r"
+            )
+        encoding, guessed = best.encoding, None if wide else best.encoding
+    try:
+        return content.decode(encoding), guessed
+    except UnicodeDecodeError as error:
+        raise TableError(
+            f"{name} is damaged: byte {error.start} is not {encoding}; save it again as UTF-8"
+        ) from None
 
 
 def file_content(source: str | Path, name: str) -> bytes:
