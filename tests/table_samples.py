@@ -48,3 +48,30 @@ def heom(X: Any) -> Array:
         else:
             total += np.not_equal.outer(values, values)
     return np.asarray(np.sqrt(total))
+
+
+def kinds(rows: int = 120) -> pd.DataFrame:
+    """Columns of every type, and texts that are numbers, dates or missing."""
+    rng = np.random.default_rng(2)
+    days = pd.Timestamp("2020-03-01") + pd.to_timedelta(rng.integers(0, 900, rows), "D")
+    words = np.array(["tall", "old", "green", "by the river", "cut", "with a nest"])
+    return pd.DataFrame(
+        {
+            "whole": pd.array(np.where(rng.random(rows) < 0.1, None, rng.integers(9, size=rows)), "Int64"),
+            "huge": np.where(np.arange(rows) == 3, 1e30, rng.normal(size=rows)),
+            "flag": pd.array(np.where(rng.random(rows) < 0.1, None, rng.random(rows) < 0.5), "boolean"),
+            "code": pd.Categorical(rng.integers(0, 5, rows)),
+            "price": np.where(rng.random(rows) < 0.2, "N/A", rng.normal(size=rows).round(3).astype(str)),
+            "mixed": pd.Series(rng.choice(["a", 3, None, 2.5], rows), dtype=object),
+            "blank": rng.choice(["a", "b", "", "?", "NA", "  "], rows),
+            "day": days,
+            "hour": days + pd.to_timedelta(rng.integers(0, 24, rows), "h"),
+            "zone": (days + pd.to_timedelta(7, "h")).tz_localize("Europe/Paris"),
+            "written": days.strftime("%d/%m/%Y"),
+            "wait": pd.to_timedelta(rng.integers(0, 9_000_000, rows), "s"),
+            "note": [" ".join(rng.choice(words, 4)) + f" no. {k}" for k in range(rows)],
+            "many": [f"v{k % 60}" for k in range(rows)],
+            "empty": pd.Series([None] * rows, dtype=object),
+            "same": "same",
+        }
+    )

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from tailwise.model import base as bases
-from tests.estimator.small_tables import frame, quick, table
+from tests.estimator.small_tables import quick, table
+from tests.table_samples import kinds
 
 
 def test_fits_in_threads_equal_fits_one_by_one() -> None:
@@ -45,7 +46,10 @@ def test_any_number_of_threads_gives_the_same_model(tmp_path: Path, monkeypatch:
     assert found[0] == found[1] == found[2]
 
 
-def test_pandas_and_polars_give_the_same_model() -> None:
-    x, y = frame(120)
-    one, two = (quick(folds=2).fit(rows, y) for rows in (x, polars.from_pandas(x)))
-    np.testing.assert_array_equal(one.predict(x), two.predict(polars.from_pandas(x)))
+def test_pandas_polars_and_pyarrow_give_the_same_model() -> None:
+    x = kinds(60).drop(columns=["mixed", "code"])
+    y = np.random.default_rng(0).lognormal(size=60)
+    table = polars.from_pandas(x).with_columns(polars.col("blank").cast(polars.Categorical))
+    expected = quick(folds=2).fit(x, y).predict(x)
+    for rows in (table, x.convert_dtypes(dtype_backend="pyarrow")):
+        np.testing.assert_array_equal(quick(folds=2).fit(rows, y).predict(rows), expected)

@@ -15,6 +15,7 @@ from scipy import sparse
 from tailwise.tables import columns, encode
 from tailwise.tables.column_encoders import CategoryColumn, DateColumn, NumberColumn, TextColumn
 from tailwise.tables.encode import NumericEncoder, TablePreprocessor, as_matrix
+from tests.table_samples import kinds
 
 
 def frame(rows: int = 200) -> pd.DataFrame:
@@ -146,33 +147,6 @@ def test_huge_numbers_count_as_such_beside_text_too(kind: str) -> None:
     found = preprocessor.transform(x.assign(number=-1e200))
     np.testing.assert_allclose(found, preprocessor.transform(x.assign(number=-1e12)), rtol=1e-5)
     assert not np.allclose(found, preprocessor.transform(x.assign(number=0.0)))
-
-
-def kinds(rows: int = 120) -> pd.DataFrame:
-    """Columns of every type, and texts that are numbers, dates or missing."""
-    rng = np.random.default_rng(2)
-    days = pd.Timestamp("2020-03-01") + pd.to_timedelta(rng.integers(0, 900, rows), "D")
-    words = np.array(["tall", "old", "green", "by the river", "cut", "with a nest"])
-    return pd.DataFrame(
-        {
-            "whole": pd.array(np.where(rng.random(rows) < 0.1, None, rng.integers(9, size=rows)), "Int64"),
-            "huge": np.where(np.arange(rows) == 3, 1e30, rng.normal(size=rows)),
-            "flag": pd.array(np.where(rng.random(rows) < 0.1, None, rng.random(rows) < 0.5), "boolean"),
-            "code": pd.Categorical(rng.integers(0, 5, rows)),
-            "price": np.where(rng.random(rows) < 0.2, "N/A", rng.normal(size=rows).round(3).astype(str)),
-            "mixed": pd.Series(rng.choice(["a", 3, None, 2.5], rows), dtype=object),
-            "blank": rng.choice(["a", "b", "", "?", "NA", "  "], rows),
-            "day": days,
-            "hour": days + pd.to_timedelta(rng.integers(0, 24, rows), "h"),
-            "zone": (days + pd.to_timedelta(7, "h")).tz_localize("Europe/Paris"),
-            "written": days.strftime("%d/%m/%Y"),
-            "wait": pd.to_timedelta(rng.integers(0, 9_000_000, rows), "s"),
-            "note": [" ".join(rng.choice(words, 4)) + f" no. {k}" for k in range(rows)],
-            "many": [f"v{k % 60}" for k in range(rows)],
-            "empty": pd.Series([None] * rows, dtype=object),
-            "same": "same",
-        }
-    )
 
 
 def test_numbers_are_those_of_skrub() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _check_sample_weight
 
+from tailwise.tables.column_encoders import as_numbers, is_date, plain_column
+from tailwise.tables.columns import is_number
 from tailwise.tables.inputs import as_pandas
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 
@@ -56,7 +61,26 @@ def _row_hashes(X: Any) -> NDArray[np.uint64] | None:
     X = as_pandas(X)
     if not (hasattr(X, "columns") or (isinstance(X, np.ndarray) and X.ndim == 2)):
         return None
+    table = pd.DataFrame(X)
     try:
-        return np.asarray(pd.util.hash_pandas_object(pd.DataFrame(X), index=False), np.uint64)
+        cells = {place: _values(table.iloc[:, place]) for place in range(table.shape[1])}
+        return np.asarray(pd.util.hash_pandas_object(pd.DataFrame(cells), index=False), np.uint64)
     except (TypeError, ValueError):  # a column of lists, or of numbers longer than 64 bits
         return None
+
+
+def _values(column: pd.Series[Any]) -> NDArray[Any]:
+    """Return cells in a type that their values decide, so that pandas, polars and pyarrow are alike."""
+    from pandas.api.types import infer_dtype, is_timedelta64_dtype
+
+    column = column if column.dtype == object else plain_column(column)
+    if is_date(column.dtype):
+        dates = column.dt.tz_convert(None) if column.dt.tz is not None else column
+        return np.asarray(dates.dt.as_unit("us"))
+    if is_timedelta64_dtype(column.dtype):
+        return np.asarray(column.dt.as_unit("us"))
+    if not (is_number(column.dtype) or infer_dtype(column) in ("boolean", "integer", "floating")):
+        return np.asarray(column.astype(object))
+    if column.dtype.kind in "biu" and not column.isna().any():
+        return column.to_numpy({"b": np.bool_, "i": np.int64, "u": np.uint64}[column.dtype.kind])
+    return as_numbers(column)
