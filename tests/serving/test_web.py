@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import threading
@@ -288,22 +289,23 @@ def test_requests_that_wait_are_predicted_at_once_and_a_failure_spoils_no_other(
     assert "secret" not in answers[4].result().text and "KeyError" in answers[4].result().text
 
 
-def test_a_batch_has_a_limit_and_closing_answers_what_waits() -> None:
-    go, sizes = threading.Event(), []
+def test_a_batch_has_a_limit_and_rows_with_equal_options() -> None:
+    sizes = []
 
     def predict(rows: Sequence[int], options: str) -> list[str]:
-        go.wait(60)
         sizes.append(len(rows))
         return [f"{options}{row}" for row in rows]
 
-    batcher = Batcher(predict, max_rows=30, threads=1)
-    answers = [batcher.submit(list(range(20)), "a") for _ in range(5)]
-    other, cancelled = batcher.submit([1], "b"), batcher.submit([1], "a")
-    assert cancelled.cancel()
-    go.set()
-    batcher.close()
-    assert all(answer.result() == [f"a{row}" for row in range(20)] for answer in answers)
-    assert other.result() == ["b1"] and sum(sizes) == 101 and 20 < max(sizes) <= 40
+    async def ask() -> list[Any]:
+        batcher = Batcher(predict, max_rows=30, threads=1)
+        asked = [asyncio.create_task(batcher(range(20), name)) for name in "aaabaa"]
+        gone = asyncio.create_task(batcher([7], "a"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        return await asyncio.gather(*asked)
+
+    assert asyncio.run(ask()) == [[f"{name}{row}" for row in range(20)] for name in "aaabaa"]
+    assert sizes == [40, 40, 20, 21]
 
 
 def send_malformed(running: Running, count: int, seed: int) -> Counter[int]:

@@ -6,10 +6,9 @@ and five networks, and 78 when each request was predicted alone; a single client
 
 from __future__ import annotations
 
-import queue
-import threading
+import asyncio
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ Predict = Callable[[Sequence[Any], Any], Sequence[Any]]
 
 
 class _Job(NamedTuple):
-    future: Future[list[Any]]
+    answer: asyncio.Future[list[Any]]
     rows: Sequence[Any]
     options: Hashable
 
@@ -30,60 +29,51 @@ class Batcher:
     A batch ends with the request that brings it to `max_rows`. The caller limits how many requests wait.
 
     >>> batcher = Batcher(lambda rows, factor: [factor * row for row in rows], max_rows=10)
-    >>> batcher.submit([1, 2], 3).result()
+    >>> asyncio.run(batcher([1, 2], 3))
     [3, 6]
-    >>> batcher.close()
     """
 
     def __init__(self, predict: Predict, *, max_rows: int, threads: int | None = None) -> None:
-        self._predict, self._max_rows, self._threads = predict, max_rows, threads
-        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="tailwise-predictions", daemon=True)
-        self._thread.start()
+        self._predict, self._max_rows = predict, max_rows
+        self._jobs: list[_Job] = []
+        self._task: asyncio.Task[None] | None = None
+        begin = (lambda: None) if threads is None else (lambda: torch.set_num_threads(threads))
+        self._thread = ThreadPoolExecutor(1, "tailwise-predictions", initializer=begin)
 
-    def submit(self, rows: Sequence[Any], options: Hashable) -> Future[list[Any]]:
-        """Put the rows of a request into the queue; the future gets their predictions."""
-        future: Future[list[Any]] = Future()
-        self._queue.put(_Job(future, rows, options))
-        return future
+    async def __call__(self, rows: Sequence[Any], options: Hashable) -> list[Any]:
+        """Return the predictions of the rows of a request."""
+        job = _Job(asyncio.get_running_loop().create_future(), rows, options)
+        self._jobs.append(job)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        return await job.answer
 
-    def close(self) -> None:
-        """Answer all requests in the queue and end the thread."""
-        self._queue.put(None)
-        self._thread.join()
+    async def _run(self) -> None:
+        while self._jobs:
+            jobs, rest, rows = [], [], 0
+            for job in self._jobs:
+                if job.options == self._jobs[0].options and rows < self._max_rows:
+                    jobs.append(job)
+                    rows += len(job.rows)
+                else:
+                    rest.append(job)
+            self._jobs = rest
+            await self._answer(jobs)
 
-    def _run(self) -> None:
-        if self._threads is not None:
-            torch.set_num_threads(self._threads)
-        job = self._queue.get()
-        while job is not None:
-            jobs, rows = [job], len(job.rows)
-            while rows < self._max_rows and not self._queue.empty():
-                job = self._queue.get()
-                if job is None:
-                    break
-                jobs.append(job)
-                rows += len(job.rows)
-            self._answer_by_options(jobs)
-            if job is not None:
-                job = self._queue.get()
-
-    def _answer_by_options(self, jobs: Sequence[_Job]) -> None:
-        waiting = [job for job in jobs if job.future.set_running_or_notify_cancel()]
-        for options in dict.fromkeys(job.options for job in waiting):
-            self._answer([job for job in waiting if job.options == options])
-
-    def _answer(self, jobs: Sequence[_Job]) -> None:
+    async def _answer(self, jobs: Sequence[_Job]) -> None:
         """Predict all rows at once; if that fails, each request alone, so that none spoils the others."""
+        rows = [row for job in jobs for row in job.rows]
+        call = asyncio.get_running_loop().run_in_executor(self._thread, self._predict, rows, jobs[0].options)
         try:
-            rows = [row for job in jobs for row in job.rows]
-            predictions = iter(self._predict(rows, jobs[0].options))
+            predictions = iter(await call)
         except Exception as error:
-            if len(jobs) == 1:
-                jobs[0].future.set_exception(error)
-            else:
+            if len(jobs) > 1:
                 for job in jobs:
-                    self._answer([job])
-        else:
-            for job in jobs:
-                job.future.set_result(list(islice(predictions, len(job.rows))))
+                    await self._answer([job])
+            elif not jobs[0].answer.done():
+                jobs[0].answer.set_exception(error)
+            return
+        for job in jobs:
+            own = list(islice(predictions, len(job.rows)))
+            if not job.answer.done():  # nobody waits any more
+                job.answer.set_result(own)

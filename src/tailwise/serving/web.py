@@ -12,8 +12,7 @@ import json
 import socket
 import time
 import warnings
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -157,18 +156,12 @@ class Service:
             raise ValueError(f"the model cannot predict its example row: {error}") from error
 
     def _application(self) -> FastAPI:
-        @asynccontextmanager
-        async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-            yield
-            await asyncio.to_thread(self.batcher.close)
-
         app = FastAPI(
             title=f"tailwise: {self.title}",
             version=__version__,
             description="Predictions with intervals. The page about it is at /docs.",
             docs_url=None,  # its page would load scripts from another server
             redoc_url=None,
-            lifespan=lifespan,
         )
         body = {"schema": self.asked.model_json_schema(), "example": self.example}
         responses: dict[int | str, dict[str, Any]] = {200: {"model": Answer}}
@@ -229,7 +222,7 @@ class Service:
             asked = read_request(self.asked, await self._body(request))
             rows = read_rows(self.columns, self.row, asked.rows)
             options = _Options(asked.coverage, tuple(asked.quantiles or ()), asked.emphasis)
-            predictions = await asyncio.wrap_future(self.batcher.submit(rows, options))
+            predictions = await self.batcher(rows, options)
         except ValueError as error:
             raise Refused(422, " ".join(str(error).split())) from None
         finally:
@@ -358,6 +351,5 @@ def server(service: Service) -> uvicorn.Server:
             limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=GRACE_SECONDS,
-            lifespan="on",
         )
     )
