@@ -221,7 +221,7 @@ def functions(distribution: Any, *, draws: bool = True) -> dict[str, Any]:
 def distribution(kind: str, folder: Path) -> dict[str, Any]:
     plain = KINDS[kind]
     density = LabelDensity.from_bins(training_labels())
-    expected = LabelDensity.from_labels(np.linspace(-2, 6, 50), like=density)
+    expected = LabelDensity.from_prior(np.linspace(-2, 6, 50), density)
     tilted = emphasis(density, 0.7).apply(plain)
     return {
         "plain": functions(plain),

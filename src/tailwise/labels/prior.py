@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from tailwise.distributions.tilt import Tilt
 from tailwise.labels.bins import Array, LabelBins, checked_labels
@@ -70,49 +69,36 @@ class LabelDensity:
         return cls._floored(cells.edges, smoothed_density(cells, **{"boundary": "reflect", **kernel}), floor)
 
     @classmethod
-    def from_labels(
-        cls, y: ArrayLike | Tensor, like: LabelDensity | None = None, *, floor: float = FLOOR, **kernel: Any
-    ) -> LabelDensity:
-        """Smooth a sample of labels over the cells of `like`, or over bins of its own. y: (n,)
+    def from_prior(cls, prior: Any, like: LabelDensity) -> LabelDensity:
+        """Return the density of labels that a user expects, on the cells of the training density `like`.
 
-        Labels beyond the cells of `like` count in its end cells; if all are beyond, that is an error.
+        `prior` is a `LabelDensity`, a function of the label that need not integrate to 1, a histogram as a
+        pair of edges and counts (in either order, as `numpy.histogram` returns it), or a sample of labels.
+        The part of a histogram or a sample that lies beyond the cells of `like` is left out or counts in its
+        end cells; if all of it lies there, that is an error.
         """
-        labels = checked_labels(y)
-        if like is None:
-            return cls.from_bins(LabelBins.from_labels(labels), floor=floor, **kernel)
-        if not ((labels >= like.edges[0]) & (labels <= like.edges[-1])).any():
-            raise ValueError(f"{like._no_mass}: its labels lie between {labels.min():g} and {labels.max():g}")
-        index = LabelBins(like.edges, np.zeros(like.density.size, np.int64)).index(labels)
-        cells = LabelBins(like.edges, np.bincount(index, minlength=like.density.size))
-        return cls.from_bins(cells, floor=floor, **kernel)
-
-    @classmethod
-    def from_histogram(
-        cls, edges: ArrayLike, counts: ArrayLike, like: LabelDensity | None = None, *, floor: float = FLOOR
-    ) -> LabelDensity:
-        """Take counts or probabilities between edges as they are. edges: (B + 1,), counts: (B,)
-
-        With `like` they are divided among its cells by overlap; what lies beyond its range is left out.
-        """
-        grid, masses = checked_labels(edges, "edges"), checked_labels(counts, "counts")
-        if grid.size != masses.size + 1 or (np.diff(grid) <= 0).any():
-            raise ValueError(f"{masses.size} counts need {masses.size + 1} ascending edges, got {grid.size}")
-        if (masses < 0).any():
-            raise ValueError(f"counts must not be negative, got {masses.min():g}")
-        if like is not None:
-            below = np.interp(like.edges, grid, np.concatenate([[0.0], np.cumsum(masses)]))
-            grid, masses = like.edges, np.diff(below)
+        if isinstance(prior, LabelDensity):
+            return prior
+        if callable(prior):
+            masses = like._integrals(prior)
+        elif isinstance(prior, tuple | list) and len(prior) == 2 and all(np.ndim(p) == 1 for p in prior):
+            edges, counts = sorted((np.asarray(part) for part in prior), key=len, reverse=True)
+            masses = like._overlaps(edges, counts)
+        else:
+            labels = checked_labels(prior)
+            low, high = labels.min(), labels.max()
+            if not ((labels >= like.edges[0]) & (labels <= like.edges[-1])).any():
+                raise ValueError(f"{like._no_mass}: its labels lie between {low:g} and {high:g}")
+            cells = LabelBins(like.edges, np.zeros(like.density.size, np.int64))
+            return cls.from_bins(cells.counted(np.bincount(cells.index(labels), minlength=len(cells))))
         if not masses.sum() > 0:
-            raise ValueError("the histogram is empty" if like is None else like._no_mass)
-        return cls._floored(grid, masses, floor)
+            raise ValueError(like._no_mass)
+        return cls._floored(like.edges, masses, FLOOR)
 
-    @classmethod
-    def from_function(
-        cls, function: Callable[[Array], ArrayLike], like: LabelDensity, *, floor: float = FLOOR
-    ) -> LabelDensity:
-        """Average a density function of the label over the cells of `like`; it need not integrate to 1."""
-        half = np.diff(like.edges)[:, None] / 2
-        points = like.edges[:-1, None] + half * (1 + _NODES)  # (B, nodes)
+    def _integrals(self, function: Callable[[Array], ArrayLike]) -> Array:
+        """Integrate a density function of the label over each cell. (B,)"""
+        half = np.diff(self.edges)[:, None] / 2
+        points = self.edges[:-1, None] + half * (1 + _NODES)  # (B, nodes)
         values = np.asarray(function(points.reshape(-1)), np.float64)
         if values.shape != (points.size,):
             raise ValueError(
@@ -125,24 +111,16 @@ class LabelDensity:
                 f"a label prior must be finite and not negative: it is {values[at]:g} at the label "
                 f"{points.reshape(-1)[at]:g}"
             )
-        masses = values.reshape(points.shape) @ _NODE_WEIGHTS * half[:, 0]
-        return cls.from_histogram(like.edges, masses, like, floor=floor)
+        return np.asarray(values.reshape(points.shape) @ _NODE_WEIGHTS * half[:, 0])
 
-    @classmethod
-    def from_prior(cls, prior: Any, like: LabelDensity, *, floor: float = FLOOR) -> LabelDensity:
-        """Return the density of labels that a user expects, on the cells of the training density `like`.
-
-        `prior` is a `LabelDensity`, a function of the label, a histogram as a pair of edges and counts
-        (in either order, as `numpy.histogram` returns it), or a sample of labels.
-        """
-        if isinstance(prior, LabelDensity):
-            return prior
-        if callable(prior):
-            return cls.from_function(prior, like, floor=floor)
-        if isinstance(prior, tuple | list) and len(prior) == 2 and all(np.ndim(part) == 1 for part in prior):
-            edges, counts = sorted((np.asarray(part) for part in prior), key=len, reverse=True)
-            return cls.from_histogram(edges, counts, like, floor=floor)
-        return cls.from_labels(prior, like, floor=floor)
+    def _overlaps(self, edges: ArrayLike, counts: ArrayLike) -> Array:
+        """Divide a histogram among the cells by overlap. edges: (H + 1,), counts: (H,) -> (B,)"""
+        grid, masses = checked_labels(edges, "edges"), checked_labels(counts, "counts")
+        if grid.size != masses.size + 1 or (np.diff(grid) <= 0).any():
+            raise ValueError(f"{masses.size} counts need {masses.size + 1} ascending edges, got {grid.size}")
+        if (masses < 0).any():
+            raise ValueError(f"counts must not be negative, got {masses.min():g}")
+        return np.diff(np.interp(self.edges, grid, np.concatenate([[0.0], np.cumsum(masses)])))
 
     @classmethod
     def _floored(cls, edges: Array, masses: Array, floor: float) -> LabelDensity:
@@ -168,11 +146,6 @@ class LabelDensity:
     def _no_mass(self) -> str:
         low, high = self.edges[[0, -1]]
         return f"the label prior has no mass between {low:g} and {high:g}, the range of the training labels"
-
-    def rescale(self, shift: float, scale: float) -> LabelDensity:
-        """Density of ``scale * y + shift``; scale must not be 0."""
-        edges, density = self.edges * scale + shift, self.density / abs(scale)
-        return LabelDensity(edges, density) if scale > 0 else LabelDensity(edges[::-1], density[::-1])
 
 
 def rarest(y: Array, density: LabelDensity, share: float = RARE_SHARE) -> NDArray[np.bool_]:
