@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.explanations import importance, shapley
+from tailwise.explanations import attributions, importance, shapley
 from tailwise.explanations.attributions import Attributions
 from tests.explanations.conftest import Rows, make_rows
 
@@ -126,3 +126,12 @@ def test_values_are_those_of_the_shap_package(model: TailRegressor, rows: Rows) 
     np.testing.assert_array_equal(given.values, ours.values)
     assert given.feature_names == list(tables.columns) and given.data.shape == (2, 5)
     assert ours.to_shap().data is None
+
+
+def test_many_rows_are_compared_with_fewer_others(
+    model: TailRegressor, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attributions, "MOST_PREDICTIONS", 2 * 4 * 30 * 12)  # both ways, columns, rows, others
+    with pytest.warns(UserWarning, match="7200 predictions are too many: rows are compared with 12 rows"):
+        explained = shapley(model, rows[0][:30], rows[0], background_rows=30)
+    assert explained.gap < 1e-9

@@ -10,6 +10,7 @@ value exactly, whatever the number of orders.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,10 @@ from tailwise.estimator import TailRegressor
 from tailwise.explanations.columnwise import CHUNK, ColumnwiseModel, Figure, Floats, Rows, sampled
 
 DEFAULT_BACKGROUND = 100
+MOST_PREDICTIONS = 5_000_000
+"""With more predictions than this, rows are compared with fewer rows of the background."""
+FEWEST_COMPARED = 10
+"""Rows of the background that every row is compared with, whatever that costs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +92,8 @@ def shapley(
     units of the label. Text, a date or a category is one column. `of` is what to explain: ``"prediction"``,
     ``"std"`` or ``"width"``, which is that of the interval of `coverage`. At most `background_rows` rows of
     the background, chosen at random, are used; without a background they are rows of X. Each row of X costs
-    ``2 * rounds * background_rows * (columns - 1)`` predictions.
+    ``2 * rounds * background_rows * (columns - 1)`` predictions. If that makes more than `MOST_PREDICTIONS`,
+    fewer rows of the background are used, with a warning.
 
     Values are for columns that are exchanged on their own: rows with exchanged columns need not occur.
     """
@@ -102,9 +108,11 @@ def shapley(
         raise ValueError("a single row has nothing to be compared with: give a background of other rows")
     others = rows if background is None else columns.encode(background)
     rng = np.random.default_rng(random_state)
-    others = others[sampled(len(others), background_rows, rng)]
     names = list(columns.places)
     blocks = [(k, places) for k, places in enumerate(columns.places.values()) if places]
+    each = 2 * rounds * (len(blocks) - 1) * len(rows)
+    used = _affordable(min(background_rows, len(others)), each)
+    others = others[sampled(len(others), used, rng)]
     # (pairs,) background row of each pair of orders, and (pairs, columns) the orders themselves
     of_pair = np.tile(np.arange(len(others)), rounds)
     orders = np.array([rng.permutation(len(blocks)) for _ in of_pair])
@@ -132,6 +140,19 @@ def shapley(
         explained=at_end,
         error=pd.DataFrame(errors, columns=names, index=index),
     )
+
+
+def _affordable(background_rows: int, each: int) -> int:
+    """Return how many rows of a background to use if one costs `each` predictions, with a warning of fewer."""
+    most = max(FEWEST_COMPARED, MOST_PREDICTIONS // max(each, 1))
+    if background_rows <= most:
+        return background_rows
+    warnings.warn(
+        f"{background_rows * each} predictions are too many: rows are compared with {most} rows of the "
+        f"background, not {background_rows}, and errors are larger; explain fewer rows at a time",
+        stacklevel=3,
+    )
+    return most
 
 
 def _mixed(row: Floats, others: Floats, of_pair: Rows, orders: Rows, places: list[list[int]]) -> Floats:

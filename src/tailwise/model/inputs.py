@@ -127,11 +127,11 @@ class TableInputs:
     @property
     def places(self) -> dict[str, list[int]]:
         """The places in `numbers` of each column of the table."""
-        places = self.encoder.places
+        places = dict(self.encoder.places)
         if self.groups.names:
             column = self.groups.column
             name = column if isinstance(column, str) else list(places)[column]
-            places[name].append(len(self.encoder.numeric.center))
+            places[name] = [*places[name], len(self.encoder.numeric.center)]
         return places
 
     def _encoded(self, matrix: Floats, groups: Rows) -> Encoded:
