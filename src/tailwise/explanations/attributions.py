@@ -143,7 +143,7 @@ def shapley(
 
 
 def _affordable(background_rows: int, each: int) -> int:
-    """Return how many rows of a background to use if one costs `each` predictions, with a warning of fewer."""
+    """Return how many rows of a background to use if one costs `each` predictions; warn of fewer."""
     most = max(FEWEST_COMPARED, MOST_PREDICTIONS // max(each, 1))
     if background_rows <= most:
         return background_rows
