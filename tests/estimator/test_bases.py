@@ -218,14 +218,6 @@ def test_what_does_not_go_with_base_predictions(
         quick(**params).fit(x, y, base_prediction=y)
 
 
-def test_equal_rows_with_other_base_predictions_are_not_merged() -> None:
-    x, y = table(60)
-    twice = np.r_[y, y + 1]
-    model = quick().fit(np.r_[x, x], np.r_[y, y], base_prediction=twice)
-    held = model.calibrators_[0].held
-    assert model.bins_.counts.sum() + len(held.labels) == 120
-
-
 @pytest.mark.parametrize("name", sorted(BASES))
 def test_bases_by_name(name: str, few_trees: None, monkeypatch: pytest.MonkeyPatch) -> None:
     few = {**BASES, "hist-gradient-boosting": lambda seed: HistGradientBoostingRegressor(max_iter=10)}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tailwise import TailRegressor
-from tests.estimator.small_tables import quick, table
+from tests.estimator.small_tables import table
 
 
 @pytest.fixture(params=["plain", "boosted"])
@@ -74,15 +74,6 @@ def test_every_output_takes_the_dial(model: TailRegressor) -> None:
         scores = model.score_by_region(x, y, **asked).set_index("region")
         assert scores.loc["all", "mae"] == pytest.approx(np.abs(mean - y).mean())
         assert model.explain_intervals(**asked) != model.explain_intervals(emphasis=0.0)
-
-
-def test_the_emphasis_asked_for_at_fit() -> None:
-    x, y = table(100)
-    given = quick(emphasis=0.3).fit(x, y)
-    assert given.emphasis_ == 0.3
-    auto = quick().fit(x, y)
-    np.testing.assert_allclose(given.predict(x), auto.predict(x, emphasis=0.3))
-    np.testing.assert_allclose(given.predict_interval(x), auto.predict_interval(x, emphasis=0.3))
 
 
 def test_what_is_wrong_with_a_dial_is_said(model: TailRegressor) -> None:

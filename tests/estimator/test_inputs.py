@@ -49,38 +49,6 @@ def test_containers_give_the_same_model() -> None:
         np.testing.assert_allclose(quick().fit(x, labels).predict(x), expected, rtol=1e-6)
 
 
-def test_polars() -> None:
-    import polars as pl
-
-    data, y = frame(200)
-    text = [None if t is None else str(t) for t in data["text"]]
-    kind = data["kind"].astype(str).tolist()
-    table = pl.DataFrame(
-        {
-            "number": data["number"].to_numpy(),
-            "missing": [None if i % 3 == 0 else float(i) for i in range(200)],
-            "empty": pl.Series([None] * 200, dtype=pl.Float64),
-            "text": text,
-            "kind": pl.Series(kind, dtype=pl.Categorical),
-            "enum": pl.Series(kind, dtype=pl.Enum(["a", "b", "c"])),
-            "flag": data["flag"].to_numpy(),
-            "day": data["day"].dt.to_pydatetime().tolist(),
-        }
-    )
-    model = quick().fit(table, pl.Series("price", y.to_numpy()))
-    assert list(model.feature_names_in_) == table.columns and model.target_names_ == ["price"]
-    out = model.predict_frame(table[:4])
-    assert out.shape == (4, 7) and np.isfinite(out.drop(columns="region").to_numpy()).all()
-    with pytest.raises(ValueError, match="feature names"):
-        model.predict(table.rename({"number": "numbre"}))
-    twice = pl.concat([table, table[:50]])
-    weight = np.r_[np.full(50, 2.0), np.ones(150)]
-    labels = y.to_numpy()
-    weighted = quick().fit(table, labels, sample_weight=weight).predict(table)
-    repeated = quick().fit(twice, np.r_[labels, labels[:50]]).predict(table)
-    np.testing.assert_allclose(weighted, repeated)
-
-
 def test_labels_that_cannot_be_regressed_on() -> None:
     x, y = table(60)
     y = y.copy()

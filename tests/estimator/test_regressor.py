@@ -24,7 +24,6 @@ from torch import nn
 
 import tailwise
 from tailwise import TailRegressor
-from tailwise.distributions.members import Mixture
 from tests.estimator.small_tables import quick, table
 
 
@@ -86,15 +85,6 @@ def test_units_of_the_label_do_not_matter(
     np.testing.assert_allclose(
         (theirs.predict_interval(x) - shift) / scale, ours.predict_interval(x), atol=20 * tolerance
     )
-
-
-@pytest.mark.parametrize("method", ["ensemble", "infer-noise", "vanilla", "lds-fds-der"])
-def test_other_methods(method: str) -> None:
-    x, y = table(200)
-    model = quick(method=method).fit(x, y)
-    out = model.predict_frame(x)
-    assert (out["std"] > 0).all() and (out["lower"] < out["upper"]).all()
-    assert isinstance(model.predict_distribution(x), Mixture) == (method in ("ensemble", "infer-noise"))
 
 
 @pytest.mark.parametrize("method", ["vir", "vanilla", "ensemble"])

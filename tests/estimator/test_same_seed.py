@@ -53,3 +53,6 @@ def test_pandas_polars_and_pyarrow_give_the_same_model() -> None:
     expected = quick(folds=2).fit(x, y).predict(x)
     for rows in (table, x.convert_dtypes(dtype_backend="pyarrow")):
         np.testing.assert_array_equal(quick(folds=2).fit(rows, y).predict(rows), expected)
+    assert list(quick(epochs=1).fit(table, y).feature_names_in_) == table.columns
+    with pytest.raises(ValueError, match="feature names"):
+        quick(epochs=1).fit(table, y).predict(table.rename({"blank": "blanc"}))
