@@ -4,7 +4,7 @@ The loop removes the most uncertain prediction and averages the remaining errors
 authors' preview code. Both are timed on a small case in the same run, and must agree. Times are processor
 seconds of one thread, which other work on the machine does not lengthen. Exits with 1 if the two disagree.
 
-    python benchmarks/ause.py [--points 1000000] [--small 20000]
+    python research/studies/ause.py [--points 1000000] [--small 20000]
 """
 
 from __future__ import annotations

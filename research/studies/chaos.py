@@ -1,7 +1,7 @@
 """Kill commands at random moments, run them again, and compare with runs that nobody killed.
 
-``python benchmarks/chaos.py`` sends 100 kills (SIGKILL) to `tailwise fit`, `compare` (with two workers),
-`bench run`, `predict` and to a loop that saves a model. After each kill, files under their final names must
+``python research/studies/chaos.py`` sends 100 kills (SIGKILL) to `tailwise fit`, `compare` (with two workers),
+`predict` and to a loop that saves a model. After each kill, files under their final names must
 be whole, and workers must end by themselves. After one to three kills the command runs to its end: its
 numbers and files must be those of the run that was not killed, and nothing else may be left in the folder.
 The exit code is 1 if anything differs. Each command runs in a fork of this process, which has imported what
@@ -37,8 +37,6 @@ import pandas as pd
 from tailwise import TailRegressor
 from tailwise.cli import main as command_line
 from tailwise.model import base as bases
-from tailwise_bench import Source
-from tailwise_bench.data.suites import ABOUT
 
 MOST_IN_A_ROW = 3
 """A command is killed up to so many times before it runs to its end."""
@@ -46,8 +44,8 @@ PATIENCE = 30.0
 """Seconds that workers have to end after their parent."""
 ROWS, TREES = 120, 30
 MODULES = (
-    *("tailwise.cli.fit", "tailwise.cli.compare", "tailwise_bench.cli", "tailwise.report.page"),
-    *("tailwise_bench.run.runs", "catboost"),
+    *("tailwise.cli.fit", "tailwise.cli.compare", "tailwise.report.page"),
+    "catboost",
 )
 """What the commands import."""
 
@@ -138,14 +136,6 @@ def _stories(saves: int) -> list[Story]:
             ("t.csv",),
         ),
         Story(
-            "bench run",
-            ("tailwise", "bench", "run", "--prepared", "prepared", "--out", "r.jsonl", "--methods",
-             "vanilla,vir", "--seeds", "2", "--epochs", "2", "--trials", "1"),
-            {"r.jsonl": _lines},
-            ("prepared",),
-            grows=True,
-        ),
-        Story(
             "predict",
             ("tailwise", "predict", "first", "t.csv", "-o", "p.csv", "--quiet"),
             {"p.csv": Path.read_bytes},
@@ -162,7 +152,7 @@ def _stories(saves: int) -> list[Story]:
 
 
 def make_inputs(folder: Path) -> None:
-    """Write a small table, two models of it, and prepared data."""
+    """Write a small table, and two models of it."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame({name: rng.normal(size=ROWS) for name in ("a", "b", "c")})
     table["kind"] = rng.choice(["x", "y", "z"], ROWS)
@@ -171,13 +161,6 @@ def make_inputs(folder: Path) -> None:
     for seed, name in enumerate(("first", "second")):
         model = TailRegressor(epochs=2, folds=1, base=None, random_state=seed)
         model.fit(table.drop(columns="y"), table["y"]).save(folder / name)
-    prepared = folder / "prepared"
-    prepared.mkdir()
-    for seed in (0, 1):
-        Source("small", "y", lambda: table).problem(seed, max_rows=ROWS).save(prepared)
-    # Any suite: its recipe is what counts.
-    about = {"suite": "quick", "max_rows": ROWS, "per_bin": 10}
-    (prepared / ABOUT).write_text(json.dumps(about))
 
 
 # -- kills -----------------------------------------------------------------------------------------
@@ -300,7 +283,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=int, default=100, help="number of kills in all")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--commands", default="fit,compare,bench run,predict,save", help="comma-separated")
+    parser.add_argument("--commands", default="fit,compare,predict,save", help="comma-separated")
     parser.add_argument("--saves", type=int, default=12, help="times that a model is saved before the end")
     given = parser.parse_args()
     stories = [story for story in _stories(given.saves) if story.name in given.commands.split(",")]

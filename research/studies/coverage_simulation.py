@@ -1,6 +1,6 @@
 """Coverage of 90% intervals where the truth is known: by region and overall, over 200 draws.
 
-    python benchmarks/coverage_simulation.py --write
+    python research/studies/coverage_simulation.py --write
 
 Labels are lognormal around a level that depends on x, so they have a long upper tail. In the second table
 they are the same less 1, but at least 0: 30% of them are 0, and `bounds` says that none is smaller.
@@ -43,7 +43,7 @@ from tailwise.labels.prior import LabelDensity, rarest
 from tailwise.labels.support import LabelSupport
 
 Array = np.ndarray
-DOCS = Path(__file__).parents[1] / "research" / "results"
+DOCS = Path(__file__).parents[1] / "results"
 SIZES = (100, 300, 1000, 10_000)
 NETWORKS, COVERAGE = 5, 0.9
 LEVEL, SPREAD, NOISE, PULL = 0.5, 0.8, 0.5, 0.15
@@ -191,7 +191,7 @@ def main() -> int:
         body = "\n".join(about[4:])
         title = about[0].rstrip(".").replace("200", str(options.draws))
         (DOCS / "coverage_simulation.md").write_text(
-            f"# {title}\n\nWritten by `python benchmarks/coverage_simulation.py --write` with "
+            f"# {title}\n\nWritten by `python research/studies/coverage_simulation.py --write` with "
             f"the seeds 0 to {options.draws - 1}; do not edit.\n\n{body}\n\n{text}\n",
             encoding="utf-8",
         )

@@ -1,7 +1,7 @@
 """Time and additivity of Shapley values on a table with text and dates, beside CatBoost's own.
 
-    python benchmarks/explanations.py
-    python benchmarks/explanations.py --rows 300 --explained 5 --trees 50 --epochs 2 --seeds 0
+    python research/studies/explanations.py
+    python research/studies/explanations.py --rows 300 --explained 5 --trees 50 --epochs 2 --seeds 0
 
 Shapley values of `tailwise.explanations.shapley` are those of the whole estimator (trees, networks, dial)
 by column of the raw table. CatBoost's (``get_feature_importance(type="ShapValues")``) are those of its trees

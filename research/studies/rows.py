@@ -1,6 +1,6 @@
 """Time by the number of rows: TailRegressor and CatBoost on generated tables, in one run.
 
-    python benchmarks/rows.py --threads 16 --write
+    python research/studies/rows.py --threads 16 --write
 
 Tables have 15 numbers, a category and a label with a long right tail. Both models get the same rows and the
 same number of threads on the CPU. CatBoost predicts a Gaussian (RMSEWithUncertainty, 1,000 trees), as in
@@ -29,14 +29,14 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from tailwise_bench.data.suites import generated
+from tailwise.report.results import Record, append_record, machine, read_records
+from tailwise_bench.estimators import fit_catboost, fit_tail
 from tailwise_bench.pages.markup import Table, number
 from tailwise_bench.pages.origin import describe_origin
-from tailwise_bench.run.estimators import fit_catboost, fit_tail
-from tailwise_bench.run.results import Record, ResultsFile
-from tailwise_bench.run.trace import ESTIMATOR, machine, trace_of, unchanged
+from tailwise_bench.tables import generated
+from tailwise_bench.trace import ESTIMATOR, trace_of, unchanged
 
-DOCS = Path(__file__).parents[1] / "research" / "results"
+DOCS = Path(__file__).parents[1] / "results"
 SIZES = (10_000, 100_000, 300_000, 1_000_000)
 COLUMNS = 15
 WARM_ROWS = 60
@@ -146,7 +146,7 @@ def page(records: Sequence[Record]) -> str:
     body = "\n".join(about)
     tables = [time_table(lines, "fit"), time_table(lines, "predict"), quality_table(lines)]
     return (
-        f"# {title.rstrip('.')}\n\nWritten by `python benchmarks/rows.py {chosen}--threads "
+        f"# {title.rstrip('.')}\n\nWritten by `python research/studies/rows.py {chosen}--threads "
         f"{lines[0]['threads']} --write`; do not edit.\n\n{body}\n\n"
         f"{' '.join(describe_origin(lines, 'catboost'))}\n\n"
         + "\n".join(verdict(lines))
@@ -164,11 +164,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="*", default=list(SIZES))
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of both models")
     options = parser.parse_args()
-    file = ResultsFile(options.results)
-    done = {(r["rows"], r["method"]) for r in unchanged(file.records)}
+    records = read_records(options.results)
+    done = {(r["rows"], r["method"]) for r in unchanged(records)}
     missing = [(rows, method) for rows in options.rows for method in TITLES if (rows, method) not in done]
     here = (machine(), options.threads)
-    for line in file.records if missing else ():
+    for line in records if missing else ():
         if (line["machine"], line["threads"]) != here:
             parser.error(
                 f"{options.results} has times of {line['machine']} with {line['threads']} threads, but this "
@@ -176,9 +176,10 @@ def main() -> None:
             )
     for rows, method in missing:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            file.append(pool.submit(run, method, rows, options.threads).result())
-        print(f"{rows:,} rows, {method}: {file.records[-1]['seconds']}", flush=True)
-    text = page(file.records)
+            records.append(pool.submit(run, method, rows, options.threads).result())
+            append_record(options.results, records[-1])
+        print(f"{rows:,} rows, {method}: {records[-1]['seconds']}", flush=True)
+    text = page(records)
     print(text)
     if options.write:
         options.results.with_suffix(".md").write_text(text, encoding="utf-8")

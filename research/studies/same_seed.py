@@ -1,6 +1,6 @@
 """Does the same seed give the same model: by threads, in threads, by container, by instruction set.
 
-    python benchmarks/same_seed.py --rows 1000
+    python research/studies/same_seed.py --rows 1000
 
 Each line is `TailRegressor(random_state=0)`, fitted in a process of its own to the same rows of a bundled
 table. `in threads` fits four seeds at the same time. `difference` is the largest one of a prediction from the
@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from tailwise.estimator import TailRegressor
-from tailwise_bench import get_suite
-from tailwise_bench.data.natural_splits import NaturalSplit, natural_split
+from tailwise_bench.suites import get_suite
+from tailwise_bench.tables import NaturalSplit, Table
 
 VARIANTS = {
     "1 thread": {"OMP_NUM_THREADS": "1"},
@@ -38,7 +38,9 @@ VARIANTS = {
 def split_of(name: str, rows: int) -> NaturalSplit:
     """Return the rows of a table of the suite ``quick``, or ``development``."""
     sources = [source for suite in ("quick", "development") for source in get_suite(suite).sources]
-    return natural_split(next(s for s in sources if s.name == name), 0, max_rows=rows)  # type: ignore[arg-type]
+    table = next(source for source in sources if source.name == name)
+    assert isinstance(table, Table)
+    return table.natural_split(0, max_rows=rows)
 
 
 def fitted(variant: str, split: NaturalSplit) -> dict[str, object]:

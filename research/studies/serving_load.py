@@ -2,7 +2,7 @@
 
 The server is a process of its own, and this one is its client (httpx):
 
-    python benchmarks/serving_load.py --requests 10000
+    python research/studies/serving_load.py --requests 10000
 
 1. A closed loop of clients, each of which waits for its answer before it asks again, measures the capacity.
 2. An open loop sends requests at twice that rate, whatever the answers. Those beyond the queue must get

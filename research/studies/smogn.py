@@ -5,7 +5,7 @@ left out with a note. It gets the same control points, threshold, k and noise. E
 than 100 times as fast, or takes more than 4 GB.
 
     python3.9 -m venv /tmp/peer && /tmp/peer/bin/pip install smogn 'numpy<1.24' 'pandas<2'
-    python benchmarks/smogn.py --peer-python /tmp/peer/bin/python
+    python research/studies/smogn.py --peer-python /tmp/peer/bin/python
 """
 
 from __future__ import annotations

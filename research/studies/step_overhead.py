@@ -4,7 +4,7 @@ A step is forward, backward and optimiser. In each round all models are timed in
 and ratios are taken within rounds, so that a busy machine slows both sides equally. Exits with 1 if VIR's
 step takes more than 10% longer with 1000 bins than with 10.
 
-    python benchmarks/step_overhead.py [--device cuda] [--steps 200]
+    python research/studies/step_overhead.py [--device cuda] [--steps 200]
 """
 
 from __future__ import annotations

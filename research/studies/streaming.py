@@ -1,6 +1,6 @@
 """Fit one epoch on a table larger than memory: rows per second, peak memory, and exact counts per bin.
 
-    python benchmarks/streaming.py 1e6 1e7 5e7 --folder /tmp/rows
+    python research/studies/streaming.py 1e6 1e7 5e7 --folder /tmp/rows
 
 For each number of rows it writes that many rows of 20 inputs as Parquet (18 floats, a category, an integer,
 and a skewed target; 115 bytes a row), unless the folder has them already. A process of its own then calls

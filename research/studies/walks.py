@@ -4,8 +4,8 @@ Three calls are traced on 400 rows of the abalone table, with the default base a
 a report, `TailRegressor.fit` and `TailRegressor.predict_interval`. Functions that run while a module is
 imported do not count.
 
-    python benchmarks/walks.py                        # this checkout
-    python benchmarks/walks.py --src ../before/src    # another one
+    python research/studies/walks.py                        # this checkout
+    python research/studies/walks.py --src ../before/src    # another one
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kills at random moments (benchmarks/chaos.py): a few of them, and what would be found."""
+"""Kills at random moments (research/studies/chaos.py): a few of them, and what would be found."""
 
 import re
 import subprocess

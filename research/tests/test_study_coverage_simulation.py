@@ -1,4 +1,4 @@
-"""Intervals where the truth is known (benchmarks/coverage_simulation.py)."""
+"""Intervals where the truth is known (research/studies/coverage_simulation.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of streams (benchmarks/streaming.py): its rows, its figures and its line."""
+"""The benchmark of streams (research/studies/streaming.py): its rows, its figures and its line."""
 
 from pathlib import Path
 

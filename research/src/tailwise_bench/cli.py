@@ -1,366 +1,168 @@
-"""The commands of `tailwise bench`: compare methods on many data sets, step by step or all at once.
+"""The command `tailwise-bench`: run a suite, write pages, choose defaults.
 
-Exit codes: 0 when everything is done, 1 when a run failed, 2 for wrong usage, 3 when the time is up first.
+Exit codes: 0 when everything is done, 1 when a run failed or the input is wrong, 3 when the time is up first.
 """
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from tailwise.cli.options import Plugin, split_names
-from tailwise_bench.cli_options import (
-    RESULTS,
-    Epochs,
-    Methods,
-    Prepared,
-    Seeds,
-    SuiteArgument,
-    SuiteOption,
-    TimeLimit,
-    Trials,
-    Weights,
-    Work,
-    Workers,
-    parse_seeds,
-    print_line,
-)
-from tailwise_bench.cli_pages import (
-    depth_command,
-    estimator_page_command,
-    faces_command,
-    stsb_command,
-    tables_command,
-)
-
-if TYPE_CHECKING:
-    from tailwise_bench import Recipe, Suite, Summary
+from tailwise.methods import available_methods, load_plugin
+from tailwise_bench.choose import choose_contenders, split_methods
+from tailwise_bench.contenders import Contender
+from tailwise_bench.defaults import choose_defaults
+from tailwise_bench.estimators import choose_estimators
+from tailwise_bench.pages import write_defaults, write_page
+from tailwise_bench.runs import run_suite, take_times
+from tailwise_bench.suites import BUNDLED, Suite, get_suite
 
 app = typer.Typer(no_args_is_help=True, context_settings={"max_content_width": 100})
+RESULTS, WORK, DEFAULTS = Path("research/results"), Path(".tailwise-bench"), "defaults"
 TIME_IS_UP = 3
 
-
-# -- output --------------------------------------------------------------------------------------
-
-
-def _finish(summary: Summary) -> None:
-    """Print what was done and end with its exit code."""
-    failed = len(summary.failed)
-    print_line(f"{summary.done} runs in {summary.seconds:.0f} s, {summary.left} left, {failed} failed")
-    if failed or summary.left:
-        raise typer.Exit(1 if failed else TIME_IS_UP)
-
-
-def _recipe(suite: Suite, epochs: int | None, trials: int | None, weights: str | None = None) -> Recipe:
-    return suite.recipe.within(epochs=epochs, trials=trials, weights=weights)
+SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help=f"{', '.join(BUNDLED)}, or a TOML file.")]
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of SUITE.jsonl and its page SUITE.md.")]
+Work = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for prepared data.")]
+Workers = Annotated[int, typer.Option(metavar="N", min=1, help="Number of processes, one thread each.")]
+Epochs = Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum number of epochs.")]
+Trials = Annotated[int | None, typer.Option(metavar="N", min=1, help="Configurations to try per method.")]
+Plugin = Annotated[
+    list[Path] | None, typer.Option(metavar="FILE", help="Python file that registers methods of your own.")
+]
 
 
-# -- commands ------------------------------------------------------------------------------------
+def say(line: str) -> None:
+    """Print what a command does; standard output is for results."""
+    typer.echo(line, err=True)
+
+
+def _suite(name: str, epochs: int | None, trials: int | None, plugins: list[Path] | None) -> Suite:
+    for file in plugins or ():
+        load_plugin(file)
+    suite = get_suite(name)
+    return replace(suite, recipe=suite.recipe.within(epochs=epochs, trials=trials))
+
+
+def _seeds(text: str | None) -> list[int] | None:
+    """``5`` means 0 to 4; ``0,3`` means these two."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts) or parts == ["0"]:
+        raise typer.BadParameter(f"{text!r} is neither a number nor a list such as 0,3", param_hint="--seeds")
+    return [int(part) for part in parts] if len(parts) > 1 else list(range(int(text)))
+
+
+def _write(suite: Suite, out: Path) -> None:
+    times = out / f"{suite.name}-times.jsonl"
+    lines, page = out / f"{suite.name}.jsonl", out / f"{suite.name}.md"
+    say(f"wrote {write_page(suite, lines, page, times if times.is_file() else None)}")
 
 
 @app.callback()
 def _about() -> None:
-    """Compare methods on many data sets."""
+    """Compare methods on many data sets and seeds."""
 
 
-@app.command("suite")
-def suite_command(
-    suite: SuiteArgument = "tabular",
+@app.command()
+def run(
+    suite: SuiteName,
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated names or groups (all, peers, ablation-...); by default the suite's."
+            metavar="NAMES",
+            help="Comma-separated names, groups (all, peers, ablation-...) and methods with options "
+            "such as 'vir[weights.power=0.25]'; by default the suite's.",
         ),
     ] = None,
+    data: Annotated[str | None, typer.Option(metavar="NAMES", help="Comma-separated data sets.")] = None,
     seeds: Annotated[
+        str | None, typer.Option(metavar="N", help="Number of seeds, or a list: 5 or 0,3.")
+    ] = None,
+    out: Out = RESULTS,
+    work: Work = WORK,
+    workers: Workers = 1,
+    ray: Annotated[
         str | None,
-        typer.Option(metavar="N", help="Number of seeds, or a list: 5 or 0,3; by default the suite's."),
+        typer.Option(metavar="ADDRESS", help="Run on a Ray cluster whose machines share the folders."),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for results and tables.")] = RESULTS,
-    work: Work = Path(".tailwise-bench"),
-    times: Annotated[bool, typer.Option("--times", help="Also measure times, as `bench time` does.")] = False,
-    workers: Workers = 1,
     epochs: Epochs = None,
     trials: Trials = None,
-    weights: Weights = None,
-    time_limit: TimeLimit = None,
-    plugin: Plugin = None,
-) -> None:
-    """Do all steps for one suite.
-
-    Prepares its data, runs what is missing and writes the tables. Run it again to continue.
-    """
-    from tailwise_bench import bench, get_suite
-
-    summary = bench(
-        suite, out=out, work=work, methods=methods, seeds=parse_seeds(seeds),
-        recipe=_recipe(get_suite(suite), epochs, trials, weights), workers=workers, time_limit=time_limit,
-        times=times, report=print_line,
-    )  # fmt: skip
-    _finish(summary)
-
-
-@app.command("prepare")
-def prepare_command(
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the arrays.")],
-    suite: SuiteOption = "tabular",
-    seeds: Seeds = "5",
-    max_rows: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Maximum number of training rows; by default the suite's."),
-    ] = None,
-    per_bin: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Maximum number of validation and of test rows per label bin."),
-    ] = None,
-    plugin: Plugin = None,
-) -> None:
-    """Split and encode the tables of a suite."""
-    from tailwise_bench import prepare
-
-    prepare(suite, out, parse_seeds(seeds) or (), max_rows=max_rows, per_bin=per_bin, report=print_line)
-
-
-@app.command("run")
-def run_command(
-    prepared: Prepared,
-    out: Annotated[Path, typer.Option(help="Results file; lines are appended.")],
-    methods: Methods = "all",
-    data: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Comma-separated data sets; all by default.")
-    ] = None,
-    seeds: Seeds = "5",
-    workers: Workers = 1,
-    epochs: Epochs = None,
-    trials: Trials = None,
-    weights: Weights = None,
-    time_limit: TimeLimit = None,
-    plugin: Plugin = None,
-) -> None:
-    """Run methods on prepared data."""
-    from tailwise_bench import choose_contenders, run_suite, suite_of
-
-    suite = suite_of(prepared)
-    summary = run_suite(
-        prepared, choose_contenders(methods, suite.options), out=out, seeds=parse_seeds(seeds) or (),
-        data=None if data is None else split_names(data), recipe=_recipe(suite, epochs, trials, weights),
-        workers=workers, time_limit=time_limit,
-    )  # fmt: skip
-    for line in summary.failed:
-        print_line(f"failed: {line}")
-    _finish(summary)
-
-
-app.command("tables")(tables_command)
-
-
-@app.command("time")
-def time_command(
-    results: Annotated[list[Path], typer.Argument(metavar="RESULTS", help="Results files of one suite.")],
-    prepared: Prepared,
-    out: Annotated[Path, typer.Option(help="File of times; lines are appended.")] = RESULTS / "times.jsonl",
-    time_limit: TimeLimit = None,
-    plugin: Plugin = None,
-) -> None:
-    """Measure the time of every method's fit.
-
-    Fits each chosen configuration once more on one thread.
-    """
-    from tailwise_bench import choose_contenders, read_results, suite_of
-    from tailwise_bench.run.times import take_times
-
-    suite, runs = suite_of(prepared), read_results(*results)
-    # The runs may have had other settings than the suite.
-    first = runs[0]["recipe"]
-    recipe = _recipe(suite, first["epochs"], first["trials"], first.get("weights", "own"))
-    contenders = choose_contenders(dict.fromkeys(run["method"] for run in runs), suite.options)
-    _finish(take_times(prepared, runs, contenders, out=out, recipe=recipe, time_limit=time_limit))
-
-
-@app.command("ablations")
-def ablations_command(
-    suite: SuiteArgument = "tabular",
-    seeds: Seeds = "5",
-    out: Annotated[
-        Path, typer.Option(help="Results file; lines are appended, and the page is written beside it.")
-    ] = RESULTS / "ablations.jsonl",
-    work: Work = Path(".tailwise-bench"),
-    workers: Workers = 1,
-    epochs: Epochs = None,
-    trials: Trials = None,
-    time_limit: TimeLimit = None,
-    page_only: Annotated[
-        bool, typer.Option("--page-only", help="Run nothing: write the page of the lines that --out has.")
+    times: Annotated[
+        bool, typer.Option("--times", help="Then fit each contender once more, to time it.")
     ] = False,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, help="Start no run after it; the same command continues."),
+    ] = None,
     plugin: Plugin = None,
 ) -> None:
-    """Run all ablations of VIR, write their page."""
-    from tailwise_bench import choose_contenders, get_suite
-    from tailwise_bench.pages.ablation_page import write_ablations
-    from tailwise_bench.run.ablations import ablations
-    from tailwise_bench.run.runs import run_missing
-
-    if page_only:
-        print_line(f"wrote {write_ablations(out, out.with_suffix('.md'))}")
-        return
-    summary = run_missing(
-        suite, choose_contenders(ablations()), out=out, work=work, seeds=parse_seeds(seeds) or (),
-        recipe=_recipe(get_suite(suite), epochs, trials), workers=workers, time_limit=time_limit,
-        report=print_line,
+    """Prepare the data of a suite, run what is missing, write its page. Run it again to continue."""
+    chosen = _suite(suite, epochs, trials, plugin)
+    names = chosen.methods if methods is None else split_methods(methods)
+    natural = chosen.split == "natural"
+    contenders = choose_estimators(names) if natural else choose_contenders(names, chosen.options)
+    lines = out / f"{chosen.name}.jsonl"
+    summary = run_suite(
+        chosen, contenders, out=lines, work=work, seeds=_seeds(seeds), workers=workers, ray=ray,
+        data=None if data is None else split_methods(data), time_limit=time_limit, report=say,
     )  # fmt: skip
-    if not summary.left:
-        print_line(f"wrote {write_ablations(out, out.with_suffix('.md'))}")
-    _finish(summary)
+    if times and not natural and not summary.left:
+        timed = [c for c in contenders if isinstance(c, Contender)]
+        take_times(chosen, timed, lines, out=out / f"{chosen.name}-times.jsonl", work=work, report=say)
+    for line in summary.failed:
+        say(f"failed: {line}")
+    say(f"{summary.done} runs, {summary.left} left, {len(summary.failed)} failed")
+    if lines.is_file():
+        _write(chosen, out)
+    if summary.failed or summary.left:
+        raise typer.Exit(1 if summary.failed else TIME_IS_UP)
 
 
-app.command("stsb")(stsb_command)
+@app.command()
+def page(
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A suite, or `defaults`.")], out: Out = RESULTS
+) -> None:
+    """Write the page of stored lines; trains nothing and needs no data."""
+    if suite == DEFAULTS:
+        say(f"wrote {write_defaults(out / 'defaults.jsonl', out / 'defaults.md')}")
+        return
+    _write(get_suite(suite), out)
 
 
-app.command("faces")(faces_command)
-
-
-app.command("depth")(depth_command)
-
-
-@app.command("choose-defaults")
-def choose_defaults_command(
-    prepared: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder written by `tailwise-bench prepare`. Without it nothing is run, and the page is "
-            "written from the lines of --out.",
-        ),
-    ] = None,
+@app.command()
+def defaults(
     methods: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Comma-separated names; all by default.")
     ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Results file; lines are appended, and the page is written beside it.")
-    ] = RESULTS / "defaults.jsonl",
+    suite: Annotated[str, typer.Option(help="Development data.")] = "development",
+    out: Out = RESULTS,
+    work: Work = WORK,
     workers: Workers = 1,
     epochs: Epochs = None,
     trials: Trials = None,
-    time_limit: TimeLimit = None,
     plugin: Plugin = None,
 ) -> None:
-    """Choose the defaults of all methods.
-
-    Uses the prepared data of the suite `development` and writes a page about the choice.
-    """
-    from tailwise_bench import suite_of
-    from tailwise_bench.pages.defaults_page import write_defaults
-    from tailwise_bench.run.defaults import choose_defaults
-
-    page = out.with_suffix(".md")
-    if prepared is None:
-        print_line(f"wrote {write_defaults(out, page)}")
-        return
-    suite = suite_of(prepared)
-    summary = choose_defaults(
-        prepared, out=out, seeds=range(suite.seeds), recipe=_recipe(suite, epochs, trials),
-        methods=None if methods is None else split_names(methods), workers=workers, time_limit=time_limit,
-    )  # fmt: skip
-    if not summary.left:
-        print_line(f"wrote {write_defaults(out, page)}")
-    _finish(summary)
+    """Search the defaults of methods on development data, and write the page about the choice."""
+    chosen = _suite(suite, epochs, trials, plugin)
+    names = available_methods() if methods is None else split_methods(methods)
+    lines = out / "defaults.jsonl"
+    choose_defaults(chosen, names, out=lines, work=work, workers=workers, report=say)
+    say(f"wrote {write_defaults(lines, lines.with_suffix('.md'))}")
 
 
-@app.command("search-prior")
-def search_prior_command(
-    prepared: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of the suite `development`. Without it nothing is run, and the page is written from "
-            "the lines of --out.",
-        ),
-    ] = None,
-    methods: Annotated[str, typer.Option(metavar="NAMES", help="Comma-separated names.")] = "vir-paper",
-    out: Annotated[
-        Path, typer.Option(help="Results file; lines are appended, and the page is written beside it.")
-    ] = RESULTS / "priors.jsonl",
-    workers: Workers = 1,
-    epochs: Epochs = None,
-    trials: Annotated[int, typer.Option(metavar="N", min=1, help="Priors to try per method.")] = 30,
-    time_limit: TimeLimit = None,
-    plugin: Plugin = None,
-) -> None:
-    """Search the prior of VIR's head.
-
-    Tries a grid and then random priors around its best point, as the paper describes. The best one is
-    compared with the present one on other seeds; the last lines say which should be the default.
-    """
-    from tailwise_bench import suite_of
-    from tailwise_bench.pages.prior_page import describe_decision, write_priors
-    from tailwise_bench.run.defaults import choose_defaults, decisions
-    from tailwise_bench.run.prior import PriorStudy
-    from tailwise_bench.run.results import ResultsFile
-
-    page = out.with_suffix(".md")
-    if prepared is None:
-        print_line(f"wrote {write_priors(out, page)}")
-        return
-    suite = suite_of(prepared)
-    summary = choose_defaults(
-        prepared, out=out, seeds=range(suite.seeds), recipe=_recipe(suite, epochs, trials),
-        methods=split_names(methods), study=PriorStudy, workers=workers, time_limit=time_limit,
-    )  # fmt: skip
-    if not summary.left:
-        print_line(f"wrote {write_priors(out, page)}")
-        for found in decisions(ResultsFile(out).records):
-            typer.echo(describe_decision(found))
-    _finish(summary)
+def main() -> None:
+    """Run the command; an error that the user can mend is one line."""
+    try:
+        app()
+    except (ValueError, OSError, ImportError) as error:
+        sys.exit(f"error: {error}")
 
 
-@app.command("estimator")
-def estimator_command(
-    suite: SuiteOption = "tabular",
-    out: Annotated[
-        Path, typer.Option(help="Results file; lines are appended, and the page is written beside it.")
-    ] = RESULTS / "estimator.jsonl",
-    estimators: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Comma-separated names; all by default.")
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Comma-separated tables; all of the suite by default.")
-    ] = None,
-    seeds: Seeds = "5",
-    max_rows: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Maximum number of training rows.")
-    ] = 20_000,
-    workers: Workers = 1,
-    time_limit: TimeLimit = None,
-) -> None:
-    """Compare TailRegressor with boosted trees.
-
-    Fits each estimator on random splits of raw tables without tuning, and scores all and the rarest test
-    labels. Run it again to continue.
-    """
-    from tailwise_bench import Source, get_suite, suite_name
-    from tailwise_bench.pages.estimator_page import write_estimator_page
-    from tailwise_bench.run.estimator_runs import run_estimators
-    from tailwise_bench.run.estimators import choose_estimators
-
-    tables = {s.name: s for s in get_suite(suite).sources if isinstance(s, Source)}
-    names = list(tables) if data is None else split_names(data)
-    for name in names:
-        if name not in tables:
-            raise typer.BadParameter(
-                f"{suite} has no table {name!r}; it has {', '.join(tables) or 'none'}", param_hint="--data"
-            )
-    chosen = choose_estimators(None if estimators is None else split_names(estimators), report=print_line)
-    summary = run_estimators(
-        [tables[name] for name in names], chosen, out=out, suite=suite_name(suite),
-        seeds=parse_seeds(seeds) or (), max_rows=max_rows, workers=workers, time_limit=time_limit,
-    )  # fmt: skip
-    for line in summary.failed:
-        print_line(f"failed: {line}")
-    if not summary.left and not summary.failed:
-        print_line(f"wrote {write_estimator_page(out, out.with_suffix('.md'))}")
-    _finish(summary)
-
-
-app.command("estimator-page")(estimator_page_command)
+if __name__ == "__main__":
+    main()

@@ -12,8 +12,8 @@ from scipy.io import savemat
 from tailwise.images import ImageError, decode_pictures
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.kernels import label_weights
-from tailwise_bench.data.layouts import agedb_listing, imdb_wiki_listing, utkface_listing
-from tailwise_bench.data.listing import ImageListing, read_listing
+from tailwise_bench.sources.layouts import agedb_listing, imdb_wiki_listing, utkface_listing
+from tailwise_bench.sources.listing import ImageListing, read_listing
 from tests.picture_samples import pictures, write_pictures
 
 BIRTH = 719529  # 1970-01-01 as MATLAB counts days

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tailwise.images import ImageError
-from tailwise_bench.data.listing import ImageListing, listing_from, read_listing
+from tailwise_bench.sources.listing import ImageListing, listing_from, read_listing
 from tests.picture_samples import zipped
 
 TABLE = "age,path,split\n31,a.jpg,train\n59,b.jpg,valid\n70,c.jpg,test\n"

@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 
 from tailwise.images import ImageError
-from tailwise_bench.data.nyu import DATA, DEPTH_MAPS
-from tailwise_bench.data.problems import Problem
 from tailwise_bench.depth import DEPTH_AUGMENTATIONS
 from tailwise_bench.depth.nyud2 import CROP, load_nyud2, read_depth, read_pairs, scenes_held_out
+from tailwise_bench.problem import Problem
+from tailwise_bench.sources.depth_maps import DATA, DEPTH_MAPS
 
 
 @pytest.fixture

@@ -1,0 +1,222 @@
+"""One run of a contender on a problem: tune or take options, fit, calibrate, and score the test part once."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tailwise._version import __version__
+from tailwise.calibration.scaling import balanced_weights, fit_scaling
+from tailwise.metrics.regions import get_metric
+from tailwise.report.results import (
+    OF_THE_MEAN,
+    OF_THE_SPREAD,
+    Record,
+    errors_along_label,
+    machine,
+    region_rows,
+    score_limits,
+    scores_by_region,
+)
+from tailwise_bench.contenders import Contender, Outcome
+from tailwise_bench.estimators import COVERAGE, Estimator, Prediction, fit_catboost
+from tailwise_bench.problem import Problem
+from tailwise_bench.recipe import Recipe, default_options
+from tailwise_bench.search import Study, describe_space
+from tailwise_bench.tables import RARE_SHARE, TEST_SHARE, NaturalSplit
+from tailwise_bench.trace import ESTIMATOR, trace_of
+
+UNIT_ROWS, UNIT_TREES, WARM_ROWS = 2000, 300, 200
+_warm: set[str] = set()
+
+
+def _tune(
+    contender: Contender, problem: Problem, recipe: Recipe
+) -> tuple[Outcome, dict[str, Any], list[Record]]:
+    """Return the outcome and the options with the best validation criterion, and all trials."""
+    study = Study(contender.space(recipe), recipe.trials)
+    best: tuple[float, Outcome, dict[str, Any]] | None = None
+    trials: list[Record] = []
+    while (options := study.ask()) is not None:
+        loss, outcome, line = _tried(contender, problem, recipe, options)
+        study.tell(loss)
+        trials.append(line)
+        if outcome is not None and loss is not None and (best is None or loss < best[0]):
+            best = loss, outcome, options
+    if best is None:
+        raise RuntimeError(f"every configuration failed; the first with: {trials[0]['error']}")
+    return best[1], best[2], trials
+
+
+def _tried(
+    contender: Contender, problem: Problem, recipe: Recipe, options: dict[str, Any]
+) -> tuple[float | None, Outcome | None, Record]:
+    """Fit a configuration; return its loss on the validation part, its outcome and what is recorded."""
+    criterion = get_metric(recipe.criterion)
+    try:
+        outcome = contender.fit(problem, options, recipe)
+        score = criterion(outcome.valid, problem.labels("valid"), problem.bins)
+        if not math.isfinite(score):
+            raise RuntimeError(f"its {recipe.criterion} on the validation part is {score}")
+    except RuntimeError as error:  # not finite or not invertible: only this configuration fails
+        return None, None, {"options": options, "score": None, "error": str(error)[:200]}
+    seconds = round(outcome.fit_seconds, 3)
+    return (
+        criterion.loss(score),
+        outcome,
+        {"options": options, "score": float(f"{score:.6g}"), "seconds": seconds},
+    )
+
+
+def measure(
+    contender: Contender, problem: Problem, recipe: Recipe, options: Mapping[str, Any] | None = None
+) -> list[Record]:
+    """Fit, calibrate on the validation part, and score the test part once; return results lines.
+
+    A contender that gives intervals of its own is not calibrated again. Without `options` they are tuned
+    first: of ``recipe.trials`` configurations the one with the best criterion on the validation part is kept,
+    and one whose training fails is never kept. With `options`, those that are missing have their defaults.
+    There is a line for each variant of the contender, and its own is the last.
+    """
+    began = time.perf_counter()
+    trace = contender.trace(recipe)
+    trials: list[Record] = []
+    if options is None:
+        best, chosen, trials = _tune(contender, problem, recipe)
+    else:
+        chosen = {**default_options(contender.space(recipe)), **options}
+        best = contender.fit(problem, chosen, recipe)
+    records = [
+        _record(contender, name, title, best.variants[name], problem, recipe, chosen, trace)
+        for name, title in contender.variants.items()
+    ]
+    records.append(_record(contender, contender.name, contender.title, best, problem, recipe, chosen, trace))
+    if trials:
+        records[-1] |= {"search": describe_space(contender.space(recipe)), "trials": trials}
+    seconds = round(time.perf_counter() - began, 3)
+    for record in records:
+        record["seconds"] = {**record["seconds"], "all": seconds}
+    return records
+
+
+def _record(
+    contender: Contender,
+    name: str,
+    title: str,
+    best: Outcome,
+    problem: Problem,
+    recipe: Recipe,
+    chosen: Mapping[str, Any],
+    trace: Mapping[str, Any],
+) -> Record:
+    """Calibrate an outcome on the validation part, unless it has its own intervals, and score it."""
+    scaling, calibrated = {}, best.test
+    if best.limits is None:
+        weights = balanced_weights(problem.labels("valid"), problem.bins)
+        fitted = fit_scaling(best.valid, problem.labels("valid"), weights=weights)
+        scaling, calibrated = asdict(fitted), fitted.apply(best.test)
+    y, bins, shots = problem.labels("test"), problem.bins, problem.shots
+    valid = get_metric(recipe.criterion)(best.valid, problem.labels("valid"), problem.bins)
+    record: Record = {
+        "suite": problem.suite,
+        "data": problem.name,
+        "method": name,
+        "title": title,
+        "uncertainty": contender.uncertainty,
+        "seed": problem.seed,
+        "version": __version__,
+        "machine": machine(),
+        "trace": trace,
+        "recipe": recipe.describe(),
+        "options": dict(chosen),
+        **({"fixed": dict(contender.fixed)} if contender.fixed else {}),
+        **problem.describe(),
+        "test_rows": region_rows(y, bins, shots),
+        "valid": {recipe.criterion: float(f"{valid:.6g}") if math.isfinite(valid) else None},
+        "epochs": best.epochs,
+        "parameters": best.parameters,
+        "scaling": {name: float(f"{w:.6g}") for name, w in scaling.items()},
+        "metrics": {
+            "raw": scores_by_region(best.test, y, bins, shots, OF_THE_MEAN + problem.metrics + OF_THE_SPREAD),
+            "calibrated": scores_by_region(calibrated, y, bins, shots, OF_THE_SPREAD),
+        },
+    }
+    if best.emphasis is not None:
+        record["emphasis"] = best.emphasis
+    if best.limits is not None:
+        for region, limits in score_limits(*best.limits, y, bins, shots).items():
+            record["metrics"]["calibrated"][region].update(limits)
+    record["along_label"] = errors_along_label(best.test, y, bins)
+    record["seconds"] = {"fit": round(best.fit_seconds, 3), "predict": round(best.predict_seconds, 3)}
+    return record
+
+
+# -- natural splits ------------------------------------------------------------------------------
+
+
+def natural_recipe(max_rows: int) -> dict[str, Any]:
+    """Return the settings of a results line; runs with other settings must not be compared."""
+    return {"test": TEST_SHARE, "rare": RARE_SHARE, "max_rows": max_rows, "coverage": COVERAGE}
+
+
+def measure_estimator(estimator: Estimator, split: NaturalSplit, max_rows: int) -> list[Record]:
+    """Fit on the training rows, predict the test rows and score all and the rarest; return a results line.
+
+    Times are processor seconds. ``unit`` is the time of a small CatBoost fit on the same table in the same
+    process just before; it makes times of busy or different machines comparable.
+    """
+    trace = trace_of(None if estimator.parameters is None else ESTIMATOR, estimator.parameters)
+    if estimator.name not in _warm:  # imports and caches are not part of the time
+        with suppress(Exception):  # an error comes again below
+            estimator.fit(split.x_train[:WARM_ROWS], split.y_train[:WARM_ROWS], split.seed)
+        _warm.add(estimator.name)
+    times = [time.process_time()]
+    fit_catboost(split.x_train[:UNIT_ROWS], split.y_train[:UNIT_ROWS], 0, trees=UNIT_TREES)
+    times.append(time.process_time())
+    predict = estimator.fit(split.x_train, split.y_train, split.seed)
+    times.append(time.process_time())
+    prediction = predict(split.x_test)
+    times.append(time.process_time())
+    unit, fitted, predicted = (round(end - start, 3) for start, end in pairwise(times))
+    rows = {"all": np.ones(len(split.y_test), bool), "rare": split.rare}
+    sizes = {"table": split.total, "train": len(split.y_train), "test": len(split.y_test)}
+    record: Record = {
+        "suite": split.suite,
+        "data": split.name,
+        "method": estimator.name,
+        "title": estimator.title,
+        "seed": split.seed,
+        "version": __version__,
+        "machine": machine(),
+        "trace": trace,
+        "recipe": natural_recipe(max_rows),
+        "rows": {**sizes, "rare": int(split.rare.sum())},
+        "digest": split.digest,
+        "metrics": {
+            "raw": {region: _natural_scores(prediction, split.y_test, of) for region, of in rows.items()}
+        },
+        "seconds": {"fit": fitted, "predict": predicted, "unit": unit},
+    }
+    return [record]
+
+
+def _natural_scores(prediction: Prediction, y: Any, rows: Any) -> dict[str, float]:
+    """Return MAE, CRPS, and coverage and mean width of the 90% intervals, of some rows."""
+    inside = (prediction.lower <= y) & (y <= prediction.upper)
+    values = {
+        "mae": np.abs(prediction.mean - y)[rows].mean(),
+        "crps": prediction.crps(y, rows),
+        "coverage": inside[rows].mean(),
+        "width": (prediction.upper - prediction.lower)[rows].mean(),
+    }
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise RuntimeError(f"its {name} is {value}")
+    return {name: float(f"{value:.6g}") for name, value in values.items()}

@@ -1,0 +1,805 @@
+"""Pages of results: tables by one pivot, words by one template a kind of page."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+
+from tailwise.methods import get_method
+from tailwise.metrics.regions import REGIONS, get_metric
+from tailwise.report.results import (
+    OF_THE_SPREAD,
+    RATIOS,
+    Figure,
+    Record,
+    finished_runs,
+    read_records,
+    read_results,
+)
+from tailwise.writing import write_atomically
+from tailwise_bench import defaults
+from tailwise_bench.estimators import CONFORMAL, all_estimators
+from tailwise_bench.recipe import BALANCED_OTHERWISE
+from tailwise_bench.statistics import HEADLINES, OTHERS, Comparison, Over, Results, changes, compare, tests_of
+from tailwise_bench.suites import Suite
+from tailwise_bench.trace import EQUAL_SINCE
+from tailwise_bench.variants import ablations
+
+FOLDER = Path(__file__).parent
+CALIBRATED_ROWS = ("vir", "der", "lds-fds-der", "ensemble", "infer-noise")
+"""Methods shown before and after calibration, as in the paper."""
+GOOD_COVERAGE = (0.85, 0.95)
+PRESETS = ("vir", "vir-paper", "vir-reference")
+NATURAL = (Figure("mae"), Figure("mae", "rare"), Figure("crps"), Figure("crps", "rare"))
+TESTED = Figure("balanced_mae")
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its head, and for a row the text of its cell with a number of which the least is best."""
+
+    head: str
+    cell: Callable[[str], tuple[str, float]]
+
+
+def pivot(
+    caption: str,
+    columns: Sequence[Column],
+    rows: Sequence[str],
+    titles: Mapping[str, str],
+    first: str = "method",
+) -> str:
+    """Return a Markdown table with a row for each method and its best cells in bold."""
+    cells = [[column.cell(row) for column in columns] for row in rows]
+    least = [_least(line[c][1] for line in cells) for c in range(len(columns))]
+    lines = [
+        [
+            titles[row],
+            *(
+                f"**{text}**" if value == low else text
+                for (text, value), low in zip(line, least, strict=True)
+            ),
+        ]
+        for row, line in zip(rows, cells, strict=True)
+    ]
+    return as_markdown(caption, [first, *(column.head for column in columns)], lines)
+
+
+def as_markdown(caption: str, head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table under its caption; the numbers are on the right."""
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    piped = ["| " + " | ".join(str(c).replace("|", r"\|") for c in line) + " |" for line in (head, *lines)]
+    return "\n".join([f"**{caption}**", "", piped[0], f"|{'|'.join(rule)}|", *piped[1:], ""])
+
+
+def _least(values: Iterable[float]) -> float:
+    return min((value for value in values if not math.isnan(value)), default=math.nan)
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Format with significant digits, at most four decimals and no exponent; ``-`` for NaN.
+
+    >>> number(1234.5), number(0.01234), number(float("nan"))
+    ('1234', '0.0123', '-')
+    """
+    if math.isnan(value):
+        return "-"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else digits - 1
+    return f"{value:.{min(places, 4)}f}"
+
+
+def with_spread(mean: float, std: float) -> str:
+    """Format a mean and its standard deviation with the decimals of the mean."""
+    places = len(number(mean).partition(".")[2])
+    return number(mean) + ("" if math.isnan(std) else f" ± {std:.{places}f}")
+
+
+def p_value(p: float) -> str:
+    """Format with three decimals, or as below 0.001."""
+    return "-" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def percent(change: float, error: float = math.nan) -> str:
+    """Format the logarithm of a ratio as a change in percent, with its error; ``-`` for NaN."""
+    if math.isnan(change):
+        return "-"
+    return f"{100 * math.expm1(change):+.1f}" + ("" if math.isnan(error) else f" ± {100 * error:.1f}")
+
+
+def fixed(value: float, form: str = ".3f") -> str:
+    """Format with a fixed number of decimals; ``-`` for NaN."""
+    return "-" if math.isnan(value) else f"{value:{form}}"
+
+
+# -- columns -------------------------------------------------------------------------------------
+
+
+def mean_column(results: Results, figure: Figure, data: str, head: str | None = None) -> Column:
+    """Mean and standard deviation over seeds on one data set."""
+
+    def cell(method: str) -> tuple[str, float]:
+        mean, std = results.mean_std(figure, data, method)
+        return with_spread(mean, std), figure.loss(mean)
+
+    return Column(head or figure.name, cell)
+
+
+def plain_column(
+    head: str, value: Callable[..., float], *bound: Any, form: str = ".3f", bold: bool = False
+) -> Column:
+    """A number of each method; `value` is called with the method and what is `bound`."""
+
+    def cell(method: str) -> tuple[str, float]:
+        found = value(method, *bound)
+        return fixed(found, form), found if bold else math.nan
+
+    return Column(head, cell)
+
+
+def text_column(head: str, text: Callable[..., str], *bound: Any) -> Column:
+    """Words about each method; `text` is called with the method and what is `bound`."""
+    return Column(head, lambda method: (text(method, *bound), math.nan))
+
+
+def spread_column(results: Results, figure: Figure, data: str, head: str | None = None) -> Column:
+    """Mean and standard deviation over seeds, without a best one."""
+    return text_column(head or figure.name, lambda m: with_spread(*results.mean_std(figure, data, m)))
+
+
+def nanmean(values: Sequence[float]) -> float:
+    """Return the mean of the numbers that are known; NaN if none is."""
+    known = [value for value in values if not math.isnan(value)]
+    return float(np.mean(known)) if known else math.nan
+
+
+# -- a suite of methods --------------------------------------------------------------------------
+
+
+def suite_page(suite: Suite, results: Results, times: Mapping[tuple[str, str], Record]) -> dict[str, Any]:
+    """Ranks and errors beside a base, tests against the reference, calibration, data sets, tuning, times."""
+    ranks = {f: results.average_ranks(f) for f in HEADLINES}
+    order = sorted(
+        results.methods, key=lambda m: (math.isnan(ranks[HEADLINES[0]][m]), ranks[HEADLINES[0]][m])
+    )
+    reference = suite.reference if suite.reference in results.methods else results.methods[0]
+    base = "vanilla" if "vanilla" in results.methods else reference
+    title, ours = results.titles[base], results.titles
+
+    def seconds(method: str, data: str) -> str:
+        return number(times[data, method]["seconds"]["fit"] if (data, method) in times else math.nan, 2)
+
+    def ratio_of_times(method: str) -> float:
+        seconds = [
+            [times[d, m]["seconds"]["fit"] for m in (method, base) if (d, m) in times] for d in results.data
+        ]
+        logs = [math.log(pair[0] / pair[1]) if len(pair) == 2 else math.nan for pair in seconds]
+        return math.exp(np.mean(logs))
+
+    def rank(figure: Figure) -> Column:
+        return Column(figure.name, lambda m: (number(ranks[figure][m]), ranks[figure][m]))
+
+    relative = [
+        plain_column(
+            f.name,
+            lambda m, f: results.relative(f, m, base),
+            f,
+            form=".3f" if f.metric in RATIOS else "+.3f",
+            bold=True,
+        )
+        for f in [*(Figure("mae", r) for r in REGIONS), *(Figure("nll", r, True) for r in REGIONS)]
+    ]
+    relative += [
+        plain_column(f"90% coverage {f.region}", lambda m, f: nanmean(results.means(f, m)), f)
+        for f in (Figure("coverage", "many", True), Figure("coverage", "few", True))
+    ]
+    if times:
+        relative.append(text_column("time", lambda m: number(ratio_of_times(m), 2)))
+    caption = (
+        f"MAE as a share of {title}'s (geometric mean over data sets), calibrated NLL minus {title}'s, "
+        f"coverage of calibrated 90% intervals{', time of a fit beside its' if times else ''}"
+    )
+    return {
+        "base": base,
+        "reference": ours[reference],
+        "verdict": [_headline(results, figure, reference, ranks[figure]) for figure in HEADLINES],
+        "overview": [
+            pivot(
+                f"Average rank of {len(order)} contenders; 1 is best",
+                [rank(f) for f in HEADLINES],
+                order,
+                ours,
+            ),
+            pivot(caption, relative, order, ours),
+        ],
+        "tests": [_tests(results, figure, reference) for figure in HEADLINES],
+        "calibration": _calibration(results),
+        "tables": [_data_table(results, data, order) for data in results.data],
+        "tuning": _tuning(results),
+        "times": pivot(
+            "Processor seconds of one fit, without tuning",
+            [text_column(d, seconds, d) for d in results.data],
+            order,
+            ours,
+        )
+        if times
+        else "",
+        "timed": next(iter(times.values()), None),
+    }
+
+
+def _headline(results: Results, figure: Figure, reference: str, ranks: Mapping[str, float]) -> dict[str, Any]:
+    """Return the rank of the reference by one figure, the best contender, and what the tests decide."""
+    known = {method: rank for method, rank in ranks.items() if not math.isnan(rank)}
+    best = min(known, key=lambda m: known[m]) if known else reference
+    tests = []
+    for over in tests_of(results):
+        found = compare(results, figure, reference, over=over)
+        by_word = {word: [c for c in found if c.verdict() == word] for word in ("worse", "better", "open")}
+        beating = sorted(by_word["better"], key=lambda c: c.change)
+        named = [
+            f"{results.titles[c.method]} {_changed(replace(c, error=math.nan), figure)}" for c in beating
+        ]
+        tests.append({"over": over, "named": named, **{word: len(of) for word, of in by_word.items()}})
+    return {
+        "figure": f"{'calibrated ' if figure.calibrated else ''}{figure.name}",
+        "rank": number(known.get(reference, math.nan)),
+        "of": len(ranks),
+        "best": results.titles[best],
+        "best_rank": number(known.get(best, math.nan)),
+        "tests": tests,
+    }
+
+
+def _tests(results: Results, figure: Figure, reference: str) -> str:
+    """Return every contender compared with the reference by one figure, over seeds and data sets."""
+    tests = {o: {c.method: c for c in compare(results, figure, reference, over=o)} for o in tests_of(results)}
+    units: Over = "data" if "data" in tests else "seeds"
+    shown, title = tests[units], results.titles[reference]
+    columns = [
+        text_column(f"change against {title}", lambda m: _changed(shown[m], figure)),
+        text_column(
+            f"{'data sets' if units == 'data' else 'seeds'} it wins",
+            lambda m: f"{shown[m].better}/{shown[m].units}",
+        ),
+    ]
+    for over, by_method in tests.items():
+        columns += [
+            text_column(f"{OTHERS[over]}: p", lambda m, t: p_value(t[m].p), by_method),
+            text_column("Holm p", lambda m, t: p_value(t[m].adjusted), by_method),
+            text_column(f"than {title}", lambda m, t: t[m].verdict(), by_method),
+        ]
+    order = sorted((m for m in shown if shown[m].units), key=lambda m: shown[m].change)
+    kind = "calibrated " if figure.calibrated else ""
+    return pivot(
+        f"{kind}{figure.name}: others against {title}; mean change ± standard error",
+        columns,
+        order,
+        results.titles,
+    )
+
+
+def _changed(c: Comparison, figure: Figure) -> str:
+    """Format a change with its error, in percent for metrics in label units."""
+    if figure.metric in RATIOS:
+        change, error, places, unit = 100 * math.expm1(c.change), 100 * c.error, 1, "%"
+    else:
+        change, error, places, unit = c.change, c.error, 3, ""
+    return f"{change:+.{places}f}{unit}" + ("" if math.isnan(error) else f" ± {error:.{places}f}")
+
+
+def _calibration(results: Results) -> str:
+    kinds = [(m, c) for m in CALIBRATED_ROWS if m in results.methods for c in (False, True)]
+    titles = {f"{m} {c}": results.titles[m] + (", calibrated" if c else "") for m, c in kinds}
+    columns = [
+        plain_column(
+            {"nll": f"NLL {r}", "coverage": f"90% coverage {r}", "ence": "ENCE"}[metric],
+            lambda key, f: nanmean(
+                results.means(replace(f, calibrated=key.endswith("True")), key.partition(" ")[0])
+            ),
+            Figure(metric, r),
+        )
+        for metric, r in (
+            *(("nll", r) for r in ("all", "many", "few")),
+            *(("coverage", r) for r in ("all", "many", "few")),
+            ("ence", "all"),
+        )
+    ]
+    caption = "Before and after calibration on the validation part, mean over data sets"
+    return pivot(caption, columns, list(titles), titles) if titles else ""
+
+
+def _data_table(results: Results, data: str, order: Sequence[str]) -> str:
+    figures = [*(Figure("mae", r) for r in REGIONS), Figure("nll", "all", True), Figure("nll", "few", True)]
+    figures += [Figure("ause", "all", True), Figure("coverage", "few", True)]
+    record = next(r for r in results.records if r["data"] == data)
+    size, regions = record["rows"], record["test_rows"]
+    caption = (
+        f"{data}: {size['train']} training rows of {size['table']}, {record['features']} features, "
+        f"{record['bins']} bins; test rows many {regions['many']}, medium {regions['medium']}, few "
+        f"{regions['few']}; mean ± standard deviation over seeds; NLL, AUSE and coverage calibrated"
+    )
+    methods = [method for method in order if results.runs(data, method)]
+    return pivot(caption, [mean_column(results, f, data) for f in figures], methods, results.titles)
+
+
+def _tuning(results: Results) -> str:
+    """Return the search space of every method and how often its default was chosen."""
+    tuned = {m: [r for r in results.records if r["method"] == m and "search" in r] for m in results.methods}
+
+    def space(method: str) -> str:
+        return "; ".join(f"{name} {_searched(of)}" for name, of in tuned[method][0]["search"].items())
+
+    def kept(method: str) -> str:
+        spaces = tuned[method][0]["search"].items()
+        first = {k: of["default"] if isinstance(of, dict) else of[0] for k, of in spaces}
+        count = sum(all(r["options"][k] == v for k, v in first.items()) for r in tuned[method])
+        return f"{count}/{len(tuned[method])}"
+
+    columns = [
+        text_column("trials", lambda m: str(len(tuned[m][0]["trials"]))),
+        text_column("search space, default first", space),
+        text_column("default kept", kept),
+    ]
+    methods = [method for method in results.methods if tuned[method]]
+    caption = "Tuning: the same number of configurations for every contender"
+    return pivot(caption, columns, methods, results.titles) if methods else ""
+
+
+def _searched(of: Any) -> str:
+    if isinstance(of, dict):
+        return f"{of['default']:g} in {of['low']:g} to {of['high']:g}{' (log)' if of['log'] else ''}"
+    return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in of)
+
+
+# -- ablations -----------------------------------------------------------------------------------
+
+
+def ablations_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]:
+    """Two tables for every group with runs of at least two variants."""
+    whole, groups = suite.reference, []
+    figures = [
+        TESTED,
+        *(Figure("mae", r) for r in REGIONS[1:]),
+        *(Figure("nll", r, True) for r in ("all", "few")),
+    ]
+    for name, contenders in ablations().items():
+        prefixes = {c.name.partition("=")[0] for c in contenders if "=" in c.name}
+        stored = [m for m in results.methods if "=" in m and m.partition("=")[0] in prefixes]
+        names = list(dict.fromkeys([*(c.name for c in contenders if c.name in results.methods), *stored]))
+        if len(names) < 2:
+            continue
+        part = Results(r for r in results.records if r["method"] in names)
+        tested = {c.method: c.adjusted for c in compare(part, TESTED, whole, over="seeds")}
+
+        def by_seed(method: str, figure: Figure, part: Results = part) -> str:
+            values = part.relative_by_seed(figure, method, whole)
+            known = values[~np.isnan(values)]
+            if not known.size:
+                return "-"
+            sign = "" if figure.metric in RATIOS else "+"
+            return f"{known.mean():{sign}.3f}" + (f" ± {known.std(ddof=1):.3f}" if known.size > 1 else "")
+
+        columns = [text_column(f.name, by_seed, f) for f in figures]
+        columns.append(
+            text_column(f"{TESTED.name}: Holm p over seeds", lambda m, t: p_value(t.get(m, math.nan)), tested)
+        )
+        by_data = [spread_column(part, TESTED, d, d) for d in part.data]
+        group = name.removeprefix("ablation-")
+        shares = pivot("As shares of, and differences from, VIR", columns, names, part.titles, "variant")
+        units = pivot(f"{TESTED.name} on each data set", by_data, names, part.titles, "variant")
+        groups.append({"name": group, "tables": [shares, units]})
+    return {"groups": groups, "vir": get_method("vir").parts.as_options()}
+
+
+# -- estimators on natural splits ----------------------------------------------------------------
+
+
+def estimator_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]:
+    """Every estimator divided by the reference, coverage of the rarest labels, errors and times by table."""
+    known = [estimator.name for estimator in all_estimators()]
+    methods = sorted(results.methods, key=lambda m: known.index(m) if m in known else len(known))
+    base = suite.reference
+    low, high = GOOD_COVERAGE
+    rare = Figure("coverage", "rare")
+
+    def by_seed(figure: Figure, method: str) -> np.ndarray:
+        return np.ones(1) if method == base else np.exp(changes(results, figure, method, base, "seeds"))
+
+    def ratio(figure: Figure) -> Column:
+        def cell(method: str) -> tuple[str, float]:
+            values = by_seed(figure, method)
+            spread = f" ± {values.std(ddof=1):.3f}" if values.size > 1 else ""
+            return f"{values.mean():.3f}{spread}", float(values.mean())
+
+        return Column(figure.name, cell)
+
+    def ahead(figure: Figure, method: str) -> str:
+        by_table = changes(results, figure, method, base, "data")
+        return "-" if method == base else f"{int((by_table < 0).sum())}/{by_table.size}"
+
+    def width(method: str, labels: str) -> float:
+        found = changes(results, Figure("width", labels), method, base, "data")
+        return 1.0 if method == base else math.exp(found.mean()) if found.size else math.nan
+
+    def seconds(data: str, method: str) -> float:
+        return nanmean([run["seconds"]["fit"] for run in results.runs(data, method).values()])
+
+    def within(method: str) -> str:
+        means = [mean for mean in results.means(rare, method) if not math.isnan(mean)]
+        return f"{sum(low <= mean <= high for mean in means)}/{len(means)}"
+
+    overview = [
+        *(ratio(f) for f in NATURAL),
+        *(
+            text_column(f"{f.name}: tables ahead", lambda m, f: ahead(f, m), f)
+            for f in (NATURAL[0], NATURAL[1], NATURAL[3])
+        ),
+        *(
+            text_column(f"{k} time", lambda m, k: number(_time_ratio(results, k, m, base), 2), k)
+            for k in ("fit", "predict")
+        ),
+        text_column("runs", lambda m: str(sum(r["method"] == m for r in results.records))),
+    ]
+    coverage = [
+        *(plain_column(d, lambda m, d: results.mean_std(rare, d, m)[0], d) for d in results.data),
+        text_column(f"{low:g} to {high:g}", within),
+        plain_column("all labels", lambda m: nanmean(results.means(Figure("coverage"), m))),
+        plain_column("width rare", lambda m: width(m, "rare")),
+        plain_column("width all", lambda m: width(m, "all")),
+    ]
+    shown = [m for m in ("tail", base, base + CONFORMAL) if m in methods]
+    ours, title = results.titles, results.titles[base]
+    return {
+        "base": title,
+        "tail": [f"{f.name} {by_seed(f, 'tail').mean():.3f}" for f in NATURAL] if "tail" in methods else [],
+        "covered": [
+            {"title": ours[m], "least": min(results.means(rare, m)), "most": max(results.means(rare, m))}
+            for m in shown
+        ],
+        "overview": pivot(
+            f"Divided by {title}'s (geometric mean over tables; mean ± standard deviation over seeds)",
+            overview,
+            methods,
+            ours,
+            "estimator",
+        ),
+        "coverage": pivot(
+            "Coverage of 90% intervals for the rarest labels by table (mean over seeds), tables in limits, "
+            f"coverage of all labels, widths for the rarest and for all labels divided by {title}'s",
+            coverage,
+            methods,
+            ours,
+            "estimator",
+        ),
+        "tables": [
+            pivot(
+                f"{f.name}, mean ± standard deviation over seeds",
+                [mean_column(results, f, d, d) for d in results.data],
+                methods,
+                ours,
+                "estimator",
+            )
+            for f in NATURAL
+        ],
+        "times": pivot(
+            "Processor seconds of a fit on one thread",
+            [text_column(d, lambda m, d: number(seconds(d, m), 2), d) for d in results.data],
+            methods,
+            ours,
+            "estimator",
+        ),
+    }
+
+
+def _time_ratio(results: Results, kind: str, method: str, base: str) -> float:
+    """Return the geometric mean over tables and seeds of a time divided by the reference's.
+
+    Each is first divided by the unit of time of its own process, if both have one.
+    """
+    logs = []
+    for data in results.data:
+        ours, theirs = results.runs(data, method), results.runs(data, base)
+        for seed in ours.keys() & theirs.keys():
+            pair = [ours[seed]["seconds"], theirs[seed]["seconds"]]
+            units = [of["unit"] for of in pair] if all(of["unit"] for of in pair) else [1.0, 1.0]
+            both = [max(of[kind], 1e-3) / unit for of, unit in zip(pair, units, strict=True)]
+            logs.append(math.log(both[0] / both[1]))
+    return math.exp(np.mean(logs)) if logs else math.nan
+
+
+# -- one data set with its own split: sentence pairs, faces, depth maps --------------------------
+
+
+def _ordered(suite: Suite, results: Results, *, variants: bool | None = None) -> list[str]:
+    """Return the contenders, or only variants, in the order of the suite; others follow."""
+    chosen = [m for m in results.methods if variants is None or m.endswith("]") == variants]
+    return sorted(chosen, key=lambda m: suite.methods.index(m) if m in suite.methods else len(suite.methods))
+
+
+def _by_region(results: Results, figure: Figure, caption: str, methods: Sequence[str]) -> str:
+    columns = [mean_column(results, replace(figure, region=r), results.data[0], r) for r in REGIONS]
+    better = {"coverage": "90% is promised", "width": "narrower is better at equal coverage"}
+    direction = f"{get_metric(figure.metric).direction} is better"
+    return pivot(f"{caption}, {better.get(figure.metric, direction)}", columns, methods, results.titles)
+
+
+def _word(figure: Figure) -> str:
+    """Return a figure's name as the paper writes it."""
+    words = {"mse": "MSE", "pearson": "Pearson", "spearman": "Spearman"}
+    return f"{words[figure.metric]} {figure.region}" if figure.metric in words else figure.name
+
+
+@cache
+def published() -> dict[str, dict[str, list[float]]]:
+    """Return the paper's tables on STS-B-DIR: metric, method, and means of all, many, medium, few."""
+    tables: dict[str, dict[str, list[float]]] = tomllib.loads(
+        (FOLDER / "paper.toml").read_text(encoding="utf-8")
+    )
+    return tables
+
+
+def pairs_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]:
+    """Our results on STS-B-DIR beside the published ones."""
+    data, paper = results.data[0], published()
+    presets = [method for method in PRESETS if method in results.methods]
+
+    def value(figure: Figure, method: str) -> str:
+        return with_spread(*results.mean_std(figure, data, method))
+
+    def reached(figure: Figure, method: str) -> bool:
+        target = paper[figure.metric]["vir"][REGIONS.index(figure.region)]
+        return figure.loss(results.mean_std(figure, data, method)[0]) <= figure.loss(target)
+
+    def cells(calibrated: bool) -> list[Figure]:
+        return [Figure(metric, region, calibrated) for metric in paper for region in REGIONS]
+
+    target_rows = [
+        [
+            _word(f),
+            f"{paper[f.metric]['vir'][REGIONS.index(f.region)]:.3f}",
+            *(
+                value(replace(f, calibrated=c), m)
+                + (" yes" if reached(replace(f, calibrated=c), m) else " no")
+                for m in presets
+                for c in (False, True)
+            ),
+        ]
+        for f in cells(False)
+    ]
+    head = [
+        f"{results.titles[m]}, {'calibrated' if c else 'as trained'}" for m in presets for c in (False, True)
+    ]
+    tables = []
+    for metric, calibrated in (
+        *((m, False) for m in ("mse", "mae", "pearson", "spearman")),
+        *((m, c) for m in ("nll", "ause") for c in (False, True)),
+        ("ause_reference", False),
+        ("gaussian_nll_reference", False),
+    ):
+        methods = _ordered(suite, results, variants=False)
+        if metric in OF_THE_SPREAD and not calibrated:  # methods that predict none have a constant one
+            uncertain = {r["method"] for r in results.records if r["uncertainty"] != "none"}
+            methods = [method for method in methods if method in uncertain]
+        caption = _word(Figure(metric, "")).strip() + (
+            " after calibration on the dev part" if calibrated else ""
+        )
+        tables.append(_by_region(results, Figure(metric, "all", calibrated), caption, methods))
+        theirs = {} if calibrated else paper.get(metric, {})
+        shown = [[results.titles[m], *(f"{v:.3f}" for v in theirs[m])] for m in methods if m in theirs]
+        if shown:
+            tables.append(as_markdown(f"{caption} in the paper", ["method", *REGIONS], shown))
+    variants = [*presets[:1], *_ordered(suite, results, variants=True)]
+    figures = [
+        *(Figure("mse", r) for r in REGIONS),
+        Figure("pearson"),
+        Figure("nll", "all", True),
+        Figure("ause", "all", True),
+    ]
+    columns = [spread_column(results, f, data, _word(f)) for f in figures]
+    return {
+        "verdict": [
+            {
+                "title": results.titles[m],
+                "name": m,
+                "of": len(cells(True)),
+                "calibrated": sum(reached(f, m) for f in cells(True)),
+                "raw": sum(reached(f, m) for f in cells(False)),
+            }
+            for m in presets
+        ],
+        "targets": as_markdown(
+            "The paper's VIR row, cell by cell: reached or not", ["cell", "paper", *head], target_rows
+        ),
+        "tables": tables,
+        "variants": pivot("VIR with parts removed or added", columns, variants, results.titles, "variant"),
+    }
+
+
+FACES = {
+    "mae": "MAE in years",
+    "gm": "Geometric mean of the errors in years",
+    "nll": "NLL",
+    "ause": "AUSE",
+    "crps": "CRPS in years",
+    "coverage": "Coverage of 90% intervals",
+    "width": "Width of 90% intervals in years",
+}
+DEPTH = {
+    "rmse": "RMSE in metres",
+    "log10": "Mean absolute error of log10",
+    "delta1": "Share of pixels within a factor of 1.25",
+    "delta2": "Share of pixels within a factor of 1.25^2",
+    "delta3": "Share of pixels within a factor of 1.25^3",
+    "nll": "NLL, calibrated",
+    "ause": "AUSE, calibrated",
+}
+
+
+def regions_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]:
+    """Every metric by region, who is best for all and for rare labels, and what a dial gives."""
+    (data,) = results.data
+    metrics, methods = (DEPTH if suite.page == "depth" else FACES), _ordered(suite, results)
+    figures = {metric: Figure(metric, "all", metric in OF_THE_SPREAD) for metric in metrics}
+    emphases = {
+        m: [r["emphasis"] for r in results.records if r["method"] == m and "emphasis" in r] for m in methods
+    }
+    dials = [m for m in methods if emphases[m]]
+    columns = [text_column("emphasis by seed", lambda m: ", ".join(f"{t:g}" for t in emphases[m]))]
+    columns += [
+        spread_column(results, f, data)
+        for f in (*(Figure("mae", r) for r in REGIONS), Figure("crps", "few", True))
+    ]
+
+    def best(region: str) -> list[str]:
+        found = []
+        for metric in metrics:
+            figure = replace(figures[metric], region=region)
+            losses = {m: figure.loss(results.mean_std(figure, data, m)[0]) for m in methods}
+            known = {m: loss for m, loss in losses.items() if not math.isnan(loss)}
+            if known and metric not in ("coverage", "width"):
+                first = min(known, key=lambda m: known[m])
+                found.append(
+                    f"{metric} {results.titles[first]} "
+                    f"({with_spread(*results.mean_std(figure, data, first))})"
+                )
+        return found
+
+    return {
+        "best": {region: best(region) for region in ("all", "few")},
+        "tables": [_by_region(results, figures[m], caption, methods) for m, caption in metrics.items()],
+        "dial": pivot(
+            "With a dial: emphasis of rare labels, chosen on the validation part",
+            columns,
+            dials,
+            results.titles,
+        )
+        if dials
+        else "",
+    }
+
+
+# -- what all pages say --------------------------------------------------------------------------
+
+
+def origin(results: Results, reference: str | None = None) -> dict[str, Any]:
+    """Return counts of lines by state of the code and by machine, and the methods that changed since."""
+    codes: dict[str, list[str]] = {}
+    places: dict[str, int] = {}
+    for record in results.records:
+        trace = record.get("trace", {})
+        codes.setdefault(trace.get("code", "no record"), []).append(trace.get("commit", "no commit"))
+        device = trace.get("device", "cpu")
+        place = f"{record.get('machine', 'unknown')}{'' if device == 'cpu' else f', {device}'}"
+        places[place] = places.get(place, 0) + 1
+    return {
+        "codes": [(code, list(dict.fromkeys(commits)), len(commits)) for code, commits in codes.items()],
+        "machines": sorted(places.items()),
+        "changed": {results.titles[method]: what for method, what in results.changed.items()},
+        "equal_since": EQUAL_SINCE,
+    }
+
+
+KINDS = {
+    "suite": suite_page,
+    "ablations": ablations_page,
+    "estimator": estimator_page,
+    "pairs": pairs_page,
+    "faces": regions_page,
+    "depth": regions_page,
+}
+
+
+def write_page(suite: Suite, lines: Path, out: Path, times: Path | None = None) -> Path:
+    """Write the Markdown page of a results file."""
+    results = Results(read_results(lines))
+    if suite.page in ("ablations", "estimator") and suite.reference not in results.methods:
+        raise ValueError(
+            f"{lines} has no run of {suite.reference}, the reference of all others: run it first"
+        )
+    known = {} if times is None else finished_runs(read_records(times))
+    by_run = {(data, method): line for (data, method, _), line in known.items()}
+    first = results.records[0]
+    weights = (
+        [get_method(name).title for name in BALANCED_OTHERWISE] if first["recipe"].get("weights") else []
+    )
+    fields = {
+        "suite": suite,
+        "results": results,
+        "first": first,
+        "expected": len(results.methods) * len(results.data) * len(results.seeds),
+        "origin": origin(results),
+        "balanced_otherwise": weights,
+        **KINDS[suite.page](suite, results, by_run),
+    }
+    return _write(f"{'regions' if suite.page in ('faces', 'depth') else suite.page}.md", fields, out)
+
+
+def write_defaults(lines: Path, out: Path) -> Path:
+    """Write the page about the choice of defaults."""
+    records = read_records(lines)
+    first_lines: dict[str, Record] = {}
+    for record in records:
+        first_lines.setdefault(record["method"], record)
+    if "vanilla" not in first_lines:
+        raise ValueError(f"{lines} has no line of vanilla to compare with: run it first")
+    data, base = list(records[0]["scores"]), first_lines["vanilla"]["scores"]
+    rows = []
+    for d in defaults.decisions(records):
+        changed = {k: v for k, v in d.best.items() if v != d.default[k]}
+        beside = [defaults.log_ratio(first_lines[d.method]["scores"][name], base[name]) for name in data]
+        rows.append(
+            [
+                get_method(d.method).title,
+                percent(*defaults.mean_and_error(beside)),
+                str(d.trials),
+                percent(d.found) if changed else "-",
+                percent(d.change, d.error),
+                "adopted" if d.adopted else "kept" if defaults.own_space(d.method) else "fixed",
+                ", ".join(f"{k} {d.default[k]} -> {v}" for k, v in changed.items()) or "-",
+            ]
+        )
+    head = [
+        "method",
+        "default against Vanilla",
+        "trials",
+        "best against default: search",
+        "check",
+        "decision",
+    ]
+    caption = "Change of the score in percent ± standard error over data sets; below 0 is better"
+    titled = [{**r, "title": get_method(r["method"]).title, "data": "", "digest": ""} for r in records]
+    fields = {
+        "first": records[0],
+        "data": data,
+        "seeds": sorted({r["seed"] for r in records}),
+        "least": defaults.LEAST,
+        "presets": defaults.PRESETS,
+        "origin": origin(Results(titled)),
+        "table": as_markdown(caption, [*head, "what the best changes"], rows),
+    }
+    return _write("defaults.md", fields, out)
+
+
+def _write(template: str, fields: Mapping[str, Any], out: Path) -> Path:
+    loader = jinja2.FileSystemLoader(FOLDER / "templates")
+    words = jinja2.Environment(
+        loader=loader,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+    )
+    text = words.get_template(template).render(fields).rstrip("\n") + "\n"
+    write_atomically(out, lambda part: part.write_text(text, encoding="utf-8"))
+    return out

@@ -1,0 +1,1 @@
+"""Data sets that are not tables, and the networks on them."""

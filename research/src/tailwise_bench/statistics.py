@@ -1,0 +1,208 @@
+"""Statistics of finished runs: means and spreads over seeds, ranks over data sets, paired t-tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from tailwise.report.results import RATIOS, Figure
+from tailwise.report.results import Results as RunResults
+from tailwise_bench.trace import changed_parts, describe_changes
+
+MARK = " †"
+"""Behind the title of a method that has changed since some of its runs."""
+HEADLINES = (
+    Figure("mae"),
+    Figure("mae", "many"),
+    Figure("mae", "medium"),
+    Figure("mae", "few"),
+    Figure("nll", "all", calibrated=True),
+    Figure("nll", "few", calibrated=True),
+    Figure("crps", "all", calibrated=True),
+)
+"""Figures that contenders are ranked and tested by; uncertainty is compared after calibration."""
+
+
+class Results(RunResults):
+    """Finished runs, with a mark behind the titles of contenders that have changed since."""
+
+    @cached_property
+    def changed(self) -> dict[str, str]:
+        """The contenders that have changed since one of their runs, each with what changed."""
+        found: dict[str, str] = {}
+        for record in self.records:
+            if changes := changed_parts(record):
+                found.setdefault(record["method"], describe_changes(changes))
+        return found
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """Titles of the contenders in tables."""
+        return {r["method"]: r["title"] + (MARK if r["method"] in self.changed else "") for r in self.records}
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        """All seeds."""
+        return sorted({record["seed"] for record in self.records})
+
+    def means(self, figure: Figure, method: str) -> list[float]:
+        """Return the mean over seeds on every data set."""
+        return [self.mean_std(figure, data, method)[0] for data in self.data]
+
+    def average_ranks(self, figure: Figure) -> dict[str, float]:
+        """Return the mean over data sets of each contender's rank by its mean over seeds; 1 is best.
+
+        Ties get the mean of their ranks. A contender without a run on some data set has no rank (NaN).
+        """
+        ranks = []
+        for data in self.data:
+            loss = [figure.loss(self.mean_std(figure, data, method)[0]) for method in self.methods]
+            if not np.isnan(loss).all():
+                ranks.append(stats.rankdata(loss, nan_policy="omit"))
+        if not ranks:
+            return dict.fromkeys(self.methods, math.nan)
+        return dict(zip(self.methods, np.mean(ranks, axis=0).tolist(), strict=True))
+
+    def relative(self, figure: Figure, method: str, reference: str) -> float:
+        """Return the mean change against a reference over data sets; for ratios, the geometric mean."""
+        pairs = zip(self.means(figure, method), self.means(figure, reference), strict=True)
+        found = [figure.change(ours, base) for ours, base in pairs if not math.isnan(ours + base)]
+        mean = float(np.mean(found)) if found else math.nan
+        return math.exp(mean) if figure.metric in RATIOS else mean
+
+    def relative_by_seed(self, figure: Figure, method: str, reference: str) -> np.ndarray:
+        """Return the same for every seed, against the reference's mean over its seeds. (S,)
+
+        Seeds that lack a data set are left out, and data sets where the reference has no figure do not count.
+        """
+        bases = dict(zip(self.data, self.means(figure, reference), strict=True))
+        known = {data: base for data, base in bases.items() if not math.isnan(base)}
+        found = []
+        for seed in self.seeds:
+            runs = {data: self.runs(data, method).get(seed) for data in known}
+            if known and all(runs.values()):
+                pairs = [(figure.of(run), known[data]) for data, run in runs.items() if run is not None]
+                found.append(np.mean([figure.change(ours, base) for ours, base in pairs]))
+        return np.exp(found) if figure.metric in RATIOS else np.array(found)
+
+
+Over = Literal["data", "seeds"]
+OTHERS: dict[Over, str] = {"seeds": "other seeds", "data": "other data sets"}
+"""What the result of a test over these units applies to."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A contender compared with the reference over data sets or over seeds."""
+
+    method: str
+    units: int
+    better: int
+    """Number of units in which the contender is better."""
+    change: float
+    """Mean change against the reference; positive if the contender is worse."""
+    error: float
+    """Standard error of `change` over the units; NaN for a single unit."""
+    p: float
+    adjusted: float
+
+    def verdict(self, level: float = 0.05) -> str:
+        """Return ``better`` or ``worse`` (than the reference), or ``open`` if the test does not decide."""
+        if not self.adjusted < level or self.change == 0:
+            return "open"
+        return "better" if self.change < 0 else "worse"
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust p-values for m comparisons (Holm, 1979): the k-th smallest is multiplied by m - k + 1.
+
+    The adjusted values are at most 1 and do not fall while the p-values rise. NaN stays NaN and is not
+    counted in m.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    adjusted = np.full(len(p_values), math.nan)
+    known = [i for i in np.argsort(p_values, kind="stable") if not math.isnan(p_values[i])]
+    least = 0.0
+    for place, i in enumerate(known):
+        least = max(least, min(1.0, p_values[i] * (len(known) - place)))
+        adjusted[i] = least
+    return [float(p) for p in adjusted]
+
+
+def tests_of(results: Results) -> tuple[Over, ...]:
+    """Return the units to test over; a single data set says nothing about others."""
+    return ("seeds", "data") if len(results.data) > 1 else ("seeds",)
+
+
+def changes(results: Results, figure: Figure, method: str, reference: str, over: Over) -> np.ndarray:
+    """Return the changes of a contender against the reference by data set or by seed. (U,)
+
+    By data set it is the mean over seeds. By seed it is the mean over the data sets that both have, for the
+    seeds that have all of them.
+    """
+    found: dict[str, dict[int, float]] = {}
+    for data in results.data:
+        ours, theirs = results.runs(data, reference), results.runs(data, method)
+        both = {s: figure.change(figure.of(theirs[s]), figure.of(ours[s])) for s in ours if s in theirs}
+        known = {seed: change for seed, change in both.items() if not math.isnan(change)}
+        if known:
+            found[data] = known
+    if over == "data":
+        return np.array([np.mean(list(by_seed.values())) for by_seed in found.values()])
+    seeds = set.intersection(*map(set, found.values())) if found else set()
+    return np.array([np.mean([by_seed[seed] for by_seed in found.values()]) for seed in sorted(seeds)])
+
+
+def compare(
+    results: Results, figure: Figure, reference: str = "vir", *, over: Over = "data"
+) -> list[Comparison]:
+    """Test every other contender against the reference: paired t-tests with Holm's correction.
+
+    Runs of one data set with different seeds are not independent: they share rare test rows, many training
+    rows and the tuned configuration, and how strongly they correlate is unknown. (The correction of Nadeau
+    and Bengio, 2003, assumes that test rows are drawn anew, which those of rare bins are not.) So there are
+    two tests, each on means over the other unit:
+
+    - over data sets: what to expect of other data sets like these. It assumes that data sets are independent
+      and that their changes are about normal. It assumes nothing about seeds.
+    - over seeds: whether other seeds would show the same on these data sets, with the same pool of test rows
+      and the same configurations. It assumes that, given these, seeds are independent and their changes are
+      about normal.
+    """
+    found: list[tuple[str, np.ndarray, float, float]] = []
+    for method in results.methods:
+        if method != reference:
+            by_unit = changes(results, figure, method, reference, over)
+            found.append((method, by_unit, *_t_test(by_unit)))
+    adjusted = holm([p for *_, p in found])
+    return [
+        Comparison(
+            method=method,
+            units=int(d.size),
+            better=int((d < 0).sum()),
+            change=float(d.mean()) if d.size else math.nan,
+            error=error,
+            p=p,
+            adjusted=q,
+        )
+        for (method, d, error, p), q in zip(found, adjusted, strict=True)
+    ]
+
+
+def _t_test(values: np.ndarray) -> tuple[float, float]:
+    """Return the standard error of the mean and the two-sided p-value of a mean of 0. (U,)"""
+    if values.size < 2:
+        return math.nan, math.nan
+    mean, error = float(values.mean()), float(values.std(ddof=1) / math.sqrt(values.size))
+    if mean == 0 or error == 0:
+        return error, 0.0 if mean else 1.0
+    # Like `ttest_1samp`, whose checks take most of the time of a page with a thousand tests.
+    return error, float(2 * stats.t.sf(abs(mean) / error, values.size - 1))

