@@ -1,6 +1,6 @@
 """Kill commands at random moments, run them again, and compare with runs that nobody killed.
 
-``python research/studies/chaos.py`` sends 100 kills (SIGKILL) to `tailwise fit`, `compare` (with two workers),
+``python research/studies/chaos.py`` sends 100 kills (SIGKILL) to `tailwise fit`, `compare` (two workers),
 `predict` and to a loop that saves a model. After each kill, files under their final names must
 be whole, and workers must end by themselves. After one to three kills the command runs to its end: its
 numbers and files must be those of the run that was not killed, and nothing else may be left in the folder.

@@ -1,10 +1,10 @@
 """Attack saved models and tables with thousands of files, and count what happened.
 
-``make fuzz`` runs ``python research/studies/fuzz.py``: 5,000 mutated models, every targeted attack of `attacks` and
-500 malformed tables. Each file is read, and rows predicted, in a process of its own. A model must load, or be
-refused with an error of one line that names the file; a targeted one must be refused. It is a failure if the
-process ends, runs code, opens another file, or takes more than `SECONDS` of processor time or `MEMORY`: the
-exit code is then 1. The same seed gives the same files.
+``make fuzz`` runs this script: 5,000 mutated models, every targeted attack of `attacks` and 500 malformed
+tables. Each file is read, and rows predicted, in a process of its own. A model must load, or be refused with
+an error of one line that names the file; a targeted one must be refused. It is a failure if the process ends,
+runs code, opens another file, or takes more than `SECONDS` of processor time or `MEMORY`: the exit code is
+then 1. The same seed gives the same files.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from threadpoolctl import threadpool_limits
 
 from tailwise.report.results import Record, append_record, machine, read_records
 from tailwise_bench.estimators import fit_catboost, fit_tail
-from tailwise_bench.pages.markup import Table, number
-from tailwise_bench.pages.origin import describe_origin
+from tailwise_bench.pages import as_markdown, number, origin
+from tailwise_bench.statistics import Results
 from tailwise_bench.tables import generated
 from tailwise_bench.trace import ESTIMATOR, trace_of, unchanged
 
@@ -112,7 +112,7 @@ def verdict(lines: Sequence[Record]) -> list[str]:
     return words
 
 
-def time_table(lines: Sequence[Record], kind: str) -> Table:
+def time_table(lines: Sequence[Record], kind: str) -> str:
     """Return seconds of both methods by rows, in all and per million rows, and their ratios."""
     rows = []
     by_run = {(r["rows"], r["method"]): r for r in lines}
@@ -127,14 +127,14 @@ def time_table(lines: Sequence[Record], kind: str) -> Table:
         rows.append(cells)
     names = list(TITLES.values())
     head = ["rows", *(f"{n}, s" for n in names), *(f"{n}, s per million" for n in names)]
-    return Table(f"Time to {kind}", [*head, "ratio", "ratio of processor time"], rows)
+    return as_markdown(f"Time to {kind}", [*head, "ratio", "ratio of processor time"], rows)
 
 
-def quality_table(lines: Sequence[Record]) -> Table:
+def quality_table(lines: Sequence[Record]) -> str:
     """Return errors, coverage and peak memory, to see that both models learnt the same rows."""
     keys = {"mae": "MAE", "coverage": "coverage of 90% intervals", "peak_gb": "peak GB"}
     rows = [[f"{r['rows']:,}", r["title"], *(number(r[key]) for key in keys)] for r in lines]
-    return Table("Errors on new rows, and memory", ["rows", "model", *keys.values()], rows)
+    return as_markdown("Errors on new rows, and memory", ["rows", "model", *keys.values()], rows)
 
 
 def page(records: Sequence[Record]) -> str:
@@ -144,15 +144,17 @@ def page(records: Sequence[Record]) -> str:
     sizes = list(dict.fromkeys(r["rows"] for r in lines))
     chosen = "" if sizes == list(SIZES) else f"--rows {' '.join(map(str, sizes))} "
     body = "\n".join(about)
+    states = origin(Results({**line, "digest": ""} for line in lines))
+    machines = "; ".join(place for place, _ in states["machines"])
     tables = [time_table(lines, "fit"), time_table(lines, "predict"), quality_table(lines)]
     return (
         f"# {title.rstrip('.')}\n\nWritten by `python research/studies/rows.py {chosen}--threads "
         f"{lines[0]['threads']} --write`; do not edit.\n\n{body}\n\n"
-        f"{' '.join(describe_origin(lines, 'catboost'))}\n\n"
+        f"Code: {'; '.join(code for code, _, _ in states['codes'])}. Machines: {machines}.\n\n"
         + "\n".join(verdict(lines))
         + "\n\nTailRegressor has five networks up to 20,000 rows and one beyond, and 3,000,000 / rows "
         "epochs at most, but 12 at least. So its time per row falls up to 250,000 rows.\n\n"
-        + "\n".join(table.markdown() for table in tables)
+        + "\n".join(tables)
     )
 
 

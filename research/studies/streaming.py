@@ -103,7 +103,7 @@ def measure(folder: Path, base: str | None, epochs: int) -> dict[str, Any]:
                 return call(*arguments, **options)
             finally:
                 spent[name] = spent.get(name, 0.0) + time.perf_counter() - began
-                given.extend(a for a in arguments if name == "training" and hasattr(a, "row_count"))
+                given.extend(a for a in arguments if isinstance(a, stream.StreamedRows))
 
         return timing
 

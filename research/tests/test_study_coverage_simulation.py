@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -45,20 +44,3 @@ def test_no_interval_leaves_the_bounds() -> None:
 
 def test_the_same_seed_gives_the_same_draw() -> None:
     assert coverage_simulation.one_draw(100, 3, 50) == coverage_simulation.one_draw(100, 3, 50)
-
-
-def test_figures_of_the_simulation_in_the_docs() -> None:
-    page = (ROOT / "research" / "results" / "coverage_simulation.md").read_text(encoding="utf-8")
-    plain, bounded = page.split("## Labels of at least 0")
-    assert re.search(r"^0 of 800,000 intervals of TailRegressor's rule leave the bounds\.$", bounded, re.M)
-    rows = re.findall(r"^\| ([\d,]+) \| (\w+) \| TailRegressor's rule \| ([\d.]+) \|", plain, re.M)
-    found: dict[str, list[float]] = {}
-    for _, part, share in rows:
-        found.setdefault(part, []).append(round(100 * float(share)))
-    assert [n for n, part, _ in rows if part == "all"] == ["100", "300", "1,000", "10,000"]
-    said = " ".join((ROOT / "docs" / "estimator.md").read_text(encoding="utf-8").split())
-    ends = {part: f"{min(v):.0f}% to {max(v):.0f}%" for part, v in found.items()}
-    assert (
-        f"90% intervals contain {ends['all']} of all labels, {ends['rarest']} of the 15% rarest and "
-        f"{ends['few']} of few-shot labels with 100 to 10,000 rows" in said
-    )
