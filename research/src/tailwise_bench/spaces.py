@@ -34,9 +34,10 @@ class Range:
 Space = Mapping[str, tuple[Any, ...] | Range]
 """Options to search, such as ``weights.power``: a range, or values with the default first."""
 
-_CLIPS: Space = {"weights.clip": (None, (1.0, 1e9), (20.0, 1000.0))}
-_DENSITY: Space = {"weights.bandwidth": Range(0.5, 4.0), "weights.radius": (2, 5), **_CLIPS}
 _POWER: Space = {"weights.power": Range(0.0, 1.0, log=False)}
+_WEIGHTS: Space = {**_POWER, "weights.clip": (None, (1.0, 1e9), (20.0, 1e9))}
+"""Every method that is weighted by the density of labels searches these, so that none has an advantage."""
+_DENSITY: Space = {"weights.bandwidth": Range(0.5, 4.0), "weights.radius": (2, 5)}
 _SMOOTHER: Space = {
     "smoothing.bandwidth": Range(0.5, 4.0),
     "smoothing.radius": (2, 5),
@@ -56,17 +57,17 @@ _PRIOR: Space = {"head.prior": _PRIORS, **_BELIEF}
 _REWEIGHT: Space = {"weights.on": ("count", "loss", "both")}
 
 SEARCH: dict[str, Space] = {
-    "inv": _POWER,
-    "sqinv": _POWER,
-    "lds": _POWER,
+    "inv": _WEIGHTS,
+    "sqinv": _WEIGHTS,
+    "lds": _WEIGHTS,
     "fds": {"smoothing.bandwidth": Range(0.5, 4.0)},
-    "lds-fds": _POWER,
+    "lds-fds": _WEIGHTS,
     "der": _EVIDENCE,
-    "lds-fds-der": {**_POWER, **_EVIDENCE},
+    "lds-fds-der": {**_WEIGHTS, **_EVIDENCE},
     "vae": {**_LATENT, "reconstruction.weight": Range(1e-3, 1.0)},
     "infer-noise": _SCALE,
     "infer-dropout": _SCALE,
-    "rrt": _POWER,
+    "rrt": _WEIGHTS,
     "dense": {"weights.power": Range(0.0, 2.0, log=False)},
     "focal-r": {"focal-r.b": Range(0.02, 20.0), "focal-r.g": Range(0.3, 3.0)},
     "beta-nll": {"beta-nll.b": Range(0.0, 1.0, log=False)},
@@ -75,24 +76,22 @@ SEARCH: dict[str, Space] = {
     "bmse-bni": {"balanced-mse.noise": _NOISE},
     "balanced-nll": {"balanced-nll.t": Range(0.0, 1.0, log=False), **_EVIDENCE},
     "ranksim": _RANKSIM,
-    "lds-ranksim": {**_RANKSIM, **_POWER},
+    "lds-ranksim": {**_RANKSIM, **_WEIGHTS},
     "vir-encoder": _LATENT,
-    "vir-predictor": {**_POWER, **_PREDICTOR},
+    "vir-predictor": {**_WEIGHTS, **_PREDICTOR},
     "vir-dial": _PREDICTOR,
-    "lds-vir-encoder": _POWER,
-    "lds-vir-predictor": {**_POWER, **_PREDICTOR},
-    "vir": {**_POWER, **_PREDICTOR},
+    "lds-vir-encoder": _WEIGHTS,
+    "lds-vir-predictor": {**_WEIGHTS, **_PREDICTOR},
+    "vir": {**_WEIGHTS, **_PREDICTOR},
     "vir-paper": {**_POWER, **_PREDICTOR},
     "vir-reference": {**_POWER, **_PREDICTOR},
 }
 EXPLORE: dict[str, Space] = {
-    "inv": _CLIPS,
-    "sqinv": _CLIPS,
     "lds": _DENSITY,
     "fds": _SMOOTHER,
     "lds-fds": {**_DENSITY, **_SMOOTHER},
     "der": _BELIEF,
-    "lds-fds-der": {**_SMOOTHER, **_BELIEF},
+    "lds-fds-der": {**_DENSITY, **_SMOOTHER, **_BELIEF},
     "rrt": {"schedule.start": (0.5, 0.3, 0.7)},
     "balanced-nll": {"balanced-nll.floor": (0.01, 0.03, 0.1)},
     "vir-encoder": _SMOOTHER,

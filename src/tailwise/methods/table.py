@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from tailwise.methods.registry import get_method, register
 from tailwise.networks.parts import Method, Part
-from tailwise.networks.vir import DEFAULT, PAPER, REFERENCE
+from tailwise.networks.vir import DEFAULT, LEAST_COUNT, PAPER, REFERENCE
 
 _DER = Method(
     head=Part("evidential", sharpness=0.1),
     losses=(Part("nll"), Part("evidence", weight=0.015, form="reference")),
 )
-_UNCLIPPED = (1.0, 1e9)
 _DIR = "Yang et al., Delving into Deep Imbalanced Regression, ICML 2021"
 _AMINI = "Amini et al., Deep Evidential Regression, NeurIPS 2020"
 _VIR = "Wang and Wang, Variational Imbalanced Regression, NeurIPS 2023"
@@ -36,7 +35,7 @@ register(
 register(
     "lds",
     title="LDS",
-    parts=Method(weights=Part("density", power=0.84, bandwidth=1.6, radius=5, clip=_UNCLIPPED)),
+    parts=Method(weights=Part("density", power=0.84, bandwidth=1.6, radius=5, clip=LEAST_COUNT)),
     about=f"Label distribution smoothing: weights from a density smoothed over bins, VIR:weight ({_DIR}).",
 )
 register(
@@ -52,7 +51,7 @@ register(
     "lds-fds",
     title="LDS + FDS",
     parts=Method(
-        weights=Part("density", power=0.71, bandwidth=1.2, radius=5, clip=_UNCLIPPED),
+        weights=Part("density", power=0.71, bandwidth=1.2, radius=5, clip=LEAST_COUNT),
         smoothing=Part("statistics", bandwidth=1.0, radius=5, momentum=0.5, unbiased=True),
     ),
     about=f"LDS and FDS at once ({_DIR}).",
@@ -82,7 +81,7 @@ register(
     title="LDS + FDS + DER",
     parts=_DER.with_options(
         **{
-            "weights": Part("density", power=0.71),
+            "weights": Part("density", power=0.71, clip=LEAST_COUNT),
             "smoothing": Part(
                 "statistics", bandwidth=0.52, radius=5, momentum=0.5, clip=(0.5, 2.0), unbiased=True
             ),
@@ -172,7 +171,7 @@ register(
     "vir-predictor",
     title="VIR, predictor only",
     parts=Method(
-        weights=Part("density", on="both", power=0.49),
+        weights=Part("density", on="both", power=0.49, clip=LEAST_COUNT),
         head=DEFAULT.head,
         losses=(Part("nll"), Part("evidence", weight=0.04)),
         inference=Part("self"),

@@ -11,6 +11,9 @@ from tailwise.lookup import check_name
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method, Part
 
+LEAST_COUNT = (20.0, 1e9)
+"""A smoothed count below 20 rows counts as 20: rarer labels weigh no more, which the development tables chose
+(research/results/vir-weights.md)."""
 PAPER = Method(
     weights=Part("density", on="count"),
     smoothing=Part("statistics", at_inference=True),
@@ -37,7 +40,7 @@ REFERENCE = PAPER.with_options(
 )
 DEFAULT = PAPER.with_options(
     **{
-        "weights.on": "both",
+        "weights": {"on": "both", "clip": LEAST_COUNT},
         "smoothing": {"bandwidth": 0.64, "at_inference": False},
         "head": {"sharpness": 1.0, "prior": (0.0, 0.1, 1.5, 0.01)},
         "evidence.weight": 0.026,
