@@ -184,7 +184,7 @@ class Distribution(ABC):
         return self._joined([self], lambda one: function(one[0]))
 
     def __len__(self) -> int:
-        return len(self.mean)
+        return self.shape[0]
 
     def __getitem__(self, item: Any) -> Self:
         return self.map(lambda parameter: parameter[item])

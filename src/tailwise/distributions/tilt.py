@@ -112,9 +112,6 @@ class Tilted(Distribution):
     def shape(self) -> torch.Size:
         return self.base.shape
 
-    def __len__(self) -> int:
-        return len(self.base)
-
     # ---------------------------------------------------------------- what it is made of
 
     @property
