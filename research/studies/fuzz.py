@@ -356,7 +356,7 @@ ARRAYS: dict[str, dict[str, str]] = {
         "bases.0.models.0.CatBoost.counts": "huge, negative, zeros, wrapped, short, empty",
         "bases.0.models.0.CatBoost.depths": "huge, negative, zeros, short, empty, another shape",
         "bases.0.models.0.CatBoost.splits": "huge, negative, short, nan",
-        "bases.0.models.0.CatBoost.filled": "huge, zeros, short, long, another shape",
+        "bases.0.models.0.CatBoost.filled": "zeros, short, long, another shape, another type",
         "bases.0.models.0.CatBoost.values": "nan, short, long",
         "bases.0.errors": "negative, nan, reversed, empty",
     },

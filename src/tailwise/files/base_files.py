@@ -43,7 +43,7 @@ class CatBoost:
     has_missing: tuple[bool, ...]
     depths: Annotated[Ints, Items(1, 1_000_000)]  # (T,)
     splits: Ints  # numbers of borders
-    filled: NDArray[np.uint8]  # bits: which leaves are not 0; half of them have no rows
+    filled: NDArray[np.bool_]  # which leaves are not 0; half of them have no rows
     values: Floats  # of those leaves
     scale: float
     bias: float
@@ -53,8 +53,7 @@ class CatBoost:
         sound = _fill(counts, self.borders) and _fill(depths, self.splits) and bool((depths <= 16).all())
         sound = sound and len(self.missing) == len(self.has_missing) == counts.size
         sound = sound and bool(((self.splits >= 0) & (self.splits < self.borders.size)).all())
-        sound = sound and self.filled.shape == (-(-int((2**depths).sum()) // 8),)
-        sound = sound and self.values.shape == (int(np.bitwise_count(self.filled).sum()),)
+        sound = sound and _fill(2**depths, self.filled) and self.values.shape == (int(self.filled.sum()),)
         if not sound or any((np.diff(borders) <= 0).any() for borders in _parts(self.borders, counts)):
             raise ValueError("the trees of CatBoost do not fit together")
 
@@ -79,7 +78,7 @@ class CatBoost:
             tuple(feature["has_nans"] for feature in features),
             _ints(map(len, splits)),
             _ints(split for tree in splits for split in tree),
-            np.packbits(leaves != 0),
+            leaves != 0,
             leaves[leaves != 0],
             float(scale),
             float(bias),
@@ -111,8 +110,8 @@ class CatBoost:
             {"split_index": k, "float_feature_index": owner, "border": border, "split_type": "FloatFeature"}
             for k, (owner, border) in enumerate(zip(owners, self.borders.tolist(), strict=True))
         ]
-        leaves = np.zeros(int((2**self.depths).sum()))
-        leaves[np.unpackbits(self.filled, count=leaves.size).astype(bool)] = self.values
+        leaves = np.zeros(self.filled.size)
+        leaves[self.filled] = self.values
         trees = [
             {"splits": [splits[k] for k in of_tree.tolist()], "leaf_values": values.tolist()}
             for of_tree, values in zip(
