@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -237,26 +237,13 @@ def command_line() -> str:
 
 @contextmanager
 def progress_shown(quiet: bool) -> Iterator[None]:
-    """Print what training logs; on a terminal, show only the last line of it, and warnings."""
+    """Print the lines that training logs."""
     import logging
-
-    from rich.console import Console
-    from rich.text import Text
 
     if quiet:
         yield
         return
-    logger, console = logging.getLogger("tailwise"), Console(stderr=True)
-    status = console.status("")
-
-    class LastLine(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if record.levelno > logging.INFO:
-                console.print(Text(record.getMessage()))
-            else:
-                status.update(Text(record.getMessage()))
-
-    handler = LastLine() if console.is_terminal else logging.StreamHandler()
+    logger, handler = logging.getLogger("tailwise"), logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
     handler.addFilter(_make_printable)
     level, propagate = logger.level, logger.propagate
@@ -264,8 +251,7 @@ def progress_shown(quiet: bool) -> Iterator[None]:
     logger.setLevel(logging.INFO)
     logger.propagate = False
     try:
-        with status if console.is_terminal else nullcontext():
-            yield
+        yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
