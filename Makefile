@@ -5,9 +5,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 # `make bench SMALL=1` takes every step of `make bench` on small data, in a folder of its own.
-SUITE := $(if $(SMALL),quick,tabular)
-BENCH_FOLDER := $(if $(SMALL),tailwise-bench-small,.)
-BENCH := $(if $(SMALL),--seeds 1 --epochs 1 --trials 1,)
+SUITES := $(if $(SMALL),quick quick-ablations quick-estimator,tabular ablations estimator stsb-modern)
+BENCH := $(if $(SMALL),--out tailwise-bench-small --work tailwise-bench-small/data --seeds 1 --epochs 1 --trials 1,)
 # Scripts of research/studies/ that measure speed on any machine.
 SPEED := ause smogn step_overhead
 MIN_PYTHON := 3, 11
@@ -71,13 +70,9 @@ format: $(VENV)/.installed-dev  ## fix what ruff can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: TAILWISE = cd $(BENCH_FOLDER) && $(abspath $(BIN))/tailwise-bench
+bench: RUN = $(BIN)/tailwise-bench run --workers $(WORKERS) $(BENCH)
 bench: $(VENV)/.installed-dev  ## compare the methods (research/results/), measure speed; SMALL=1: a trial in minutes
-	mkdir -p $(BENCH_FOLDER)
-	$(TAILWISE) suite $(SUITE) --seeds 3 --times --workers $(WORKERS) $(BENCH)
-	$(TAILWISE) ablations $(SUITE) --workers $(WORKERS) $(BENCH)
-	$(TAILWISE) suite stsb-modern --out research/results/stsb-modern --workers $(WORKERS) $(BENCH)
-	$(TAILWISE) stsb
+	set -e; for suite in $(SUITES); do echo "== $$suite"; $(RUN) $$suite; done
 	set -e; for name in $(SPEED); do echo "== $$name"; $(BIN)/python research/studies/$$name.py; done
 
 # mkdocs is not called with -q, which would hide the warnings that --strict counts.

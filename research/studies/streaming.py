@@ -170,7 +170,7 @@ def parts(found: dict[str, Any]) -> str:
     spent = {name: f"{value:.0f} s" for name, value in found["spent"].items()}
     return (
         f"{found['rows']:,} rows: two passes {spent['passes']}; fitting encodings and base "
-        f"{spent['encodings and base']}; training {spent['training']}, while a thread encoded for "
+        f"{spent['base']}; training {spent['training']}, while a thread encoded for "
         f"{spent['encoding']}, the base's predictions included"
     )
 
