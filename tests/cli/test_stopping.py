@@ -82,33 +82,6 @@ def test_other_weights_or_bins_do_not_go_on(tailwise: Tailwise, sample: Sample, 
         assert kept.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["fit", "compare"])
-def test_a_run_killed_after_it_wrote_is_finished_by_the_same_command(
-    run: Any, sample: Sample, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tailwise.cli import compare, fit
-
-    sample(60).to_csv(tmp_path / "some.csv", index=False)
-    line = [name, tmp_path / "some.csv", "-t", "price", "-o", tmp_path / "m", "--epochs", 1]
-    line += ONE if name == "fit" else ["--methods", "vanilla", "--seeds", 1]
-
-    def killed(*_: object) -> None:
-        raise SystemExit(9)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(fit if name == "fit" else compare, "remove_checkpoint", killed)
-        assert run(*line).exit_code == 9
-    assert files(tmp_path) == ["m", "m.checkpoint", "m.checkpoint.writing", "some.csv"]
-    first = (tmp_path / "m").read_bytes()
-    other = run(*line, "--drop", "z")
-    assert other.exit_code == 1 and "already exists" in other.stderr
-    again = run(*line)
-    assert again.exit_code == 0, again.stderr
-    assert "method" in again.stdout
-    assert files(tmp_path) == ["m", "some.csv"]
-    assert (tmp_path / "m").read_bytes() == first
-
-
 def test_compare_keeps_the_runs_that_were_done(tailwise: Tailwise, sample: Sample, tmp_path: Path) -> None:
     sample(200).to_csv(tmp_path / "some.csv", index=False)
     line = ["compare", "some.csv", "-t", "price", "--methods", "plain", "--seeds", 3, "--epochs", 10,

@@ -120,14 +120,32 @@ def test_rare_rows_are_drawn_first_and_leave_their_room_to_others() -> None:
     assert shown == {"many-shot": 180, "medium-shot": 20, "few-shot": 100}
 
 
-def test_large_labels_have_ticks_that_do_not_overlap() -> None:
-    y = np.linspace(26_000, 1_100_000, 30)
-    ax = plots.predicted_vs_true(y, y, ax=plots.new_axes(size=(4.8, 4.0)))
+LARGE = LabelBins.from_labels(np.linspace(260_000, 1_100_000, 300))
+POINTS = pd.DataFrame(
+    {"center": [260_000.0, 1_100_000], "mae": 1.0, "aleatoric_std": 1.0, "epistemic_std": 0.5}
+)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda ax: plots.predicted_vs_true(LARGE.centers, LARGE.centers, ax=ax),
+        lambda ax: plots.label_histogram(LARGE, ax),
+        lambda ax: plots.error_by_label({"a": POINTS}, ax, bins=LARGE),
+        lambda ax: plots.variance_parts(POINTS, ax),
+        lambda ax: plots.bin_weights(LARGE, np.ones(len(LARGE)), ax),
+        lambda ax: plots.dial_curve([260_000.0, 1_100_000], [1.0, 2.0], {}, ax),
+        lambda ax: plots.method_ranking(POINTS.assign(mean=POINTS["center"], half=0.0), ax),
+    ],
+)
+def test_ticks_of_large_numbers_do_not_overlap(draw: Callable[[Axes], Axes]) -> None:
+    ax = draw(plots.new_axes(size=(4.8, 4.0)))
     ax.figure.draw_without_rendering()
-    ticks = [label for label in ax.get_xticklabels() if label.get_text()]
-    boxes = [label.get_window_extent() for label in ticks]
-    assert ticks and all(left.x1 < right.x0 for left, right in pairwise(boxes))
-    assert ax.get_yticklabels()[-1].get_text().count(",") == 2 and not ax.yaxis.get_offset_text().get_text()
+    low, high = ax.get_xlim()
+    ticks = [t for t in ax.get_xticklabels() if t.get_text() and low <= t.get_position()[0] <= high]
+    boxes = [tick.get_window_extent() for tick in ticks]
+    assert len(ticks) > 1 and all(left.x1 + 3 < right.x0 for left, right in pairwise(boxes))
+    assert not ax.xaxis.get_offset_text().get_text()
 
 
 def test_error_bars_of_coverage_are_wilsons_interval() -> None:

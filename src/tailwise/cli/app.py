@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -27,22 +26,16 @@ from tailwise.cli import (
 )
 from tailwise.cli.addresses import address_limit
 from tailwise.cli.options import flattened
-from tailwise.cli.output import printable, running
+from tailwise.cli.output import printable
 
 DEBUG = "TAILWISE_DEBUG"
 """Environment variable; when set, errors show a traceback."""
 
 
 class _Commands(TyperGroup):
-    words: Sequence[str] = ()
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        self.words = tuple(args)
-        return list(super().parse_args(ctx, args))
-
     def invoke(self, ctx: Any) -> Any:
         try:
-            with warnings.catch_warnings(), running(self.words):
+            with warnings.catch_warnings():
                 _show_warnings_as_notes()
                 result = super().invoke(ctx)
             sys.stdout.flush()  # report a full disk here, not as a traceback at exit

@@ -212,7 +212,7 @@ def compare(
             outputs[out] = comparison.lines
         if report is not None:
             outputs[report] = comparison.page
-        write_outputs(outputs, shared.quiet, kept)
+        write_outputs(outputs, shared.quiet)
     if kept is not None:
         remove_checkpoint(kept)
     if shared.as_json:

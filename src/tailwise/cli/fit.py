@@ -278,7 +278,7 @@ def fit(
             source = None if columns.test is None else f"rows of {file_name(columns.test)}"
             about = {"test_source": source, "weight": columns.weight, "seconds": time.perf_counter() - began}
             files[outputs.report] = page_of(model, findings[0], test.X, source=file_name(data), **about)
-        write_outputs(files, quiet=shared.quiet or shared.as_json, kept=kept)
+        write_outputs(files, quiet=shared.quiet or shared.as_json)
     for path in (kept_plain, kept):
         remove_checkpoint(path)
     if shared.as_json:

@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,20 +24,6 @@ CHECKPOINT = ".checkpoint"
 """Ending of the file that a stopped command leaves beside its output."""
 
 
-_WORDS: ContextVar[Sequence[str] | None] = ContextVar("words", default=None)
-"""The words of the command that runs."""
-
-
-@contextmanager
-def running(words: Sequence[str]) -> Iterator[None]:
-    """Run a command of these words."""
-    before = _WORDS.set(words)
-    try:
-        yield
-    finally:
-        _WORDS.reset(before)
-
-
 # -- files ---------------------------------------------------------------------------------------
 
 
@@ -51,15 +36,13 @@ def check_outputs(
 ) -> None:
     """Raise an error, before any work is done, for an output that cannot or must not be written.
 
-    Outputs that the same command had written when it was killed are written again. `outputs` has the file of
-    each flag, None where the flag is not given. With `table`, the file may be ``-``, standard output, and its
-    name must end like a format that `write_table` can write.
+    `outputs` has the file of each flag, None where the flag is not given. With `table`, the file may be
+    ``-``, standard output, and its name must end like a format that `write_table` can write.
     """
     given = {flag: path for flag, path in outputs.items() if path is not None}
     for path in given.values():
         if Path(path).is_dir():
             raise ValueError(f"{path} is a folder: name a file in it")
-    force = force or _killed_while_writing(given.get("--out"))
     for flag, path in given.items():
         if flag == "--report":
             check_page_name(Path(path))
@@ -118,52 +101,19 @@ def save_picture(figure: Any, path: Path) -> None:
     write_atomically(path, lambda part: figure.savefig(part, format=kind, dpi=150))
 
 
-def write_outputs(
-    contents: Mapping[Path, str | Callable[[Path], object]], quiet: bool, kept: Path | None = None
-) -> None:
+def write_outputs(contents: Mapping[Path, str | Callable[[Path], object]], quiet: bool) -> None:
     """Write files, all of them or none, and print their names.
 
-    The content of a file is its text, or a function that writes to the path it is given. `kept` is the
-    checkpoint that `remove_checkpoint` removes afterwards: until then a marker beside it says which command
-    is writing, so that the same command may write again if it is killed in between.
+    The content of a file is its text, or a function that writes to the path it is given.
     """
-    from tailwise.writing import write_atomically, write_together
+    from tailwise.writing import write_together
 
     def writer(content: str | Callable[[Path], object]) -> Callable[[Path], object]:
         return content if callable(content) else lambda part: part.write_text(content, encoding="utf-8")
 
-    command = _this_command()
-    if kept is not None and command is not None:
-        write_atomically(_marker(kept), lambda part: part.write_text(command, encoding="utf-8"))
-    try:
-        write_together({path: writer(content) for path, content in contents.items()})
-    except BaseException:
-        if kept is not None:  # nothing was written
-            _marker(kept).unlink(missing_ok=True)
-        raise
+    write_together({path: writer(content) for path, content in contents.items()})
     for path in contents:
         note(f"wrote {path}", quiet)
-
-
-def _marker(kept: Path) -> Path:
-    return kept.with_name(f"{kept.name}.writing")
-
-
-def _this_command() -> str | None:
-    """Return the command as it was typed, without options that only change what is printed."""
-    words = _WORDS.get()
-    aside = ("--force", "--quiet", "-q", "--json")
-    return None if words is None else repr([word for word in words if word not in aside])
-
-
-def _killed_while_writing(out: str | Path | None) -> bool:
-    """Whether this same command was killed after it began to write its outputs."""
-    if out is None or str(out) == STANDARD:
-        return False
-    try:
-        return _marker(checkpoint_path(Path(out))).read_text(encoding="utf-8") == _this_command()
-    except (OSError, UnicodeDecodeError):
-        return False
 
 
 def checkpoint_path(out: Path, suffix: str = "") -> Path:
@@ -177,7 +127,6 @@ def remove_checkpoint(kept: Path) -> None:
         if path.name == kept.name or path.name.removeprefix(f"{kept.name}.").isdigit():
             path.unlink(missing_ok=True)
     shutil.rmtree(_on_ray(kept), ignore_errors=True)
-    _marker(kept).unlink(missing_ok=True)  # the last: without it the outputs are another run's
 
 
 def _on_ray(kept: Path) -> Path:

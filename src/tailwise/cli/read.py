@@ -323,28 +323,21 @@ def _note_some(texts: Iterable[str]) -> None:
 
 def _note_spikes(labels: pd.DataFrame) -> None:
     """Note a value such as zero that many labels share, in the words of `tailwise diagnose`."""
-    from tailwise.report.diagnosis import diagnose, spike_advice
+    from tailwise.report.diagnosis import Terms, diagnose
 
     for target in labels.columns:
-        found = diagnose(labels[target].to_numpy())
-        if found.spike is not None and found.verdict not in ("constant", "too few to tell"):
-            note(f"note: target {target!r}: {with_flags(spike_advice(found, *found.spike))}")
+        diagnosis = diagnose(labels[target].to_numpy())
+        if diagnosis.spike is not None and diagnosis.verdict not in ("constant", "too few to tell"):
+            note(f"note: target {target!r}: {diagnosis.spike_advice(Terms(**FLAGS))}")
 
 
-def with_flags(advice: str) -> str:
-    """Return advice about labels with the flags of `tailwise fit` in place of the settings in Python.
-
-    >>> with_flags("Method 'two-part' does this.")
-    '`fit --method two-part` does this.'
-    """
-    for words, flags in (
-        ("set bins to ", "--bins "),
-        ("set bounds to ", "use --bounds "),
-        ("TailRegressor with its defaults and its dial (emphasis)", "`fit` and its dial (--emphasis)"),
-        ("Method 'two-part' does", "`fit --method two-part` does"),
-    ):
-        advice = advice.replace(words, flags)
-    return advice
+FLAGS = {
+    "bins": "--bins ",
+    "bounds": "use --bounds ",
+    "default": "`fit` and its dial (--emphasis)",
+    "two_part": "`fit --method two-part` does",
+}
+"""What advice about labels calls the settings of a model."""
 
 
 def hold_out(table: Rows, share: float, seed: int, quiet: bool) -> tuple[Rows, Rows | None]:

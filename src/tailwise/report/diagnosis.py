@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tailwise.labels.bins import LabelBins, checked_labels
 from tailwise.metrics.regions import REGIONS
+from tailwise.report.wording import say, sentences
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,13 +33,18 @@ LARGEST = 1e300
 """Larger labels are refused, because sums of a few of them would overflow."""
 _SPIKE_SHARE, _SPIKE_RATIO = 0.1, 3.0
 _SKEWED = 1.0
-_TAIL_RANGE = 2 / 3
-_EMPTY_RANGE = 0.1
 _BELOW_ZERO = 2.33  # standard deviations from the mean of a Normal to its lowest 1%
-_FEW_VALUES = 5
 _TOP_RATING = 10
 _LOG_BINS, _WIDE = 20, 10.0  # below this ratio log-scale edges are hardly finer, and may round to one
-_SMALL = 500
+
+
+class Terms(NamedTuple):
+    """What advice calls the settings of a model; by default as in Python."""
+
+    bins: str = "set bins to "
+    bounds: str = "set bounds to "
+    default: str = "TailRegressor with its defaults and its dial (emphasis)"
+    two_part: str = "Method 'two-part' does"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +77,28 @@ class Diagnosis:
     skewness: float
     tail_range: float  # share of the range that the outermost 1% of the labels span
     log_evenness: float | None  # evenness of the labels above 0 on a log scale, if skewed to the right
-    advice: tuple[str, ...]
+    distinct: int  # number of distinct values
     bounds: tuple[float | None, float | None] | None = None  # of possible labels, as far as they show it
 
-    def summary(self) -> str:
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to do, the most important first."""
+        return self.advice_in(Terms())
+
+    def advice_in(self, terms: Terms) -> tuple[str, ...]:
+        """Return what to do in other terms than those of Python."""
+        return sentences("diagnosis", "advice", self, terms)
+
+    def spike_advice(self, terms: Terms) -> str:
+        """Return what to do about a value that a large share of the labels have; "" if there is none."""
+        return "" if self.spike is None else say("diagnosis", "spike", self, terms)
+
+    @property
+    def log_edges(self) -> str:
+        """Edges on a log scale, comma-separated; "" if the labels have no such scale."""
+        return _log_edges(self.low, self.high)
+
+    def summary(self, terms: Terms | None = None) -> str:
         """Return the findings and the advice as plain text of several lines."""
         lines = [
             f"Verdict: {self.verdict}",
@@ -97,21 +121,14 @@ class Diagnosis:
             "",
             f"Evenness {self.evenness:.2f} (1 is uniform). The fullest bin has {self.top_share:.0%} of the "
             f"labels, {self.ratio:.0f} times as many as the emptiest bin with any.",
-            f"{self._rarity()} {self.empty_range:.0%} of the range has no label. "
-            f"Skewness {self.skewness:.1f}.",
+            say("diagnosis", "rarity", self),
             "",
         ]
-        return "\n".join([*lines, *(f"- {sentence}" for sentence in self.advice)])
-
-    def _rarity(self) -> str:
-        if self.rare_range == 0:
-            return "No part of the range has far fewer labels than an even spread would put there."
-        share = f"{self.rare_range:.0%}"
-        return f"Labels are rare on {share} of the range, far fewer than an even spread would put there."
+        return "\n".join([*lines, *(f"- {sentence}" for sentence in self.advice_in(terms or Terms()))])
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings and lists, ready for JSON."""
-        state = {name: value for name, value in vars(self).items() if name != "bins"}
+        state = {name: value for name, value in vars(self).items() if name not in ("bins", "distinct")}
         return state | {
             "rule": self.bins.rule,
             "edges": self.bins.edges.tolist(),
@@ -170,6 +187,7 @@ def diagnose(
     values, times = np.unique(labels, return_counts=True)
     found: dict[str, Any] = {
         "bins": bins,
+        "distinct": values.size,
         "n": labels.size,
         "many": many,
         "few": few,
@@ -192,8 +210,7 @@ def diagnose(
     if found["skewness"] > _SKEWED and (values > 0).sum() > 1 and values[0] >= 0:
         logs = LabelBins.from_labels(np.log(labels[labels > 0]), count=len(bins))
         found["log_evenness"] = _evenness(logs, few)[0]
-    draft = Diagnosis(verdict=_verdict(found, values.size), advice=(), **found)
-    return Diagnosis(verdict=draft.verdict, advice=tuple(_advice(draft, values.size)), **found)
+    return Diagnosis(verdict=_verdict(found), **found)
 
 
 def _evenness(bins: LabelBins, few: int) -> tuple[float, float]:
@@ -248,8 +265,8 @@ def _tail_range(labels: NDArray[np.float64]) -> float:
     return float(1 - (outer - inner) / (high - low)) if high > low else 0.0
 
 
-def _verdict(found: dict[str, Any], distinct: int) -> Balance:
-    if distinct == 1:
+def _verdict(found: dict[str, Any]) -> Balance:
+    if found["distinct"] == 1:
         return "constant"
     if found["n"] < 5 * found["few"]:
         return "too few to tell"
@@ -257,54 +274,6 @@ def _verdict(found: dict[str, Any], distinct: int) -> Balance:
         return "balanced" if found["evenness"] >= BALANCED_EVENNESS else "mildly imbalanced"
     strong = found["evenness"] < STRONG_EVENNESS or found["top_share"] > 0.5
     return "strongly imbalanced" if strong else "imbalanced"
-
-
-def _advice(d: Diagnosis, distinct: int) -> list[str]:
-    """Return what to do, the most important first."""
-    if d.verdict == "constant":
-        return [f"All labels are {d.low:g}: there is nothing to learn. Check that this is the right column."]
-    if d.verdict == "too few to tell":
-        return [
-            f"Use plain training: {d.n} labels are too few to tell imbalance from chance ({5 * d.few} are "
-            "enough), and too few to reweight. More labels help more than any method."
-        ]
-    advice, edges = [_main_advice(d)], _log_edges(d)
-    if d.spike is not None:
-        advice.append(spike_advice(d, *d.spike))
-    elif d.top_share > 0.5 and distinct > len(d.bins):
-        finer = edges or f"use more than {len(d.bins)} bins"
-        advice.append(
-            f"One bin has {d.top_share:.0%} of the labels although they differ: {finer}. Otherwise all of "
-            "them count as equally common."
-        )
-        edges = edges and "use the edges above"
-    if d.tail_range > _TAIL_RANGE:
-        advice.append(
-            f"The outermost 1% of the labels span {d.tail_range:.0%} of the range: check them for errors "
-            f"first. If they are real, transform the labels or {edges or 'set bin edges by hand'}."
-        )
-    advice += _scale_advice(d)
-    if d.empty_range > _EMPTY_RANGE:
-        advice.append(
-            f"{d.empty_range:.0%} of the range has no label at all: there every method guesses from the "
-            "neighbours, and nothing can be tested."
-        )
-    if d.n < _SMALL and d.rare_range > RARE_RANGE:
-        advice.append(
-            f"{d.n} labels are few for a neural network: cross-validate against plain training and boosted "
-            "trees before you trust any reweighting."
-        )
-    if d.n < d.few * len(d.bins):
-        wider = max(d.n // (2 * d.few), 2)
-        advice.append(
-            f"{d.n} labels in {len(d.bins)} bins are {d.n / len(d.bins):.1f} per bin: most bins are few-shot "
-            f"for lack of data. Use wider ones: set bins to {wider}."
-        )
-    if distinct <= _FEW_VALUES:
-        advice.append(f"Only {distinct} values occur: a classifier of ordered classes may suit them better.")
-    if d.bounds is not None:
-        advice.append(_bounds_advice(*d.bounds))
-    return advice
 
 
 def propose_bounds(labels: NDArray[np.float64]) -> tuple[float | None, float | None] | None:
@@ -332,78 +301,8 @@ def propose_bounds(labels: NDArray[np.float64]) -> tuple[float | None, float | N
     return (0.0, None) if mean < _BELOW_ZERO * std else None
 
 
-def _bounds_advice(low: float | None, high: float | None) -> str:
-    ends = ",".join("" if end is None else f"{end:g}" for end in (low, high))
-    reason = (
-        "Labels are never negative, but an interval could reach below 0"
-        if high is None
-        else f"Labels lie between {low:g} and {high:g} and come near both"
-    )
-    outside, note = ("below 0", " (no upper end)") if high is None else ("outside", "")
-    return (
-        f"{reason}. If labels {outside} are impossible, set bounds to {ends}{note}: no interval will leave "
-        "them."
-    )
-
-
-def _log_edges(d: Diagnosis) -> str:
-    """Advise edges on a log scale; "" if the labels have no such scale or span too small a ratio."""
-    if d.low <= 0 or d.high < _WIDE * d.low:
+def _log_edges(low: float, high: float) -> str:
+    """Return edges on a log scale; "" if the labels have no such scale or span too small a ratio."""
+    if low <= 0 or high < _WIDE * low:
         return ""
-    edges = ",".join(f"{edge:.3g}" for edge in np.geomspace(d.low, d.high, _LOG_BINS + 1))
-    return f"use edges on a log scale (set bins to {edges})"
-
-
-def _main_advice(d: Diagnosis) -> str:
-    if d.verdict == "balanced":
-        return (
-            "Do nothing: plain training will do. The labels fill their range evenly (evenness "
-            f"{d.evenness:.2f}, at least {BALANCED_EVENNESS:g}) and are rare on {d.rare_range:.0%} of it (at "
-            f"most {RARE_RANGE:.0%}). Reweighting would add variance and gain little."
-        )
-    if d.verdict == "mildly imbalanced":
-        return (
-            f"Start with plain training: the labels are uneven, but rare on only {d.rare_range:.0%} of their "
-            "range. If rare labels matter, compare method 'sqinv' or 'vir' with it by balanced MAE."
-        )
-    short = d.labels_by_region["few"] / d.n
-    wide = " Expect wide intervals there." if d.verdict == "strongly imbalanced" else ""
-    return (
-        f"Plain training is likely to predict rare labels badly: {d.range_by_region['few']:.0%} of the range "
-        f"has fewer than {d.few} labels per bin, {short:.1%} of all labels.{wide} "
-        "Use TailRegressor with its defaults and its dial (emphasis), or method 'vir' or 'lds' in a loop of "
-        "your own. Judge by balanced MAE and by region: the plain average mostly reflects common labels and "
-        "may get worse."
-    )
-
-
-def spike_advice(d: Diagnosis, value: float, share: float) -> str:
-    """Return what to do about a value that a large share of the labels have."""
-    text = f"{share:.0%} of the labels are exactly {value:g}"
-    if value in (d.low, d.high) and value != 0:
-        end = "smallest" if value == d.low else "largest"
-        return (
-            f"{text}, the {end} label: if they were capped there, use a model for censored data; otherwise "
-            "predict first whether a label has that value."
-        )
-    how = " Method 'two-part' does this." if value == 0 else ""
-    return (
-        f"{text}. Predict first whether a label is {value:g}, then the others with a model trained on them "
-        f"alone: smoothing over neighbouring labels makes no sense at that value.{how}"
-    )
-
-
-def _scale_advice(d: Diagnosis) -> list[str]:
-    if d.log_evenness is not None and d.log_evenness > d.evenness + 0.1:
-        function = "np.log" if d.low > 0 else "np.log1p"
-        return [
-            f"Skewed to the right (skewness {d.skewness:.1f}). On a log scale the evenness is "
-            f"{d.log_evenness:.2f}: if relative errors matter, train on {function}(y)."
-        ]
-    if d.tail_range > _TAIL_RANGE and d.low < 0 < d.high:
-        return [
-            "Labels of both signs with heavy tails: np.arcsinh(y / scale) keeps the sign and shortens them."
-        ]
-    if d.skewness < -_SKEWED:
-        return [f"Skewed to the left (skewness {d.skewness:.1f}): the rare labels are the small ones."]
-    return []
+    return ",".join(f"{edge:.3g}" for edge in np.geomspace(low, high, _LOG_BINS + 1))

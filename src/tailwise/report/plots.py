@@ -26,6 +26,7 @@ REGION_COLOR = {"many": "#0072B2", "medium": "#56B4E9", "few": "#E69F00"}
 POINT_COLOR = {"many": "#56B4E9", "medium": "#0072B2", "few": "#D55E00"}
 # A page replaces these two by its own colours, so that a chart follows it from light to dark.
 INK, PAPER = "#1c1c1e", "#fefefe"
+_WIDE = 10_000
 MAX_POINTS = 300
 """`predicted_vs_true` draws no more rows than this unless told otherwise."""
 
@@ -65,6 +66,13 @@ def _from_zero(ax: Axes) -> None:
     ax.set_ylim(0, 1.08 * top if 0 < top < np.inf else 1)
 
 
+def _wide_numbers(ax: Axes) -> None:
+    """Keep the ticks of numbers with six digits and more apart."""
+    if max(map(abs, ax.get_xlim())) >= _WIDE:
+        ax.locator_params(axis="x", nbins=4)
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.7g}"))
+
+
 def label_histogram(
     bins: LabelBins, ax: Axes | None = None, *, label: str = "label", many: int = 100, few: int = 20
 ) -> Axes:
@@ -87,6 +95,7 @@ def label_histogram(
         )
     ax.set(xlabel=_plain_text(label), ylabel="training rows")
     _log_scale(ax, 0.6, 1.3 * int(bins.counts.max()))  # from below 1, so that a bin with one row shows
+    _wide_numbers(ax)
     ax.legend(frameon=False)
     return ax
 
@@ -178,6 +187,7 @@ def error_by_label(
         shade_regions(bins, ax, many=many, few=few)
     ax.set(xlabel=_plain_text(label), ylabel="mean absolute error")
     _from_zero(ax)
+    _wide_numbers(ax)
     ax.legend(frameon=False)
     return ax
 
@@ -338,6 +348,7 @@ def variance_parts(
         shade_regions(bins, ax, many=many, few=few)
     ax.set(xlabel=_plain_text(label), ylabel=f"in units of {_plain_text(label)}")
     _from_zero(ax)
+    _wide_numbers(ax)
     ax.legend(frameon=False)
     return ax
 
@@ -350,6 +361,7 @@ def bin_weights(bins: LabelBins, weights: ArrayLike, ax: Axes | None = None, *, 
     ax.axhline(1, color=INK, linestyle=":", linewidth=1)
     ax.set(xlabel=_plain_text(label), ylabel="weight of a row")
     _log_scale(ax, min(float(values.min()), 1.0) / 1.3, max(float(values.max()), 1.0) * 1.3)
+    _wide_numbers(ax)
     return ax
 
 
@@ -377,6 +389,7 @@ def dial_curve(
     ax.set(xlabel="mean absolute error, all rows", ylabel=ylabel)
     ax.locator_params(axis="x", nbins=6)  # large errors are wide numbers
     ax.margins(0.12)
+    _wide_numbers(ax)
     ax.legend(frameon=False)
     return ax
 
@@ -394,6 +407,7 @@ def method_ranking(
     ax.errorbar(ordered["mean"], where, xerr=ordered["half"].fillna(0.0), fmt="o", color=COLORS[0], capsize=3)
     ax.set_yticks(where, [str(name) for name in ordered.index])
     ax.set(xlabel=metric, ylim=(-0.6, len(ordered) - 0.4))
+    _wide_numbers(ax)
     ax.grid(axis="y", color="0.5", alpha=0.25)
     return ax
 

@@ -49,6 +49,7 @@ def _environment(*, html: bool) -> Environment:
         "number": _number,
         "signed": lambda value: "+" * bool(value > 0) + number(value),
         "percent": percent,
+        "share": lambda value: f"{value:.0%}",
         "level": level,
         "and": lambda words: joined(list(words)),
         "short": lambda name: name if len(name) <= SHORT else f"{name[: SHORT - 1]}…",
