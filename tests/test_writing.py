@@ -12,12 +12,6 @@ from tailwise import writing
 from tailwise.writing import append_line, claimed, write_atomically, write_together
 
 
-def test_a_file_is_written_in_new_folders_and_nothing_beside_it(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "er" / "t.txt"
-    write_atomically(path, lambda part: part.write_text("all"))
-    assert path.read_text() == "all" and list(path.parent.iterdir()) == [path]
-
-
 def test_no_reader_sees_a_part_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "t.txt"
     path.write_text("old")
@@ -85,25 +79,6 @@ def test_what_a_killed_process_left_is_removed_by_the_next_write(tmp_path: Path)
         (tmp_path / name).write_text("part")
     write_atomically(tmp_path / "m", lambda part: part.write_text("whole"))
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, "m"])
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from tailwise.writing import write_atomically
-def write(part):
-    part.write_text("half")
-    os.kill(os.getpid(), signal.SIGKILL)
-write_atomically(Path(sys.argv[1]), write)
-"""
-
-
-def test_a_process_that_is_killed_while_it_writes_blocks_nobody(tmp_path: Path) -> None:
-    path = tmp_path / "m"
-    assert subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False).returncode == -9
-    assert len(list(tmp_path.iterdir())) == 1 and not path.exists()  # a part
-    write_atomically(path, lambda part: part.write_text("whole"))
-    assert list(tmp_path.iterdir()) == [path]
 
 
 CLAIMS = """

@@ -8,7 +8,7 @@ import pytest
 
 from tailwise import TailRegressor
 from tailwise.explanations import shapley
-from tailwise.explanations.columnwise import ColumnwiseModel, sampled
+from tailwise.explanations.columnwise import ColumnwiseModel
 from tailwise.model.base import GivenBase
 from tailwise.model.inputs import TensorInputs
 from tests.explanations.conftest import Rows, make_rows
@@ -81,10 +81,3 @@ def test_models_without_columns_of_their_own_are_refused(model: TailRegressor) -
     own.model_ = replace(model.model_, inputs=TensorInputs())
     with pytest.raises(ValueError, match="takes no tables"):
         ColumnwiseModel(own).encode(None)
-
-
-def test_a_sample_is_ascending_and_without_repetition() -> None:
-    rng = np.random.default_rng(0)
-    assert sampled(3, 5, rng).tolist() == [0, 1, 2]
-    chosen = sampled(100, 10, rng)
-    assert len(set(chosen)) == 10 and (np.diff(chosen) > 0).all()

@@ -31,13 +31,6 @@ def test_crops_are_shifts_of_the_padded_picture_or_its_mirror_image() -> None:
     assert torch.equal(Augmentation(padding=2 / 12)(x, LABELS)[0], changed)
 
 
-def test_without_any_change_pictures_stay() -> None:
-    x = _marked(4)
-    assert torch.equal(Augmentation(padding=0, mirror=False)(x, LABELS)[0], x)
-    still = Augmentation(padding=0, mirror=False, rotation=1e-9, color=1e-9)
-    assert torch.equal(still(x, LABELS)[0], x)
-
-
 def test_a_rotation_by_half_a_turn_reverses_both_axes() -> None:
     x = _marked(64)
     turned = Augmentation(padding=0, mirror=False, rotation=180)

@@ -118,9 +118,3 @@ def test_wrong_arguments_and_full_disks_are_explained(
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10, 10, 0))  # type: ignore[attr-defined]
     with pytest.raises(ImageError, match="set TAILWISE_CACHE to another folder"):
         decode_pictures(NAMES, faces[0], size=20)
-
-
-def test_the_cache_is_in_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("TAILWISE_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert module.cache_folder() == tmp_path / "tailwise"

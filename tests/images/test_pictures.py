@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from tailwise.images.pictures import ImageError, PictureFiles, decode, require_pillow
+from tailwise.images.pictures import ImageError, PictureFiles, decode
 from tests.images.conftest import NAMES
 from tests.picture_samples import zipped
 
@@ -61,9 +60,3 @@ def test_pictures_of_any_mode_become_upright_colours_of_one_size() -> None:
     assert upright[:6].max() == 0 and upright[10:].min() == 255
     with pytest.raises(ImageError, match="Pillow can decode"):
         decode(b"no picture", (6, 6))
-
-
-def test_a_missing_pillow_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(ImportError, match=r"tailwise\[images\]"):
-        require_pillow()

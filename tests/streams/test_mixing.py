@@ -48,11 +48,3 @@ def test_without_a_seed_or_a_buffer_rows_keep_their_order() -> None:
     for options in ({"buffer": 100}, {"seed": 1}):
         flat = [number for batch in batches(100, size=64, **options) for number in batch]
         assert flat == list(range(N))
-
-
-@pytest.mark.parametrize(
-    ("rows", "sizes"), [(0, []), (5, [5]), (9, [4, 5]), (21, [8, 8, 5]), (17, [8, 4, 5])]
-)
-def test_a_short_last_batch_shares_rows_with_the_one_before(rows: int, sizes: list[int]) -> None:
-    assert [len(numbers) for numbers, _, _ in mixed(parts(4, rows), size=8)] == sizes
-    assert sum(len(numbers) for numbers, _, _ in mixed(parts(4, rows), size=8, buffer=9, seed=1)) == rows

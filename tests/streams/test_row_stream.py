@@ -7,7 +7,6 @@ import pytest
 
 from tailwise.streams import FrameRows, RowStream, as_row_stream
 from tailwise.streams.parquet_rows import ParquetRows
-from tailwise.streams.row_stream import where
 
 TABLES = [pd.DataFrame({"x": np.arange(k, k + 3), "c": list("abc")}) for k in (0, 3, 6, 9)]
 
@@ -81,19 +80,7 @@ def test_tables_with_other_columns_are_an_error(second: dict[str, list[object]],
         rows_of(FrameRows([TABLES[0], pd.DataFrame(second)]))
 
 
-def test_an_empty_column_fits_any_kind_and_the_order_may_differ() -> None:
-    rows = rows_of(FrameRows([TABLES[0], pd.DataFrame({"c": [None], "x": [9]})]))
-    assert rows.x.to_list() == [0, 1, 2, 9]
-
-
 def test_categories_become_the_texts_that_they_stand_for() -> None:
     tables = [pd.DataFrame({"c": pd.Categorical(cells)}) for cells in (["u", "v"], ["v", "w"])]
     assert rows_of(FrameRows(tables)).c.to_list() == ["u", "v", "v", "w"]
     assert not any(isinstance(t.c.dtype, pd.CategoricalDtype) for t in FrameRows(tables).chunks())
-
-
-def test_where_names_the_part_and_the_row() -> None:
-    second = list(FrameRows(TABLES).chunks())[1]
-    assert where(second, 2) == "table 1 of the stream, row 2"
-    second.attrs = {}
-    assert where(second, 2) == "row 5"

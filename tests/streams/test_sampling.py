@@ -16,16 +16,6 @@ N = 1000
 TABLE = pd.DataFrame({"x": np.arange(N)})
 
 
-def test_keys_differ_and_look_random() -> None:
-    keys = row_keys(np.arange(20_000), seed=3)
-    assert len(np.unique(keys)) == 20_000
-    assert abs((keys < 2**62).mean() - 0.25) < 0.01
-    assert abs(np.corrcoef(keys.astype(float), np.arange(20_000))[0, 1]) < 0.02
-    assert (row_keys(np.arange(50), 3) != row_keys(np.arange(50), 4)).all()
-    assert len(np.unique(row_keys(np.array([-1, 0, 2**63 - 1]), 0))) == 3
-    assert row_keys(np.array([2**64 - 1], np.uint64), 0) == row_keys([-1], 0)
-
-
 def test_held_out_rows_are_told_by_their_number() -> None:
     keys = row_keys(np.arange(N), seed=5)
     held = HeldOut(5, int(np.sort(keys)[49]))

@@ -9,7 +9,6 @@ from tailwise.labels.support import LabelSupport
 from tailwise.streams import FrameRows
 from tailwise.streams.sampling import row_keys
 from tailwise.streams.survey import (
-    MAX_VALUES,
     BinCounts,
     FirstPass,
     LabelSketch,
@@ -131,16 +130,6 @@ def test_bins_counts_and_support_equal_those_of_the_labels_in_memory(name: str) 
     count.merge(rest)
     assert (count.counted(weighted=False).counts == expected.counts).all()
     assert count.support(sketch) == LabelSupport.from_labels(labels)
-
-
-def test_distinct_labels_are_given_up_beyond_a_limit_in_one_part_or_another() -> None:
-    many, few = sketched([np.arange(MAX_VALUES + 1) / 7]), sketched([np.arange(3.0)])
-    assert many.values is None
-    few.merge(many)
-    assert few.values is None
-    many.add(np.array([]))
-    many.merge(sketched([np.array([5000.0])]))
-    assert (many.count, many.high) == (MAX_VALUES + 2, 5000)
 
 
 def test_only_training_rows_count_in_bins_and_weights_add_up() -> None:

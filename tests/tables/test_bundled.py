@@ -30,12 +30,6 @@ def test_abalone_has_the_published_shape_and_range():
     assert table["Rings"].mean() == pytest.approx(9.934, abs=5e-4)
 
 
-def test_each_call_returns_a_table_of_its_own():
-    table = load_abalone()
-    table.loc[0, "Rings"] = 99
-    assert load_abalone().loc[0, "Rings"] == 15
-
-
 def test_abalone_equals_the_development_copy(data_root: Path):
     table = load_abalone()
     other = pd.read_csv(data_root / "tabular" / "abalone.csv.gz")

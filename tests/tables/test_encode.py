@@ -107,15 +107,6 @@ def test_a_matrix_is_dense_float64_without_infinities(monkeypatch: pytest.Monkey
 # -- other columns -------------------------------------------------------------------------------
 
 
-def test_columns_of_every_kind_become_features(fitted: TablePreprocessor) -> None:
-    features = fitted.transform(frame())
-    assert features.shape == (200, fitted.out_dim) and features.dtype == np.float32
-    assert np.isfinite(features).all() and np.abs(features).max() <= 4
-    assert set(fitted.columns or []) == set(frame().columns)
-    with pytest.raises(ValueError, match="X has 2 features, but the training table had 3"):
-        TablePreprocessor.fit(np.eye(3)).transform(np.eye(3)[:, :2])
-
-
 def test_tables_without_columns_of_use_are_refused() -> None:
     with pytest.raises(ValueError, match=r"no column of X holds a value \(a, b\)"):
         TablePreprocessor.fit(pd.DataFrame({"a": [None] * 9, "b": [None] * 9}, dtype=object))

@@ -10,7 +10,7 @@ import torch
 from scipy import sparse
 from torch.utils.data import DataLoader, TensorDataset
 
-from tailwise.tables.inputs import as_array, as_tensors, column_names, row_count, take_rows
+from tailwise.tables.inputs import as_array, as_tensors, row_count, take_rows
 
 NUMBERS = np.arange(12.0).reshape(4, 3)
 ROWS = np.array([2, 0])
@@ -65,12 +65,6 @@ def test_data_sets_of_torch_are_refused(function: Any, wrap: Any) -> None:
     given = wrap(TensorDataset(torch.ones(3, 2)))
     with pytest.raises(TypeError, match=rf"X is a {type(given).__name__}: .*tailwise.training.loop.fit"):
         function(given)
-
-
-def test_names_are_those_of_tables_only() -> None:
-    assert column_names(pd.DataFrame({1: [0], "b": [0]})) == ["1", "b"]
-    assert column_names(pl.DataFrame({"a": [0]})) == ["a"]
-    assert column_names(NUMBERS) is None
 
 
 def test_tensors_of_any_kind_as_arrays() -> None:
