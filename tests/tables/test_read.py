@@ -221,3 +221,49 @@ def test_formulas_are_escaped_on_request() -> None:
         and shown["c"].tolist()[3] == "'-2"
     )
     assert shown["n"].tolist() == [-1.0, 2.0, 3.0, 4.0] and "=a" in table
+
+
+# -- numbers with a unit -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers", "unit"),
+    [
+        (["1.257,33 EUR", "12 EUR", "-0,5 EUR"], [1257.33, 12, -0.5], "EUR"),
+        (["€1,257.33", "€ 12", "-€3"], [1257.33, 12, -3], "€"),
+        (["7%", "12.5 %"], [7, 12.5], "%"),
+        (["12 km", "1'200 km", "1.257.000 km"], [12, 1200, 1257000], "km"),
+        (["20 °C", "-3 °C"], [20, -3], "°C"),
+    ],
+)
+def test_numbers_with_one_unit_are_numbers(
+    tmp_path: Path, cells: list[str], numbers: list[float], unit: str
+) -> None:
+    lines = "".join(f'"{cell}";1\n' for cell in cells)
+    table = read_table(written(tmp_path, f"x;y\n{lines};2\n"))
+    np.testing.assert_array_equal(table["x"], [*numbers, np.nan])
+    assert table.attrs["units"] == {"x": unit}
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["1.257 EUR", "1.300 EUR"],  # thousands or decimals
+        ["1,5 km", "2.5 km"],
+        ["12 km", "12 mi"],
+        ["12 km", "far"],
+        ["3rd", "4th"],
+        ["12:30", "13:30"],
+        ["A12", "A13"],
+        ["0x1F", "0x2F"],
+    ],
+)
+def test_numbers_whose_unit_or_decimals_are_open_stay_text(tmp_path: Path, cells: list[str]) -> None:
+    table = read_table(written(tmp_path, "x;y\n" + "".join(f"{cell};1\n" for cell in cells)))
+    assert table["x"].tolist() == cells and "units" not in table.attrs
+
+
+def test_a_few_cells_without_the_unit_are_missing(tmp_path: Path) -> None:
+    lines = [f"{k} km" for k in range(39)] + ["far"]
+    table = read_table(written(tmp_path, "x,y\n" + "".join(f"{line},1\n" for line in lines)))
+    np.testing.assert_array_equal(table["x"], [*range(39), np.nan])

@@ -173,6 +173,8 @@ def load_table(source: str, quiet: bool, encoding: str | None = None) -> pd.Data
         note(
             f"note: {source} is not UTF-8 and was read as {guessed}: name another one with --encoding", quiet
         )
+    for title, unit in table.attrs.pop("units", {}).items():
+        note(f"note: read column {title!r} as numbers in {unit}; every table must have this unit", quiet)
     unnamed = table.attrs.pop("unnamed", 0)
     if unnamed:
         note(f"note: left out {unnamed} column{'s' if unnamed > 1 else ''} without a name", quiet)

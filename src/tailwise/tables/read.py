@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailwise.lookup import nearest
+from tailwise.tables.units import without_unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +65,8 @@ def read_table(source: str | Path, encoding: str | None = None) -> pd.DataFrame:
     Unless `encoding` is given, text is UTF-8, UTF-16 or UTF-32, or else western (Windows-1252 or Latin-1);
     ``table.attrs["encoding"]`` names the latter. Text that is probably of another encoding is an error.
     Columns without a name, such as the row numbers that pandas writes, are left out;
-    ``table.attrs["unnamed"]`` is their number.
+    ``table.attrs["unnamed"]`` is their number. Columns such as ``7%`` or ``12 km`` become numbers;
+    ``table.attrs["units"]`` has their units.
     """
     name = "standard input" if str(source) == STANDARD else str(source)
     return parse_table(file_content(source, name), name, encoding)
@@ -229,7 +231,7 @@ def _delimited(text: str, name: str) -> pd.DataFrame:
     kept = [place for place, title in enumerate(header) if title]
     table = table[kept].set_axis([header[place] for place in kept], axis=1)
     table.attrs["unnamed"] = len(header) - len(kept)
-    return _with_decimal_commas(table, delimiter)
+    return _with_numbers(table, delimiter)
 
 
 def _refuse_comments(text: str, name: str) -> None:
@@ -301,20 +303,23 @@ def _parser_message(message: str, delimiter: str) -> str:
     return f"cannot be read as a table: {message.strip()}"
 
 
-def _with_decimal_commas(table: pd.DataFrame, delimiter: str) -> pd.DataFrame:
-    """Turn text columns of numbers with decimal commas into numbers.
+def _with_numbers(table: pd.DataFrame, delimiter: str) -> pd.DataFrame:
+    """Turn text columns of numbers with decimal commas, or with one and the same unit, into numbers.
 
     A comma is decimal in a file with semicolons, and in a column where most commas cannot separate
     thousands. A column in which 1,234 may mean a thousand stays text. Other columns are no evidence.
     """
     import pandas as pd
 
+    units: dict[str, str] = {}
     for title in table.columns:
         column = table[title]
         if column.dtype.kind in "ifb":
             continue
         first = next((str(cell) for cell in column if not pd.isna(cell)), "")
         if not _DECIMAL_COMMA.fullmatch(first.strip()):  # most columns of text end here
+            if (numbers := without_unit(column)) is not None:
+                table[title], units[title] = numbers
             continue
         cells = column.astype(str).str.strip().where(column.notna())
         known = cells.dropna()
@@ -323,6 +328,8 @@ def _with_decimal_commas(table: pd.DataFrame, delimiter: str) -> pd.DataFrame:
         thousands = known[known.str.contains(",")].str.fullmatch(_PERHAPS_THOUSANDS)
         if delimiter == ";" or thousands.mean() < 0.5:
             table[title] = cells.str.replace(",", ".").astype(float)
+    if units:
+        table.attrs["units"] = units
     return table
 
 
