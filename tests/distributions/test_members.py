@@ -381,25 +381,6 @@ def test_indexing_takes_elements(dist: Any, index: Any) -> None:
     torch.testing.assert_close(part.cdf(y[index]), dist.cdf(y)[index])
 
 
-@each_kind
-def test_map_applies_to_every_parameter(dist: Any) -> None:
-    single = dist.map(lambda t: t.float())
-    assert type(single) is type(dist)
-    assert single.shape == dist.shape
-    assert single.mean.dtype == single.variance.dtype == single.nll(torch.zeros(3)).dtype == torch.float32
-    torch.testing.assert_close(single.mean.double(), dist.mean, rtol=1e-6, atol=1e-6)
-    leaves: list[Tensor] = []
-
-    def attach(t: Tensor) -> Tensor:
-        leaves.append(t.clone().requires_grad_())
-        return leaves[-1]
-
-    attached = dist.map(attach)
-    assert attached.nll(torch.zeros(3)).requires_grad
-    assert not attached.map(Tensor.detach).nll(torch.zeros(3)).requires_grad
-    torch.testing.assert_close(attached.map(Tensor.detach).variance, dist.variance)
-
-
 def test_distributions_cannot_be_changed() -> None:
     dist = Normal(double([0.0]), 1.0)
     with pytest.raises(AttributeError, match="a distribution cannot be changed"):

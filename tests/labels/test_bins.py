@@ -95,12 +95,6 @@ def test_single_label_value_gets_one_bin_that_contains_it(value: float) -> None:
 # ---------------------------------------------------------------- explicit choices win
 
 
-def test_width_starts_at_the_minimum_and_covers_the_maximum() -> None:
-    bins = LabelBins.from_labels([1.0, 2.0, 5.2, 8.1], width=2.5)
-    np.testing.assert_allclose(bins.edges, [1.0, 3.5, 6.0, 8.5])
-    np.testing.assert_array_equal(bins.counts, [2, 1, 1])
-
-
 def test_width_that_divides_the_range_adds_no_bin() -> None:
     bins = LabelBins.from_labels(np.arange(51) / 10, width=0.1)  # the layout of STS-B-DIR
     assert len(bins) == 50
@@ -178,18 +172,6 @@ def test_labels_that_are_not_numbers_are_an_error() -> None:
         LabelBins.from_labels(["young", "old"])
 
 
-@pytest.mark.parametrize(
-    ("edges", "outside"), [([10, 20, 30], 9), ([-5, -4], 9), ([2.5, 3.5], 8), ([4, 5, 100], 5)]
-)
-def test_edges_beside_most_labels_are_an_error_that_says_where_they_are(
-    edges: list[float], outside: int
-) -> None:
-    labels = np.r_[np.zeros(1), np.arange(8.0)]
-    words = f"leave out {outside} of 9 labels, which lie between 0 and 7: give edges that span most of them"
-    with pytest.raises(ValueError, match=f"edges from {edges[0]:g} to {edges[-1]:g} {words}"):
-        LabelBins.from_labels(labels, edges=edges)
-
-
 def test_no_labels_is_an_error() -> None:
     for empty in ([], np.array([]), torch.tensor([])):
         with pytest.raises(ValueError, match=r"(?i)empty|no labels|at least one"):
@@ -218,16 +200,6 @@ def test_index_returns_the_kind_and_shape_it_was_given() -> None:
         assert isinstance(tensor, torch.Tensor)
         assert tensor.dtype == torch.int64
         np.testing.assert_array_equal(tensor.numpy(), array)
-
-
-def test_location_and_scale_are_the_moments_of_binned_labels() -> None:
-    y = np.random.default_rng(0).poisson(9, 500)
-    bins = LabelBins.from_labels(y)
-    assert bins.location == pytest.approx(y.mean())
-    assert bins.scale == pytest.approx(y.std())
-    constant = LabelBins.from_labels([4, 4, 4])
-    assert constant.location == pytest.approx(4.0)
-    assert constant.scale > 0
 
 
 def test_index_names_the_first_bad_row() -> None:

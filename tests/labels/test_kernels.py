@@ -90,20 +90,6 @@ def test_no_kernel_matrix_is_the_identity() -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("form", ["paper", "reference"])
-def test_truncated_matrix_holds_the_window_at_bin_distance(kernel: str, form: str) -> None:
-    window = kernel_window(kernel, 2.0, 2, form=form)
-    matrix = kernel_matrix(6, kernel=kernel, bandwidth=2.0, radius=2, form=form)
-    assert matrix.shape == (6, 6)
-    assert matrix.dtype == np.float64
-    for row in range(6):
-        for column in range(6):
-            distance = abs(row - column)
-            expected = window[2 + distance] if distance <= 2 else 0.0
-            assert matrix[row, column] == pytest.approx(expected, abs=1e-15)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("form", ["paper", "reference"])
 def test_reflected_matrix_is_reflect_padding_of_the_statistics(kernel: str, form: str) -> None:
     window = kernel_window(kernel, 2.0, 2, form=form)
     matrix = kernel_matrix(7, kernel=kernel, bandwidth=2.0, radius=2, form=form, boundary="reflect")
@@ -151,18 +137,6 @@ def test_inv_weights_are_clipped() -> None:
         np.testing.assert_allclose(
             label_weights(bins, kernel=None, power=1.0, form=form), raw / mean, rtol=1e-12
         )
-
-
-@pytest.mark.parametrize("form", ["paper", "reference"])
-def test_empty_bins_without_a_neighbour_get_the_largest_finite_weight(form: str) -> None:
-    bins = LabelBins.from_labels([0.5, 0.5, 0.5, 9.5], edges=np.arange(11))
-    weights = label_weights(bins, form=form)
-    assert np.all(np.isfinite(weights))
-    assert weights.shape == (10,)
-    isolated = [3, 4, 5, 6]  # more than two bins from any label
-    reached = [0, 1, 2, 7, 8, 9]
-    np.testing.assert_allclose(weights[isolated], weights[reached].max(), rtol=1e-12)
-    assert np.mean(weights[bins.index(np.array([0.5, 0.5, 0.5, 9.5]))]) == pytest.approx(1.0)
 
 
 def test_dense_weights_by_hand() -> None:

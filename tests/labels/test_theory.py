@@ -97,12 +97,6 @@ def test_terms_by_hand():
     assert total == pytest.approx(0.5 + 3 / 2 * 1.0 + expected)
 
 
-def test_sizes_of_one_give_the_papers_variance_term():
-    paper = theory.variance_term([0.5, 0.25])
-    assert theory.variance_term([0.5, 0.25], sizes=[1, 1]) == paper
-    assert theory.variance_term([0.5, 0.25], sizes=[4, 4]) == pytest.approx(paper / 2)
-
-
 def test_smoothing_keeps_constants_and_an_identity_kernel_keeps_everything():
     constant = np.full(6, 0.3)
     np.testing.assert_allclose(theory.smoothed(constant, kernel_matrix(6)), constant)

@@ -60,24 +60,6 @@ def test_by_region_equals_scores_of_the_parts(regional):
     assert table.loc["all", "balanced_mae"] == pytest.approx(by_bin)
 
 
-def test_empty_regions_and_undefined_correlations_are_nan(regional):
-    predicted, y, bins = regional
-    table = m.by_region(predicted[:15], y[:15], bins, ["mae", "balanced_nll", "pearson", "ause"])
-    assert table["n"].tolist() == [15, 15, 0, 0]
-    assert table.loc["few"].isna().tolist() == [False, True, True, True, True]
-    assert math.isnan(table.loc["many", "pearson"])  # all labels of the region are 0
-    assert not math.isnan(table.loc["many", "mae"])
-    assert math.isnan(m.get_metric("gap/nll")(predicted[:15], y[:15], bins))
-
-
-def test_thresholds_of_the_regions_can_be_chosen(regional):
-    predicted, y, bins = regional
-    table = m.by_region(predicted, y, bins, ["mae"], many=40, few=10)
-    assert table["n"].tolist() == [30, 25, 0, 5]
-    wide = m.evaluate(predicted, y, bins, ["few/mae"], many=300, few=100)
-    assert wide["few/mae"] == pytest.approx(m.mae(predicted[15:], y[15:]))
-
-
 def test_by_bin_has_a_row_for_each_bin_that_occurs(regional):
     predicted, y, bins = regional
     table = m.by_bin(predicted, y[:], bins, ["mae", "ause"])
@@ -89,13 +71,6 @@ def test_by_bin_has_a_row_for_each_bin_that_occurs(regional):
     assert table.loc[2, "ause"] == pytest.approx(m.ause(predicted[25:], y[25:]))
     few = m.by_bin(predicted[:0], y[:0], bins)
     assert few.empty
-
-
-@pytest.mark.parametrize("name", ["few/mae", "gap/mae"])
-def test_tables_of_regions_and_bins_take_no_metric_of_one_region(regional, name):
-    for table in (m.by_region, m.by_bin):
-        with pytest.raises(ValueError, match=f"'{name}' is for one region only: use 'mae' here"):
-            table(*regional, [name])
 
 
 def test_every_registered_metric_runs_on_every_kind(regional):

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tailwise.distributions.members import NIG, Normal
-from tailwise.labels.bins import LabelBins
+from tailwise.distributions.members import Normal
 from tailwise.metrics import scores as m
 from tailwise.metrics.regions import evaluate
 from tailwise.metrics.scores import DEPTH_FLOOR
@@ -170,15 +169,6 @@ def test_ause_of_perfect_ranking_and_of_perfect_predictions_is_zero():
     assert m.ause(*at_zero([0.0, 0.0, 0.0])) == 0
 
 
-def test_infinite_uncertainties_are_ties_too():
-    predicted = NIG(torch.zeros(5).double(), 1.0, torch.tensor([0.9, 0.9, 2.0, 0.8, 3.0]).double(), 1.0)
-    errors = torch.tensor([1.0, 5.0, 2.0, 4.0, 1.0]).double()
-    assert predicted.variance.isinf().sum() == 3
-    swapped = torch.tensor([3, 0, 2, 1, 4])
-    assert m.ause(predicted, errors) == pytest.approx(m.ause(predicted[swapped], errors[swapped]))
-    np.testing.assert_allclose(m.sparsification(predicted, errors).error, [13 / 5, 29 / 12, 19 / 9, 1.5, 1.0])
-
-
 # ---------------------------------------------------------------- laws
 
 LAWS = (
@@ -195,20 +185,6 @@ LAWS = (
     "pearson",
     "spearman",
 )
-
-
-@settings(max_examples=12)
-@given(kind=st.sampled_from(KINDS), n=st.integers(3, 30), seed=st.integers(0, 10**6))
-def test_order_of_samples_does_not_matter(kind, n, seed):
-    predicted, y = make(kind, n, seed)
-    rows = torch.arange(n) % 5  # repeated uncertainty, with different errors
-    predicted = predicted[rows]
-    shuffled = torch.from_numpy(np.random.default_rng(seed).permutation(n))
-    bins = LabelBins.from_labels(y, count=4)
-    names = [*LAWS, "balanced_mae", "balanced_gm"]
-    before = evaluate(predicted, y, bins, names)
-    after = evaluate(predicted[shuffled], y[shuffled], bins, names)
-    assert after == pytest.approx(before, rel=1e-9, nan_ok=True)
 
 
 @settings(max_examples=12)
@@ -244,13 +220,6 @@ def test_labels_come_in_any_container_and_shape():
     mixture, labels = make("mixture", 12)
     square = mixture.map(lambda p: p.reshape(3, 4))
     assert m.crps(square, labels.reshape(3, 4)) == pytest.approx(m.crps(mixture, labels))
-
-
-def test_gradients_and_float32_are_no_obstacle():
-    mean = torch.zeros(3, requires_grad=True)
-    assert m.mae(Normal(mean, 1.0), torch.tensor([1.0, 2.0, 3.0])) == 2.0
-    big = torch.full((100_000,), 16_777_216.0)  # float32 sums of these would drift
-    assert m.mse(Normal(big, 1.0), big + 2) == 4.0
 
 
 def test_one_sample():
