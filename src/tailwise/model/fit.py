@@ -254,7 +254,9 @@ def fit(
     inputs, X = settings.inputs().see(X)
     y, names = checked_labels(X, y), target_names(y) or []
     check_row_count(len(y))
-    bounds, supports = label_bounds(settings.bounds, y), [LabelSupport.from_labels(column) for column in y.T]
+    bounds, supports = bounds_of_targets(settings.bounds, y.T), list(map(LabelSupport.from_labels, y.T))
+    for ends, column in zip(bounds, y.T, strict=True):
+        ends.check(column)
     given = np.empty((len(y), 0)) if base_prediction is None else given_predictions(base_prediction, y.shape)
     make_base = settings.base_maker(len(y), given=base_prediction is not None)
     watched = None if eval_set is None else _watched(inputs, eval_set, given.shape[1], y.shape[1])
@@ -417,16 +419,8 @@ def checked_labels(X: Any, y: Any, targets: int | None = None) -> Floats:
     return labels
 
 
-def label_bounds(asked: Any, labels: Floats, where: str = "y") -> list[Bounds]:
-    """Return the bounds of each target, as given or as observed; a label beyond them is an error. (N, T)"""
-    bounds_of_each = bounds_of_targets(asked, list(labels.T))
-    for bounds, column in zip(bounds_of_each, labels.T, strict=True):
-        bounds.check(column, where)
-    return bounds_of_each
-
-
-def bounds_of_targets(asked: Any, columns: Sequence[Floats]) -> list[Bounds]:
-    """Return the bounds of each target, as given or as observed in its labels."""
+def bounds_of_targets(asked: Any, columns: Sequence[Floats] | Floats) -> list[Bounds]:
+    """Return the bounds of each target, as given or as observed in its labels. (T, N)"""
     pair = isinstance(asked, list | tuple) and all(end is None or isinstance(end, Real) for end in asked)
     if len(columns) > 1 and isinstance(asked, list | tuple) and not pair:
         if len(asked) != len(columns):

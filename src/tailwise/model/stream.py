@@ -67,23 +67,20 @@ class StreamColumns:
         cls, stream: RowStream, target: str | Sequence[str], weight: str | None, drop: Sequence[str]
     ) -> StreamColumns:
         """Return the columns of a stream by their use; inputs are those that have no other."""
-        targets, names = [target] if isinstance(target, str) else list(target), list(stream.columns)
-        for what, column in [
-            *(("target", t) for t in targets),
-            ("weight", weight),
-            *(("drop", d) for d in drop),
-        ]:
-            if column is not None:
+        targets, kinds = [target] if isinstance(target, str) else list(target), stream.columns
+        weights, names = [] if weight is None else [weight], list(kinds)
+        for what, columns in {"target": targets, "weight": weights, "drop": drop}.items():
+            for column in columns:
                 check_name(f"column of {what}", column, names)
-            if column is not None and what != "drop" and stream.columns[column] not in ("number", "boolean"):
-                raise ValueError(
-                    f"the {what} {column!r} holds {stream.columns[column]}: choose a column of numbers"
-                )
-        others = [*targets, *drop, *([] if weight is None else [weight])]
+                if what != "drop" and kinds[column] not in ("number", "boolean"):
+                    raise ValueError(
+                        f"the {what} {column!r} holds {kinds[column]}: choose a column of numbers"
+                    )
+        others = [*targets, *drop, *weights]
         twice = next((name for name in others if others.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"column {twice!r} is named twice among target, weight and drop")
-        odd = next((n for n in names if stream.columns[n] == "other" and n not in others), None)
+        odd = next((n for n in names if kinds[n] == "other" and n not in others), None)
         if odd is not None:
             raise ValueError(f"column {odd!r} holds lists, records or durations: leave it out with drop")
         inputs = [name for name in names if name not in others]
