@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from tailwise.cli import addresses
-from tailwise.cli.addresses import address_limit, check_addresses, check_model, reserve_less
+from tailwise.cli.addresses import check_addresses, check_model, reserve_less
 
 resource = pytest.importorskip("resource")
 NAMES = ("ARROW_DEFAULT_MEMORY_POOL", "MALLOC_ARENA_MAX", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -73,11 +73,6 @@ def test_a_limit_that_is_too_small_is_told_with_what_is_needed(limit: Any, tmp_p
     limit(1)
     with pytest.raises(ValueError, match=r"at least 1.7 GB. Raise it, or limit the memory"):
         check_model(tmp_path / "none")
-
-
-def test_windows_has_no_such_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "resource", None)
-    assert address_limit() is None
 
 
 @pytest.mark.slow

@@ -27,14 +27,6 @@ def test_fit_writes_a_model_and_a_report_and_nothing_else(place: Path) -> None:
     assert len(page) < 2_000_000
 
 
-def test_the_same_seed_gives_the_same_model(run: Run, place: Path, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        out = run("fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / name, "--seed", "3", *FAST)
-        assert out.exit_code == 0, out.output
-    first, second = (predicted(run, tmp_path / name, place / "new.csv") for name in ("a", "b"))
-    pd.testing.assert_frame_equal(first, second)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("signal", "noise", "words"),

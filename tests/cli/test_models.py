@@ -151,23 +151,6 @@ def test_evaluate_measures_at_an_emphasis(run: Run, place: Path, tmp_path: Path,
     assert pages[0].intervals == model.explain_intervals(target=0, emphasis=0.2)
 
 
-def test_fit_takes_an_emphasis_and_reports_it(run: Run, place: Path, tmp_path: Path) -> None:
-    out = run(
-        "fit",
-        place / "numbers.csv",
-        "-t",
-        "price",
-        "-o",
-        tmp_path / "m",
-        "--emphasis",
-        "0.7",
-        "--json",
-        *FAST,
-    )
-    assert out.exit_code == 0, out.output
-    assert json.loads(out.stdout)["emphasis"] == 0.7 == TailRegressor.load(tmp_path / "m").emphasis_
-
-
 def test_a_label_prior_is_a_sample_or_a_histogram(run: Run, place: Path, pair: Path, tmp_path: Path) -> None:
     pd.DataFrame({"any": [5.0, 6.0, 7.0, None]}).to_csv(tmp_path / "sample.csv", index=False)
     pd.DataFrame({"x": 0, "price": [5.0, 6.0, 7.0]}).to_csv(tmp_path / "rows.csv", index=False)
@@ -462,13 +445,3 @@ def test_a_target_named_self_and_a_signature(run: Run, sample: Sample, tmp_path:
     key.write_text("another secret key")
     refused = run(*asked, "--verify", key)
     assert refused.exit_code == 1 and "was signed with another key" in refused.stderr
-
-
-def test_encodings_are_named_by_a_flag(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_bytes(("город,цена\n" + "".join(f"Москва,{i}\n" for i in range(30))).encode("koi8-r"))
-    refused = run("diagnose", path, "-t", "цена")
-    assert refused.exit_code == 1 and "big5 or koi8-r with --encoding" in refused.stderr
-    assert run("diagnose", path, "-t", "цена", "--encoding", "koi8-r").exit_code == 0
-    path.write_bytes(("Größe,price\n" + "".join(f"{i},{i}\n" for i in range(30))).encode("cp1252"))
-    assert "is not UTF-8 and was read as cp1252" in run("diagnose", path, "-t", "price").stderr

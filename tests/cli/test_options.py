@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.cli.options import only_target, parse_bins, parse_levels, parse_method_options, split_names
+from tailwise.cli.options import only_target, parse_bins, parse_method_options, split_names
 from tests.cli.conftest import FAST
 from tests.plugin_samples import forgotten, write_plugin
 
@@ -45,11 +45,6 @@ def test_wrong_bins(given: str, words: str) -> None:
     assert words in str(raised.value)
 
 
-def test_wrong_bins_are_an_error_before_the_table_is_read(run: Run, tmp_path: Path) -> None:
-    out = run("fit", tmp_path / "unread.csv", "-t", "price", "-o", tmp_path / "m", "--bins", "0,10,5")
-    assert out.exit_code == 1 and "edges must increase" in out.stderr, out.output
-
-
 def test_options_of_methods_have_values_of_their_own_type() -> None:
     pairs = ["a=0.5", "b=True", "c=none", "d=word", "e.f=[1, 2]"]
     assert parse_method_options(pairs) == {"a": 0.5, "b": True, "c": None, "d": "word", "e.f": [1, 2]}
@@ -57,13 +52,6 @@ def test_options_of_methods_have_values_of_their_own_type() -> None:
     for wrong in ("what", "=1"):
         with pytest.raises(ValueError, match="NAME=VALUE"):
             parse_method_options([wrong])
-
-
-def test_levels_of_quantiles_are_numbers() -> None:
-    assert parse_levels("0.05, 0.5") == [0.05, 0.5]
-    assert parse_levels("") == []
-    with pytest.raises(ValueError, match="levels between 0 and 1, not 'most'"):
-        parse_levels("most")
 
 
 def test_one_target_means_one() -> None:
