@@ -25,7 +25,7 @@ from tailwise.report.results import TAIL, TAIL_BALANCED
 from tailwise_bench.contenders import Contender, Fit, Outcome, fit_method, from_registry, registry_contenders
 from tailwise_bench.peers import peer_contenders
 from tailwise_bench.problem import Problem
-from tailwise_bench.recipe import Recipe
+from tailwise_bench.recipe import Recipe, check_options
 from tailwise_bench.trace import ESTIMATOR
 from tailwise_bench.variants import ablations, picture_variants
 
@@ -79,7 +79,7 @@ def _named(name: str, known: Mapping[str, Contender], choices: list[str]) -> Con
             return with_dial(_named(inner, known, choices))
         if method in available_methods() and all("=" in word for word in words):
             fixed = {key: _value(text) for key, _, text in (word.partition("=") for word in words)}
-            get_method(method).parts.with_options(**fixed)  # a misspelt option is an error now
+            check_options(method, fixed, Recipe())  # a misspelt option is an error now
             title = f"{get_method(method).title}, {', '.join(words)}"
             return from_registry(method, label=name, title=title, **fixed)
     close = difflib.get_close_matches(name, choices, n=1)

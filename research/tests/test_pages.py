@@ -1,0 +1,109 @@
+"""Pages are what their command writes; statistics by hand."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from research.tests.conftest import RESULTS
+from tailwise.report.results import Figure, read_records
+from tailwise_bench.cli import app
+from tailwise_bench.defaults import decisions
+from tailwise_bench.pages import Column, number, pivot, with_spread
+from tailwise_bench.statistics import Results, changes, compare, holm
+from tailwise_bench.suites import BUNDLED
+
+PAGES = [*(name for name in BUNDLED if (RESULTS / f"{name}.jsonl").is_file()), "defaults"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_what_its_command_writes(name: str, tmp_path: Path) -> None:
+    for lines in RESULTS.glob(f"{name}*.jsonl"):
+        (tmp_path / lines.name).symlink_to(lines)
+    done = CliRunner().invoke(app, ["page", name, "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    written = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
+    stored = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+    assert tables(written) == tables(stored), f"tailwise-bench page {name}"
+    assert f"`tailwise-bench page {name}`" in written
+
+
+def tables(page: str) -> list[str]:
+    """Lines of tables, without marks of methods that have changed since."""
+    return [line.replace(" †", "") for line in page.splitlines() if line.startswith("|")]
+
+
+def test_every_page_names_a_command_or_the_commit_that_has_it() -> None:
+    for page in RESULTS.glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        named = ("tailwise-bench", "commit", "research/studies/", "## Rule")
+        assert any(word in text for word in named), page.name
+
+
+def records(errors: dict[str, list[list[float]]]) -> list[dict[str, Any]]:
+    """Runs by method, data set and seed."""
+    return [
+        {
+            "data": f"d{d}",
+            "method": m,
+            "title": m.upper(),
+            "seed": s,
+            "digest": "",
+            "metrics": {"raw": {"all": {"mae": error}}},
+        }
+        for m, by_data in errors.items()
+        for d, by_seed in enumerate(by_data)
+        for s, error in enumerate(by_seed)
+    ]
+
+
+def test_ranks_and_ratios_by_hand() -> None:
+    results = Results(records({"a": [[1.0, 1.0], [4.0, 4.0]], "b": [[2.0, 2.0], [2.0, 2.0]]}))
+    mae = Figure("mae")
+    assert results.average_ranks(mae) == {"a": 1.5, "b": 1.5}
+    assert results.relative(mae, "b", "a") == pytest.approx(math.sqrt(2.0 * 0.5))
+    assert results.relative_by_seed(mae, "b", "a") == pytest.approx([1.0, 1.0])
+
+
+def test_tests_are_paired_t_tests_with_holms_correction() -> None:
+    rng = np.random.default_rng(0)
+    errors = {
+        m: np.exp(rng.normal(shift, 0.1, (3, 6))).tolist() for m, shift in (("a", 0), ("b", 1), ("c", 0.02))
+    }
+    results = Results(records(errors))
+    found = {c.method: c for c in compare(results, Figure("mae"), "a", over="seeds")}
+    logs = {m: np.log(np.array(e) / np.array(errors["a"])).mean(axis=0) for m, e in errors.items()}
+    for method in ("b", "c"):
+        assert found[method].p == pytest.approx(stats.ttest_1samp(logs[method], 0).pvalue)
+        assert changes(results, Figure("mae"), method, "a", "seeds") == pytest.approx(logs[method])
+    assert found["b"].verdict() == "worse" and found["b"].adjusted == pytest.approx(2 * found["b"].p)
+    assert holm([0.01, math.nan, 0.04, 0.03]) == [0.03, pytest.approx(math.nan, nan_ok=True), 0.06, 0.06]
+
+
+def test_a_pivot_prints_its_best_cell_in_bold() -> None:
+    column = Column("error", lambda m: (number({"a": 1.0, "b": 2.0}[m]), {"a": 1.0, "b": 2.0}[m]))
+    text = pivot("Errors", [column], ["a", "b"], {"a": "A|1", "b": "B"})
+    assert text.splitlines()[2:] == [
+        "| method | error |",
+        "|---|---:|",
+        "| A\\|1 | **1.00** |",
+        "| B | 2.00 |",
+    ]
+    assert with_spread(0.01234, 0.001) == "0.0123 ± 0.0010" and with_spread(math.nan, 1.0).startswith("-")
+
+
+def test_decisions_about_defaults_are_those_of_the_page() -> None:
+    found = decisions(read_records(RESULTS / "defaults.jsonl"))
+    assert not any(d.adopted for d in found) and {"vir", "lds"} <= {d.method for d in found}
+
+
+def test_the_command_names_mistakes() -> None:
+    run = CliRunner()
+    assert "unknown suite 'tabulr'; did you mean 'tabular'" in str(
+        run.invoke(app, ["run", "tabulr"]).exception
+    )
+    assert run.invoke(app, ["run", "quick", "--seeds", "x"]).exit_code == 2

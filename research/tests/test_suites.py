@@ -1,0 +1,118 @@
+"""Suites are files: what they may say, and the names of contenders in them."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from research.tests.conftest import RESULTS
+from tailwise.report.results import read_results
+from tailwise_bench.choose import choose_contenders, split_methods
+from tailwise_bench.estimators import choose_estimators
+from tailwise_bench.suites import BUNDLED, get_suite, prepare
+from tailwise_bench.tables import Table
+
+OWN = """
+methods = ["vanilla", "vir[weights.power=0.25]"]
+seeds = 3
+
+[tables.prices]
+file = "prices.csv"
+target = "price"
+drop = ["id"]
+
+[options.vanilla]
+losses = ["absolute"]
+
+[recipe]
+backbone = "mlp-ple"
+backbone_options = { bins = 4 }
+train = { epochs = 2 }
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    rows = "".join(f"{i},{i % 7},{(i % 50) ** 2}\n" for i in range(400))
+    (tmp_path / "prices.csv").write_text("id,a,price\n" + rows)
+    (tmp_path / "own.toml").write_text(OWN)
+    return tmp_path / "own.toml"
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_bundled_suite_and_its_contenders(name: str) -> None:
+    suite = get_suite(name)
+    names = suite.methods
+    assert choose_estimators(names) if suite.split == "natural" else choose_contenders(names, suite.options)
+
+
+def test_a_suite_of_ones_own_tables(own: Path, tmp_path: Path) -> None:
+    suite = get_suite(str(own))
+    (table,) = suite.sources
+    assert isinstance(table, Table) and table.inputs_and_labels()[0].columns.tolist() == ["a"]
+    folder = prepare(suite, tmp_path / "work", [0])
+    assert [path.name for path in sorted(folder.glob("*.npz"))] == ["prices-0.npz"]
+    problem = table.problem(0)
+    assert suite.recipe.build(problem).feature_dim > 0 and not set(problem.y_test) - set(
+        table.read()["price"]
+    )
+    (contender,) = choose_contenders(["vanilla"], suite.options)
+    assert contender.fixed == {"losses": ["absolute"]}
+    with own.with_name("prices.csv").open("a") as file:
+        file.write("1,2,3\n")
+    with pytest.raises(ValueError, match=r"was prepared with rows of prices = .*: delete it"):
+        prepare(suite, folder, [0])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("seeds", "seed", "the suite has no option 'seed'; did you mean 'seeds'"),
+        ("seeds = 3", "seeds = 0", "suite.seeds must be a whole number of at least 1, got 0"),
+        ("epochs", "epoch", "unknown key of .recipe.train. 'epoch'; did you mean 'epochs'"),
+        ("mlp-ple", "mlp-plx", "unknown backbone 'mlp-plx'"),
+        ("drop =", "dropp =", r"\[tables.prices\]: unknown key 'dropp'"),
+        ("target =", "#", "give `target`"),
+        ("losses", "loses", r"\[options.vanilla\]"),
+    ],
+)
+def test_mistakes_in_a_suite_are_named(own: Path, old: str, new: str, words: str) -> None:
+    own.write_text(OWN.replace(old, new, 1))
+    with pytest.raises(ValueError, match=words):
+        get_suite(str(own))
+
+
+def test_names_with_options() -> None:
+    assert split_methods("lds, vir[weights.clip=(1, 20)],all") == ["lds", "vir[weights.clip=(1, 20)]", "all"]
+    dial, plain = choose_contenders(["vir[exponent=0.25 and dial]", "vir[head.sharpness=0.5 and bins=20]"])
+    assert dial.names == [
+        "vir[exponent=0.25]", "vir[exponent=0.25 and dial]", "vir[exponent=0.25 and dial for few shots]",
+    ]  # fmt: skip
+    assert plain.fixed == {"head.sharpness": 0.5, "bins": 20}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("virr", "did you mean 'vir'"), ("xyzxyz", "a group"), ("vir[weights.powr=1]", "power")],
+)
+def test_an_unknown_name_is_answered_in_a_line(name: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as error:
+        choose_contenders([name])
+    assert len(str(error.value)) < 250
+
+
+@pytest.mark.parametrize("name", ["tabular", "stsb-modern"])
+def test_prepared_rows_are_those_of_stored_lines(
+    name: str, data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILWISE_DATA", str(data_root))
+    stored = {(r["data"], r["seed"]): r["digest"] for r in read_results(RESULTS / f"{name}.jsonl")}
+    source = get_suite(name).sources[0]
+    assert source.problem(0, max_rows=4000, suite=name).digest == stored[source.name, 0]
+
+
+def test_the_paper_has_every_region_of_every_method() -> None:
+    from tailwise_bench.pages import FOLDER
+
+    tables = tomllib.loads((FOLDER / "paper.toml").read_text(encoding="utf-8"))
+    assert all(len(row) == 4 for table in tables.values() for row in table.values())
