@@ -10,10 +10,9 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -171,16 +170,14 @@ def _decode_rows(
                 state[row] = _BROKEN
         return len(chunk)
 
-    chunks = iter(np.array_split(rows, -(-len(rows) // CHUNK)))
+    chunks = np.array_split(rows, -(-len(rows) // CHUNK))
     with _bar(progress, len(rows)) as advance, ThreadPoolExecutor(threads, "pictures") as pool:
-        running: set[Future[int]] = {
-            pool.submit(decode_chunk, chunk) for chunk in islice(chunks, 2 * threads)
-        }
-        while running:  # few are queued at a time, so that Ctrl-C ends soon
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                advance(future.result())
-            running |= {pool.submit(decode_chunk, chunk) for chunk in islice(chunks, len(done))}
+        try:
+            for count in pool.map(decode_chunk, chunks):
+                advance(count)
+        except BaseException:  # so that Ctrl-C ends soon
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 @contextmanager

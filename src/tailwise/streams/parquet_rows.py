@@ -239,26 +239,21 @@ def _joined(first: Any, other: Any) -> Any:
     """A schema that the rows of both files fit: the wider of two types of one kind."""
     import pyarrow as pa
 
-    fields = []
-    for field in first:
-        place = other.get_field_index(field.name)
-        type_ = field.type if place < 0 else _wider(field.type, other.field(place).type)
-        fields.append(pa.field(field.name, type_))
-    return pa.schema(fields)
+    return pa.unify_schemas([_stored_plainly(first), _stored_plainly(other)], promote_options="permissive")
 
 
-def _wider(first: Any, second: Any) -> Any:
+def _stored_plainly(schema: Any) -> Any:
+    """A schema of the same kinds without dictionaries, views and dates, which have no wider type."""
     import pyarrow as pa
     from pyarrow import types
 
-    if first == second or types.is_null(second):
-        return first
-    if types.is_null(first):
-        return second
-    kind = _kind(first)
-    if kind == "number":
-        return pa.int64() if types.is_integer(first) and types.is_integer(second) else pa.float64()
-    return {"text": pa.string(), "date": pa.timestamp("us")}.get(kind, first)
+    def plain(type_: Any) -> Any:
+        type_ = type_.value_type if types.is_dictionary(type_) else type_
+        if types.is_date(type_):
+            return pa.timestamp("ms")
+        return pa.string() if types.is_string_view(type_) else type_
+
+    return pa.schema([(field.name, plain(field.type)) for field in schema])
 
 
 def as_frame(table: Any, source: str) -> pd.DataFrame:
