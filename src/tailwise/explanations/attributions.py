@@ -49,11 +49,11 @@ class Attributions:
 
     def reasons(self, count: int = 3) -> list[list[tuple[str, float]]]:
         """Return, for each row, the columns with the largest attributions, largest first; no zeros."""
-        found = []
+        reasons = []
         for row in self.values.to_numpy():
             order = np.argsort(-np.abs(row), kind="stable")[:count]
-            found.append([(str(self.values.columns[k]), float(row[k])) for k in order if row[k] != 0])
-        return found
+            reasons.append([(str(self.values.columns[k]), float(row[k])) for k in order if row[k] != 0])
+        return reasons
 
     def to_shap(self, X: Any = None) -> Any:
         """Return a `shap.Explanation`, for the plots of the shap package (extra ``explain``).
@@ -110,8 +110,8 @@ def shapley(
     rng = np.random.default_rng(random_state)
     names = list(columns.places)
     blocks = [(k, places) for k, places in enumerate(columns.places.values()) if places]
-    each = 2 * rounds * (len(blocks) - 1) * len(rows)
-    used = _affordable(min(background_rows, len(others)), each)
+    cost = 2 * rounds * (len(blocks) - 1) * len(rows)
+    used = _affordable(min(background_rows, len(others)), cost)
     others = others[sampled(len(others), used, rng)]
     # (pairs,) background row of each pair of orders, and (pairs, columns) the orders themselves
     of_pair = np.tile(np.arange(len(others)), rounds)
@@ -142,13 +142,13 @@ def shapley(
     )
 
 
-def _affordable(background_rows: int, each: int) -> int:
-    """Return how many rows of a background to use if one costs `each` predictions; warn of fewer."""
-    most = max(FEWEST_COMPARED, MOST_PREDICTIONS // max(each, 1))
+def _affordable(background_rows: int, cost: int) -> int:
+    """Return how many rows of a background to use if one costs `cost` predictions; warn of fewer."""
+    most = max(FEWEST_COMPARED, MOST_PREDICTIONS // max(cost, 1))
     if background_rows <= most:
         return background_rows
     warnings.warn(
-        f"{background_rows * each} predictions are too many: rows are compared with {most} rows of the "
+        f"{background_rows * cost} predictions are too many: rows are compared with {most} rows of the "
         f"background, not {background_rows}, and errors are larger; explain fewer rows at a time",
         stacklevel=3,
     )
@@ -161,7 +161,7 @@ def _mixed(row: Floats, others: Floats, of_pair: Rows, orders: Rows, places: lis
     The whole row and the whole background row are left out: they are known. (2 * pairs * (columns - 1), F),
     first along the orders, then along their reverses.
     """
-    found = []
+    tables = []
     for direction in (orders, orders[:, ::-1]):
         current = others[of_pair].copy()
         steps = []
@@ -170,8 +170,8 @@ def _mixed(row: Floats, others: Floats, of_pair: Rows, orders: Rows, places: lis
                 chosen = np.flatnonzero(direction[:, step] == block)[:, None]
                 current[chosen, taken] = row[taken]
             steps.append(current.copy())
-        found.append(np.stack(steps, axis=1) if steps else np.empty((len(of_pair), 0, others.shape[1])))
-    return np.concatenate(found).reshape(-1, others.shape[1])
+        tables.append(np.stack(steps, axis=1) if steps else np.empty((len(of_pair), 0, others.shape[1])))
+    return np.concatenate(tables).reshape(-1, others.shape[1])
 
 
 def _added(inner: Floats, start: Floats, end: float, orders: Rows) -> Floats:

@@ -54,7 +54,7 @@ def partial_dependence(
     one_each[name] = tried.to_numpy() if tried.dtype == object else tried.array
     matrix, encoded = columns.encode(rows), columns.encode(one_each)
     places = columns.places[column]
-    found = []
+    lines = []
     for value, block in zip(tried, encoded, strict=True):
         changed = matrix.copy()
         changed[:, places] = block[places]
@@ -62,22 +62,22 @@ def partial_dependence(
         point = FIGURES["prediction"](predicted, coverage)
         lower, upper = (end.double().numpy() for end in predicted.interval(coverage))
         low, high = np.quantile(point, [0.1, 0.9])
-        found.append((value, point.mean(), lower.mean(), upper.mean(), low, high))
+        lines.append((value, point.mean(), lower.mean(), upper.mean(), low, high))
     names = ["value", "prediction", "lower", "upper", "prediction_low", "prediction_high"]
-    return pd.DataFrame(found, columns=names)
+    return pd.DataFrame(lines, columns=names)
 
 
 def _usual_values(cells: pd.Series[Any], points: int) -> pd.Series[Any]:
     """Return the values to try: all of them if they are few."""
-    known = cells.dropna()
-    if known.empty:
+    values = cells.dropna()
+    if values.empty:
         raise ValueError(f"column {cells.name!r} has no values in these rows: give values=")
-    distinct = known.drop_duplicates()
+    distinct = values.drop_duplicates()
     ordered = pd.api.types.is_numeric_dtype(cells) or pd.api.types.is_datetime64_any_dtype(cells)
     if len(distinct) <= points:
         return distinct.sort_values() if ordered else distinct
     if not ordered:
-        return known.value_counts().index[:points].to_series()
+        return values.value_counts().index[:points].to_series()
     # Quantiles that occur, so that whole numbers stay whole.
-    places = np.unique(np.linspace(0, len(known) - 1, points).round().astype(np.int64))
-    return known.sort_values().iloc[places].drop_duplicates()
+    places = np.unique(np.linspace(0, len(values) - 1, points).round().astype(np.int64))
+    return values.sort_values().iloc[places].drop_duplicates()

@@ -106,7 +106,7 @@ def importance(
 
     before = figures(matrix)
     orders = [rng.permutation(len(labels)) for _ in range(repeats)]
-    found = []
+    lines = []
     for column, places in columns.places.items():
         after = before
         if places:
@@ -117,8 +117,8 @@ def importance(
             changes = MEASURES[name][1](after[name], before[name])
             for group, chosen in groups.items():
                 means = np.broadcast_to(changes[:, chosen].mean(axis=1), repeats)
-                found.append(_row(name, group, column, means, before[name][0], chosen))
-    table = pd.DataFrame(found)
+                lines.append(_row(name, group, column, means, before[name][0], chosen))
+    table = pd.DataFrame(lines)
     for key, names in (("measure", list(measures)), ("labels", list(groups))):
         table[key] = pd.Categorical(table[key], names)
     table = table.sort_values(["measure", "labels", "importance"], ascending=[True, True, False])

@@ -86,9 +86,9 @@ def decode_pictures(
         _decode_rows(names, files, todo, pixels, state, threads or os.cpu_count() or 1, progress)
         pixels.flush()
         state.flush()
-    found = np.array(state)
+    states = np.array(state)
     problems = tuple(
-        f"{names[int(row)]} {_REASONS[int(found[row])]}" for row in np.flatnonzero(found != _DONE)
+        f"{names[int(row)]} {_REASONS[int(states[row])]}" for row in np.flatnonzero(states != _DONE)
     )
     if problems and on_broken == "refuse":
         more = f" and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
@@ -99,7 +99,7 @@ def decode_pictures(
         )
     if len(problems) == len(names):
         raise ImageError(f"none of the {len(names)} pictures can be used; the first: {problems[0]}")
-    return Pictures(_mapped(folder / f"{stem}.npy", "c"), found == _DONE, problems)
+    return Pictures(_mapped(folder / f"{stem}.npy", "c"), states == _DONE, problems)
 
 
 def _digest(names: Sequence[str], files: PictureFiles) -> str:
@@ -135,10 +135,10 @@ def _open(folder: Path, stem: str, shape: tuple[int, ...]) -> tuple[Any, Any]:
 
 def _fits(path: Path, shape: tuple[int, ...]) -> bool:
     try:
-        found = _mapped(path, "c")
+        pixels = _mapped(path, "c")
     except (OSError, ValueError):
         return False
-    return bool(found.shape == shape and found.dtype == np.uint8)
+    return bool(pixels.shape == shape and pixels.dtype == np.uint8)
 
 
 def _create(path: Path, shape: tuple[int, ...]) -> None:

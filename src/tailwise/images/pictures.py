@@ -68,10 +68,10 @@ class PictureFiles:
     def _entries(self, archive: str) -> dict[str, zipfile.ZipInfo] | None:
         """Return the files of an archive; None if there is no such archive."""
         if archive not in self._archives:
-            found = None
+            entries = None
             if zipfile.is_zipfile(archive):
-                found = {e.filename: e for e in self._opened(archive).infolist() if not e.is_dir()}
-            self._archives[archive] = found
+                entries = {e.filename: e for e in self._opened(archive).infolist() if not e.is_dir()}
+            self._archives[archive] = entries
         return self._archives[archive]
 
     def _opened(self, archive: str) -> zipfile.ZipFile:
@@ -85,10 +85,10 @@ class PictureFiles:
         """Return the sorted names of all files with these endings, with forward slashes."""
         top = self.root or Path()
         if top.is_dir():
-            found = [path.relative_to(top).as_posix() for path in top.rglob("*") if path.is_file()]
+            paths = [path.relative_to(top).as_posix() for path in top.rglob("*") if path.is_file()]
         else:
-            found = list(self._entries(top.as_posix()) or {})
-        return sorted(name for name in found if name.lower().endswith(tuple(endings)))
+            paths = list(self._entries(top.as_posix()) or {})
+        return sorted(name for name in paths if name.lower().endswith(tuple(endings)))
 
     def stamp(self, name: str) -> str:
         """Return what changes when the file does: size and time, or the checksum in an archive.
@@ -100,8 +100,8 @@ class PictureFiles:
             entry = (self._entries(path) or {}).get(inner)
             return "-" if entry is None else f"{entry.file_size} {entry.CRC:08x}"
         try:
-            found = Path(path).stat()
-            return f"{found.st_size} {found.st_mtime_ns}"
+            status = Path(path).stat()
+            return f"{status.st_size} {status.st_mtime_ns}"
         except OSError:
             return "-"
 

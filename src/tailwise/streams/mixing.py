@@ -45,9 +45,9 @@ def _shuffled(blocks: Iterator[Part], size: int, buffer: int, rng: np.random.Gen
     for block in blocks:
         places = rng.choice(count, _rows(block), replace=False)
         batch = _taken(store, places)
-        for to, given in zip(store, block, strict=True):
+        for to, rows in zip(store, block, strict=True):
             if to is not None:
-                to[places] = given
+                to[places] = rows
         yield batch
     for places in np.array_split(rng.permutation(count), -(-count // size)):
         yield _taken(store, places)
@@ -62,10 +62,10 @@ def _blocks(parts: Iterable[Part], size: int) -> Iterator[Part]:
         count += _rows(part)
         if count >= 2 * size:
             whole = _joined(waiting)
-            given = (count // size - 1) * size  # one block stays back
-            for start in range(0, given, size):
+            passed = (count // size - 1) * size  # one block stays back
+            for start in range(0, passed, size):
                 yield _cut(whole, start, start + size)
-            waiting, count = [_cut(whole, given, count)], count - given
+            waiting, count = [_cut(whole, passed, count)], count - passed
     if count == 0:
         return
     whole, number = _joined(waiting), -(-count // size)

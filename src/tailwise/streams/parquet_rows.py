@@ -73,23 +73,23 @@ class ParquetRows:
         start = 0
         for path in self.files:
             try:
-                own = ds.dataset(
+                part = ds.dataset(
                     str(path),
                     format="parquet",
                     partitioning=None if base is None else "hive",
                     partition_base_dir=None if base is None else str(base),
                 )
-                kinds = column_kinds(own.schema)
-                (fragment,) = own.get_fragments()
+                kinds = column_kinds(part.schema)
+                (fragment,) = part.get_fragments()
                 sizes = [group.num_rows for group in fragment.row_groups]
                 values = ds.get_partition_keys(fragment.partition_expression)
             except (pa.ArrowException, OSError) as error:
                 _refuse_others(path)
                 raise TableError(_damaged(str(path), error)) from None
             if schema is None:
-                schema, self.columns = own.schema, kinds
+                schema, self.columns = part.schema, kinds
             compare_columns(kinds, self.columns, str(path), str(self.files[0]))
-            schema = _joined(schema, own.schema)
+            schema = _joined(schema, part.schema)
             self.columns = column_kinds(schema)
             for number, rows in enumerate(sizes):
                 if rows:
@@ -168,9 +168,9 @@ def parquet_files(path: Path) -> list[Path]:
         raise TableError(f"{path} does not exist")
     if not path.is_dir():
         return [path]
-    found = [p for ending in ENDINGS for p in path.rglob(f"*{ending}") if p.is_file()]
+    paths = [p for ending in ENDINGS for p in path.rglob(f"*{ending}") if p.is_file()]
     hidden = ("_", ".")
-    shown = [p for p in found if not any(part.startswith(hidden) for part in p.relative_to(path).parts)]
+    shown = [p for p in paths if not any(part.startswith(hidden) for part in p.relative_to(path).parts)]
     if not shown:
         raise TableError(
             f"{path} is a folder without a Parquet file: name one with files that end in .parquet"

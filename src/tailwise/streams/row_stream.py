@@ -121,10 +121,10 @@ class FrameRows:
                 yield self._chunk(table, number, start, names)
             start += len(table)
 
-    def _chunk(self, given: Any, number: int, start: int, names: Sequence[str]) -> pd.DataFrame:
+    def _chunk(self, rows: Any, number: int, start: int, names: Sequence[str]) -> pd.DataFrame:
         import pandas as pd
 
-        table = _as_pandas(given)
+        table = _as_pandas(rows)
         compare_columns(_kinds(table), self.columns, f"table {number} of the stream", "the first one")
         chunk = table[list(names)].set_axis(pd.RangeIndex(start, start + len(table)), axis=0)
         for name in names:
@@ -142,28 +142,28 @@ def where(chunk: pd.DataFrame, place: int) -> str:
     return f"row {chunk.index[place]}"
 
 
-def checked_names(columns: Sequence[str] | None, known: Mapping[str, str]) -> list[str]:
+def checked_names(columns: Sequence[str] | None, kinds: Mapping[str, str]) -> list[str]:
     """Return the names of the columns asked for; an unknown one is an error."""
     for name in columns or ():
-        check_name("column", name, list(known))
-    return list(known) if columns is None else list(columns)
+        check_name("column", name, list(kinds))
+    return list(kinds) if columns is None else list(columns)
 
 
-def compare_columns(found: Mapping[str, str], known: Mapping[str, str], part: str, first: str) -> None:
+def compare_columns(kinds: Mapping[str, str], expected: Mapping[str, str], part: str, first: str) -> None:
     """Raise an error if a part of a stream has other columns than its first part, or of another kind.
 
     The order may differ. A column whose kind is ``"empty"`` fits any other.
     """
-    for name in known:
-        if name not in found:
+    for name in expected:
+        if name not in kinds:
             raise TableError(f"{part} has no column {name!r}, but {first} has: give all the same columns")
-    for name, kind in found.items():
-        if name not in known:
+    for name, kind in kinds.items():
+        if name not in expected:
             raise TableError(f"{part} has a column {name!r}, but {first} has none: give all the same columns")
-        if kind != known[name] and "empty" not in (kind, known[name]):
+        if kind != expected[name] and "empty" not in (kind, expected[name]):
             raise TableError(
-                f"{part}: column {name!r} is of kind {kind}, but in {first} of kind {known[name]}: write it "
-                "in one way"
+                f"{part}: column {name!r} is of kind {kind}, but in {first} of kind {expected[name]}: "
+                "write it in one way"
             )
 
 

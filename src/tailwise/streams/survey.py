@@ -37,11 +37,11 @@ def labels_of(chunk: pd.DataFrame, targets: Sequence[str]) -> Floats:
         bad = ~(np.abs(column) <= LARGEST_TARGET)
         if bad.any():
             place = int(bad.argmax())
-            found = f"exceeds {LARGEST_TARGET:g}"
+            problem = f"exceeds {LARGEST_TARGET:g}"
             if not np.isfinite(column[place]):
-                found = "is missing" if np.isnan(column[place]) else "is infinite"
+                problem = "is missing" if np.isnan(column[place]) else "is infinite"
             raise TableError(
-                f"{where(chunk, place)}: the target {name!r} {found} ({int(bad.sum())} such rows in this "
+                f"{where(chunk, place)}: the target {name!r} {problem} ({int(bad.sum())} such rows in this "
                 "chunk): drop these rows or correct them"
             )
     return np.stack(columns, axis=1)
@@ -286,26 +286,26 @@ def first_pass(
     shard: Shard = (0, 1),
 ) -> FirstPass:
     """Read a stream once; keep a sample of `columns` and a sketch of the targets."""
-    found = FirstPass(targets, keep, seed)
+    survey = FirstPass(targets, keep, seed)
     for chunk in stream.chunks(list(columns), shard=shard):
-        found.add(chunk)
-    return found
+        survey.add(chunk)
+    return survey
 
 
 def second_pass(
     stream: RowStream,
     targets: Sequence[str],
     bins: Sequence[LabelBins],
-    found: Surveyed,
+    survey: Surveyed,
     weight: str | None = None,
     shard: Shard = (0, 1),
 ) -> list[BinCounts]:
     """Count the labels of each target in its bins; held-out rows do not count."""
-    counts = [BinCounts(b, shared) for b, shared in zip(bins, found.shared, strict=True)]
+    counts = [BinCounts(b, shared) for b, shared in zip(bins, survey.shared, strict=True)]
     columns = [*targets, *([] if weight is None or weight in targets else [weight])]
     for chunk in stream.chunks(columns, shard=shard):
         labels, weights = labels_of(chunk, targets), weights_of(chunk, weight)
-        train: NDArray[np.bool_] = ~found.held_out(chunk)
+        train: NDArray[np.bool_] = ~survey.held_out(chunk)
         for count, column in zip(counts, labels.T, strict=True):
             count.add(column, train, weights)
     return counts

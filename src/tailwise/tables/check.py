@@ -76,8 +76,8 @@ def checked_targets(y: Any) -> NDArray[np.float64]:
     refuse_repeated(column_names(y) or [], "target")
     kinds = getattr(y, "dtypes", None) if hasattr(y, "columns") else [getattr(y, "dtype", None)]
     for kind in kinds if kinds is not None else []:
-        if (found := not_numbers(kind)) is not None:
-            raise ValueError(f"y holds {found}")
+        if (held := not_numbers(kind)) is not None:
+            raise ValueError(f"y holds {held}")
     try:
         labels = check_array(
             y, ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False, input_name="y"

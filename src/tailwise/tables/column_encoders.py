@@ -159,8 +159,8 @@ class CategoryColumn(ColumnEncoder):
         codes, texts = _distinct_texts(column)
         places = np.array([self.places.get(text, -1) for text in texts])[codes]
         numbers = np.zeros((len(places), len(self.values)), np.float32)
-        known = np.flatnonzero(places >= 0)
-        numbers[known, places[known]] = 1.0
+        rows = np.flatnonzero(places >= 0)
+        numbers[rows, places[rows]] = 1.0
         return numbers
 
 
@@ -201,8 +201,8 @@ class TextColumn(ColumnEncoder):
     def encode(self, column: pd.Series[Any]) -> Numbers:
         """Return the components of each text; a missing one is an empty text."""
         codes, texts = _distinct_texts(column)
-        known = ["" if text in MISSING else text for text in texts]
-        counts = self._vectorizer.transform(known).astype(np.float32)
+        filled = ["" if text in MISSING else text for text in texts]
+        counts = self._vectorizer.transform(filled).astype(np.float32)
         if self.components is None:
             made = counts[:, : len(self.outputs)].toarray()
         else:
@@ -296,11 +296,11 @@ def _fit_texts(
     if cells.nunique() >= categories:
         return _fit_words(name, [texts[code] for code in codes], components)
     counts = Counter(codes.tolist())
-    known: list[str | None] = [*sorted({texts[code] for code in counts if code != -1})]
-    known += [None] if -1 in counts else []
+    values: list[str | None] = [*sorted({texts[code] for code in counts if code != -1})]
+    values += [None] if -1 in counts else []
     once = sum(count == 1 for count in counts.values()) / len(cells)
-    names = tuple(f"{name}_{'nan' if value is None else value}" for value in known)
-    return CategoryColumn(name, names, tuple(known), once)
+    names = tuple(f"{name}_{'nan' if value is None else value}" for value in values)
+    return CategoryColumn(name, names, tuple(values), once)
 
 
 def _fit_words(name: str, texts: list[str], components: int) -> TextColumn:

@@ -86,16 +86,16 @@ def split_targets(
     labels = table[[]].copy()
     for target in targets:
         labels[target] = _numbers(table[target], f"target {target!r}", name)
-    known = labels.notna().all(axis=1)
+    labelled = labels.notna().all(axis=1)
     words = " and ".join(map(repr, targets))
-    if not known.any():
+    if not labelled.any():
         raise TableError(f"{name}: the target {words} is missing in every row")
     inputs = table.drop(columns=[*targets, *drop])
     if inputs.shape[1] == 0:
         raise TableError(f"{name} has no column besides the target {words}: there is nothing to predict from")
-    missing = int((~known).sum())
+    missing = int((~labelled).sum())
     if missing:
-        inputs, labels = inputs[known].reset_index(drop=True), labels[known].reset_index(drop=True)
+        inputs, labels = inputs[labelled].reset_index(drop=True), labels[labelled].reset_index(drop=True)
     return inputs, labels, missing
 
 
@@ -103,23 +103,23 @@ def row_weights(table: pd.DataFrame, column: str, targets: Sequence[str], name: 
     """Return the weights of the rows that have labels; an error shows the first cell that is no weight."""
     import pandas as pd
 
-    cells, known = table[column], table[list(targets)].notna().all(axis=1).to_numpy()
+    cells, labelled = table[column], table[list(targets)].notna().all(axis=1).to_numpy()
     if (kind := not_numbers(cells.dtype)) is not None:
         raise TableError(f"{name}: the weight {column!r} holds {kind}")
     weights = _as_floats(cells)
     values = weights.to_numpy()
-    wrong = known & ~((values >= 0) & np.isfinite(values))
+    wrong = labelled & ~((values >= 0) & np.isfinite(values))
     if wrong.any():
         row = int(np.argmax(wrong))
         shown = "is empty" if pd.isna(cells.iloc[row]) else f"holds {shown_cell(cells.iloc[row])}"
         raise TableError(
             f"{name}: the weight {column!r} must be a number of at least 0 in every row with a label, but "
-            f"line {row + 2} {shown} ({int(wrong.sum())} such of {int(known.sum())}): correct these "
+            f"line {row + 2} {shown} ({int(wrong.sum())} such of {int(labelled.sum())}): correct these "
             "cells, or write 0 to leave a row out of training"
         )
-    if not (values[known] > 0).any():
+    if not (values[labelled] > 0).any():
         raise TableError(f"{name}: the weight {column!r} is 0 in every row: there is nothing to train on")
-    return weights[known].reset_index(drop=True)
+    return weights[labelled].reset_index(drop=True)
 
 
 def check_infinity(table: Any, source: str | None = None) -> None:
@@ -143,7 +143,7 @@ def check_infinity(table: Any, source: str | None = None) -> None:
 
 def near_copies(inputs: pd.DataFrame, labels: pd.Series[float]) -> list[str]:
     """Return the columns that correlate so strongly with the target that they may copy it, closest first."""
-    found = {}
+    correlations = {}
     for title in inputs.columns:
         column = inputs[title]
         if column.dtype.kind not in "ifu":
@@ -152,9 +152,9 @@ def near_copies(inputs: pd.DataFrame, labels: pd.Series[float]) -> list[str]:
         x, y = column.to_numpy(np.float64)[both], labels.to_numpy()[both]
         if x.size >= 20 and np.ptp(x) > 0 and np.ptp(y) > 0:
             with np.errstate(all="ignore"):
-                found[str(title)] = abs(float(np.corrcoef(x, y)[0, 1]))
-    close = [title for title, value in found.items() if value >= NEAR_COPY]
-    return sorted(close, key=lambda title: -found[title])
+                correlations[str(title)] = abs(float(np.corrcoef(x, y)[0, 1]))
+    close = [title for title, value in correlations.items() if value >= NEAR_COPY]
+    return sorted(close, key=lambda title: -correlations[title])
 
 
 def id_columns(inputs: pd.DataFrame) -> dict[str, str]:
@@ -162,7 +162,7 @@ def id_columns(inputs: pd.DataFrame) -> dict[str, str]:
 
     An id is a single word that differs in every row, or a whole number that counts the rows in any order.
     """
-    found = {}
+    reasons = {}
     for title in inputs.columns:
         cells = inputs[title].dropna()
         if len(cells) < 20:
@@ -171,15 +171,15 @@ def id_columns(inputs: pd.DataFrame) -> dict[str, str]:
             # As Python integers, because the range of an int64 column may exceed int64.
             reach = int(cells.max()) - int(cells.min()) + 1
             if reach * ID_SHARE <= len(cells) and cells.is_unique:
-                found[str(title)] = "counts the rows"
+                reasons[str(title)] = "counts the rows"
             continue
         first = cells.head(1000)
         # More than half is enough: some random hexadecimal ids are numbers.
         if 2 * sum(map(_is_word, first)) > len(first) and _distinct_share(first) >= ID_SHARE:
             share = _distinct_share(cells)
             if share >= ID_SHARE:
-                found[str(title)] = f"differs in {'nearly ' if share < 1 else ''}every row"
-    return found
+                reasons[str(title)] = f"differs in {'nearly ' if share < 1 else ''}every row"
+    return reasons
 
 
 def _distinct_share(cells: pd.Series[Any]) -> float:
@@ -196,14 +196,14 @@ def _is_word(cell: Any) -> bool:
 
 def numbers_as_text(inputs: pd.DataFrame) -> dict[str, str]:
     """Return the text columns that a reader would take for numbers, each with a cell that does not parse."""
-    found = {}
+    examples = {}
     for title in inputs.columns:
         cells = [cell.strip() for cell in inputs[title].dropna().head(1000) if isinstance(cell, str)]
         strange = [cell for cell in cells if as_number(cell) is None]
         numbers = len(cells) - sum(1 for cell in strange if not _FORMATTED_NUMBER.fullmatch(cell))
         if strange and numbers >= NUMBER_SHARE * len(cells):
-            found[str(title)] = strange[0]
-    return found
+            examples[str(title)] = strange[0]
+    return examples
 
 
 def as_number(text: str) -> float | None:
@@ -276,7 +276,7 @@ def _numbers(column: pd.Series[Any], what: str, name: str) -> pd.Series[float]:
     huge = np.abs(numbers.to_numpy()) > LARGEST_TARGET
     if huge.any():
         row = int(np.argmax(huge))
-        found = "is infinite" if np.isinf(numbers.iloc[row]) else f"exceeds {LARGEST_TARGET:g}"
+        problem = "is infinite" if np.isinf(numbers.iloc[row]) else f"exceeds {LARGEST_TARGET:g}"
         remedy = "rescale it or leave the cell empty"
-        raise TableError(f"{name}: the {what} {found} in line {row + 2}: {remedy}")
+        raise TableError(f"{name}: the {what} {problem} in line {row + 2}: {remedy}")
     return numbers

@@ -84,14 +84,14 @@ class NumericEncoder(nn.Module):
         empty = absent.all(0)
         # Part of a large table is enough for quantiles.
         rows = x if len(x) <= 200_000 else x[np.linspace(0, len(x) - 1, 200_000).astype(np.int64)]
-        known = np.where(empty, 0.0, rows)
+        numbers = np.where(empty, 0.0, rows)
         few = min(max(0.005, 2 / len(rows)), 0.05)
         levels = [few, 0.05, 0.25, 0.5, 0.75, 0.95, 1 - few]
-        least, lowest, low, center, high, highest, most = np.nanquantile(known, levels, axis=0)
+        least, lowest, low, center, high, highest, most = np.nanquantile(numbers, levels, axis=0)
         # A Gaussian's interquartile range is 1.349 standard deviations.
         scale = high / 1.349 - low / 1.349
         with np.errstate(over="ignore", invalid="ignore"):  # squares of numbers beyond 1e154
-            spread = np.nanstd(known, axis=0)
+            spread = np.nanstd(numbers, axis=0)
         # Its middle 99% spans 5.15 of them, its middle 90% spans 3.29. A standard deviation far beyond the
         # former comes from a few mistaken numbers: rare events are more than 1% of the rows.
         mistaken = spread > 1e3 * (most / 5.15 - least / 5.15)

@@ -178,10 +178,10 @@ def refuse_other_formats(content: bytes, name: str) -> None:
 def _tables_in(folder: Path) -> str:
     endings = (".csv", ".csv.gz", ".tsv", ".txt", ".parquet")
     try:
-        found = sorted(p.name for p in folder.iterdir() if p.name.endswith(endings))
+        names = sorted(p.name for p in folder.iterdir() if p.name.endswith(endings))
     except OSError:
         return ""
-    return f", such as {folder / found[0]}" if found else ""
+    return f", such as {folder / names[0]}" if names else ""
 
 
 def _similar_files(path: Path) -> str:
@@ -287,18 +287,18 @@ def _header(text: str, delimiter: str, name: str) -> list[str]:
 
 
 def _parser_message(message: str, delimiter: str) -> str:
-    found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", message)
-    if found:
-        wanted, line, saw = found.groups()
+    match = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", message)
+    if match:
+        wanted, line, saw = match.groups()
         shown = {"\t": "tab", " ": "space"}.get(delimiter, delimiter)
         return (
             f"has {saw} cells in line {line}, but {wanted} columns (delimiter {shown!r}): quote text that "
             "contains the delimiter, or correct that line"
         )
-    found = re.search(r"EOF inside string starting at row (\d+)", message)
-    if found:
+    match = re.search(r"EOF inside string starting at row (\d+)", message)
+    if match:
         return (
-            f"has a quotation mark in line {int(found.group(1)) + 1} that is never closed: correct that line"
+            f"has a quotation mark in line {int(match.group(1)) + 1} that is never closed: correct that line"
         )
     return f"cannot be read as a table: {message.strip()}"
 
@@ -322,10 +322,10 @@ def _with_numbers(table: pd.DataFrame, delimiter: str) -> pd.DataFrame:
                 table[title], units[title] = numbers
             continue
         cells = column.astype(str).str.strip().where(column.notna())
-        known = cells.dropna()
-        if not known.str.fullmatch(_DECIMAL_COMMA).all():
+        texts = cells.dropna()
+        if not texts.str.fullmatch(_DECIMAL_COMMA).all():
             continue
-        thousands = known[known.str.contains(",")].str.fullmatch(_PERHAPS_THOUSANDS)
+        thousands = texts[texts.str.contains(",")].str.fullmatch(_PERHAPS_THOUSANDS)
         if delimiter == ";" or thousands.mean() < 0.5:
             table[title] = cells.str.replace(",", ".").astype(float)
     if units:

@@ -38,11 +38,11 @@ def escape_formulas(table: pd.DataFrame) -> pd.DataFrame:
     def escaped(cell: Any) -> Any:
         return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
-    found = table.copy()
+    safe = table.copy()
     for title, kind in zip(table.columns, table.dtypes, strict=True):
         if kind.kind not in "biufmM":
-            found[title] = table[title].astype(object).map(escaped)
-    return found.rename(columns=escaped)
+            safe[title] = table[title].astype(object).map(escaped)
+    return safe.rename(columns=escaped)
 
 
 def write_table(table: pd.DataFrame, path: str | Path) -> None:
