@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tailwise.calibration.column_groups import ColumnGroups
 from tailwise.calibration.interval_scores import intervals_by_region
-from tailwise.calibration.intervals import ConformalIntervals, OwnIntervals, majority
+from tailwise.calibration.intervals import ConformalIntervals, Intervals, OwnIntervals, majority
 from tailwise.calibration.scaling import (
     Scaling,
     VarianceScaling,
@@ -155,7 +155,7 @@ class Calibration:
     labels: Labels
     scaling: Scaling
     prior: Prior
-    intervals: ConformalIntervals | OwnIntervals
+    intervals: Intervals
     held: HeldOut
 
     @property

@@ -407,6 +407,9 @@ class ConformalIntervals:
         return factors
 
 
+Intervals = ConformalIntervals | OwnIntervals
+
+
 def _share(rows: float) -> float:
     """Share of a region's own limits in its limits; the rest is that of the overall ones."""
     return rows**2 / (rows**2 + MIN_ROWS**2)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from tailwise.calibration.calibration import Calibration, HeldOut, Labels, Prior
-from tailwise.calibration.intervals import ConformalIntervals, OwnIntervals
+from tailwise.calibration.intervals import ConformalIntervals, Intervals, OwnIntervals
 from tailwise.calibration.scaling import Scaling
 from tailwise.files.base_files import BaseState
 from tailwise.labels.bins import Array
@@ -111,7 +111,7 @@ class Target:
     labels: Labels
     scaling: Scaling
     emphasis: Fraction
-    intervals: ConformalIntervals | OwnIntervals
+    intervals: Intervals
     held: HeldOut
 
     def __post_init__(self) -> None:
