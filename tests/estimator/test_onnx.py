@@ -190,7 +190,7 @@ def test_targets_in_units_far_apart_each_with_a_label_prior(tmp_path: Path) -> N
     assert assert_agrees(model, path, x, (0.1, 0.5, 0.9), label_prior=priors) < 1e-4
     found = outputs(path, numbers(3))
     assert found["prediction"].shape == (3, 2) and found["quantiles"].shape == (3, 2, 3)
-    assert metadata(path)["emphasis"] is None
+    assert metadata(path)["emphasis"] == [None, None]
 
 
 def metadata(path: Path) -> dict[str, Any]:
