@@ -31,7 +31,8 @@ from threadpoolctl import threadpool_limits
 
 from tailwise.report.results import Record, append_record, machine, read_records
 from tailwise_bench.estimators import fit_catboost, fit_tail
-from tailwise_bench.pages import as_markdown, number, origin
+from tailwise_bench.pages import origin
+from tailwise_bench.pivot import as_markdown, number
 from tailwise_bench.statistics import Results
 from tailwise_bench.tables import generated
 from tailwise_bench.trace import ESTIMATOR, trace_of, unchanged

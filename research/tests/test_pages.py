@@ -13,7 +13,7 @@ from research.tests.conftest import RESULTS
 from tailwise.report.results import Figure, read_records
 from tailwise_bench.cli import app
 from tailwise_bench.defaults import decisions
-from tailwise_bench.pages import Column, number, pivot, with_spread
+from tailwise_bench.pivot import Column, number, pivot, with_spread
 from tailwise_bench.statistics import Results, changes, compare, holm
 from tailwise_bench.suites import BUNDLED
 

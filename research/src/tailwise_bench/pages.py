@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,8 @@ import jinja2
 import numpy as np
 
 from tailwise.methods import get_method
-from tailwise.metrics.regions import REGIONS, get_metric
+from tailwise.metrics.regions import REGIONS
 from tailwise.report.results import (
-    OF_THE_SPREAD,
     RATIOS,
     Figure,
     Record,
@@ -27,6 +24,20 @@ from tailwise.report.results import (
 from tailwise.writing import write_atomically
 from tailwise_bench import defaults
 from tailwise_bench.estimators import CONFORMAL, all_estimators
+from tailwise_bench.own_splits import pairs_page, regions_page
+from tailwise_bench.pivot import (
+    Column,
+    as_markdown,
+    mean_column,
+    nanmean,
+    number,
+    p_value,
+    percent,
+    pivot,
+    plain_column,
+    spread_column,
+    text_column,
+)
 from tailwise_bench.recipe import BALANCED_OTHERWISE
 from tailwise_bench.statistics import HEADLINES, OTHERS, Comparison, Over, Results, changes, compare, tests_of
 from tailwise_bench.suites import Suite
@@ -37,130 +48,8 @@ FOLDER = Path(__file__).parent
 CALIBRATED_ROWS = ("vir", "der", "lds-fds-der", "ensemble", "infer-noise")
 """Methods shown before and after calibration, as in the paper."""
 GOOD_COVERAGE = (0.85, 0.95)
-PRESETS = ("vir", "vir-paper", "vir-reference")
 NATURAL = (Figure("mae"), Figure("mae", "rare"), Figure("crps"), Figure("crps", "rare"))
 TESTED = Figure("balanced_mae")
-
-
-# -- the table -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: its head, and for a row the text of its cell with a number of which the least is best."""
-
-    head: str
-    cell: Callable[[str], tuple[str, float]]
-
-
-def pivot(
-    caption: str,
-    columns: Sequence[Column],
-    rows: Sequence[str],
-    titles: Mapping[str, str],
-    first: str = "method",
-) -> str:
-    """Return a Markdown table with a row for each method and its best cells in bold."""
-    cells = [[column.cell(row) for column in columns] for row in rows]
-    least = [_least(line[c][1] for line in cells) for c in range(len(columns))]
-    lines = [
-        [
-            titles[row],
-            *(
-                f"**{text}**" if value == low else text
-                for (text, value), low in zip(line, least, strict=True)
-            ),
-        ]
-        for row, line in zip(rows, cells, strict=True)
-    ]
-    return as_markdown(caption, [first, *(column.head for column in columns)], lines)
-
-
-def as_markdown(caption: str, head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table under its caption; the numbers are on the right."""
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    piped = ["| " + " | ".join(str(c).replace("|", r"\|") for c in line) + " |" for line in (head, *lines)]
-    return "\n".join([f"**{caption}**", "", piped[0], f"|{'|'.join(rule)}|", *piped[1:], ""])
-
-
-def _least(values: Iterable[float]) -> float:
-    return min((value for value in values if not math.isnan(value)), default=math.nan)
-
-
-def number(value: float, digits: int = 3) -> str:
-    """Format with significant digits, at most four decimals and no exponent; ``-`` for NaN.
-
-    >>> number(1234.5), number(0.01234), number(float("nan"))
-    ('1234', '0.0123', '-')
-    """
-    if math.isnan(value):
-        return "-"
-    places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else digits - 1
-    return f"{value:.{min(places, 4)}f}"
-
-
-def with_spread(mean: float, std: float) -> str:
-    """Format a mean and its standard deviation with the decimals of the mean."""
-    places = len(number(mean).partition(".")[2])
-    return number(mean) + ("" if math.isnan(std) else f" ± {std:.{places}f}")
-
-
-def p_value(p: float) -> str:
-    """Format with three decimals, or as below 0.001."""
-    return "-" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def percent(change: float, error: float = math.nan) -> str:
-    """Format the logarithm of a ratio as a change in percent, with its error; ``-`` for NaN."""
-    if math.isnan(change):
-        return "-"
-    return f"{100 * math.expm1(change):+.1f}" + ("" if math.isnan(error) else f" ± {100 * error:.1f}")
-
-
-def fixed(value: float, form: str = ".3f") -> str:
-    """Format with a fixed number of decimals; ``-`` for NaN."""
-    return "-" if math.isnan(value) else f"{value:{form}}"
-
-
-# -- columns -------------------------------------------------------------------------------------
-
-
-def mean_column(results: Results, figure: Figure, data: str, head: str | None = None) -> Column:
-    """Mean and standard deviation over seeds on one data set."""
-
-    def cell(method: str) -> tuple[str, float]:
-        mean, std = results.mean_std(figure, data, method)
-        return with_spread(mean, std), figure.loss(mean)
-
-    return Column(head or figure.name, cell)
-
-
-def plain_column(
-    head: str, value: Callable[..., float], *bound: Any, form: str = ".3f", bold: bool = False
-) -> Column:
-    """A number of each method; `value` is called with the method and what is `bound`."""
-
-    def cell(method: str) -> tuple[str, float]:
-        found = value(method, *bound)
-        return fixed(found, form), found if bold else math.nan
-
-    return Column(head, cell)
-
-
-def text_column(head: str, text: Callable[..., str], *bound: Any) -> Column:
-    """Words about each method; `text` is called with the method and what is `bound`."""
-    return Column(head, lambda method: (text(method, *bound), math.nan))
-
-
-def spread_column(results: Results, figure: Figure, data: str, head: str | None = None) -> Column:
-    """Mean and standard deviation over seeds, without a best one."""
-    return text_column(head or figure.name, lambda m: with_spread(*results.mean_std(figure, data, m)))
-
-
-def nanmean(values: Sequence[float]) -> float:
-    """Return the mean of the numbers that are known; NaN if none is."""
-    known = [value for value in values if not math.isnan(value)]
-    return float(np.mean(known)) if known else math.nan
 
 
 # -- a suite of methods --------------------------------------------------------------------------
@@ -516,177 +405,6 @@ def _time_ratio(results: Results, kind: str, method: str, base: str) -> float:
             both = [max(of[kind], 1e-3) / unit for of, unit in zip(pair, units, strict=True)]
             logs.append(math.log(both[0] / both[1]))
     return math.exp(np.mean(logs)) if logs else math.nan
-
-
-# -- one data set with its own split: sentence pairs, faces, depth maps --------------------------
-
-
-def _ordered(suite: Suite, results: Results, *, variants: bool | None = None) -> list[str]:
-    """Return the contenders, or only variants, in the order of the suite; others follow."""
-    chosen = [m for m in results.methods if variants is None or m.endswith("]") == variants]
-    return sorted(chosen, key=lambda m: suite.methods.index(m) if m in suite.methods else len(suite.methods))
-
-
-def _by_region(results: Results, figure: Figure, caption: str, methods: Sequence[str]) -> str:
-    columns = [mean_column(results, replace(figure, region=r), results.data[0], r) for r in REGIONS]
-    better = {"coverage": "90% is promised", "width": "narrower is better at equal coverage"}
-    direction = f"{get_metric(figure.metric).direction} is better"
-    return pivot(f"{caption}, {better.get(figure.metric, direction)}", columns, methods, results.titles)
-
-
-def _word(figure: Figure) -> str:
-    """Return a figure's name as the paper writes it."""
-    words = {"mse": "MSE", "pearson": "Pearson", "spearman": "Spearman"}
-    return f"{words[figure.metric]} {figure.region}" if figure.metric in words else figure.name
-
-
-@cache
-def published() -> dict[str, dict[str, list[float]]]:
-    """Return the paper's tables on STS-B-DIR: metric, method, and means of all, many, medium, few."""
-    tables: dict[str, dict[str, list[float]]] = tomllib.loads(
-        (FOLDER / "paper.toml").read_text(encoding="utf-8")
-    )
-    return tables
-
-
-def pairs_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]:
-    """Our results on STS-B-DIR beside the published ones."""
-    data, paper = results.data[0], published()
-    presets = [method for method in PRESETS if method in results.methods]
-
-    def value(figure: Figure, method: str) -> str:
-        return with_spread(*results.mean_std(figure, data, method))
-
-    def reached(figure: Figure, method: str) -> bool:
-        target = paper[figure.metric]["vir"][REGIONS.index(figure.region)]
-        return figure.loss(results.mean_std(figure, data, method)[0]) <= figure.loss(target)
-
-    def cells(calibrated: bool) -> list[Figure]:
-        return [Figure(metric, region, calibrated) for metric in paper for region in REGIONS]
-
-    target_rows = [
-        [
-            _word(f),
-            f"{paper[f.metric]['vir'][REGIONS.index(f.region)]:.3f}",
-            *(
-                value(replace(f, calibrated=c), m)
-                + (" yes" if reached(replace(f, calibrated=c), m) else " no")
-                for m in presets
-                for c in (False, True)
-            ),
-        ]
-        for f in cells(False)
-    ]
-    head = [
-        f"{results.titles[m]}, {'calibrated' if c else 'as trained'}" for m in presets for c in (False, True)
-    ]
-    tables = []
-    for metric, calibrated in (
-        *((m, False) for m in ("mse", "mae", "pearson", "spearman")),
-        *((m, c) for m in ("nll", "ause") for c in (False, True)),
-        ("ause_reference", False),
-        ("gaussian_nll_reference", False),
-    ):
-        methods = _ordered(suite, results, variants=False)
-        if metric in OF_THE_SPREAD and not calibrated:  # methods that predict none have a constant one
-            uncertain = {r["method"] for r in results.records if r["uncertainty"] != "none"}
-            methods = [method for method in methods if method in uncertain]
-        caption = _word(Figure(metric, "")).strip() + (
-            " after calibration on the dev part" if calibrated else ""
-        )
-        tables.append(_by_region(results, Figure(metric, "all", calibrated), caption, methods))
-        theirs = {} if calibrated else paper.get(metric, {})
-        shown = [[results.titles[m], *(f"{v:.3f}" for v in theirs[m])] for m in methods if m in theirs]
-        if shown:
-            tables.append(as_markdown(f"{caption} in the paper", ["method", *REGIONS], shown))
-    variants = [*presets[:1], *_ordered(suite, results, variants=True)]
-    figures = [
-        *(Figure("mse", r) for r in REGIONS),
-        Figure("pearson"),
-        Figure("nll", "all", True),
-        Figure("ause", "all", True),
-    ]
-    columns = [spread_column(results, f, data, _word(f)) for f in figures]
-    return {
-        "verdict": [
-            {
-                "title": results.titles[m],
-                "name": m,
-                "of": len(cells(True)),
-                "calibrated": sum(reached(f, m) for f in cells(True)),
-                "raw": sum(reached(f, m) for f in cells(False)),
-            }
-            for m in presets
-        ],
-        "targets": as_markdown(
-            "The paper's VIR row, cell by cell: reached or not", ["cell", "paper", *head], target_rows
-        ),
-        "tables": tables,
-        "variants": pivot("VIR with parts removed or added", columns, variants, results.titles, "variant"),
-    }
-
-
-FACES = {
-    "mae": "MAE in years",
-    "gm": "Geometric mean of the errors in years",
-    "nll": "NLL",
-    "ause": "AUSE",
-    "crps": "CRPS in years",
-    "coverage": "Coverage of 90% intervals",
-    "width": "Width of 90% intervals in years",
-}
-DEPTH = {
-    "rmse": "RMSE in metres",
-    "log10": "Mean absolute error of log10",
-    "delta1": "Share of pixels within a factor of 1.25",
-    "delta2": "Share of pixels within a factor of 1.25^2",
-    "delta3": "Share of pixels within a factor of 1.25^3",
-    "nll": "NLL, calibrated",
-    "ause": "AUSE, calibrated",
-}
-
-
-def regions_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]:
-    """Every metric by region, who is best for all and for rare labels, and what a dial gives."""
-    (data,) = results.data
-    metrics, methods = (DEPTH if suite.page == "depth" else FACES), _ordered(suite, results)
-    figures = {metric: Figure(metric, "all", metric in OF_THE_SPREAD) for metric in metrics}
-    emphases = {
-        m: [r["emphasis"] for r in results.records if r["method"] == m and "emphasis" in r] for m in methods
-    }
-    dials = [m for m in methods if emphases[m]]
-    columns = [text_column("emphasis by seed", lambda m: ", ".join(f"{t:g}" for t in emphases[m]))]
-    columns += [
-        spread_column(results, f, data)
-        for f in (*(Figure("mae", r) for r in REGIONS), Figure("crps", "few", True))
-    ]
-
-    def best(region: str) -> list[str]:
-        found = []
-        for metric in metrics:
-            figure = replace(figures[metric], region=region)
-            losses = {m: figure.loss(results.mean_std(figure, data, m)[0]) for m in methods}
-            known = {m: loss for m, loss in losses.items() if not math.isnan(loss)}
-            if known and metric not in ("coverage", "width"):
-                first = min(known, key=lambda m: known[m])
-                found.append(
-                    f"{metric} {results.titles[first]} "
-                    f"({with_spread(*results.mean_std(figure, data, first))})"
-                )
-        return found
-
-    return {
-        "best": {region: best(region) for region in ("all", "few")},
-        "tables": [_by_region(results, figures[m], caption, methods) for m, caption in metrics.items()],
-        "dial": pivot(
-            "With a dial: emphasis of rare labels, chosen on the validation part",
-            columns,
-            dials,
-            results.titles,
-        )
-        if dials
-        else "",
-    }
 
 
 # -- what all pages say --------------------------------------------------------------------------
