@@ -39,7 +39,7 @@ from tailwise_bench.pivot import (
     text_column,
 )
 from tailwise_bench.recipe import BALANCED_OTHERWISE
-from tailwise_bench.statistics import HEADLINES, OTHERS, Comparison, Over, Results, changes, compare, tests_of
+from tailwise_bench.statistics import HEADLINES, OTHERS, Comparison, Over, Results, changes, compare, units_of
 from tailwise_bench.suites import Suite
 from tailwise_bench.trace import EQUAL_SINCE
 from tailwise_bench.variants import ablations
@@ -132,7 +132,7 @@ def _headline(results: Results, figure: Figure, reference: str, ranks: Mapping[s
     known = {method: rank for method, rank in ranks.items() if not math.isnan(rank)}
     best = min(known, key=lambda m: known[m]) if known else reference
     tests = []
-    for over in tests_of(results):
+    for over in units_of(results):
         found = compare(results, figure, reference, over=over)
         by_word = {word: [c for c in found if c.verdict() == word] for word in ("worse", "better", "open")}
         beating = sorted(by_word["better"], key=lambda c: c.change)
@@ -152,7 +152,7 @@ def _headline(results: Results, figure: Figure, reference: str, ranks: Mapping[s
 
 def _tests(results: Results, figure: Figure, reference: str) -> str:
     """Return every contender compared with the reference by one figure, over seeds and data sets."""
-    tests = {o: {c.method: c for c in compare(results, figure, reference, over=o)} for o in tests_of(results)}
+    tests = {o: {c.method: c for c in compare(results, figure, reference, over=o)} for o in units_of(results)}
     units: Over = "data" if "data" in tests else "seeds"
     shown, title = tests[units], results.titles[reference]
     columns = [

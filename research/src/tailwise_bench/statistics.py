@@ -137,7 +137,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in adjusted]
 
 
-def tests_of(results: Results) -> tuple[Over, ...]:
+def units_of(results: Results) -> tuple[Over, ...]:
     """Return the units to test over; a single data set says nothing about others."""
     return ("seeds", "data") if len(results.data) > 1 else ("seeds",)
 
