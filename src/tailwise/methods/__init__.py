@@ -7,10 +7,17 @@ runs a file of one's own that registers methods.
 from tailwise.methods import (  # noqa: F401  (fill the registry)
     balanced_mse,
     balanced_nll,
+    bsam,
+    combinations,
+    conr,
+    dist_loss,
     pointwise,
+    rank_n_contrast,
     ranksim,
+    srl,
     table,
     two_part,
+    uvote,
 )
 from tailwise.methods.plugins import load_plugin
 from tailwise.methods.registry import (

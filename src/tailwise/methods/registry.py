@@ -25,6 +25,8 @@ class RegisteredMethod:
     parts: Method
     uncertainty: Uncertainty
     about: str
+    group: str = ""
+    """Methods of one group are compared together, by its name."""
 
 
 _REGISTRY: dict[str, RegisteredMethod] = {}
@@ -37,11 +39,12 @@ def register(
     parts: Method,
     uncertainty: Uncertainty = "none",
     about: str,
+    group: str = "",
 ) -> RegisteredMethod:
     """Add a method under a new name; `about` is one paragraph with its formula and citation."""
     if name in _REGISTRY:
         raise ValueError(f"a method named {name!r} is already registered")
-    _REGISTRY[name] = RegisteredMethod(name, title, parts, uncertainty, about)
+    _REGISTRY[name] = RegisteredMethod(name, title, parts, uncertainty, about, group)
     return _REGISTRY[name]
 
 

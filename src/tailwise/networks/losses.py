@@ -6,7 +6,7 @@ Averaging over rows and weighting happen in the network alone, so that no loss c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, cast
 
@@ -60,6 +60,10 @@ class Loss(nn.Module, ABC):
     """Whether it compares the rows of a batch; of several members, it then gets one after the other."""
     reads_input: ClassVar[bool] = False
     """Whether it reads the input: one member at a time, in the precision of the backbone."""
+    of_latents: ClassVar[bool] = False
+    """Whether it reads latents and labels only, and not the prediction; see the schedule `pretrain`."""
+    by_epoch: ClassVar[bool] = False
+    """Whether it collects something over an epoch, for `end_epoch`. Each member then has its own loss."""
 
     def __init__(self, dim: int, bins: LabelBins, *, weight: NotNegative = 1.0) -> None:
         super().__init__()
@@ -68,6 +72,34 @@ class Loss(nn.Module, ABC):
     @abstractmethod
     def forward(self, batch: LatentBatch) -> Tensor:
         """Return one loss per row. (N,)"""
+
+    def end_epoch(self) -> None:
+        """Let what was collected since the last call take effect."""
+
+
+class LossOfMembers(nn.Module):
+    """A loss that collects by epoch, one for each member; rows belong to member 0, 1, ... in turn."""
+
+    def __init__(self, losses: Sequence[Loss]) -> None:
+        super().__init__()
+        self.each = nn.ModuleList(losses)
+        self.weight, self.weighted, self.of_latents = (
+            losses[0].weight,
+            losses[0].weighted,
+            losses[0].of_latents,
+        )
+        self.compares_rows = self.reads_input = False
+        self.by_epoch = True
+
+    def forward(self, batch: LatentBatch) -> Tensor:
+        """-> (N,)"""
+        rows = batch.members(len(self.each))
+        return torch.stack([loss(part) for loss, part in zip(self.each, rows, strict=True)], 1).flatten()
+
+    def end_epoch(self) -> None:
+        """Let what was collected since the last call take effect."""
+        for loss in self.each:
+            cast("Loss", loss).end_epoch()
 
 
 class NegativeLogLikelihood(Loss):

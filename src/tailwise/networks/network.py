@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from tailwise.distributions.members import Distribution, Mixture, stack
 from tailwise.labels.bins import LabelBins
 from tailwise.metrics.regions import Metric
-from tailwise.networks.losses import weighted_mean
+from tailwise.networks.losses import Loss, weighted_mean
 from tailwise.networks.parts import Method
 from tailwise.networks.ranks import rank_and_ranks
 from tailwise.networks.schedules import Retrain
+from tailwise.networks.sharpness import SharpnessAware
 from tailwise.networks.tail import Tail
 
 
@@ -95,6 +96,8 @@ class Network(nn.Module):
         shared = getattr(backbone, "members", None)
         self.shared = shared if isinstance(shared, int) else None
         self.schedule: Retrain | None = method.make("schedule")
+        self.sharpness: SharpnessAware | None = method.make("sharpness")
+        """What `tailwise.training.loop.fit` perturbs the weights by in each step, if the method says so."""
         self.backbones, self.tails = nn.ModuleList(), nn.ModuleList()
         for member in range(method.members):
             self.backbones.append(fresh_copy(backbone) if member else backbone)
@@ -104,6 +107,14 @@ class Network(nn.Module):
                     feature_dim, target, method, members=self.shared or 1, decoder=of_member, offset=offset
                 )
                 self.tails.append(tail)
+        losses = [loss for tail in self.tails for loss in cast("Tail", tail).losses.values()]
+        self._by_epoch = method.smoothing is not None or any(cast("Loss", loss).by_epoch for loss in losses)
+        if (
+            self.schedule is not None
+            and self.schedule.latents_first
+            and not any(cast("Loss", loss).of_latents for loss in losses)
+        ):
+            raise ValueError("the schedule 'pretrain' needs a loss of latents to start with, such as 'rnc'")
         self._rows_seen = 0
         self._retraining = False
         self._bracketed = False  # whether the loop calls `begin_epoch`, and so `end_epoch` as well
@@ -190,14 +201,16 @@ class Network(nn.Module):
         """Return each loss per row, weighted. y, offset: (...) -> (N,) each"""
         labels = cast("Sequence[Tensor]", self._by_target("y", y))
         offsets = self._by_target("offset", offset)
-        if self.training and self.method.smoothing is not None:
+        if self.training and self._by_epoch:
             self._count(labels[0].numel())
-        weighted = self.schedule is None or self._retraining
+        weighted, of_latents = self.schedule is None or self._retraining, None
+        if self.schedule is not None and self.schedule.latents_first:
+            of_latents = not self._retraining
         of_members = []
         for backbone, tails in zip(self.backbones, self._tails(), strict=True):
             features = self.features(backbone, x)
             of_targets = [
-                tail.row_losses(features, x, label, base, weighted=weighted)
+                tail.row_losses(features, x, label, base, weighted=weighted, of_latents=of_latents)
                 for tail, label, base in zip(tails, labels, offsets, strict=True)
             ]
             of_members.append(
@@ -237,6 +250,8 @@ class Network(nn.Module):
         """Put the latent statistics of the rows since the last call into effect."""
         for tail in cast("list[Tail]", list(self.tails)):
             tail.smoother.commit()  # without rows it changes nothing
+            for loss in cast("list[Loss]", list(tail.losses.values())):
+                loss.end_epoch()
         self._rows_seen, self._bracketed = 0, False
 
     def score(self, metric: Metric, prediction: Distribution, y: Tensor) -> float:

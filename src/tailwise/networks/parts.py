@@ -13,6 +13,7 @@ from tailwise.networks.latents import LATENTS
 from tailwise.networks.losses import LOSSES
 from tailwise.networks.perturbations import PERTURBATIONS
 from tailwise.networks.schedules import SCHEDULES
+from tailwise.networks.sharpness import SHARPNESS
 from tailwise.networks.smoothing import SMOOTHINGS
 from tailwise.networks.weights import WEIGHTS
 from tailwise.options import Between, checked_options, checked_value
@@ -27,6 +28,7 @@ REGISTRIES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "inference": INFERENCES,
     "perturbation": PERTURBATIONS,
     "schedule": SCHEDULES,
+    "sharpness": SHARPNESS,
 }
 """The classes of each part by name. Keyword-only arguments of their constructors are the options."""
 
@@ -68,6 +70,8 @@ class Method:
     """How latents are perturbed at prediction; the predictions of all samples are mixed."""
     schedule: Part | None = None
     """Stages of training; None is one stage."""
+    sharpness: Part | None = None
+    """How weights are perturbed before the gradient of a step; None does not perturb them."""
     resampling: str | None = None
     """How training rows are resampled before training: a name in `tailwise.resampling.smogn.RESAMPLERS`."""
     members: int = 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from tailwise.options import Share
 
 
@@ -12,6 +14,9 @@ class Retrain:
     (Kang et al., ICLR 2020).
     """
 
+    latents_first: ClassVar[bool] = False
+    """Whether the first stage has the losses of latents only, and the second the others."""
+
     def __init__(self, *, start: Share = 0.5) -> None:
         self.start = start
 
@@ -20,5 +25,14 @@ class Retrain:
         return progress >= self.start
 
 
-SCHEDULES: dict[str, type[Retrain]] = {"retrain": Retrain}
+class Pretrain(Retrain):
+    """Training in two stages: first the backbone, by the losses that read latents only, then a head on it.
+
+    The second stage begins after the share `start` of the epochs. The backbone is then frozen.
+    """
+
+    latents_first = True
+
+
+SCHEDULES: dict[str, type[Retrain]] = {"retrain": Retrain, "pretrain": Pretrain}
 """Schedules by name; each is made with its options."""

@@ -16,8 +16,8 @@ from tailwise.networks.draws import normal_like
 from tailwise.networks.heads import Head
 from tailwise.networks.inference import Inference
 from tailwise.networks.latents import Latent
-from tailwise.networks.losses import FeatureDecoder, LatentBatch, Loss
-from tailwise.networks.parts import Method, checked, made
+from tailwise.networks.losses import FeatureDecoder, LatentBatch, Loss, LossOfMembers
+from tailwise.networks.parts import Method, Part, checked, made
 from tailwise.networks.perturbations import Perturbation
 from tailwise.networks.smoothing import LatentSmoother, NoSmoothing
 from tailwise.networks.weights import Weights
@@ -93,7 +93,7 @@ class Tail(nn.Module):
         self.decoder = decoder
         self.losses = nn.ModuleDict(
             {
-                part.name: made("losses", part, dim, bins)
+                part.name: _loss(part, dim, bins, members)
                 for part in method.losses
                 if part.name != "reconstruction" or decoder is not None
             }
@@ -159,9 +159,19 @@ class Tail(nn.Module):
     # -- training ------------------------------------------------------------------------------
 
     def row_losses(
-        self, features: Tensor, x: Any, y: Tensor, offset: Tensor | None, *, weighted: bool
+        self,
+        features: Tensor,
+        x: Any,
+        y: Tensor,
+        offset: Tensor | None,
+        *,
+        weighted: bool,
+        of_latents: bool | None = None,
     ) -> dict[str, Tensor]:
-        """Return each loss per label, weighted and averaged over the members. (...) -> (N / K,) each"""
+        """Return each loss per label, weighted and averaged over the members. (...) -> (N / K,) each
+
+        With `of_latents`, the losses that read latents only, or with False the others; the rest is 0.
+        """
         shape = features.shape[:-2]
         if y.shape != shape:
             raise ValueError(f"labels have shape {tuple(y.shape)}, but the features need {tuple(shape)}")
@@ -182,6 +192,9 @@ class Tail(nn.Module):
         batch = LatentBatch(x, rows, z_mean, z_var, z, prediction, target, index, self.decoder)
         losses = {}
         for name, loss in cast("dict[str, Loss]", dict(self.losses)).items():
+            if of_latents is not None and loss.of_latents != of_latents:
+                losses[name] = torch.zeros_like(target).reshape(-1, self.members).mean(1)
+                continue
             per_row = loss.weight * self._per_row(loss, batch)
             if weighted and self.weighs_losses and loss.weighted:
                 per_row = self.w[index] * per_row
@@ -256,6 +269,13 @@ class Tail(nn.Module):
                 f"this state was trained on labels of mean {location:g} and spread {scale:g}, but the "
                 f"bins of this model have {bins.location:g} and {bins.scale:g}: build it with the same bins"
             )
+
+
+def _loss(part: Part, dim: int, bins: LabelBins, members: int) -> nn.Module:
+    loss = made("losses", part, dim, bins)
+    if members == 1 or not loss.by_epoch:
+        return cast("nn.Module", loss)
+    return LossOfMembers([loss, *(made("losses", part, dim, bins) for _ in range(members - 1))])
 
 
 def _members_first(parameter: Tensor) -> Tensor:

@@ -69,11 +69,19 @@ class TrainingStep:
 
     def __call__(self, batch: Batch) -> Losses:
         """Train on a batch and return its loss and the parts of it, detached."""
+        loss, parts = self._gradients(batch)
+        if self.model.sharpness is not None:
+            with self.model.sharpness.perturbed(self.model):
+                self._gradients(batch)
+        self._take(loss)
+        return loss.detach(), parts
+
+    def _gradients(self, batch: Batch) -> Losses:
+        """Compute the gradients of a batch's loss; return the loss and its parts."""
         loss, parts = self._loss(batch)
         self.optimizer.zero_grad()
         loss.backward()
-        self._take(loss)
-        return loss.detach(), parts
+        return loss, parts
 
     def _loss(self, batch: Batch) -> Losses:
         with autocast(self.config, self.device):
@@ -108,6 +116,19 @@ class SharedStep(TrainingStep):
 
         `seed` is called with the number of each shard before its random numbers are drawn.
         """
+        done, total, rows = self._shared_gradients(shards, seed)
+        # A GPU is only waited for by a rank without rows. If no rank has any, there is no step.
+        if done or rows:
+            if self.model.sharpness is not None:
+                with self.model.sharpness.perturbed(self.model):
+                    self._shared_gradients(shards, seed)
+            self._take(total / rows)
+        return done, rows
+
+    def _shared_gradients(
+        self, shards: Shards, seed: Callable[[int], None]
+    ) -> tuple[list[tuple[int, Losses]], Tensor, Tensor]:
+        """Compute gradients over all shards and ranks; return what `together` does, and the summed loss."""
         self.optimizer.zero_grad()
         total, rows = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         done: list[tuple[int, Losses]] = []
@@ -117,11 +138,7 @@ class SharedStep(TrainingStep):
             (loss * len(batch.y)).backward()
             total, rows = total + loss.detach() * len(batch.y), rows + len(batch.y)
             done.append((len(batch.y), (loss.detach(), parts)))
-        total, rows = self._reduced(total, rows)
-        # A GPU is only waited for by a rank without rows. If no rank has any, there is no step.
-        if done or rows:
-            self._take(total / rows)
-        return done, rows
+        return done, *self._reduced(total, rows)
 
     @torch.no_grad()
     def _reduced(self, total: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
