@@ -47,7 +47,8 @@ def split_methods(text: str) -> list[str]:
 def choose_contenders(
     names: Iterable[str], options: Mapping[str, Mapping[str, Any]] | None = None
 ) -> list[Contender]:
-    """Return contenders by name; ``all``, ``peers`` and ``ablation-...`` are groups.
+    """Return contenders by name; ``all``, ``peers``, ``since-vir`` and ``ablation-...``
+    are groups.
 
     ``tail`` is TailRegressor, ``vir[dial]`` a method with rows under other label priors. `options` by name
     replace defaults of methods and of their variants.
@@ -58,6 +59,9 @@ def choose_contenders(
     {'weights.power': 0.25}
     """
     groups = {"all": registry_contenders(), "peers": peer_contenders(), **ablations()}
+    for name in available_methods():
+        if group := get_method(name).group:
+            groups.setdefault(group, []).append(from_registry(name))
     known = {c.name: c for group in groups.values() for c in group}
     known |= {c.name: c for c in (*picture_variants(), tail_contender())}
     chosen: dict[str, Contender] = {}

@@ -31,6 +31,10 @@ Work = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for prepared 
 Workers = Annotated[int, typer.Option(metavar="N", min=1, help="Number of processes, one thread each.")]
 Epochs = Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum number of epochs.")]
 Trials = Annotated[int | None, typer.Option(metavar="N", min=1, help="Configurations to try per method.")]
+Budget = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", min=0.1, help="Processor seconds per method and problem, with tuning."),
+]
 Plugin = Annotated[
     list[Path] | None, typer.Option(metavar="FILE", help="Python file that registers methods of your own.")
 ]
@@ -41,11 +45,17 @@ def say(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def _suite(name: str, epochs: int | None, trials: int | None, plugins: list[Path] | None) -> Suite:
+def _suite(
+    name: str,
+    epochs: int | None,
+    trials: int | None,
+    plugins: list[Path] | None,
+    seconds: float | None = None,
+) -> Suite:
     for file in plugins or ():
         load_plugin(file)
     suite = get_suite(name)
-    return replace(suite, recipe=suite.recipe.within(epochs=epochs, trials=trials))
+    return replace(suite, recipe=suite.recipe.within(epochs=epochs, trials=trials, seconds=seconds))
 
 
 def _seeds(text: str | None) -> list[int] | None:
@@ -76,8 +86,8 @@ def run(
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Comma-separated names, groups (all, peers, ablation-...) and methods with options "
-            "such as 'vir[weights.power=0.25]'; by default the suite's.",
+            help="Comma-separated names, groups (all, peers, since-vir, ablation-...) and methods with "
+            "options such as 'vir[weights.power=0.25]'; by default the suite's.",
         ),
     ] = None,
     data: Annotated[str | None, typer.Option(metavar="NAMES", help="Comma-separated data sets.")] = None,
@@ -93,6 +103,7 @@ def run(
     ] = None,
     epochs: Epochs = None,
     trials: Trials = None,
+    budget: Budget = None,
     times: Annotated[
         bool, typer.Option("--times", help="Then fit each contender once more, to time it.")
     ] = False,
@@ -103,7 +114,7 @@ def run(
     plugin: Plugin = None,
 ) -> None:
     """Prepare the data of a suite, run what is missing, write its page. Run it again to continue."""
-    chosen = _suite(suite, epochs, trials, plugin)
+    chosen = _suite(suite, epochs, trials, plugin, budget)
     names = chosen.methods if methods is None else split_methods(methods)
     natural = chosen.split == "natural"
     contenders = choose_estimators(names) if natural else choose_contenders(names, chosen.options)

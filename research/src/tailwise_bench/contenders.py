@@ -18,6 +18,7 @@ import torch
 from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import available_methods, build_model, get_method
+from tailwise.networks.network import Network
 from tailwise.training.loop import TensorData, fit, predict
 from tailwise_bench.problem import Array, Problem
 from tailwise_bench.recipe import Recipe, SortedOptions
@@ -38,6 +39,8 @@ class Outcome:
     epochs: int
     """Epoch, or number of trees, of the model that was kept."""
     parameters: int = 0
+    gradients: int = 0
+    """Gradients of a batch that training took, of every member."""
     limits: tuple[Array, Array] | None = None
     """Ends of 90% intervals of the test rows, (N,) each, of a contender that calibrates itself."""
     emphasis: float | None = None
@@ -144,8 +147,13 @@ def fit_method(
         fit_seconds=fitted - began,
         predict_seconds=time.process_time() - fitted,
         epochs=result.best_epoch,
+        gradients=len(result.history) * -(-len(y) // config.batch_size) * _per_step(model),
         parameters=sum(p.numel() for p in model.parameters()),
     )
+
+
+def _per_step(model: Network) -> int:
+    return len(model.backbones) * (1 if model.sharpness is None else 2)
 
 
 def from_registry(

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 
 from tailwise._version import __version__
 from tailwise.calibration.scaling import balanced_weights, fit_scaling
@@ -27,12 +28,13 @@ from tailwise.report.results import (
 )
 from tailwise_bench.contenders import Contender, Outcome
 from tailwise_bench.estimators import COVERAGE, Estimator, Prediction, fit_catboost
-from tailwise_bench.problem import Problem
+from tailwise_bench.problem import HOLE, Problem
 from tailwise_bench.recipe import Recipe, default_options
 from tailwise_bench.search import Study, describe_space
 from tailwise_bench.tables import RARE_SHARE, TEST_SHARE, NaturalSplit
 from tailwise_bench.trace import ESTIMATOR, trace_of
 
+IN_HOLES = ("mae", "rmse", "nll", "crps", "coverage")
 UNIT_ROWS, UNIT_TREES, WARM_ROWS = 2000, 300, 200
 _warm: set[str] = set()
 
@@ -50,6 +52,8 @@ def _tune(
         trials.append(line)
         if outcome is not None and loss is not None and (best is None or loss < best[0]):
             best = loss, outcome, options
+        if recipe.budget is not None and not recipe.budget.allows_another([t["spent"] for t in trials]):
+            break
     if best is None:
         raise RuntimeError(f"every configuration failed; the first with: {trials[0]['error']}")
     return best[1], best[2], trials
@@ -59,20 +63,22 @@ def _tried(
     contender: Contender, problem: Problem, recipe: Recipe, options: dict[str, Any]
 ) -> tuple[float | None, Outcome | None, Record]:
     """Fit a configuration; return its loss on the validation part, its outcome and what is recorded."""
-    criterion = get_metric(recipe.criterion)
+    criterion, began = get_metric(recipe.criterion), time.process_time()
     try:
         outcome = contender.fit(problem, options, recipe)
         score = criterion(outcome.valid, problem.labels("valid"), problem.bins)
         if not math.isfinite(score):
             raise RuntimeError(f"its {recipe.criterion} on the validation part is {score}")
     except RuntimeError as error:  # not finite or not invertible: only this configuration fails
-        return None, None, {"options": options, "score": None, "error": str(error)[:200]}
+        spent = {"seconds": round(time.process_time() - began, 3), "gradients": 0}
+        return None, None, {"options": options, "score": None, "error": str(error)[:200], "spent": spent}
     seconds = round(outcome.fit_seconds, 3)
-    return (
-        criterion.loss(score),
-        outcome,
-        {"options": options, "score": float(f"{score:.6g}"), "seconds": seconds},
-    )
+    line = {"options": options, "score": float(f"{score:.6g}"), "seconds": seconds, "spent": _spent(outcome)}
+    return criterion.loss(score), outcome, line
+
+
+def _spent(outcome: Outcome) -> dict[str, float]:
+    return {"seconds": round(outcome.fit_seconds, 3), "gradients": outcome.gradients}
 
 
 def measure(
@@ -81,9 +87,10 @@ def measure(
     """Fit, calibrate on the validation part, and score the test part once; return results lines.
 
     A contender that gives intervals of its own is not calibrated again. Without `options` they are tuned
-    first: of ``recipe.trials`` configurations the one with the best criterion on the validation part is kept,
-    and one whose training fails is never kept. With `options`, those that are missing have their defaults.
-    There is a line for each variant of the contender, and its own is the last.
+    first: of ``recipe.trials`` configurations, or as many as fit ``recipe.budget``, the one with the best
+    criterion on the validation part is kept, and one whose training fails is never kept. With `options`,
+    those that are missing have their defaults. There is a line for each variant of the contender, and its own
+    is the last.
     """
     began = time.perf_counter()
     trace = contender.trace(recipe)
@@ -103,6 +110,10 @@ def measure(
     seconds = round(time.perf_counter() - began, 3)
     for record in records:
         record["seconds"] = {**record["seconds"], "all": seconds}
+        record["spent"] = {
+            unit: round(sum(t["spent"][unit] for t in trials), 3) if trials else of
+            for unit, of in _spent(best).items()
+        }
     return records
 
 
@@ -148,6 +159,12 @@ def _record(
             "calibrated": scores_by_region(calibrated, y, bins, shots, OF_THE_SPREAD),
         },
     }
+    if HOLE in problem.extra:
+        rows, metrics = problem.extra[HOLE], record["metrics"]
+        for kind, scored in (("raw", best.test), ("calibrated", calibrated)):
+            inside = scored[torch.from_numpy(rows)]
+            metrics[kind]["hole"] = scores_by_region(inside, y[rows], bins, shots, IN_HOLES)["all"]
+        record["test_rows"]["hole"] = int(rows.sum())
     if best.emphasis is not None:
         record["emphasis"] = best.emphasis
     if best.limits is not None:

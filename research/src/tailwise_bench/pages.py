@@ -57,7 +57,10 @@ TESTED = Figure("balanced_mae")
 
 def suite_page(suite: Suite, results: Results, times: Mapping[tuple[str, str], Record]) -> dict[str, Any]:
     """Ranks and errors beside a base, tests against the reference, calibration, data sets, tuning, times."""
-    ranks = {f: results.average_ranks(f) for f in HEADLINES}
+    first = results.records[0]
+    regions = (*REGIONS, "hole") if "hole" in first["metrics"]["raw"] else REGIONS
+    headlines = (*HEADLINES, *(Figure("mae", region) for region in regions if region == "hole"))
+    ranks = {f: results.average_ranks(f) for f in headlines}
     order = sorted(
         results.methods, key=lambda m: (math.isnan(ranks[HEADLINES[0]][m]), ranks[HEADLINES[0]][m])
     )
@@ -86,7 +89,7 @@ def suite_page(suite: Suite, results: Results, times: Mapping[tuple[str, str], R
             form=".3f" if f.metric in RATIOS else "+.3f",
             bold=True,
         )
-        for f in [*(Figure("mae", r) for r in REGIONS), *(Figure("nll", r, True) for r in REGIONS)]
+        for f in [*(Figure("mae", r) for r in regions), *(Figure("nll", r, True) for r in regions)]
     ]
     relative += [
         plain_column(f"90% coverage {f.region}", lambda m, f: nanmean(results.means(f, m)), f)
@@ -94,6 +97,7 @@ def suite_page(suite: Suite, results: Results, times: Mapping[tuple[str, str], R
     ]
     if times:
         relative.append(text_column("time", lambda m: number(ratio_of_times(m), 2)))
+    spent = _spent(results) if "budget" in first["recipe"] else []
     caption = (
         f"MAE as a share of {title}'s (geometric mean over data sets), calibrated NLL minus {title}'s, "
         f"coverage of calibrated 90% intervals{', time of a fit beside its' if times else ''}"
@@ -101,19 +105,19 @@ def suite_page(suite: Suite, results: Results, times: Mapping[tuple[str, str], R
     return {
         "base": base,
         "reference": ours[reference],
-        "verdict": [_headline(results, figure, reference, ranks[figure]) for figure in HEADLINES],
+        "verdict": [_headline(results, figure, reference, ranks[figure]) for figure in headlines],
         "overview": [
             pivot(
                 f"Average rank of {len(order)} contenders; 1 is best",
-                [rank(f) for f in HEADLINES],
+                [rank(f) for f in headlines],
                 order,
                 ours,
             ),
-            pivot(caption, relative, order, ours),
+            pivot(caption, [*relative, *spent], order, ours),
         ],
-        "tests": [_tests(results, figure, reference) for figure in HEADLINES],
+        "tests": [_tests(results, figure, reference) for figure in headlines],
         "calibration": _calibration(results),
-        "tables": [_data_table(results, data, order) for data in results.data],
+        "tables": [_data_table(results, data, order, regions) for data in results.data],
         "tuning": _tuning(results),
         "times": pivot(
             "Processor seconds of one fit, without tuning",
@@ -125,6 +129,18 @@ def suite_page(suite: Suite, results: Results, times: Mapping[tuple[str, str], R
         else "",
         "timed": next(iter(times.values()), None),
     }
+
+
+def _spent(results: Results) -> list[Column]:
+    """Return trials and cost of each contender where it was tuned, on average over data sets."""
+
+    def mean(method: str, unit: str) -> float:
+        tuned = [r for r in results.records if r["method"] == method and r["seed"] == results.seeds[0]]
+        values = [len(r.get("trials", [1])) if unit == "trials" else r["spent"][unit] for r in tuned]
+        return nanmean([float(value) for value in values])
+
+    words = {"trials": "trials", "seconds": "seconds, with tuning", "gradients": "gradients, with tuning"}
+    return [text_column(head, lambda m, u: number(mean(m, u)), unit) for unit, head in words.items()]
 
 
 def _headline(results: Results, figure: Figure, reference: str, ranks: Mapping[str, float]) -> dict[str, Any]:
@@ -208,8 +224,12 @@ def _calibration(results: Results) -> str:
     return pivot(caption, columns, list(titles), titles) if titles else ""
 
 
-def _data_table(results: Results, data: str, order: Sequence[str]) -> str:
-    figures = [*(Figure("mae", r) for r in REGIONS), Figure("nll", "all", True), Figure("nll", "few", True)]
+def _data_table(results: Results, data: str, order: Sequence[str], shown: Sequence[str]) -> str:
+    figures = [
+        *(Figure("mae", r) for r in shown),
+        Figure("nll", "all", True),
+        Figure("nll", "few", True),
+    ]
     figures += [Figure("ause", "all", True), Figure("coverage", "few", True)]
     record = next(r for r in results.records if r["data"] == data)
     size, regions = record["rows"], record["test_rows"]

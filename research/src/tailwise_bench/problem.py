@@ -27,6 +27,8 @@ PER_BIN = 20
 """Maximum number of validation and of test rows per label bin."""
 _PARTS = ("x_train", "y_train", "x_valid", "y_valid", "x_test", "y_test")
 _EXTRA = "extra."
+HOLE = "test_hole"
+"""Name in `Problem.extra` of a mask: the test rows whose labels lie where training has none. (N,)"""
 _LABELS_AT_ONCE = 2**24
 _MAPPED = "mapped."
 MAPPED_ROWS = 256

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -29,6 +29,20 @@ BALANCED_OTHERWISE = (
     *("inv", "sqinv", "dense", "rrt", "bmse-gai", "bmse-bmc", "bmse-bni", "balanced-nll", "vir-dial"),
 )
 """Methods that are defined by their weights, or balance labels in another way."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a contender may spend on a problem, tuning included: as many trials as fit, at least one."""
+
+    unit: Literal["seconds", "gradients"]
+    """Processor seconds, or gradients of a batch: a step of BSAM takes two, a step of five members five."""
+    amount: float
+
+    def allows_another(self, spent: Sequence[Mapping[str, float]]) -> bool:
+        """Whether one more trial fits, if it costs what those so far cost on average."""
+        total = sum(of[self.unit] for of in spent)
+        return total + total / len(spent) <= self.amount
 
 
 def default_options(space: Space) -> dict[str, Any]:
@@ -68,6 +82,8 @@ class Recipe:
     """Fields of `train` that are tuned for every network, besides the options that its method lists."""
     trials: int = 8
     """Number of configurations tried per contender and data set; the default is the first."""
+    budget: Budget | None = None
+    """The same cost for every contender; `trials` is then the most that it may try."""
     weights: Literal["own", "sqinv"] = "own"
     """``sqinv`` gives every method of the registry the weights of VIR:weight with power 1/2, as in the
     paper's experiments, except methods of `BALANCED_OTHERWISE`."""
@@ -86,10 +102,13 @@ class Recipe:
                     "give both the same value"
                 )
 
-    def within(self, *, epochs: int | None = None, trials: int | None = None) -> Recipe:
-        """Return a copy with other maximum epochs or trials."""
+    def within(
+        self, *, epochs: int | None = None, trials: int | None = None, seconds: float | None = None
+    ) -> Recipe:
+        """Return a copy with other maximum epochs or trials, or a budget of processor seconds."""
         train = self.train if epochs is None else replace(self.train, epochs=epochs)
-        return replace(self, train=train, trials=self.trials if trials is None else trials)
+        budget = self.budget if seconds is None else Budget("seconds", seconds)
+        return replace(self, train=train, trials=self.trials if trials is None else trials, budget=budget)
 
     def weight_options(self, method: str, fixed: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options that `weights` gives a registered method, without those that are `fixed`."""
@@ -118,6 +137,7 @@ class Recipe:
             **({} if self.weights == "own" else {"weights": self.weights}),
             **{name: train[name] for name in kept if name not in self.search},
             "trials": self.trials,
+            **({} if self.budget is None else {"budget": f"{self.budget.amount:g} {self.budget.unit}"}),
             "criterion": self.criterion,
         }
         return {name: list(of) if isinstance(of, tuple) else of for name, of in settings.items()}

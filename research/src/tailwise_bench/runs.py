@@ -251,7 +251,7 @@ def _check_comparable(
     fixed = {c.name: dict(c.fixed) for c in contenders if isinstance(c, Contender)}
     for record in records:
         pairs: dict[str, tuple[Any, Any]] = {"suite": (record.get("suite"), suite.label)}
-        for key in {*record["recipe"], *(key for key in ("weights",) if key in ours)}:
+        for key in {*record["recipe"], *(key for key in ("weights", "budget") if key in ours)}:
             pairs[key] = record["recipe"].get(key), ours.get(key)
         if record["method"] in fixed:
             pairs[f"options of {record['method']}"] = record.get("fixed", {}), fixed[record["method"]]

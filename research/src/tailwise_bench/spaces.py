@@ -52,6 +52,9 @@ _NOISE = Range(0.03, 3.0)
 _SCALE: Space = {"perturbation.scale": Range(0.01, 0.5)}
 # From the published weight for sentence pairs, 3e-4, to ten times that for ages.
 _RANKSIM: Space = {"ranksim.weight": Range(3e-4, 1000.0)}
+_RNC: Space = {"rnc.temperature": Range(0.1, 10.0)}
+_RHO: Space = {"sharpness.rho": Range(0.01, 1.0)}
+_EXPERTS: Space = {"experts.bandwidth": Range(0.5, 4.0), "experts.clip": (None, (1.0, 1e9), (20.0, 1e9))}
 _PRIORS = ((0.0, 0.1, 1.5, 0.01), (0.0, 1.0, 1.5, 1.0), (0.0, 0.1, 1.5, 0.1), (0.0, 1.0, 2.5, 0.1))
 _PRIOR: Space = {"head.prior": _PRIORS, **_BELIEF}
 _REWEIGHT: Space = {"weights.on": ("count", "loss", "both")}
@@ -83,6 +86,20 @@ SEARCH: dict[str, Space] = {
     "lds-vir-encoder": _WEIGHTS,
     "lds-vir-predictor": {**_WEIGHTS, **_PREDICTOR},
     "vir": {**_WEIGHTS, **_PREDICTOR},
+    "rnc": {**_RNC, "schedule.start": (0.5, 0.8)},
+    "rnc-joint": {**_RNC, "rnc.weight": Range(0.01, 10.0)},
+    "conr": {
+        "conr.weight": Range(0.01, 10.0),
+        "conr.omega": Range(0.02, 1.0),
+        "conr.temperature": Range(0.05, 1.0),
+    },
+    "uvote": _EXPERTS,
+    "srl": {"srl.weight": Range(1e-3, 1.0), "srl.uniformity": Range(1e-3, 1.0)},
+    "dist": {"dist.weight": Range(0.03, 10.0)},
+    "bsam": {**_WEIGHTS, **_RHO},
+    "vir-rnc": {**_WEIGHTS, **_PREDICTOR, "rnc.weight": Range(1e-3, 1.0)},
+    "vir-bsam": {**_WEIGHTS, **_PREDICTOR, **_RHO},
+    "vir-uvote": {**_EXPERTS, "experts.evidence": Range(1e-3, 10.0)},
     "vir-paper": {**_POWER, **_PREDICTOR},
     "vir-reference": {**_POWER, **_PREDICTOR},
 }

@@ -20,12 +20,13 @@ from torch import nn
 from tailwise._version import __version__
 from tailwise.lookup import check_name
 from tailwise.networks.backbones import BACKBONES, Backbone, make_backbone
-from tailwise.options import checked_options
+from tailwise.options import Positive, checked_options
 from tailwise.training.config import AtLeastOne
 from tailwise.training.loop import TrainConfig
 from tailwise.writing import write_atomically
+from tailwise_bench.holes import with_hole
 from tailwise_bench.problem import MAX_ROWS, DataSet, Problem
-from tailwise_bench.recipe import DataKind, Recipe, check_options
+from tailwise_bench.recipe import Budget, DataKind, Recipe, check_options
 from tailwise_bench.sources.depth_maps import DEPTH_MAPS
 from tailwise_bench.sources.faces import FACES
 from tailwise_bench.sources.sentence_pairs import PAIRS
@@ -103,7 +104,9 @@ def read_suite(path: Path) -> Suite:
                 check_options(method, options, recipe)
         kept = {key: given[key] for key in ("options", "seeds", "max_rows", "split", "page", "reference")}
         name = path.stem
-        label = name if like is None else like.label
+        if given["holes"] is not None:
+            sources = tuple(with_hole(source, hole) for source in sources for hole in given["holes"])
+        label = name if like is None or given["holes"] is not None else like.label
         return Suite(name, sources, label, recipe, methods=tuple(given["methods"]), **kept)
 
 
@@ -112,6 +115,7 @@ def _keys(
     data: str | None = None,
     tables: dict[str, Any] | None = None,
     like: str | None = None,
+    holes: list[str] | None = None,
     methods: list[str],
     seeds: AtLeastOne = 5,
     max_rows: AtLeastOne = MAX_ROWS,
@@ -130,11 +134,16 @@ def _recipe_keys(
     backbone_options: dict[str, Any] | None = None,
     criterion: str | None = None,
     trials: AtLeastOne | None = None,
+    budget: dict[str, Any] | None = None,
     augment: str | None = None,
     weights: Literal["own", "sqinv"] | None = None,
     train: dict[str, Any] | None = None,
 ) -> None:
     """Keys of a suite's recipe."""
+
+
+def _budget_keys(*, seconds: Positive | None = None, gradients: AtLeastOne | None = None) -> None:
+    """Keys of a recipe's budget."""
 
 
 @contextmanager
@@ -165,6 +174,14 @@ def _data(given: Mapping[str, Any], folder: Path) -> tuple[DataKind, tuple[DataS
     return TABLES, tuple(table for table in tables if table.is_there or not table.optional)
 
 
+def _budget(given: Mapping[str, Any]) -> Budget:
+    known = checked_options("the budget", "budget", _budget_keys, given)
+    seconds, gradients = known["seconds"], known["gradients"]
+    if (seconds is None) == (gradients is None):
+        raise ValueError("a budget is one number: give `seconds` or `gradients`")
+    return Budget("gradients", gradients) if seconds is None else Budget("seconds", seconds)
+
+
 def _recipe(
     kind: DataKind,
     *,
@@ -172,6 +189,7 @@ def _recipe(
     backbone_options: Mapping[str, Any] | None,
     augment: str | None,
     train: Mapping[str, Any] | None,
+    budget: Mapping[str, Any] | None,
     **others: Any,
 ) -> Recipe:
     for key in train or {}:
@@ -191,6 +209,7 @@ def _recipe(
         decoder=kind.decoder,
         augment=augment,
         augmentation=None if augment is None else kind.augmentations[augment],
+        budget=None if budget is None else _budget(budget),
         search={option: of for option, of in kind.base.search.items() if option not in settings},
         **{key: value for key, value in others.items() if value is not None},
     )

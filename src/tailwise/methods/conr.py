@@ -43,8 +43,8 @@ def conr(z: Tensor, y: Tensor, predicted: Tensor, push: Tensor, omega: float, te
 class ConR(Loss):
     """`conr` of a batch, of at most `MOST_COMPARED` rows; `omega` is in label spreads.
 
-    The authors have omega = 1 year and weight 4 on AgeDB, whose ages spread by about 17 years: with
-    standardised labels these are 0.06 and 0.24. `power` is that of VIR:weight for the pushing weight.
+    The authors have omega = 1 year and weight 4 on AgeDB, whose ages spread by 16 years: with standardised
+    labels these are 0.06 and 0.25. `power` is that of VIR:weight for the pushing weight.
     """
 
     weighted, compares_rows = False, True
@@ -54,7 +54,7 @@ class ConR(Loss):
         dim: int,
         bins: LabelBins,
         *,
-        weight: NotNegative = 0.24,
+        weight: NotNegative = 0.25,
         omega: Positive = 0.06,
         temperature: Positive = 0.2,
         power: NotNegative = 0.5,

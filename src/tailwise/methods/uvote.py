@@ -58,8 +58,9 @@ class VotingHead(Head):
 class ExpertsLoss(Loss):
     """Mean over experts m of w_m nll_m, w_m = p~^(-m / (M - 1)) scaled to a mean of 1 (UVOTE:loss).
 
-    p~ is the label density, smoothed with `bandwidth` bins: the first expert sees labels as they occur, the
-    last as if balanced. `evidence` adds that times VIR:reg to the likelihood of pseudo-counts.
+    p~ is the label density, smoothed with `bandwidth` bins, of counts within `clip`: the first expert sees
+    labels as they occur, the last as if balanced. `evidence` adds that times VIR:reg to the likelihood of
+    pseudo-counts.
     """
 
     weighted = False
@@ -71,11 +72,12 @@ class ExpertsLoss(Loss):
         *,
         weight: NotNegative = 1.0,
         bandwidth: Positive = 2.0,
+        clip: tuple[NotNegative, NotNegative] | None = None,
         evidence: NotNegative = 0.0,
     ) -> None:
         super().__init__(dim, bins, weight=weight)
         self.regularizer = Evidence(dim, bins, weight=evidence) if evidence else None
-        rarity = label_weights(bins, bandwidth=bandwidth, radius=5, power=1.0, clip=(1.0, 1e9))
+        rarity = label_weights(bins, bandwidth=bandwidth, radius=5, power=1.0, clip=clip)
         for name, value in (("rarity", rarity), ("shares", bins.counts / bins.counts.sum())):
             self.register_buffer(name, torch.as_tensor(value, dtype=torch.float32), persistent=False)
         self.rarity: Tensor

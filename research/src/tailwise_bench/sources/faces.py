@@ -19,6 +19,7 @@ from tailwise.networks.backbones import (
 from tailwise.training.batches import Transform
 from tailwise_bench.problem import DataSet, Problem, data_folder
 from tailwise_bench.recipe import DataKind
+from tailwise_bench.sources.listing import ImageListing, read_listing
 
 
 @dataclass(frozen=True)
@@ -35,17 +36,24 @@ class Faces:
     size: int
     archive: str | None = None
 
-    def problem(self, seed: int, *, max_rows: int = 0, suite: str = "") -> Problem:
-        """Read the listing and decode what the cache lacks; the seed only affects weights and batches."""
-        from tailwise.images import decode_pictures
-        from tailwise_bench.sources.listing import read_listing
-
+    def read(self) -> ImageListing:
+        """Read the listing."""
         folder = data_folder(self.folder)
         if not (folder / self.listing).is_file():
             raise FileNotFoundError(
                 f"{folder / self.listing} is missing: set TAILWISE_DATA to the folder that has it"
             )
-        listing = read_listing(folder / self.listing)
+        return read_listing(folder / self.listing)
+
+    def problem(self, seed: int, *, max_rows: int = 0, suite: str = "") -> Problem:
+        """Read the listing and decode what the cache lacks; the seed only affects weights and batches."""
+        return self.problem_of(self.read(), seed, suite)
+
+    def problem_of(self, listing: ImageListing, seed: int, suite: str) -> Problem:
+        """Decode the pictures of a listing."""
+        from tailwise.images import decode_pictures
+
+        folder = data_folder(self.folder)
         rows = {part: listing.rows(part) for part in ("train", "val", "test")}
         ordered = listing.take(np.concatenate(list(rows.values())))
         archive = None if self.archive is None else folder / self.archive

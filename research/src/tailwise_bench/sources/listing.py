@@ -55,6 +55,12 @@ class ImageListing:
         parts[split.valid], parts[split.test] = "val", "test"
         return ImageListing(self.names, self.labels, parts)
 
+    def without(self, inside: NDArray[np.bool_]) -> ImageListing:
+        """Return the listing without the training and validation rows of a mask. inside: (N,)"""
+        if self.parts is None:
+            raise ImageError("the listing has no parts: make them with balanced()")
+        return self.take(np.flatnonzero(~inside | (self.parts == "test")))
+
     def frame(self, target: str = "age") -> pd.DataFrame:
         """Return a table in the layout of AgeDB-DIR: the label, ``path`` and, with parts, ``split``."""
         import pandas as pd

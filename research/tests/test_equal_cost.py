@@ -1,0 +1,154 @@
+"""Budgets and holes: equal cost for every contender, and labels that training lacks."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from research.tests.conftest import Offset, small_problem
+from tailwise.methods import available_methods, get_method
+from tailwise.report.results import read_results
+from tailwise_bench.choose import choose_contenders
+from tailwise_bench.cli import app
+from tailwise_bench.contenders import Outcome
+from tailwise_bench.holes import HOLES, Holed, HoledFaces
+from tailwise_bench.measure import measure
+from tailwise_bench.pages import write_page
+from tailwise_bench.problem import HOLE, Problem
+from tailwise_bench.recipe import Budget, Recipe
+from tailwise_bench.runs import run_suite
+from tailwise_bench.sources.faces import Faces
+from tailwise_bench.sources.listing import ImageListing
+from tailwise_bench.spaces import Range, search_space
+from tailwise_bench.suites import Suite, get_suite
+
+
+@pytest.mark.parametrize(("amount", "trials"), [(0.001, 1), (0.02, 2), (0.0401, 4), (1.0, 5)])
+def test_as_many_trials_as_fit_a_budget_but_at_least_one(
+    amount: float, trials: int, problem: Problem, recipe: Recipe, offset: Offset
+) -> None:
+    contender = offset.contender(offset=(0.5, 0.4, 0.3, 0.2, 0.1))
+    budget = replace(recipe, trials=16, budget=Budget("seconds", amount))
+    record = measure(contender, problem, budget)[-1]  # each fit says that it took 0.01 seconds
+    assert len(record["trials"]) == len(offset.calls) == trials
+    assert record["spent"]["seconds"] == pytest.approx(0.01 * trials)
+    assert record["recipe"]["budget"] == f"{amount:g} seconds"
+    (again,) = measure(contender, problem, budget, record["options"])
+    assert again["spent"]["seconds"] == 0.01 and "trials" not in again
+
+
+@pytest.mark.parametrize(("name", "each"), [("vanilla", 1), ("bsam", 2), ("ensemble", 5)])
+def test_gradients_are_counted_for_every_member_and_perturbation(
+    name: str, each: int, problem: Problem, recipe: Recipe
+) -> None:
+    steps = 2 * -(-len(problem.y_train) // recipe.train.batch_size)
+    (contender,) = choose_contenders([name])
+    outcome = contender.fit(problem, {}, recipe)
+    assert isinstance(outcome, Outcome) and outcome.gradients == each * steps
+
+
+def test_every_method_of_the_group_searches_something_from_its_own_values() -> None:
+    group = [name for name in available_methods() if get_method(name).group == "since-vir"]
+    assert [c.name for c in choose_contenders(["since-vir"])] == group
+    for name in group:
+        assert any(isinstance(of, Range) for of in search_space(name).values()), name
+
+
+def test_the_page_states_cost_beside_error(suite: Suite, tmp_path: Path) -> None:
+    dear = replace(suite, recipe=replace(suite.recipe, budget=Budget("gradients", 100)), seeds=1)
+    contenders = choose_contenders(["vanilla", "lds"])
+    lines = tmp_path / "test.jsonl"
+    holed = replace(dear, sources=tuple(Holed(source, "bimodal") for source in dear.sources))
+    assert not run_suite(holed, contenders, out=lines, work=tmp_path / "work").failed
+    text = write_page(holed, lines, tmp_path / "test.md").read_text()
+    assert "may spend 100 gradients" in text and "| gradients, with tuning |" in text
+    assert "MAE hole" in text
+    record = json.loads(lines.read_text().splitlines()[0])
+    assert record["metrics"]["raw"]["hole"]["mae"] > 0 and record["test_rows"]["hole"] > 0
+    with pytest.raises(ValueError, match="has runs with budget = 100 gradients, not None"):
+        run_suite(
+            replace(holed, recipe=suite.recipe), contenders, out=lines, work=tmp_path / "work", seeds=[1]
+        )
+    assert len(read_results(lines)) == 4
+
+
+@pytest.mark.parametrize("hole", HOLES)
+def test_a_hole_has_no_training_or_validation_label_and_keeps_the_test(hole: str) -> None:
+    class Source:
+        name = "small"
+
+        def problem(self, seed: int, *, max_rows: int, suite: str) -> Problem:
+            return small_problem(seed=seed, rows=2000)
+
+    whole = small_problem(rows=2000)
+    low, high = np.quantile(whole.y_train, HOLES[hole].levels, method="higher")
+    holed = Holed(Source(), hole).problem(0, max_rows=4000, suite="")
+    for y, before in ((holed.y_train, whole.y_train), (holed.y_valid, whole.y_valid)):
+        inside = (y >= low) & (y <= high)
+        assert inside.all() if HOLES[hole].outside else not inside.any()
+        assert 0 < len(y) < len(before) or (hole == "blind-spot" and len(y) <= len(before))
+    assert len(holed.x_train) == len(holed.y_train)
+    inside = (whole.y_test >= low) & (whole.y_test <= high)
+    np.testing.assert_array_equal(holed.extra[HOLE], ~inside if HOLES[hole].outside else inside)
+    np.testing.assert_array_equal(holed.y_test, whole.y_test)
+    np.testing.assert_array_equal(holed.bins.edges, whole.bins.edges)
+
+
+@pytest.mark.parametrize(
+    ("hole", "lacks"), [("extrapolation", [15, 86]), ("bimodal", [36, 50, 64]), ("blind-spot", [47, 53])]
+)
+def test_faces_have_the_holes_of_the_protocols(
+    hole: str, lacks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ages = np.repeat(np.arange(1.0, 101.0), 3)
+    parts = np.array(["train", "val", "test"] * 100)
+    listing = ImageListing(tuple(map(str, range(300))), ages, parts)
+
+    class Listed(Faces):
+        def read(self) -> ImageListing:
+            return listing
+
+        def problem_of(self, listing: ImageListing, seed: int, suite: str) -> Problem:
+            rows = [listing.labels[listing.rows(part)] for part in ("train", "val", "test")]
+            arrays = [array for y in rows for array in (np.zeros((len(y), 1)), y)]
+            return Problem(self.name, seed, *arrays, total=len(listing), suite=suite)
+
+    problem = HoledFaces(Listed("faces", "", "", 8), hole).problem(0, max_rows=0, suite="")
+    assert problem.name == f"faces-{hole}"
+    assert not set(lacks) & {*problem.y_train, *problem.y_valid}
+    assert {int(age) for age in problem.y_test[problem.extra[HOLE]]} >= set(lacks)
+    assert len(problem.y_test) == 100 and problem.bins.edges[0] <= 1 and problem.bins.edges[-1] >= 100
+    near = {"extrapolation": {16, 85}, "bimodal": {35, 65}, "blind-spot": {46, 54}}[hole]
+    assert near <= set(problem.y_train)
+
+
+def test_holes_and_budgets_of_suites() -> None:
+    suite = get_suite("since-vir-holes")
+    assert [s.name for s in suite.sources][:3] == [f"abalone-{hole}" for hole in HOLES]
+    assert suite.label == "since-vir-holes" and suite.recipe.budget == Budget("seconds", 60)
+    assert get_suite("since-vir").label == "tabular"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("holes = ['blindspot']", "unknown hole 'blindspot'; did you mean 'blind-spot'"),
+        ("[recipe]\nbudget = { second = 3 }", "has no option 'second'; did you mean 'seconds'"),
+        ("[recipe]\nbudget = { seconds = 3, gradients = 4 }", "a budget is one number"),
+    ],
+)
+def test_mistakes_are_named(line: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(f"like = 'quick'\nmethods = ['vanilla']\n{line}\n")
+    with pytest.raises(ValueError, match=words):
+        get_suite(str(tmp_path / "own.toml"))
+
+
+def test_the_command_has_a_budget(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    run = ["run", "quick", "--methods", "vanilla", "--data", "generated", "--seeds", "1", "--epochs", "1"]
+    done = CliRunner().invoke(app, [*run, "--budget", "0.5", "--out", folder, "--work", folder])
+    assert done.exit_code == 0, done.output
+    assert "may spend 0.5 seconds" in (tmp_path / "quick.md").read_text()
