@@ -169,3 +169,10 @@ def test_intervals_by_the_number_of_a_column_and_what_is_wrong() -> None:
             quick(**params).fit(X, y)
     with pytest.raises(ValueError, match="cannot be part of an ONNX file: pass coverage=None"):
         quick(conformal_by=1).fit(x, y).export_onnx("never.onnx")
+
+
+def test_the_method_of_the_paper_reconstructs_a_table_and_leaves_its_decoder_out_of_the_model() -> None:
+    x, y = table(100)
+    model = quick(method="vir-paper", epochs=2).fit(x, y)
+    assert "loss/reconstruction" in model.model_.record.histories[0].history[0]
+    assert not any("decoder" in name for name in model.model_.networks[0].state_dict())

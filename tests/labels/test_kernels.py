@@ -187,6 +187,14 @@ def test_weights_average_one_over_the_training_labels(
     assert np.mean(weights[bins.index(y)]) == pytest.approx(1.0, rel=1e-9)
 
 
+@pytest.mark.parametrize("form", ["paper", "reference"])
+def test_weights_as_printed_are_powers_of_shares_of_rows(form: str) -> None:
+    """Not scaled to a mean of 1: p^(-1/2) of shares .8 and .2."""
+    bins = LabelBins.from_labels([0, 0, 0, 0, 1])
+    weights = label_weights(bins, kernel=None, form=form, scale="density")
+    np.testing.assert_allclose(weights, [0.8**-0.5, 0.2**-0.5])
+
+
 # ---------------------------------------------------------------- by hand, with smoothing
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from torch import Tensor, nn
 
 from tailwise.distributions.members import Mixture
 from tailwise.labels.bins import LabelBins
+from tailwise.methods import build_model
 from tailwise.networks.backbones import TableDecoder
 from tailwise.networks.network import Network, redraw
 from tailwise.networks.vir import PRESETS, VIR
@@ -48,9 +52,11 @@ class ByHand:
         kernel = np.array(
             [[math.exp(-((i - j) ** 2) / 8) * (abs(i - j) <= 2) for j in range(size)] for i in range(size)]
         )
-        density = kernel @ shares
+        density = kernel @ shares / sum(math.exp(-(d**2) / 8) for d in range(-2, 3))
         w = density**-0.5
-        self.w = w / (shares @ w)
+        weights = model.method.weights
+        printed = weights is not None and weights.options["scale"] == "density"
+        self.w, self.usual = (w, shares @ w) if printed else (w / (shares @ w), 1.0)
         self.stats: dict[int, tuple[Array, Array, Array]] = {}
         self.smooth: dict[int, tuple[Array, Array, Array]] = {}
         if x is not None and y is not None:
@@ -116,7 +122,8 @@ class ByHand:
         recolors = self.tail.smoother is not None and self.tail.smoother.at_inference
 
         def members(i: int, b: int | None) -> list[tuple[float, ...]]:
-            m, v, w = mean[i : i + 1], var[i : i + 1], 1.0
+            m, v = mean[i : i + 1], var[i : i + 1]
+            w = self.usual if self.tail.weighs_counts else 1.0
             if b is not None:
                 w = self.w[b] if self.tail.weighs_counts else 1.0
                 if recolors:
@@ -226,7 +233,22 @@ def test_a_decoder_that_knows_its_likelihood() -> None:
     z = torch.as_tensor(ByHand(model).latent(x)[0])
     assert parts["reconstruction"].item() == pytest.approx(0.5 * decoder.nll(z, x).mean().item())
     assert loss.item() == pytest.approx(sum(v.item() for v in parts.values()))
-    assert "reconstruction" not in build(y, preset="paper").loss(x, y)[1], "there is no decoder"
+
+
+@pytest.mark.parametrize("make", [VIR, partial(build_model, "vir-paper")])
+def test_a_method_that_reconstructs_warns_without_a_decoder_unless_told(make: Callable[..., Network]) -> None:
+    x, y = data()
+    bins, paper = LabelBins.from_labels(y), {"preset": "paper"} if make is VIR else {}
+    with pytest.warns(UserWarning, match="no decoder: give VIR or build_model decoder=.* reconstruction=None"):
+        model = make(nn.Linear(3, 5), 5, bins, **paper)
+    assert "reconstruction" not in model.loss(x.float(), y)[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(nn.Linear(3, 5), 5, bins, **paper, reconstruction=None)
+        whole = make(nn.Linear(3, 5), 5, bins, **paper, decoder=nn.Linear(5, 3))
+    assert "reconstruction" in whole.loss(x.float(), y)[1]
+    whole.drop_decoders()
+    assert "reconstruction" not in whole.loss(x.float(), y)[1]
 
 
 class Objective(nn.Module):

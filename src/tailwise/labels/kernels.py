@@ -16,6 +16,7 @@ from tailwise.lookup import check_name
 
 KernelForm = Literal["paper", "reference"]
 Boundary = Literal["truncate", "reflect"]
+Scale = Literal["mean", "density"]
 Clip = tuple[float, float]
 
 _INV_COUNT_CLIP = (5.0, 1000.0)
@@ -164,6 +165,7 @@ def label_weights(
     power: float = 0.5,
     form: str = "paper",
     clip: Clip | None = None,
+    scale: Scale = "mean",
 ) -> Array:
     """Return one importance weight per bin, averaging 1 over the training labels (VIR:weight). (B,)
 
@@ -173,11 +175,14 @@ def label_weights(
     that a bin may stand for; INV (``power >= 1``) clips to 5..1000 by default. ``form="dense"`` is
     DenseWeight's ``max(1 - power p'(y), 1e-6)``, where p' is the label density with Silverman's
     bandwidth over its maximum; `kernel` and `clip` do not apply. `WEIGHT_FORMS` holds all forms.
-    A bin without a label near it gets the largest weight of all bins.
+    A bin without a label near it gets the largest weight of all bins. ``scale="density"`` leaves weights as
+    the paper prints them, ``p~_b^(-power)`` of a density that sums to 1.
 
-    >>> label_weights(LabelBins.from_labels([0, 0, 0, 0, 1]), kernel=None)
-    array([0.83333333, 1.66666667])
+    >>> bins = LabelBins.from_labels([0, 0, 0, 0, 1])
+    >>> label_weights(bins, kernel=None), label_weights(bins, kernel=None, scale="density")
+    (array([0.83333333, 1.66666667]), array([1.11803399, 2.23606798]))
     """
+    check_name("scale", scale, ("mean", "density"))
     check_name("form", form, WEIGHT_FORMS)
     if not 0 <= power < np.inf:
         raise ValueError(f"power must not be negative, got {power!r}")
@@ -190,4 +195,7 @@ def label_weights(
     with np.errstate(divide="ignore"):
         weights = WEIGHT_FORMS[form](bins, power, (low, high), smoothing)
     weights = np.where(np.isinf(weights), weights[np.isfinite(weights)].max(), weights)
-    return np.asarray(weights * bins.counts.sum() / (bins.counts @ weights))
+    rows = bins.counts.sum()
+    if scale == "density":  # the forms count rows, the paper shares of them
+        return np.asarray(weights * rows**power)
+    return np.asarray(weights * rows / (bins.counts @ weights))

@@ -11,6 +11,7 @@ from tailwise.methods import (  # noqa: F401  (fill the registry)
     combinations,
     conr,
     dist_loss,
+    modes,
     pointwise,
     rank_n_contrast,
     ranksim,

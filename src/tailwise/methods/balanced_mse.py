@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 import torch
+from sklearn.mixture import GaussianMixture
 from torch import Tensor, nn
 
 from tailwise.labels.bins import LabelBins
@@ -19,6 +20,10 @@ from tailwise.methods.registry import register
 from tailwise.networks.losses import LOSSES, MOST_COMPARED, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
 from tailwise.options import NotNegative, Positive, Size
+
+
+MOST_FITTED = 100_000
+"""Number of labels that the mixture of labels is fitted to; more, such as pixels, are scaled to it."""
 
 
 class BalancedMSE(Loss):
@@ -80,22 +85,15 @@ class BatchMSE(Loss):
 
 
 def _label_mixture(bins: LabelBins, components: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return shares, centres and variances of the standardised label density: its bins, or EM on them."""
+    """Return shares, centres and variances of the standardised label density: its bins, or a mixture fitted to them."""
     seen = bins.counts > 0
     center = (bins.centers[seen] - bins.location) / bins.scale
     share = bins.counts[seen] / bins.counts.sum()
     if components is None or components >= seen.sum():
         return share, center, np.zeros_like(center)
-    mean = np.interp((np.arange(components) + 0.5) / components, np.cumsum(share), center)
-    var, mix = np.full(components, 1 / components**2), np.full(components, 1 / components)
-    for _ in range(200):
-        log = np.log(mix) - 0.5 * ((center[:, None] - mean) ** 2 / var + np.log(var))
-        belongs = np.exp(log - log.max(1, keepdims=True))
-        belongs = belongs / belongs.sum(1, keepdims=True) * share[:, None]
-        mix = belongs.sum(0) + 1e-12
-        mean = (belongs * center[:, None]).sum(0) / mix
-        var = (belongs * (center[:, None] - mean) ** 2).sum(0) / mix + 1e-4
-    return mix / mix.sum(), mean, var
+    rows = np.repeat(center, np.maximum(1, np.round(share * min(bins.counts.sum(), MOST_FITTED))).astype(int))
+    mixture = GaussianMixture(components, max_iter=1000, random_state=0).fit(rows.reshape(-1, 1))
+    return mixture.weights_, mixture.means_[:, 0], mixture.covariances_[:, 0, 0]
 
 
 LOSSES.update({"balanced-mse": BalancedMSE, "batch-mse": BatchMSE})

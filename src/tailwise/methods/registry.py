@@ -10,10 +10,11 @@ from torch import nn
 
 from tailwise.labels.bins import LabelBins
 from tailwise.lookup import nearest
-from tailwise.networks.network import Network
+from tailwise.networks.network import Network, warn_without_decoder
 from tailwise.networks.parts import Method
 
 Uncertainty = Literal["none", "aleatoric", "aleatoric and epistemic"]
+Variance = Literal["total", "epistemic"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class RegisteredMethod:
     about: str
     group: str = ""
     """Methods of one group are compared together, by its name."""
+    variance: Variance = "total"
+    """The variance that its authors report; comparisons score it by this one where no likelihood is meant."""
 
 
 _REGISTRY: dict[str, RegisteredMethod] = {}
@@ -40,11 +43,12 @@ def register(
     uncertainty: Uncertainty = "none",
     about: str,
     group: str = "",
+    variance: Variance = "total",
 ) -> RegisteredMethod:
     """Add a method under a new name; `about` is one paragraph with its formula and citation."""
     if name in _REGISTRY:
         raise ValueError(f"a method named {name!r} is already registered")
-    _REGISTRY[name] = RegisteredMethod(name, title, parts, uncertainty, about, group)
+    _REGISTRY[name] = RegisteredMethod(name, title, parts, uncertainty, about, group, variance)
     return _REGISTRY[name]
 
 
@@ -75,11 +79,12 @@ def build_model(
     **options: Any,
 ) -> Network:
     """Return a network with a named method's parts on a backbone; `options` are those of
-    `Method.with_options`.
+    `Method.with_options`, `decoder` reconstructs inputs from latents where the method does that (VIR:recon).
 
     With a sequence of bins, one for each target, labels and predictions are (N, T). With ``offset=True`` the
     network predicts around a base prediction (VIR:offset): `loss`, a call, `tailwise.training.loop.fit` and
     `predict` then take it as `offset`, in label units, and before training the predicted mean is the base.
     """
     method = get_method(name).parts.with_options(**options)
+    warn_without_decoder(method, decoder)
     return Network(backbone, feature_dim, bins, method, decoder=decoder, offset=offset)

@@ -222,4 +222,5 @@ for _name, _title, _parts, _text in (
             "bins (VIR:A, VIR:S, VIR:F) and a normal-inverse-gamma head whose pseudo-counts are "
             f"weighted by label rarity (VIR:posterior), {_text} ({_VIR})."
         ),
+        variance="total" if _name == "vir" else "epistemic",
     )

@@ -39,7 +39,7 @@ from tailwise.model.model import (
 from tailwise.model.pictures import augmentation
 from tailwise.model.settings import DEFAULT_BACKBONE, Settings
 from tailwise.model.split import MIN_HOLDOUT, Split, check_row_count, group_codes, latest_rows
-from tailwise.networks.backbones import make_backbone, make_image_backbone
+from tailwise.networks.backbones import ImageDecoder, ImageResNet, make_backbone, make_image_backbone
 from tailwise.networks.draws import seeded_weights
 from tailwise.networks.heads import HEADS
 from tailwise.networks.network import Network
@@ -193,9 +193,20 @@ class Training:
                 backbone,
                 int(dim),
                 bins if len(bins) > 1 else bins[0],
+                decoder=self._decoder(backbone, x, int(dim)),
                 offset=not self.base.is_identity,
                 **(settings.method_options or {}),
             )
+
+    def _decoder(self, backbone: nn.Module, x: Any, dim: int) -> nn.Module | None:
+        """Return a decoder of tables or pictures if the method reconstructs its input (VIR:recon)."""
+        parts = self.settings.parts
+        reconstruction, latent_dim = parts.loss("reconstruction"), parts.latent.options.get("dim") or dim
+        if reconstruction is None or reconstruction.options["features"] or len(self.bins) > 1:
+            return None
+        if isinstance(backbone, ImageResNet):
+            return ImageDecoder(latent_dim, mean=backbone.mean, std=backbone.std)
+        return nn.Linear(latent_dim, x.shape[1]) if self.inputs.is_table else None
 
     def run(
         self,
@@ -214,6 +225,7 @@ class Training:
         valid = held.rows(select).tensors(weighted=False)
         history = (learn or train)(network, rows, valid, config, checkpoint=checkpoint)
         table, device = self.inputs.is_table, self.settings.device
+        network.drop_decoders()
         network = ready(network, table=table)
         with self.computing():
             raw = network_prediction(network, held.x, held.offset, table=table, device=device)

@@ -14,7 +14,8 @@ from tailwise.labels.bins import LabelBins
 from tailwise.options import NotNegative, Positive
 
 _FLOOR = 1e-6
-_LEAST_COUNT = 2.0
+LEAST_COUNT = 2.0
+"""Least number of pseudo-observations of a row (VIR:G)."""
 
 
 def positive(raw: Tensor, sharpness: float = 1.0) -> Tensor:
@@ -163,7 +164,7 @@ class PseudoCountHead(Head):
     def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:
         """z: (N, D), w: (N,) -> NIG (N,)"""
         raw_n, psi, raw_phi = self.linear(z).unbind(-1)
-        n = _LEAST_COUNT + positive(raw_n, self.sharpness)
+        n = LEAST_COUNT + positive(raw_n, self.sharpness)
         return nig_posterior(self.prior, n, psi, positive(raw_phi, self.sharpness), w)
 
 

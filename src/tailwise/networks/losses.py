@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from tailwise.distributions.members import NIG, Distribution
+from tailwise.distributions.members import NIG, Distribution, Mixture
 from tailwise.labels.bins import LabelBins
 from tailwise.options import NotNegative
 
@@ -129,7 +129,8 @@ class AbsoluteError(Loss):
 class Evidence(Loss):
     """Evidence times error, (nu + 2 alpha) |y - gamma| (VIR:reg); `weight` is lambda of VIR:objective.
 
-    ``form="reference"`` is the preview code's (2 nu + alpha) |y - gamma|.
+    ``form="reference"`` is the preview code's (2 nu + alpha) |y - gamma|. Of a mixture of NIG it is the mean over
+    the components, each with the probability that the label came from it.
     """
 
     def __init__(
@@ -145,13 +146,17 @@ class Evidence(Loss):
 
     def forward(self, batch: LatentBatch) -> Tensor:
         """-> (N,)"""
-        belief = batch.prediction
+        belief = batch.prediction.parametric
         if not isinstance(belief, NIG):
             raise ValueError(
-                "the loss 'evidence' needs a head that predicts a NIG: evidential or pseudo-count"
+                "the loss 'evidence' needs a head that predicts a NIG: evidential, pseudo-count or modes"
             )
         nu, alpha = (1, 2) if self.form == "paper" else (2, 1)
-        return (nu * belief.nu + alpha * belief.alpha) * (batch.y - belief.gamma).abs()
+        cost = (nu * belief.nu + alpha * belief.alpha) * (batch.y - belief.gamma).abs()
+        if not isinstance(batch.prediction, Mixture):
+            return cost
+        shares = (batch.prediction.weights.log() - belief.nll(batch.y)).softmax(0).detach()
+        return (shares * cost).sum(0)
 
 
 class LatentKL(Loss):

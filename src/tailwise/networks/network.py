@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from tailwise.distributions.members import Distribution, Mixture, stack
 from tailwise.labels.bins import LabelBins
 from tailwise.metrics.regions import Metric
-from tailwise.networks.losses import Loss, weighted_mean
+from tailwise.networks.losses import FeatureDecoder, Loss, weighted_mean
 from tailwise.networks.parts import Method
 from tailwise.networks.ranks import rank_and_ranks
 from tailwise.networks.schedules import Retrain
@@ -48,6 +49,17 @@ def fresh_copy(module: nn.Module) -> nn.Module:
     twin = copy.deepcopy(module)
     redraw(twin)
     return twin
+
+
+def warn_without_decoder(method: Method, decoder: nn.Module | None) -> None:
+    """Warn once of a method that reconstructs inputs (VIR:recon) but has no decoder to do so."""
+    reconstruction = method.loss("reconstruction")
+    if decoder is None and reconstruction is not None and not reconstruction.options["features"]:
+        warnings.warn(
+            "the loss 'reconstruction' is left out, because there is no decoder: give VIR or build_model "
+            "decoder=..., a module from latents (rows, D) to inputs, or set the option reconstruction=None",
+            stacklevel=3,
+        )
 
 
 class Network(nn.Module):
@@ -291,6 +303,13 @@ class Network(nn.Module):
         return predictions[0] if len(predictions) == 1 else Mixture(predictions)
 
     # -- state ---------------------------------------------------------------------------------
+
+    def drop_decoders(self) -> None:
+        """Leave out decoders of the input, which only training needs."""
+        for tail in cast("list[Tail]", list(self.tails)):
+            if tail.decoder is not None and not isinstance(tail.decoder, FeatureDecoder):
+                tail.decoder = None
+                del tail.losses["reconstruction"]
 
     def get_extra_state(self) -> Tensor:
         """Return the rows seen in this epoch and the stage."""

@@ -101,6 +101,7 @@ class Tail(nn.Module):
         weights: Weights | None = method.make("weights", bins)
         self.weighs_losses = weights is not None and weights.on_loss
         self.weighs_counts = weights is not None and weights.on_count
+        self.usual_weight = weights.usual if weights is not None and weights.on_count else 1.0
         self.w: Tensor
         per_bin = np.ones(len(bins)) if weights is None else weights.per_bin
         self.register_buffer("w", torch.as_tensor(per_bin, dtype=torch.float32))
@@ -226,8 +227,12 @@ class Tail(nn.Module):
         return Mixture(prediction.map(_members_first))
 
     def predict(self, rows: Latents, index: Tensor | None = None) -> Distribution:
-        """Predict rows, with the weights and statistics of the given bins if any. index: (N,) -> (N,)"""
-        z_mean, z_var, w = rows.mean, rows.var, None
+        """Predict rows, with the weights and statistics of the given bins if any. index: (N,) -> (N,)
+
+        Without bins, every row has the weight of an average training row.
+        """
+        z_mean, z_var = rows.mean, rows.var
+        w = None if self.usual_weight == 1 else z_mean.new_full(z_mean.shape[:1], self.usual_weight)
         if index is not None:
             w = self.w[index] if self.weighs_counts else None
             if self.smoother.at_inference:

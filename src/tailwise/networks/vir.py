@@ -8,14 +8,14 @@ from torch import nn
 
 from tailwise.labels.bins import LabelBins
 from tailwise.lookup import check_name
-from tailwise.networks.network import Network
+from tailwise.networks.network import Network, warn_without_decoder
 from tailwise.networks.parts import Method, Part
 
 LEAST_COUNT = (20.0, 1e9)
 """A smoothed count below 20 rows counts as 20: rarer labels weigh no more, which the development tables chose
 (research/results/vir-weights.md)."""
 PAPER = Method(
-    weights=Part("density", on="count"),
+    weights=Part("density", on="count", scale="density"),
     smoothing=Part("statistics", at_inference=True),
     latent=Part("gaussian"),
     head=Part("pseudo-count", sharpness=0.1, prior=(0.0, 1.0, 1.5, 1.0)),
@@ -29,7 +29,7 @@ PAPER = Method(
 )
 REFERENCE = PAPER.with_options(
     **{
-        "weights.form": "reference",
+        "weights": {"form": "reference", "scale": "mean"},
         "smoothing": {"form": "reference", "boundary": "reflect", "at_inference": False},
         "head.prior": (0.0, 0.0, 0.3, 0.0),
         "evidence": {"weight": 0.01, "form": "reference"},
@@ -40,7 +40,7 @@ REFERENCE = PAPER.with_options(
 )
 DEFAULT = PAPER.with_options(
     **{
-        "weights": {"on": "both", "clip": LEAST_COUNT},
+        "weights": {"on": "both", "clip": LEAST_COUNT, "scale": "mean"},
         "smoothing": {"bandwidth": 0.64, "at_inference": False},
         "head": {"sharpness": 1.0, "prior": (0.0, 0.1, 1.5, 0.01)},
         "evidence.weight": 0.026,
@@ -57,7 +57,8 @@ class VIR(Network):
     Latents are Gaussian and smoothed over neighbouring label bins. The head's pseudo-counts are
     weighted by label rarity. Predictions are Student-t, with aleatoric and epistemic variance. `preset`
     is ``default``, ``paper`` (the paper's text) or ``reference`` (the authors' preview code); options of
-    `Method.with_options` change its parts.
+    `Method.with_options` change its parts. The presets of the paper and of the preview code reconstruct inputs
+    by a `decoder`; without one they warn.
 
     >>> import torch
     >>> bins = LabelBins.from_labels([1, 2, 2, 3, 3, 3])
@@ -88,4 +89,5 @@ class VIR(Network):
             )
         check_name("preset", preset, PRESETS)
         method = PRESETS[preset].with_options(**options)
+        warn_without_decoder(method, decoder)
         super().__init__(backbone, feature_dim, bins, method, decoder=decoder, offset=offset)

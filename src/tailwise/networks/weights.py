@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from tailwise.labels.bins import Array, LabelBins
-from tailwise.labels.kernels import KernelForm, Window, label_weights
+from tailwise.labels.kernels import KernelForm, Scale, Window, label_weights
 from tailwise.options import Between, NotNegative, Positive
 
 Acts = Literal["loss", "count", "both"]
@@ -15,15 +15,20 @@ Radius = Annotated[int, Between(0, 10_000)]
 
 
 class Weights:
-    """One weight per label bin, `per_bin`, with a mean of 1 over the training rows."""
+    """One weight per label bin, `per_bin`. `usual`, their mean over the training rows, is the weight of a row
+    whose label is unknown.
+    """
 
-    def __init__(self, per_bin: Array, on: Acts) -> None:
-        self.per_bin = per_bin
+    def __init__(self, per_bin: Array, on: Acts, usual: float = 1.0) -> None:
+        self.per_bin, self.usual = per_bin, usual
         self.on_loss, self.on_count = on != "count", on != "loss"
 
 
 class DensityWeights(Weights):
-    """The smoothed label density to the power -`power`; see `tailwise.labels.kernels.label_weights`."""
+    """The smoothed label density to the power -`power`; see `tailwise.labels.kernels.label_weights`.
+
+    `scale` is ``"mean"``, a mean of 1 over the training rows, or ``"density"``, as the paper prints them.
+    """
 
     def __init__(
         self,
@@ -36,10 +41,13 @@ class DensityWeights(Weights):
         radius: Radius = 2,
         form: KernelForm = "paper",
         clip: tuple[NotNegative, NotNegative] | None = None,
+        scale: Scale = "mean",
     ) -> None:
         self.power, self.form = power, form
         self.window: Window = {"kernel": kernel, "bandwidth": bandwidth, "radius": radius}
-        super().__init__(label_weights(bins, **self.window, power=power, form=form, clip=clip), on)
+        per_bin = label_weights(bins, **self.window, power=power, form=form, clip=clip, scale=scale)
+        usual = 1.0 if scale == "mean" else float(bins.counts @ per_bin / bins.counts.sum())
+        super().__init__(per_bin, on, usual)
 
 
 class DenseWeights(Weights):
