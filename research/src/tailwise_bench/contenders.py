@@ -73,6 +73,11 @@ class Contender:
     """Titles of the further rows that each fit gives, by name; see `Outcome.variants`."""
 
     @property
+    def variance(self) -> str:
+        """The variance that the authors of its method report, ``total`` or ``epistemic``."""
+        return "total" if self.base in (None, ESTIMATOR) else get_method(str(self.base)).variance
+
+    @property
     def names(self) -> list[str]:
         """The names of all rows that a fit gives."""
         return [self.name, *self.variants]

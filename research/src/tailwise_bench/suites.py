@@ -71,6 +71,8 @@ class Suite:
     page: str = "suite"
     reference: str = "vir"
     """The contender that the others are compared with."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the page that its lines cannot say."""
 
     @property
     def tables(self) -> bool:
@@ -103,6 +105,7 @@ def read_suite(path: Path) -> Suite:
             with _named(f"[options.{method}]"):
                 check_options(method, options, recipe)
         kept = {key: given[key] for key in ("options", "seeds", "max_rows", "split", "page", "reference")}
+        kept["notes"] = tuple(given["notes"] or ())
         name = path.stem
         if given["holes"] is not None:
             sources = tuple(with_hole(source, hole) for source in sources for hole in given["holes"])
@@ -122,6 +125,7 @@ def _keys(
     split: Literal["balanced", "natural"] = "balanced",
     page: Literal["suite", "ablations", "estimator", "pairs", "faces", "depth"] = "suite",
     reference: str = "vir",
+    notes: list[str] | None = None,
     recipe: dict[str, Any] | None = None,
     options: dict[str, Any] | None = None,
 ) -> None:

@@ -21,7 +21,7 @@ from tailwise.options import NotNegative, Positive, Size
 
 
 class ModesHead(PseudoCountHead):
-    """A mixture of `modes` NIG per row, each with its share of the row's pseudo-counts.
+    """A mixture of `modes` NIG per row, each with its share of the row's pseudo-counts (VIR:modes).
 
     The locations start at quantiles of the training labels, spread evenly.
     """
