@@ -21,7 +21,6 @@ from tailwise.networks.losses import LOSSES, MOST_COMPARED, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
 from tailwise.options import NotNegative, Positive, Size
 
-
 MOST_FITTED = 100_000
 """Number of labels that the mixture of labels is fitted to; more, such as pixels, are scaled to it."""
 
