@@ -84,7 +84,7 @@ class BatchMSE(Loss):
 
 
 def _label_mixture(bins: LabelBins, components: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return shares, centres and variances of the standardised label density: its bins, or a mixture fitted to them."""
+    """Return shares, centres and variances of the standardised label density: its bins, or a mixture."""
     seen = bins.counts > 0
     center = (bins.centers[seen] - bins.location) / bins.scale
     share = bins.counts[seen] / bins.counts.sum()

@@ -129,8 +129,8 @@ class AbsoluteError(Loss):
 class Evidence(Loss):
     """Evidence times error, (nu + 2 alpha) |y - gamma| (VIR:reg); `weight` is lambda of VIR:objective.
 
-    ``form="reference"`` is the preview code's (2 nu + alpha) |y - gamma|. Of a mixture of NIG it is the mean over
-    the components, each with the probability that the label came from it.
+    ``form="reference"`` is the preview code's (2 nu + alpha) |y - gamma|. Of a mixture of NIG it is the mean
+    over the components, each with the probability that the label came from it.
     """
 
     def __init__(

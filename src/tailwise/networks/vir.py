@@ -57,8 +57,8 @@ class VIR(Network):
     Latents are Gaussian and smoothed over neighbouring label bins. The head's pseudo-counts are
     weighted by label rarity. Predictions are Student-t, with aleatoric and epistemic variance. `preset`
     is ``default``, ``paper`` (the paper's text) or ``reference`` (the authors' preview code); options of
-    `Method.with_options` change its parts. The presets of the paper and of the preview code reconstruct inputs
-    by a `decoder`; without one they warn.
+    `Method.with_options` change its parts. The last two presets reconstruct inputs by a `decoder`, and warn
+    without one.
 
     >>> import torch
     >>> bins = LabelBins.from_labels([1, 2, 2, 3, 3, 3])
