@@ -1,7 +1,7 @@
 """VIR with several modes, for labels with more than one peak, or of which many are nearly one value.
 
 A latent row stands for n pseudo-observations, as in VIR:G. Here n_k of them belong to mode k. Each mode is
-the posterior of its own pseudo-observations (VIR:posterior) under the row's weight w, and its probability is its
+the posterior of its own pseudo-observations (VIR:posterior) under the row's weight w. Its probability is its
 share of the pseudo-counts, n_k / n. One mode is VIR.
 """
 
@@ -68,7 +68,7 @@ register(
     about=(
         "VIR with a mixture of normal-inverse-gamma distributions in place of one (option head.modes). The "
         "modes share the pseudo-counts of a row (VIR:posterior), -log sum over k of (n_k / n) t(y; NIG_k), "
-        "for labels with several peaks or a mass at a value (Wang and Wang, Variational Imbalanced Regression, "
-        "NeurIPS 2023)."
+        "for labels with several peaks or a mass at a value (Wang and Wang, Variational Imbalanced "
+        "Regression, NeurIPS 2023)."
     ),
 )
