@@ -7,6 +7,8 @@ share of the pseudo-counts, n_k / n. One mode is VIR.
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -47,8 +49,8 @@ class ModesHead(PseudoCountHead):
     @torch.no_grad()
     def start_at_zero(self) -> None:
         """Set the location of every mode to 0."""
-        self.linear.weight[1 : 1 + self.modes].zero_()
-        self.linear.bias[1 : 1 + self.modes].zero_()
+        for parameter, dims in ((self.linear.weight, 2), (self.linear.bias, 1)):
+            cast("Tensor", parameter).narrow(-dims, 1, self.modes).zero_()
 
     def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:
         """z: (N, D), w: (N,) -> Mixture of NIG (N,)"""
