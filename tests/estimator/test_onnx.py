@@ -162,6 +162,7 @@ def test_the_emphasis_of_the_model_is_exported_by_default(
         ({"backbone": "mlp-plr", "method": "vanilla"}, LEVELS, 0.9),
         ({"backbone": "tabm", "method": "vanilla"}, LEVELS, 0.9),
         ({"backbone": "tabm-ple", "method": "der"}, (), 0.9),
+        ({"backbone": "realmlp"}, LEVELS, 0.9),
         ({"method": "ensemble", "method_options": {"members": 2}, "folds": 2}, (0.5,), 0.9),
         ({"method": "vanilla", "base": "lightgbm"}, LEVELS, 0.9),
         ({"method": "infer-noise", **FEW_SAMPLES}, (), 0.9),

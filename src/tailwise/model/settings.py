@@ -73,8 +73,8 @@ class Settings(BaseEstimator):
     batch_size: int | Literal["auto"] = _parameter("auto", _COUNT, _AUTO)
     lr: float | Literal["auto"] = _parameter("auto", Interval(Real, 0, None, closed="neither"), _AUTO)
     weight_decay: float = _parameter(1e-4, Interval(Real, 0, None, closed="left"))
-    patience: int | None = _parameter(10, _COUNT, None)
-    monitor: str = _parameter("nll", str)
+    patience: int | Literal["auto"] | None = _parameter("auto", _COUNT, _AUTO, None)
+    monitor: str = _parameter("auto", str)
     validation_fraction: float = _parameter(0.2, Interval(Real, 0, 1, closed="neither"))
     calibrate: bool | Literal["balanced"] = _parameter(True, "boolean", StrOptions({"balanced"}))
     conformal: Literal["global", "region"] | None = _parameter("region", str, None)
@@ -179,15 +179,19 @@ class Settings(BaseEstimator):
         """Return how to train on that many rows, where the parameters leave it open."""
         cpu = self.device == "auto" and not torch.cuda.is_available()
         cuda = self.device in ("auto", "gpu", "cuda") and torch.cuda.is_available()
-        settings = picture_config(rows, cuda) if self.takes_pictures else table_config(rows)
-        settings = stream_config(rows) if streamed else settings
-        asked = {"epochs": self.epochs, "batch_size": self.batch_size, "lr": self.lr}
+        settings: dict[str, Any] = {"patience": 10, "monitor": "nll"}
+        if streamed:
+            settings |= stream_config(rows)
+        elif self.takes_pictures:
+            settings |= picture_config(rows, cuda)
+        else:
+            settings |= realmlp_config(rows) if self.backbone == "realmlp" else table_config(rows)
+        names = ("epochs", "batch_size", "lr", "patience", "monitor")
+        asked = {name: getattr(self, name) for name in names}
         settings |= {name: value for name, value in asked.items() if value != "auto"}
         return TrainConfig(
             **settings,
             weight_decay=self.weight_decay,
-            patience=self.patience,
-            monitor=self.monitor,
             seed=seed % 2**31,
             accelerator="cpu" if cpu else self.device,
         )
@@ -204,6 +208,13 @@ def table_config(rows: int) -> dict[str, Any]:
         "batch_size": int(np.clip(2 ** np.round(np.log2(max(rows, 1) / 12)), 32, 2048)),
         "lr": 1e-3,
     }
+
+
+def realmlp_config(rows: int) -> dict[str, Any]:
+    """Return how to train the network ``realmlp``: at most about 1,200 steps, at a rate that falls to 0."""
+    table = table_config(rows)
+    schedule = {"lr": 3e-3, "schedule": "cosine", "patience": 30, "monitor": "crps"}
+    return table | schedule | {"epochs": min(table["epochs"], 100)}
 
 
 def stream_config(rows: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tailwise.networks.backbones import (
     Backbone,
     PeriodicEmbedding,
     PiecewiseLinearEncoding,
+    RealMLP,
     ResidualMLP,
     TableDecoder,
     TabM,
@@ -158,6 +159,31 @@ def test_tabm_by_hand() -> None:
             weight = net.shared[layer].weight.detach().numpy() * s[:, None] * r[None, :]
             h = np.maximum(h @ weight.T + b, 0)
         np.testing.assert_allclose(found[:, k], h, rtol=1e-10)
+
+
+def test_realmlp_by_hand() -> None:
+    torch.manual_seed(0)
+    rows = np.random.default_rng(0).normal(2, 5, size=(50, 3))
+    net = RealMLP(3, rows=rows, width=6, blocks=2, frequencies=4, dim=2).double().eval()
+    for parameter in (net.scale, *(layer.bend for layer in net.layers)):
+        nn.init.normal_(parameter)
+    state = {name: value.numpy() for name, value in net.state_dict().items()}
+    low, median, high = np.quantile(rows, [0.25, 0.5, 0.75], axis=0)
+    for row in rows[:5]:
+        z = (row - median) / (high - low)
+        numbers = z / np.sqrt(1 + (z / 3) ** 2) * (1 + 10 * state["scale"])
+        h = []
+        for j, number in enumerate(numbers):
+            frequency, phase, mixture, bias = (
+                state[f"embedding.{name}"][j] for name in ("frequency", "phase", "mixture", "bias")
+            )
+            waves = np.cos(2 * math.pi * number * frequency[0] + phase[0])
+            h += [number, *(waves @ mixture + bias[0])]
+        for k in range(2):
+            weight, bias, bend = (state[f"layers.{k}.{name}"] for name in ("weight", "bias", "bend"))
+            a = weight @ np.array(h) + bias
+            h = a + bend * (a * np.tanh(np.log1p(np.exp(a))) - a)
+        np.testing.assert_allclose(net(torch.from_numpy(row[None]))[0].detach(), h, rtol=1e-5)
 
 
 def test_piecewise_refuses_what_does_not_fit() -> None:

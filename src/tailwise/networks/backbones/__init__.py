@@ -1,15 +1,16 @@
 """Networks that turn inputs into features. Any other `nn.Module` that does this works as well."""
 
+from tailwise.networks.backbones.backbone import Backbone
 from tailwise.networks.backbones.images import (
     IMAGE_BACKBONES,
     ImageDecoder,
     ImageResNet,
     make_image_backbone,
 )
+from tailwise.networks.backbones.realmlp import RealMLP
 from tailwise.networks.backbones.tabular import (
     BACKBONES,
     MLP,
-    Backbone,
     Embedded,
     PeriodicEmbedding,
     PiecewiseLinearEncoding,
@@ -30,6 +31,7 @@ __all__ = [
     "ImageResNet",
     "PeriodicEmbedding",
     "PiecewiseLinearEncoding",
+    "RealMLP",
     "ResidualMLP",
     "TabM",
     "TableDecoder",

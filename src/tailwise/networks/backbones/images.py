@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tailwise.lookup import check_name, make_by_name
-from tailwise.networks.backbones.tabular import Backbone
+from tailwise.networks.backbones.backbone import Backbone
 
 STAGES = {"resnet18": (64, 128, 256, 512), "resnet50": (256, 512, 1024, 2048)}
 """Networks by their name in torchvision, with the channels of their four stages."""

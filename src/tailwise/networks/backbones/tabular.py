@@ -18,20 +18,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tailwise.lookup import nearest
+from tailwise.networks.backbones.backbone import Backbone
+from tailwise.networks.backbones.realmlp import RealMLP
 from tailwise.networks.draws import Dropout, dropout
 
 Rows = ArrayLike | Tensor
 Edges = Sequence[Sequence[float]]
-
-
-class Backbone(nn.Module):
-    """A network with features of a known size: (N, ...) -> (N, feature_dim).
-
-    A network with `members` returns features of each member, (N, members, feature_dim).
-    """
-
-    feature_dim: int
-    members: int | None = None
 
 
 class MLP(Backbone):
@@ -363,6 +355,7 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {
     "residual-ple": _piecewise_residual,
     "tabm": TabM,
     "tabm-ple": _piecewise_tabm,
+    "realmlp": RealMLP,
 }
 """Networks for tables by name; `research/results/backbones.md` compares them."""
 
@@ -370,8 +363,9 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {
 def make_backbone(name: str, in_dim: int, *, rows: Rows | None = None, **options: Any) -> Backbone:
     """Build a network for standardised tables by name; its `feature_dim` is the size of its features.
 
-    `rows` are training inputs (N, in_dim), from which networks named ``-ple`` take their bins; a model
-    that is only loaded can take their `edges` instead. Other options go to the network.
+    `rows` are training inputs (N, in_dim), from which networks named ``-ple`` take their bins and
+    ``realmlp`` its scale; a model that is only loaded can take their `edges` instead, or the state of the
+    other. Other options go to the network.
 
     >>> make_backbone("mlp", 8, hidden=(32,)).feature_dim
     32
