@@ -11,10 +11,12 @@ from typer.testing import CliRunner
 
 from research.tests.conftest import RESULTS
 from tailwise.report.results import Figure, read_records
+from tailwise_bench.choose import choose_contenders
 from tailwise_bench.cli import app
 from tailwise_bench.defaults import decisions
 from tailwise_bench.pivot import Column, number, pivot, with_spread
-from tailwise_bench.statistics import Results, changes, compare, holm
+from tailwise_bench.recipe import Recipe
+from tailwise_bench.statistics import Results, changes, compare, effect, holm, planned
 from tailwise_bench.suites import BUNDLED
 
 PAGES = [*(name for name in BUNDLED if (RESULTS / f"{name}.jsonl").is_file()), "defaults"]
@@ -107,3 +109,48 @@ def test_the_command_names_mistakes() -> None:
         run.invoke(app, ["run", "tabulr"]).exception
     )
     assert run.invoke(app, ["run", "quick", "--seeds", "x"]).exit_code == 2
+
+
+def test_an_effect_is_a_stratified_interval_over_data_sets_and_seeds() -> None:
+    rng = np.random.default_rng(1)
+    errors = {
+        m: [np.exp(rng.normal(shift, 0.1, n)).tolist() for n in (5, 3)]
+        for m, shift in (("vir", 0), ("lds", 1), ("fds", 0.05), ("other", 2))
+    }
+    results, mae = Results(records(errors)), Figure("mae")
+    changes_of_lds = [
+        np.log(np.array(a) / np.array(b)) for a, b in zip(errors["vir"], errors["lds"], strict=True)
+    ]
+    found = effect(results, mae, "lds", "vir")
+    assert (found.pairs, found.better) == (8, 8)
+    assert found.change == pytest.approx(np.mean([d.mean() for d in changes_of_lds]))
+    parts = [d.var(ddof=1) / d.size for d in changes_of_lds]
+    df = sum(parts) ** 2 / (parts[0] ** 2 / 4 + parts[1] ** 2 / 2)
+    error = math.sqrt(sum(parts)) / 2
+    assert (found.low, found.high) == pytest.approx(stats.t.interval(0.95, df, found.change, error))
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(found.change) / error, df))
+
+    family = {of.rival: of for of in planned(results, mae)}
+    assert list(family) == ["fds", "lds"], "in the order of the plan, without others"
+    assert family["lds"].verdict == "better" and family["lds"].adjusted == pytest.approx(2 * found.p)
+    assert effect(Results(records({"vir": [[1.0]], "lds": [[2.0]]})), mae, "lds", "vir").verdict == "open"
+
+
+def test_intervals_of_equal_contenders_leave_0_out_as_often_as_promised() -> None:
+    rng, outside = np.random.default_rng(2), 0
+    for _ in range(400):
+        level = rng.normal(0, 3, 7)
+        errors = {m: np.exp(level[:, None] + rng.normal(0, 0.1, (7, 3))).tolist() for m in ("vir", "lds")}
+        found = effect(Results(records(errors)), Figure("mae"), "lds", "vir")
+        outside += not found.low < 0 < found.high
+    assert 5 <= outside <= 40
+
+
+def test_rows_of_published_weights_are_beside_tuned_ones() -> None:
+    rows = {c.name: c for c in choose_contenders(["published"])}
+    recipe = Recipe()
+    assert {name: row.space(recipe).keys() for name, row in rows.items()} == dict.fromkeys(
+        ["inv-published", "sqinv-published", "lds-fds-published"], recipe.search.keys()
+    )
+    tuned = [{**record, "search": {"weights.power": [0.5]}} for record in records({"sqinv": [[1.0]]})]
+    assert Results(tuned).titles == {"sqinv": "SQINV, tuned"}

@@ -22,7 +22,15 @@ from tailwise.labels.prior import LabelDensity, emphasis
 from tailwise.methods import available_methods, get_method
 from tailwise.metrics.regions import evaluate, get_metric
 from tailwise.report.results import TAIL, TAIL_BALANCED
-from tailwise_bench.contenders import Contender, Fit, Outcome, fit_method, from_registry, registry_contenders
+from tailwise_bench.contenders import (
+    Contender,
+    Fit,
+    Outcome,
+    fit_method,
+    from_registry,
+    published,
+    registry_contenders,
+)
 from tailwise_bench.peers import peer_contenders
 from tailwise_bench.problem import Problem
 from tailwise_bench.recipe import Recipe, check_options
@@ -47,8 +55,8 @@ def split_methods(text: str) -> list[str]:
 def choose_contenders(
     names: Iterable[str], options: Mapping[str, Mapping[str, Any]] | None = None
 ) -> list[Contender]:
-    """Return contenders by name; ``all``, ``peers``, ``since-vir`` and ``ablation-...``
-    are groups.
+    """Return contenders by name; ``all``, ``peers``, ``published``, ``since-vir`` and
+    ``ablation-...`` are groups.
 
     ``tail`` is TailRegressor, ``vir[dial]`` a method with rows under other label priors. `options` by name
     replace defaults of methods and of their variants.
@@ -58,7 +66,12 @@ def choose_contenders(
     >>> choose_contenders(["vir[weights.power=0.25]"])[0].fixed
     {'weights.power': 0.25}
     """
-    groups = {"all": registry_contenders(), "peers": peer_contenders(), **ablations()}
+    groups = {
+        "all": registry_contenders(),
+        "peers": peer_contenders(),
+        "published": published(),
+        **ablations(),
+    }
     for name in available_methods():
         if group := get_method(name).group:
             groups.setdefault(group, []).append(from_registry(name))

@@ -86,8 +86,8 @@ def run(
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Comma-separated names, groups (all, peers, since-vir, ablation-...) and methods with "
-            "options such as 'vir[weights.power=0.25]'; by default the suite's.",
+            help="Comma-separated names, groups (all, peers, published, since-vir, ablation-...) and methods "
+            "with options such as 'vir[weights.power=0.25]'; by default the suite's.",
         ),
     ] = None,
     data: Annotated[str | None, typer.Option(metavar="NAMES", help="Comma-separated data sets.")] = None,

@@ -180,6 +180,25 @@ def from_registry(
     )
 
 
+_LDS = {"power": 0.5, "form": "reference", "bandwidth": 2.0, "radius": 2, "clip": None}
+_FDS = {"form": "reference", "boundary": "reflect", "bandwidth": 2.0, "radius": 2, "momentum": 0.9}
+
+
+def published() -> list[Contender]:
+    """Return methods with the weights and smoothing of their publication; only the optimiser is tuned."""
+    options: dict[str, dict[str, Any]] = {
+        "inv": {"weights": {"power": 1.0, "clip": None}},
+        "sqinv": {"weights": {"power": 0.5, "clip": None}},
+        "lds-fds": {"weights": _LDS, "smoothing": {**_FDS, "clip": (0.1, 10.0)}},
+    }
+    return [
+        from_registry(
+            name, label=f"{name}-published", title=f"{get_method(name).title}, as published", **fixed
+        )
+        for name, fixed in options.items()
+    ]
+
+
 def registry_contenders() -> list[Contender]:
     """Return every method of the registry in its order."""
     return [from_registry(name) for name in available_methods()]

@@ -39,7 +39,16 @@ from tailwise_bench.pivot import (
     text_column,
 )
 from tailwise_bench.recipe import BALANCED_OTHERWISE
-from tailwise_bench.statistics import HEADLINES, OTHERS, Comparison, Over, Results, changes, compare, units_of
+from tailwise_bench.statistics import (
+    HEADLINES,
+    PLANNED,
+    Effect,
+    Results,
+    changes,
+    compare,
+    effect,
+    planned,
+)
 from tailwise_bench.suites import Suite
 from tailwise_bench.trace import EQUAL_SINCE
 from tailwise_bench.variants import ablations
@@ -67,6 +76,9 @@ def suite_page(suite: Suite, results: Results, times: Mapping[tuple[str, str], R
     reference = suite.reference if suite.reference in results.methods else results.methods[0]
     base = "vanilla" if "vanilla" in results.methods else reference
     title, ours = results.titles[base], results.titles
+    families = {f: planned(results, f, reference) if reference == "vir" else [] for f in headlines}
+    tested = {of.rival for family in families.values() for of in family}
+    others = [method for method in order if method != reference and method not in tested]
 
     def seconds(method: str, data: str) -> str:
         return number(times[data, method]["seconds"]["fit"] if (data, method) in times else math.nan, 2)
@@ -105,7 +117,7 @@ def suite_page(suite: Suite, results: Results, times: Mapping[tuple[str, str], R
     return {
         "base": base,
         "reference": ours[reference],
-        "verdict": [_headline(results, figure, reference, ranks[figure]) for figure in headlines],
+        "verdict": [_headline(results, f, reference, ranks[f], families[f]) for f in headlines],
         "overview": [
             pivot(
                 f"Average rank of {len(order)} contenders; 1 is best",
@@ -115,7 +127,9 @@ def suite_page(suite: Suite, results: Results, times: Mapping[tuple[str, str], R
             ),
             pivot(caption, [*relative, *spent], order, ours),
         ],
-        "tests": [_tests(results, figure, reference) for figure in headlines],
+        "planned": _planned(results, families, reference),
+        "explored": _explored(results, headlines, reference, others),
+        "fixed": _untried(results),
         "calibration": _calibration(results),
         "tables": [_data_table(results, data, order, regions) for data in results.data],
         "tuning": _tuning(results),
@@ -143,64 +157,76 @@ def _spent(results: Results) -> list[Column]:
     return [text_column(head, lambda m, u: number(mean(m, u)), unit) for unit, head in words.items()]
 
 
-def _headline(results: Results, figure: Figure, reference: str, ranks: Mapping[str, float]) -> dict[str, Any]:
-    """Return the rank of the reference by one figure, the best contender, and what the tests decide."""
+def _headline(
+    results: Results, figure: Figure, reference: str, ranks: Mapping[str, float], family: Sequence[Effect]
+) -> dict[str, Any]:
+    """Return the rank of the reference by one figure, the best contender, and the planned comparisons."""
     known = {method: rank for method, rank in ranks.items() if not math.isnan(rank)}
     best = min(known, key=lambda m: known[m]) if known else reference
-    tests = []
-    for over in units_of(results):
-        found = compare(results, figure, reference, over=over)
-        by_word = {word: [c for c in found if c.verdict() == word] for word in ("worse", "better", "open")}
-        beating = sorted(by_word["better"], key=lambda c: c.change)
-        named = [
-            f"{results.titles[c.method]} {_changed(replace(c, error=math.nan), figure)}" for c in beating
-        ]
-        tests.append({"over": over, "named": named, **{word: len(of) for word, of in by_word.items()}})
+    words = {"better": "better than", "worse": "worse than", "open": "not decided against"}
+    rivals = {
+        text: [results.titles[of.rival] for of in family if of.verdict == verdict]
+        for verdict, text in words.items()
+    }
     return {
-        "figure": f"{'calibrated ' if figure.calibrated else ''}{figure.name}",
+        "figure": _full_name(figure),
         "rank": number(known.get(reference, math.nan)),
         "of": len(ranks),
         "best": results.titles[best],
         "best_rank": number(known.get(best, math.nan)),
-        "tests": tests,
+        "rivals": [f"{text} {', '.join(names)}" for text, names in rivals.items() if names],
     }
 
 
-def _tests(results: Results, figure: Figure, reference: str) -> str:
-    """Return every contender compared with the reference by one figure, over seeds and data sets."""
-    tests = {o: {c.method: c for c in compare(results, figure, reference, over=o)} for o in units_of(results)}
-    units: Over = "data" if "data" in tests else "seeds"
-    shown, title = tests[units], results.titles[reference]
-    columns = [
-        text_column(f"change against {title}", lambda m: _changed(shown[m], figure)),
-        text_column(
-            f"{'data sets' if units == 'data' else 'seeds'} it wins",
-            lambda m: f"{shown[m].better}/{shown[m].units}",
-        ),
+def _full_name(figure: Figure) -> str:
+    return f"{'calibrated ' if figure.calibrated else ''}{figure.name}"
+
+
+def _planned(results: Results, families: Mapping[Figure, Sequence[Effect]], reference: str) -> list[str]:
+    """Return effects against the planned rivals with stars where one is decided, and their p-values."""
+    cells = {(figure, of.rival): of for figure, family in families.items() for of in family}
+    rivals = [method for method in PLANNED if any(rival == method for _, rival in cells)]
+    if not rivals:
+        return []
+
+    def starred(rival: str, figure: Figure) -> str:
+        of = cells[figure, rival]
+        return _effect(of, figure) + ("" if of.verdict == "open" else " *")
+
+    def holm_p(rival: str, figure: Figure) -> str:
+        return p_value(cells[figure, rival].adjusted)
+
+    captions = {
+        f"{results.titles[reference]} against each rival [95% interval]; * Holm p below 0.05": starred,
+        "Holm p": holm_p,
+    }
+    return [
+        pivot(
+            caption, [text_column(_full_name(f), cell, f) for f in families], rivals, results.titles, "rival"
+        )
+        for caption, cell in captions.items()
     ]
-    for over, by_method in tests.items():
-        columns += [
-            text_column(f"{OTHERS[over]}: p", lambda m, t: p_value(t[m].p), by_method),
-            text_column("Holm p", lambda m, t: p_value(t[m].adjusted), by_method),
-            text_column(f"than {title}", lambda m, t: t[m].verdict(), by_method),
-        ]
-    order = sorted((m for m in shown if shown[m].units), key=lambda m: shown[m].change)
-    kind = "calibrated " if figure.calibrated else ""
-    return pivot(
-        f"{kind}{figure.name}: others against {title}; mean change ± standard error",
-        columns,
-        order,
-        results.titles,
-    )
 
 
-def _changed(c: Comparison, figure: Figure) -> str:
-    """Format a change with its error, in percent for metrics in label units."""
-    if figure.metric in RATIOS:
-        change, error, places, unit = 100 * math.expm1(c.change), 100 * c.error, 1, "%"
-    else:
-        change, error, places, unit = c.change, c.error, 3, ""
-    return f"{change:+.{places}f}{unit}" + ("" if math.isnan(error) else f" ± {error:.{places}f}")
+def _explored(results: Results, figures: Sequence[Figure], reference: str, rivals: Sequence[str]) -> str:
+    """Return the effects against all contenders outside the planned family, without tests."""
+
+    def cell(method: str, figure: Figure) -> str:
+        return _effect(effect(results, figure, method, reference), figure)
+
+    columns = [text_column(_full_name(f), cell, f) for f in figures]
+    caption = f"{results.titles[reference]} against each other contender [95% interval]"
+    return pivot(caption, columns, rivals, results.titles, "other") if rivals else ""
+
+
+def _effect(of: Effect, figure: Figure) -> str:
+    """Format a ratio or a difference with its interval."""
+    if math.isnan(of.change):
+        return "-"
+    ratio = figure.metric in RATIOS
+    middle, low, high = (math.exp(v) if ratio else v for v in (of.change, of.low, of.high))
+    form = ".3f" if ratio else "+.3f"
+    return f"{middle:{form}}" + ("" if math.isnan(low) else f" [{low:{form}}, {high:{form}}]")
 
 
 def _calibration(results: Results) -> str:
@@ -263,6 +289,12 @@ def _tuning(results: Results) -> str:
     methods = [method for method in results.methods if tuned[method]]
     caption = "Tuning: the same number of configurations for every contender"
     return pivot(caption, columns, methods, results.titles) if methods else ""
+
+
+def _untried(results: Results) -> list[str]:
+    """Return the titles of contenders without a search."""
+    tried = {record["method"] for record in results.records if "trials" in record}
+    return [results.titles[method] for method in results.methods if method not in tried]
 
 
 def _searched(of: Any) -> str:
@@ -475,7 +507,8 @@ def write_page(suite: Suite, lines: Path, out: Path, times: Path | None = None) 
         "suite": suite,
         "results": results,
         "first": first,
-        "expected": len(results.methods) * len(results.data) * len(results.seeds),
+        "expected": len(results.data)
+        * sum(len(seeds) * len(methods) for seeds, methods in results.methods_by_seeds.items()),
         "origin": origin(results),
         "balanced_otherwise": weights,
         **KINDS[suite.page](suite, results, by_run),

@@ -1,10 +1,10 @@
-"""Statistics of finished runs: means and spreads over seeds, ranks over data sets, paired t-tests."""
+"""Statistics of finished runs: means and spreads over seeds, ranks over data sets, effects and tests."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -27,6 +27,12 @@ HEADLINES = (
     Figure("crps", "all", calibrated=True),
 )
 """Figures that contenders are ranked and tested by; uncertainty is compared after calibration."""
+LEVEL = 0.95
+"""Confidence of intervals; a planned comparison is decided if its corrected p is below the rest."""
+PUBLISHED = ("inv", "sqinv", "lds-fds")
+"""Methods with a row of published weights beside the tuned one: `tailwise_bench.contenders.published`."""
+PLANNED = ("vanilla", "ranksim", "lds-fds", "lds-fds-der", "fds", "lds")
+"""The rivals of VIR that were named before the runs: Vanilla and the five strongest of the paper."""
 
 
 class Results(RunResults):
@@ -43,13 +49,32 @@ class Results(RunResults):
 
     @cached_property
     def titles(self) -> dict[str, str]:
-        """Titles of the contenders in tables."""
-        return {r["method"]: r["title"] + (MARK if r["method"] in self.changed else "") for r in self.records}
+        """Titles of the contenders in tables; those with published exponents say if theirs were tuned."""
+        tuned = {r["method"] for r in self.records if "weights.power" in r.get("search", {})}
+        return {
+            r["method"]: r["title"]
+            + (", tuned" if r["method"] in tuned.intersection(PUBLISHED) else "")
+            + (MARK if r["method"] in self.changed else "")
+            for r in self.records
+        }
 
     @cached_property
     def seeds(self) -> list[int]:
         """All seeds."""
         return sorted({record["seed"] for record in self.records})
+
+    @cached_property
+    def methods_by_seeds(self) -> dict[tuple[int, ...], list[str]]:
+        """The contenders by the seeds of their runs, those with most seeds first."""
+        groups: dict[tuple[int, ...], list[str]] = {}
+        for method in self.methods:
+            seeds = {record["seed"] for record in self.records if record["method"] == method}
+            groups.setdefault(tuple(sorted(seeds)), []).append(method)
+        return dict(sorted(groups.items(), key=lambda group: -len(group[0])))
+
+    def named(self, methods: Sequence[str]) -> str:
+        """Return the titles of contenders, comma-separated."""
+        return ", ".join(self.titles[method] for method in methods)
 
     def means(self, figure: Figure, method: str) -> list[float]:
         """Return the mean over seeds on every data set."""
@@ -93,8 +118,6 @@ class Results(RunResults):
 
 
 Over = Literal["data", "seeds"]
-OTHERS: dict[Over, str] = {"seeds": "other seeds", "data": "other data sets"}
-"""What the result of a test over these units applies to."""
 
 
 @dataclass(frozen=True)
@@ -135,11 +158,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         least = max(least, min(1.0, p_values[i] * (len(known) - place)))
         adjusted[i] = least
     return [float(p) for p in adjusted]
-
-
-def units_of(results: Results) -> tuple[Over, ...]:
-    """Return the units to test over; a single data set says nothing about others."""
-    return ("seeds", "data") if len(results.data) > 1 else ("seeds",)
 
 
 def changes(results: Results, figure: Figure, method: str, reference: str, over: Over) -> np.ndarray:
@@ -206,3 +224,73 @@ def _t_test(values: np.ndarray) -> tuple[float, float]:
         return error, 0.0 if mean else 1.0
     # Like `ttest_1samp`, whose checks take most of the time of a page with a thousand tests.
     return error, float(2 * stats.t.sf(abs(mean) / error, values.size - 1))
+
+
+# -- effects and planned comparisons -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Effect:
+    """How the reference compares with a rival on these data sets; below 0 the reference is better.
+
+    `change` is the mean over data sets of the mean paired change over seeds, a logarithm of a ratio for
+    metrics in label units. `low` and `high` are the ends of its 95% confidence interval.
+    """
+
+    rival: str
+    pairs: int
+    """Number of runs of both on the same data set with the same seed."""
+    better: int
+    """Number of them in which the reference is better."""
+    change: float
+    low: float
+    high: float
+    p: float
+    adjusted: float = math.nan
+    """p after Holm's correction within the family of planned comparisons; NaN outside of it."""
+
+    @property
+    def verdict(self) -> str:
+        """``better``, ``worse``, or ``open`` if a planned comparison does not decide."""
+        if not self.adjusted < 1 - LEVEL:
+            return "open"
+        return "better" if self.change < 0 else "worse"
+
+
+def effect(results: Results, figure: Figure, rival: str, reference: str) -> Effect:
+    """Return the effect of the reference against a rival, with a stratified t interval.
+
+    Changes are paired by data set and seed. Within a data set seeds are a sample. Data sets are fixed, so the
+    spread between them does not count. The standard error is that of a mean of independent means, with the
+    degrees of freedom of Welch and Satterthwaite: about D (S - 1) with D data sets and S seeds, where a test
+    over means by seed has S - 1. Data sets with a single common seed have no spread, and there is
+    no interval.
+    """
+    by_data = []
+    for data in results.data:
+        ours, theirs = results.runs(data, reference), results.runs(data, rival)
+        pairs = (figure.change(figure.of(ours[s]), figure.of(theirs[s])) for s in ours if s in theirs)
+        if known := [change for change in pairs if not math.isnan(change)]:
+            by_data.append(np.array(known))
+    every = np.concatenate(by_data) if by_data else np.empty(0)
+    counts = int(every.size), int((every < 0).sum())
+    if not by_data or min(map(len, by_data)) < 2:
+        mean = float(np.mean([of.mean() for of in by_data])) if by_data else math.nan
+        return Effect(rival, *counts, mean, math.nan, math.nan, math.nan)
+    mean = float(np.mean([of.mean() for of in by_data]))
+    parts = np.array([of.var(ddof=1) / of.size for of in by_data])
+    if not parts.any():
+        return Effect(rival, *counts, mean, mean, mean, 0.0 if mean else 1.0)
+    error = math.sqrt(parts.sum()) / len(by_data)
+    df = parts.sum() ** 2 / sum(part**2 / (of.size - 1) for part, of in zip(parts, by_data, strict=True))
+    half = float(stats.t.ppf((1 + LEVEL) / 2, df)) * error
+    p = float(2 * stats.t.sf(abs(mean) / error, df))
+    return Effect(rival, *counts, mean, mean - half, mean + half, p)
+
+
+def planned(results: Results, figure: Figure, reference: str = "vir") -> list[Effect]:
+    """Return the effects against the planned rivals that have runs, corrected by Holm among them."""
+    rivals = [method for method in PLANNED if method in results.methods and method != reference]
+    family = [effect(results, figure, rival, reference) for rival in rivals]
+    adjusted = holm([of.p for of in family])
+    return [replace(of, adjusted=p) for of, p in zip(family, adjusted, strict=True)]

@@ -25,9 +25,12 @@ def is_ablation(name: str) -> bool:
     return name.endswith("]")
 
 
-def _variants(word: str, options: Mapping[str, Mapping[str, Any]]) -> list[Contender]:
+def _variants(word: str, options: Mapping[str, Mapping[str, Any]], method: str = "vir") -> list[Contender]:
+    title = get_method(method).title
     return [
-        from_registry("vir", label=f"vir[{word}={value}]", title=f"VIR, {word} {value}", tuned=False, **fixed)
+        from_registry(
+            method, label=f"{method}[{word}={value}]", title=f"{title}, {word} {value}", tuned=False, **fixed
+        )
         for value, fixed in options.items()
     ]
 
@@ -60,11 +63,20 @@ def ablations() -> dict[str, list[Contender]]:
             part + key: value for part in both for key, value in (("bandwidth", 4.0), ("radius", 6))
         },
     }
+    lambdas = {f"{v:g}": {"evidence.weight": v} for v in (10.0, 1.0, 0.1, 0.01, 0.001)}
+    counts = {str(count): {"bins": count} for count in (100, 33, 20)}
     groups = {
-        "lambda": _variants(
-            "lambda", {f"{v:g}": {"evidence.weight": v} for v in (10.0, 1.0, 0.1, 0.01, 0.001)}
-        ),
-        "bins": _variants("bins", {str(count): {"bins": count} for count in (100, 33, 20)}),
+        "lambda": [
+            *_variants("lambda", lambdas),
+            *_parts("vir-paper"),
+            *_variants("lambda", lambdas, "vir-paper"),
+        ],
+        "bins": [
+            *_variants("bins", counts),
+            *_parts("vir-paper", "ranksim"),
+            *_variants("bins", counts, "vir-paper"),
+            *_variants("bins", counts, "ranksim"),
+        ],
         "kernel": _variants("kernel", kernels),
         "smoothing": _variants(
             "smoothing",

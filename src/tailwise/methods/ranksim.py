@@ -7,9 +7,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from tailwise.labels.bins import LabelBins
 from tailwise.methods.registry import register
 from tailwise.networks.losses import LOSSES, MOST_COMPARED, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
+from tailwise.options import NotNegative
 
 STEP = 2.0
 """Interpolation strength of the ranking's gradient."""
@@ -62,9 +64,17 @@ def ranksim(z: Tensor, y: Tensor) -> Tensor:
 
 
 class RankSim(Loss):
-    """`ranksim` of a batch; of very many rows, such as pixels, `MOST_COMPARED`."""
+    """`ranksim` of a batch; of very many rows, such as pixels, `MOST_COMPARED`.
+
+    With `label_units` the weight is meant beside an absolute error in label units, as in published code.
+    """
 
     weighted, compares_rows = False, True
+
+    def __init__(
+        self, dim: int, bins: LabelBins, *, weight: NotNegative = 1.0, label_units: bool = False
+    ) -> None:
+        super().__init__(dim, bins, weight=weight / bins.scale if label_units else weight)
 
     def forward(self, batch: LatentBatch) -> Tensor:
         """-> (N,), the same for every row"""
