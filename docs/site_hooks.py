@@ -26,7 +26,7 @@ INCLUDED = (
     *(path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("examples/*.py"))),
 )
 _LINK = re.compile(r"(\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")
-_ROW = re.compile(r"^\| (VIR:.*) \|$", flags=re.MULTILINE)
+_ROW = re.compile(r"^\| ([A-Z]+:.*) \|$", flags=re.MULTILINE)
 _FENCE = re.compile(r"(^```.*?^```$)", flags=re.MULTILINE | re.DOTALL)
 
 

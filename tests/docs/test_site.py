@@ -135,7 +135,7 @@ def test_every_formula_is_a_section_of_the_site() -> None:
     text = (DOCS / "equations.md").read_text(encoding="utf-8")
     here = SimpleNamespace(file=SimpleNamespace(src_uri="equations.md"), meta={})
     shown = site_hooks.on_page_markdown(text, here, None, None)  # type: ignore[arg-type]
-    names = re.findall(r"^\| (VIR:\w+) \|", text, flags=re.MULTILINE)
+    names = re.findall(r"^\| ([A-Z]+:\w+) \|", text, flags=re.MULTILINE)
     assert names and re.findall(r"^### (.*)$", shown, flags=re.MULTILINE) == names
     assert "\n| " not in shown
 

@@ -61,7 +61,7 @@ def test_arrays_tensors_and_paths_are_the_same_pictures(
         (np.zeros((2, 8, 8), np.uint8), r"not uint8 of shape \(2, 8, 8\)"),
         (np.zeros((0, 8, 8, 3), np.uint8), "X has no pictures"),
         (pd.DataFrame({"a": ["x"], "b": ["y"]}), "X has 2 columns"),
-        (pd.Series(["a.png", None]), "row 1 of X is None, not the path"),
+        (pd.Series(["a.png", None]), "row 1 of X is (None|nan), not the path"),
         (np.zeros((1, 9, 8, 3), np.uint8), "9 x 8 pixels, but the model was fitted on 24 x 24"),
         (["nowhere/a.png"], "nowhere/a.png does not exist"),
     ],

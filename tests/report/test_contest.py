@@ -106,7 +106,7 @@ def test_boosted_trees_need_no_other_method(new_rows: Rows) -> None:
         "catboost": "CatBoost", "plain": "plain network",
     }  # fmt: skip
     assert isinstance(found["catboost"].scores.distribution, Normal)
-    assert found["plain"].scored.bins is found["catboost"].scores.bins
+    assert found["plain"].scores.bins is found["catboost"].scores.bins
 
 
 def test_too_few_rows_and_unknown_names(new_rows: Rows) -> None:
