@@ -106,7 +106,7 @@ def _search(
     def scores_of(seed: int, options: dict[str, Any]) -> Scores:
         key = seed, json.dumps(options)
         if key not in stored:
-            found = {s.name: _score(suite, folder, s.name, method, seed, options) for s in suite.sources}
+            found = {s.name: score(suite, folder, s.name, method, seed, options) for s in suite.sources}
             stored[key] = {name: score for name, (score, _) in found.items()}
             lines.append(
                 {
@@ -136,7 +136,7 @@ def _search(
     return lines
 
 
-def _score(
+def score(
     suite: Suite, folder: Path, data: str, method: str, seed: int, options: dict[str, Any]
 ) -> tuple[float | None, float]:
     """Return the score on the validation part (None if training failed) and the seconds of the fit."""
@@ -145,10 +145,10 @@ def _score(
         outcome = from_registry(method, tuned=False).fit(problem, options, suite.recipe)
         weights = balanced_weights(problem.y_valid, problem.bins)
         calibrated = fit_scaling(outcome.valid, problem.y_valid, weights=weights).apply(outcome.valid)
-        score = get_metric(SCORE)(calibrated, problem.y_valid, problem.bins)
+        value = get_metric(SCORE)(calibrated, problem.y_valid, problem.bins)
     except RuntimeError:  # not finite or not invertible: only this configuration fails
         return None, 0.0
-    return (float(f"{score:.6g}") if math.isfinite(score) else None), outcome.fit_seconds
+    return (float(f"{value:.6g}") if math.isfinite(value) else None), outcome.fit_seconds
 
 
 # -- decisions -----------------------------------------------------------------------------------
