@@ -4,8 +4,8 @@
 
 All four parameters are searched, with alpha0 of at least 1.5, on tables of the suite `development`, on
 standardised labels. The score is that of every default: the balanced CRPS of calibrated predictions of the
-validation part, as the mean logarithm over tables. The best prior replaces the present one only if with another
-seed it is better by more than one standard error over the tables and by 0.5%. No test label is read.
+validation part, as the mean logarithm over tables. The best prior replaces the present one only if it is
+better with another seed by more than one standard error over the tables and by 0.5%. No test label is read.
 """
 
 from __future__ import annotations
