@@ -26,6 +26,7 @@ from tailwise.calibration.scaling import (
 from tailwise.calibration.spreads import standard_deviation
 from tailwise.distributions.members import Distribution, concatenate, pooled
 from tailwise.distributions.tilt import Tilt
+from tailwise.distributions.transform import AnyTransform, Identity, Transform
 from tailwise.distributions.truncation import Bounds
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.prior import LabelDensity, change_of_prior, rarest
@@ -98,10 +99,6 @@ class Prior:
         """Return the prior of labels that a user expects; see `LabelDensity.from_prior`."""
         return cls(change_of_prior(density, LabelDensity.from_prior(label_prior, density)), math.nan)
 
-    def apply(self, distribution: Distribution) -> Distribution:
-        """Return the prediction under this prior."""
-        return self.tilt.apply(distribution)
-
     def interval_weights(self, labels: Floats) -> Literal["rare"] | Floats:
         """Return which held-out labels intervals must cover: the rarest too, or those that are expected."""
         return self.tilt.weights(labels) if math.isnan(self.emphasis) else "rare"
@@ -137,6 +134,13 @@ class Labels:
     """A bin with more training labels is many-shot."""
     few: Count = 20
     """A bin with fewer training labels is few-shot."""
+    transform: AnyTransform = Identity()
+    """From labels to those that bins of networks, the base and predictions before the last step have."""
+
+    @cached_property
+    def latent_bins(self) -> LabelBins:
+        """The bins of latent labels, which networks see."""
+        return latent_bins(self.bins, self.transform)
 
     @cached_property
     def density(self) -> LabelDensity:
@@ -144,12 +148,25 @@ class Labels:
         return LabelDensity.from_bins(self.bins)
 
 
+def latent_bins(bins: LabelBins, transform: Transform) -> LabelBins:
+    """Return bins of labels as bins of latent labels."""
+    return bins if transform.is_identity else LabelBins(transform.limited(bins.edges), bins.counts, bins.rule)
+
+
+def within(labels: Labels, tilt: Tilt, scaled: Distribution) -> Distribution:
+    """Return a scaled prediction under weights of labels and within their bounds, in label units."""
+    transform = labels.transform
+    tilted = transform.tilt(tilt).apply(scaled)
+    return transform.apply(transform.bounds(labels.bounds).apply(tilted))
+
+
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """What turns the networks' predictions of one target into those that users get.
 
-    A prediction passes three steps: `scaling` corrects its spread, `prior` changes the label prior
-    (VIR:dial), and `labels.bounds` cut it off. Each step does nothing where nothing was asked for.
+    A prediction passes four steps: `scaling` corrects its spread, `prior` changes the label prior
+    (VIR:dial), `labels.bounds` cut it off, and `labels.transform` returns it in label units. Each step does
+    nothing where nothing was asked for.
     """
 
     labels: Labels
@@ -157,11 +174,6 @@ class Calibration:
     prior: Prior
     intervals: Intervals
     held: HeldOut
-
-    @property
-    def steps(self) -> tuple[Scaling, Prior, Bounds]:
-        """What a prediction passes, in this order."""
-        return self.scaling, self.prior, self.labels.bounds
 
     @property
     def bins(self) -> LabelBins:
@@ -215,8 +227,7 @@ class Calibration:
 
     def possible(self, scaled: Distribution) -> Distribution:
         """Return a scaled prediction under the label prior in use and within the bounds. (N,) -> (N,)"""
-        _, prior, bounds = self.steps
-        return bounds.apply(prior.apply(scaled))
+        return within(self.labels, self.prior.tilt, scaled)
 
 
 class Predicted(NamedTuple):
@@ -309,7 +320,7 @@ def calibrate(
     scaling: Scaling = VarianceScaling()
     if recipe.scaling:
         weights = balanced_weights(y[select], bins) if recipe.scaling == "balanced" else None
-        scaling = fit_scaling(raw[select], y[select], weights=weights)
+        scaling = fit_scaling(raw[select], labels.transform.limited(y[select]), weights=weights)
     held = HeldOut(scaling.apply(raw), y, groups)
     chosen = recipe.emphasis
     if chosen == "auto":
@@ -320,6 +331,7 @@ def calibrate(
             labels.density,
             None if base is None else base[select],
             labels.bounds,
+            labels.transform,
         )
     kept = held.rows(confirm if len(confirm) <= MAX_HELD else _sample(confirm))
     kept = replace(kept, prediction=kept.prediction.map(lambda p: p.detach().clone()))
@@ -349,7 +361,8 @@ def choose_emphasis(
     y: Floats,
     density: LabelDensity,
     base: Floats | None = None,
-    bounds: Bounds | None = None,
+    bounds: Bounds = Bounds(),
+    transform: Transform = Identity(),
 ) -> float:
     """Return the emphasis to use: as much for rare labels as common ones can afford (VIR:dial).
 
@@ -362,8 +375,9 @@ def choose_emphasis(
         rows = _sample(np.arange(len(y)))
         prediction, y, base = prediction[rows], y[rows], None if base is None else base[rows]
     rare = rarest(y, density)
-    within = prediction if bounds is None else bounds.apply(prediction)
-    errors = [np.abs(tilt_to_rare(density, t).apply(within).point.numpy() - y) for t in EMPHASES]
+    inside = transform.bounds(bounds).apply(prediction)
+    tilts = [transform.tilt(tilt_to_rare(density, t)) for t in EMPHASES]
+    errors = [np.abs(transform.apply(tilt.apply(inside)).point.numpy() - y) for tilt in tilts]
     others = [np.abs(y - other).mean() for other in (np.median(y), base) if other is not None]
     return EMPHASES[best_setting(np.stack(errors), rare, others)]
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tailwise.distributions.transform import AnyTransform, Identity
 from tailwise.files.archive import one_line
 from tailwise.model.base import CrossFitted, require_package
 from tailwise.options import Between, Items, NotNegative, Positive
@@ -339,10 +340,10 @@ class BaseState:
         models = tuple(_taken_apart(model) for model in base.models)
         return cls(models, base.location, base.scale, base.spread, base.errors)
 
-    def base(self) -> CrossFitted:
-        """Build the base again."""
+    def base(self, transform: AnyTransform = Identity()) -> CrossFitted:
+        """Build the base again; `transform` is that of its target."""
         models = tuple(model.model() for model in self.models)
-        return CrossFitted(models, self.location, self.scale, self.spread, self.errors)
+        return CrossFitted(models, self.location, self.scale, self.spread, self.errors, transform)
 
 
 def _taken_apart(model: Any) -> Saved:

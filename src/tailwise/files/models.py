@@ -91,6 +91,8 @@ def _state(settings: Settings, model: Model) -> ModelState:
         params["random_state"] = None
     if not isinstance(params["base"], (str, type(None))):
         params["base"] = None  # only another `fit` would use it
+    if not isinstance(params["target_transform"], (str, type(None))):
+        params["target_transform"] = None
     if all(isinstance(target.intervals, OwnIntervals) for target in model.targets):
         params["conformal"] = None  # as fitted, if the parameter was changed since
     inputs, backbone = model.inputs, params["backbone"]
@@ -207,7 +209,8 @@ def _rebuilt(state: ModelState, arrays: Arrays, into: Callable[..., R], backbone
     inputs, count = _inputs(state), len(state.targets)
     base: Base = GivenBase(count) if state.base_given else NoBase()
     if state.bases:
-        base = FittedBase(tuple(bases.base() for bases in state.bases))
+        targets = zip(state.bases, state.targets, strict=True)
+        base = FittedBase(tuple(bases.base(target.labels.transform) for bases, target in targets))
     make = partial(_network, state, parts, inputs, backbone, offset=not base.is_identity)
     estimator.model_ = Model(
         inputs,
@@ -294,7 +297,7 @@ def _network(
     state: ModelState, parts: Method, inputs: Inputs, backbone: OwnBackbone | None, *, offset: bool
 ) -> Network:
     """Build the network without its weights; the caller's random state does not change."""
-    recipe, bins = state.backbone, [target.labels.bins for target in state.targets]
+    recipe, bins = state.backbone, [target.labels.latent_bins for target in state.targets]
     with seeded_weights(0, everything=not isinstance(inputs, TableInputs)):
         if isinstance(inputs, TableInputs):
             columns = inputs.encoder.out_dim + offset * len(bins)

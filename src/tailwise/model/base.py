@@ -3,15 +3,16 @@
 A base is cross-fitted. Each of five folds is predicted by a model that was fitted on the other
 four, so the network trains on predictions that are as good as those for new rows. New rows get
 the mean of the five models. A base sees the matrix of `TablePreprocessor.matrix`: numbers, encoded
-categories, dates and text, NaN where a value is missing. It sees standardised labels, so that
-predictions are equivariant to shifting and scaling y.
+categories, dates and text, NaN where a value is missing. It sees latent labels
+(`tailwise.distributions.transform`), standardised, so that predictions are equivariant to shifting and
+scaling y; what it predicts is in label units.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
+from tailwise.distributions.transform import AnyTransform, Identity
 from tailwise.labels.bins import LabelBins
 from tailwise.lookup import nearest
 
@@ -37,6 +39,10 @@ AUTO = "catboost"
 TREES = 1000
 KEPT_ERRORS = 2001
 """Out-of-fold errors that a base keeps for its intervals."""
+MARGIN = 0.05
+"""By how much the CRPS of the base must fall for ``"auto"`` to take logarithms."""
+LEVELS = 100
+"""Errors around a prediction in the CRPS of a base."""
 
 
 def _catboost(seed: int) -> Any:
@@ -156,6 +162,7 @@ class CrossFitted:
     """Root mean square of the out-of-fold residuals, in label units."""
     errors: Floats
     """Absolute out-of-fold residuals, ascending, at most `KEPT_ERRORS`. (K,)"""
+    transform: AnyTransform = Identity()
 
     def reach(self, coverage: float) -> float:
         """Return the half-width of intervals around new predictions, by split conformal prediction.
@@ -168,18 +175,25 @@ class CrossFitted:
     def predict(self, matrix: Floats) -> Floats:
         """Return the mean of the models' predictions, in label units. (N, F) -> (N,)"""
         predictions = [predicted(model, matrix) for model in self.models]
-        return np.asarray(self.location + self.scale * np.mean(predictions, axis=0))
+        return self.transform.labels(np.asarray(self.location + self.scale * np.mean(predictions, axis=0)))
 
 
 def cross_fit(
-    make: MakeBase, matrix: Floats, labels: Floats, weight: Floats, fold: Rows, seed: int
+    make: MakeBase,
+    matrix: Floats,
+    labels: Floats,
+    weight: Floats,
+    fold: Rows,
+    seed: int,
+    transform: AnyTransform = Identity(),
 ) -> tuple[CrossFitted, Floats]:
     """Fit a base for each fold on the rows of the others; return it with the out-of-fold predictions.
 
     matrix: (N, F); labels, weight and fold: (N,) -> predictions (N,)
     """
-    location, scale = float(np.mean(labels)), float(np.std(labels)) or 1.0
-    standardized = (labels - location) / scale
+    latent = transform.latents(labels)
+    location, scale = float(np.mean(latent)), float(np.std(latent)) or 1.0
+    standardized = (latent - location) / scale
     held_out = np.empty(len(labels))
     models = []
     for k in range(int(fold.max()) + 1):
@@ -191,12 +205,12 @@ def cross_fit(
             _fit_weighted(model, matrix[train], standardized[train], weight[train])
         held_out[rest] = predicted(model, matrix[rest])
         models.append(model)
-    predictions = location + scale * held_out
+    predictions = transform.labels(location + scale * held_out)
     spread = math.sqrt(np.average((labels - predictions) ** 2, weights=weight))
     errors = np.sort(np.abs(labels - predictions))
     if errors.size > KEPT_ERRORS:
         errors = np.quantile(errors, np.linspace(0, 1, KEPT_ERRORS), method="higher")
-    return CrossFitted(tuple(models), location, scale, spread, errors), predictions
+    return CrossFitted(tuple(models), location, scale, spread, errors, transform), predictions
 
 
 def _fit_weighted(model: Any, matrix: Floats, labels: Floats, weight: Floats) -> None:
@@ -300,11 +314,18 @@ Base = NoBase | FittedBase | GivenBase
 
 
 def fit_base(
-    make: MakeBase | None, matrix: Floats, labels: Floats, weight: Floats, fold: Rows, seed: int
+    make: MakeBase | None,
+    matrix: Floats,
+    labels: Floats,
+    weight: Floats,
+    fold: Rows,
+    seed: int,
+    transforms: Sequence[Sequence[AnyTransform]] | None = None,
 ) -> tuple[Base, Floats]:
     """Fit the base of each target; return it with its out-of-fold predictions. labels: (N, T) -> (N, T)
 
-    There is none without a column that varies, which CatBoost refuses.
+    There is none without a column that varies, which CatBoost refuses. `transforms` has the ones to choose
+    from for each target: a base is fitted on each, and the best is kept, as `best_of` says.
     """
     nothing = NoBase(), np.empty((len(labels), 0))
     if make is None:
@@ -313,5 +334,36 @@ def fit_base(
         raise ValueError("a base needs more than one sample (equal rows count once): pass base=None")
     if ((matrix == matrix[0]) | (np.isnan(matrix) & np.isnan(matrix[0]))).all():
         return nothing
-    fitted = [cross_fit(make, matrix, column, weight, fold, seed) for column in labels.T]
+    choices = transforms or [[Identity()]] * labels.shape[1]
+    fitted = [
+        best_of(
+            [cross_fit(make, matrix, column, weight, fold, seed, transform) for transform in choice], column
+        )
+        for choice, column in zip(choices, labels.T, strict=True)
+    ]
     return FittedBase(tuple(base for base, _ in fitted)), np.stack([held for _, held in fitted], axis=1)
+
+
+def best_of(fitted: list[tuple[CrossFitted, Floats]], labels: Floats) -> tuple[CrossFitted, Floats]:
+    """Return the base to keep, with its out-of-fold predictions. labels: (N,)
+
+    It is the first one, unless the out-of-fold CRPS of another is lower by `MARGIN`.
+    """
+    if len(fitted) == 1:
+        return fitted[0]
+    scores = [out_of_fold_crps(base.transform, held, labels) for base, held in fitted]
+    best = int(np.argmin(scores))
+    return fitted[best if scores[best] < (1 - MARGIN) * scores[0] else 0]
+
+
+def out_of_fold_crps(transform: AnyTransform, predictions: Floats, labels: Floats) -> float:
+    """Return the mean CRPS of predictions with the latent errors of all rows around them. (N,) each"""
+    latent = transform.limited(predictions)
+    errors = np.quantile(transform.latents(labels) - latent, (np.arange(LEVELS) + 0.5) / LEVELS)
+    total = 0.0
+    for rows in np.array_split(np.arange(len(labels)), len(labels) // 10_000 + 1):
+        draws = transform.labels(latent[rows, None] + errors)  # ascending in each row
+        below = np.arange(1, LEVELS) / LEVELS
+        spread = np.diff(draws, axis=1) @ (below * (1 - below))
+        total += float((np.abs(draws - labels[rows, None]).mean(1) - spread).sum())
+    return total / len(labels)

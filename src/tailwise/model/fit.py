@@ -20,6 +20,7 @@ from torch import nn
 
 from tailwise.calibration.calibration import Calibration, CalibrationRecipe, Labels, calibrate
 from tailwise.distributions.members import Distribution, concatenate
+from tailwise.distributions.transform import AnyTransform
 from tailwise.distributions.truncation import Bounds, bounds_of
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.support import LabelSupport
@@ -30,6 +31,7 @@ from tailwise.model.model import (
     Model,
     Record,
     beside_features,
+    latent_offset,
     network_prediction,
     of_target,
     offset_tensor,
@@ -39,6 +41,7 @@ from tailwise.model.model import (
 from tailwise.model.pictures import augmentation
 from tailwise.model.settings import DEFAULT_BACKBONE, Settings
 from tailwise.model.split import MIN_HOLDOUT, Split, check_row_count, group_codes, latest_rows
+from tailwise.model.transforms import bins_of, candidates, chosen_transforms
 from tailwise.networks.backbones import ImageDecoder, ImageResNet, make_backbone, make_image_backbone
 from tailwise.networks.draws import seeded_weights
 from tailwise.networks.heads import HEADS
@@ -93,17 +96,21 @@ class Examples:
     """Inputs of the network; of tables with the base predictions beside the features."""
     y: Floats
     """(N, T)"""
+    latent: Floats
+    """Labels as the network learns them. (N, T)"""
     weight: Floats
     """(N,)"""
     offset: Floats
+    """Base predictions of latent labels. (N, T), or (N, 0) without a base"""
+    base: Floats
     """Base predictions. (N, T), or (N, 0) without a base"""
     groups: Index
     """Codes in the column that intervals go by. (N,)"""
 
     def rows(self, rows: Index) -> Examples:
         """Return some of the rows. rows: (M,)"""
-        x, groups = take_rows(self.x, rows), self.groups[rows]
-        return Examples(x, self.y[rows], self.weight[rows], self.offset[rows], groups)
+        parts = self.y, self.latent, self.weight, self.offset, self.base, self.groups
+        return Examples(take_rows(self.x, rows), *(part[rows] for part in parts))
 
     def tensors(self, *, weighted: bool = True) -> TensorData:
         """Return what the training loop takes; weights have a mean of 1."""
@@ -111,7 +118,8 @@ class Examples:
         if weighted and not (self.weight == self.weight[0]).all():
             weight = torch.from_numpy(self.weight / self.weight.mean()).float()
         # A copy: the labels may be read-only.
-        return TensorData(self.x, torch.tensor(squeezed(self.y)), weight, offset=offset_tensor(self.offset))
+        labels = torch.tensor(squeezed(self.latent))
+        return TensorData(self.x, labels, weight, offset=offset_tensor(self.offset))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +144,7 @@ class Held:
         """Put predictions of a network beside their rows. raw: (n,) or (n, T)"""
         targets = examples.y.shape[1]
         columns = tuple(of_target(raw, t, targets > 1) for t in range(targets))
-        return cls(columns, examples.y, examples.groups, select, confirm, examples.offset)
+        return cls(columns, examples.y, examples.groups, select, confirm, examples.base)
 
     def calibrations(
         self, labels: Sequence[Labels], recipes: Sequence[CalibrationRecipe]
@@ -172,13 +180,19 @@ class Training:
 
     @property
     def bins(self) -> list[LabelBins]:
-        """Label bins of each target."""
-        return [labels.bins for labels in self.labels]
+        """Bins of the latent labels of each target."""
+        return [labels.latent_bins for labels in self.labels]
 
-    def examples(self, rows: Encoded, y: Floats, weight: Floats, offset: Floats) -> Examples:
+    def examples(self, rows: Encoded, y: Floats, weight: Floats, base: Floats) -> Examples:
         """Put labels and base predictions beside encoded rows."""
+        offset = latent_offset(base, self.labels)
         x = beside_features(rows.x, offset, self.bins) if self.inputs.is_table else rows.x
-        return Examples(x, y, weight, offset, rows.groups)
+        return Examples(x, y, self.latent(y), weight, offset, base, rows.groups)
+
+    def latent(self, y: Floats) -> Floats:
+        """Return labels as networks learn them. (N, T)"""
+        columns = zip(self.labels, y.T, strict=True)
+        return np.stack([labels.transform.limited(column) for labels, column in columns], axis=1)
 
     def network(self, x: Any, trained: Index, number: int = 0) -> Network:
         """Return an untrained network for inputs such as x, of which it may read the trained rows."""
@@ -292,22 +306,29 @@ def fit(
     )
     trained = split.trained
     if start is None:
-        weight = rows.weight[trained]
-        bins = [LabelBins.from_labels(c, weight=weight, **settings.given_bins) for c in rows.y[trained].T]
+        choices = [candidates(settings.target_transform, column) for column in rows.y.T]
         inputs = inputs.fit(take_rows(rows.X, trained))
         encoded = inputs.encode(rows.X)
         if make_base is not None:
             settings.log("fitting the base to %d rows", len(rows.y))
-        base, offset = fit_base(make_base, encoded.matrix, rows.y, rows.weight, split.fold, seed)
+        base, offset = fit_base(make_base, encoded.matrix, rows.y, rows.weight, split.fold, seed, choices)
+        transforms = chosen_transforms(base, choices)
+        weight = rows.weight[trained]
+        bins = [
+            bins_of(transform, column, weight, **settings.given_bins)
+            for transform, column in zip(transforms, rows.y[trained].T, strict=True)
+        ]
         if base_prediction is not None:
             base, offset = GivenBase(y.shape[1]), rows.base
     else:
         _check_start(start, inputs, y.shape[1])
         bins, base = start.bins, start.base
+        transforms = [target.labels.transform for target in start.targets]
         inputs = replace(start.table, groups=inputs.groups)
         encoded = inputs.encode(rows.X)
         offset = base.offset(encoded.matrix, len(encoded), None if base_prediction is None else rows.base)
-    training = Training(settings, inputs, base, labels_of_targets(settings, bins, bounds, supports), seed)
+    labels = labels_of_targets(settings, bins, bounds, supports, transforms)
+    training = Training(settings, inputs, base, labels, seed)
     data = training.examples(encoded, rows.y, rows.weight, offset)
     valid = None
     if watched is not None:
@@ -363,8 +384,9 @@ def _resampled(training: Training, network: Network, data: Examples) -> Examples
             f"method {training.settings.method!r} makes new rows between those of a table, for one target: "
             "choose another one for pictures, a backbone of your own or several targets"
         )
-    x, y = resampled(name, data.x, data.y[:, 0], data.weight, training.seed)
-    return Examples(x, y[:, None], np.ones(len(y)), np.empty((len(y), 0)), np.zeros(len(y), np.int64))
+    x, y = resampled(name, data.x, data.latent[:, 0], data.weight, training.seed)
+    nothing = np.empty((len(y), 0))
+    return Examples(x, y[:, None], y[:, None], np.ones(len(y)), nothing, nothing, np.zeros(len(y), np.int64))
 
 
 def _backbone(settings: Settings, x: Any, trained: Index) -> nn.Module:
@@ -442,12 +464,19 @@ def bounds_of_targets(asked: Any, columns: Sequence[Floats] | Floats) -> list[Bo
 
 
 def labels_of_targets(
-    settings: Settings, bins: Sequence[LabelBins], bounds: Sequence[Bounds], supports: Sequence[LabelSupport]
+    settings: Settings,
+    bins: Sequence[LabelBins],
+    bounds: Sequence[Bounds],
+    supports: Sequence[LabelSupport],
+    transforms: Sequence[AnyTransform],
 ) -> tuple[Labels, ...]:
     """Return what is known of the labels of each target."""
-    targets = zip(bins, bounds, supports, strict=True)
+    targets = zip(bins, bounds, supports, transforms, strict=True)
     keep, shots = settings.keep_values, (settings.many, settings.few)
-    return tuple(Labels(b, ends, values if keep else LabelSupport(), *shots) for b, ends, values in targets)
+    return tuple(
+        Labels(b, ends, values if keep else LabelSupport(), *shots, transform)
+        for b, ends, values, transform in targets
+    )
 
 
 def _watched(inputs: Inputs, eval_set: Any, given: int, targets: int) -> Rows:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from tailwise.calibration.calibration import Calibration, Predicted, Raw
+from tailwise.calibration.calibration import Calibration, Labels, Predicted, Raw
 from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins
 from tailwise.model.base import Base
@@ -70,6 +70,11 @@ class Model:
         return [target.bins for target in self.targets]
 
     @property
+    def latent_bins(self) -> list[LabelBins]:
+        """Bins of latent labels of each target, which networks see."""
+        return [target.labels.latent_bins for target in self.targets]
+
+    @property
     def table(self) -> TableInputs:
         """The inputs, if they are tables; an error otherwise."""
         if not isinstance(self.inputs, TableInputs):
@@ -96,8 +101,9 @@ class Model:
 
     def raw(self, rows: Encoded, base_prediction: ArrayLike | None = None) -> list[Raw]:
         """Return what the networks predict for each target, before calibration. (N,) each"""
-        offset = self.base.offset(rows.matrix, len(rows), base_prediction)
-        x = beside_features(rows.x, offset, self.bins) if self.inputs.is_table else rows.x
+        labels = [target.labels for target in self.targets]
+        offset = latent_offset(self.base.offset(rows.matrix, len(rows), base_prediction), labels)
+        x = beside_features(rows.x, offset, self.latent_bins) if self.inputs.is_table else rows.x
         table, device = self.inputs.is_table, self.device
         predictions = [network_prediction(n, x, offset, table=table, device=device) for n in self.networks]
         return [
@@ -170,6 +176,14 @@ def predicting_device(device: str) -> torch.device:
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     wanted = {"auto": ("cuda",), "gpu": ("cuda", "mps")}.get(device, (device,))
     return torch.device(next((name for name in wanted if there.get(name)), "cpu"))
+
+
+def latent_offset(offset: Floats, labels: Sequence[Labels]) -> Floats:
+    """Return base predictions of labels as predictions of latent labels. (N, T), or (N, 0) without a base"""
+    if not offset.shape[1] or all(about.transform.is_identity for about in labels):
+        return offset
+    columns = zip(offset.T, labels, strict=True)
+    return np.stack([about.transform.limited(column) for column, about in columns], axis=1)
 
 
 def beside_features(features: Tensor, offset: Floats, bins: Sequence[LabelBins]) -> Tensor:

@@ -20,6 +20,7 @@ from tailwise.methods import get_method
 from tailwise.model.base import MakeBase, resolve_base
 from tailwise.model.inputs import Inputs, PictureInputs, TableInputs, TensorInputs
 from tailwise.model.pictures import augmentation, picture_config
+from tailwise.model.transforms import check_transform
 from tailwise.networks.backbones import BACKBONES, IMAGE_BACKBONES
 from tailwise.networks.parts import Method
 from tailwise.training.config import DEVICES, TrainConfig
@@ -69,6 +70,7 @@ class Settings(BaseEstimator):
     bins: int | ArrayLike | None = _parameter(None, _COUNT, "array-like", None)
     bounds: Any = _parameter(None, object)  # `tailwise.distributions.truncation.bounds_of` does
     keep_values: bool = _parameter(True, "boolean")
+    target_transform: Any = _parameter(None, object)  # `tailwise.model.transforms.check_transform` does
     epochs: int | Literal["auto"] = _parameter("auto", _COUNT, _AUTO)
     batch_size: int | Literal["auto"] = _parameter("auto", _COUNT, _AUTO)
     lr: float | Literal["auto"] = _parameter("auto", Interval(Real, 0, None, closed="neither"), _AUTO)
@@ -108,6 +110,7 @@ class Settings(BaseEstimator):
             raise ValueError("conformal_by names a column of a table: leave it out for other inputs")
         if self.few > self.many:
             raise ValueError(f"few={self.few} must not exceed many={self.many}")
+        check_transform(self.target_transform)
         self.train_config(1, 0)  # raises an error for an unknown monitor
         if isinstance(self.backbone, str) and self.backbone != "auto":
             check_name("backbone", self.backbone, [*BACKBONES, *IMAGE_BACKBONES])

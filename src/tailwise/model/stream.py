@@ -14,15 +14,16 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from tailwise.distributions.transform import AnyTransform
 from tailwise.distributions.truncation import Bounds
-from tailwise.labels.bins import LabelBins
 from tailwise.lookup import check_name
 from tailwise.model.base import FOLDS, Base, deal_folds, fit_base
 from tailwise.model.fit import Held, Training, bounds_of_targets, labels_of_targets
 from tailwise.model.inputs import TableInputs
-from tailwise.model.model import Model, beside_features, squeezed
+from tailwise.model.model import Model, beside_features, latent_offset, squeezed
 from tailwise.model.settings import Settings
 from tailwise.model.split import MIN_HOLDOUT
+from tailwise.model.transforms import bins_from_summary, candidates, chosen_transforms
 from tailwise.streams.mixing import mixed
 from tailwise.streams.ray_rows import RayRows
 from tailwise.streams.row_stream import SOURCE, FrameRows, RowStream, Shard, as_row_stream
@@ -136,16 +137,18 @@ class StreamedRows:
         labels, weight = labels_of(rows, self.columns.targets), weights_of(rows, self.columns.weight)
         try:
             matrix = self.inputs.encoder.encoded(rows[self.columns.inputs])
-            offset = self.training.base.offset(matrix, len(rows), None)
+            base = self.training.base.offset(matrix, len(rows), None)
         except ValueError as error:
             raise ValueError(f"{chunk.attrs.get(SOURCE, 'the stream')}: {error}") from None
         numbers = rows.index.to_numpy()
         place = np.searchsorted(self.sampled, numbers).clip(max=len(self.sampled) - 1)
         sampled = self.sampled[place] == numbers
-        offset[sampled] = self.offset[place[sampled]]
+        base[sampled] = self.offset[place[sampled]]
+        offset = latent_offset(base, self.training.labels)
         x = beside_features(torch.from_numpy(self.inputs.encoder.scaled(matrix)), offset, self.training.bins)
         relative = None if weight is None else (weight / self.weight).astype(np.float32)
-        return (x.numpy(), squeezed(labels), relative, squeezed(offset) if offset.shape[1] else None)
+        latent = squeezed(self.training.latent(labels))
+        return (x.numpy(), latent, relative, squeezed(offset) if offset.shape[1] else None)
 
 
 def fit_stream(
@@ -205,14 +208,16 @@ class _StreamFit:
         settings, columns, seed = self.settings, self.columns, self.seed
         settings.log("reading the stream for the first time, to sample rows")
         survey = self._surveyed(sample)
-        settings.log("reading the labels of %d rows, to count them in bins", survey.rows)
-        counts = self._counted(survey)
         inputs, X = TableInputs(settings.conformal_by).see(survey.sample[columns.inputs])
         inputs = inputs.fit(X)
-        base, offset = self._base(survey, inputs.encode(X).matrix)
+        choices = self._choices(survey)
+        base, offset = self._base(survey, inputs.encode(X).matrix, choices)
+        transforms = chosen_transforms(base, choices)
+        settings.log("reading the labels of %d rows, to count them in bins", survey.rows)
+        counts = self._counted(survey, transforms)
         bins = [count.counted(weighted=columns.weight is not None) for count in counts]
         supports = [count.support(sketch) for count, sketch in zip(counts, survey.sketches, strict=True)]
-        labels = labels_of_targets(settings, bins, self._bounds(survey), supports)
+        labels = labels_of_targets(settings, bins, self._bounds(survey), supports, transforms)
         training = Training(settings, inputs, base, labels, seed)
         rows = StreamedRows(
             training, inputs, self.stream, columns, survey, offset, counts[0].mean_weight, shuffle
@@ -256,10 +261,21 @@ class _StreamFit:
             )
         return first.finish(held, sample)
 
-    def _counted(self, survey: Surveyed) -> list[BinCounts]:
+    def _choices(self, survey: Surveyed) -> list[list[AnyTransform]]:
+        """Return the transforms of the labels to choose from, for each target."""
+        columns = zip(labels_of(survey.sample, self.columns.targets).T, survey.sketches, strict=True)
+        return [
+            candidates(self.settings.target_transform, np.append(labels, [sketch.low, sketch.high]))
+            for labels, sketch in columns
+        ]
+
+    def _counted(self, survey: Surveyed, transforms: Sequence[AnyTransform]) -> list[BinCounts]:
         """Count the labels of each target in bins, exactly."""
         targets, weight = self.columns.targets, self.columns.weight
-        bins = [LabelBins.from_summary(summary, **self.settings.given_bins) for summary in survey.summaries]
+        bins = [
+            bins_from_summary(transform, summary, **self.settings.given_bins)
+            for transform, summary in zip(transforms, survey.summaries, strict=True)
+        ]
         counts, *others = self._by_parts(partial(second_pass, self.stream, targets, bins, survey, weight))
         for other in others:
             for count, more in zip(counts, other, strict=True):
@@ -268,7 +284,9 @@ class _StreamFit:
             raise ValueError(f"the weight {weight!r} is 0 in every row: there is nothing to train on")
         return list(counts)
 
-    def _base(self, survey: Surveyed, matrix: Floats) -> tuple[Base, Floats]:
+    def _base(
+        self, survey: Surveyed, matrix: Floats, choices: list[list[AnyTransform]]
+    ) -> tuple[Base, Floats]:
         """Fit the base to the sample; return it with its out-of-fold predictions. (n, T), or (n, 0)"""
         labels = labels_of(survey.sample, self.columns.targets)
         weight = weights_of(survey.sample, self.columns.weight)
@@ -277,7 +295,7 @@ class _StreamFit:
             self.settings.log("fitting the base on a sample of %d of %d rows", len(labels), survey.rows)
         fold = deal_folds(labels[:, 0], self.seed, 2 if len(labels) >= FEW_FOLDS_FROM else FOLDS)
         ones = np.ones(len(labels))
-        return fit_base(make, matrix, labels, ones if weight is None else weight, fold, self.seed)
+        return fit_base(make, matrix, labels, ones if weight is None else weight, fold, self.seed, choices)
 
     def _bounds(self, survey: Surveyed) -> list[Bounds]:
         """Return the bounds of each target; a label beyond them is an error."""

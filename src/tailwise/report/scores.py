@@ -354,7 +354,7 @@ class Seen:
             title=self.title,
             y=labels,
             distribution=predicted.distribution,
-            uncalibrated=raw.pooled,
+            uncalibrated=calibration.labels.transform.apply(raw.pooled),
             raw=raw,
             bins=calibration.bins,
             lower=lower,

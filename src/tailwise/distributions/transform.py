@@ -1,0 +1,498 @@
+"""Predictions on another scale of the label, such as its logarithm, in the units of the label.
+
+Bins, networks and the base see latent labels, ``z = g(y)`` with an increasing function g. A prediction is
+fitted, scaled, tilted and cut off there. `Transform.apply` then returns it in label units, as a `Transformed`
+distribution behind the same contract as all others.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.base import clone
+from torch import Tensor
+
+from tailwise.distributions.members import Distribution, Members, Number, Parametric, checked_probability
+from tailwise.distributions.tilt import Tilt
+from tailwise.distributions.truncation import Bounds
+from tailwise.options import Items, NotNegative, Positive
+
+Array = NDArray[np.float64]
+
+LEAST_PART = 0.01
+"""What ``"log"`` adds to labels is at least this part of their median, unless all of them exceed that."""
+KNOTS = 501
+"""Points of a user's own transformer: so many quantiles of the labels, and as many at equal distances."""
+_NODES = 48
+_CHUNK = 2**21
+
+
+class Transform(ABC):
+    """An increasing function from labels to latent labels.
+
+    Predicted labels are limited to ``label(low)`` and ``label(high)``, somewhat beyond the training labels:
+    far beyond them an exponential has no limit.
+    """
+
+    low: float
+    high: float
+    """Smallest and largest latent label that is predicted."""
+    is_identity: ClassVar[bool] = False
+
+    @abstractmethod
+    def latent(self, y: Tensor) -> Tensor:
+        """Return latent labels, -inf where a label is impossible."""
+
+    @abstractmethod
+    def label(self, z: Tensor) -> Tensor:
+        """Return labels of latent labels, which are limited to `low` and `high`."""
+
+    @abstractmethod
+    def log_slope(self, y: Tensor) -> Tensor:
+        """Return the log of the derivative of `latent`."""
+
+    def latents(self, y: Array) -> Array:
+        """Return `latent` of an array."""
+        return np.asarray(self.latent(torch.tensor(y, dtype=torch.float64, device="cpu")).numpy())
+
+    def labels(self, z: Array) -> Array:
+        """Return `label` of an array."""
+        return np.asarray(self.label(torch.tensor(z, dtype=torch.float64, device="cpu")).numpy())
+
+    def limited(self, y: Array) -> Array:
+        """Return `latents` within `low` and `high`, for predictions of any kind."""
+        return self.latents(y).clip(self.low, self.high)
+
+    def apply(self, distribution: Distribution) -> Distribution:
+        """Return a prediction of latent labels as one of labels."""
+        return Transformed(distribution, self)
+
+    def tilt(self, tilt: Tilt) -> Tilt:
+        """Return weights of labels as weights of latent labels."""
+        cuts = self.latents(tilt.cuts)
+        impossible = int(np.isneginf(cuts).sum())
+        return Tilt(cuts[impossible:], tilt.log_weights[impossible:])
+
+    def bounds(self, bounds: Bounds) -> Bounds:
+        """Return bounds of labels as bounds of latent labels."""
+        low, high = self.latents(np.array([bounds.low, bounds.high]))
+        return Bounds(-math.inf if np.isnan(low) else float(low), math.inf if np.isnan(high) else float(high))
+
+    def rescale(self, latent: tuple[float, float], label: tuple[float, float]) -> Rescaled:
+        """Return the same function of ``label[0] + label[1] * y``, to ``latent[0] + latent[1] * z``."""
+        low, high = (latent[0] + latent[1] * end for end in (self.low, self.high))
+        return Rescaled(low, high, self, latent, label)
+
+
+@dataclass(frozen=True)
+class Identity(Transform):
+    """Labels as they are."""
+
+    is_identity: ClassVar[bool] = True
+    low: ClassVar[float] = -math.inf
+    high: ClassVar[float] = math.inf
+
+    def latent(self, y: Tensor) -> Tensor:
+        return y
+
+    def label(self, z: Tensor) -> Tensor:
+        return z
+
+    def log_slope(self, y: Tensor) -> Tensor:
+        return torch.zeros_like(y)
+
+    def latents(self, y: Array) -> Array:
+        return y
+
+    def labels(self, z: Array) -> Array:
+        return z
+
+    def limited(self, y: Array) -> Array:
+        return y
+
+    def apply(self, distribution: Distribution) -> Distribution:
+        return distribution
+
+    def tilt(self, tilt: Tilt) -> Tilt:
+        return tilt
+
+    def bounds(self, bounds: Bounds) -> Bounds:
+        return bounds
+
+
+@dataclass(frozen=True)
+class Log(Transform):
+    """``log(y + offset)``, for labels that are never negative.
+
+    >>> Log.of(np.array([0.0, 1.0, 9.0, 99.0])).offset, Log.of(np.array([1.0, 9.0, 99.0])).offset
+    (1.0, 0.0)
+    """
+
+    low: float
+    high: float
+    offset: NotNegative = 0.0
+
+    def __post_init__(self) -> None:
+        _check_range(self)
+
+    @classmethod
+    def of(cls, labels: Array) -> Log:
+        """Return the logarithm for these labels. (N,)
+
+        Nothing is added to them if the smallest is at least `LEAST_PART` of the median of those above 0.
+        Otherwise that part is added, or the smallest label above 0 if it is more.
+        """
+        if (labels < 0).any() or not (labels > 0).any():
+            row = int(np.argmax(labels < 0))
+            what = f"it is {labels[row]:.9g} in row {row}" if (labels < 0).any() else "all labels are 0"
+            raise ValueError(
+                "target_transform='log' takes labels that are never negative, and some that are above 0: "
+                f"{what}. Take 'yeo-johnson', or None"
+            )
+        above = labels[labels > 0]
+        least = LEAST_PART * float(np.median(above))
+        offset = 0.0 if labels.min() >= least else max(float(above.min()), least)
+        low, high = _reach(np.log(labels + offset))
+        return cls(max(low, math.log(offset)) if offset else low, high, offset)
+
+    def latent(self, y: Tensor) -> Tensor:
+        return (y + _number(self.offset)).clamp_min(0).log()
+
+    def label(self, z: Tensor) -> Tensor:
+        return z.clamp(self.low, self.high).exp() - _number(self.offset)
+
+    def log_slope(self, y: Tensor) -> Tensor:
+        return -self.latent(y)
+
+
+@dataclass(frozen=True)
+class YeoJohnson(Transform):
+    """Yeo and Johnson's power of ``(y - location) / scale``, for labels of any sign (Biometrika 2000)."""
+
+    low: float
+    high: float
+    power: float
+    location: float
+    scale: Positive
+
+    def __post_init__(self) -> None:
+        _check_range(self)
+
+    @classmethod
+    def of(cls, labels: Array) -> YeoJohnson:
+        """Return the power with which these labels are nearest to a Normal. (N,)"""
+        location, quartiles = float(np.median(labels)), np.quantile(labels, [0.25, 0.75])
+        scale = float(quartiles[1] - quartiles[0]) or float(np.abs(labels - location).mean()) or 1.0
+        power = float(stats.yeojohnson_normmax((labels - location) / scale)) if np.ptp(labels) else 1.0
+        free = cls(-math.inf, math.inf, power, location, scale)
+        low, high = _reach(ends := free.latents(labels))
+        if power < 0:  # latent labels end at -1 / power
+            high = min(high, (float(ends.max()) - 1 / power) / 2)
+        if power > 2:
+            low = max(low, (float(ends.min()) - 1 / (power - 2)) / 2)
+        return replace(free, low=low, high=high)
+
+    def _sides(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """The exponent, and the sign of a value."""
+        above = value >= 0
+        power = torch.where(above, _number(self.power), _number(2 - self.power))
+        return power, torch.where(above, 1.0, -1.0).to(value)
+
+    def _standardized(self, y: Tensor) -> Tensor:
+        return (y - _number(self.location)) / _number(self.scale)
+
+    def latent(self, y: Tensor) -> Tensor:
+        x = self._standardized(y)
+        power, sign = self._sides(x)
+        log = x.abs().log1p()
+        flat = power.abs() < 1e-9
+        return sign * torch.where(flat, log, torch.expm1(power * log) / torch.where(flat, 1.0, power))
+
+    def label(self, z: Tensor) -> Tensor:
+        z = z.clamp(self.low, self.high)
+        power, sign = self._sides(z)
+        flat = power.abs() < 1e-9
+        log = torch.where(flat, z.abs(), (power * z.abs()).log1p() / torch.where(flat, 1.0, power))
+        return sign * log.expm1() * _number(self.scale) + _number(self.location)
+
+    def log_slope(self, y: Tensor) -> Tensor:
+        x = self._standardized(y)
+        power, _ = self._sides(x)
+        return (power - 1) * x.abs().log1p() - math.log(self.scale)
+
+
+@dataclass(frozen=True, eq=False)
+class Tabulated(Transform):
+    """A transformer of the user's own, at `KNOTS` points and linear between them.
+
+    No label beyond those of the training rows is predicted.
+    """
+
+    knots: Annotated[Array, Items(2, 4 * KNOTS)]
+    """Labels, ascending. (K,)"""
+    values: Annotated[Array, Items(2, 4 * KNOTS)]
+    """Their latent labels, ascending. (K,)"""
+
+    def __post_init__(self) -> None:
+        if self.knots.shape != self.values.shape or self.knots.ndim != 1 or len(self.knots) < 2:
+            raise ValueError("a transform needs as many latent labels as labels, and at least two")
+        if (np.diff(self.knots) <= 0).any() or (np.diff(self.values) <= 0).any():
+            raise ValueError("target_transform must increase with the label")
+
+    @classmethod
+    def of(cls, transformer: Any, labels: Array) -> Tabulated:
+        """Fit a copy of a scikit-learn transformer to these labels, and read it at points. (N,)"""
+        fitted = clone(transformer).fit(labels[:, None])
+        points = np.quantile(labels, np.linspace(0, 1, KNOTS))
+        knots = np.unique(np.append(points, np.linspace(labels.min(), labels.max(), KNOTS)))
+        values = np.asarray(fitted.transform(knots[:, None]), np.float64).reshape(len(knots), -1)
+        name = f"target_transform={type(transformer).__name__}(...)"
+        if values.shape[1] != 1 or not np.isfinite(values).all():
+            raise ValueError(f"{name} must return one finite number per label")
+        values = values[:, 0]
+        if (np.diff(values) < 0).any() or values[0] == values[-1]:
+            raise ValueError(f"{name} must increase with the label: take another, or None")
+        kept = np.append(True, np.diff(values) > 0)
+        return cls(knots[kept], values[kept])
+
+    @property
+    def low(self) -> float:  # type: ignore[override]
+        return float(self.values[0])
+
+    @property
+    def high(self) -> float:  # type: ignore[override]
+        return float(self.values[-1])
+
+    def latent(self, y: Tensor) -> Tensor:
+        return _interpolated(y, self.knots, self.values)
+
+    def label(self, z: Tensor) -> Tensor:
+        return _interpolated(z.clamp(self.low, self.high), self.values, self.knots)
+
+    def log_slope(self, y: Tensor) -> Tensor:
+        slopes = torch.from_numpy(np.diff(self.values) / np.diff(self.knots))
+        return slopes.log()[_segment(y, self.knots)]
+
+
+AnyTransform = Identity | Log | YeoJohnson | Tabulated
+"""The transforms that a file can hold."""
+
+
+@dataclass(frozen=True)
+class Rescaled(Transform):
+    """A transform between other units of the label and of the latent label."""
+
+    low: float
+    high: float
+    inner: Transform
+    latent_units: tuple[float, float]
+    label_units: tuple[float, float]
+    """Shift and positive scale."""
+
+    def latent(self, y: Tensor) -> Tensor:
+        shift, scale = map(_number, self.label_units)
+        inner = self.inner.latent((y - shift) / scale)
+        return inner * _number(self.latent_units[1]) + _number(self.latent_units[0])
+
+    def label(self, z: Tensor) -> Tensor:
+        shift, scale = map(_number, self.latent_units)
+        inner = self.inner.label((z - shift) / scale)
+        return inner * _number(self.label_units[1]) + _number(self.label_units[0])
+
+    def log_slope(self, y: Tensor) -> Tensor:
+        shift, scale = map(_number, self.label_units)
+        factor = math.log(self.latent_units[1]) - math.log(self.label_units[1])
+        return self.inner.log_slope((y - shift) / scale) + factor
+
+
+class Transformed(Distribution):
+    """A prediction of latent labels in label units.
+
+    Its density is that of the latent label times the slope of the transform. Its CDF and its quantiles are
+    exact. Mean, variance and CRPS are those of its quantiles at 48 levels between 1e-6 and 1 - 1e-6, so that
+    they are finite where an exponential of a Student-t has no mean. Aleatoric and epistemic variance keep the
+    proportion of the latent ones. `base`, `parametric` and `members` are those of the latent prediction.
+
+    >>> from tailwise.distributions.members import Normal
+    >>> logs = Normal(torch.tensor([0.0, 1.0], dtype=torch.float64), 0.25)
+    >>> lognormal = Log(-9.0, 9.0).apply(logs)
+    >>> lognormal.median.numpy().round(3), lognormal.mean.numpy().round(3)
+    (array([1.   , 2.718]), array([1.133, 3.08 ]))
+    """
+
+    def __init__(self, inner: Distribution, transform: Transform) -> None:
+        self.inner, self.transform = inner, transform
+
+    def __repr__(self) -> str:
+        return f"Transformed({self.inner!r}, {type(self.transform).__name__})"
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.inner.shape
+
+    # ---------------------------------------------------------------- what it is made of
+
+    @property
+    def base(self) -> Distribution:
+        return self.inner.base
+
+    def onto(self, base: Distribution) -> Distribution:
+        return Transformed(self.inner.onto(base), self.transform)
+
+    def members(self) -> Members:
+        return self.inner.members()
+
+    @property
+    def parametric(self) -> Parametric:
+        return self.inner.parametric
+
+    def rebuilt(self, parametric: Parametric, weight_factor: Number = 1.0) -> Distribution:
+        return Transformed(self.inner.rebuilt(parametric, weight_factor), self.transform)
+
+    def rescale(self, shift: Number, scale: Number) -> Self:
+        """Distribution of ``scale * Y + shift``, with one shift and positive scale for all predictions."""
+        units = float(shift), float(scale)
+        return type(self)(self.inner, self.transform.rescale((0.0, 1.0), units))
+
+    def pooled(self) -> Distribution:
+        return Transformed(self.inner.pooled(), self.transform)
+
+    @classmethod
+    def _joined(cls, parts: Sequence[Self], function: Callable[..., Tensor]) -> Self:
+        first = parts[0]
+        if not all(p.transform is first.transform or p.transform == first.transform for p in parts):
+            raise ValueError("only distributions under the same transform can be joined")
+        return cls(type(first.inner)._joined([p.inner for p in parts], function), first.transform)
+
+    # ---------------------------------------------------------------- moments and probabilities
+
+    @cached_property
+    def _levels(self) -> tuple[Tensor, Tensor]:
+        """Levels of quantiles, dense in the tails, and their weights. (L,) each"""
+        points, weights = np.polynomial.legendre.leggauss(_NODES)
+        v = (points + 1) / 2
+        levels, shares = v * v * (3 - 2 * v), weights * 3 * v * (1 - v)
+        shape = -1, *(1 for _ in self.shape)
+        return torch.from_numpy(levels).reshape(shape), torch.from_numpy(shares / shares.sum()).reshape(shape)
+
+    @cached_property
+    def _quantiles(self) -> Tensor:
+        """The labels at these levels. (L, *shape)"""
+        levels, _ = self._levels
+        step = max(1, _CHUNK // (_NODES * len(self.inner.members().weight)))
+        if torch.compiler.is_compiling() or len(self.shape) != 1 or self.shape[0] <= step:
+            return self.transform.label(self.inner.quantile(levels).double())
+        starts = range(0, self.shape[0], step)
+        parts = [self.inner[start : start + step].quantile(levels) for start in starts]
+        return self.transform.label(torch.cat(parts, -1).double())
+
+    @property
+    def mean(self) -> Tensor:
+        return (self._levels[1] * self._quantiles).sum(0)
+
+    @property
+    def variance(self) -> Tensor:
+        return (self._levels[1] * (self._quantiles - self.mean) ** 2).sum(0)
+
+    @property
+    def aleatoric(self) -> Tensor:
+        return self.variance * (1 - self._epistemic_share)
+
+    @property
+    def epistemic(self) -> Tensor:
+        return self.variance * self._epistemic_share
+
+    @property
+    def _epistemic_share(self) -> Tensor:
+        share = self.base.epistemic.detach() / self.base.variance.detach()
+        return torch.where(share.isnan(), 0.5, share)
+
+    @property
+    def point(self) -> Tensor:
+        return self.median
+
+    @cached_property
+    def median(self) -> Tensor:
+        """Label that is exceeded with probability 1/2, computed once."""
+        return self.quantile(0.5)
+
+    @cached_property
+    def central(self) -> tuple[Tensor, Tensor]:
+        """Ends of the central 90% interval, computed once."""
+        return self.interval(0.9)
+
+    def nll(self, y: Number) -> Tensor:
+        labels = self._exactly(y)
+        latent = self.transform.latent(labels)
+        possible = latent.isfinite()
+        nll = self.inner.nll(torch.where(possible, latent, 0.0)) - self.transform.log_slope(labels)
+        return torch.where(possible, nll, math.inf)
+
+    def cdf(self, y: Number) -> Tensor:
+        latent = self.transform.latent(self._exactly(y))
+        below = self.inner.cdf(latent)
+        return torch.where(
+            latent < self.transform.low, 0.0, torch.where(latent >= self.transform.high, 1.0, below)
+        )
+
+    def quantile(self, q: Number) -> Tensor:
+        return self.transform.label(self.inner.quantile(checked_probability(q)))
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        return self.transform.label(self.inner.sample(n, generator))
+
+    def deviation(self, y: Number) -> Tensor:
+        labels, (_, shares) = self._exactly(y), self._levels
+        leading = (1,) * (labels.dim() - len(self.shape))
+        quantiles = self._quantiles.reshape(_NODES, *leading, *self.shape)
+        return (shares.reshape(-1, *(1 for _ in quantiles.shape[1:])) * (quantiles - labels).abs()).sum(0)
+
+    def mean_difference(self) -> Tensor:
+        below = self._levels[1].cumsum(0)[:-1]
+        return 2 * (below * (1 - below) * self._quantiles.diff(dim=0)).sum(0)
+
+    @staticmethod
+    def _exactly(y: Number) -> Tensor:
+        return torch.as_tensor(y, dtype=torch.float64).detach().cpu()
+
+
+def _check_range(transform: Transform) -> None:
+    """Raise an error unless predictions have a range, and labels for both of its ends."""
+    low, high = transform.low, transform.high
+    if not low < high:
+        raise ValueError(f"a transform needs a range of latent labels, got {low:g} to {high:g}")
+    if math.isfinite(low) and not np.isfinite(transform.labels(np.array([low, high]))).all():
+        raise ValueError("the range of a transform has no labels")
+
+
+def _reach(latents: Array) -> tuple[float, float]:
+    """Return the range of latent training labels, wider by a standard deviation on each side."""
+    margin = float(latents.std())
+    return float(latents.min()) - margin, float(latents.max()) + margin
+
+
+def _number(value: float) -> Tensor:
+    """Return a number as a tensor: an exporter rounds plain numbers to float32."""
+    return torch.tensor(value, dtype=torch.float64, device="cpu")
+
+
+def _segment(x: Tensor, knots: Array) -> Tensor:
+    """Return the segment between knots of each value, the first or the last for those beyond."""
+    return torch.bucketize(x.contiguous(), torch.from_numpy(knots[1:-1].copy()), right=True)
+
+
+def _interpolated(x: Tensor, knots: Array, values: Array) -> Tensor:
+    """Return values at x, linear between knots and beyond them."""
+    at = _segment(x, knots)
+    start, value = (torch.from_numpy(part[:-1].copy())[at] for part in (knots, values))
+    slope = torch.from_numpy(np.diff(values) / np.diff(knots))[at]
+    return value + slope * (x - start)
