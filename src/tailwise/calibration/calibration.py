@@ -153,13 +153,6 @@ def latent_bins(bins: LabelBins, transform: Transform) -> LabelBins:
     return bins if transform.is_identity else LabelBins(transform.limited(bins.edges), bins.counts, bins.rule)
 
 
-def within(labels: Labels, tilt: Tilt, scaled: Distribution) -> Distribution:
-    """Return a scaled prediction under weights of labels and within their bounds, in label units."""
-    transform = labels.transform
-    tilted = transform.tilt(tilt).apply(scaled)
-    return transform.apply(transform.bounds(labels.bounds).apply(tilted))
-
-
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """What turns the networks' predictions of one target into those that users get.
@@ -227,7 +220,14 @@ class Calibration:
 
     def possible(self, scaled: Distribution) -> Distribution:
         """Return a scaled prediction under the label prior in use and within the bounds. (N,) -> (N,)"""
-        return within(self.labels, self.prior.tilt, scaled)
+        tilt, bounds = self.latent_steps
+        return self.labels.transform.apply(bounds.apply(tilt.apply(scaled)))
+
+    @cached_property
+    def latent_steps(self) -> tuple[Tilt, Bounds]:
+        """The label prior and the bounds, for latent labels."""
+        transform = self.labels.transform
+        return transform.tilt(self.prior.tilt), transform.bounds(self.labels.bounds)
 
 
 class Predicted(NamedTuple):

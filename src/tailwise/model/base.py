@@ -174,8 +174,12 @@ class CrossFitted:
 
     def predict(self, matrix: Floats) -> Floats:
         """Return the mean of the models' predictions, in label units. (N, F) -> (N,)"""
+        return self.transform.labels(self.latent(matrix))
+
+    def latent(self, matrix: Floats) -> Floats:
+        """Return the mean of the models' predictions of latent labels. (N, F) -> (N,)"""
         predictions = [predicted(model, matrix) for model in self.models]
-        return self.transform.labels(np.asarray(self.location + self.scale * np.mean(predictions, axis=0)))
+        return np.asarray(self.location + self.scale * np.mean(predictions, axis=0))
 
 
 def cross_fit(

@@ -28,6 +28,7 @@ from tailwise.calibration.calibration import Calibration, Raw
 from tailwise.calibration.intervals import ConformalIntervals
 from tailwise.calibration.spreads import standard_deviation
 from tailwise.distributions.members import Distribution
+from tailwise.distributions.transform import Tabulated
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.support import LabelSupport
 from tailwise.model.model import Model, of_target
@@ -76,10 +77,10 @@ def export_onnx(
     graph = _Graph(model, levels, coverage).eval()
     rows, base, trees = graph.rows_to_check(), None, None
     if model.base.targets:
-        trees = base_model(model.base.targets, model.bins, rows.shape[1], OPSET, rows.numpy())
-        columns = zip(model.base.targets, model.bins, strict=True)
+        trees = base_model(model.base.targets, model.latent_bins, rows.shape[1], OPSET, rows.numpy())
+        columns = zip(model.base.targets, model.latent_bins, strict=True)
         base = torch.from_numpy(
-            np.stack([(target.predict(rows.numpy()) - b.location) / b.scale for target, b in columns], axis=1)
+            np.stack([(target.latent(rows.numpy()) - b.location) / b.scale for target, b in columns], axis=1)
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's, about itself
@@ -120,6 +121,11 @@ def _check_can_be_exported(model: Model, levels: Sequence[float], coverage: floa
         raise ValueError(
             "intervals by a column (conformal_by) cannot be part of an ONNX file: pass coverage=None to "
             "leave out intervals, or fit without conformal_by"
+        )
+    if any(isinstance(target.labels.transform, Tabulated) for target in model.targets):
+        raise ValueError(
+            "a target_transform of your own cannot be part of an ONNX file: fit with 'log', 'yeo-johnson' "
+            "or None to export"
         )
     for target in model.base.targets:
         check_exportable(target.models[0])
@@ -233,6 +239,7 @@ class _Graph(nn.Module):
     scale: Tensor
     location: Tensor
     ends: Tensor
+    reach: Tensor
     levels: Tensor
 
     def __init__(self, model: Model, levels: Sequence[float], coverage: float | None) -> None:
@@ -246,12 +253,18 @@ class _Graph(nn.Module):
                 vars(part)["bins"] = bins.standardized()
         self.tails, self.coverage, self.several = StudentTails(), coverage, model.several
         self.targets = [_standardized(target) for target in model.targets]
+        transforms = [target.labels.transform for target in model.targets]
         self.supports = [target.labels.support for target in model.targets]
         bounds = [target.labels.bounds for target in model.targets]
         for name, values in {
             "scale": [b.scale for b in model.bins],  # (T,)
             "location": [b.location / b.scale for b in model.bins],
             "ends": [(b.low, b.high) for b in bounds],  # (T, 2)
+            # (T, 2) of the base, as predictions in label units and back are limited
+            "reach": [
+                ((t.low - b.location) / b.scale, (t.high - b.location) / b.scale)
+                for t, b in zip(transforms, model.latent_bins, strict=True)
+            ],
             "levels": [[level] for level in levels],  # (Q, 1)
         }.items():
             self.register_buffer(name, torch.tensor(values, dtype=torch.float64))
@@ -276,6 +289,7 @@ class _Graph(nn.Module):
         """x: (N, F), base: (N, T), standardised as labels are"""
         inputs, offset = self.encoder(x), None
         if base is not None:
+            base = torch.minimum(torch.maximum(base, self.reach[:, 0]), self.reach[:, 1])
             inputs = torch.cat([inputs, base.to(inputs.dtype)], dim=1)
             offset = base if self.several else base[:, 0]
         predictions = [network(inputs, offset=offset) for network in self.networks]
@@ -312,12 +326,22 @@ class _Graph(nn.Module):
 def _standardized(target: Calibration) -> Calibration:
     """Return a calibration for labels in units of their standard deviation; all of them are possible."""
     labels, shift, scale = target.labels, -target.bins.location / target.bins.scale, 1 / target.bins.scale
+    latent, transform = labels.latent_bins, labels.transform
+    if not transform.is_identity:
+        units = -latent.location / latent.scale, 1 / latent.scale
+        transform = transform.rescale(units, (shift, scale))
     bins, intervals = target.bins.standardized(), target.intervals
     if isinstance(intervals, ConformalIntervals):
         intervals = replace(intervals, bins=bins)
     return replace(
         target,
-        labels=replace(labels, bins=bins, bounds=labels.bounds.rescale(shift, scale), support=LabelSupport()),
+        labels=replace(
+            labels,
+            bins=bins,
+            bounds=labels.bounds.rescale(shift, scale),
+            support=LabelSupport(),
+            transform=transform,
+        ),
         prior=replace(target.prior, tilt=target.prior.tilt.rescale(shift, scale)),
         intervals=intervals,
     )

@@ -55,7 +55,7 @@ def base_model(
 ) -> Any:
     """Return an ONNX model of the bases: ``x`` (N, F) float64 -> ``base`` (N, T) float64.
 
-    The result is standardised by the bins of each target, as networks take it. NaN is missing, and so is an
+    The result is standardised by the bins of latent labels, as networks take it. NaN is missing, and so is an
     infinity. The model must predict the given rows (n, F) as the bases do, or there is an error.
     """
     from onnx import TensorProto, helper, numpy_helper
@@ -102,7 +102,7 @@ def _check_trees(proto: Any, bases: Sequence[CrossFitted], bins: Sequence[LabelB
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     (predictions,) = session.run(None, {"x": rows})
     for base, b, column in zip(bases, bins, predictions.T, strict=True):
-        off = np.abs(column - (base.predict(rows) - b.location) / b.scale).max()
+        off = np.abs(column - (base.latent(rows) - b.location) / b.scale).max()
         if not off < _TOLERANCE:
             raise ValueError(
                 f"{type(base.models[0]).__name__} has an option that ONNX trees cannot express (predictions "
