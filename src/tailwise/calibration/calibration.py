@@ -104,6 +104,25 @@ class Prior:
         return self.tilt.weights(labels) if math.isnan(self.emphasis) else "rare"
 
 
+class DialEffect(NamedTuple):
+    """What an emphasis costs and gains on held-out rows, as shares of the errors at emphasis 0."""
+
+    rows: int
+    price: float
+    """By how much the mean absolute error over all rows rises."""
+    gain: float
+    """By how much that of the rarest 15% of the labels falls."""
+
+    @classmethod
+    def of(cls, errors: Floats, plain: Floats, rare: NDArray[np.bool_]) -> DialEffect:
+        """Compare absolute errors with those at emphasis 0. (n,) each"""
+        price, gain = (
+            float((errors[rows].mean() - plain[rows].mean()) / (plain[rows].mean() or 1.0))
+            for rows in (slice(None), rare)
+        )
+        return cls(len(errors), price, -gain)
+
+
 @dataclass(frozen=True)
 class CalibrationRecipe:
     """How a calibration is fitted."""
@@ -186,6 +205,13 @@ class Calibration:
         labels themselves give the right quantiles: those of the held-out rows.
         """
         return self.held.labels if self.labels.support.atoms else self.bins
+
+    @cached_property
+    def dial_effect(self) -> DialEffect:
+        """What the emphasis in use costs and gains on the held-out rows."""
+        held, plain = self.held, replace(self, prior=Prior.emphasized(self.labels.density, 0.0))
+        errors = [np.abs(c.possible(held.prediction).point.numpy() - held.labels) for c in (self, plain)]
+        return DialEffect.of(errors[0], errors[1], rarest(held.labels, self.labels.density))
 
     def at(self, emphasis: float | None = None, label_prior: Any = None) -> Calibration:
         """Return the calibration for another emphasis or label prior (VIR:dial), with intervals that fit it.

@@ -157,6 +157,13 @@ class Settings:
         ),
     ] = None
     emphasis: Emphasis = "auto"
+    target_transform: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Fit to transformed labels: log, yeo-johnson, none, or auto (log if held-out rows gain).",
+        ),
+    ] = "none"
     backbone: Annotated[str, typer.Option(metavar="NAME", help="Network, such as mlp, residual or tabm.")] = (
         "auto"
     )
@@ -214,6 +221,7 @@ class Settings:
             "base": None if self.base == "none" else self.base,
             "folds": self.folds or "auto",
             "emphasis": parse_emphasis(self.emphasis),
+            "target_transform": None if self.target_transform == "none" else self.target_transform,
             "backbone": self.backbone,
             "bins": parse_bins(self.bins),
             "bounds": parse_bounds(self.bounds),

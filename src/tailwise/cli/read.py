@@ -338,6 +338,7 @@ FLAGS = {
     "bounds": "use --bounds ",
     "default": "`fit` and its dial (--emphasis)",
     "two_part": "`fit --method two-part` does",
+    "transform": "use --target-transform ",
 }
 """What advice about labels calls the settings of a model."""
 

@@ -109,8 +109,9 @@ class Examples:
 
     def rows(self, rows: Index) -> Examples:
         """Return some of the rows. rows: (M,)"""
-        parts = self.y, self.latent, self.weight, self.offset, self.base, self.groups
-        return Examples(take_rows(self.x, rows), *(part[rows] for part in parts))
+        numbers = self.y, self.latent, self.weight, self.offset, self.base
+        y, latent, weight, offset, base = (part[rows] for part in numbers)
+        return Examples(take_rows(self.x, rows), y, latent, weight, offset, base, self.groups[rows])
 
     def tensors(self, *, weighted: bool = True) -> TensorData:
         """Return what the training loop takes; weights have a mean of 1."""

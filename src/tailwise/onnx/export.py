@@ -326,7 +326,8 @@ class _Graph(nn.Module):
 def _standardized(target: Calibration) -> Calibration:
     """Return a calibration for labels in units of their standard deviation; all of them are possible."""
     labels, shift, scale = target.labels, -target.bins.location / target.bins.scale, 1 / target.bins.scale
-    latent, transform = labels.latent_bins, labels.transform
+    latent = labels.latent_bins
+    transform: Any = labels.transform
     if not transform.is_identity:
         units = -latent.location / latent.scale, 1 / latent.scale
         transform = transform.rescale(units, (shift, scale))

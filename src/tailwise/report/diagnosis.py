@@ -45,6 +45,7 @@ class Terms(NamedTuple):
     bounds: str = "set bounds to "
     default: str = "TailRegressor with its defaults and its dial (emphasis)"
     two_part: str = "Method 'two-part' does"
+    transform: str = "set target_transform to "
 
 
 @dataclass(frozen=True, eq=False)
