@@ -23,6 +23,7 @@ from tailwise_bench.runs import run_suite
 from tailwise_bench.sources.faces import Faces
 from tailwise_bench.sources.listing import ImageListing
 from tailwise_bench.spaces import Range, search_space
+from tailwise_bench.statistics import PLANNED
 from tailwise_bench.suites import Suite, get_suite
 
 
@@ -152,3 +153,10 @@ def test_the_command_has_a_budget(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*run, "--budget", "0.5", "--out", folder, "--work", folder])
     assert done.exit_code == 0, done.output
     assert "may spend 0.5 seconds" in (tmp_path / "quick.md").read_text()
+
+
+def test_rivals_are_named_before_the_runs() -> None:
+    suite = get_suite("since-vir")
+    names = [contender.name for contender in choose_contenders(suite.methods)]
+    assert set(suite.planned) == {*names} - {"vir"}
+    assert get_suite("tabular").planned == PLANNED

@@ -41,7 +41,6 @@ from tailwise_bench.pivot import (
 from tailwise_bench.recipe import BALANCED_OTHERWISE
 from tailwise_bench.statistics import (
     HEADLINES,
-    PLANNED,
     Effect,
     Results,
     changes,
@@ -76,7 +75,9 @@ def suite_page(suite: Suite, results: Results, times: Mapping[tuple[str, str], R
     reference = suite.reference if suite.reference in results.methods else results.methods[0]
     base = "vanilla" if "vanilla" in results.methods else reference
     title, ours = results.titles[base], results.titles
-    families = {f: planned(results, f, reference) if reference == "vir" else [] for f in headlines}
+    families = {
+        f: planned(results, f, reference, suite.planned) if reference == "vir" else [] for f in headlines
+    }
     tested = {of.rival for family in families.values() for of in family}
     others = [method for method in order if method != reference and method not in tested]
 
@@ -185,7 +186,7 @@ def _full_name(figure: Figure) -> str:
 def _planned(results: Results, families: Mapping[Figure, Sequence[Effect]], reference: str) -> list[str]:
     """Return effects against the planned rivals with stars where one is decided, and their p-values."""
     cells = {(figure, of.rival): of for figure, family in families.items() for of in family}
-    rivals = [method for method in PLANNED if any(rival == method for _, rival in cells)]
+    rivals = list(dict.fromkeys(rival for _, rival in cells))
     if not rivals:
         return []
 

@@ -288,9 +288,11 @@ def effect(results: Results, figure: Figure, rival: str, reference: str) -> Effe
     return Effect(rival, *counts, mean, mean - half, mean + half, p)
 
 
-def planned(results: Results, figure: Figure, reference: str = "vir") -> list[Effect]:
+def planned(
+    results: Results, figure: Figure, reference: str = "vir", rivals: Sequence[str] = PLANNED
+) -> list[Effect]:
     """Return the effects against the planned rivals that have runs, corrected by Holm among them."""
-    rivals = [method for method in PLANNED if method in results.methods and method != reference]
+    rivals = [method for method in rivals if method in results.methods and method != reference]
     family = [effect(results, figure, rival, reference) for rival in rivals]
     adjusted = holm([of.p for of in family])
     return [replace(of, adjusted=p) for of, p in zip(family, adjusted, strict=True)]

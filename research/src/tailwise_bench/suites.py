@@ -30,6 +30,7 @@ from tailwise_bench.recipe import Budget, DataKind, Recipe, check_options
 from tailwise_bench.sources.depth_maps import DEPTH_MAPS
 from tailwise_bench.sources.faces import FACES
 from tailwise_bench.sources.sentence_pairs import PAIRS
+from tailwise_bench.statistics import PLANNED
 from tailwise_bench.tables import Table
 
 FOLDER = Path(__file__).parent / "suite_files"
@@ -71,8 +72,15 @@ class Suite:
     page: str = "suite"
     reference: str = "vir"
     """The contender that the others are compared with."""
+    planned: tuple[str, ...] = PLANNED
+    """The rivals of VIR that were named before the runs."""
     notes: tuple[str, ...] = ()
     """Sentences for the page that its lines cannot say."""
+
+    @property
+    def names_rivals(self) -> bool:
+        """Whether the file names rivals of its own."""
+        return self.planned != PLANNED
 
     @property
     def tables(self) -> bool:
@@ -106,6 +114,8 @@ def read_suite(path: Path) -> Suite:
                 check_options(method, options, recipe)
         kept = {key: given[key] for key in ("options", "seeds", "max_rows", "split", "page", "reference")}
         kept["notes"] = tuple(given["notes"] or ())
+        if given["planned"] is not None:
+            kept["planned"] = tuple(given["planned"])
         name = path.stem
         if given["holes"] is not None:
             sources = tuple(with_hole(source, hole) for source in sources for hole in given["holes"])
@@ -125,6 +135,7 @@ def _keys(
     split: Literal["balanced", "natural"] = "balanced",
     page: Literal["suite", "ablations", "estimator", "pairs", "faces", "depth"] = "suite",
     reference: str = "vir",
+    planned: list[str] | None = None,
     notes: list[str] | None = None,
     recipe: dict[str, Any] | None = None,
     options: dict[str, Any] | None = None,
