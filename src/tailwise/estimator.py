@@ -80,7 +80,7 @@ class TailRegressor(RegressorMixin, Settings):
     target_transform : fit to transformed labels: ``"log"`` for labels that are never negative (an offset is
         added if some are near 0), ``"yeo-johnson"``, an increasing scikit-learn transformer, which is read at
         about 1,000 points, or None. ``"auto"`` takes the logarithm of labels of a skewness of 1 or more if it
-        lowers the CRPS of the base on held-out rows by 5%. All results are in the units of y. The prediction
+        lowers the CRPS of the base on held-out rows by 10%. All results are in the units of y. The prediction
         is the median then, because few far labels decide the mean of an exponential.
     epochs, batch_size : how long to train and on how many rows at a time; ``"auto"`` goes by the data.
     lr, weight_decay, patience : learning rate, decay of the weights (AdamW), and epochs without improvement

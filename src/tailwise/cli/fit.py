@@ -163,7 +163,7 @@ class Settings:
             metavar="NAME",
             help="Fit to transformed labels: log, yeo-johnson, none, or auto (log if held-out rows gain).",
         ),
-    ] = "none"
+    ] = "auto"
     backbone: Annotated[str, typer.Option(metavar="NAME", help="Network, such as mlp, residual or tabm.")] = (
         "auto"
     )

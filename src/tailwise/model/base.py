@@ -39,7 +39,7 @@ AUTO = "catboost"
 TREES = 1000
 KEPT_ERRORS = 2001
 """Out-of-fold errors that a base keeps for its intervals."""
-MARGIN = 0.05
+MARGIN = 0.1
 """By how much the CRPS of the base must fall for ``"auto"`` to take logarithms."""
 LEVELS = 100
 """Errors around a prediction in the CRPS of a base."""

@@ -70,7 +70,7 @@ class Settings(BaseEstimator):
     bins: int | ArrayLike | None = _parameter(None, _COUNT, "array-like", None)
     bounds: Any = _parameter(None, object)  # `tailwise.distributions.truncation.bounds_of` does
     keep_values: bool = _parameter(True, "boolean")
-    target_transform: Any = _parameter(None, object)  # `tailwise.model.transforms.check_transform` does
+    target_transform: Any = _parameter("auto", object)  # `tailwise.model.transforms.check_transform` does
     epochs: int | Literal["auto"] = _parameter("auto", _COUNT, _AUTO)
     batch_size: int | Literal["auto"] = _parameter("auto", _COUNT, _AUTO)
     lr: float | Literal["auto"] = _parameter("auto", Interval(Real, 0, None, closed="neither"), _AUTO)
