@@ -62,8 +62,8 @@ class TailRegressor(RegressorMixin, Settings):
         rows once. ``"auto"`` is 5 for tables of 40 to 20,000 rows and 1 for others.
     emphasis : how much predictions attend to rare labels, from 0 (labels occur as in training) to 1
         (every label is equally likely). ``"auto"`` takes the value that serves rare held-out labels best
-        while the error over all of them is at most 1% above that of emphasis 0, of the base and of a
-        constant. It is 0 unless rare labels gain beyond chance.
+        while the error over all of them, with 2.5 standard errors of its change, is at most 1% above that of
+        emphasis 0, of the base and of a constant. It is 0 unless rare labels gain beyond chance.
     backbone : ``"auto"`` or the name of a network for tables (`tailwise.networks.backbones`), a module, or a
         function that makes one. A module of your own gets X as tensors, without preprocessing.
         ``"resnet18"`` and ``"resnet50"`` take pictures: X is an array of bytes (N, height, width, 3), or the

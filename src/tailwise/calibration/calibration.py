@@ -46,6 +46,8 @@ ALLOWANCE = 1.01
 """How much larger the error over all rows may get for the sake of rare labels."""
 BEYOND_CHANCE = 2.0
 """Standard errors by which rare labels must gain."""
+PRICE_CHANCE = 2.5
+"""Standard errors by which the error of all rows must keep its limit (research/results/transform.md)."""
 MIN_EMPHASIS_ROWS = 50
 MAX_HELD = 4000
 """Held-out rows that are kept to fit intervals for another label prior."""
@@ -411,14 +413,16 @@ def choose_emphasis(
 def best_setting(errors: Floats, rare: NDArray[np.bool_], others: Sequence[float]) -> int:
     """Return which of several settings serves rare rows best without a price that matters to all.
 
-    Setting 0 is none. The mean error over all rows may be at most 1% above the smallest of setting 0 and
-    `others`; settings beyond the first that costs more are left out. The best of those that are left has the
+    Setting 0 is none. The mean error over all rows, plus 2.5 standard errors of its difference from that of
+    setting 0, may be at most 1% above the smallest of setting 0 and `others`: new rows must keep the limit
+    too. Settings beyond the first that costs more are left out. The best of those that are left has the
     smallest mean error of rare rows. Chosen is the first one that is worse than the best by at most one
     standard error of the difference, so that rounding cannot move the choice far. It is 0 unless rare rows
     gain more than two standard errors. errors: (settings, n), rare: (n,)
     """
     means = errors.mean(1)
-    able = int(np.logical_and.accumulate(means <= ALLOWANCE * min([means[0], *others])).sum())
+    chance = PRICE_CHANCE * (errors - errors[0]).std(1) / math.sqrt(errors.shape[1])
+    able = int(np.logical_and.accumulate(means + chance <= ALLOWANCE * min([means[0], *others])).sum())
     rarely = errors[:able, rare]
     if not rarely.size:
         return 0

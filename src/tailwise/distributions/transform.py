@@ -47,6 +47,8 @@ class Transform(ABC):
     high: float
     """Smallest and largest latent label that is predicted."""
     is_identity: ClassVar[bool] = False
+    name: ClassVar[str]
+    """What users call it."""
 
     @abstractmethod
     def latent(self, y: Tensor) -> Tensor:
@@ -97,6 +99,8 @@ class Transform(ABC):
 class Identity(Transform):
     """Labels as they are."""
 
+    name: ClassVar[str] = "none"
+
     is_identity: ClassVar[bool] = True
     low = -math.inf
     high = math.inf
@@ -136,6 +140,8 @@ class Log(Transform):
     >>> Log.of(np.array([0.0, 1.0, 9.0, 99.0])).offset, Log.of(np.array([1.0, 9.0, 99.0])).offset
     (1.0, 0.0)
     """
+
+    name: ClassVar[str] = "log"
 
     low: float
     high: float
@@ -177,6 +183,8 @@ class Log(Transform):
 @dataclass(frozen=True)
 class YeoJohnson(Transform):
     """Yeo and Johnson's power of ``(y - location) / scale``, for labels of any sign (Biometrika 2000)."""
+
+    name: ClassVar[str] = "yeo-johnson"
 
     low: float
     high: float
@@ -237,6 +245,8 @@ class Tabulated(Transform):
     No label beyond those of the training rows is predicted.
     """
 
+    name: ClassVar[str] = "your own"
+
     knots: Annotated[Array, Items(2, 4 * KNOTS)]
     """Labels, ascending. (K,)"""
     values: Annotated[Array, Items(2, 4 * KNOTS)]
@@ -290,6 +300,8 @@ AnyTransform = Identity | Log | YeoJohnson | Tabulated
 @dataclass(frozen=True)
 class Rescaled(Transform):
     """A transform between other units of the label and of the latent label."""
+
+    name: ClassVar[str] = "rescaled"
 
     low: float
     high: float

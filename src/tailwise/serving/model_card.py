@@ -89,6 +89,7 @@ def _training(model: TailRegressor) -> dict[str, Any]:
         "base": ", ".join(kinds) or ("predictions of your own" if fitted.base.given else "none"),
         "epochs": max(len(history.history) for history in model.histories_),
         "emphasis": model.emphasis_,
+        "target transform": ", ".join(dict.fromkeys(t.labels.transform.name for t in fitted.targets)),
         "seed": model.random_state,
         "recalibrated on rows": fitted.record.recalibrated or "no",
         **options,
