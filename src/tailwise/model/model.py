@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tailwise.labels.bins import LabelBins
 from tailwise.model.base import Base
 from tailwise.model.inputs import Encoded, Inputs, TableInputs, encoded
 from tailwise.networks.network import Network
+from tailwise.networks.together import Together, together
 from tailwise.options import Count
 from tailwise.training.loop import FitResult, predict
 
@@ -24,7 +26,7 @@ Floats = NDArray[np.float64]
 
 BATCH = 8192
 """Pictures and other tensors that are predicted at a time, which bounds the memory."""
-TABLE_BATCH = 1024
+TABLE_BATCH = 512
 """Rows of a table that are predicted at a time: so many stay in the processor's cache."""
 
 
@@ -93,7 +95,18 @@ class Model:
                 f"label_prior must be a list with one for each of the {len(self.targets)} targets"
             )
         targets = zip(self.targets, priors, strict=True)
-        return replace(self, targets=tuple(target.at(emphasis, prior) for target, prior in targets))
+        moved = replace(self, targets=tuple(target.at(emphasis, prior) for target, prior in targets))
+        moved.__dict__["together"] = self.together
+        return moved
+
+    @cached_property
+    def together(self) -> Together | None:
+        """The networks of a table as one that predicts faster, if they are alike."""
+        return together(self.networks) if self.inputs.is_table else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: without `together`, whose weights are those of the networks."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def encode(self, X: Any) -> Encoded:
         """Return rows of X as the networks, the base and the intervals take them."""
@@ -104,8 +117,12 @@ class Model:
         labels = [target.labels for target in self.targets]
         offset = latent_offset(self.base.offset(rows.matrix, len(rows), base_prediction), labels)
         x = beside_features(rows.x, offset, self.latent_bins) if self.inputs.is_table else rows.x
-        table, device = self.inputs.is_table, self.device
-        predictions = [network_prediction(n, x, offset, table=table, device=device) for n in self.networks]
+        where: dict[str, Any] = {"table": self.inputs.is_table, "device": self.device}
+        if self.together is None:
+            predictions = [network_prediction(network, x, offset, **where) for network in self.networks]
+        else:
+            every = network_prediction(self.together, x, offset, **where)
+            predictions = [every[:, k] for k in range(len(self.networks))]
         return [
             Raw.of([of_target(prediction, t, self.several) for prediction in predictions], rows.groups)
             for t in range(len(self.targets))
@@ -157,10 +174,12 @@ def ready(network: Network, *, table: bool) -> Network:
     Networks for tables predict on the CPU in float64: a row's prediction does not depend on the rows beside
     it, whereas float32 products round differently for each batch size.
     """
-    return network.to("cpu").double() if table else network
+    return network.to("cpu").double().eval() if table else network
 
 
-def network_prediction(network: Network, x: Any, offset: Floats, *, table: bool, device: str) -> Distribution:
+def network_prediction(
+    network: Network | Together, x: Any, offset: Floats, *, table: bool, device: str
+) -> Distribution:
     """Return a network's predictions before calibration, in batches of bounded memory. offset: (N, T or 0)
 
     A model predicts in the same place wherever it was trained, so that its numbers are the same.

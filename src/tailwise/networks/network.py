@@ -299,7 +299,7 @@ class Network(nn.Module):
         for backbone, tails in zip(self.backbones, self._tails(), strict=True):
             features = self.features(backbone, x)
             of_targets = [tail(features, inference, base) for tail, base in zip(tails, offsets, strict=True)]
-            predictions.append(_side_by_side(of_targets) if self.several_targets else of_targets[0])
+            predictions.append(targets_beside(of_targets) if self.several_targets else of_targets[0])
         return predictions[0] if len(predictions) == 1 else Mixture(predictions)
 
     # -- state ---------------------------------------------------------------------------------
@@ -321,6 +321,6 @@ class Network(nn.Module):
         self._rows_seen, self._retraining, self._bracketed = int(rows_seen), bool(retraining), False
 
 
-def _side_by_side(predictions: Sequence[Distribution]) -> Distribution:
-    """Return one prediction of all targets. T of (N,) -> (N, T)"""
+def targets_beside(predictions: Sequence[Distribution]) -> Distribution:
+    """Return one prediction of all targets. T of (...) -> (..., T)"""
     return stack(predictions).map(lambda p: p.movedim(0, -1))

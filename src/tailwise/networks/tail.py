@@ -216,15 +216,19 @@ class Tail(nn.Module):
 
     def forward(self, features: Tensor, inference: str | None, offset: Tensor | None) -> Distribution:
         """Return the prediction of each label, for several members their mixture or mean. (..., K, F)"""
+        prediction = self.by_member(features, inference, offset)
+        if self.members == 1 or (self.head.averaged and prediction is prediction.parametric):
+            return prediction.map(lambda p: p.mean(-1))
+        return Mixture(prediction.map(_members_first))
+
+    def by_member(self, features: Tensor, inference: str | None, offset: Tensor | None) -> Distribution:
+        """Return the prediction of each label by each member. (..., K, F) -> (..., K)"""
         base, shape = self._base(offset, features.shape[:-2]), features.shape[:-1]
         _, z_mean, z_var = self._rows(features)
         rule = self.inference if inference is None else made("inference", checked("inference", inference))
         with torch.autocast(z_mean.device.type, enabled=False):
             rows = rule(self, Latents(z_mean, z_var, base))
-            prediction = self.in_label_units(rows.map(lambda p: p.reshape(shape)))
-        if self.members == 1 or (self.head.averaged and prediction is prediction.parametric):
-            return prediction.map(lambda p: p.mean(-1))
-        return Mixture(prediction.map(_members_first))
+            return self.in_label_units(rows.map(lambda p: p.reshape(shape)))
 
     def predict(self, rows: Latents, index: Tensor | None = None) -> Distribution:
         """Predict rows, with the weights and statistics of the given bins if any. index: (N,) -> (N,)

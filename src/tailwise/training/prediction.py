@@ -12,13 +12,14 @@ from torch import Tensor
 from tailwise.distributions.members import Distribution, concatenate
 from tailwise.networks.network import Network
 from tailwise.networks.ranks import gathered
+from tailwise.networks.together import Together
 from tailwise.training.batches import Batch, Halves, TensorData, apply_if, batches, tensors_of
 
 _NUMBERS_PER_BATCH = 2**26  # at most so many inputs in a batch of predictions
 
 
 def predict_batches(
-    model: Network,
+    model: Network | Together,
     data: TensorData | Iterable[Any],
     batch_size: int,
     device: torch.device,
@@ -26,7 +27,8 @@ def predict_batches(
     halves: Halves | None = None,
 ) -> tuple[Distribution, Tensor]:
     """Predict every batch once, on one of the ranks that share them; all ranks return all, in order."""
-    model.eval()
+    if model.training:
+        model.eval()
     predicted, halves = [], halves or Halves()
 
     def work(part: Batch) -> Distribution:
@@ -45,7 +47,9 @@ def predict_batches(
 
 
 @torch.no_grad()
-def predict(model: Network, x: Any, batch_size: int = 4096, offset: Tensor | None = None) -> Distribution:
+def predict(
+    model: Network | Together, x: Any, batch_size: int = 4096, offset: Tensor | None = None
+) -> Distribution:
     """Predict all rows of an input in batches on the model's device; the result is on the CPU.
 
     Batches of large inputs, such as pictures, have fewer rows than `batch_size`.
@@ -61,4 +65,5 @@ def predict(model: Network, x: Any, batch_size: int = 4096, offset: Tensor | Non
     try:
         return predict_batches(model, data, batch_size, device)[0]
     finally:
-        model.train(training)
+        if training:
+            model.train()
