@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -92,9 +93,13 @@ class StudentT:
 
     def log_moment(self, z: Tensor) -> Tensor:
         v, t = self.df, z.detach().to("cpu", torch.float64)
-        log_constant = log_gamma_ratio(v / 2) - (math.pi * v).log() / 2 + (v / (v - 1)).log()
-        student = log_constant - (v - 1) / 2 * (t * t / v).log1p()
+        student = self._log_constant - (v - 1) / 2 * (t * t / v).log1p()
         return torch.where(v.isinf(), -t * t / 2 - math.log(2 * math.pi) / 2, student).to(z)
+
+    @cached_property
+    def _log_constant(self) -> Tensor:
+        v = self.df
+        return log_gamma_ratio(v / 2) - (math.pi * v).log() / 2 + (v / (v - 1)).log()
 
     def mixture_quantile(self, weight: Tensor, location: Tensor, scale: Tensor, level: Tensor) -> Tensor:
         full = (len(weight), *level.shape)

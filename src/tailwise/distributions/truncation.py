@@ -33,6 +33,8 @@ tenth of the distance between two bounds."""
 _WIDEST = 1e3  # a scale of more ranges is as good as uniform, and cancels
 _TINY = 1e-300
 _STEPS = 24
+_EXACT = 1e-14
+"""A root is exact if the function there is this share of its range."""
 
 Root = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], Tensor]
 """From an increasing function and two ends to its root between them, element by element."""
@@ -154,6 +156,8 @@ class _Cut:
         # With a location inside the bounds, the cut moves the mean by at most the mean of one half.
         reach = 2 * scale * self.student.log_moment(torch.zeros_like(mean)).exp()
         start, end = torch.maximum(start, mean - reach), torch.minimum(end, mean + reach)
+        # Without a root inside, there is nothing to look for.
+        start, end = torch.where(at_high, high, start), torch.where(at_low, low, end)
         inner = root(lambda at: self.mean(at, scale) - mean, start, end)
         location = torch.where(at_low, low, torch.where(at_high, high, inner))
         narrow = at_low | at_high
@@ -174,15 +178,19 @@ def illinois(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) ->
     Without a root the result is one of the ends.
     """
     f_low, f_high = function(low), function(high)
+    least = _EXACT * (f_high - f_low)
     kept = torch.zeros_like(low)  # which end stayed in the last step: -1 low, 1 high
-    at = low
+    at, done = low, least == 0
     for step in range(_STEPS):
+        if done.all():
+            break
         gap = f_high - f_low
         secant = (low * f_high - high * f_low) / torch.where(gap == 0, torch.ones_like(gap), gap)
         middle = (low + high) / 2
         usable = (secant >= low) & (secant <= high) & (gap != 0) & (step % 4 != 1)
-        at = torch.where(usable, secant, middle)
+        at = torch.where(done, at, torch.where(usable, secant, middle))
         value = function(at)
+        done = done | (value.abs() <= least)
         under = value < 0
         # The end that stays twice counts half, so that it moves too.
         f_high = torch.where(under, torch.where(kept > 0, f_high / 2, f_high), value)

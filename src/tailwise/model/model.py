@@ -87,6 +87,9 @@ class Model:
         """Return the model under an emphasis or a label prior, with several targets a list of priors."""
         if emphasis is None and label_prior is None:
             return self
+        kept = self._at_emphases.get(emphasis) if label_prior is None else None
+        if kept is not None:
+            return kept
         priors = (
             label_prior if self.several and label_prior is not None else [label_prior] * len(self.targets)
         )
@@ -97,7 +100,16 @@ class Model:
         targets = zip(self.targets, priors, strict=True)
         moved = replace(self, targets=tuple(target.at(emphasis, prior) for target, prior in targets))
         moved.__dict__["together"] = self.together
+        if label_prior is None:
+            if len(self._at_emphases) >= KEPT_EMPHASES:
+                self._at_emphases.clear()
+            self._at_emphases[emphasis] = moved
         return moved
+
+    @cached_property
+    def _at_emphases(self) -> dict[float | None, Model]:
+        """Models that `at` has made: to fit their intervals takes longer than to predict a row."""
+        return {}
 
     @cached_property
     def together(self) -> Together | None:
@@ -105,7 +117,7 @@ class Model:
         return together(self.networks) if self.inputs.is_table else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle: without `together`, whose weights are those of the networks."""
+        """For pickle: without what is computed on demand."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def encode(self, X: Any) -> Encoded:

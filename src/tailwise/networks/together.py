@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from tailwise.distributions.members import Distribution
 from tailwise.networks.backbones.tabular import MLP, Embedded, PiecewiseLinearEncoding, ResidualMLP
 from tailwise.networks.draws import Dropout
+from tailwise.networks.heads import Head
+from tailwise.networks.latents import Latent
 from tailwise.networks.network import Network, targets_beside
 from tailwise.networks.smoothing import NoSmoothing
 from tailwise.networks.tail import Offset, Tail, side_by_side
@@ -37,7 +39,9 @@ class Together(nn.Module):
         self.several_targets = networks[0].several_targets
         backbones, self.embedding = [network.backbone for network in networks], None
         first = backbones[0]
-        if isinstance(first, Embedded) and _alike([b.embedding for b in backbones], weights=True):
+        if isinstance(first, Embedded) and _alike(
+            [cast("Embedded", b).embedding for b in backbones], weights=True
+        ):
             self.embedding = copy.deepcopy(first.embedding)
             backbones = [cast("Embedded", backbone).network for backbone in backbones]
         self.backbone = _members_first(backbones)
@@ -123,8 +127,8 @@ def _joined(tails: Sequence[Tail]) -> Tail:
     """Return one tail whose members are these. They must be alike apart from the weights."""
     joined = copy.deepcopy(tails[0])
     joined.members = len(tails)
-    joined.latent = side_by_side([copy.deepcopy(tail.latent) for tail in tails])
-    joined.head = side_by_side([copy.deepcopy(tail.head) for tail in tails])
+    joined.latent = cast("Latent", side_by_side([copy.deepcopy(tail.latent) for tail in tails]))
+    joined.head = cast("Head", side_by_side([copy.deepcopy(tail.head) for tail in tails]))
     offsets = [tail.offset for tail in tails if tail.offset is not None]
     if offsets:
         joined.offset = Offset(len(tails))

@@ -127,12 +127,10 @@ def check_infinity(table: Any, source: str | None = None) -> None:
 
     The error counts rows from 0 or, if `source` names a file with a line of column names, in lines.
     """
-    for place, (title, kind) in enumerate(zip(table.columns, table.dtypes, strict=True)):
-        if getattr(kind, "kind", "") == "f":
-            values = table.iloc[:, place].to_numpy(np.float64, na_value=np.nan)
-        else:
+    for title, cells in table.items():  # by `iloc`, each column would take three times as long
+        if getattr(cells.dtype, "kind", "") != "f":
             continue
-        infinite = np.isinf(values)
+        infinite = np.isinf(cells.to_numpy(np.float64, na_value=np.nan))
         if infinite.any():
             column, row = repr(str(title)), int(infinite.argmax())
             if source is None:

@@ -269,15 +269,15 @@ def _joined(
     table: pd.DataFrame, names: Sequence[str] | None, encoders: Sequence[AnyColumn]
 ) -> NDArray[np.float64]:
     """Return the numbers of all columns, with a warning of cells that could not be read. (N, F)"""
-    places = {name: place for place, name in enumerate(names or [])}
+    columns = dict(zip(names or [], (cells for _, cells in table.items()), strict=True))
     matrix = np.empty((len(table), sum(len(encoder.outputs) for encoder in encoders)))
     start = 0
     for encoder in encoders:
-        if encoder.name not in places:
+        if encoder.name not in columns:
             raise ValueError(f"X has no column {encoder.name!r}, which the training table had")
         if isinstance(encoder, EmptyColumn):
             continue
-        column = plain_column(table.iloc[:, places[encoder.name]])
+        column = plain_column(columns[encoder.name])
         end = start + len(encoder.outputs)
         matrix[:, start:end] = encoder.encode(column)
         missing = np.isnan(matrix[:, start])
