@@ -29,6 +29,9 @@ BATCH = 8192
 TABLE_BATCH = 512
 """Rows of a table that are predicted at a time: so many stay in the processor's cache."""
 
+KEPT_EMPHASES = 8
+"""Emphases other than the model's own whose intervals are kept."""
+
 
 @dataclass(frozen=True, eq=False)
 class Record:
