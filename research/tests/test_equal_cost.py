@@ -126,6 +126,12 @@ def test_faces_have_the_holes_of_the_protocols(
     assert near <= set(problem.y_train)
 
 
+def test_an_extrapolation_leaves_out_ends_that_many_rows_have() -> None:
+    labels = np.repeat([0.0, 1.0, 2.0, 3.0], [60, 20, 15, 5])
+    assert HOLES["extrapolation"].ends(labels) == (1.0, 2.0)
+    assert HOLES["bimodal"].ends(labels) == (0.0, 2.0)
+
+
 def test_holes_and_budgets_of_suites() -> None:
     suite = get_suite("since-vir-holes")
     assert [s.name for s in suite.sources][:3] == [f"abalone-{hole}" for hole in HOLES]

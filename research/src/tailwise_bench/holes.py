@@ -33,8 +33,14 @@ class Hole:
         return ~inside if self.outside else inside
 
     def ends(self, labels: Array) -> tuple[float, float]:
-        """Return the ends on other labels than ages, by their quantiles; each end is a label."""
+        """Return the ends on other labels than ages, by their quantiles; each end is a label.
+
+        A hole `outside` has at least the least and the largest label, however many rows these have.
+        """
         low, high = np.quantile(labels, self.levels, method="higher")
+        inner = labels[(labels > labels.min()) & (labels < labels.max())]
+        if self.outside and inner.size:
+            low, high = max(low, inner.min()), min(high, inner.max())
         return float(low), float(high)
 
 

@@ -171,8 +171,10 @@ def _record(
     if HOLE in problem.extra:
         rows, metrics = problem.extra[HOLE], record["metrics"]
         for kind, scored in (("raw", best.test), ("calibrated", calibrated)):
-            inside = scored[torch.from_numpy(rows)]
-            metrics[kind]["hole"] = scores_by_region(inside, y[rows], bins, shots, IN_HOLES)["all"]
+            metrics[kind]["hole"] = dict.fromkeys(IN_HOLES)
+            if rows.any():
+                inside = scored[torch.from_numpy(rows)]
+                metrics[kind]["hole"] = scores_by_region(inside, y[rows], bins, shots, IN_HOLES)["all"]
         record["test_rows"]["hole"] = int(rows.sum())
     if best.emphasis is not None:
         record["emphasis"] = best.emphasis
