@@ -161,7 +161,7 @@ register(
     "vir-encoder",
     title="VIR, encoder only",
     parts=Method(
-        latent=DEFAULT.latent,
+        latent=PAPER.latent,
         smoothing=Part("statistics", bandwidth=2.1, radius=5, momentum=0.99, clip=(0.5, 2.0)),
         losses=(Part("squared"), Part("kl", weight=1.4e-4)),
     ),
@@ -195,7 +195,7 @@ register(
     parts=Method(
         weights=Part("density"),
         smoothing=Part("statistics"),
-        latent=DEFAULT.latent,
+        latent=PAPER.latent,
         losses=(Part("squared"), Part("kl", weight=1e-3)),
     ),
     about=f"The encoder of VIR with LDS weights on squared error ({_VIR}).",

@@ -41,6 +41,7 @@ REFERENCE = PAPER.with_options(
 DEFAULT = PAPER.with_options(
     **{
         "weights": {"on": "both", "clip": LEAST_COUNT, "scale": "mean"},
+        "latent.var_start": -7.0,  # little noise at the start
         "smoothing": {"bandwidth": 0.64, "at_inference": False},
         "head": {"sharpness": 1.0, "prior": (0.0, 0.1, 1.5, 0.01)},
         "evidence.weight": 0.026,
