@@ -171,7 +171,7 @@ class Distribution(ABC):
     # ---------------------------------------------------------------- many predictions
 
     @abstractmethod
-    def pooled(self) -> Distribution:
+    def pooled(self, weights: Tensor | None = None) -> Distribution:
         """Return one distribution for those along the first dimension; see the function `pooled`."""
 
     @classmethod
@@ -326,9 +326,10 @@ class Normal(Parametric):
     def lighter(self, least_df: float) -> Self:
         return self
 
-    def pooled(self) -> Distribution:
-        between = self.mean.var(0, correction=0)
-        return Normal(self.mean.mean(0), self.variance.mean(0) + between)
+    def pooled(self, weights: Tensor | None = None) -> Distribution:
+        mean = _average(self.mean, weights)
+        between = _average((self.mean - mean) ** 2, weights)
+        return Normal(mean, _average(self.variance, weights) + between)
 
 
 class NIG(Parametric):
@@ -418,13 +419,15 @@ class NIG(Parametric):
         moved = torch.where(self.alpha > 1, moved, self.alpha)
         return type(self)(self.gamma, self.nu * nu, moved, self.beta * beta)
 
-    def pooled(self) -> Distribution:
+    def pooled(self, weights: Tensor | None = None) -> Distribution:
         if not torch.compiler.is_compiling() and bool((self.alpha <= 1).any()):
-            return Mixture(self)
-        between = self.mean.var(0, correction=0)
-        aleatoric, epistemic = self.aleatoric.mean(0), self.epistemic.mean(0) + between
-        excess = 1 / (1 / (self.alpha - 1)).mean(0)  # the heavier tails count more
-        return NIG(self.mean.mean(0), aleatoric / epistemic, 1 + excess, aleatoric * excess)
+            return Mixture(self, weights)
+        mean = _average(self.mean, weights)
+        between = _average((self.mean - mean) ** 2, weights)
+        aleatoric = _average(self.aleatoric, weights)
+        epistemic = _average(self.epistemic, weights) + between
+        excess = 1 / _average(1 / (self.alpha - 1), weights)  # the heavier tails count more
+        return NIG(mean, aleatoric / epistemic, 1 + excess, aleatoric * excess)
 
 
 class Mixture(Distribution):
@@ -521,8 +524,8 @@ class Mixture(Distribution):
     def rescale(self, shift: Number, scale: Number) -> Self:
         return type(self)(self.components.rescale(shift, scale), self.weights, check=False)
 
-    def pooled(self) -> Distribution:
-        return Mixture(self)
+    def pooled(self, weights: Tensor | None = None) -> Distribution:
+        return Mixture(self, weights)
 
     @classmethod
     def _joined(cls, parts: Sequence[Self], function: Callable[..., Tensor]) -> Self:
@@ -536,6 +539,14 @@ class Mixture(Distribution):
 def _merged(parameter: Tensor) -> Tensor:
     """Members of several mixtures as members of one. (inner K, K, *shape) -> (K * inner K, *shape)"""
     return parameter.movedim(1, 0).flatten(0, 1)
+
+
+def _average(value: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean over members, or their weighted sum. (K, *shape) -> shape"""
+    if weights is None:
+        return value.mean(0)
+    weights = weights.to(value)
+    return (weights.reshape(*weights.shape, *[1] * (value.dim() - weights.dim())) * value).sum(0)
 
 
 def weighted(weight: Tensor, value: Tensor) -> Tensor:
@@ -600,18 +611,19 @@ def concatenate(distributions: Sequence[Distribution]) -> Distribution:
     return type(distributions[0])._joined(distributions, torch.cat)
 
 
-def pooled(distributions: Sequence[Distribution]) -> Distribution:
+def pooled(distributions: Sequence[Distribution], weights: Tensor | None = None) -> Distribution:
     """Return one distribution for the predictions of several models, of the type that they have.
 
-    Its mean, aleatoric and epistemic variance are those of the mixture of all: the variance between the
-    models' means is epistemic, and a part of the only variance of a Normal. Mixtures,
-    and NIG of infinite variance, are joined into one mixture.
+    `weights` add up to 1 over the models; without them all count the same. The mean, aleatoric and epistemic
+    variance are those of the mixture of all: the variance between the models' means is epistemic, and a part
+    of the only variance of a Normal. Mixtures, and NIG of infinite variance, are joined into one mixture.
+    weights: (K,), or (K, 1, T) for several targets
 
     >>> both = pooled([NIG(torch.tensor([0.0]), 2.0, 3.0, 4.0), NIG(torch.tensor([2.0]), 2.0, 3.0, 4.0)])
     >>> both.mean.item(), both.aleatoric.item(), both.epistemic.item()
     (1.0, 2.0, 2.0)
     """
-    return distributions[0] if len(distributions) == 1 else stack(distributions).pooled()
+    return distributions[0] if len(distributions) == 1 else stack(distributions).pooled(weights)
 
 
 def _check_alike(distributions: Sequence[Distribution]) -> None:

@@ -136,8 +136,8 @@ class Tilted(Distribution):
         moved = self.tilt.rescale(float(shift), float(scale))
         return type(self)(self.base.rescale(shift, scale), moved)
 
-    def pooled(self) -> Distribution:
-        return self.onto(self.base.pooled())
+    def pooled(self, weights: Tensor | None = None) -> Distribution:
+        return self.onto(self.base.pooled(weights))
 
     @classmethod
     def _joined(cls, parts: Sequence[Self], function: Callable[..., Tensor]) -> Self:

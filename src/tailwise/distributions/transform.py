@@ -375,8 +375,8 @@ class Transformed(Distribution):
         units = float(shift), float(scale)
         return type(self)(self.inner, self.transform.rescale((0.0, 1.0), units))
 
-    def pooled(self) -> Distribution:
-        return Transformed(self.inner.pooled(), self.transform)
+    def pooled(self, weights: Tensor | None = None) -> Distribution:
+        return Transformed(self.inner.pooled(weights), self.transform)
 
     @classmethod
     def _joined(cls, parts: Sequence[Self], function: Callable[..., Tensor]) -> Self:

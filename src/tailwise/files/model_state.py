@@ -157,6 +157,8 @@ class ModelState:
     parts: dict[str, Any]
     """Options of `Method`, which checks them."""
     backbone: Backbone
+    alone: Backbone | None
+    """The network without a base that is pooled with the first one around it, if there is one."""
     n_features_in: Count | None
     feature_names_in: tuple[str, ...] | None
     picture_size: tuple[Width, Width] | None
@@ -169,6 +171,8 @@ class ModelState:
 
     def __post_init__(self) -> None:
         count = len(self.targets)
+        if self.alone is not None and (len(self.record.histories) % 2 or not (self.bases or self.base_given)):
+            raise ValueError("networks without a base are pooled with as many around one")
         if not 1 <= len(self.record.histories) <= MAX_NETWORKS:
             raise ValueError(f"there must be 1 to {MAX_NETWORKS} networks, each with a history")
         for name, found in (("names", self.target_names), ("bases", self.bases or None)):

@@ -32,7 +32,7 @@ from tailwise.model.base import BASES, Base, FittedBase, GivenBase, NoBase
 from tailwise.model.fit import bounds_of_targets
 from tailwise.model.inputs import Columns, Inputs, PictureInputs, TableInputs, TensorInputs
 from tailwise.model.model import Model, ready
-from tailwise.model.settings import DEFAULT_BACKBONE, Settings
+from tailwise.model.settings import Settings
 from tailwise.networks.backbones import (
     BACKBONES,
     IMAGE_BACKBONES,
@@ -44,6 +44,7 @@ from tailwise.networks.backbones import (
 from tailwise.networks.draws import seeded_weights
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method
+from tailwise.networks.pool import Pool, Predictor
 from tailwise.tables.column_encoders import AnyColumn, CategoryColumn, DateColumn, TextColumn
 from tailwise.training.loop import FitResult
 
@@ -96,11 +97,12 @@ def _state(settings: Settings, model: Model) -> ModelState:
     if all(isinstance(target.intervals, OwnIntervals) for target in model.targets):
         params["conformal"] = None  # as fitted, if the parameter was changed since
     inputs, backbone = model.inputs, params["backbone"]
-    network = model.networks[0].backbone
+    first = model.networks[0]
+    network, alone = first.backbone, None
     width = cast("int", network.feature_dim)
     if isinstance(backbone, str):
-        name = DEFAULT_BACKBONE if backbone == "auto" else backbone
-        recipe = Backbone(name, None, _options(name, network), width)
+        recipe = _recipe(network)
+        alone = _recipe(first.alone.backbone) if isinstance(first, Pool) else None
     else:
         params["backbone"] = None
         recipe = Backbone(None, type(network).__name__, NetworkOptions(), int(settings.feature_dim or width))
@@ -109,6 +111,7 @@ def _state(settings: Settings, model: Model) -> ModelState:
         params=params,
         parts=model.networks[0].method.as_options(),
         backbone=recipe,
+        alone=alone,
         n_features_in=getattr(inputs.columns, "n_features_in_", None),
         feature_names_in=None if names is None else tuple(map(str, names)),
         picture_size=inputs.size if isinstance(inputs, PictureInputs) else None,
@@ -127,8 +130,12 @@ def _without_times(history: FitResult) -> FitResult:
     return replace(history, history=rows)
 
 
+def _recipe(network: Any) -> Backbone:
+    """Return what builds a network of ours again, including its defaults of today."""
+    return Backbone(network.name, None, _options(network.name, network), network.feature_dim)
+
+
 def _options(name: str, network: nn.Module) -> NetworkOptions:
-    """Return what builds the network again, including its defaults of today."""
     if isinstance(network, ImageResNet):
         return NetworkOptions(mean=network.mean, std=network.std)  # type: ignore[arg-type]
     signature = inspect.signature(BACKBONES[name]).parameters
@@ -211,7 +218,7 @@ def _rebuilt(state: ModelState, arrays: Arrays, into: Callable[..., R], backbone
     if state.bases:
         targets = zip(state.bases, state.targets, strict=True)
         base = FittedBase(tuple(bases.base(target.labels.transform) for bases, target in targets))
-    make = partial(_network, state, parts, inputs, backbone, offset=not base.is_identity)
+    make = partial(_predictor, state, parts, inputs, backbone, offset=not base.is_identity)
     estimator.model_ = Model(
         inputs,
         base,
@@ -255,10 +262,11 @@ def _inputs(state: ModelState) -> Inputs:
 
 
 def _networks(
-    state: ModelState, arrays: Arrays, make: Callable[[], Network], parts: Method
-) -> Sequence[Network]:
+    state: ModelState, arrays: Arrays, make: Callable[[], Predictor], parts: Method
+) -> Sequence[Predictor]:
     """Build the networks and fill them with the arrays that are left, which must be theirs."""
-    stored: list[dict[str, Tensor]] = [{} for _ in state.record.histories]
+    count = len(state.record.histories) // (1 if state.alone is None else 2)
+    stored: list[dict[str, Tensor]] = [{} for _ in range(count)]
     for name, value in arrays.items():
         prefix, _, rest = name.partition(".")
         number, _, place = rest.partition(".")
@@ -293,11 +301,28 @@ def _check_shapes(network: nn.Module, stored: Mapping[str, Tensor]) -> None:
             )
 
 
-def _network(
+def _predictor(
     state: ModelState, parts: Method, inputs: Inputs, backbone: OwnBackbone | None, *, offset: bool
+) -> Predictor:
+    """Build a network, or two that are pooled, without their weights."""
+    network = _network(state, state.backbone, parts, inputs, backbone, offset=offset)
+    if state.alone is None:
+        return network
+    alone = _network(state, state.alone, parts, inputs, None, offset=False)
+    return Pool(network, alone, [0.5] * len(state.targets)).eval()
+
+
+def _network(
+    state: ModelState,
+    recipe: Backbone,
+    parts: Method,
+    inputs: Inputs,
+    backbone: OwnBackbone | None,
+    *,
+    offset: bool,
 ) -> Network:
     """Build the network without its weights; the caller's random state does not change."""
-    recipe, bins = state.backbone, [target.labels.latent_bins for target in state.targets]
+    bins = [target.labels.latent_bins for target in state.targets]
     with seeded_weights(0, everything=not isinstance(inputs, TableInputs)):
         if isinstance(inputs, TableInputs):
             columns = inputs.encoder.out_dim + offset * len(bins)

@@ -25,7 +25,8 @@ from tailwise.distributions.truncation import Bounds, bounds_of
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.support import LabelSupport
 from tailwise.methods import build_model
-from tailwise.model.base import Base, GivenBase, fit_base, given_predictions
+from tailwise.model.base import Base, GivenBase, NoBase, fit_base, given_predictions
+from tailwise.model.families import pool, share_alone
 from tailwise.model.inputs import Encoded, Inputs, column_of
 from tailwise.model.model import (
     Model,
@@ -39,13 +40,14 @@ from tailwise.model.model import (
     squeezed,
 )
 from tailwise.model.pictures import augmentation
-from tailwise.model.settings import DEFAULT_BACKBONE, Settings
+from tailwise.model.settings import Settings
 from tailwise.model.split import MIN_HOLDOUT, Split, check_row_count, group_codes, latest_rows
 from tailwise.model.transforms import bins_of, candidates, chosen_transforms
 from tailwise.networks.backbones import ImageDecoder, ImageResNet, make_backbone, make_image_backbone
 from tailwise.networks.draws import seeded_weights
 from tailwise.networks.heads import HEADS
 from tailwise.networks.network import Network
+from tailwise.networks.pool import Pool, Predictor
 from tailwise.resampling.smogn import resampled
 from tailwise.tables.check import checked_eval_set, checked_targets, target_names
 from tailwise.tables.equal_rows import merge_equal_rows
@@ -113,6 +115,11 @@ class Examples:
         y, latent, weight, offset, base = (part[rows] for part in numbers)
         return Examples(take_rows(self.x, rows), y, latent, weight, offset, base, self.groups[rows])
 
+    def without_base(self) -> Examples:
+        """Return the rows of a table without the base predictions."""
+        features = self.x[:, : self.x.shape[1] - self.offset.shape[1]]
+        return replace(self, x=features, offset=self.offset[:, :0])
+
     def tensors(self, *, weighted: bool = True) -> TensorData:
         """Return what the training loop takes; weights have a mean of 1."""
         weight = None
@@ -161,10 +168,10 @@ class Held:
 
 
 class Run(NamedTuple):
-    """A trained network."""
+    """A trained network, or two that are pooled."""
 
-    network: Network
-    history: FitResult
+    network: Predictor
+    histories: tuple[FitResult, ...]
     raw: Distribution
     """What it predicts for its held-out rows, before calibration."""
 
@@ -244,7 +251,7 @@ class Training:
         network = ready(network, table=table)
         with self.computing():
             raw = network_prediction(network, held.x, held.offset, table=table, device=device)
-        return Run(network, history, raw)
+        return Run(network, (history,), raw)
 
     def model(self, runs: Sequence[Run], held: Held, names: Sequence[str], *, held_out: bool = True) -> Model:
         """Calibrate on held-out rows and return the model."""
@@ -253,7 +260,7 @@ class Training:
         with self.computing():
             targets = held.calibrations(self.labels, [recipe] * len(self.labels))
         unseen = held_out and len(runs) == 1 and len(held.confirm) < len(held.y)
-        record = Record(tuple(run.history for run in runs), held_out, unseen)
+        record = Record(tuple(h for run in runs for h in run.histories), held_out, unseen)
         device = self.settings.device
         return Model(self.inputs, self.base, networks, targets, tuple(names) or None, record, device)
 
@@ -336,7 +343,14 @@ def fit(
         seen = inputs.encode(watched.X)
         valid = training.examples(seen, watched.y, watched.weight, base.offset(seen.matrix, len(seen), None))
     with visible() if settings.verbose else nullcontext():
-        runs, held = _trained(training, data, split, valid, checkpoint, start.networks if start else ())
+        runs, held = _trained(training, data, split, valid, checkpoint, _family(start, "around"))
+        if settings.pool and inputs.is_table and not base.is_identity:
+            settings.log("networks without the base")
+            alone = replace(training, settings=settings.without_base(), base=NoBase())
+            rest = None if valid is None else valid.without_base()
+            file = None if checkpoint is None else f"{checkpoint}.alone"
+            others = _trained(alone, data.without_base(), split, rest, file, _family(start, "alone"))
+            training, runs, held = _pooled(training, runs, held, *others)
     return training.model(runs, held, names, held_out=watched is not None or split.held_out)
 
 
@@ -375,6 +389,40 @@ def _trained(
     return runs, Held.of(concatenate([run.raw for run in runs]), data.rows(order), every, every)
 
 
+def _family(start: Model | None, name: str) -> list[Network]:
+    """Return the networks of a family that training goes on from, if any: ``around`` a base, or ``alone``."""
+    networks = () if start is None else start.networks
+    pools = [getattr(network, name) for network in networks if isinstance(network, Pool)]
+    return pools or [network for network in networks if isinstance(network, Network) and name == "around"]
+
+
+def _pooled(
+    training: Training, runs: list[Run], held: Held, others: list[Run], alone: Held
+) -> tuple[Training, list[Run], Held]:
+    """Pool networks around a base with others without it, or leave out one of the families."""
+    chosen = held.select
+    latent = [about.transform.limited(y) for about, y in zip(training.labels, held.y.T, strict=True)]
+    shares = [
+        share_alone(mine[chosen], its[chosen], y[chosen])
+        for mine, its, y in zip(held.raw, alone.raw, latent, strict=True)
+    ]
+    if not any(shares):
+        return training, runs, held
+    if min(shares) == 1 and not training.base.given:
+        return replace(training, base=NoBase()), others, replace(alone, base=held.base)
+    pools = [
+        Run(_pool_of(mine.network, its.network, shares), (*mine.histories, *its.histories), mine.raw)
+        for mine, its in zip(runs, others, strict=True)
+    ]
+    raw = tuple(pool(*both) for both in zip(held.raw, alone.raw, shares, strict=True))
+    return training, pools, replace(held, raw=raw)
+
+
+def _pool_of(around: Predictor, alone: Predictor, shares: Sequence[float]) -> Pool:
+    assert isinstance(around, Network) and isinstance(alone, Network)
+    return Pool(around, alone, shares)
+
+
 def _resampled(training: Training, network: Network, data: Examples) -> Examples:
     """Return training rows, resampled if the method asks for it."""
     name = network.method.resampling
@@ -395,8 +443,7 @@ def _backbone(settings: Settings, x: Any, trained: Index) -> nn.Module:
     if settings.takes_pictures:
         return make_image_backbone(str(settings.backbone))
     if isinstance(settings.backbone, str):
-        name = DEFAULT_BACKBONE if settings.backbone == "auto" else settings.backbone
-        return make_backbone(name, x.shape[1], rows=take_rows(x, trained))
+        return make_backbone(settings.backbone_name, x.shape[1], rows=take_rows(x, trained))
     made = settings.backbone if isinstance(settings.backbone, nn.Module) else settings.backbone()
     if not isinstance(made, nn.Module):
         raise TypeError(f"backbone gives {type(made).__name__}: it must be or make a torch module")
@@ -405,7 +452,7 @@ def _backbone(settings: Settings, x: Any, trained: Index) -> nn.Module:
 
 
 def calibration_recipe(
-    settings: Settings, networks: Sequence[Network], inputs: Inputs, *, held_out: bool = True
+    settings: Settings, networks: Sequence[Predictor], inputs: Inputs, *, held_out: bool = True
 ) -> CalibrationRecipe:
     """Return how to calibrate what these networks predict."""
     return CalibrationRecipe(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,11 +18,13 @@ from tailwise.labels.bins import LabelBins
 from tailwise.model.base import Base
 from tailwise.model.inputs import Encoded, Inputs, TableInputs, encoded
 from tailwise.networks.network import Network
+from tailwise.networks.pool import Pool, Predictor
 from tailwise.networks.together import Together, together
 from tailwise.options import Count
 from tailwise.training.loop import FitResult, predict
 
 Floats = NDArray[np.float64]
+P = TypeVar("P", Network, Predictor)
 
 BATCH = 8192
 """Pictures and other tensors that are predicted at a time, which bounds the memory."""
@@ -56,7 +58,7 @@ class Model:
 
     inputs: Inputs
     base: Base
-    networks: tuple[Network, ...]
+    networks: tuple[Predictor, ...]
     targets: tuple[Calibration, ...]
     names: tuple[str, ...] | None
     """Names of the targets, if they had any."""
@@ -117,7 +119,8 @@ class Model:
     @cached_property
     def together(self) -> Together | None:
         """The networks of a table as one that predicts faster, if they are alike."""
-        return together(self.networks) if self.inputs.is_table else None
+        networks = [network for network in self.networks if not isinstance(network, Pool)]
+        return together(networks) if self.inputs.is_table and networks else None
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: without what is computed on demand."""
@@ -183,7 +186,7 @@ class Model:
         return ""
 
 
-def ready(network: Network, *, table: bool) -> Network:
+def ready(network: P, *, table: bool) -> P:
     """Return a trained network in the precision and the place in which it predicts.
 
     Networks for tables predict on the CPU in float64: a row's prediction does not depend on the rows beside
@@ -193,7 +196,7 @@ def ready(network: Network, *, table: bool) -> Network:
 
 
 def network_prediction(
-    network: Network | Together, x: Any, offset: Floats, *, table: bool, device: str
+    network: Predictor | Together, x: Any, offset: Floats, *, table: bool, device: str
 ) -> Distribution:
     """Return a network's predictions before calibration, in batches of bounded memory. offset: (N, T or 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -44,7 +44,8 @@ else:
 logger = logging.getLogger(__name__)
 BackboneChoice = str | nn.Module | Callable[[], nn.Module]
 
-DEFAULT_BACKBONE = "mlp-ple"
+AROUND, ALONE = "mlp-ple", "realmlp"
+"""The networks of ``backbone="auto"``; the second for networks without a base that are pooled with others."""
 
 _COUNT = Interval(Integral, 1, 1 << 53, closed="both")
 _SHOTS = Interval(Integral, 0, 1 << 53, closed="both")
@@ -63,6 +64,7 @@ class Settings(BaseEstimator):
     method: str = _parameter("vir-dial", str)
     method_options: Mapping[str, Any] | None = _parameter(None, Mapping, None)
     base: Any = _parameter("auto", object)  # `tailwise.model.base.resolve_base` says what is wrong with it
+    pool: bool = _parameter(False, "boolean")
     folds: int | Literal["auto"] = _parameter("auto", _COUNT, _AUTO)
     emphasis: float | Literal["auto"] = _parameter("auto", Interval(Real, 0, 1, closed="both"), _AUTO)
     backbone: BackboneChoice = _parameter("auto", str, nn.Module, callable)
@@ -141,6 +143,17 @@ class Settings(BaseEstimator):
     def takes_tables(self) -> bool:
         """Whether X is a table; otherwise it goes to the backbone as tensors."""
         return isinstance(self.backbone, str) and not self.takes_pictures
+
+    @property
+    def backbone_name(self) -> str:
+        """The name of the network; of one of the user's own, its class."""
+        if isinstance(self.backbone, str):
+            return AROUND if self.backbone == "auto" else self.backbone
+        return type(self.backbone).__name__
+
+    def without_base(self) -> Settings:
+        """Return the settings for networks without a base beside those around it."""
+        return replace(self, base=None, backbone=ALONE if self.backbone == "auto" else self.backbone)
 
     def inputs(self) -> Inputs:
         """Return inputs of the kind that the backbone takes."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tailwise.distributions.members import Distribution, concatenate
-from tailwise.networks.network import Network
+from tailwise.networks.pool import Predictor
 from tailwise.networks.ranks import gathered
 from tailwise.networks.together import Together
 from tailwise.training.batches import Batch, Halves, TensorData, apply_if, batches, tensors_of
@@ -19,7 +19,7 @@ _NUMBERS_PER_BATCH = 2**26  # at most so many inputs in a batch of predictions
 
 
 def predict_batches(
-    model: Network | Together,
+    model: Predictor | Together,
     data: TensorData | Iterable[Any],
     batch_size: int,
     device: torch.device,
@@ -48,7 +48,7 @@ def predict_batches(
 
 @torch.no_grad()
 def predict(
-    model: Network | Together, x: Any, batch_size: int = 4096, offset: Tensor | None = None
+    model: Predictor | Together, x: Any, batch_size: int = 4096, offset: Tensor | None = None
 ) -> Distribution:
     """Predict all rows of an input in batches on the model's device; the result is on the CPU.
 

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tailwise.lookup import make_by_name
-from tailwise.networks.backbones import Backbone
-from tailwise.networks.backbones.tabular import MLP
+from tailwise.networks.backbones import MLP, Backbone
 from tailwise.networks.draws import Dropout
 
 PADDING = 0

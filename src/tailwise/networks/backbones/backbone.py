@@ -13,3 +13,5 @@ class Backbone(nn.Module):
 
     feature_dim: int
     members: int | None = None
+    name: str = ""
+    """Its name, if it was made by name."""

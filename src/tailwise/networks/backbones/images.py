@@ -150,7 +150,9 @@ def make_image_backbone(name: str, **options: Any) -> ImageResNet:
     Options are those of `ImageResNet`: `weights`, a local file, and `mean` and `std` of the channels.
     """
     check_name("image backbone", name, STAGES)
-    return make_by_name("image backbone", {name: ImageResNet}, name, name, options=options)
+    made = make_by_name("image backbone", {name: ImageResNet}, name, name, options=options)
+    made.name = name
+    return made
 
 
 class ImageDecoder(nn.Module):

@@ -381,7 +381,9 @@ def make_backbone(name: str, in_dim: int, *, rows: Rows | None = None, **options
             raise ValueError(f"unknown option {option!r} of backbone {name!r}{nearest(option, parameters)}")
     if rows is not None and "rows" in parameters:
         options["rows"] = rows
-    return factory(in_dim, **options)
+    made = factory(in_dim, **options)
+    made.name = name
+    return made
 
 
 class TableDecoder(nn.Module):
