@@ -122,7 +122,7 @@ class DialEffect(NamedTuple):
             float((errors[rows].mean() - plain[rows].mean()) / (plain[rows].mean() or 1.0))
             for rows in (slice(None), rare)
         )
-        return cls(len(errors), price, -gain)
+        return cls(len(errors), price, 0.0 - gain)
 
 
 @dataclass(frozen=True)
