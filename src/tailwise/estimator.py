@@ -96,8 +96,7 @@ class TailRegressor(RegressorMixin, Settings):
     validation_fraction : share of every label bin that is held out if there is one network.
     calibrate : whether the predicted uncertainty is scaled on held-out rows; ``"balanced"`` gives every
         label bin the same weight in that.
-    conformal : ``"global"``, ``"region"`` (by the predicted label's region) or None for the
-        distribution's own intervals.
+    conformal : ``"global"`` for intervals fitted to held-out rows, or None for the distribution's own.
     conformal_by : column of X, by name or for arrays by number, whose groups of rows have intervals of
         their own: the 50 most frequent values, or five bins of a number with more than 20 values. Groups with
         few rows stay close to the overall intervals; other values have these. The column stays an input.
@@ -283,20 +282,20 @@ class TailRegressor(RegressorMixin, Settings):
         X: Any,
         coverage: float = 0.9,
         *,
+        rare: float | None = None,
         emphasis: float | None = None,
         label_prior: Any = None,
         base_prediction: ArrayLike | None = None,
     ) -> Floats:
         """Return lower and upper ends of intervals that contain the label with the given probability.
 
-        (N, 2) for one target, (N, T, 2) for several. Coverage holds approximately, on average over rows like
-        the training rows, whatever the emphasis; the rarest labels are covered about as often as others. No
-        method can guarantee coverage given the true label. `explain_intervals` says which intervals are in
-        use. If there are too few held-out rows for the coverage, a warning says so and the intervals span all
-        training labels.
+        (N, 2) for one target, (N, T, 2) for several. Coverage holds on average over rows like the training
+        rows, whatever the emphasis, and is lower for rare labels. With ``rare=0.9``, 90% of the rarest labels
+        are covered too, by wider intervals. `explain_intervals` states both promises and the price. If there
+        are too few held-out rows for a coverage, a warning says so and the intervals span all training labels.
         """
         targets = self.predictions(X, emphasis, label_prior, base_prediction)
-        sides = zip(*(predicted.interval(coverage) for predicted in targets), strict=True)
+        sides = zip(*(predicted.interval(coverage, rare) for predicted in targets), strict=True)
         return np.stack([self.model_.joined(side) for side in sides], axis=-1)
 
     def predict_quantiles(
@@ -321,13 +320,15 @@ class TailRegressor(RegressorMixin, Settings):
         X: Any,
         coverage: float = 0.9,
         *,
+        rare: float | None = None,
         emphasis: float | None = None,
         label_prior: Any = None,
         base_prediction: ArrayLike | None = None,
     ) -> pd.DataFrame:
         """Return a table: prediction, std, lower, upper, aleatoric_std, epistemic_std and region.
 
-        The index is that of X. With several targets the columns of each end in ``_`` and its name, or its
+        `coverage` and `rare` are those of `predict_interval`. ``epistemic_std`` is the standard deviation
+        between the means of the networks, and ``aleatoric_std`` the rest of ``std``. The index is that of X. With several targets the columns of each end in ``_`` and its name, or its
         number if y had no names.
         """
         import pandas as pd
@@ -335,7 +336,7 @@ class TailRegressor(RegressorMixin, Settings):
         columns: dict[str, Any] = {}
         for t, predicted in enumerate(self.predictions(X, emphasis, label_prior, base_prediction)):
             suffix = f"_{self.model_.target_name(t)}" if self.model_.several else ""
-            columns |= {name + suffix: values for name, values in predicted.columns(coverage).items()}
+            columns |= {name + suffix: values for name, values in predicted.columns(coverage, rare).items()}
         return pd.DataFrame(columns, index=X.index if hasattr(X, "index") and hasattr(X, "columns") else None)
 
     # -------------------------------------------------------------------------------------- judge
@@ -352,9 +353,9 @@ class TailRegressor(RegressorMixin, Settings):
     ) -> pd.DataFrame:
         """Return a tidy table of errors and coverage for all, many-, medium- and few-shot labels.
 
-        Regions go by the true label's bin in training. `coverage` and `width` are those of
-        `predict_interval`; `constant_coverage` and `constant_width` are those of one interval for all rows,
-        between two quantiles of the training labels. With several targets a column
+        Regions go by the true label's bin in training. `coverage`, `width` and `interval_score` (Winkler's)
+        are those of `predict_interval`; with `constant_` before the name they are those of one interval for
+        all rows, between two quantiles of the training labels. With several targets a column
         ``target`` holds the name of each, or its number if y had no names.
         """
         check_is_fitted(self)
@@ -403,17 +404,18 @@ class TailRegressor(RegressorMixin, Settings):
         coverage: float = 0.9,
         target: int | None = None,
         *,
+        rare: float | None = None,
         emphasis: float | None = None,
         label_prior: Any = None,
     ) -> str:
-        """Return a text: which intervals are in use, how many rows they rest on, what they guarantee.
+        """Return a text: what intervals promise, for all rows and with `rare` for the rarest labels, and the price.
 
-        It covers every target, or only the one with the given number.
+        Unless given, `rare` is `coverage`. The text covers every target, or only the one with the given number.
         """
         check_is_fitted(self)
         model = self.model_.at(emphasis, label_prior)
         chosen = model.targets if target is None else [model.targets[target]]
-        texts = [fitted.intervals.explain(coverage) for fitted in chosen]
+        texts = [fitted.explain(coverage, coverage if rare is None else rare) for fitted in chosen]
         return model.about_held_out() + "\n".join(texts)
 
     # -------------------------------------------------------------------------------------- files
@@ -455,6 +457,7 @@ class TailRegressor(RegressorMixin, Settings):
         *,
         quantiles: Sequence[float] = (0.05, 0.5, 0.95),
         coverage: float | None = 0.9,
+        rare: float | None = None,
         emphasis: float | None = None,
         label_prior: Any = None,
         raw_columns: bool = False,
@@ -480,6 +483,7 @@ class TailRegressor(RegressorMixin, Settings):
             method=self.method,
             quantiles=quantiles,
             coverage=coverage,
+            rare=rare,
             raw_columns=raw_columns,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,12 +70,15 @@ def test_without_scaling_and_conformal_the_prediction_speaks_for_itself() -> Non
     reach = 2 * stats.norm.ppf(0.9)
     np.testing.assert_allclose(lower, PREDICTED.mean - reach)
     np.testing.assert_allclose(upper, PREDICTED.mean + reach)
-    assert calibration().intervals.explain(0.8) == "Intervals of the predicted distribution itself."
+    assert "promise nothing" in calibration().explain(0.8, 0.8)
+    with pytest.raises(ValueError, match="rare= needs conformal intervals"):
+        found.interval(0.8, rare=0.9)
 
 
 def test_scaling_comes_first_and_conformal_intervals_rule() -> None:
     conformal = ConformalIntervals(BINS).fit(Normal(torch.zeros(19).double(), 1.0), np.arange(-9.0, 10.0))
-    found = predicted(calibration(scaling=VarianceScaling(9.0), intervals=conformal), PREDICTED)
+    own = calibration(scaling=VarianceScaling(9.0), intervals=conformal)
+    found = predicted(own, PREDICTED)
     assert found.distribution.variance.tolist() == [36.0] * 3
     lower, upper = found.interval(0.9)
     np.testing.assert_allclose(upper, PREDICTED.mean + 9 * 6)
@@ -83,7 +86,7 @@ def test_scaling_comes_first_and_conformal_intervals_rule() -> None:
     # Nineteen rows are too few for 99%: the ends stay finite, and a warning and the text say so.
     with pytest.warns(UserWarning, match="0.99 intervals take 99 held-out rows, and there are 19"):
         assert found.interval(0.99)[1].isfinite().all()
-    assert "No promise: 0.99 intervals take 99 held-out rows" in conformal.explain(0.99)
+    assert "No promise: 0.99 intervals take 99 held-out rows" in own.explain(0.99, 0.9)
 
 
 def test_columns_of_a_table_by_hand() -> None:
@@ -111,27 +114,25 @@ def test_scaling_is_fitted_on_select_and_intervals_on_confirm() -> None:
     expected = fit_scaling(raw[:100], y[:100])
     assert fitted.scaling == expected and expected.w == pytest.approx(4.0, rel=0.5)
     intervals = fitted.intervals
-    assert isinstance(intervals, ConformalIntervals) and intervals.mode == "region"
+    assert isinstance(intervals, ConformalIntervals)
     # Other labels in one part change what is fitted on it, and nothing else.
     moved = y.copy()
     moved[confirm] *= 3
     again = fit_calibration(raw, moved, BINS, select, confirm)
     assert again.scaling == fitted.scaling and isinstance(again.intervals, ConformalIntervals)
-    scores = (y[confirm] - raw.mean[confirm].numpy()) / np.sqrt(expected.w)
-    np.testing.assert_allclose(np.sort(intervals.scores), np.sort(scores))
+    scores = np.abs(y[confirm] - raw.mean[confirm].numpy()) / np.sqrt(expected.w) / stats.norm.ppf(0.95)
+    np.testing.assert_allclose(intervals.scores, scores)
 
 
 def test_options_of_the_fit() -> None:
     raw, y = held_out()
     select, confirm = np.arange(100), np.arange(100, 200)
-    bare = fit_calibration(raw, y, BINS, select, confirm, scaling=False, intervals=None)
+    bare = fit_calibration(raw, y, BINS, select, confirm, scaling=False, conformal=False)
     assert bare.scaling == VarianceScaling() and bare.intervals == OwnIntervals()
     assert bare.prior.tilt.is_identity and bare.emphasis == 0.0
     balanced = fit_calibration(raw, y, BINS, select, confirm, scaling="balanced")
     assert balanced.scaling == fit_scaling(raw[:100], y[:100], balanced_weights(y[:100], BINS))
     assert balanced.scaling != fit_calibration(raw, y, BINS, select, confirm).scaling
-    whole = fit_calibration(raw, y, BINS, select, confirm, intervals="global").intervals
-    assert isinstance(whole, ConformalIntervals) and (whole.mode, whole.groups[1].name) == ("global", "rare")
     unscaled = fit_calibration(raw, y, BINS, select, confirm, scaling=False)
     lower, upper = predicted(unscaled, raw[confirm]).interval(0.9)
     inside = (y[confirm] >= lower.numpy()) & (y[confirm] <= upper.numpy())
@@ -296,13 +297,12 @@ def covered(own: Calibration, raw: Normal, y: np.ndarray) -> float:
     return float(((y >= lower) & (y <= upper)).mean())
 
 
-@pytest.mark.parametrize("mode", ["global", "region"])
-def test_coverage_holds_wherever_the_dial_stands(mode: Literal["global", "region"]) -> None:
+def test_coverage_holds_wherever_the_dial_stands() -> None:
     found: dict[float, list[float]] = {0.0: [], 0.5: [], 1.0: []}
     for seed in range(6):
         raw, y = skewed(600, seed)
         bins, rows = LabelBins.from_labels(y), np.arange(600)
-        chosen = fit_calibration(raw, y, bins, rows[:300], rows[300:], intervals=mode)
+        chosen = fit_calibration(raw, y, bins, rows[:300], rows[300:])
         fresh, truth = skewed(2000, seed + 100)
         for t, rates in found.items():
             rates.append(covered(chosen.at(t), fresh, truth))
@@ -317,7 +317,7 @@ def test_coverage_holds_under_the_label_prior_that_was_given() -> None:
     for seed in range(6):
         raw, y = skewed(1500, seed)
         bins, rows = LabelBins.from_labels(y), np.arange(1500)
-        chosen = fit_calibration(raw, y, bins, rows[:500], rows[500:], intervals="global")
+        chosen = fit_calibration(raw, y, bins, rows[:500], rows[500:])
         fresh, truth = skewed(20000, seed + 100)
         weight = np.where(truth > 2, 10.0, 1.0)
         drawn = np.random.default_rng(seed).choice(len(truth), 2000, p=weight / weight.sum())
@@ -344,3 +344,37 @@ def test_held_out_rows_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(one.held.prediction.mean, raw.mean[place])
     small = fit_calibration(raw, y, bins, rows[:150], rows[260:])
     assert len(small.held.labels) == 40
+
+
+# -- the price of rare labels, parts of the variance ----------------------------------------------
+
+
+def test_the_price_of_rare_labels_by_hand(fitted: Calibration) -> None:
+    price, held = fitted.price(0.9, 0.8), fitted.held
+    raw = Raw(fitted.held.prediction, (), held.groups)
+    unscaled = replace(fitted, scaling=VarianceScaling())
+    lower, upper = (end.numpy() for end in unscaled(raw).interval(0.9))
+    intervals = fitted.intervals
+    assert isinstance(intervals, ConformalIntervals)
+    rare = intervals.rare > 0
+    inside = (held.labels >= lower) & (held.labels <= upper)
+    assert price.rare_coverage == pytest.approx(inside[rare].mean()) and price.rare_rows == rare.sum()
+    assert price.rows == len(rare) and price.width == pytest.approx((upper - lower).mean())
+    assert price.rare_width >= price.width
+    text = fitted.explain(0.9, 0.8)
+    assert text.count("\n") == 3 and f"{price.rare_coverage:.1%} are inside" in text and "rare=0.8" in text
+
+
+def test_what_networks_disagree_about_is_epistemic() -> None:
+    """Four networks agree at the first row and not at the second, whose noise is the same."""
+    networks = tuple(
+        NIG(torch.tensor([1.0, 1.0 + gap], dtype=torch.float64), 3.0, 3.0, 2.0) for gap in (-9, -3, 3, 9)
+    )
+    raw = Raw.of(networks, none(2))
+    columns = calibration()(raw).columns(0.9)
+    np.testing.assert_allclose(columns["epistemic_std"], [0, np.sqrt(45)], atol=1e-12)
+    np.testing.assert_allclose(
+        columns["aleatoric_std"] ** 2 + columns["epistemic_std"] ** 2, columns["std"] ** 2
+    )
+    scaled = calibration(scaling=VarianceScaling(1e-6))(raw).columns(0.9)
+    assert (scaled["epistemic_std"] <= scaled["std"]).all()

@@ -10,12 +10,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from tailwise.calibration.column_groups import ColumnGroups
 from tailwise.calibration.interval_scores import intervals_by_region
-from tailwise.calibration.intervals import ConformalIntervals, Intervals, OwnIntervals, majority
+from tailwise.calibration.intervals import ConformalIntervals, Intervals, OwnIntervals, counted, effective
 from tailwise.calibration.scaling import (
     Scaling,
     VarianceScaling,
@@ -24,7 +25,7 @@ from tailwise.calibration.scaling import (
     split_variance,
 )
 from tailwise.calibration.spreads import standard_deviation
-from tailwise.distributions.members import Distribution, concatenate, pooled
+from tailwise.distributions.members import Distribution, pooled
 from tailwise.distributions.tilt import Tilt
 from tailwise.distributions.transform import AnyTransform, Identity, Transform
 from tailwise.distributions.truncation import Bounds
@@ -50,7 +51,7 @@ PRICE_CHANCE = 2.5
 """Standard errors by which the error of all rows must keep its limit (research/results/transform.md)."""
 MIN_EMPHASIS_ROWS = 50
 MAX_HELD = 4000
-"""Held-out rows that are kept to fit intervals for another label prior."""
+"""Held-out rows that are kept to fit intervals under any label prior."""
 
 
 class Raw(NamedTuple):
@@ -101,9 +102,45 @@ class Prior:
         """Return the prior of labels that a user expects; see `LabelDensity.from_prior`."""
         return cls(change_of_prior(density, LabelDensity.from_prior(label_prior, density)), math.nan)
 
-    def interval_weights(self, labels: Floats) -> Literal["rare"] | Floats:
-        """Return which held-out labels intervals must cover: the rarest too, or those that are expected."""
-        return self.tilt.weights(labels) if math.isnan(self.emphasis) else "rare"
+    def interval_weights(self, labels: Floats) -> Floats | None:
+        """Return how often held-out labels are expected in use; None for as often as in training."""
+        return self.tilt.weights(labels) if math.isnan(self.emphasis) else None
+
+
+class Price(NamedTuple):
+    """What it costs to cover the rarest labels too, on held-out rows."""
+
+    coverage: float
+    rare: float
+    """Share of the rarest labels to cover."""
+    too_few: str
+    """Which rows are missing for that; empty if there are enough."""
+    rows: float
+    rare_rows: float
+    rare_coverage: float
+    """Share of rare labels inside intervals that are not asked to cover them."""
+    width: float
+    """Mean width of these intervals."""
+    rare_width: float
+    """Mean width of intervals that cover rare labels too."""
+
+    def explain(self) -> str:
+        """Return four sentences."""
+        if self.too_few:
+            return (
+                f"No promise: {self.too_few} The ends are the smallest and the largest training label, or the "
+                "largest error seen if it is more."
+            )
+        ratio = self.rare_width / self.width if self.width else 1.0
+        return (
+            f"At least {self.coverage:.4g} of new rows have their label inside, on average, if they are drawn "
+            f"like the {counted(self.rows)} behind these intervals.\n"
+            f"Of {counted(self.rare_rows)} with the rarest labels, {self.rare_coverage:.1%} are inside.\n"
+            f"With rare={self.rare:.4g}, at least {self.rare:.4g} of new rows with such labels are inside too, "
+            f"and intervals are {ratio:.3g} times as wide on average ({self.rare_width:.4g}, not "
+            f"{self.width:.4g}).\n"
+            "No method can promise coverage for a single row, or for rows of another distribution."
+        )
 
 
 class DialEffect(NamedTuple):
@@ -131,11 +168,9 @@ class CalibrationRecipe:
 
     scaling: bool | Literal["balanced"] = True
     """Whether to scale the spread; ``"balanced"`` gives every label bin the same weight in that."""
-    intervals: Literal["global", "region"] | None = "region"
-    """``mode`` of conformal intervals; None for the distribution's own."""
+    conformal: bool = True
+    """Whether intervals are conformal; otherwise they are the distribution's own."""
     emphasis: float | Literal["auto"] = 0.0
-    votes: bool = False
-    """Whether each held-out row was predicted by one of several networks."""
     held_out: bool = True
     """Whether the rows were held out; on rows that were trained on, no coverage can be kept."""
     column: ColumnGroups = ColumnGroups()
@@ -238,6 +273,37 @@ class Calibration:
         )
         return replace(moved, intervals=intervals)
 
+    def price(self, coverage: float, rare: float) -> Price:
+        """Return what it costs to cover the rarest labels too, on held-out rows."""
+        intervals, held = self.intervals, self.held
+        if not isinstance(intervals, ConformalIntervals):
+            raise ValueError("intervals of the distribution itself promise nothing: there is no price")
+        possible, support, bounds = self.possible(held.prediction), self.labels.support, self.labels.bounds
+        lower, upper, lower_rare, upper_rare = (
+            end.numpy()
+            for asked in (None, rare)
+            for end in support.between(
+                *map(bounds.clip, intervals.ends(possible, coverage, held.groups, rare=asked))
+            )
+        )
+        inside = (held.labels >= lower) & (held.labels <= upper)
+        return Price(
+            coverage,
+            rare,
+            intervals.too_few(coverage, rare),
+            effective(intervals.weights),
+            effective(intervals.rare),
+            float(np.average(inside, weights=intervals.rare)),
+            float(np.average(upper - lower, weights=intervals.weights)),
+            float(np.average(upper_rare - lower_rare, weights=intervals.weights)),
+        )
+
+    def explain(self, coverage: float, rare: float) -> str:
+        """Return a text: what intervals promise with and without `rare`, and what that costs."""
+        if not isinstance(self.intervals, ConformalIntervals):
+            return "Intervals of the predicted distribution itself, which promise nothing."
+        return self.price(coverage, rare).explain()
+
     def __call__(self, raw: Raw) -> Predicted:
         """Return calibrated predictions with their intervals at any coverage."""
         return Predicted(self.calibrated(raw.pooled), self, raw)
@@ -266,40 +332,46 @@ class Predicted(NamedTuple):
     raw: Raw
     """What the networks predicted."""
 
-    def interval(self, coverage: float) -> tuple[Tensor, Tensor]:
+    def interval(self, coverage: float, rare: float | None = None) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends. (N,) each
 
-        With several networks each gives an interval, as it did for its held-out rows, and `majority` joins
-        them. If there are too few held-out rows for the coverage, a warning says so and the ends are those of
-        the observed labels. No interval leaves the bounds. Its ends are possible labels, and no possible
-        label is lost by that.
+        With `rare` they cover this share of the rarest labels too. If there are too few held-out rows for a
+        coverage, a warning says so and the ends are those of the observed labels. No interval leaves the
+        bounds. Its ends are possible labels, and no possible label is lost by that.
         """
         intervals, labels = self.calibration.intervals, self.calibration.labels
-        if missing := intervals.too_few(coverage):
+        if missing := intervals.too_few(coverage, rare):
             warnings.warn(
                 f"{missing} The intervals span all training labels instead: fit with more rows, or ask for a "
                 "lower coverage.",
                 stacklevel=2,
             )
-        networks, groups = self.raw.networks, self.raw.groups
-        if networks and intervals.votes:
-            each, codes = self.calibration.calibrated(concatenate(networks)), np.tile(groups, len(networks))
-            ends = intervals.ends(each, coverage, codes)
-            lower, upper = (end.reshape(len(networks), -1) for end in ends)
-            lower, upper = majority(lower, upper, self.distribution.point)
-        else:
-            lower, upper = intervals.ends(self.distribution, coverage, groups)
+        lower, upper = intervals.ends(self.distribution, coverage, self.raw.groups, rare=rare)
         return labels.support.between(labels.bounds.clip(lower), labels.bounds.clip(upper))
 
     def quantile(self, level: float) -> Tensor:
         """Return a quantile, moved to a possible label. (N,)"""
         return self.calibration.labels.support.nearest(self.distribution.quantile(level))
 
-    def columns(self, coverage: float) -> dict[str, Any]:
+    def variances(self) -> tuple[Tensor, Tensor]:
+        """Return aleatoric and epistemic variance, which add up to the square of the standard deviation. (N,)
+
+        The epistemic part is the variance between the networks' means. What their heads say is left out: it is
+        a nearly constant share of the aleatoric part (research/results/intervals.md). With one network there is
+        nothing else.
+        """
+        if not self.raw.networks:
+            return split_variance(self.distribution, self.raw.pooled)
+        variance = standard_deviation(self.distribution) ** 2
+        between = torch.stack([network.mean for network in self.raw.networks]).var(0, unbiased=False)
+        epistemic = torch.minimum(between, variance)
+        return variance - epistemic, epistemic
+
+    def columns(self, coverage: float, rare: float | None = None) -> dict[str, Any]:
         """Return the columns of a table of predictions. (N,) each"""
-        lower, upper = self.interval(coverage)
+        lower, upper = self.interval(coverage, rare)
         own, bins = self.distribution, self.calibration.bins
-        aleatoric, epistemic = split_variance(own, self.calibration.scaling.inverse.apply(own.base))
+        aleatoric, epistemic = self.variances()
         numbers = {
             "prediction": own.point,
             "std": standard_deviation(own),
@@ -313,19 +385,19 @@ class Predicted(NamedTuple):
         return {**{name: value.numpy() for name, value in numbers.items()}, "region": region}
 
     def scores(self, y: Floats, coverage: float) -> pd.DataFrame:
-        """Return a table of errors, coverage and width, over all labels and by region. y: (N,)
+        """Return a table of errors, and of coverage, width and score of intervals, by region. y: (N,)
 
-        The coverage and width of `constant_interval` stand beside them.
+        The same figures of `constant_interval` stand beside those of intervals.
         """
         fitted = self.calibration
         shots = {"many": fitted.labels.many, "few": fitted.labels.few}
-        table = by_region(self.distribution, y, fitted.bins, ("mae", "rmse", "gm", "nll", "ause"), **shots)
+        table = by_region(self.distribution, y, fitted.bins, ("mae", "rmse", "gm", "nll", "crps", "ause"), **shots)
         lower, upper = (end.numpy() for end in self.interval(coverage))
         intervals = intervals_by_region(
             lower, upper, y, fitted.bins, coverage, training=fitted.known_labels, **shots
         )
-        figures = ["coverage", "width", "constant_coverage", "constant_width"]
-        return table.join(intervals[figures]).reset_index()
+        figures = ["coverage", "width", "interval_score"]
+        return table.join(intervals[[*figures, *(f"constant_{figure}" for figure in figures)]]).reset_index()
 
 
 def calibrate(
@@ -364,20 +436,10 @@ def calibrate(
     kept = held.rows(confirm if len(confirm) <= MAX_HELD else _sample(confirm))
     kept = replace(kept, prediction=kept.prediction.map(lambda p: p.detach().clone()))
     fitted = Calibration(labels, scaling, Prior.emphasized(labels.density, chosen), OwnIntervals(), kept)
-    if recipe.intervals is None:
+    if not recipe.conformal:
         return fitted
-    intervals = ConformalIntervals(
-        bins,
-        recipe.intervals,
-        labels.many,
-        labels.few,
-        held_out=recipe.held_out,
-        votes=recipe.votes,
-        column=recipe.column,
-    )
-    confirmed = held.rows(confirm)
-    possible = fitted.possible(confirmed.prediction)
-    return replace(fitted, intervals=intervals.fit(possible, confirmed.labels, "rare", confirmed.groups))
+    intervals = ConformalIntervals(bins, held_out=recipe.held_out, column=recipe.column)
+    return replace(fitted, intervals=intervals).under(fitted.prior)
 
 
 def _sample(rows: Rows) -> Rows:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
@@ -13,6 +14,7 @@ from tailwise.calibration.column_groups import ColumnGroups
 from tailwise.distributions.members import checked_coverage
 from tailwise.labels.bins import LabelBins, checked_labels
 from tailwise.metrics.regions import REGIONS
+from tailwise.metrics.scores import winkler
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,9 +68,10 @@ def intervals_by_region(
     """Return coverage and width of intervals for all rows and by the region of the true label.
 
     The index is all, many, medium and few. The columns are ``n``, ``coverage`` with Wilson's 95% interval
-    ``coverage_low`` and ``coverage_high``, ``width`` (the mean), and ``constant_coverage`` and
-    ``constant_width`` of `constant_interval` at the same `coverage`. It is computed from `bins`, or from
-    the training labels themselves if they are given as `training`. A region without rows has NaN.
+    ``coverage_low`` and ``coverage_high``, ``width`` (the mean), ``interval_score`` (Winkler's), and
+    ``constant_coverage``, ``constant_width`` and ``constant_interval_score`` of `constant_interval` at the
+    same `coverage`. It is computed from `bins`, or from the training labels themselves if they are given as
+    `training`. A region without rows has NaN.
 
     >>> bins = LabelBins.from_labels([0, 0, 0, 1])
     >>> table = intervals_by_region([0, 0], [1, 1], [0, 2], bins)
@@ -84,17 +87,24 @@ def intervals_by_region(
     region = bins.regions(many, few)[bins.index(labels)]
     least, most = constant_interval(bins if training is None else training, coverage)
     inside, constant = (labels >= low) & (labels <= high), (labels >= least) & (labels <= most)
+    column = torch.from_numpy(labels)
+    score, constant_score = (
+        winkler(*(torch.as_tensor(end, dtype=torch.float64) for end in ends), column, coverage).numpy()
+        for ends in ((low, high), (least, most))
+    )
     table = []
     for name in REGIONS:
         rows = np.ones(labels.size, bool) if name == "all" else region == name
         if not rows.any():
-            table.append((0, *[math.nan] * 6))
+            table.append((0, *[math.nan] * 8))
             continue
         figures = coverage_and_width(
             int(rows.sum()), int(inside[rows].sum()), float((high - low)[rows].sum())
         )
-        table.append((*figures, float(constant[rows].mean()), most - least))
-    names = ["n", "coverage", "coverage_low", "coverage_high", "width", "constant_coverage", "constant_width"]
+        scores = float(score[rows].mean()), float(constant_score[rows].mean())
+        table.append((*figures, scores[0], float(constant[rows].mean()), most - least, scores[1]))
+    names = ["n", "coverage", "coverage_low", "coverage_high", "width", "interval_score"]
+    names += ["constant_coverage", "constant_width", "constant_interval_score"]
     return pd.DataFrame(table, pd.Index(REGIONS, name="region"), names)
 
 

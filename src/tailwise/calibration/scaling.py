@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,11 +37,6 @@ class _Factors:
         for name, value in vars(self).items():
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{name} must be a positive number, got {value!r}")
-
-    @property
-    def inverse(self) -> Self:
-        """The scaling that undoes this one."""
-        return type(self)(*(1 / value for value in vars(self).values()))
 
 
 @dataclass(frozen=True)

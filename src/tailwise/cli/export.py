@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tailwise.cli.options import Coverage, DialOptions, Force, Model, Quiet, Trust, parse_levels
+from tailwise.cli.options import Coverage, DialOptions, Force, Model, Quiet, Rare, Trust, parse_levels
 from tailwise.cli.output import check_outputs, note
 from tailwise.cli.read import load_model, read_dial
 
@@ -19,6 +19,7 @@ def export(
         typer.Option("--out", "-o", metavar="FILE", help="ONNX file; beside MODEL by default."),
     ] = None,
     coverage: Coverage = 0.9,
+    rare: Rare = None,
     quantiles: Annotated[
         str,
         typer.Option(metavar="LEVELS", help="Quantiles to export, comma-separated; '' for none."),
@@ -48,5 +49,6 @@ def export(
             "fit it without --conformal-by"
         )
     setting = read_dial(fitted, dial, "", quiet)
-    fitted.export_onnx(path, quantiles=levels, coverage=coverage, raw_columns=raw_columns, **setting)
+    intervals = {"coverage": coverage, "rare": rare}
+    fitted.export_onnx(path, quantiles=levels, raw_columns=raw_columns, **intervals, **setting)
     note(f"wrote {path}", quiet)

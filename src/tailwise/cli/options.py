@@ -161,8 +161,8 @@ Drop = Annotated[
 Report = Annotated[Path | None, typer.Option("--report", metavar="PAGE", help="HTML page to write.")]
 
 
-def _check_coverage(share: float) -> float:
-    if not 0.01 <= share <= 0.999:
+def _check_coverage(share: float | None) -> float | None:
+    if share is not None and not 0.01 <= share <= 0.999:
         percent = f": {share:g}% is {share / 100:g}" if 1 < share < 100 else ""
         raise typer.BadParameter(f"{share:g} is not a share from 0.01 to 0.999{percent}")
     return share
@@ -174,6 +174,14 @@ Coverage = Annotated[
         metavar="SHARE",
         callback=_check_coverage,
         help="Share of labels that intervals should contain: 0.9 for 90%.",
+    ),
+]
+Rare = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        callback=_check_coverage,
+        help="Share of the rarest labels that intervals should contain too, which makes them wider.",
     ),
 ]
 Emphasis = Annotated[

@@ -15,6 +15,7 @@ from tailwise.cli.options import (
     EscapeFormulas,
     Model,
     PictureOptions,
+    Rare,
     Shared,
     Stream,
     Table,
@@ -32,6 +33,7 @@ def predict(
     data: Table,
     out: TableOut,
     coverage: Coverage = 0.9,
+    rare: Rare = None,
     keep: Annotated[
         str,
         typer.Option(
@@ -70,14 +72,14 @@ def predict(
     regions: dict[str, Counter[str]] = {}
     kept = split_names(keep)
     if parts is not None:
-        frames = predicted_chunks(fitted, parts, kept, regions, coverage, setting)
+        frames = predicted_chunks(fitted, parts, kept, regions, coverage, setting | {"rare": rare})
     else:
         table = reader.table(data)
         for column in kept:
             check_column(table, column, data)
         rows = match_inputs(fitted.model_, table, data)
         rows.index = pd.RangeIndex(2, len(rows) + 2, name="line")  # what notes call a row
-        frame = fitted.predict_frame(rows, coverage, **setting)
+        frame = fitted.predict_frame(rows, coverage, rare=rare, **setting)
         frames = iter([beside_kept(frame, table, kept, regions)])
     count = write_chunks(map(escaped, frames) if escape_formulas else frames, out)
     if shared.as_json:

@@ -17,7 +17,7 @@ from tailwise.calibration.calibration import Calibration, HeldOut, Labels, Prior
 from tailwise.calibration.intervals import ConformalIntervals, Intervals, OwnIntervals
 from tailwise.calibration.scaling import Scaling
 from tailwise.files.base_files import BaseState
-from tailwise.labels.bins import Array
+from tailwise.labels.bins import Array, checked_weights
 from tailwise.model.model import Record
 from tailwise.options import Between, Count, Fraction, Items, NotNegative, Positive
 from tailwise.tables.column_encoders import AnyColumn
@@ -124,8 +124,10 @@ class Target:
         groups = len(intervals.column.names)
         if isinstance(intervals, ConformalIntervals):
             _check_edges(intervals.bins.edges, intervals.bins.counts, "bins of intervals")
-            if not intervals.groups or intervals.groups[0].name != "all":
-                raise ValueError("intervals lack the scores of all rows")
+            if not (intervals.scores >= 0).all():
+                raise ValueError("scores of intervals are distances")
+            for weights in (intervals.weights, intervals.rare):
+                checked_weights(weights, held.labels.size)
         if held.groups.shape != held.labels.shape or ((held.groups < 0) | (held.groups > groups)).any():
             raise ValueError("the held-out rows do not fit the groups of their column")
 

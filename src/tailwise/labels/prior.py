@@ -155,6 +155,24 @@ def rarest(y: Array, density: LabelDensity, share: float = RARE_SHARE) -> NDArra
     return chosen
 
 
+def rare_stretches(bins: LabelBins, share: float = RARE_SHARE) -> tuple[tuple[float, float], ...]:
+    """Return the ends of the stretches of lowest density that have this share of the training labels, or more.
+
+    The lower end of a stretch belongs to it, the upper end does not.
+
+    >>> rare_stretches(LabelBins(np.arange(7.0), np.array([5, 40, 90, 80, 40, 10])))
+    ((-inf, 2.0), (5.0, inf))
+    """
+    density = LabelDensity.from_bins(bins)
+    counts = np.diff(np.interp(density.edges, bins.edges, np.append(0, np.cumsum(bins.counts))))
+    order = np.argsort(density.density, kind="stable")
+    enough = np.searchsorted(np.cumsum(counts[order]), share * counts.sum())
+    rare = density.density <= density.density[order[enough]]
+    ends = np.concatenate([[-np.inf], density.edges[1:-1], [np.inf]])
+    steps = np.diff(np.concatenate([[0], rare, [0]]))
+    return tuple(zip(ends[steps == 1].tolist(), ends[steps == -1].tolist(), strict=True))
+
+
 def emphasis(density: LabelDensity, t: float) -> Tilt:
     """Return the tilt from training labels towards rare ones, -t log rho (VIR:dial).
 

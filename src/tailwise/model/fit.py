@@ -457,9 +457,8 @@ def calibration_recipe(
     """Return how to calibrate what these networks predict."""
     return CalibrationRecipe(
         scaling=settings.calibrate if HEADS[networks[0].method.head.name].scalable else False,
-        intervals=settings.conformal,
+        conformal=settings.conformal is not None,
         emphasis=settings.emphasis,
-        votes=len(networks) > 1,
         held_out=held_out,
         column=inputs.groups,
     )
@@ -481,7 +480,7 @@ def recalibrated(
     rows = model.encode(X)
     select, confirm = halves(len(y), 0, 4 * MIN_HOLDOUT)
     raw = tuple(target.pooled for target in model.raw(rows, base_prediction))
-    recipe = replace(calibration_recipe(settings, model.networks, model.inputs), votes=False)
+    recipe = calibration_recipe(settings, model.networks, model.inputs)
     recipes = [replace(recipe, emphasis=target.emphasis) for target in model.targets]
     held = Held(raw, y, rows.groups, select, confirm, np.empty((len(y), 0)))
     targets = held.calibrations([target.labels for target in model.targets], recipes)

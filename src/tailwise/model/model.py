@@ -173,10 +173,10 @@ class Model:
                 "The table is too small to hold out rows. The figures below are of training rows: they are "
                 "optimistic and guarantee nothing for new rows.\n"
             )
-        if any(target.intervals.votes for target in self.targets):
+        if len(self.networks) > 1:
             return (
                 f"Each of the {len(self.networks)} networks held out other rows, which also decided when it "
-                "stopped. An interval holds what the intervals of most networks hold.\n"
+                "stopped, and new rows are predicted by all of them: promises below are approximate.\n"
             )
         if not record.unseen:
             return (

@@ -81,7 +81,7 @@ class Settings(BaseEstimator):
     monitor: str = _parameter("auto", str)
     validation_fraction: float = _parameter(0.2, Interval(Real, 0, 1, closed="neither"))
     calibrate: bool | Literal["balanced"] = _parameter(True, "boolean", StrOptions({"balanced"}))
-    conformal: Literal["global", "region"] | None = _parameter("region", str, None)
+    conformal: Literal["global"] | None = _parameter("global", str, None)
     conformal_by: str | int | None = _parameter(None, str, _SHOTS, None)
     many: int = _parameter(100, _SHOTS)
     few: int = _parameter(20, _SHOTS)
@@ -103,9 +103,8 @@ class Settings(BaseEstimator):
     def check_all_but_the_method(self) -> None:
         """Do what `check` does, but for the method: a stored model has the parts of its own."""
         self._validate_params()
-        if self.conformal not in ("global", "region", None):
-            hint = nearest(str(self.conformal), ("global", "region"))
-            raise ValueError(f"unknown conformal {self.conformal!r}{hint}, or None")
+        if self.conformal not in ("global", None):
+            raise ValueError(f"unknown conformal {self.conformal!r}: give 'global' or None")
         if self.conformal_by is not None and self.conformal is None:
             raise ValueError("conformal_by needs conformal intervals: leave out conformal=None")
         if self.conformal_by is not None and not self.takes_tables:

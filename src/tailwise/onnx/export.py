@@ -53,6 +53,7 @@ def export_onnx(
     method: str,
     quantiles: Sequence[float] = (0.05, 0.5, 0.95),
     coverage: float | None = 0.9,
+    rare: float | None = None,
     raw_columns: bool = False,
 ) -> Path:
     """Write a fitted model as one ONNX file and return its path; see `TailRegressor.export_onnx`.
@@ -64,17 +65,17 @@ def export_onnx(
 
     The outputs are float64, in the units of y: ``prediction`` and ``std`` (N,), ``quantiles`` (N, Q),
     ``lower`` and ``upper`` (N,). With several targets they are (N, T) and (N, T, Q). The label prior is that
-    of the model, which `Model.at` changes. The file's metadata has the levels, the coverage, the emphasis
-    and the names of the columns; with `raw_columns`, ``inputs`` says what each input is.
+    of the model, which `Model.at` changes. The file's metadata has the levels, the coverage, `rare`, the
+    emphasis and the names of the columns; with `raw_columns`, ``inputs`` says what each input is.
 
     Five CatBoost models of 1000 trees take about 24 MB. An emphasis needs memory for up to 100 numbers per
     row, and for each member of a mixture, several times: pass large tables in batches of some thousand rows.
     """
     levels = tuple(float(q) for q in quantiles)
-    _check_can_be_exported(model, levels, coverage)
+    _check_can_be_exported(model, levels, coverage, rare)
     if raw_columns:
         columns_inside(model.table.encoder)  # refuses columns before the work, not after it
-    graph = _Graph(model, levels, coverage).eval()
+    graph = _Graph(model, levels, coverage, rare).eval()
     rows, base, trees = graph.rows_to_check(), None, None
     if model.base.targets:
         trees = base_model(model.base.targets, model.latent_bins, rows.shape[1], OPSET, rows.numpy())
@@ -96,6 +97,7 @@ def export_onnx(
         "method": method,
         "quantiles": levels,
         "coverage": coverage,
+        "rare": rare,
         "emphasis": emphases if model.several else emphases[0],
         "columns": model.table.encoder.names or [f"x{i}" for i in range(rows.shape[1])],
     }.items():
@@ -110,7 +112,9 @@ def export_onnx(
     return path
 
 
-def _check_can_be_exported(model: Model, levels: Sequence[float], coverage: float | None) -> None:
+def _check_can_be_exported(
+    model: Model, levels: Sequence[float], coverage: float | None, rare: float | None
+) -> None:
     """Raise an error for a model or outputs that an ONNX file cannot hold."""
     if model.base.given:
         raise ValueError(
@@ -134,6 +138,8 @@ def _check_can_be_exported(model: Model, levels: Sequence[float], coverage: floa
         raise ValueError(f"quantile levels must lie between 0 and 1, got {list(levels)}")
     if coverage is not None and not 0 < coverage < 1:
         raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
+    if rare is not None and coverage is None:
+        raise ValueError("rare is for intervals: give a coverage")
     if not model.inputs.is_table:
         raise ValueError(
             "export_onnx is for tables, not for pictures or what a backbone of your own takes: "
@@ -242,7 +248,9 @@ class _Graph(nn.Module):
     reach: Tensor
     levels: Tensor
 
-    def __init__(self, model: Model, levels: Sequence[float], coverage: float | None) -> None:
+    def __init__(
+        self, model: Model, levels: Sequence[float], coverage: float | None, rare: float | None = None
+    ) -> None:
         super().__init__()
         self.encoder = copy.deepcopy(model.table.encoder.numeric).cpu()
         # In the precision of training: half the size, and fast everywhere.
@@ -251,7 +259,8 @@ class _Graph(nn.Module):
             bins = getattr(part, "bins", None)
             if isinstance(bins, LabelBins):
                 vars(part)["bins"] = bins.standardized()
-        self.tails, self.coverage, self.several = StudentTails(), coverage, model.several
+        self.tails, self.several = StudentTails(), model.several
+        self.coverage, self.rare = coverage, rare
         self.targets = [_standardized(target) for target in model.targets]
         transforms = [target.labels.transform for target in model.targets]
         self.supports = [target.labels.support for target in model.targets]
@@ -313,7 +322,8 @@ class _Graph(nn.Module):
             quantiles = distribution.quantile(self.levels).T
             answers.append(support.nearest(self._in_label_units(quantiles, t)))
         if self.coverage is not None:
-            lower, upper = (self._in_label_units(end, t) for end in predicted.interval(self.coverage))
+            ends = predicted.interval(self.coverage, self.rare)
+            lower, upper = (self._in_label_units(end, t) for end in ends)
             answers += support.between(lower, upper)
         return tuple(answers)
 
@@ -333,7 +343,7 @@ def _standardized(target: Calibration) -> Calibration:
         transform = transform.rescale(units, (shift, scale))
     bins, intervals = target.bins.standardized(), target.intervals
     if isinstance(intervals, ConformalIntervals):
-        intervals = replace(intervals, bins=bins)
+        intervals = intervals.standardized()
     return replace(
         target,
         labels=replace(

@@ -86,6 +86,7 @@ def signature(model: TailRegressor) -> Any:
         outputs.append(ColSpec(DataType.string, f"region{suffix}"))
     params = [
         ParamSpec("coverage", DataType.double, COVERAGE),
+        ParamSpec("rare", DataType.double, None),
         ParamSpec("emphasis", DataType.double, None),
         ParamSpec("quantiles", DataType.double, [], shape=(-1,)),
     ]
@@ -107,11 +108,12 @@ class Predictor:
         self._names = [column.name for column in Columns.of(model).all]
 
     def predict(self, table: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Return the predictions of each row; `params` may have coverage, emphasis and quantiles."""
+        """Return the predictions of each row; `params` may have coverage, rare, emphasis and quantiles."""
         params = params or {}
         emphasis, levels = params.get("emphasis"), list(params.get("quantiles") or [])
         table = table.reindex(columns=self._names)
-        frame = self.model.predict_frame(table, float(params.get("coverage", COVERAGE)), emphasis=emphasis)
+        coverage, rare = float(params.get("coverage", COVERAGE)), params.get("rare")
+        frame = self.model.predict_frame(table, coverage, rare=rare, emphasis=emphasis)
         if levels:
             values = self.model.predict_quantiles(table, levels, emphasis=emphasis)
             values = values.reshape(len(table), -1, len(levels))

@@ -82,6 +82,7 @@ class Answer(BaseModel):
 
     predictions: list[Prediction] | list[dict[str, Prediction]]
     coverage: float
+    rare: float | None
     emphasis: float | list[float]
     notes: list[str]
 
@@ -91,6 +92,9 @@ class Asked(BaseModel):
 
     rows: list[Any]
     coverage: float = Field(COVERAGE, ge=0.01, le=0.999, strict=True)
+    rare: float | None = Field(
+        None, ge=0.01, le=0.999, strict=True, description="Share of the rarest labels to contain too."
+    )
     quantiles: list[Annotated[float, Field(gt=0, lt=1, strict=True)]] | None = Field(
         None, max_length=MAX_LEVELS
     )

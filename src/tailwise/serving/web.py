@@ -94,6 +94,7 @@ class _Options(NamedTuple):
     coverage: float = COVERAGE
     quantiles: tuple[float, ...] = ()
     emphasis: float | None = None
+    rare: float | None = None
 
 
 class _Metrics:
@@ -221,7 +222,7 @@ class Service:
         try:
             asked = read_request(self.asked, await self._body(request))
             rows = read_rows(self.columns, self.row, asked.rows)
-            options = _Options(asked.coverage, tuple(asked.quantiles or ()), asked.emphasis)
+            options = _Options(asked.coverage, tuple(asked.quantiles or ()), asked.emphasis, asked.rare)
             predictions = await self.batcher(rows, options)
         except ValueError as error:
             raise Refused(422, " ".join(str(error).split())) from None
@@ -230,6 +231,7 @@ class Service:
         answer = {
             "predictions": predictions,
             "coverage": asked.coverage,
+            "rare": asked.rare,
             "emphasis": self.model.emphasis_ if asked.emphasis is None else asked.emphasis,
             "notes": self._notes(rows, asked),
         }
@@ -259,7 +261,7 @@ class Service:
         cells = zip(self.columns.all, zip(*rows, strict=True), strict=True)
         notes = [note for column, values in cells for note in column.notes(values)][:MAX_SHOWN]
         intervals = [target.intervals for target in self.model.model_.targets]
-        few = [missing for i in intervals if (missing := i.too_few(asked.coverage))]
+        few = [missing for i in intervals if (missing := i.too_few(asked.coverage, asked.rare))]
         return notes + [f"{text} The intervals span all training labels instead." for text in few[:1]]
 
     def _predict(self, rows: Sequence[Sequence[Any]], options: _Options) -> list[dict[str, Any]]:
@@ -291,7 +293,7 @@ class Service:
 
 def _as_rows(predicted: Predicted, options: _Options) -> list[dict[str, Any]]:
     """Return the predictions of one target, a mapping for each row."""
-    columns = predicted.columns(options.coverage)
+    columns = predicted.columns(options.coverage, options.rare)
     if options.quantiles:
         levels = np.stack([predicted.quantile(level).numpy() for level in options.quantiles], axis=1)
         names = [f"{level:g}" for level in options.quantiles]
