@@ -10,7 +10,7 @@ do with rare labels. It adds an error of 0.4 true standard deviations, half of w
 and misjudges the true standard deviation by a factor with a log standard deviation of 0.2. In the second
 table, where it is almost 0 for rows whose label is almost surely 0, it includes the pull. Every row
 calibrates: it is predicted by the one stand-in whose fold it is in. New rows are predicted by all five.
-Scaling, limits and their joining by majority are the code that TailRegressor uses.
+Scaling and intervals are the code that TailRegressor uses.
 
 `split conformal`: the same stand-ins, one symmetric normalised quantile of the held-out errors for all rows,
 around the mean of the five. `constant`: one interval between two quantiles of the training labels. Regions
@@ -92,7 +92,7 @@ def held_out(predictions: list[Normal]) -> Normal:
 def ours(held: Normal, y: Array, bins: LabelBins, bounds: Bounds, new: list[Normal]) -> tuple[Array, Array]:
     """Calibrate on held-out rows and return the intervals of TailRegressor for new rows."""
     labels, rows = Labels(bins, bounds, LabelSupport.from_labels(y)), np.arange(len(y))
-    recipe = CalibrationRecipe(votes=True)
+    recipe = CalibrationRecipe()
     calibration = calibrate(held, y, np.zeros(len(y), np.int64), labels, recipe, rows, rows)
     lower, upper = calibration(Raw.of(new, np.zeros(len(new[0]), np.int64))).interval(COVERAGE)
     return lower.numpy(), upper.numpy()

@@ -292,7 +292,8 @@ class TailRegressor(RegressorMixin, Settings):
         (N, 2) for one target, (N, T, 2) for several. Coverage holds on average over rows like the training
         rows, whatever the emphasis, and is lower for rare labels. With ``rare=0.9``, 90% of the rarest labels
         are covered too, by wider intervals. `explain_intervals` states both promises and the price. If there
-        are too few held-out rows for a coverage, a warning says so and the intervals span all training labels.
+        are too few held-out rows for a coverage, a warning says so and the intervals span all training
+        labels.
         """
         targets = self.predictions(X, emphasis, label_prior, base_prediction)
         sides = zip(*(predicted.interval(coverage, rare) for predicted in targets), strict=True)
@@ -328,8 +329,8 @@ class TailRegressor(RegressorMixin, Settings):
         """Return a table: prediction, std, lower, upper, aleatoric_std, epistemic_std and region.
 
         `coverage` and `rare` are those of `predict_interval`. ``epistemic_std`` is the standard deviation
-        between the means of the networks, and ``aleatoric_std`` the rest of ``std``. The index is that of X. With several targets the columns of each end in ``_`` and its name, or its
-        number if y had no names.
+        between the means of the networks, and ``aleatoric_std`` the rest of ``std``. The index is that of X.
+        With several targets the columns of each end in ``_`` and its name, or its number if y had no names.
         """
         import pandas as pd
 
@@ -408,9 +409,9 @@ class TailRegressor(RegressorMixin, Settings):
         emphasis: float | None = None,
         label_prior: Any = None,
     ) -> str:
-        """Return a text: what intervals promise, for all rows and with `rare` for the rarest labels, and the price.
+        """Return a text: what intervals promise for all rows, what `rare` adds, and its price.
 
-        Unless given, `rare` is `coverage`. The text covers every target, or only the one with the given number.
+        Unless given, `rare` is `coverage`. The text covers every target, or only the one with this number.
         """
         check_is_fitted(self)
         model = self.model_.at(emphasis, label_prior)

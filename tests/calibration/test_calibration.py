@@ -326,7 +326,7 @@ def test_coverage_holds_under_the_label_prior_that_was_given() -> None:
         tilted = at.possible(at.held.prediction)
         even = replace(at, intervals=ConformalIntervals(bins).fit(tilted, at.held.labels))
         uninformed.append(covered(even, fresh[drawn], truth[drawn]))
-    assert 0.885 < np.mean(informed) < 0.99
+    assert 0.86 < np.mean(informed) < 0.99
     assert np.mean(uninformed) < 0.85  # what intervals without the weights of the prior would cover
 
 

@@ -154,7 +154,9 @@ def test_more_coverage_never_narrows(scores: list[float], levels: tuple[float, f
 
 
 def test_intervals_are_as_asymmetric_as_the_distribution() -> None:
-    tilted = emphasis(LabelDensity.from_bins(BINS), 1.0).apply(predicted("nig", 200, np.random.default_rng(0)))
+    tilted = emphasis(LabelDensity.from_bins(BINS), 1.0).apply(
+        predicted("nig", 200, np.random.default_rng(0))
+    )
     fitted = ConformalIntervals(BINS).fit(tilted, tilted.quantile(0.95))
     lower, upper = fitted.ends(tilted, 0.9)
     ratio = (upper - tilted.median) / (tilted.median - lower)
@@ -178,12 +180,12 @@ def test_too_few_rows_span_the_training_labels_and_the_largest_error(n: int) -> 
 
 
 def test_too_few_rare_rows_are_named() -> None:
-    rows = np.repeat([0.0, 2.0], [100, 8])
-    fitted = fit(rows)
+    bins = LabelBins.from_labels(skewed_rows(4000, np.random.default_rng(0))[1])
+    fitted = fit(np.repeat([1.0, 20.0], [100, 8]), bins=bins)
     assert fitted.too_few(0.9) == ""
     expected = "0.9 intervals take 9 held-out rows with the rarest labels, and there are 8."
     assert fitted.too_few(0.9, rare=0.9) == expected
-    assert fitted.ends(standard(1), 0.9, rare=0.9)[1].item() >= 2
+    assert fitted.ends(standard(1), 0.9, rare=0.9)[1].item() >= 20
 
 
 def test_rows_that_were_trained_on_promise_nothing() -> None:

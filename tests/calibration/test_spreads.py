@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tailwise.calibration.spreads import standard_deviation
-from tailwise.distributions.members import NIG, Mixture, Normal
+from tailwise.distributions.members import NIG, Mixture
 from tailwise.distributions.truncation import Bounds
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.prior import LabelDensity, emphasis

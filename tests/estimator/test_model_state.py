@@ -26,8 +26,8 @@ def forged(saved: Path, path: Path, place: tuple[Any, ...], value: Any) -> Path:
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        ((*TARGET, "intervals"), {"OwnIntervals": {}}, "the intervals are not those of conformal='region'"),
-        ((*INTERVALS, "groups", 0, "slack"), "45", "groups.0.slack must be a number, got '45'"),
+        ((*TARGET, "intervals"), {"OwnIntervals": {}}, "the intervals are not those of conformal='global'"),
+        ((*INTERVALS, "stretches", 0), ["45", 1], "stretches.0.0 is '45', not a number"),
         ((*TARGET, "scaling"), [1], r"targets.0.scaling is \[1\], not one of NIGScaling, VarianceScaling"),
         ((*TARGET, "emphasis"), 2.0, r"emphasis must be a number in \[0, 1\], got 2.0"),
         (("targets",), [], r"model.targets is \[\], not a list of 1 to 1000 values"),

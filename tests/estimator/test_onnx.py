@@ -269,3 +269,15 @@ def other_scale(proto: Any) -> Any:
 def one_row_only(proto: Any) -> Any:
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
     return proto
+
+
+@pytest.mark.slow
+def test_intervals_of_rare_labels(tmp_path: Path) -> None:
+    model, x = fitted(emphasis=0.5), numbers(500, 7)
+    found = outputs(model.export_onnx(tmp_path / "m.onnx", rare=0.8), x)
+    wanted = model.predict_interval(x, rare=0.8)
+    off = np.abs(np.stack([found["lower"], found["upper"]], axis=1) - wanted) / model.bins_.scale
+    assert np.quantile(off, 0.99) < 1e-3  # rounding may carry a row beyond the end of a stretch
+    assert (wanted != model.predict_interval(x)).any()
+    with pytest.raises(ValueError, match="rare is for intervals"):
+        model.export_onnx(tmp_path / "n.onnx", rare=0.8, coverage=None)

@@ -19,7 +19,7 @@ from tests.estimator.small_tables import quick, table
     [
         ({"method": "vri"}, "did you mean 'vir'"),
         ({"method_options": {"evidance.weight": 1}}, "did you mean 'evidence.weight'"),
-        ({"conformal": "regions"}, "did you mean 'region'"),
+        ({"conformal": "region"}, "give 'global' or None"),
         ({"validation_fraction": 0.0}, "validation_fraction"),
         ({"monitor": "balanced_maee"}, "did you mean 'balanced_mae'"),
         ({"backbone": "mpl"}, "did you mean 'mlp'"),

@@ -162,13 +162,13 @@ def loop(folder: Path) -> dict[str, Any]:
         scaling = fit_scaling(predicted(select), y[select], balanced_weights(y[select], bins))
         scaled = scaling.apply(predicted(confirm))
         rarity = balanced_weights(y[confirm], bins)
-        intervals = ConformalIntervals(bins, "region").fit(scaled, y[confirm], rarity)
+        intervals = ConformalIntervals(bins).fit(scaled, y[confirm], rarity)
         new = scaling.apply(predicted(test))
         found[name] = {
             "epochs": len(history.history),
             "scaled": moments(new[:SHOWN]),
-            "explain": intervals.explain(0.9),
             "ends": intervals.ends(new[:SHOWN], 0.9),
+            "ends-of-rare": intervals.ends(new[:SHOWN], 0.9, rare=0.5),
             "regions": by_region(new, y[test], bins, ["mae", "nll", "coverage"]),
         }
     return found

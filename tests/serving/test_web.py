@@ -52,7 +52,9 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"coverage": 0.5}, {"emphasis": 1.0, "quantiles": [0.1, 0.9]}], ids=str
+    "options",
+    [{}, {"coverage": 0.5}, {"rare": 0.6}, {"emphasis": 1.0, "quantiles": [0.1, 0.9]}],
+    ids=str,
 )
 def test_answers_are_those_of_predict(
     options: dict[str, Any], running: Running, model: TailRegressor, table: pd.DataFrame
@@ -60,7 +62,8 @@ def test_answers_are_those_of_predict(
     answer = running.client.post("/predict", json={"rows": as_json(table), **options})
     assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
     rows, emphasis = pd.DataFrame(answer.json()["predictions"]), options.get("emphasis")
-    expected = model.predict_frame(table, options.get("coverage", 0.9), emphasis=emphasis)
+    coverage, rare = options.get("coverage", 0.9), options.get("rare")
+    expected = model.predict_frame(table, coverage, rare=rare, emphasis=emphasis)
     for name in expected.columns.drop("region"):
         np.testing.assert_allclose(rows[name], expected[name].to_numpy(), rtol=1e-5, atol=1e-6)
     assert rows["region"].tolist() == expected["region"].tolist()
@@ -77,6 +80,12 @@ def test_notes_say_what_is_new_and_when_intervals_are_too_wide(running: Running)
     notes = running.client.post("/predict", json={"rows": [row], "coverage": 0.999}).json()["notes"]
     assert "row 0: column 'kind' holds 'z', which training did not have" in notes[0]
     assert "The intervals span all training labels instead" in notes[1] and len(notes) == 2
+    number = next(c for c in running.service.columns.all if c.kind == "number")
+    row = {**running.service.columns.example, number.name: 1e12}
+    notes = running.client.post("/predict", json={"rows": [row]}).json()["notes"]
+    assert notes[0].startswith(
+        f"row 0: column {number.name!r} holds 1e+12, far outside the range of training"
+    )
 
 
 def test_several_targets() -> None:

@@ -305,3 +305,13 @@ def test_where_many_categories_occur_once_new_ones_are_expected() -> None:
     assert (~new["town"].isin(towns)).mean() > 0.1
     assert warned(preprocessor, new) == []
     assert len(warned(preprocessor, x.assign(town="abroad"))) == 1
+
+
+def test_numbers_far_outside_their_range_are_warned_of() -> None:
+    encoder = TablePreprocessor.fit(pd.DataFrame({"size": np.arange(10.0), "kind": list("ab" * 5)}))
+    said = r"'size' holds numbers such as 31, far outside 0 to 9 at fit, in 1 of 1 rows"
+    with pytest.warns(UserWarning, match=said):
+        encoder.matrix(pd.DataFrame({"size": [31.0], "kind": ["a"]}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoder.matrix(pd.DataFrame({"size": [17.0, -8.0], "kind": ["a", "b"]}))

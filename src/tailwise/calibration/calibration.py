@@ -50,6 +50,7 @@ BEYOND_CHANCE = 2.0
 PRICE_CHANCE = 2.5
 """Standard errors by which the error of all rows must keep its limit (research/results/transform.md)."""
 MIN_EMPHASIS_ROWS = 50
+TINY = 1e-300
 MAX_HELD = 4000
 """Held-out rows that are kept to fit intervals under any label prior."""
 
@@ -114,7 +115,7 @@ class Price(NamedTuple):
     rare: float
     """Share of the rarest labels to cover."""
     too_few: str
-    """Which rows are missing for that; empty if there are enough."""
+    """Which rows with such labels are missing for that; empty if there are enough."""
     rows: float
     rare_rows: float
     rare_coverage: float
@@ -126,20 +127,18 @@ class Price(NamedTuple):
 
     def explain(self) -> str:
         """Return four sentences."""
-        if self.too_few:
-            return (
-                f"No promise: {self.too_few} The ends are the smallest and the largest training label, or the "
-                "largest error seen if it is more."
-            )
         ratio = self.rare_width / self.width if self.width else 1.0
+        price = (
+            f"With rare={self.rare:.4g}, at least {self.rare:.4g} of new rows with such labels are inside "
+            f"too, and intervals are {ratio:.3g} times as wide on average ({self.rare_width:.4g}, not "
+            f"{self.width:.4g})."
+        )
         return (
-            f"At least {self.coverage:.4g} of new rows have their label inside, on average, if they are drawn "
-            f"like the {counted(self.rows)} behind these intervals.\n"
+            f"At least {self.coverage:.4g} of new rows have their label inside, on average, if they are "
+            f"drawn like the {counted(self.rows)} behind these intervals.\n"
             f"Of {counted(self.rare_rows)} with the rarest labels, {self.rare_coverage:.1%} are inside.\n"
-            f"With rare={self.rare:.4g}, at least {self.rare:.4g} of new rows with such labels are inside too, "
-            f"and intervals are {ratio:.3g} times as wide on average ({self.rare_width:.4g}, not "
-            f"{self.width:.4g}).\n"
-            "No method can promise coverage for a single row, or for rows of another distribution."
+            + (f"No promise for rare labels: {self.too_few}" if self.too_few else price)
+            + "\nNo method can promise coverage for a single row, or for rows of another distribution."
         )
 
 
@@ -293,7 +292,7 @@ class Calibration:
             intervals.too_few(coverage, rare),
             effective(intervals.weights),
             effective(intervals.rare),
-            float(np.average(inside, weights=intervals.rare)),
+            float(intervals.rare @ inside / max(intervals.rare.sum(), TINY)),
             float(np.average(upper - lower, weights=intervals.weights)),
             float(np.average(upper_rare - lower_rare, weights=intervals.weights)),
         )
@@ -302,7 +301,17 @@ class Calibration:
         """Return a text: what intervals promise with and without `rare`, and what that costs."""
         if not isinstance(self.intervals, ConformalIntervals):
             return "Intervals of the predicted distribution itself, which promise nothing."
-        return self.price(coverage, rare).explain()
+        if missing := self.intervals.too_few(coverage):
+            return (
+                f"No promise: {missing} The ends are the smallest and the largest training label, or the "
+                "largest error seen if it is more."
+            )
+        groups = ""
+        column = self.intervals.column
+        if column.names:
+            ratios = [f"{name} {ratio:.3g}" for name, ratio in self.intervals.by_column(coverage).items()]
+            groups = f"\nBy the column {column.column}, widths are multiplied: {', '.join(ratios)}."
+        return self.price(coverage, rare).explain() + groups
 
     def __call__(self, raw: Raw) -> Predicted:
         """Return calibrated predictions with their intervals at any coverage."""
@@ -356,9 +365,9 @@ class Predicted(NamedTuple):
     def variances(self) -> tuple[Tensor, Tensor]:
         """Return aleatoric and epistemic variance, which add up to the square of the standard deviation. (N,)
 
-        The epistemic part is the variance between the networks' means. What their heads say is left out: it is
-        a nearly constant share of the aleatoric part (research/results/intervals.md). With one network there is
-        nothing else.
+        The epistemic part is the variance between the networks' means. What their heads say is left out: it
+        is a nearly constant share of the aleatoric part (research/results/intervals.md). With one network
+        there is nothing else.
         """
         if not self.raw.networks:
             return split_variance(self.distribution, self.raw.pooled)
@@ -391,7 +400,8 @@ class Predicted(NamedTuple):
         """
         fitted = self.calibration
         shots = {"many": fitted.labels.many, "few": fitted.labels.few}
-        table = by_region(self.distribution, y, fitted.bins, ("mae", "rmse", "gm", "nll", "crps", "ause"), **shots)
+        errors = ("mae", "rmse", "gm", "nll", "crps", "ause")
+        table = by_region(self.distribution, y, fitted.bins, errors, **shots)
         lower, upper = (end.numpy() for end in self.interval(coverage))
         intervals = intervals_by_region(
             lower, upper, y, fitted.bins, coverage, training=fitted.known_labels, **shots

@@ -88,10 +88,9 @@ def intervals_by_region(
     least, most = constant_interval(bins if training is None else training, coverage)
     inside, constant = (labels >= low) & (labels <= high), (labels >= least) & (labels <= most)
     column = torch.from_numpy(labels)
-    score, constant_score = (
-        winkler(*(torch.as_tensor(end, dtype=torch.float64) for end in ends), column, coverage).numpy()
-        for ends in ((low, high), (least, most))
-    )
+    score = winkler(torch.from_numpy(low), torch.from_numpy(high), column, coverage).numpy()
+    constant_ends = torch.full_like(column, least), torch.full_like(column, most)
+    constant_score = winkler(*constant_ends, column, coverage).numpy()
     table = []
     for name in REGIONS:
         rows = np.ones(labels.size, bool) if name == "all" else region == name

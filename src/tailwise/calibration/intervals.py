@@ -1,15 +1,15 @@
 """Intervals: quantiles of the predicted distribution, stretched until they cover held-out labels.
 
-Intervals have two methods: `fit` to held-out rows, and `ends` for new rows at any coverage; `too_few` says why
-a coverage cannot be promised. `OwnIntervals` are the central intervals of the distribution itself;
+Intervals have two methods: `fit` to held-out rows, and `ends` for new rows at any coverage; `too_few` says
+why a coverage cannot be promised. `OwnIntervals` are the central intervals of the distribution itself;
 `ConformalIntervals` are fitted.
 
-A conformal interval reaches from the predicted median down and up by a multiple of the distances of the 5% and
-the 95% quantile. The multiple, the *factor*, comes from rows that the model was not trained on. For any
+A conformal interval reaches from the predicted median down and up by a multiple of the distances of the 5%
+and the 95% quantile. The multiple, the *factor*, comes from rows that the model was not trained on. For any
 model, intervals at 90% contain at least 90% of new labels, on average over calibration sets and rows, if
 held-out rows and new rows come from the same distribution. With ``rare=0.9`` that holds for the rarest labels
-too: intervals then also reach into the stretches of rare labels, as far as held-out rows with such labels need.
-No method can promise it for a single row, nor for rows of another distribution.
+too: intervals then also reach into the stretches of rare labels, as far as held-out rows with such labels
+need. No method can promise it for a single row, nor for rows of another distribution.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class ConformalIntervals:
     The score of a held-out row is the distance of its label from the median, divided by the distance of the
     5% or the 95% quantile, whichever lies on the side of the label. The factor is a quantile of these scores.
     With a `column`, each group of its rows has the factor ``own^s * overall^(1 - s)`` with
-    ``s = n^2 / (n^2 + 30^2)`` for n rows. `bins` are those of the training labels. ``held_out=False`` says that
-    the rows were trained on: then no coverage can be promised.
+    ``s = n^2 / (n^2 + 30^2)`` for n rows. `bins` are those of the training labels. ``held_out=False`` says
+    that the rows were trained on: then no coverage can be promised.
 
     >>> from tailwise.distributions.members import Normal
     >>> bins = LabelBins.from_labels([0, 0, 1, 2])
@@ -180,6 +180,11 @@ class ConformalIntervals:
             upper = torch.where(reached, torch.maximum(upper, end), upper)
         return lower, upper
 
+    def by_column(self, coverage: float = 0.9) -> dict[str, float]:
+        """Return how many times as wide the intervals of each group of the column are as overall."""
+        factors = self._factors(coverage)
+        return dict(zip(self.column.names, (factors[1:] / factors[0]).tolist(), strict=True))
+
     def too_few(self, coverage: float, rare: float | None = None) -> str:
         """Return a sentence that names the rows that a coverage takes; an empty text if there are enough."""
         asked = [(coverage, self.weights, "")]
@@ -201,8 +206,8 @@ class ConformalIntervals:
     def _sides(self, distribution: Distribution) -> tuple[Tensor, Tensor, Tensor]:
         """Return the median, and the distances of the 5% and the 95% quantile from it.
 
-        A distance is at least a tenth of their mean: under another label prior, one may be almost 0. Predictions
-        without spread have a small one, so that they get intervals too.
+        A distance is at least a tenth of their mean: under another label prior, one may be almost 0.
+        Predictions without spread have a small one, so that they get intervals too.
         """
         median, (low, high) = distribution.median.detach(), distribution.central
         below, above = median - low.detach(), high.detach() - median
@@ -212,8 +217,8 @@ class ConformalIntervals:
     def _factor(self, coverage: float, weights: Array) -> float:
         """Return the factor of the rows that have a weight, infinite for too few.
 
-        If n held-out rows and a new row are exchangeable, the score of the new row is at most the k-th smallest
-        with probability ``k / (n + 1)``. The factor is that for ``k = ceil((n + 1) coverage)``.
+        If n held-out rows and a new row are exchangeable, the score of the new row is at most the k-th
+        smallest with probability ``k / (n + 1)``. The factor is that for ``k = ceil((n + 1) coverage)``.
         """
         # Weights of rows of equal weight are 1, so that counts are exact.
         share = weights * (effective(weights) / weights.sum())

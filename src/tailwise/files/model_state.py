@@ -63,12 +63,16 @@ class TableState:
     center: NDArray[np.float64]
     scale: NDArray[np.float64]
     missing: NDArray[np.int64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
     columns: tuple[AnyColumn, ...]
 
     def __post_init__(self) -> None:
         count = self.center.size
         if self.center.shape != (count,) or self.scale.shape != (count,) or not (self.scale > 0).all():
             raise ValueError("every number of a row needs a centre and a positive scale")
+        if self.low.shape != (count,) or self.high.shape != (count,) or (self.low > self.high).any():
+            raise ValueError("every number of a row needs a range")
         if self.missing.ndim != 1 or ((self.missing < 0) | (self.missing >= count)).any():
             raise ValueError("columns that may be missing must be columns")
         made = [output for column in self.columns for output in column.outputs]
@@ -83,12 +87,14 @@ class TableState:
     def of(cls, encoder: TablePreprocessor) -> TableState:
         """Take the encoding of a table apart."""
         names, numeric = encoder.columns, encoder.numeric
-        numbers = (numeric.center.numpy(), numeric.scale.numpy(), numeric.missing.numpy())
-        return cls(None if names is None else tuple(names), *numbers, encoder.encoders)
+        scales = (numeric.center.numpy(), numeric.scale.numpy(), numeric.missing.numpy())
+        ends = (numeric.low.numpy(), numeric.high.numpy())
+        return cls(None if names is None else tuple(names), *scales, *ends, encoder.encoders)
 
     def preprocessor(self) -> TablePreprocessor:
         """Build the encoding again."""
-        numeric = NumericEncoder(*map(torch.from_numpy, (self.center, self.scale, self.missing)))
+        numbers = (self.center, self.scale, self.missing, self.low, self.high)
+        numeric = NumericEncoder(*map(torch.from_numpy, numbers))
         return TablePreprocessor(None if self.names is None else list(self.names), numeric, self.columns)
 
 

@@ -156,7 +156,7 @@ def rarest(y: Array, density: LabelDensity, share: float = RARE_SHARE) -> NDArra
 
 
 def rare_stretches(bins: LabelBins, share: float = RARE_SHARE) -> tuple[tuple[float, float], ...]:
-    """Return the ends of the stretches of lowest density that have this share of the training labels, or more.
+    """Return the ends of the stretches of lowest density with this share of the training labels, or more.
 
     The lower end of a stretch belongs to it, the upper end does not.
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import nn
 
-from tailwise.lookup import check_name, nearest
+from tailwise.lookup import check_name
 from tailwise.methods import get_method
 from tailwise.model.base import MakeBase, resolve_base
 from tailwise.model.inputs import Inputs, PictureInputs, TableInputs, TensorInputs

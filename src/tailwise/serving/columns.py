@@ -33,6 +33,8 @@ class Column:
     date_format: str | None = None
     """Format of dates as Python writes it; None is ISO 8601."""
     time_zone: str | None = None
+    far: tuple[float, float] | None = None
+    """Numbers below the first or above the second one lie far outside the range of training."""
     flag: bool = False
     """Whether intervals go by its values true and false: the numbers 1 and 0 would be in no group."""
 
@@ -82,7 +84,15 @@ class Column:
         return numbers.astype("boolean") if self.flag else numbers
 
     def notes(self, cells: Sequence[Any]) -> list[str]:
-        """Return a sentence about each category that training did not have."""
+        """Return a sentence about each new category and each number far outside the range of training."""
+        if self.far is not None:
+            low, high = self.far
+            return [
+                f"row {row}: column {self.name!r} holds {cell:.6g}, far outside the range of training; "
+                "intervals do not account for this"
+                for row, cell in enumerate(cells)
+                if cell is not None and not low <= cell <= high
+            ]
         known = {None, *self.categories}
         return [
             f"row {row}: column {self.name!r} holds {shown_cell(cell)}, which training did not have: "
@@ -133,7 +143,8 @@ class Columns:
 
 def _number(encoder: TablePreprocessor, name: str, place: int, kind: Kind = "number") -> Column:
     nullable = bool((encoder.numeric.missing == place).any())
-    return Column(name, kind, nullable, example=float(f"{float(encoder.numeric.center[place]):.6g}"))
+    example = float(f"{float(encoder.numeric.center[place]):.6g}")
+    return Column(name, kind, nullable, example, far=encoder.numeric.limits(place))
 
 
 def _encoded(encoder: TablePreprocessor, column: AnyColumn) -> Column:

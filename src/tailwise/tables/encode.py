@@ -64,14 +64,18 @@ class NumericEncoder(nn.Module):
     tensor([[0., 0., 1.]])
     """
 
-    def __init__(self, center: Tensor, scale: Tensor, missing: Tensor) -> None:
+    def __init__(self, center: Tensor, scale: Tensor, missing: Tensor, low: Tensor, high: Tensor) -> None:
         super().__init__()
         self.center: Tensor
         self.scale: Tensor
         self.missing: Tensor
+        self.low: Tensor
+        self.high: Tensor
         self.register_buffer("center", center)  # (F,)
         self.register_buffer("scale", scale)  # (F,)
         self.register_buffer("missing", missing)  # (M,) columns that may be missing
+        self.register_buffer("low", low)  # (F,) smallest and largest numbers at fit
+        self.register_buffer("high", high)
 
     @classmethod
     def fit(cls, x: NDArray[np.float64], text: Sequence[int] = ()) -> Self:
@@ -102,7 +106,19 @@ class NumericEncoder(nn.Module):
         center = np.where(np.isfinite(center), center, 0.0)
         scale = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
         columns = np.flatnonzero(absent.any(0))
-        return cls(torch.from_numpy(center), torch.from_numpy(scale), torch.from_numpy(columns))
+        low, high = np.nanmin(np.where(empty, 0.0, x), axis=0), np.nanmax(np.where(empty, 0.0, x), axis=0)
+        return cls(*map(torch.from_numpy, (center, scale, columns, low, high)))
+
+    def far(self, x: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which numbers lie beyond `limits`. (N, F)"""
+        limits = np.array([self.limits(place) for place in range(x.shape[1])]).reshape(-1, 2)
+        return np.asarray((x < limits[:, 0]) | (x > limits[:, 1]))
+
+    def limits(self, place: int) -> tuple[float, float]:
+        """Return numbers as far outside the range of a column at fit as that is wide."""
+        low, high = float(self.low[place]), float(self.high[place])
+        reach = max(high - low, float(self.scale[place]))
+        return low - reach, high + reach
 
     @property
     def out_dim(self) -> int:
@@ -194,6 +210,7 @@ class TablePreprocessor:
         x = as_pandas(x)
         raw = self.encoded(x)
         self._warn_of_missing(raw)
+        self._warn_of_far_numbers(raw)
         self._warn_of_new_categories(x, raw)
         return raw
 
@@ -218,6 +235,17 @@ class TablePreprocessor:
                 problem = f"was never missing at fit, but is in {count} of {len(raw)} rows"
                 shown = name if self.columns else place
                 _warn_of_column(shown, f"{problem}: filled with the training median")
+
+    def _warn_of_far_numbers(self, raw: NDArray[np.float64]) -> None:
+        """Warn of columns in which many rows hold a number far outside its range at fit."""
+        far = self.numeric.far(raw)
+        for place in np.flatnonzero(far.any(0)):
+            row, count = int(far[:, place].argmax()), int(far[:, place].sum())
+            name = (self.names or range(raw.shape[1]))[place]
+            if _is_unusual(count, len(raw)) and (not self.encoders or name in self.places):
+                low, high = float(self.numeric.low[place]), float(self.numeric.high[place])
+                held = f"such as {raw[row, place]:.6g}, far outside {low:.6g} to {high:.6g} at fit"
+                _warn_of_column(name, f"holds numbers {held}, in {count} of {len(raw)} rows")
 
     def _warn_of_new_categories(self, table: Any, raw: NDArray[np.float64]) -> None:
         """Warn of columns in which many rows hold a category that was not there at fit."""
