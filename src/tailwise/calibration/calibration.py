@@ -372,7 +372,8 @@ class Predicted(NamedTuple):
         if not self.raw.networks:
             return split_variance(self.distribution, self.raw.pooled)
         variance = standard_deviation(self.distribution) ** 2
-        between = torch.stack([network.mean for network in self.raw.networks]).var(0, unbiased=False)
+        label = self.calibration.labels.transform.label
+        between = torch.stack([label(network.mean) for network in self.raw.networks]).var(0, unbiased=False)
         epistemic = torch.minimum(between, variance)
         return variance - epistemic, epistemic
 
