@@ -91,7 +91,8 @@ def held_out(predictions: list[Normal]) -> Normal:
 
 def ours(held: Normal, y: Array, bins: LabelBins, bounds: Bounds, new: list[Normal]) -> tuple[Array, Array]:
     """Calibrate on held-out rows and return the intervals of TailRegressor for new rows."""
-    labels, rows = Labels(bins, bounds, LabelSupport.from_labels(y)), np.arange(len(y))
+    labels = Labels(bins, bounds, LabelSupport.from_labels(y), quantiles=np.sort(y))
+    rows = np.arange(len(y))
     recipe = CalibrationRecipe()
     calibration = calibrate(held, y, np.zeros(len(y), np.int64), labels, recipe, rows, rows)
     lower, upper = calibration(Raw.of(new, np.zeros(len(new[0]), np.int64))).interval(COVERAGE)

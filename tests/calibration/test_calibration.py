@@ -48,7 +48,7 @@ def none(n: int) -> np.ndarray:
 def calibration(labels: Labels | None = None, **parts: Any) -> Calibration:
     """A calibration that changes nothing, but for these parts."""
     held = HeldOut(PREDICTED, np.array([0.0, 1.0, 2.0]), none(3))
-    known = labels or Labels(BINS)
+    known = labels or Labels(BINS, quantiles=BINS.edges)
     plain = Calibration(known, VarianceScaling(), Prior.emphasized(known.density, 0.0), OwnIntervals(), held)
     return replace(plain, **parts)
 
@@ -60,7 +60,16 @@ def predicted(own: Calibration, raw: Any) -> Predicted:
 def fit_calibration(
     raw: Any, y: np.ndarray, bins: LabelBins, select: Any, confirm: Any, base: Any = None, **recipe: Any
 ) -> Calibration:
-    return calibrate(raw, y, none(len(y)), Labels(bins), CalibrationRecipe(**recipe), select, confirm, base)
+    return calibrate(
+        raw,
+        y,
+        none(len(y)),
+        Labels(bins, quantiles=bins.edges),
+        CalibrationRecipe(**recipe),
+        select,
+        confirm,
+        base,
+    )
 
 
 def test_without_scaling_and_conformal_the_prediction_speaks_for_itself() -> None:
@@ -103,7 +112,7 @@ def test_columns_of_a_table_by_hand() -> None:
         columns["upper"] - columns["prediction"], columns["prediction"] - columns["lower"]
     )
     assert columns["region"].tolist() == ["many", "few"]
-    rarer = calibration(Labels(BINS, many=1000, few=1000), scaling=scaling)
+    rarer = calibration(Labels(BINS, many=1000, few=1000, quantiles=BINS.edges), scaling=scaling)
     assert predicted(rarer, raw).columns(0.9)["region"].tolist() == ["few", "few"]
 
 
@@ -141,7 +150,7 @@ def test_options_of_the_fit() -> None:
 
 def test_predictions_are_calibrated_before_the_label_prior_changes() -> None:
     raw = NIG(torch.tensor([0.0, 1.5], dtype=torch.float64), 4.0, 3.0, 2.0)
-    scaling, labels = NIGScaling(w_nu=0.5, w_alpha=2.0, w_beta=2.0), Labels(BINS)
+    scaling, labels = NIGScaling(w_nu=0.5, w_alpha=2.0, w_beta=2.0), Labels(BINS, quantiles=BINS.edges)
     found = predicted(calibration(scaling=scaling, prior=Prior.emphasized(labels.density, 1.0)), raw)
     tilted = emphasis(labels.density, 1.0).apply(scaling.apply(raw))
     np.testing.assert_allclose(found.distribution.mean, tilted.mean)

@@ -23,7 +23,7 @@ def test_fit_and_compare_give_the_same_figures(
     table = [place / "numbers.csv", "-t", "price"]
     out = run("compare", *table, "--seeds", 1, "-o", tmp_path / "r.jsonl", "--json", *FAST)
     assert out.exit_code == 0, out.output
-    names = ["plain", "catboost", "catboost-weighted", "tail", "tail-balanced"]
+    names = ["plain", "catboost", "catboost-weighted", "constant", "tail", "tail-balanced"]
     runs = {line["method"]: line for line in json.loads(out.stdout)["runs"]}
     assert list(runs) == names
     out = run(
@@ -31,13 +31,13 @@ def test_fit_and_compare_give_the_same_figures(
     )
     assert out.exit_code == 0, out.output
     printed = json.loads(out.stdout)
-    for key, name in {"regions": "tail", "baseline": "plain", "base": "catboost",
-                      "weighted": "catboost-weighted"}.items():  # fmt: skip
+    for key, name in {"regions": "tail", "base": "catboost", "constant": "constant"}.items():
         metrics = runs[name]["metrics"]
         for region, figures in printed[key].items():
             if figures["n"]:
-                for figure, kind in (("mae", "raw"), ("rmse", "raw"), ("coverage", "calibrated"),
-                                     ("width", "calibrated")):  # fmt: skip
+                calibrated = ("coverage", "width", "interval_score")
+                for figure in ("mae", "rmse", *calibrated):
+                    kind = "calibrated" if figure in calibrated else "raw"
                     assert figures[figure] == pytest.approx(metrics[kind][region][figure], rel=2e-5), name
 
 

@@ -97,49 +97,7 @@ def test_a_tail_that_cannot_be_judged_needs_more_test_rows(run: Run, sample: Sam
     assert "note: a larger --test-share, or a table given with --test" in out.stderr
 
 
-def test_the_baseline_is_one_plain_network(
-    run: Run, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained = []
-
-    def caught(model: TailRegressor, *_: Any, **__: Any) -> TailRegressor:
-        trained.append(model)
-        if len(trained) == 2:
-            raise ValueError("not trained")
-        return model
-
-    monkeypatch.setattr(TailRegressor, "fit", caught)
-    run("fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "m", "--report", tmp_path / "m.html",
-        "--option", "evidence.weight=0.2", "--lr", 0.01, "--quiet")  # fmt: skip
-    ours, plain = trained
-    assert (ours.method, ours.base, ours.folds, ours.emphasis) == ("vir-dial", "auto", "auto", "auto")
-    assert (plain.method, plain.base, plain.folds, plain.emphasis) == ("vanilla", None, 1, 0.0)
-    assert plain.method_options is None and plain.lr == ours.lr == 0.01
-
-
-def test_the_regions_of_the_baseline_are_those_of_the_model(
-    run: Run, place: Path, tmp_path: Path, pages: list[Any]
-) -> None:
-    """The two hold out other rows, so each would have counts of its own."""
-    line = [
-        "fit",
-        place / "numbers.csv",
-        "-t",
-        "price",
-        "-o",
-        tmp_path / "m",
-        "--report",
-        tmp_path / "m.html",
-    ]
-    out = run(*line, "--test", place / "new.csv", "--base", "none", "--folds", 2, "--epochs", 1, "--json")
-    assert out.exit_code == 0, out.output
-    printed = json.loads(out.stdout)
-    rows = [[printed[k][r]["n"] for r in ("many", "medium", "few")] for k in ("regions", "baseline")]
-    assert rows[0] == rows[1] == [printed["base"][r]["n"] for r in ("many", "medium", "few")]
-    assert {"weighted", "constant"} <= printed.keys()  # CatBoost, although the model has no base
-
-
-def test_weights_reach_the_baseline_and_are_not_an_input(
+def test_weights_reach_the_model_and_are_not_an_input(
     run: Run, sample: Sample, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: list[Any]
 ) -> None:
     table = sample().assign(w=lambda t: 1.5 + (t["x"] > 0))
@@ -164,7 +122,7 @@ def test_weights_reach_the_baseline_and_are_not_an_input(
     out = run(*line, "-o", tmp_path / "n", "--config", tmp_path / "c.toml", "--test", place / "new.csv",
               "--valid", place / "new.csv")  # fmt: skip
     assert out.exit_code == 0, out.output
-    assert [model.method for model, *_ in given] == ["vir-dial", "vanilla", "vir-dial"]
+    assert [model.method for model, *_ in given] == ["vir-dial", "vir-dial"]
     for _, X, weights in given:
         assert list(X.columns) == ["x", "z"]
         assert list(weights) == list(1.5 + (X["x"] > 0))  # each row its own, whichever were held out
@@ -226,10 +184,10 @@ def test_unknown_names_are_refused_before_any_training(run: Run, place: Path, tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_test_rows_are_encoded_once_for_each_model(
+def test_test_rows_are_encoded_once(
     run: Run, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By ours and by the plain network, with another encoding each; verdict, charts and reasons reuse it."""
+    """Verdict, charts and reasons reuse it."""
     encoded, matrix = [], TablePreprocessor.matrix
 
     def counted(self: TablePreprocessor, X: Any) -> Any:
@@ -240,5 +198,5 @@ def test_test_rows_are_encoded_once_for_each_model(
     line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--test", place / "new.csv"]
     out = run(*line, "--report", tmp_path / "m.html", "--base", "none", "--folds", 2, *QUICK)
     assert out.exit_code == 0, out.output
-    assert encoded.count(150) == 2  # new.csv
+    assert encoded.count(150) == 1  # new.csv
     assert "Which columns drive the tail" in (tmp_path / "m.html").read_text()

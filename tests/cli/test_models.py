@@ -88,8 +88,7 @@ def test_evaluate_prints_figures_and_writes_a_page(run: Run, place: Path, tmp_pa
     out = run("evaluate", place / "m.tailwise", place / "new.csv", "--json")
     printed = json.loads(out.stdout)
     assert printed["target"] == "price" and printed["regions"]["all"]["n"] == 150
-    base, model = printed["base"]["all"], TailRegressor.load(place / "m.tailwise")
-    assert model.base_ is not None and base["width"] == pytest.approx(2 * model.base_[0].reach(0.9))
+    assert {"interval_score", "crps"} <= set(printed["base"]["all"])
 
 
 def test_two_models_are_compared_by_the_regions_of_the_first(

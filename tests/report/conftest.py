@@ -1,6 +1,7 @@
 """Tiny fitted models, scored on the same test rows, and what a page says about them."""
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 from tailwise import TailRegressor
 from tailwise.methods import get_method
 from tailwise.model import base as bases
-from tailwise.report.baselines import PLAIN, PLAIN_TITLE, Lineup, Training, line_up
+from tailwise.report.baselines import Lineup, Training, fit_rival, line_up
+from tailwise.report.contest import PLAIN
 from tailwise.report.page import Drivers, Facts, drivers_of, model_page
 from tailwise.report.scores import Scores, Seen, score_model
 from tailwise.report.verdict import judge
@@ -50,11 +52,14 @@ def models() -> dict[str, TailRegressor]:
 
 @pytest.fixture(scope="session")
 def lineup(models: dict[str, TailRegressor], new_rows: Rows) -> Lineup:
-    """VIR beside a plain network, CatBoost with and without label weights, and a constant."""
-    train = Training(*make_rows(700, seed=0))
-    other = replace(score_model(models["vanilla"], *new_rows), title=PLAIN_TITLE)
+    """VIR beside a plain network, CatBoost and a constant."""
+    other = replace(score_model(models["vanilla"], *new_rows), title="plain network")
     x, y = new_rows
-    return line_up(models["vir"], Seen(models["vir"], x), y, train=train, other=other)
+    model = copy(models["vir"])
+    trees = fit_rival(model, Training(*make_rows(700, seed=0)))
+    assert trees is not None
+    model.model_ = replace(model.model_, rivals=(trees,))
+    return line_up(model, Seen(model, x), y, other=other)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Lineups of known models: test labels, and predictions that are made rather than learned."""
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,34 +10,56 @@ from numpy.typing import NDArray
 
 from tailwise.distributions.members import Normal
 from tailwise.labels.bins import LabelBins
-from tailwise.report.baselines import BOOSTER, CONSTANT, OTHER, WEIGHTED, Lineup, score_constant
+from tailwise.report.baselines import BOOSTER, CONSTANT, OTHER, Lineup, score_constant
 from tailwise.report.scores import LEVELS, Scores
 from tailwise.report.verdict import Verdict, judge
 
 Floats = NDArray[np.float64]
 TRAIN = np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5])
 """Training labels: 0 to 2 are common, 3 is less common, 4 and 5 are rare."""
-NEVER = ("as good", "all the same", "Either will do", "nan", "inf")
-"""Words that claim more than test rows can show, and figures that are none."""
+NEVER = ("as good", "all the same", "Either will do", "nan", "inf", "None")
+"""Words that claim more than test rows can show, and values that are no words."""
 
 
 def scored(
-    y: Floats, mean: Floats, reach: Floats | float = 1.33, title: str = "VIR", **changes: Any
+    y: Floats,
+    mean: Floats,
+    reach: Floats | float = 1.33,
+    title: str = "VIR",
+    train: Floats = TRAIN,
+    ends: tuple[Floats, Floats] | None = None,
+    **changes: Any,
 ) -> Scores:
-    """A model that predicts `mean`, with intervals of this half-width."""
+    """A model that predicts `mean`, with intervals of this half-width or with these ends."""
     distribution = Normal(torch.from_numpy(np.asarray(mean, np.float64)), 1.0)
-    lower, upper = mean - reach, mean + reach
+    lower, upper = ends or (mean - reach, mean + reach)
     made = Scores(
         title=title,
         y=y,
         distribution=distribution,
         uncalibrated=distribution,
-        bins=LabelBins.from_labels(TRAIN),
+        bins=LabelBins.from_labels(train),
         lower=lower,
         upper=upper,
         covered=dict.fromkeys(LEVELS, (y >= lower) & (y <= upper)),
     )
     return replace(made, **changes)
+
+
+def lined_up(ours: Scores, *rivals: Scores, train: Floats = TRAIN) -> Lineup:
+    """A model beside up to two rivals, CatBoost and a second model, and the constant of the labels."""
+    names = {BOOSTER: "CatBoost"} if len(rivals) == 1 else {OTHER: "other", BOOSTER: "CatBoost"}
+    made = {
+        name: replace(rival, title=title) for (name, title), rival in zip(names.items(), rivals, strict=False)
+    }
+    return Lineup(ours, made | {CONSTANT: score_constant(ours, train)})
+
+
+def dialled(scores: Scores, plain: Scores) -> Scores:
+    """The scores at emphasis 0.5 of a model whose scores at emphasis 0 are `plain`."""
+    made = replace(scores, calibration=SimpleNamespace(emphasis=0.5))
+    vars(made)["dial"] = SimpleNamespace(turned=(plain,))
+    return made
 
 
 @dataclass(frozen=True)
@@ -79,22 +102,6 @@ class Table:
         """Predictions that have nothing to do with the labels."""
         rng = np.random.default_rng([self.seed, seed])
         return scored(self.y, 1 + 0.1 * rng.normal(size=self.y.size), **more)
-
-    def lineup(
-        self,
-        ours: Scores,
-        other: Scores | None = None,
-        booster: Scores | None = None,
-        weighted: Scores | None = None,
-    ) -> Lineup:
-        """The models under the names that a page gives them; one that is not given is as good as can be."""
-        others = {"plain network": other, "CatBoost": booster, "weighted CatBoost": weighted}
-        made = [
-            replace(self.model(seed=20 + k) if given is None else given, title=title)
-            for k, (title, given) in enumerate(others.items())
-        ]
-        named = dict(zip((OTHER, BOOSTER, WEIGHTED), made, strict=True))
-        return Lineup(ours, named | {CONSTANT: score_constant(ours, TRAIN)})
 
 
 def said(lineup: Lineup) -> Verdict:

@@ -1,85 +1,112 @@
 """Baselines of a model, on the same test rows."""
 
-from copy import copy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LinearRegression
 
 from tailwise import TailRegressor
+from tailwise.calibration.interval_scores import constant_interval
+from tailwise.distributions.transform import Identity, Log
+from tailwise.model.base import cross_fit
 from tailwise.model.inputs import TensorInputs
-from tailwise.report.baselines import (
-    BASELINES,
-    BOOSTER,
-    CONSTANT,
-    WEIGHTED,
-    Lineup,
-    Training,
-    fit_boosters,
-    line_up,
-    score_constant,
-)
-from tailwise.report.scores import Scores, Seen
+from tailwise.report.baselines import BASELINES, CONSTANT, Lineup, Training, fit_rival, line_up
+from tailwise.report.scores import Seen
 
 Rows = tuple[pd.DataFrame, np.ndarray]
 
 
-def test_the_booster_is_the_base_with_conformal_intervals_of_one_width(
-    models: dict[str, TailRegressor], catboost: Scores, new_rows: Rows
+def test_a_lineup_has_the_baselines_that_the_model_holds(
+    models: dict[str, TailRegressor], lineup: Lineup, new_rows: Rows
 ) -> None:
-    x, _ = new_rows
-    model = models["vir"]
-    assert model.base_ is not None and model.preprocessor_ is not None
-    (base,) = model.base_
-    assert catboost.title == "CatBoost"
-    np.testing.assert_allclose(catboost.mean, base.predict(model.preprocessor_.matrix(x)))
-    np.testing.assert_allclose(catboost.width, 2 * base.reach(0.9), rtol=1e-6)
-    assert (base.errors <= base.reach(0.9)).mean() == pytest.approx(0.9, abs=0.01)
-    assert (catboost.covered[0.9] == catboost.inside).all()
-
-
-def test_label_weights_change_the_booster(lineup: Lineup) -> None:
-    weighted, booster = lineup.baselines[WEIGHTED], lineup.baselines[BOOSTER]
-    assert weighted.title == "weighted CatBoost" and np.abs(weighted.mean - booster.mean).mean() > 0.01
-    assert [s.title for s in lineup.rivals] == ["plain network", "CatBoost", "weighted CatBoost"]
+    x, y = new_rows
     assert list(lineup.baselines) == list(BASELINES)
+    assert lineup.rivals[0].title == "plain network"
     assert len({id(s.bins) for s in lineup.all}) == 1  # the same regions for all
+    model = models["vir"]
+    assert model.base_ is not None
+    held = line_up(model, Seen(model, x), y).booster
+    assert held is not None and held.title == "CatBoost"
+    np.testing.assert_allclose(held.mean, model.base_[0].predict(model.model_.encode(x).matrix))
+    assert (held.covered[0.9] == held.inside).all()
+    alone = line_up(models["vanilla"], Seen(models["vanilla"], x), y)
+    assert list(alone.baselines) == [CONSTANT] and alone.inputs == "columns"
 
 
-def test_a_constant_ignores_the_columns(vir: Scores) -> None:
-    labels = np.repeat([1.0, 2.0, 9.0], [60, 30, 10])
-    constant = score_constant(vir, labels)
-    assert (constant.mean == 1).all() and (constant.lower == 1).all() and (constant.upper == 9).all()
-    assert constant.reliability()[-2] == ((vir.y >= 1) & (vir.y <= 9)).mean()
+def test_the_constant_is_that_of_training_labels(lineup: Lineup, models: dict[str, TailRegressor]) -> None:
+    """The same wherever it is needed: from quantiles that the model keeps."""
+    constant, kept = lineup.constant, models["vir"].model_.targets[0].labels.quantiles
+    assert constant is not None
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(700, 3))
+    labels = np.round(2 * np.exp(x[:, 0]) + 0.3 * rng.normal(size=700))  # as the fixture makes them
+    for level in (0.5, 0.8, 0.9, 0.95):
+        assert constant_interval(kept, level) == constant_interval(labels, level)
+    assert (constant.lower[0], constant.upper[0]) == constant_interval(labels, 0.9)
+    assert (constant.mean == np.median(labels)).all()
 
 
-def test_a_model_without_a_base_is_compared_with_catboost(
-    models: dict[str, TailRegressor], new_rows: Rows
-) -> None:
+@pytest.mark.parametrize("log", [False, True])
+def test_intervals_of_trees_are_those_of_cv_plus(log: bool) -> None:
+    """By hand: each fold's prediction of the row, minus and plus the errors of that fold."""
+    rng = np.random.default_rng(0)
+    x, fold = rng.normal(size=(60, 2)), np.arange(60) % 3
+    y = np.where(np.arange(60) % 4 == 0, 0.0, np.exp(x[:, 0] + 0.3 * rng.normal(size=60)))
+    transform = Log.of(y) if log else Identity()
+    z = transform.latents(y)
+    trees, predictions = cross_fit(lambda seed: LinearRegression(), x, y, np.ones(60), fold, 0, transform)
+    new, low, high = rng.normal(size=(5, 2)), [], []
+    for k in range(3):
+        model = LinearRegression().fit(x[fold != k], z[fold != k])
+        errors = np.abs(z[fold == k] - model.predict(x[fold == k]))
+        sample = np.quantile(errors, np.linspace(0, 1, 201), method="higher")
+        low.append(model.predict(new)[:, None] - sample)
+        high.append(model.predict(new)[:, None] + sample)
+    place = int(np.ceil(0.8 * 604)) - 1
+    ends = -np.sort(-np.hstack(low))[:, place], np.sort(np.hstack(high))[:, place]
+    wanted = [transform.labels(end) for end in ends]
+    np.testing.assert_allclose(trees.intervals(new, [0.8])[0], wanted, atol=1e-9)
+    assert predictions.shape == (60,)
+
+
+def test_trees_learn_the_logarithm_where_that_is_better() -> None:
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"])
+    y = np.exp(3 * x["a"].to_numpy())
+    model = TailRegressor(base="hist-gradient-boosting", folds=1, epochs=1, random_state=0).fit(x, y)
+    logged, raw = fit_rival(model, Training(x, y)), fit_rival(model, Training(x, y - 1))
+    assert logged is not None and isinstance(logged.transform, Log) and model.base_ is not None
+    assert raw is model.base_[0]  # negative labels have no logarithm, so these are the base
+    groups = np.repeat(np.arange(40), 5)
+    grouped = fit_rival(model, Training(x, y, np.ones(200), groups))
+    assert grouped is not None and len(grouped.models) == 5
+    weighted = fit_rival(model, Training(x, y), weighted=True)
+    assert weighted is not None and isinstance(weighted.transform, Identity)
+
+
+def test_where_there_is_nothing_to_fit_trees_to(models: dict[str, TailRegressor], new_rows: Rows) -> None:
     x, y = new_rows
     plain = models["vanilla"]
-    alone = line_up(plain, Seen(plain, x), y)
-    assert list(alone.baselines) == [CONSTANT] and alone.inputs == "columns"
-    one = x.assign(a=0.0, b=0.0, c=0.0)
-    constant = TailRegressor(base=None, folds=1, epochs=1, random_state=0).fit(one, y)
-    assert fit_boosters(constant, Training(one, y)) == {}  # no column varies
-    assert fit_boosters(plain, Training(x[:9], y[:9])) == {}  # too few rows
-    own = copy(plain)
-    own.model_ = replace(own.model_, inputs=TensorInputs())  # of a backbone of the user's own
-    assert fit_boosters(own, Training(x, y)) == {}
-    first = fit_boosters(plain, Training(x[:40], y[:40]))
-    assert list(first) == [BOOSTER, WEIGHTED] or list(first) == [WEIGHTED, BOOSTER]
-    again = fit_boosters(plain, Training(x[:40], y[:40], np.ones(40)), names=[BOOSTER])[BOOSTER]
-    assert len(again.models) == 5 and again.reach(0.9) == first[BOOSTER].reach(0.9)
+    assert fit_rival(plain, Training(x.assign(a=0.0, b=0.0, c=0.0), y)) is None  # no column varies
+    assert fit_rival(plain, Training(x[:9], y[:9])) is None  # too few rows
+    own = TailRegressor()
+    own.model_ = replace(plain.model_, inputs=TensorInputs())  # of a backbone of the user's own
+    assert fit_rival(own, Training(x, y)) is None
 
 
-def test_training_rows_are_encoded_once(
-    models: dict[str, TailRegressor], new_rows: Rows, monkeypatch: pytest.MonkeyPatch
+def test_a_rival_is_saved_with_its_model(
+    models: dict[str, TailRegressor], new_rows: Rows, tmp_path: Path
 ) -> None:
-    encoded, kind = [], type(models["vanilla"].model_)
-    encode = kind.encode
-    monkeypatch.setattr(kind, "encode", lambda self, X: encoded.append(len(X)) or encode(self, X))
     x, y = new_rows
-    fit_boosters(models["vanilla"], Training(x[:40], y[:40]))
-    assert encoded == [40]
+    model = TailRegressor(**models["vir"].get_params())
+    trees = fit_rival(models["vir"], Training(x, y), weighted=True)
+    assert trees is not None
+    model.model_ = replace(models["vir"].model_, rivals=(trees,))
+    model.save(tmp_path / "m")
+    again = TailRegressor.load(tmp_path / "m")
+    first, second = (line_up(m, Seen(m, x), y).baselines["base"] for m in (model, again))
+    np.testing.assert_array_equal(first.mean, second.mean)
+    np.testing.assert_array_equal(first.upper, second.upper)

@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from tailwise import TailRegressor
-from tailwise.methods import get_method
-from tailwise.report import displays, plots
+from tailwise.report import plots
 from tailwise.report.baselines import Lineup
 from tailwise.report.displays import (
     CalibrationDisplay,
@@ -29,7 +28,6 @@ from tailwise.report.displays import (
     ScoresDisplay,
     SparsificationDisplay,
     VarianceDisplay,
-    WeightsDisplay,
     svg_element,
 )
 from tailwise.report.formatting import number, percent
@@ -110,10 +108,6 @@ def test_mistakes_are_named(vir: Scores) -> None:
         DialDisplay(replace(vir, calibration=None))
 
 
-def test_every_public_display_has_from_estimator() -> None:
-    assert all(hasattr(getattr(displays, name), "from_estimator") for name in displays.__all__)
-
-
 # -- on a page -----------------------------------------------------------------------------------
 
 
@@ -126,8 +120,7 @@ def test_words_agree_with_the_figures(lineup: Lineup) -> None:
     bars = RegionDisplay(lineup, "coverage")
     for scores in (vir, *lineup.baselines.values()):
         share = scores.inside[scores.mask("few")].mean()
-        if scores.title != "weighted CatBoost":
-            assert f"{scores.title}: many " in bars.alt and f"few {share:.1%}" in bars.alt
+        assert f"{scores.title}: many " in bars.alt and f"few {share:.1%}" in bars.alt
     curve = vir.sparsification()
     half = number(float(np.interp(0.5, curve.removed, curve.error)))
     assert f"from {number(vir.error.mean())} to {half}." in SparsificationDisplay(lineup).text
@@ -143,9 +136,7 @@ def test_words_agree_with_the_figures(lineup: Lineup) -> None:
 
 def test_the_dial_has_every_point(lineup: Lineup) -> None:
     chart = DialDisplay(lineup)
-    assert list(chart.points) == [
-        f"in use: {chart.dial.setting}", "plain network", "CatBoost", "weighted CatBoost",
-    ]  # fmt: skip
+    assert list(chart.points) == [f"in use: {chart.dial.setting}", *(s.title for s in lineup.rivals)]
     for name, (x, y) in chart.points.items():
         assert f"{name}: {number(x)} and {number(y)}" in chart.alt
     assert chart.dial.text in chart.text
@@ -164,11 +155,6 @@ def test_what_few_rows_cannot_show_is_not_said(
     assert "are shown" not in PredictionDisplay(vir).text  # all 300 of them
     twice = PredictionDisplay(some(vir, np.tile(np.arange(300), 2)))
     assert "300 of 600 rows are shown, rare labels first." in twice.text
-
-
-def test_weights_are_said_with_their_range(vir: Scores) -> None:
-    weights = get_method("vir").parts.make("weights", vir.bins)
-    assert "the average training row has weight 1" in WeightsDisplay(vir, weights).text
 
 
 # -- as SVG --------------------------------------------------------------------------------------

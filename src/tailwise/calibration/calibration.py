@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -191,6 +191,8 @@ class Labels:
     """A bin with fewer training labels is few-shot."""
     transform: AnyTransform = Identity()
     """From labels to those that bins of networks, the base and predictions before the last step have."""
+    quantiles: Floats = field(kw_only=True)
+    """Quantiles of the training labels, in equal steps from the smallest to the largest. (Q,)"""
 
     @cached_property
     def latent_bins(self) -> LabelBins:
@@ -232,15 +234,6 @@ class Calibration:
     def emphasis(self) -> float:
         """Emphasis on rare labels in use; NaN under a label prior of the user's own."""
         return self.prior.emphasis
-
-    @property
-    def known_labels(self) -> LabelBins | Floats:
-        """What the model knows of the training labels: their bins, or a sample if many share one value.
-
-        Within a bin, quantiles of bins are interpolated. For a value such as 0 that most labels have, only
-        labels themselves give the right quantiles: those of the held-out rows.
-        """
-        return self.held.labels if self.labels.support.atoms else self.bins
 
     @cached_property
     def dial_effect(self) -> DialEffect:
@@ -405,7 +398,7 @@ class Predicted(NamedTuple):
         table = by_region(self.distribution, y, fitted.bins, errors, **shots)
         lower, upper = (end.numpy() for end in self.interval(coverage))
         intervals = intervals_by_region(
-            lower, upper, y, fitted.bins, coverage, training=fitted.known_labels, **shots
+            lower, upper, y, fitted.bins, coverage, training=fitted.labels.quantiles, **shots
         )
         figures = ["coverage", "width", "interval_score"]
         return table.join(intervals[[*figures, *(f"constant_{figure}" for figure in figures)]]).reset_index()

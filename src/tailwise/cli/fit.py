@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -76,7 +75,7 @@ class Outputs:
     baseline: Annotated[
         bool,
         typer.Option(
-            help="With --report, also train a plain network and boosted trees with label weights, to compare."
+            help="With --report, also train boosted trees to compare with, on the label and on its logarithm."
         ),
     ] = True
     coverage: Coverage = 0.9
@@ -270,28 +269,34 @@ def fit(
         raise ValueError(
             "there are no test rows, so there is nothing to report: raise --test-share or give --test"
         )
-    kept, kept_plain = checkpoint_path(outputs.out), checkpoint_path(outputs.out, ".vanilla")
+    repeated = split.repeated()
+    if repeated:
+        group = "name a column of groups with --groups, or " if columns.groups is None else ""
+        also = f"{repeated} of {len(split.test or ())} test rows are also training rows"
+        worse = "with equal inputs and labels, so figures on new rows may be worse"
+        note(f"note: {also}, {worse}: {group}leave repeated rows out", shared.quiet)
+    kept = checkpoint_path(outputs.out)
     with resumable(kept), progress_shown(shared.quiet):
-        model, plain = split.fit(parameters, kept, shared.quiet, start), None
-        compared = outputs.report is not None and outputs.baseline
-        if compared:
-            plain = _fit_plain(split, parameters, kept_plain, shared.quiet, trees=reader.pictures is None)
+        model = split.fit(parameters, kept, shared.quiet, start)
+        if outputs.report is not None and outputs.baseline:
+            _fit_rival(model, split.train, shared.quiet)
         _note_if_nothing_was_held_out(model, split, shared.quiet)
         test = split.test_rows()
-        findings = [] if test is None else _score(model, plain, test, outputs.coverage, split)
+        findings = [] if test is None else _score(model, test, outputs.coverage)
         files: dict[Path, Any] = {outputs.out: partial(model.save, key=outputs.sign)}
         if outputs.onnx is not None:
             files[outputs.onnx] = partial(model.export_onnx, coverage=outputs.coverage)
         if outputs.report is not None and test is not None:
             source = None if columns.test is None else f"rows of {file_name(columns.test)}"
-            about = {"test_source": source, "weight": columns.weight, "seconds": time.perf_counter() - began}
+            about: dict[str, Any] = {"test_source": source, "weight": columns.weight, "repeated": repeated}
+            about["seconds"] = time.perf_counter() - began
             files[outputs.report] = page_of(model, findings[0], test.X, source=file_name(data), **about)
         write_outputs(files, quiet=shared.quiet or shared.as_json)
-    for path in (kept_plain, kept):
-        remove_checkpoint(path)
+    remove_checkpoint(kept)
     if shared.as_json:
         shown = {"model": outputs.out, "report": outputs.report, "seconds": time.perf_counter() - began}
-        print_json({**shown, "emphasis": emphasis_of(model), **findings_json(findings)})
+        counted = {"emphasis": emphasis_of(model), "repeated_test_rows": repeated}
+        print_json({**shown, **counted, **findings_json(findings)})
     else:
         print_findings(findings)
     _note_what_would_help(findings, columns, settings, shared.quiet)
@@ -385,6 +390,15 @@ class Split:
         return self.test is not None or (
             isinstance(self.train, StreamedTable) and self.train.held_out is not None
         )
+
+    def repeated(self) -> int:
+        """Count the test rows that are also training rows, with equal inputs and labels."""
+        from tailwise.tables.equal_rows import rows_in_common
+
+        if self.test is None or isinstance(self.train, StreamedTable):
+            return 0
+        train, test = self.train, self.test
+        return rows_in_common(test.X, test.y.to_numpy(), train.X, train.y.to_numpy())
 
     def test_rows(self) -> Rows | None:
         """Return the test rows, if there are any."""
@@ -482,41 +496,26 @@ def _check_row_count(rows: Rows, source: str) -> None:
 # -- scores ----------------------------------------------------------------------------------------
 
 
-def _fit_plain(
-    split: Split, parameters: Mapping[str, Any], checkpoint: Path, quiet: bool, *, trees: bool
-) -> TailRegressor:
-    """Fit the plain network that a report compares with."""
-    from tailwise.report.baselines import PLAIN
+def _fit_rival(model: TailRegressor, train: Rows | StreamedTable, quiet: bool) -> None:
+    """Put the boosted trees that a report compares with beside a model of one target."""
+    from tailwise.report.baselines import Training, fit_rival
 
-    also = " and boosted trees with label weights" if trees else ""
-    note(f"training a plain network{also}, to compare with", quiet)
-    return split.fit({**parameters, **PLAIN}, checkpoint, quiet)
+    if isinstance(train, StreamedTable) or not model.model_.inputs.is_table:
+        return
+    note("training boosted trees to compare with", quiet)
+    trees = fit_rival(model, Training(train.X, train.labels, train.weight, train.groups))
+    if trees is not None and trees not in model.model_.base.targets:
+        model.model_ = replace(model.model_, rivals=(trees,))
 
 
-def _score(
-    model: TailRegressor, plain: TailRegressor | None, test: Rows, coverage: float, split: Split
-) -> list[Finding]:
-    """Score each target; with a plain network beside it, also beside boosted trees fitted on `split`."""
-    from tailwise.report.baselines import PLAIN_TITLE, Training, line_up
+def _score(model: TailRegressor, test: Rows, coverage: float) -> list[Finding]:
+    """Score each target beside its baselines."""
+    from tailwise.report.baselines import line_up
     from tailwise.report.scores import Seen
 
-    rows, others, findings = Seen(model, test.X), {}, []
-    if plain is not None:
-        with warnings.catch_warnings():
-            # What is wrong with the rows is said of the model; the plain network holds out fewer of them.
-            warnings.simplefilter("ignore", UserWarning)
-            seen = Seen(plain, test.X)
-            others = {name: seen.scores(test.y[name], coverage, k) for k, name in enumerate(test.y)}
-    for place, target in enumerate(test.y):
-        train, other = None, None
-        if plain is not None and isinstance(split.train, Rows):
-            train = Training(split.train.X, split.train.y[target], split.train.weight)
-        if target in others:
-            other = replace(others[target], title=PLAIN_TITLE)
-        settings: dict[str, Any] = {"target": place, "train": train, "other": other}
-        lineup = line_up(model, rows, test.y[target], coverage, **settings)
-        findings.append(Finding(str(target), lineup))
-    return findings
+    rows = Seen(model, test.X)
+    lineups = {name: line_up(model, rows, test.y[name], coverage, target=k) for k, name in enumerate(test.y)}
+    return [Finding(str(name), lineup) for name, lineup in lineups.items()]
 
 
 # -- notes -----------------------------------------------------------------------------------------

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.distributions.transform import AnyTransform, Identity
+from tailwise.distributions.transform import AnyTransform
 from tailwise.files.archive import one_line
 from tailwise.model.base import CrossFitted, require_package
 from tailwise.options import Between, Items, NotNegative, Positive
@@ -329,21 +329,25 @@ class BaseState:
     scale: Positive
     spread: NotNegative
     errors: Annotated[Floats, Items(1)]
+    transform: AnyTransform
 
     def __post_init__(self) -> None:
-        if self.errors.ndim != 1 or self.errors[0] < 0 or (np.diff(self.errors) < 0).any():
+        shape, models = self.errors.shape, len(self.models)
+        if len(shape) != 2 or shape[0] != models or not shape[1]:
+            raise ValueError(f"the base has {models} models, and errors of shape {shape}")
+        if (self.errors < 0).any() or (np.diff(self.errors) < 0).any():
             raise ValueError("the base has errors that are negative or not ascending")
 
     @classmethod
     def of(cls, base: CrossFitted) -> BaseState:
         """Take a fitted base apart; a kind that a file cannot hold is an error."""
         models = tuple(_taken_apart(model) for model in base.models)
-        return cls(models, base.location, base.scale, base.spread, base.errors)
+        return cls(models, *(getattr(base, field.name) for field in fields(base)[1:]))
 
-    def base(self, transform: AnyTransform = Identity()) -> CrossFitted:
-        """Build the base again; `transform` is that of its target."""
+    def base(self) -> CrossFitted:
+        """Build the base again."""
         models = tuple(model.model() for model in self.models)
-        return CrossFitted(models, self.location, self.scale, self.spread, self.errors, transform)
+        return CrossFitted(models, *(getattr(self, field.name) for field in fields(self)[1:]))
 
 
 def _taken_apart(model: Any) -> Saved:

@@ -123,6 +123,9 @@ class Target:
     def __post_init__(self) -> None:
         bins, held, intervals = self.labels.bins, self.held, self.intervals
         _check_edges(bins.edges, bins.counts, "bins")
+        quantiles = self.labels.quantiles
+        if quantiles.ndim != 1 or quantiles.size == 0 or (np.diff(quantiles) < 0).any():
+            raise ValueError("the quantiles of the labels must ascend")
         if (bins.counts < 0).any() or not bins.counts.any():
             raise ValueError("bins need labels")
         if held.labels.ndim != 1 or held.prediction.shape != held.labels.shape:
@@ -173,6 +176,7 @@ class ModelState:
     table: TableState | None
     base_given: bool
     bases: tuple[BaseState, ...]
+    rivals: tuple[BaseState, ...]
     target_names: tuple[str, ...] | None
     targets: Annotated[tuple[Target, ...], Items(1, MAX_NETWORKS)]
     record: Record
@@ -183,9 +187,10 @@ class ModelState:
             raise ValueError("networks without a base are pooled with as many around one")
         if not 1 <= len(self.record.histories) <= MAX_NETWORKS:
             raise ValueError(f"there must be 1 to {MAX_NETWORKS} networks, each with a history")
-        for name, found in (("names", self.target_names), ("bases", self.bases or None)):
-            if found is not None and len(found) != count:
-                raise ValueError(f"{len(found)} {name} for {count} targets")
+        sizes = {"names": self.target_names, "bases": self.bases or None, "rivals": self.rivals or None}
+        for name, values in sizes.items():
+            if values is not None and len(values) != count:
+                raise ValueError(f"{len(values)} {name} for {count} targets")
         if self.feature_names_in is not None and len(self.feature_names_in) != self.n_features_in:
             raise ValueError(f"{len(self.feature_names_in)} names for {self.n_features_in} features")
         wanted = OwnIntervals if self.params.get("conformal") is None else ConformalIntervals
@@ -197,6 +202,6 @@ class ModelState:
         if sum(kinds) != 1:
             raise ValueError("inputs must be a table, pictures, or those of a backbone of your own")
         width = None if self.table is None else self.table.center.size
-        for model in (model for base in self.bases for model in base.models):
-            if model.features != width or self.base_given:
+        for model in (model for base in (*self.bases, *self.rivals) for model in base.models):
+            if model.features != width or (self.base_given and self.bases):
                 raise ValueError(f"a base for {model.features} columns does not fit the inputs")

@@ -118,6 +118,7 @@ def _state(settings: Settings, model: Model) -> ModelState:
         table=TableState.of(inputs.encoder) if isinstance(inputs, TableInputs) else None,
         base_given=model.base.given,
         bases=tuple(map(BaseState.of, model.base.targets)),
+        rivals=tuple(map(BaseState.of, model.rivals)),
         target_names=model.names,
         targets=tuple(map(Target.of, model.targets)),
         record=replace(model.record, histories=tuple(map(_without_times, model.record.histories))),
@@ -216,8 +217,7 @@ def _rebuilt(state: ModelState, arrays: Arrays, into: Callable[..., R], backbone
     inputs, count = _inputs(state), len(state.targets)
     base: Base = GivenBase(count) if state.base_given else NoBase()
     if state.bases:
-        targets = zip(state.bases, state.targets, strict=True)
-        base = FittedBase(tuple(bases.base(target.labels.transform) for bases, target in targets))
+        base = FittedBase(tuple(bases.base() for bases in state.bases))
     make = partial(_predictor, state, parts, inputs, backbone, offset=not base.is_identity)
     estimator.model_ = Model(
         inputs,
@@ -227,6 +227,7 @@ def _rebuilt(state: ModelState, arrays: Arrays, into: Callable[..., R], backbone
         state.target_names,
         state.record,
         estimator.device,
+        tuple(rival.base() for rival in state.rivals),
     )
     if state.table is not None:
         _try_one_row(estimator, state, state.table)

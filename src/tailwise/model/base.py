@@ -37,12 +37,14 @@ MIN_ROWS = 100
 AUTO = "catboost"
 """The base of ``base="auto"``, the best on the development tables (research/results/bases.md)."""
 TREES = 1000
-KEPT_ERRORS = 2001
-"""Out-of-fold errors that a base keeps for its intervals."""
+KEPT_ERRORS = 201
+"""Out-of-fold errors of each fold that a base keeps for its intervals."""
 MARGIN = 0.1
 """By how much the CRPS of the base must fall for ``"auto"`` to take logarithms."""
 LEVELS = 100
 """Errors around a prediction in the CRPS of a base."""
+_CHUNK = 2048
+"""Rows whose intervals are computed at a time, which bounds the memory."""
 
 
 def _catboost(seed: int) -> Any:
@@ -151,7 +153,7 @@ def deal_folds(labels: Floats, seed: int, folds: int = FOLDS) -> Rows:
     return fold
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CrossFitted:
     """The fitted models of one target, one per fold."""
 
@@ -161,16 +163,13 @@ class CrossFitted:
     spread: float
     """Root mean square of the out-of-fold residuals, in label units."""
     errors: Floats
-    """Absolute out-of-fold residuals, ascending, at most `KEPT_ERRORS`. (K,)"""
+    """Quantiles of the absolute out-of-fold residuals of latent labels in each fold, ascending. (folds, K)"""
     transform: AnyTransform = Identity()
+    """From labels to the latent ones that the models predict."""
 
-    def reach(self, coverage: float) -> float:
-        """Return the half-width of intervals around new predictions, by split conformal prediction.
-
-        It is the same for every row.
-        """
-        place = math.ceil(coverage * (self.errors.size + 1)) - 1
-        return float(self.errors[min(place, self.errors.size - 1)])
+    def _each(self, matrix: Floats) -> Floats:
+        """Return the prediction of each model for standardised labels. (N, F) -> (folds, N)"""
+        return np.stack([predicted(model, matrix) for model in self.models])
 
     def predict(self, matrix: Floats) -> Floats:
         """Return the mean of the models' predictions, in label units. (N, F) -> (N,)"""
@@ -178,8 +177,25 @@ class CrossFitted:
 
     def latent(self, matrix: Floats) -> Floats:
         """Return the mean of the models' predictions of latent labels. (N, F) -> (N,)"""
-        predictions = [predicted(model, matrix) for model in self.models]
-        return np.asarray(self.location + self.scale * np.mean(predictions, axis=0))
+        return np.asarray(self.location + self.scale * self._each(matrix).mean(axis=0))
+
+    def intervals(self, matrix: Floats, levels: Sequence[float]) -> list[tuple[Floats, Floats]]:
+        """Return the intervals of CV+ (Barber et al., 2021, arXiv:1905.02928) at each level.
+
+        The ends are quantiles of each fold's prediction minus and plus the errors for the rows of that fold.
+        (N, F) -> lower and upper ends for each level, (N,) each
+        """
+        each, count = self.location + self.scale * self._each(matrix), self.errors.size
+        place = np.minimum(np.ceil(np.multiply(levels, count + 1)).astype(np.int64), count) - 1
+        ends = np.empty((2, len(levels), each.shape[1]))
+        for start in range(0, each.shape[1], _CHUNK):
+            rows = slice(start, start + _CHUNK)
+            around = each[:, rows, None], self.errors[:, None]
+            for side, sums in enumerate((-np.subtract(*around), np.add(*around))):
+                ordered = np.sort(np.moveaxis(sums, 0, 1).reshape(sums.shape[1], count), axis=1)
+                ends[side, :, rows] = ordered[:, place].T
+        lower, upper = self.transform.labels(-ends[0]), self.transform.labels(ends[1])
+        return list(zip(lower, upper, strict=True))
 
 
 def cross_fit(
@@ -209,12 +225,12 @@ def cross_fit(
             _fit_weighted(model, matrix[train], standardized[train], weight[train])
         held_out[rest] = predicted(model, matrix[rest])
         models.append(model)
-    predictions = transform.labels(location + scale * held_out)
+    held_out = location + scale * held_out
+    predictions = transform.labels(held_out)
     spread = math.sqrt(np.average((labels - predictions) ** 2, weights=weight))
-    errors = np.sort(np.abs(labels - predictions))
-    if errors.size > KEPT_ERRORS:
-        errors = np.quantile(errors, np.linspace(0, 1, KEPT_ERRORS), method="higher")
-    return CrossFitted(tuple(models), location, scale, spread, errors, transform), predictions
+    levels, errors = np.linspace(0, 1, KEPT_ERRORS), np.abs(latent - held_out)
+    kept = [np.quantile(errors[fold == k], levels, method="higher") for k in range(len(models))]
+    return CrossFitted(tuple(models), location, scale, spread, np.stack(kept), transform), predictions
 
 
 def _fit_weighted(model: Any, matrix: Floats, labels: Floats, weight: Floats) -> None:

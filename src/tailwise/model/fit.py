@@ -58,6 +58,8 @@ from tailwise.training.loop import FitResult, TensorData, one_thread
 from tailwise.training.loop import fit as train
 from tailwise.training.progress import visible
 
+QUANTILES = 2001
+"""Quantiles of the training labels that a model keeps, for a constant to compare with."""
 logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -335,8 +337,8 @@ def fit(
         inputs = replace(start.table, groups=inputs.groups)
         encoded = inputs.encode(rows.X)
         offset = base.offset(encoded.matrix, len(encoded), None if base_prediction is None else rows.base)
-    labels = labels_of_targets(settings, bins, bounds, supports, transforms)
-    training = Training(settings, inputs, base, labels, seed)
+    label_facts = labels_of_targets(settings, bins, rows.y.T, rows.weight, bounds, supports, transforms)
+    training = Training(settings, inputs, base, label_facts, seed)
     data = training.examples(encoded, rows.y, rows.weight, offset)
     valid = None
     if watched is not None:
@@ -513,16 +515,21 @@ def bounds_of_targets(asked: Any, columns: Sequence[Floats] | Floats) -> list[Bo
 def labels_of_targets(
     settings: Settings,
     bins: Sequence[LabelBins],
+    labels: Floats,
+    weight: Floats | None,
     bounds: Sequence[Bounds],
     supports: Sequence[LabelSupport],
     transforms: Sequence[AnyTransform],
 ) -> tuple[Labels, ...]:
-    """Return what is known of the labels of each target."""
-    targets = zip(bins, bounds, supports, transforms, strict=True)
-    keep, shots = settings.keep_values, (settings.many, settings.few)
+    """Return what is known of the labels of each target. labels: (T, N), weight: (N,)"""
+    levels = np.linspace(0, 1, QUANTILES)
+    quantiles = [np.quantile(y, levels, method="inverted_cdf", weights=weight) for y in labels]
+    if not settings.keep_values:
+        supports = [LabelSupport()] * len(bins)
+    targets = zip(bins, bounds, supports, transforms, quantiles, strict=True)
+    shots = settings.many, settings.few
     return tuple(
-        Labels(b, ends, values if keep else LabelSupport(), *shots, transform)
-        for b, ends, values, transform in targets
+        Labels(b, ends, values, *shots, transform, quantiles=q) for b, ends, values, transform, q in targets
     )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from tailwise.calibration.calibration import Calibration, Labels, Predicted, Raw
 from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins
-from tailwise.model.base import Base
+from tailwise.model.base import Base, CrossFitted
 from tailwise.model.inputs import Encoded, Inputs, TableInputs, encoded
 from tailwise.networks.network import Network
 from tailwise.networks.pool import Pool, Predictor
@@ -65,6 +65,8 @@ class Model:
     record: Record
     device: str
     """Where a backbone of the user's own, or one for pictures, predicts."""
+    rivals: tuple[CrossFitted, ...] = ()
+    """For each target the boosted trees that reports compare with, if they are not the base."""
 
     @property
     def several(self) -> bool:

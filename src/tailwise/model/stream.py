@@ -217,7 +217,8 @@ class _StreamFit:
         counts = self._counted(survey, transforms)
         bins = [count.counted(weighted=columns.weight is not None) for count in counts]
         supports = [count.support(sketch) for count, sketch in zip(counts, survey.sketches, strict=True)]
-        labels = labels_of_targets(settings, bins, self._bounds(survey), supports, transforms)
+        seen = labels_of(survey.sample, columns.targets).T
+        labels = labels_of_targets(settings, bins, seen, None, self._bounds(survey), supports, transforms)
         training = Training(settings, inputs, base, labels, seed)
         rows = StreamedRows(
             training, inputs, self.stream, columns, survey, offset, counts[0].mean_weight, shuffle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,9 +12,12 @@ from numpy.typing import ArrayLike
 
 from tailwise.calibration.interval_scores import constant_interval
 from tailwise.distributions.members import Normal
-from tailwise.labels.bins import LabelBins, checked_labels
+from tailwise.distributions.transform import Log
+from tailwise.labels.bins import checked_labels
 from tailwise.labels.kernels import label_weights
-from tailwise.model.base import AUTO, CrossFitted, cross_fit, deal_folds, resolve_base
+from tailwise.model.base import AUTO, CrossFitted, cross_fit, deal_folds, out_of_fold_crps, resolve_base
+from tailwise.model.split import deal_group_folds, group_codes
+from tailwise.model.transforms import candidates
 from tailwise.report.scores import Floats, RunningFigures, Scores, Seen
 from tailwise.tables.equal_rows import merge_equal_rows
 from tailwise.tables.inputs import take_rows
@@ -24,34 +27,25 @@ if TYPE_CHECKING:
 
     from tailwise.estimator import TailRegressor
 
-OTHER, BOOSTER, WEIGHTED, CONSTANT = "baseline", "base", "weighted", "constant"
+OTHER, BOOSTER, CONSTANT = "baseline", "base", "constant"
 BASELINES: Mapping[str, str] = {
-    OTHER: "a plain network trained on the same rows, or a second model to compare with",
-    BOOSTER: "boosted trees: the base alone, or CatBoost if the model has no base",
-    WEIGHTED: "the same trees with label weights",
+    OTHER: "a second model to compare with",
+    BOOSTER: "boosted trees alone: those that a report trained, on the label or its logarithm, or the base",
     CONSTANT: "the median of the training labels, with an interval of their quantiles, for every row",
 }
 """The baselines of a model by their names in JSON, in the order in which they are shown."""
-PLAIN: Mapping[str, Any] = {
-    "method": "vanilla",
-    "method_options": None,
-    "base": None,
-    "folds": 1,
-    "emphasis": 0.0,
-}
-"""Parameters of the plain network: one network with a squared loss, without a base and without a dial."""
-PLAIN_TITLE = "plain network"
 MIN_BOOSTED_ROWS = 10
-"""With fewer rows no booster is fitted: its folds would have one row each."""
+"""With fewer rows no trees are fitted: their folds would have one row each."""
 _TITLES = {"catboost": "CatBoost", "lightgbm": "LightGBM"}
 
 
 class Training(NamedTuple):
-    """Rows that the models were trained on."""
+    """Rows that a model was trained on."""
 
     inputs: Any
     labels: ArrayLike
     weights: ArrayLike | None = None
+    groups: ArrayLike | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +72,6 @@ class Lineup:
     def rivals(self) -> list[Scores]:
         """The baselines that learn from the inputs."""
         return [scores for name, scores in self.baselines.items() if name != CONSTANT]
-
-    @property
-    def models(self) -> list[Scores]:
-        """The model and the baselines that learn from the inputs."""
-        return [self.ours, *self.rivals]
 
     @property
     def all(self) -> list[Scores]:
@@ -115,28 +104,21 @@ def line_up(
     coverage: float = 0.9,
     *,
     target: int = 0,
-    train: Training | None = None,
     other: Scores | None = None,
     **settings: Any,
 ) -> Lineup:
     """Score a model and its baselines on rows that none of them has seen.
 
-    With `train`, the rows that the model was trained on, label weights are tried too, and a model without a
-    base is compared with CatBoost. `other` is a plain network or a second model on the same rows. `settings`
-    are further ones of `Seen.scores`, such as an emphasis.
+    Baselines are those that the model holds, so every command that measures it weighs the same ones, and
+    `other`, a second model on the same rows. `settings` are further ones of `Seen.scores`.
     """
-    ours = rows.scores(y, coverage, target, **settings)
-    boosters = {} if model.base_ is None else {BOOSTER: model.base_[target]}
-    if train is not None:
-        boosters = fit_boosters(model, train, target)
-    known = model.model_.targets[target].known_labels if train is None else checked_labels(train.labels)
-    scored = {name: score_booster(ours, trees, name) for name, trees in boosters.items()}
-    scored[CONSTANT] = score_constant(ours, known)
-    if other is not None:
-        scored[OTHER] = like(ours, other)
-    baselines = {name: scored[name] for name in BASELINES if name in scored}
-    inputs = "columns" if model.model_.inputs.is_table else "inputs"  # pictures have no columns
-    return Lineup(ours, baselines, inputs)
+    ours, fitted = rows.scores(y, coverage, target, **settings), model.model_
+    trees = fitted.rivals or fitted.base.targets
+    scored = {OTHER: None if other is None else like(ours, other)}
+    scored[BOOSTER] = score_trees(ours, trees[target]) if trees else None
+    scored[CONSTANT] = score_constant(ours, fitted.targets[target].labels.quantiles)
+    inputs = "columns" if fitted.inputs.is_table else "inputs"  # pictures have no columns
+    return Lineup(ours, {name: scores for name, scores in scored.items() if scores is not None}, inputs)
 
 
 def like(first: Scores, other: Scores) -> Scores:
@@ -144,55 +126,63 @@ def like(first: Scores, other: Scores) -> Scores:
     return replace(other, bins=first.bins, many=first.many, few=first.few)
 
 
-def fit_boosters(
-    model: TailRegressor, train: Training, target: int = 0, names: Iterable[str] = (BOOSTER, WEIGHTED)
-) -> dict[str, CrossFitted]:
-    """Cross-fit the model's kind of base on its training rows, CatBoost if it has none.
+def fit_rival(
+    model: TailRegressor, train: Training, target: int = 0, *, weighted: bool = False
+) -> CrossFitted | None:
+    """Cross-fit the model's kind of base on its training rows, CatBoost if it has none, to compare with.
 
-    Once as the base alone, which is the model's own if it has one, and once with each row weighted by its
-    label (SQINV). Nothing is fitted with too few rows, if no column varies, or for a model of pictures.
+    The trees learn the label or, if labels are skewed and never negative, its logarithm, whichever has the
+    smaller out-of-fold CRPS; they are the model's base if it learned the same. With `weighted` they learn the
+    label, and each row is weighted by its rarity (SQINV). None with too few rows, if no column varies, or
+    for inputs that are no table.
     """
-    boosters = {} if model.base_ is None else {BOOSTER: model.base_[target]}
     if not model.model_.inputs.is_table:
-        return boosters
+        return None
     labels = checked_labels(train.labels)
     rows, weight = merge_equal_rows(train.inputs, labels, train.weights)
     labels, matrix = labels[rows], model.model_.encode(take_rows(train.inputs, rows)).matrix
     if len(rows) < MIN_BOOSTED_ROWS or ((matrix == matrix[0]) | np.isnan(matrix)).all():
-        return boosters
-    bins = model.model_.bins[target]
-    weights = {BOOSTER: weight, WEIGHTED: weight * label_weights(bins)[bins.index(labels)]}
+        return None
     seed = model.random_state if isinstance(model.random_state, int) else 0
+    fold = deal_folds(labels, seed)
+    if train.groups is not None:
+        fold = deal_group_folds(labels, group_codes(train.groups, np.size(train.groups))[rows], seed)
     make = resolve_base(AUTO if model.base is None else model.base, max(len(rows), 10**6))
     assert make is not None
-    for name in set(names) - boosters.keys():
-        boosters[name] = cross_fit(make, matrix, labels, weights[name], deal_folds(labels, seed), seed)[0]
-    return boosters
+    if weighted:
+        bins = model.model_.bins[target]
+        return cross_fit(make, matrix, labels, weight * label_weights(bins)[bins.index(labels)], fold, seed)[
+            0
+        ]
+    base, transforms = model.model_.base.targets, candidates("auto", labels)
+    if base and (len(transforms) == 1 or model.target_transform == "auto"):
+        return base[target]
+    fitted = [cross_fit(make, matrix, labels, weight, fold, seed, transform) for transform in transforms]
+    best, _ = min(fitted, key=lambda pair: out_of_fold_crps(pair[0].transform, pair[1], labels))
+    return base[target] if base and base[target].transform == best.transform else best
 
 
-def score_booster(ours: Scores, booster: CrossFitted, name: str = BOOSTER) -> Scores:
-    """Return the booster's predictions of the same rows, with conformal intervals of one width.
-
-    The width comes from the booster's errors for training rows that it was not fitted on.
-    """
-    assert ours.encoded is not None
-    family = type(booster.models[0])
+def score_trees(ours: Scores, trees: CrossFitted, *, weighted: bool = False) -> Scores:
+    """Return what trees predict of the same rows, with the intervals of CV+ within the bounds of labels."""
+    assert ours.encoded is not None and ours.calibration is not None
+    family, labels = type(trees.models[0]), ours.calibration.labels
     title = _TITLES.get(family.__module__.partition(".")[0], family.__name__)
-    mean = booster.predict(ours.encoded.matrix)
-    ends = {level: (mean - booster.reach(level), mean + booster.reach(level)) for level in ours.covered}
-    title = f"weighted {title}" if name == WEIGHTED else title
-    return _baseline(ours, title, mean, booster.spread**2, ends)
+    title = f"{'weighted ' * weighted}{title}{' of the logarithm' * isinstance(trees.transform, Log)}"
+    matrix, ends = ours.encoded.matrix, {}
+    for level, both in zip(ours.covered, trees.intervals(matrix, [*ours.covered]), strict=True):
+        possible = labels.support.between(*(labels.bounds.clip(torch.from_numpy(end)) for end in both))
+        ends[level] = possible[0].numpy(), possible[1].numpy()
+    return _baseline(ours, title, trees.predict(matrix), trees.spread**2, ends)
 
 
-def score_constant(ours: Scores, training: LabelBins | Floats) -> Scores:
+def score_constant(ours: Scores, labels: Floats) -> Scores:
     """Return the median of the training labels as the prediction of every row, with their quantiles."""
-    n = ours.y.size
-    ends = {}
+    rows, ends = np.ones(ours.y.size), {}
     for level in ours.covered:
-        low, high = constant_interval(training, level)
-        ends[level] = np.full(n, low), np.full(n, high)
-    middle = constant_interval(training, 1e-6)[0]
-    return _baseline(ours, "constant", np.full(n, middle), ours.bins.scale**2, ends)
+        low, high = constant_interval(labels, level)
+        ends[level] = low * rows, high * rows
+    middle = np.quantile(labels, 0.5, method="inverted_cdf")
+    return _baseline(ours, "constant", middle * rows, max(float(labels.var()), 1e-12), ends)
 
 
 def _baseline(

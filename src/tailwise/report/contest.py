@@ -18,16 +18,7 @@ from tailwise.labels.bins import LabelBins
 from tailwise.lookup import nearest
 from tailwise.methods import available_methods, get_method
 from tailwise.methods.plugins import load_plugin, loaded_plugins, plugin_source
-from tailwise.report.baselines import (
-    BOOSTER,
-    PLAIN,
-    PLAIN_TITLE,
-    WEIGHTED,
-    Training,
-    fit_boosters,
-    like,
-    score_booster,
-)
+from tailwise.report.baselines import Training, fit_rival, like, score_constant, score_trees
 from tailwise.report.formatting import number
 from tailwise.report.results import (
     OF_THE_MEAN,
@@ -53,12 +44,22 @@ if TYPE_CHECKING:
 
     from tailwise.estimator import TailRegressor
 
-PLAIN_NAME = "plain"
-BOOSTED = {"catboost": BOOSTER, "catboost-weighted": WEIGHTED}
-"""Boosted trees, and which baseline of the page of `fit` each is."""
-DEFAULT = (PLAIN_NAME, *BOOSTED, TAIL)
-"""What the page of `fit` compares: the plain network, boosted trees with and without label weights, and
-TailRegressor."""
+PLAIN_NAME, CONSTANT = "plain", "constant"
+PLAIN: Mapping[str, Any] = {
+    "method": "vanilla",
+    "method_options": None,
+    "base": None,
+    "folds": 1,
+    "emphasis": 0.0,
+}
+"""Parameters of the plain network: one network with a squared loss, without a base and without a dial."""
+TITLES = {PLAIN_NAME: "plain network", TAIL: "TailRegressor"}
+BOOSTED = ("catboost", "catboost-weighted")
+"""Boosted trees: the baseline on the page of `fit`, and the same on the raw label with label weights."""
+UNTRAINED = (*BOOSTED, CONSTANT)
+"""Methods that are no networks."""
+DEFAULT = (PLAIN_NAME, *BOOSTED, CONSTANT, TAIL)
+"""What is compared unless told otherwise."""
 COVERAGE = 0.9
 
 
@@ -157,17 +158,16 @@ class Contest:
         def fitted(name: str, **settings: Any) -> TailRegressor:
             began = time.perf_counter()
             model = self._model(seed, **settings).fit(x, y)
-            title = {PLAIN_NAME: PLAIN_TITLE, TAIL: "TailRegressor"}.get(name)
             rows = Seen(model, x_test)
             scores = rows.scores(**test_labels)
-            entries[name] = _Entry(title or scores.title, scores, time.perf_counter() - began)
+            entries[name] = _Entry(TITLES.get(name, scores.title), scores, time.perf_counter() - began)
             if name == TAIL:
                 rare = rows.scores(**test_labels, emphasis=1.0)
                 entries[TAIL_BALANCED] = _Entry("TailRegressor, emphasis 1", rare, entries[name].seconds)
             return model
 
         for name in self.methods:
-            if name in BOOSTED:
+            if name in UNTRAINED:
                 continue
             if name == PLAIN_NAME:
                 fitted(name, **PLAIN)
@@ -177,15 +177,20 @@ class Contest:
         if first is None:  # any network will do: its base and its bins are what count
             model = self._model(seed, method="vanilla", epochs=1).fit(x, y)
             first = model, Seen(model, x_test).scores(**test_labels)
-        for name in (name for name in self.methods if name in BOOSTED):
-            began, (model, ours), kind = time.perf_counter(), first, BOOSTED[name]
-            boosters = fit_boosters(model, Training(x, y), names=[kind])
-            if kind not in boosters:
-                raise ValueError(f"{len(self.labels)} rows are too few to compare with boosted trees")
-            trees = score_booster(ours, boosters[kind], kind)
-            entries[name] = _Entry(trees.title, trees, time.perf_counter() - began)
+        model, ours = first
+        for name in (name for name in self.methods if name in UNTRAINED):
+            began = time.perf_counter()
+            if name == CONSTANT:
+                baseline = score_constant(ours, model.model_.targets[0].labels.quantiles)
+            else:
+                weighted = name == BOOSTED[1]
+                trees = fit_rival(model, Training(x, y), weighted=weighted)
+                if trees is None:
+                    raise ValueError(f"{len(self.labels)} rows are too few to compare with boosted trees")
+                baseline = score_trees(ours, trees, weighted=weighted)
+            entries[name] = _Entry(baseline.title, baseline, time.perf_counter() - began)
         order = [row for name in self.methods for row in _rows(name)]
-        return {name: entries[name]._replace(scores=like(first[1], entries[name].scores)) for name in order}
+        return {name: entries[name]._replace(scores=like(ours, entries[name].scores)) for name in order}
 
     def records(self, seed: int) -> list[Record]:
         """Return a results line for each method."""
@@ -203,7 +208,7 @@ class Contest:
             "data": self.name,
             "method": name,
             "title": entry.title,
-            "uncertainty": "none" if name in BOOSTED else get_method(method).uncertainty,
+            "uncertainty": "none" if name in UNTRAINED else get_method(method).uncertainty,
             "seed": seed,
             "version": __version__,
             "machine": machine(),

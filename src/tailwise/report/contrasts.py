@@ -1,8 +1,8 @@
 """Errors and intervals of a model and a baseline: what is lower, what is higher, what is undecided.
 
-Two errors differ only if the 99% interval of their paired difference excludes zero: a page compares three
-baselines in three regions by two measures, and at 95% one of them would often differ by chance. The labels
-that two models' intervals contain are compared by McNemar's exact test, also at 99%.
+Two figures differ only if the 99% interval of their paired difference excludes zero: a page compares several
+baselines in three regions by three measures, and at 95% one of them would often differ by chance. Intervals
+are compared by Winkler's interval score, which judges width and coverage together.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from tailwise.report.baselines import PLAIN_TITLE, Lineup
+from tailwise.report.baselines import Lineup
 from tailwise.report.scores import Floats, Scores, sorted_regions
 
 CONFIDENCE = 0.99
@@ -60,6 +60,11 @@ class Difference:
         return not (self.better or self.worse)
 
     @property
+    def outcome(self) -> Outcome:
+        """Better, worse or undecided."""
+        return "better" if self.better else "worse" if self.worse else "undecided"
+
+    @property
     def bound(self) -> float:
         """The largest difference that its interval contains, as a share of their loss."""
         return (abs(self.value) + self.half) / self.theirs if self.theirs > 0 else math.inf
@@ -100,15 +105,16 @@ def _difference(ours: float, theirs: float, each: Floats, confidence: float) -> 
 
 @dataclass(frozen=True)
 class Contrast:
-    """Mean absolute and root mean square error of two models in one region."""
+    """Mean absolute error, root mean square error and interval score of two models in one region."""
 
     region: str
     mae: Difference
     rmse: Difference
+    intervals: Difference
 
     @property
     def outcome(self) -> Outcome:
-        """Better if one measure is clearly lower and the other not higher at all; worse likewise.
+        """Better if one error is clearly lower and the other not higher at all; worse likewise.
 
         Mixed if a clear difference of one measure meets a difference of the other in the other direction.
         """
@@ -137,7 +143,17 @@ class Standing:
 
     rival: str
     contrasts: tuple[Contrast, ...]
-    overall: Difference
+    overall: Contrast
+    """Over all rows."""
+
+    @property
+    def parts(self) -> tuple[Contrast, ...]:
+        """All rows and, where there are several with enough test rows, the regions."""
+        return (self.overall, *self.contrasts) if len(self.contrasts) > 1 else (self.overall,)
+
+    def intervals(self, outcome: Outcome) -> list[str]:
+        """Return where the interval scores have an outcome: all, or regions."""
+        return [part.region for part in self.parts if part.intervals.outcome == outcome]
 
     def regions(self, outcome: Outcome) -> list[str]:
         """Return the regions with an outcome."""
@@ -163,47 +179,8 @@ def contrast(ours: Scores, theirs: Scores, region: str, rows: NDArray[np.bool_] 
         region,
         paired_difference(ours.error, theirs.error, rows, CONFIDENCE),
         rmse_difference(ours.error, theirs.error, rows, CONFIDENCE),
+        paired_difference(ours.interval_score, theirs.interval_score, rows, CONFIDENCE),
     )
-
-
-@dataclass(frozen=True)
-class CoverageContrast:
-    """How many intervals of two models contain the label, on the same rows, and their mean widths."""
-
-    hits: tuple[int, int]
-    """Intervals of the model and of the baseline that contain the label."""
-    n: int
-    p_value: float
-    """Of McNemar's exact test: the rows that one of the two covers and the other does not."""
-    width: Difference
-    """Mean widths over all rows."""
-
-    @property
-    def undecided(self) -> bool:
-        """Whether the difference of the two shares can be chance."""
-        return self.p_value >= 1 - CONFIDENCE
-
-    @property
-    def outcome(self) -> Outcome:
-        """Better if the model's intervals contain clearly more labels, worse if clearly fewer."""
-        if self.undecided:
-            return "undecided"
-        return "better" if self.hits[0] > self.hits[1] else "worse"
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        """The shares of the two models' intervals that contain the label."""
-        return self.hits[0] / self.n, self.hits[1] / self.n
-
-
-def coverage_contrast(ours: Scores, theirs: Scores, rows: NDArray[np.bool_]) -> CoverageContrast:
-    """Compare the intervals of two models on some rows by McNemar's exact test. (N,)"""
-    a, b = ours.inside[rows], theirs.inside[rows]
-    only_ours, only_theirs = int((a & ~b).sum()), int((b & ~a).sum())
-    differ = only_ours + only_theirs
-    p_value = float(stats.binomtest(only_ours, differ).pvalue) if differ else 1.0
-    width = paired_difference(ours.width, theirs.width, ours.mask("all"), CONFIDENCE)
-    return CoverageContrast((int(a.sum()), int(b.sum())), a.size, p_value, width)
 
 
 def standings_of(lineup: Lineup, min_rows: int) -> tuple[Standing, ...]:
@@ -212,11 +189,11 @@ def standings_of(lineup: Lineup, min_rows: int) -> tuple[Standing, ...]:
     regions = [r for r in sorted_regions(ours.region) if ours.mask(r).sum() >= min_rows]
     return tuple(
         Standing(
-            f"the {rival.title}" if rival.title == PLAIN_TITLE else rival.title,
-            tuple(contrast(ours, rival, region) for region in regions),
-            paired_difference(ours.error, rival.error, ours.mask("all"), CONFIDENCE),
+            baseline.title,
+            tuple(contrast(ours, baseline, region) for region in regions),
+            contrast(ours, baseline, "all"),
         )
-        for rival in lineup.rivals
+        for baseline in lineup.baselines.values()
     )
 
 
@@ -235,5 +212,5 @@ def best_by_region(ours: str, standings: Sequence[Standing]) -> dict[str, str]:
         if ahead:
             most = (1 + ALIKE) * min(standing.contrasts[k].mae.theirs for standing in ahead)
             able = [standing for standing in ahead if standing.contrasts[k].mae.theirs <= most]
-            best[region] = min(able, key=lambda s: (-len(s.regions("worse")), s.overall.theirs)).rival
+            best[region] = min(able, key=lambda s: (-len(s.regions("worse")), s.overall.mae.theirs)).rival
     return best

@@ -248,7 +248,7 @@ class RegionDisplay(ScoresDisplay):
     range, or ``"width"``.
     """
 
-    metrics: ClassVar = ("mae", "rmse", "nll", "bias", "coverage", "width")
+    metrics: ClassVar = ("mae", "rmse", "nll", "crps", "bias", "coverage", "width", "interval_score")
     shown = (OTHER, BOOSTER, CONSTANT)
 
     def __init__(self, scores: Scores | Lineup, metric: str = "mae", label: str = "label") -> None:

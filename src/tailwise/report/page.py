@@ -12,7 +12,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,8 @@ from tailwise.explanations import importance, shapley
 from tailwise.methods import get_method
 from tailwise.metrics.regions import REGIONS
 from tailwise.networks.weights import DenseWeights, DensityWeights
-from tailwise.report.baselines import BOOSTER, OTHER, WEIGHTED, Lineup
-from tailwise.report.contrasts import Contrast, Outcome, contrast, coverage_contrast
+from tailwise.report.baselines import Lineup
+from tailwise.report.contrasts import Outcome, contrast
 from tailwise.report.displays import (
     CalibrationDisplay,
     DialDisplay,
@@ -62,10 +62,12 @@ class Facts:
     parts: Method
     intervals: str
     test_source: str = "held out at random, the same share of rare and common labels"
+    repeated: int = 0
+    """Test rows that are training rows too, if the training rows are at hand."""
     weight: str | None = None
     """Column with the weights of the training rows, if there is one."""
     trained_here: bool = True
-    """Whether the model was trained on `source`, and the baseline in the same way on the same rows."""
+    """Whether the model was trained on other rows of `source`."""
     epochs: Sequence[int] = ()
     """Epochs that each network was trained for."""
     best_epochs: Sequence[int] = ()
@@ -143,7 +145,6 @@ def model_page(
         scores=scores,
         lineup=lineup,
         booster=lineup.booster,
-        weighted=lineup.baselines.get(WEIGHTED),
         detail_charts=detail_charts(lineup, facts),
         bins=scores.bins.explain(),
         weights=weights,
@@ -221,46 +222,40 @@ def _region_rows(lineup: Lineup) -> list[dict[str, Any]]:
 # -- the first screen: four large figures ----------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Answer:
-    """One large figure with the same of the baselines; `kind` is error, intervals or cost."""
-
-    kind: str
-    scores: Scores
-    n: int
-    value: float = math.nan
-    labels: str = ""
-    """What a sentence calls the labels that the figure is about."""
-    baselines: tuple[Beside, ...] = ()
-    compared: Contrast | None = None
-    """The error over all rows beside that of the first baseline, in the answer on cost."""
-    rare: tuple[float, float] | None = None
-    """Coverage and width for rare labels, in the answer on intervals."""
-    tone: str = ""
-
-    @property
-    def first(self) -> Beside | None:
-        """The baseline that the cost is measured against."""
-        return self.baselines[0] if self.kind == "cost" and self.compared is not None else None
-
-
 class Beside(NamedTuple):
-    """The figure of a baseline, and whether the model's is clearly better where that can be said."""
+    """The figure of a baseline, and whether the model's is clearly better."""
 
     title: str
     value: float
-    outcome: Outcome | None = None
+    outcome: Outcome
     width: float = math.nan
-    rare: float = math.nan
-    contrast: Contrast | None = None
+    score: float = math.nan
+    """Of intervals, as is the width."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One large figure with the same of the baselines: an error, or the share of intervals that hold."""
+
+    kind: Literal["error", "intervals"]
+    labels: str
+    """What a sentence calls the labels that an error is about, or those that are rare."""
+    n: int
+    value: float = math.nan
+    """NaN for too few rows."""
+    baselines: tuple[Beside, ...] = ()
+    rare: tuple[float, float] | None = None
+    """Coverage and width for rare labels."""
+    tone: str = ""
 
 
 _TONE: Mapping[Soundness, str] = {"kept": "good", "over": "mixed", "undecided": "mixed", "under": "bad"}
 
 
 def answers_of(lineup: Lineup) -> list[Answer]:
-    """Return how wrong the model is for rare and common labels, whether intervals hold, and the cost."""
+    """Return how wrong the model is for rare, common and all labels, and whether its intervals hold."""
     scores, tail = lineup.ours, tail_of(lineup.ours)
+    everything = scores.mask("all")
     rare = scores.region != "many" if tail is None else tail.rows
     if tail is None and rare.all():
         rare = rarest_rows(scores)
@@ -268,68 +263,34 @@ def answers_of(lineup: Lineup) -> list[Answer]:
     common, other = scores.mask("many"), REGION_WORDS["many"]
     if common.sum() < MIN_TAIL_ROWS:
         common, other = ~rare, "other labels"
+    named = {name: rare, other: common, "all labels": everything}
+    compared = {s.title: contrast(scores, s, "all") for s in lineup.baselines.values()}
+    beside = tuple(
+        Beside(
+            s.title,
+            float(s.inside.mean()),
+            compared[s.title].intervals.outcome,
+            float(s.width.mean()),
+            float(s.interval_score.mean()),
+        )
+        for s in lineup.baselines.values()
+    )
+    held = None if tail is None else (float(scores.inside[rare].mean()), float(scores.width[rare].mean()))
+    tone = _TONE[Coverage.of(scores, everything).soundness]
+    share = float(scores.inside.mean())
     return [
-        _error(lineup, name, rare),
-        _error(lineup, other, common),
-        _held(lineup, rare if tail is not None else np.zeros_like(rare), name),
-        _cost(lineup),
+        *(_error(lineup, labels, rows) for labels, rows in named.items()),
+        Answer("intervals", name, scores.y.size, share, beside, held, tone),
     ]
 
 
 def _error(lineup: Lineup, labels: str, rows: NDArray[np.bool_]) -> Answer:
     scores, n = lineup.ours, int(rows.sum())
     if n < MIN_TAIL_ROWS:
-        return Answer("error", scores, n, labels=labels)
-    beside = []
-    for rival in lineup.rivals:
-        compared = contrast(scores, rival, "", rows)
-        beside.append(Beside(rival.title, compared.mae.theirs, compared.outcome))
-    if lineup.constant is not None:
-        beside.append(Beside("constant", float(lineup.constant.error[rows].mean())))
-    return Answer("error", scores, n, float(scores.error[rows].mean()), labels, tuple(beside))
-
-
-def _held(lineup: Lineup, rare: NDArray[np.bool_], labels: str) -> Answer:
-    scores = lineup.ours
-    everything = scores.mask("all")
-    judged = rare if rare.any() else everything
-    both = [Coverage.of(scores, rows).soundness for rows in (everything, judged)]
-    kinds: tuple[Soundness, ...] = ("under", "undecided", "over", "kept")
-    beside = []
-    for name, other in lineup.baselines.items():
-        if name == WEIGHTED:
-            continue
-        found = Beside(other.title, float(other.inside.mean()), width=float(other.width.mean()))
-        if rare.any():
-            outcome = coverage_contrast(scores, other, rare).outcome
-            found = found._replace(rare=float(other.inside[rare].mean()), outcome=outcome)
-        beside.append(found)
-    return Answer(
-        "intervals",
-        scores,
-        scores.y.size,
-        float(scores.inside.mean()),
-        labels,
-        tuple(beside),
-        rare=(float(scores.inside[rare].mean()), float(scores.width[rare].mean())) if rare.any() else None,
-        tone=next(_TONE[kind] for kind in kinds if kind in both),
-    )
-
-
-def _cost(lineup: Lineup) -> Answer:
-    """The error over all rows, as a change against the first baseline that there is."""
-    scores = lineup.ours
-    rivals = [s for s in map(lineup.baselines.get, (BOOSTER, OTHER, WEIGHTED)) if s is not None]
-    if not rivals:
-        return Answer("cost", scores, scores.y.size, float(scores.error.mean()))
-    if lineup.constant is not None:
-        rivals.append(lineup.constant)
-    beside = []
-    for rival in rivals:
-        compared = contrast(scores, rival, "all")
-        outcome = None if rival is lineup.constant else compared.outcome
-        beside.append(Beside(rival.title, compared.mae.theirs, outcome, contrast=compared))
-    return Answer("cost", scores, scores.y.size, baselines=tuple(beside), compared=beside[0].contrast)
+        return Answer("error", labels, n)
+    compared = {s.title: contrast(scores, s, "", rows) for s in lineup.baselines.values()}
+    beside = tuple(Beside(title, c.mae.theirs, c.outcome) for title, c in compared.items())
+    return Answer("error", labels, n, float(scores.error[rows].mean()), beside)
 
 
 # -- which columns drive the tail ------------------------------------------------------------------

@@ -29,6 +29,8 @@ COLUMNS = tuple(
         ("nll", ("all", "few")),
         ("coverage", ("all", "few")),
         ("width", ("all", "few")),
+        ("interval_score", ("all", "few")),
+        ("crps", ("all", "few")),
     )
     for region in regions
 )
@@ -36,10 +38,10 @@ COLUMNS = tuple(
 RANKED = {
     "Mean absolute error, few-shot labels": Figure("mae", "few"),
     "Mean absolute error, all test rows": Figure("mae", "all"),
-    "Negative log-likelihood, few-shot labels, calibrated": Figure("nll", "few", calibrated=True),
+    "Interval score, all test rows": Figure("interval_score", "all", calibrated=True),
 }
 """Heading of each chart, and the figure that ranks the methods in it."""
-BASELINES = (("plain", "vanilla"), ("catboost",))
+BASELINES = (("plain", "vanilla"), ("catboost",), ("constant",))
 """Methods that the others are compared with in words: the first of each that is among them."""
 
 
@@ -192,6 +194,9 @@ class Gain:
     coverage: float
     """Of few-shot labels."""
     widths: tuple[float, float]
+    """For few-shot labels, of the method and of the baseline."""
+    scores: Difference
+    """Interval scores over all rows, paired by seed."""
 
 
 def comparison_verdict(results: Results) -> list[str]:
@@ -272,4 +277,5 @@ def _gain(results: Results, data: str, method: str, baseline: str) -> Gain:
         tuple(regions),
         means("coverage", "few", calibrated=True)[0],
         means("width", "few", calibrated=True),
+        _difference(results, Figure("interval_score", "all", calibrated=True), data, method, baseline),
     )

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins
 from tailwise.metrics.regions import REGIONS, by_bin, evaluate, get_metric
+from tailwise.metrics.scores import winkler
 from tailwise.writing import append_line
 
 Array = NDArray[Any]
@@ -33,9 +34,9 @@ OF_THE_MEAN = ("mae", "mse", "rmse", "gm", "pearson", "spearman", "balanced_mae"
 """Metrics that calibration does not change; calibrated results do not repeat them."""
 OF_THE_SPREAD = (
     *("nll", "balanced_nll", "gaussian_nll", "gaussian_nll_reference", "ause", "ause_reference"),
-    *("crps", "coverage", "width", "ence"),
+    *("crps", "coverage", "width", "interval_score", "ence"),
 )
-RATIOS = ("mae", "mse", "rmse", "gm", "balanced_mae", "crps", "width")
+RATIOS = ("mae", "mse", "rmse", "gm", "balanced_mae", "crps", "width", "interval_score")
 """Metrics in label units, which are compared between data sets as ratios."""
 _ABBREVIATIONS = ("mae", "rmse", "nll", "ause", "crps", "ence", "gm")
 _LINE = ("data", "method", "seed", "recipe", "digest", "metrics")
@@ -59,12 +60,18 @@ def scores_by_region(
 
 
 def score_limits(lower: Array, upper: Array, y: Array, bins: LabelBins, shots: Shots) -> dict[str, Any]:
-    """Return coverage and width of intervals by region, rounded."""
+    """Return coverage, width and interval score of 90% intervals by region, rounded."""
     region = bins.regions(*shots)[bins.index(y)]
+    low, high, labels = (torch.from_numpy(np.asarray(values, np.float64)) for values in (lower, upper, y))
+    score = winkler(low, high, labels)
+    values = {
+        "coverage": (lower <= y) & (y <= upper),
+        "width": upper - lower,
+        "interval_score": score.numpy(),
+    }
     table: dict[str, Any] = {}
     for name in REGIONS:
         rows = np.ones(len(region), bool) if name == "all" else region == name
-        values = {"coverage": (lower <= y) & (y <= upper), "width": upper - lower}
         table[name] = {
             metric: float(f"{value[rows].mean():.6g}") if rows.any() else None
             for metric, value in values.items()

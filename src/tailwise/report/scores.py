@@ -25,7 +25,7 @@ from tailwise.labels.bins import LabelBins, checked_labels
 from tailwise.labels.prior import rarest
 from tailwise.methods import get_method
 from tailwise.metrics.regions import REGIONS, RunningScores, by_region
-from tailwise.metrics.scores import Sparsification, sparsification
+from tailwise.metrics.scores import Sparsification, sparsification, winkler
 from tailwise.report.formatting import number
 from tailwise.report.wording import say
 
@@ -60,17 +60,19 @@ FIGURES: Mapping[str, Figure] = {
     "mae": Figure("MAE"),
     "rmse": Figure("RMSE"),
     "nll": Figure("NLL"),
+    "crps": Figure("CRPS"),
     "ause": Figure("AUSE"),
     "bias": Figure("bias", rows=lambda scores: scores.mean - scores.y),
     "coverage": Figure("coverage", _share, lambda scores: scores.inside),
     "width": Figure("width", rows=lambda scores: scores.width),
+    "interval_score": Figure("interval score", rows=lambda scores: scores.interval_score),
 }
 """The figures of a region, by name; those without a function of rows are metrics of that name."""
-PRINTED = ("mae", "rmse", "nll", "coverage", "width")
+PRINTED = ("mae", "rmse", "nll", "crps", "coverage", "width", "interval_score")
 """Figures that a command prints."""
-SHOWN = ("mae", "rmse", "coverage", "width", "bias", "nll", "ause")
+SHOWN = ("mae", "rmse", "coverage", "width", "interval_score", "crps", "bias", "nll", "ause")
 """Figures in the table of a page."""
-DIALLED = ("mae", "coverage", "width")
+DIALLED = ("mae", "coverage", "width", "interval_score")
 """Figures that the slider of a page turns."""
 
 
@@ -136,6 +138,12 @@ class Scores:
         return np.asarray(self.upper - self.lower)
 
     @cached_property
+    def interval_score(self) -> Floats:
+        """Winkler's interval score of each row: small for intervals that are narrow and hold. (N,)"""
+        ends = torch.from_numpy(self.lower), torch.from_numpy(self.upper)
+        return np.asarray(winkler(*ends, torch.from_numpy(self.y), self.coverage).numpy())
+
+    @cached_property
     def region(self) -> NDArray[np.str_]:
         """Region of each true label. (N,)"""
         return np.asarray(self.bins.regions(self.many, self.few)[self.bins.index(self.y)])
@@ -147,7 +155,7 @@ class Scores:
     def by_region(self) -> pd.DataFrame:
         """Return figures for all, many, medium and few.
 
-        Columns: n, mae, rmse, nll, ause, share (of the test rows), bias, coverage and width.
+        Columns: n, share (of the test rows) and those of `FIGURES`.
         """
         return self._by_region
 
@@ -156,6 +164,17 @@ class Scores:
         figures = RunningFigures()
         figures.add(self)
         return figures.by_region(self)
+
+    def at(self, emphasis: float) -> Scores:
+        """Return the scores of the same model and rows at another emphasis, without other levels."""
+        assert self.calibration is not None and self.raw is not None
+        calibration = self.calibration.at(emphasis)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # scoring has warned already, at the one in use
+            predicted = calibration(self.raw)
+            lower, upper = (end.double().numpy() for end in predicted.interval(self.coverage))
+        ends: dict[str, Any] = {"lower": lower, "upper": upper}
+        return replace(self, distribution=predicted.distribution, calibration=calibration, covered={}, **ends)
 
     @cached_property
     def dial(self) -> Dial | None:
@@ -217,7 +236,9 @@ class RunningFigures:
     def add(self, part: Scores) -> None:
         """Take in the predictions of some rows."""
         if self._scores is None:
-            self._scores = RunningScores(part.bins, ("mae", "rmse", "nll"), many=part.many, few=part.few)
+            self._scores = RunningScores(
+                part.bins, ("mae", "rmse", "nll", "crps"), many=part.many, few=part.few
+            )
         columns = {name: figure.rows(part) for name, figure in FIGURES.items() if figure.rows is not None}
         self._scores.add(part.distribution, part.y, **columns)
 
@@ -227,8 +248,8 @@ class RunningFigures:
         table = self._scores.by_region()
         limits = {"many": sample.many, "few": sample.few}
         ause = by_region(sample.distribution, sample.y, sample.bins, ("ause",), **limits)["ause"]
-        table.insert(4, "ause", ause)
-        table.insert(5, "share", table["n"] / table["n"].iloc[0])
+        table.insert(5, "ause", ause)
+        table.insert(6, "share", table["n"] / table["n"].iloc[0])
         return table
 
 
@@ -250,9 +271,7 @@ class Dial:
     scores: Scores
     settings: tuple[float, ...]  # ascending: EMPHASES and the one in use
     rare: NDArray[np.bool_]  # (N,) the rarest labels, by their density in training
-    errors: Floats  # (E, N) absolute errors at each setting
-    inside: NDArray[np.bool_]  # (E, N) whether the interval contains the label
-    widths: Floats  # (E, N)
+    turned: tuple[Scores, ...]  # at each setting
 
     @classmethod
     def of(cls, scores: Scores) -> Dial | None:
@@ -262,35 +281,29 @@ class Dial:
             return None
         used = () if math.isnan(scores.emphasis) else (scores.emphasis,)
         settings = tuple(sorted({*EMPHASES, *used}))
-        turned = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # scoring has warned already, at the one in use
-            for emphasis in settings:
-                at = calibration.at(emphasis)
-                predicted = at(raw)
-                lower, upper = (end.double().numpy() for end in predicted.interval(scores.coverage))
-                turned.append(replace(scores, distribution=predicted.distribution, lower=lower, upper=upper))
+        turned = [scores.at(emphasis) for emphasis in settings]
         return cls(
             scores,
             settings,
             rarest(scores.y, calibration.labels.density),
-            np.stack([at.error for at in turned]),
-            np.stack([at.inside for at in turned]),
-            np.stack([at.width for at in turned]),
+            tuple(turned),
         )
-
-    @cached_property
-    def curve(self) -> tuple[Floats, Floats]:
-        """Error over all rows and over rare rows at each setting. (E,) each"""
-        return self.errors.mean(axis=1), self.errors[:, self.rare].mean(axis=1)
 
     def point(self, scores: Scores) -> tuple[float, float]:
         """Return the error over all rows and over rare rows of a model on the same test rows."""
         return float(scores.error.mean()), float(scores.error[self.rare].mean())
 
+    @cached_property
+    def curve(self) -> tuple[Floats, Floats]:
+        """Error over all rows and over rare rows at each setting. (E,) each"""
+        overall, rare = np.transpose([self.point(scores) for scores in self.turned])
+        return overall, rare
+
     def by_region(self) -> dict[str, dict[str, list[float]]]:
         """Return the `DIALLED` figures of each region that has test rows, at each setting."""
-        values: dict[str, Any] = {"mae": self.errors, "coverage": self.inside, "width": self.widths}
+        rows_of: dict[str, Any] = {name: FIGURES[name].rows for name in DIALLED}
+        rows_of["mae"] = lambda scores: scores.error
+        values = {name: np.stack([of(scores) for scores in self.turned]) for name, of in rows_of.items()}
         regions = {region: self.scores.mask(region) for region in REGIONS}
         return {
             region: {name: values[name][:, rows].mean(axis=1).tolist() for name in DIALLED}
@@ -301,8 +314,8 @@ class Dial:
     @property
     def changes(self) -> dict[str, tuple[float, float]]:
         """Error for rare and for other labels: now and at emphasis 0, or where 0 is in use at 1 and at 0."""
-        plain, full = self.errors[0], self.errors[-1]
-        now = full if self.scores.emphasis == 0 else self.scores.error
+        plain = self.turned[0].error
+        now = (self.turned[-1] if self.scores.emphasis == 0 else self.scores).error
         groups = {"rare": self.rare, "others": ~self.rare}
         return {name: (float(now[rows].mean()), float(plain[rows].mean())) for name, rows in groups.items()}
 

@@ -1,16 +1,17 @@
 """A verdict: do the intervals hold, what does the model gain and cost, and should it be used.
 
 Every fact rests on test rows that no model has seen. A model is recommended only if each baseline has a
-clearly higher error for some labels, and none a clearly lower one for others. `judge` returns facts; the
-template ``verdict.txt`` says them.
+clearly higher error for some labels, and none a clearly lower one for others; its intervals only if their
+interval score beats that of a constant interval, and no baseline's is lower beyond chance. `judge` returns
+facts; the template ``verdict.txt`` says them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,8 @@ from tailwise.labels.prior import RARE_SHARE, LabelDensity, rarest
 from tailwise.report.baselines import Lineup
 from tailwise.report.contrasts import (
     CONFIDENCE,
-    CoverageContrast,
     Standing,
     best_by_region,
-    coverage_contrast,
     paired_difference,
     standings_of,
 )
@@ -51,7 +50,6 @@ UNTESTED = 0.05
 
 Soundness = Literal["kept", "over", "undecided", "under"]
 Status = Literal["good", "mixed", "bad", "unknown"]
-STATUS: dict[Soundness, Status] = {"kept": "good", "over": "mixed", "undecided": "mixed", "under": "bad"}
 
 
 # -- rare labels, and whether intervals hold ---------------------------------------------------------
@@ -130,11 +128,6 @@ class Coverage:
             return "over"
         return "kept" if self.share >= self.promised - NEAR else "undecided"
 
-    @property
-    def holds(self) -> bool:
-        """Whether the intervals hold, wider than necessary or not."""
-        return self.soundness in ("kept", "over")
-
 
 # -- the facts ---------------------------------------------------------------------------------------
 
@@ -145,18 +138,6 @@ class Untested:
 
     below: tuple[str, str] | None
     above: tuple[str, str] | None
-
-
-@dataclass(frozen=True)
-class Intervals:
-    """Coverage and mean width of one model's intervals, over all rows and in the tail."""
-
-    title: str
-    width: float
-    share: float
-    tail_share: float | None
-    constant: tuple[str, str] | None = None
-    """The ends of intervals that are the same for every row."""
 
 
 @dataclass(frozen=True)
@@ -184,16 +165,29 @@ class Points:
 
 @dataclass(frozen=True)
 class Choice:
-    """Whose intervals to use.
+    """Whose intervals to use, by interval score.
 
-    ``"baseline"``: those of a baseline hold and are narrower. ``"narrower"``: both hold and the model's are
-    narrower. ``"holds"``: only one model's hold, and they contain clearly more labels. ``"undecided"``: they
-    do not contain clearly more.
+    ``"constant"``: one constant interval is clearly better over all rows. ``"theirs"``: those of another
+    baseline are clearly better somewhere. ``"no gain"``: the model's are not clearly better than a constant
+    one. ``"ours"``: they are clearly better than those of each baseline somewhere. ``"open"``: the rest.
     """
 
-    kind: Literal["none", "baseline", "narrower", "holds", "undecided"] = "none"
-    other: Scores | None = None
-    contrast: CoverageContrast | None = None
+    kind: Literal["none", "constant", "theirs", "no gain", "ours", "open"] = "none"
+    standing: Standing | None = None
+    """The baseline that the words are about."""
+
+
+class IntervalFigures(NamedTuple):
+    """What a sentence says of one model's intervals."""
+
+    title: str
+    share: float
+    width: float
+    score: float
+    """Mean interval score."""
+    tail_share: float | None
+    ends: tuple[str, str] | None
+    """Of intervals that are the same for every row."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +199,6 @@ class Verdict:
     """
 
     kind: Literal["few rows", "no tail", "nothing learned", "judged"]
-    status: Status
     title: str
     n: int
     inputs: str = "columns"
@@ -214,30 +207,41 @@ class Verdict:
     """Test rows whose labels are not common."""
     coverage: Coverage | None = None
     tail_coverage: Coverage | None = None
-    width: float = 0.0
+    figures: tuple[IntervalFigures, ...] = ()
+    """Of the model and its baselines."""
     tail_width: float = 0.0
     range_share: float = 0.0
     """Mean width in the tail as a share of the label range."""
     pull: float = 0.0
     """How far rare labels are predicted towards common ones on average, if this is clear."""
-    others: tuple[Intervals, ...] = ()
     untested: Untested | None = None
     constant: str | None = None
     """The constant that no model clearly beats by absolute error, if there is one."""
     ranked: tuple[tuple[str, float], ...] = ()
     """Models whose larger predictions go with larger labels beyond chance, with the rank correlation."""
     standings: tuple[Standing, ...] = ()
+    """Against each baseline."""
     points: Points = field(default_factory=lambda: Points("unjudged"))
     choice: Choice = field(default_factory=Choice)
-    wider: bool = False
-    """Whether the intervals are on average no narrower than a constant one."""
+    dial: bool = False
+    """Whether a baseline is clearly better, and none would be at emphasis 0."""
+
+    @cached_property
+    def status(self) -> Status:
+        """Good if intervals hold and beat a constant one, and no baseline is better at anything."""
+        if self.kind != "judged" or self.coverage is None:
+            return "bad" if self.kind == "nothing learned" else "unknown"
+        if self.coverage.soundness == "under" or self.choice.kind == "constant":
+            return "bad"
+        able = self.points.choice == "ours" and self.choice.kind in ("ours", "open")
+        return "good" if able and self.coverage.soundness != "undecided" else "mixed"
 
     @property
-    def held(self) -> Coverage:
-        """The coverage where it is hardest: for rare labels, or else for all rows."""
-        coverage = self.tail_coverage or self.coverage
-        assert coverage is not None
-        return coverage
+    def losing(self) -> bool:
+        """Whether the intervals fail, or a baseline is clearly better at something."""
+        beaten = self.points.kind == "beaten" or self.choice.kind in ("constant", "theirs")
+        short = self.coverage is not None and self.coverage.short
+        return self.kind == "nothing learned" or beaten or short
 
     @cached_property
     def headline(self) -> str:
@@ -270,47 +274,46 @@ class Verdict:
 
 
 def judge(lineup: Lineup) -> Verdict:
-    """Return what the test rows show, losses as well as gains, and nothing that they cannot show."""
+    """Return what the test rows show, losses as well as gains, and nothing that they cannot show.
+
+    If a baseline is better at something, emphasis 0 is judged too.
+    """
+    verdict, dial = _judge(lineup), lineup.ours.dial
+    if not verdict.losing or dial is None or not lineup.ours.emphasis > 0:
+        return verdict
+    return replace(verdict, dial=not _judge(replace(lineup, ours=dial.turned[0])).losing)
+
+
+def _judge(lineup: Lineup) -> Verdict:
     scores, tail = lineup.ours, tail_of(lineup.ours)
     if scores.y.size < MIN_TEST_ROWS:
-        return Verdict("few rows", "unknown", scores.title, scores.y.size)
+        return Verdict("few rows", scores.title, scores.y.size)
     constant = _unbeaten(lineup)
-    ranked = _ranked(lineup) if constant is not None else ()
     standings = standings_of(lineup, MIN_TAIL_ROWS)
-    coverage = Coverage.of(scores, scores.mask("all"))
-    tail_coverage = None if tail is None else Coverage.of(scores, tail.rows)
     facts: dict[str, Any] = {
         "title": scores.title,
         "n": scores.y.size,
         "inputs": lineup.inputs,
         "tail": tail,
         "rare": int((scores.region != "many").sum()),
-        "coverage": coverage,
-        "tail_coverage": tail_coverage,
-        "width": float(scores.width.mean()),
-        "others": tuple(_intervals(s, tail, s is lineup.constant) for s in _interval_rivals(lineup)),
+        "coverage": Coverage.of(scores, scores.mask("all")),
+        "figures": tuple(_intervals(s, tail, s is lineup.constant) for s in lineup.all),
         "untested": untested(scores),
         "constant": constant,
-        "ranked": ranked,
         "standings": standings,
     }
     if tail is not None:
         wide = float(scores.width[tail.rows].mean())
         label_range = float(scores.bins.edges[-1] - scores.bins.edges[0])
-        facts |= {"tail_width": wide, "range_share": wide / label_range, "pull": _pull(scores, tail)}
+        facts |= {"tail_coverage": Coverage.of(scores, tail.rows), "pull": _pull(scores, tail)}
+        facts |= {"tail_width": wide, "range_share": wide / label_range}
     if constant is not None and not _learned_squares(lineup):
-        return Verdict("nothing learned", "bad", **facts)
+        return Verdict("nothing learned", **facts, ranked=_ranked(lineup))
+    choice = _choice(standings, lineup.constant)
     if tail is None and _has_tail(scores) and bool(scores.mask("many").any()):
-        return Verdict("no tail", "unknown", **facts)
-    points = _points(scores.title, standings)
-    status = STATUS[(tail_coverage or coverage).soundness]
-    if status == "good" and points.choice != "ours":
-        status = "mixed"
-    constants = lineup.constant
-    wider = constants is not None and bool(scores.width.mean() >= constants.width.mean())
-    choice = _choice(lineup, tail)
-    wider = wider and choice.kind != "baseline"
-    return Verdict("judged", status, points=points, choice=choice, wider=wider, **facts)
+        return Verdict("no tail", **facts, choice=choice)
+    points = _points(scores.title, standings[: len(lineup.rivals)])
+    return Verdict("judged", **facts, points=points, choice=choice)
 
 
 def untested(scores: Scores) -> Untested:
@@ -334,16 +337,13 @@ def untested_text(scores: Scores) -> str:
     return say("verdict", "untested", untested(scores))
 
 
-def _interval_rivals(lineup: Lineup) -> list[Scores]:
-    return [scores for scores in (lineup.booster, lineup.constant) if scores is not None]
-
-
-def _intervals(scores: Scores, tail: Tail | None, constant: bool) -> Intervals:
+def _intervals(scores: Scores, tail: Tail | None, constant: bool) -> IntervalFigures:
     ends = scores.label(float(scores.lower[0])), scores.label(float(scores.upper[0]))
-    return Intervals(
+    return IntervalFigures(
         scores.title,
-        float(scores.width.mean()),
         float(scores.inside.mean()),
+        float(scores.width.mean()),
+        float(scores.interval_score.mean()),
         None if tail is None else float(scores.inside[tail.rows].mean()),
         ends if constant else None,
     )
@@ -365,7 +365,7 @@ def _has_tail(scores: Scores) -> bool:
 def _unbeaten(lineup: Lineup) -> str | None:
     """Return the constant that no model clearly beats by absolute error, if so."""
     constant = lineup.constant
-    if constant is None or any(_better(s.error, constant.error) for s in lineup.models):
+    if constant is None or any(_better(s.error, constant.error) for s in (lineup.ours, *lineup.rivals)):
         return None
     return constant.label(float(constant.mean[0]))
 
@@ -376,7 +376,7 @@ def _learned_squares(lineup: Lineup) -> bool:
     Where most labels are alike, such as 0, hardly a prediction has a lower absolute error than their median.
     """
     y = lineup.ours.y
-    return any(_better(s.error**2, (y - y.mean()) ** 2) for s in lineup.models)
+    return any(_better(s.error**2, (y - y.mean()) ** 2) for s in (lineup.ours, *lineup.rivals))
 
 
 def _better(error: Floats, other: Floats) -> bool:
@@ -389,7 +389,7 @@ def _ranked(lineup: Lineup) -> tuple[tuple[str, float], ...]:
     The median of skewed labels can have the lowest absolute error although predictions order the rows well.
     """
     ranked = []
-    for scores in lineup.models:
+    for scores in (lineup.ours, *lineup.rivals):
         if np.ptp(scores.mean) > 0 and np.ptp(scores.y) > 0:
             test = stats.spearmanr(scores.mean, scores.y)
             if test.statistic >= RANKED and test.pvalue < 1 - CONFIDENCE:
@@ -418,35 +418,25 @@ def _points(ours: str, standings: Sequence[Standing]) -> Points:
     if mixed := [s for s in standings if s.kind == "split"]:
         return Points("split", standings=(mixed[0],))
     if close := [s for s in standings if s.kind == "close"]:
-        return Points("close", "theirs", standings=(min(close, key=lambda s: s.overall.theirs),))
+        return Points("close", "theirs", standings=(min(close, key=lambda s: s.overall.mae.theirs),))
     return Points("open", standings=tuple(s for s in standings if s.kind == "open"))
 
 
-def _choice(lineup: Lineup, tail: Tail | None) -> Choice:
-    """Return whose intervals to use, unless it is left to chance.
+def _choice(standings: Sequence[Standing], constant: Scores | None) -> Choice:
+    """Return whose intervals to use: the interval score of every baseline counts in every region.
 
-    Of intervals that hold, the clearly narrower ones are preferred. If those of only one model hold, they
-    must also contain clearly more labels.
+    Only a constant counts over all rows alone: where its interval lies, the region of a label gives it away.
     """
-    scores, constant, booster = lineup.ours, lineup.constant, lineup.booster
-    everything = scores.mask("all")
-    rows = everything if tail is None else tail.rows
-
-    def holds(s: Scores) -> bool:
-        return Coverage.of(s, everything).holds and Coverage.of(s, rows).holds
-
-    for other in (constant, booster):
-        if other is not None and holds(other):
-            compared = coverage_contrast(scores, other, rows)
-            if compared.width.worse:
-                return Choice("baseline", other, compared)
-    if booster is None:
+    rivals = standings if constant is None else standings[:-1]
+    if constant is not None and standings[-1].overall.intervals.worse:
+        return Choice("constant", standings[-1])
+    if worse := [s for s in rivals if s.intervals("worse")]:
+        first = min(worse, key=lambda s: (-len(s.intervals("worse")), s.overall.intervals.theirs))
+        return Choice("theirs", first)
+    if constant is not None and not standings[-1].overall.intervals.better:
+        return Choice("no gain", standings[-1])
+    if unclear := [s for s in rivals if not s.intervals("better")]:
+        return Choice("open", unclear[0])
+    if not standings:
         return Choice()
-    compared, ours, theirs = coverage_contrast(scores, booster, rows), holds(scores), holds(booster)
-    if ours and theirs and compared.width.better:
-        return Choice("narrower", booster, compared)
-    if ours != theirs and compared.undecided:
-        return Choice("undecided", booster, compared)
-    if ours != theirs and ours == (compared.outcome == "better"):
-        return Choice("holds", booster, compared)
-    return Choice()
+    return Choice("ours", min(standings, key=lambda s: s.overall.intervals.theirs))

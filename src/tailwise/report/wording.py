@@ -19,7 +19,12 @@ from tailwise.report.formatting import level, number, pair, percent
 RARE = f"the rarest {level(RARE_SHARE)} of the labels"
 SHORT = 30
 """Characters of a column's name that a page shows."""
-REGION_WORDS = {"many": "common labels", "medium": "less common labels", "few": "rare labels"}
+REGION_WORDS = {
+    "all": "all rows",
+    "many": "common labels",
+    "medium": "less common labels",
+    "few": "rare labels",
+}
 
 
 def joined(words: Sequence[str]) -> str:

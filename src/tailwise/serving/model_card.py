@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["model_card"]
 
+FIGURES = ("mae", "rmse", "crps", "coverage", "width", "interval_score")
+"""Figures of a test that the card shows."""
 MAX_COLUMNS = 100
 """Most columns that the card lists."""
 TITLES = {
     "regions": "this model",
-    "baseline": "plain network, or a second model",
+    "baseline": "a second model",
     "base": "boosted trees",
-    "weighted": "boosted trees with label weights",
     "constant": "a constant",
 }
 """Models of a test, as `tailwise evaluate --json` names them."""
@@ -134,7 +135,7 @@ def _finding(finding: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError("the report has no figures: give what `tailwise evaluate --json` printed")
     sentences = (verdict["headline"], *verdict["sentences"], verdict["advice"])
     rows = [
-        (title, region, int(row["n"]), *(_figure(row, f) for f in ("mae", "rmse", "coverage", "width")))
+        (title, region, int(row["n"]), *(_figure(row, f) for f in FIGURES))
         for key, title in TITLES.items()
         for region in REGIONS
         if (row := (finding.get(key) or {}).get(region)) and row["n"]

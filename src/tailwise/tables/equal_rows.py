@@ -50,6 +50,18 @@ def merge_equal_rows(
     return rows[new], np.bincount(np.cumsum(new) - 1, weights=weight[rows]).astype(np.float64)
 
 
+def rows_in_common(X: Any, labels: Floats, others: Any, their_labels: Floats) -> int:
+    """Count the rows whose inputs and labels are those of one of the others; 0 for inputs that are no tables.
+
+    X: (N, F), labels: (N, T), others: (M, F), their_labels: (M, T)
+    """
+    hashes = _row_hashes(X), _row_hashes(others)
+    if hashes[0] is None or hashes[1] is None:
+        return 0
+    seen = set(zip(hashes[1].tolist(), map(tuple, their_labels.tolist()), strict=True))
+    return sum(row in seen for row in zip(hashes[0].tolist(), map(tuple, labels.tolist()), strict=True))
+
+
 def _row_hashes(X: Any) -> NDArray[np.uint64] | None:
     """One number per row, equal for equal rows; None for inputs that are not tables. (N,)"""
     import pandas as pd
