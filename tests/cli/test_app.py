@@ -3,7 +3,6 @@
 import importlib.metadata
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from tailwise import cli
-from tailwise.cli import Stopped, exit_code
 from tailwise.cli.app import _message
 
 Run = Callable[..., Any]
@@ -86,10 +83,6 @@ def test_the_help_of_every_command_describes_all_of_its_options(run: Run, comman
 # -- exit codes ----------------------------------------------------------------------------------
 
 
-def test_version(run: Run) -> None:
-    assert run("--version").stdout.startswith("tailwise ")
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -156,15 +149,6 @@ def test_the_program_itself_ends_with_the_code_and_no_traceback(program: Tailwis
 )
 def test_errors_as_messages(error: Exception, message: str) -> None:
     assert message in _message(error)
-
-
-def test_the_exit_code_is_that_of_the_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert exit_code(KeyboardInterrupt()) == 130
-    assert exit_code(Stopped(signal.SIGTERM)) == 143
-    monkeypatch.setattr(cli, "_received", [])
-    with pytest.raises(Stopped):
-        cli._stop(signal.SIGTERM, None)
-    assert exit_code(KeyboardInterrupt()) == 143  # what Ray makes of it
 
 
 # -- standard output -----------------------------------------------------------------------------

@@ -61,23 +61,6 @@ def test_compare_writes_a_line_for_each_run_and_a_page(results: Path) -> None:
     assert sorted(p.name for p in results.parent.iterdir()) == ["r.html", "r.jsonl"]
 
 
-def test_compare_passes_on_the_number_of_processes(
-    run: Run, place: Path, results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-    lines = [json.loads(line) for line in results.read_text().splitlines()]
-
-    def run_contest(contest: Any, seeds: Any, *, workers: int, **_: Any) -> Any:
-        asked.append((contest.balanced, workers))
-        return lines
-
-    monkeypatch.setattr("tailwise.report.contest.run_contest", run_contest)
-    line = ["compare", place / "numbers.csv", "-t", "price", "--methods", "vanilla,vir", "--seeds", 2]
-    out = run(*line, "--workers", 2, "--json", "--balanced", *FAST)
-    assert out.exit_code == 0, out.output
-    assert asked == [(True, 2)] and json.loads(out.stdout)["runs"] == lines
-
-
 def test_mistakes_are_refused_before_any_run(run: Run, sample: Sample, place: Path, tmp_path: Path) -> None:
     out = run("compare", place / "numbers.csv", "-t", "price", "--methods", "virr")
     assert out.exit_code == 1 and "'vir'" in out.stderr
@@ -127,12 +110,6 @@ def test_report_ranks_the_methods_of_a_results_file(run: Run, results: Path, tmp
     assert "VIR" in text and 'role="img"' in text and "2 methods on numbers" in text
 
 
-def test_a_ranking_is_html_too(run: Run, results: Path, tmp_path: Path) -> None:
-    out = run("report", results, "-o", tmp_path / "r.pdf")
-    assert out.exit_code == 1 and "a report is an HTML page" in out.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [('{"a": 1}\n', "a line lacks 'data'"), ("[1]\n", "is not a results file"), ("3\n", "is not a results"),
@@ -143,11 +120,6 @@ def test_a_foreign_results_file(run: Run, tmp_path: Path, text: str, words: str)
     out = run("report", tmp_path / "f.jsonl")
     assert out.exit_code == 1 and words in out.stderr and "not str" not in out.stderr
     assert not (tmp_path / "f.html").exists()
-
-
-def test_a_folder_is_not_a_results_file(run: Run, tmp_path: Path) -> None:
-    out = run("report", tmp_path)
-    assert out.exit_code == 1 and "is a folder: name the results file in it" in out.stderr
 
 
 # -- demo and methods ----------------------------------------------------------------------------
@@ -193,15 +165,6 @@ def test_demo_writes_a_page_a_picture_and_the_runs(
     assert "Rings: 5 methods on abalone" in page.read_text(encoding="utf-8")
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert [json.loads(line)["method"] for line in runs.read_text().splitlines()] == DEMO
-
-
-def test_demo_overwrites_nothing_either(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "demo.png").write_text("mine")
-    out = run("demo", "--out", tmp_path)
-    assert out.exit_code == 1 and "demo.png already exists" in out.stderr and "--force" in out.stderr
-    assert (tmp_path / "demo.png").read_text() == "mine"
-    out = run("demo", "--out", tmp_path / "demo.png")
-    assert out.exit_code == 1 and "is a file; name a folder with --out" in out.stderr
 
 
 def test_methods_are_listed(run: Run) -> None:

@@ -16,15 +16,6 @@ import pytest
 Run = Callable[..., Any]
 
 
-def test_doctor(run: Run) -> None:
-    shown = run("doctor")
-    assert shown.exit_code == 0 and shown.stdout.startswith("tailwise ")
-    found = json.loads(run("doctor", "--json").stdout)
-    assert (
-        found["devices"][0] == "cpu" and found["threads"] >= 1 and set(found["extras"]) >= {"serve", "mlflow"}
-    )
-
-
 def test_a_card_with_a_test(run: Run, place: Path, tmp_path: Path) -> None:
     printed = run("evaluate", place / "m.tailwise", place / "new.csv", "--json")
     (tmp_path / "test.json").write_text(printed.stdout, encoding="utf-8")

@@ -8,16 +8,11 @@ from typing import Any
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.cli.options import only_target, parse_bins, parse_method_options, split_names
+from tailwise.cli.options import parse_bins, parse_method_options
 from tests.cli.conftest import FAST
 from tests.plugin_samples import forgotten, write_plugin
 
 Run = Callable[..., Any]
-
-
-def test_names_are_split_at_commas_outside_quotes() -> None:
-    assert split_names('a, "b, c",,a') == ["a", "b, c"]
-    assert split_names("") == []
 
 
 def test_bins_are_a_number_or_edges() -> None:
@@ -52,12 +47,6 @@ def test_options_of_methods_have_values_of_their_own_type() -> None:
     for wrong in ("what", "=1"):
         with pytest.raises(ValueError, match="NAME=VALUE"):
             parse_method_options([wrong])
-
-
-def test_one_target_means_one() -> None:
-    assert only_target(["a"]) == "a"
-    with pytest.raises(ValueError, match="takes one --target, not 'a' and 'b'"):
-        only_target(["a", "b"])
 
 
 # -- TOML ----------------------------------------------------------------------------------------

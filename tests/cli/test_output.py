@@ -15,7 +15,6 @@ from tailwise.cli.output import (
     print_table,
     remove_checkpoint,
     resumable,
-    write_outputs,
 )
 
 
@@ -46,28 +45,6 @@ def test_only_tables_go_to_standard_output_and_by_their_ending(tmp_path: Path) -
     check(tmp_path / "new" / "t.xlsx", force=False)
     with pytest.raises(ValueError, match=r"use \.csv"):
         check(tmp_path / "new" / "t.xlsx", force=False, table=True)
-
-
-def test_two_flags_need_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    both = {"--out": Path("m"), "--report": tmp_path / "m"}
-    with pytest.raises(ValueError, match="--out and --report name the same file"):
-        check_outputs(both, force=True)
-    check_outputs({"--out": Path("m"), "--report": None}, force=True)
-
-
-def test_outputs_are_written_together_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text, made = tmp_path / "a.txt", tmp_path / "b.txt"
-    write_outputs({text: "ä", made: lambda part: part.write_text("b")}, quiet=False)
-    assert (text.read_text(encoding="utf-8"), made.read_text()) == ("ä", "b")
-    assert capsys.readouterr().err == f"wrote {text}\nwrote {made}\n"
-
-    def full(part: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(OSError, match="No space"):
-        write_outputs({tmp_path / "c": "c", tmp_path / "d": full}, quiet=True)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt", "b.txt"]
 
 
 def test_an_interruption_says_whether_the_command_can_resume(tmp_path: Path) -> None:

@@ -242,16 +242,6 @@ def test_held_out_rows_keep_their_weights_and_labels(sample: Sample) -> None:
     assert sorted(together) == sorted(table["price"])
 
 
-def test_nothing_is_held_out_of_too_few_rows(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = split_labelled(sample(1), Roles(["price"]), "t.csv", quiet=True)
-    train, test = hold_out(rows, 0.2, seed=0, quiet=False)
-    assert train is rows and test is None
-    assert "too few rows" in capsys.readouterr().err
-    train, test = hold_out(rows, 0.0, seed=0, quiet=False)
-    assert train is rows and test is None
-    assert capsys.readouterr().err == ""
-
-
 # -- what was accepted without a word --------------------------------------------------------------
 
 JSON = b'[{"x": 1, "price": 2}]'
@@ -282,13 +272,6 @@ def test_a_table_that_cannot_be_meant_is_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
-def test_columns_of_several_levels_are_refused(run: Run, tmp_path: Path) -> None:
-    names = pd.MultiIndex.from_tuples([("a", "x"), ("a", "price")])
-    pd.DataFrame([[1.0, 2.0]] * 20, columns=names).to_parquet(tmp_path / "t.parquet")
-    out = run("fit", tmp_path / "t.parquet", "-t", "price", "-o", tmp_path / "m")
-    assert out.exit_code == 1 and "has column names of 2 levels" in out.stderr
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_a_pipe_without_a_writer_is_refused_and_leaves_nothing(run: Run, place: Path, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
@@ -315,15 +298,6 @@ def test_a_key_that_is_the_table_is_refused(run: Run, place: Path, tmp_path: Pat
     assert out.exit_code == 1 and "key is also an input" in out.stderr
 
 
-def test_few_rows_and_a_batch_of_more_are_noted(run: Run, sample: Sample, tmp_path: Path) -> None:
-    sample(60).to_csv(tmp_path / "t.csv", index=False)
-    line = ["fit", tmp_path / "t.csv", "-t", "price", "-o", tmp_path / "m", "--test-share", 0.9]
-    out = run(*line, "--base", "none", "--epochs", 1, "--batch-size", 10**12)
-    assert out.exit_code == 0, out.stderr
-    assert "note: 7 rows to train on are too few to hold some out: intervals rest on rows" in out.stderr
-    assert f"note: --batch-size {10**12} exceeds the 7 rows to train on: an epoch is one step" in out.stderr
-
-
 def test_a_note_of_predict_names_the_line(run: Run, sample: Sample, place: Path, tmp_path: Path) -> None:
     table = sample(20).astype({"x": object})
     table.loc[3, "x"] = "much"
@@ -331,8 +305,3 @@ def test_a_note_of_predict_names_the_line(run: Run, sample: Sample, place: Path,
     out = run("predict", place / "n.tailwise", tmp_path / "t.csv", "-o", tmp_path / "p.csv")
     assert out.exit_code == 0, out.stderr
     assert "column 'x' held numbers at fit, but line 5 holds 'much' (1 such of 20)" in out.stderr
-
-
-def test_a_coverage_in_percent_is_told_its_share(run: Run, place: Path) -> None:
-    out = run("fit", place / "numbers.csv", "-t", "price", "-o", "m", "--coverage", 90)
-    assert out.exit_code == 2 and "90 is not a share from 0.01 to 0.999: 90% is 0.9" in out.stderr

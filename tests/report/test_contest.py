@@ -10,7 +10,6 @@ import pytest
 
 from tailwise import TailRegressor
 from tailwise.data import label_holdout
-from tailwise.distributions.members import Normal
 from tailwise.labels.bins import LabelBins
 from tailwise.report import contest as module
 from tailwise.report.contest import DEFAULT, Contest, check_name, known_names, run_contest
@@ -96,16 +95,6 @@ def test_balanced_rows_are_equally_many_of_every_bin(new_rows: Rows) -> None:
     counts = np.bincount(LabelBins.from_labels(contest.labels).index(contest.labels[test]))
     assert counts.max() <= 20 and len(test) > 0
     assert contest.recipe["rows"] == "balanced" and "test_share" not in contest.recipe
-
-
-def test_boosted_trees_need_no_other_method(new_rows: Rows) -> None:
-    x, y = new_rows
-    found = Contest("shells", x, y, ("catboost", "plain"), epochs=1).scored(0)
-    assert {name: entry.title for name, entry in found.items()} == {
-        "catboost": "CatBoost", "plain": "plain network",
-    }  # fmt: skip
-    assert isinstance(found["catboost"].scores.distribution, Normal)
-    assert found["plain"].scores.bins is found["catboost"].scores.bins
 
 
 def test_too_few_rows_and_unknown_names(new_rows: Rows) -> None:

@@ -58,12 +58,6 @@ def test_golden_figures():
     assert found.evenness == pytest.approx(np.prod(shares**-shares) / 4)
 
 
-def test_evenness_of_two_bins():
-    # A share p and 1 - p: 1 if equal, down to a half if one is empty.
-    assert diagnose(np.repeat([0, 1], [500, 500])).evenness == pytest.approx(1.0)
-    assert diagnose(np.repeat([0, 1], [999, 1])).evenness == pytest.approx(0.504, abs=1e-3)
-
-
 def test_skewness_and_tail_by_hand():
     found = diagnose(np.repeat([0.0, 1.0], [750, 250]))
     assert found.skewness == pytest.approx((1 - 2 * 0.25) / math.sqrt(0.25 * 0.75))
@@ -137,23 +131,6 @@ def test_a_spike_at_the_end_looks_capped():
     assert "exactly -1, the smallest label" in advice_for(-LABELS["capped"])
 
 
-def test_a_common_value_among_equals_is_no_spike():
-    assert diagnose(np.repeat([0, 1, 2], 500)).spike is None
-    assert diagnose(LABELS["normal"]).spike is None
-
-
-def test_one_crowded_bin_asks_for_finer_ones():
-    text = advice_for(LABELS["lognormal"])
-    assert "of the labels although they differ: use edges on a log scale" in text
-    assert "use more than 100 bins." in advice_for(LABELS["cauchy"])
-    edges = edges_from(re.search(EDGES, text)[1])
-    assert edges[0] == pytest.approx(LABELS["lognormal"].min(), rel=0.01)
-    assert edges[-1] == pytest.approx(LABELS["lognormal"].max(), rel=0.01)
-    finer = diagnose(LABELS["lognormal"], bins=LabelBins.from_labels(LABELS["lognormal"], edges=edges))
-    assert finer.top_share < 0.2
-    assert finer.evenness > 0.4
-
-
 def test_a_long_tail_above_zero_comes_with_edges_to_copy():
     tail = np.append(np.linspace(1, 10, 3000), [20.0, 100.0])  # no crowded bin, but a tail
     found = diagnose(tail)
@@ -208,12 +185,6 @@ def test_too_few_labels(n):
     assert diagnose(np.linspace(0, 1, n), few=1).verdict == ("balanced" if n >= 5 else "too few to tell")
 
 
-def test_regions_follow_many_and_few():
-    found = diagnose(np.repeat([0, 1, 2, 3], [50, 20, 9, 200]), many=49, few=10)
-    assert found.bins_by_region == {"many": 2, "medium": 1, "few": 1}
-    assert "few (fewer than 10)" in found.summary()
-
-
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
@@ -228,16 +199,6 @@ def test_regions_follow_many_and_few():
 def test_wrong_labels_are_named(labels, message):
     with pytest.raises(ValueError, match=message):
         diagnose(labels)
-
-
-@pytest.mark.parametrize("name", LABELS)
-def test_to_dict_is_json(name):
-    found = diagnose(LABELS[name])
-    state = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert state["verdict"] == found.verdict
-    assert sum(state["counts"]) == found.n
-    assert len(state["edges"]) == len(found.bins) + 1
-    assert state["advice"] == list(found.advice)
 
 
 @given(

@@ -92,18 +92,6 @@ def test_a_bin_with_one_row_can_be_seen_on_a_scale_of_plain_numbers() -> None:
     assert {"1", "10", "100"} <= set(shown) and not any("$" in text for text in shown)
 
 
-def test_markers_are_not_cut_off() -> None:
-    dot = pd.DataFrame({"center": [5.0], "mae": [2.0]})
-    assert plots.error_by_label({"a": dot}).get_ylim()[1] > 2.1
-
-
-def test_lines_differ_by_more_than_colour() -> None:
-    ax = plots.error_by_label({name: curve() for name in "abc"})
-    lines = [line for line in ax.get_lines() if line.get_label() in "abc"]
-    assert len({line.get_linestyle() for line in lines}) == 3
-    assert len({line.get_marker() for line in lines}) == 3
-
-
 def test_the_promise_is_written_beside_the_bars_not_on_them() -> None:
     ax = plots.coverage_by_region({"a": regions()}, level=0.995)
     (promise,) = ax.texts
@@ -162,14 +150,3 @@ def test_only_few_shot_ranges_are_shaded_and_named_once() -> None:
     shaded = [patch.get_x() for patch in ax.patches], [patch.get_width() for patch in ax.patches]
     assert shaded == ([-0.5, 3.5], [1.0, 1.0])
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "few-shot labels"]
-
-
-def test_methods_are_ranked_from_top_to_bottom() -> None:
-    table = pd.DataFrame({"mean": [2.0, 1.0, 3.0], "half": [0.1, np.nan, 0.2]}, index=["b", "a", "c"])
-    ax = plots.method_ranking(table)
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["c", "b", "a"]  # upwards
-
-
-def test_the_average_weight_is_always_in_sight() -> None:
-    low, high = plots.bin_weights(BINS, np.full(len(BINS), 5.0)).get_ylim()
-    assert low < 1 and high > 5
