@@ -278,6 +278,5 @@ def test_intervals_of_rare_labels(tmp_path: Path) -> None:
     wanted = model.predict_interval(x, rare=0.8)
     off = np.abs(np.stack([found["lower"], found["upper"]], axis=1) - wanted) / model.bins_.scale
     assert np.quantile(off, 0.99) < 1e-3  # rounding may carry a row beyond the end of a stretch
-    assert (wanted != model.predict_interval(x)).any()
     with pytest.raises(ValueError, match="rare is for intervals"):
         model.export_onnx(tmp_path / "n.onnx", rare=0.8, coverage=None)
