@@ -144,4 +144,4 @@ def test_the_slider_moves_the_figures_under_the_policy_of_the_page(page: str, tm
 
 
 def test_a_ranking_of_methods_fits_on_a_phone(ranking: Path, tmp_path: Path) -> None:
-    check(ranking, tmp_path, 390, True, charts=3)
+    check(ranking, tmp_path, 390, True, charts=2)

@@ -178,7 +178,7 @@ def turned(scores: Scores, rare: float, common: float, emphasis: float) -> Dial:
 def test_costs_and_gains_of_the_dial(vir: Scores) -> None:
     assert turned(vir, 3.0, 1.5, 0.5).changes == {"rare": (3, 4), "others": (1.5, 1)}
     assert turned(vir, 4.0, 1.0, 0.0).changes == {"rare": (2, 4), "others": (2, 1)}  # at 1 and at 0
-    assert turned(vir, 4.1, 0.9999, 0.1).text == (
+    assert turned(vir, 4.1, 0.9999, 0.1).text.startswith(
         "With emphasis 0.1, which is in use, the error for the rarest 15% of the labels is 2.5% higher (4.1 "
         "against 4) than at emphasis 0, and for the others less than 0.1% lower (0.9999 against 1)."
     )

@@ -18,7 +18,7 @@ from tests.estimator.small_tables import quick
 from tests.estimator.small_tables import table as numbers
 
 VERDICT = {"status": "good", "headline": "It holds.", "sentences": ["Errors are low."], "advice": ""}
-FIGURES = {"n": 40, "mae": 0.5, "rmse": 0.75, "coverage": 0.925, "width": 2.0}
+FIGURES = {"n": 40, "mae": 0.5, "rmse": 0.75, "crps": 0.4, "coverage": 0.925, "width": 2.0, "interval_score": 3.0}
 TEST: dict[str, Any] = {
     "target": "price",
     "verdict": VERDICT,
@@ -56,9 +56,9 @@ def test_a_card_has_the_evidence_of_the_file(model: TailRegressor) -> None:
 def test_a_test_and_a_page_are_shown(model: TailRegressor) -> None:
     card = model_card(model, name="m", test=TEST, page="m.html")
     assert "It holds. Errors are low." in card and "[the report](m.html)" in card
-    assert "| this model | all | 40 | 0.5 | 0.75 | 92.5% | 2 |" in card
+    assert "| this model | all | 40 | 0.5 | 0.75 | 0.4 | 92.5% | 2 | 3 |" in card
     assert (
-        "| boosted trees | all | 40 | – | 0.75 | 92.5% | 2 |" in card
+        "| boosted trees | all | 40 | – | 0.75 | 0.4 | 92.5% | 2 | 3 |" in card
         and "| few |" not in card.split("## Test")[1]
     )
     both = model_card(model, name="m", test={"targets": [TEST, {**TEST, "target": "rent"}]})
