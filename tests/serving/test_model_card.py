@@ -18,7 +18,15 @@ from tests.estimator.small_tables import quick
 from tests.estimator.small_tables import table as numbers
 
 VERDICT = {"status": "good", "headline": "It holds.", "sentences": ["Errors are low."], "advice": ""}
-FIGURES = {"n": 40, "mae": 0.5, "rmse": 0.75, "crps": 0.4, "coverage": 0.925, "width": 2.0, "interval_score": 3.0}
+FIGURES = {
+    "n": 40,
+    "mae": 0.5,
+    "rmse": 0.75,
+    "crps": 0.4,
+    "coverage": 0.925,
+    "width": 2.0,
+    "interval_score": 3.0,
+}
 TEST: dict[str, Any] = {
     "target": "price",
     "verdict": VERDICT,
