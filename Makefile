@@ -28,7 +28,7 @@ INSTALL := $(BIN)/python -m pip install -qq --no-input --no-compile --disable-pi
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo pictures test coverage slowtest gputest golden fuzz lint format bench docs tutorials clean
+.PHONY: help demo pictures test coverage slow slowtest gputest golden fuzz lint format bench docs tutorials clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
@@ -47,8 +47,10 @@ test: lint  ## lint, type-check and run the tests
 coverage: $(VENV)/.installed-dev  ## run the same tests with branch coverage, which takes half as long again
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" --cov --cov-report=term $(ARGS)
 
-slowtest: $(VENV)/.installed-dev  ## run the slow tests, and the others with the arithmetic of an old processor
+slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m slow $(ARGS)
+
+slowtest: slow  ## run the slow tests, and the others with the arithmetic of an old processor
 	$(OLD_PROCESSOR) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 gputest: $(VENV)/.installed-dev  ## run the tests that need a GPU
