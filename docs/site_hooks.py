@@ -21,7 +21,11 @@ INCLUDED = (
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "src/tailwise/tables/README.md",
-    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "research").rglob("*.md"))),
+    *(
+        path.relative_to(ROOT).as_posix()
+        for path in sorted((ROOT / "research").rglob("*.md"))
+        if path.parent.name != "templates"
+    ),
     *(path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("examples/*/README.md"))),
     *(path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("examples/*.py"))),
 )

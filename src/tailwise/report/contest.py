@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -283,7 +286,21 @@ def _lines_by_seed(contest: Contest, seeds: Sequence[int], workers: int) -> Iter
 
 def _records(contest: Contest, seed: int, plugins: Sequence[str]) -> list[Record]:
     """Run a seed in a process of its own, on one thread."""
+    end_with_parent()
     torch.set_num_threads(1)
     for file in plugins:
         load_plugin(file)
     return contest.records(seed)
+
+
+@functools.cache
+def end_with_parent() -> None:
+    """End this process when its parent has ended: a parent that is killed cannot end its workers."""
+    parent = os.getppid()
+
+    def wait() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
