@@ -279,14 +279,14 @@ def _lines_by_seed(contest: Contest, seeds: Sequence[int], workers: int) -> Iter
     """Yield the lines of each seed, in the order in which they end."""
     if workers == 1:  # with all threads, as `fit` has them, so that both give the same numbers
         return map(contest.records, seeds)
-    jobs = (delayed(_records)(contest, seed, loaded_plugins()) for seed in seeds)
+    jobs = (delayed(_records)(contest, seed, loaded_plugins(), os.getpid()) for seed in seeds)
     found: Iterable[list[Record]] = Parallel(workers, return_as="generator_unordered")(jobs)
     return found
 
 
-def _records(contest: Contest, seed: int, plugins: Sequence[str]) -> list[Record]:
+def _records(contest: Contest, seed: int, plugins: Sequence[str], parent: int) -> list[Record]:
     """Run a seed in a process of its own, on one thread."""
-    end_with_parent()
+    _end_with(parent)
     torch.set_num_threads(1)
     for file in plugins:
         load_plugin(file)
@@ -294,9 +294,8 @@ def _records(contest: Contest, seed: int, plugins: Sequence[str]) -> list[Record
 
 
 @functools.cache
-def end_with_parent() -> None:
+def _end_with(parent: int) -> None:
     """End this process when its parent has ended: a parent that is killed cannot end its workers."""
-    parent = os.getppid()
 
     def wait() -> None:
         while os.getppid() == parent:
