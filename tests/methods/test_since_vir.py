@@ -21,7 +21,7 @@ from tailwise.networks.sharpness import SharpnessAware
 from tailwise.training.batches import Batch
 from tailwise.training.config import TrainConfig, make_optimizer
 from tailwise.training.loop import fit
-from tailwise.training.steps import SharedStep, TrainingStep
+from tailwise.training.steps import TrainingStep
 from tests.methods.trained_methods import skewed_bins, table
 from tests.networks.small_models import batch, loss_of, make_part
 
@@ -253,7 +253,7 @@ def test_bsam_step_by_hand() -> None:
         for p, g in zip(weights, uphill, strict=True):
             p += 0.3 * g / norm
     there = torch.autograd.grad(objective(), weights)
-    step(Batch(x, y))
+    step([(0, Batch(x, y))])
     for ours, before, g in zip(model.parameters(), start, there, strict=True):
         torch.testing.assert_close(ours.detach(), before - 0.1 * g, rtol=1e-4, atol=1e-6)
 
@@ -267,11 +267,9 @@ def test_shards_perturb_by_the_gradient_of_all_of_them() -> None:
         model = build_model("bsam", nn.Linear(4, 3), 3, bins)
         config = TrainConfig(accelerator="cpu", shards=shards)
         optimizer = make_optimizer(model, config, cpu)
-        if shards == 1:
-            TrainingStep(model, optimizer, config, cpu)(Batch(x, y))
-        else:
-            halves = [(0, Batch(x[:20], y[:20])), (1, Batch(x[20:], y[20:]))]
-            SharedStep(model, optimizer, config, cpu).together(halves, lambda shard: None)
+        halves = [(0, Batch(x[:20], y[:20])), (1, Batch(x[20:], y[20:]))]
+        step = TrainingStep(model, optimizer, config, cpu, shards)
+        step([(0, Batch(x, y))] if shards == 1 else halves)
         models.append(model)
     for ours, theirs in zip(*(model.parameters() for model in models), strict=True):
         torch.testing.assert_close(ours, theirs)

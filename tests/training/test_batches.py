@@ -14,11 +14,11 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from tailwise.training.batches import (
     AHEAD,
     TensorData,
+    TrainingRows,
     batches,
     check_divided,
     finite_rows,
     in_background,
-    sharded,
 )
 from tailwise.training.loop import TrainConfig, fit, predict
 from tests.training.small_models import X, Y, point
@@ -107,8 +107,9 @@ def test_items_made_in_the_background_keep_their_order_and_their_errors() -> Non
 
 def numbers_of(data: Any, own: range, size: int = 6) -> list[list[tuple[int, list[int]]]]:
     """Row numbers of each shard of each step."""
-    steps = sharded(data, size, CPU, shards=3, own=own)
-    return [[(number, batch.y.int().tolist()) for number, batch in step] for step in steps]
+    rows = TrainingRows(data, size, 3, CPU)
+    rows.own = own
+    return [[(number, batch.y.int().tolist()) for number, batch in step] for step in rows.epoch(0, 0)]
 
 
 def test_shards_of_tensors_are_parts_of_the_same_steps() -> None:
@@ -116,9 +117,7 @@ def test_shards_of_tensors_are_parts_of_the_same_steps() -> None:
     whole, first, second = (
         numbers_of(TensorData(rows, rows), own) for own in (range(3), range(0, 3, 2), range(1, 3, 2))
     )
-    assert [[y for _, part in step for y in part] for step in whole] == [
-        b.y.int().tolist() for b in batches(TensorData(rows, rows), 6, CPU)
-    ]
+    assert sorted(y for step in whole for _, part in step for y in part) == list(range(13))
     assert [sorted(a + b) for a, b in zip(first, second, strict=True)] == whole
     few = numbers_of(TensorData(rows[:2], rows[:2]), range(2, 3))
     assert few == [[]]  # the third shard of two rows is empty, but there is a step

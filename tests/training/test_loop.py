@@ -273,7 +273,7 @@ def test_an_offset_reaches_training_validation_and_prediction() -> None:
         fit(fast, [(X, Y, None, f0, f0)], None, settings())
     bad = f0_valid.clone()
     bad[[3, 5]] = math.nan
-    with pytest.raises(ValueError, match="validation rows are not finite: the offset of row 3 is not"):
+    with pytest.raises(ValueError, match="validation rows are not finite: offsets of row 3 are not"):
         fit(fast, (X, Y, None, f0), (X_VALID, Y_VALID, None, bad), settings())
 
 

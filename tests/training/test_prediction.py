@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tailwise.training.loop import fit
-from tailwise.training.prediction import predict
+from tailwise.training.loop import fit, predict
 from tests.training.small_models import ROWS, X, Y, settings, vir
 
 

@@ -13,7 +13,7 @@ from tailwise.training import steps
 from tailwise.training.batches import Batch
 from tailwise.training.config import TrainConfig, make_optimizer
 from tailwise.training.loop import fit
-from tailwise.training.steps import GraphedStep, SharedStep, TrainingStep, fast_kernels
+from tailwise.training.steps import GraphedStep, TrainingStep, fast_kernels
 from tests.training.small_models import (
     VALID,
     X,
@@ -29,21 +29,28 @@ from tests.training.small_models import (
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
-def step_of(device: torch.device = CPU, **options: Any) -> TrainingStep:
+def step_of(
+    device: torch.device = CPU, shards: int = 1, kind: type[TrainingStep] = TrainingStep, **options: Any
+) -> TrainingStep:
     model, config = vir(dropout=0.0).to(device).train(), settings(**options)
     model.begin_epoch(0.0)
-    return TrainingStep(model, make_optimizer(model, config, device), config, device)
+    return kind(model, make_optimizer(model, config, device), config, device, shards)
 
 
 def batch(start: int = 0, size: int = 30, device: torch.device = CPU) -> Batch:
     return Batch(X[start : start + size].to(device), Y[start : start + size].to(device))
 
 
+def alone(rows: Batch) -> list[tuple[int, Batch]]:
+    """A batch as its only shard."""
+    return [(0, rows)]
+
+
 def test_a_step_is_loss_clipping_and_optimiser() -> None:
     step, twin = step_of(clip_norm=0.1), step_of()
     optimizer = make_optimizer(twin.model, twin.config, CPU)
     torch.manual_seed(0)
-    found, parts = step(batch())
+    (((_, found, parts),), _) = step(alone(batch()))
     torch.manual_seed(0)
     loss, _ = twin.model.loss(X[:30], Y[:30])
     loss.backward()
@@ -56,32 +63,32 @@ def test_a_step_is_loss_clipping_and_optimiser() -> None:
 
 def test_after_a_loss_that_is_not_finite_no_step_is_taken() -> None:
     step = step_of()
-    step(batch())
+    step(alone(batch()))
     before = {name: p.detach().clone() for name, p in step.model.named_parameters()}
-    step(Batch(X[:5], Y[:5] * math.nan))
-    step(batch(30))
+    step(alone(Batch(X[:5], Y[:5] * math.nan)))
+    step(alone(batch(30)))
     assert step.failed
     assert_same(before, dict(step.model.named_parameters()))
 
 
-def shared_step() -> SharedStep:
-    step = step_of()
+def shared_step() -> TrainingStep:
+    step = step_of(shards=3)
     step.model.backbone.requires_grad_(False)
-    return SharedStep(step.model, step.optimizer, step.config, CPU)
+    return step
 
 
 def test_a_shared_step_is_that_of_all_rows_on_all_ranks(request: pytest.FixtureRequest) -> None:
     """A weight without a gradient stays without one; without rows there is no step."""
-    alone, grouped = shared_step(), shared_step()
+    single, grouped = shared_step(), shared_step()
     shards = [(0, batch(size=7)), (2, batch(7, 20))]
     steps_of = []
-    for step in (alone, grouped):
+    for step in (single, grouped):
         if step is grouped:
             request.getfixturevalue("group_of_one")
         for taken in (shards, [], shards[:1]):
-            done, rows = step.together(taken, torch.manual_seed)
-            assert [share for share, _ in done] == [len(b.y) for _, b in taken]
-            assert int(rows) == sum(share for share, _ in done)
+            done, stepped = step(taken, lambda shard: None)
+            assert [shard.rows for shard in done] == [len(b.y) for _, b in taken]
+            assert stepped == bool(taken)
         assert all(p.grad is None for p in step.model.backbone.parameters())
         assert not step.failed
         steps_of.append(weights(step.model))
@@ -138,23 +145,24 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_each_shape_is_recorded_once_after_some_steps(recorded: list[dict[str, Any]]) -> None:
-    graphed = GraphedStep(step_of())
+    graphed = step_of(kind=GraphedStep)
+    assert isinstance(graphed, GraphedStep)
     for _ in range(steps.WARM):
-        graphed(batch())
+        graphed(alone(batch()))
     assert not recorded
     static = None
     for start in (0, 30, 60):
-        graphed(batch(start))
+        graphed(alone(batch(start)))
         (only,) = graphed.graphs.values()
         assert static is None or only.batch.x is static
         static = only.batch.x
         assert torch.equal(static, X[start : start + 30]) and static is not X
     assert len(recorded) == 1 and recorded[0]["graph"].replays == 3 and recorded[0]["pool"] == "pool"
     for _ in range(steps.WARM + 1):
-        graphed(batch(size=29))
+        graphed(alone(batch(size=29)))
     assert len(recorded) == 2
     graphed.forget()
-    graphed(batch())
+    graphed(alone(batch()))
     assert len(recorded) == 2 and not graphed.graphs
 
 
@@ -182,10 +190,9 @@ def test_replayed_steps_train_as_steps_do(optimizer: str) -> None:
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("graphs", [False, True])
 def test_nothing_in_a_step_waits_for_a_gpu(graphs: bool) -> None:
-    step: TrainingStep | GraphedStep = step_of(CUDA, graphs=graphs, precision="bf16")
-    if graphs:
-        step = GraphedStep(step)  # type: ignore[arg-type]
-    there = [batch(start, device=CUDA) for start in (0, 30, 60)]
+    kind = GraphedStep if graphs else TrainingStep
+    step = step_of(CUDA, kind=kind, graphs=graphs, precision="bf16")
+    there = [alone(batch(start, device=CUDA)) for start in (0, 30, 60)]
     losses: list[Tensor] = []
     for _ in range(3):
         for one in there:
@@ -193,7 +200,7 @@ def test_nothing_in_a_step_waits_for_a_gpu(graphs: bool) -> None:
     try:
         torch.cuda.set_sync_debug_mode("error")
         for one in there:
-            losses.append(step(one)[0].clone())
+            losses.append(step(one)[0][0].loss.clone())
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert torch.stack(losses).isfinite().all() and not step.failed

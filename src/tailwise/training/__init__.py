@@ -1,10 +1,9 @@
 """Training: one loop for every method.
 
 - `config`: how to train, as one frozen configuration
-- `batches`: training data as batches on the device
-- `steps`: one step of training: as it is, in shards, or as a CUDA graph
+- `batches`: rows as batches on the device; `predict`, in batches
+- `steps`: one step of training, as it is or as a CUDA graph
 - `loop`: `fit`
-- `prediction`: `predict`, in batches
 - `ray_workers`: the loop in the processes of a Ray cluster
 - `checkpoints`: the file from which an interrupted run continues
 - `progress`: the lines of training, shown to those who have set up no log

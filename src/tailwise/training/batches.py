@@ -1,4 +1,4 @@
-"""Training data as batches on the device: tensors indexed by row, any loader, or shards of a stream.
+"""Rows as batches on the device: tensors, any loader, or shards of a stream; and predictions in batches.
 
 Tensors move to the device once if they fit; no Python runs per row. Larger ones, such as pictures in a
 memory-mapped file, stay where they are: a thread gathers the next batches while the device works.
@@ -7,22 +7,23 @@ memory-mapped file, stay where they are: a thread gathers the next batches while
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import islice, zip_longest
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
-from tailwise.networks.ranks import rank_and_ranks
+from tailwise.distributions.members import Distribution, concatenate
+from tailwise.networks.pool import Predictor
+from tailwise.networks.ranks import gathered, rank_and_ranks
+from tailwise.networks.together import Together
 
 T = TypeVar("T")
-logger = logging.getLogger(__name__)
 Transform = Callable[[Any, Tensor], tuple[Any, Tensor]]
 DEVICE_SHARE = 1 / 3
 """Inputs move to a GPU as a whole if they take at most this share of its free memory."""
@@ -30,6 +31,7 @@ AHEAD = 3
 """Number of batches that are gathered in advance if the inputs stay in the computer's memory."""
 STREAM_AHEAD = 16
 """Number of batches of a stream that are made in advance: a chunk of the stream is several batches."""
+_NUMBERS_PER_BATCH = 2**26  # at most so many inputs in a batch of predictions
 
 
 def apply_to(x: T, function: Callable[[Tensor], Tensor]) -> T:
@@ -211,42 +213,17 @@ def as_data(data: Data) -> Placed:
     return cast("Placed", data)
 
 
-def placed(data: Data, device: torch.device, *, shared: bool = True) -> Placed:
-    """Return data, tensors on the device; a loader that is not `shared` gives all its rows to every rank."""
-    ready = as_data(data)
-    if isinstance(ready, TensorData):
-        return ready.to(device)
-    if isinstance(ready, DataLoader) and shared and rank_and_ranks()[1] > 1:
-        check_divided(ready)
-    return ready
-
-
-class TrainingRows:
-    """The training rows, and which of them this process works on."""
-
-    def __init__(self, data: Placed, batch_size: int, shards: int, device: torch.device) -> None:
-        self.data, self.batch_size, self.shards, self.device = data, batch_size, shards, device
-        rank, ranks = rank_and_ranks()
-        self.own = range(rank, shards, ranks)
-
-    def steps(self) -> int | None:
-        """Return the steps of an epoch, if they are known before it ends."""
-        if isinstance(self.data, TensorData | Sharded):
-            rows = len(self.data) if isinstance(self.data, TensorData) else self.data.row_count
-            return -(-rows // self.batch_size)
-        try:
-            return len(cast("Sized", self.data))
-        except TypeError:  # a generator, or a loader over an iterable data set
-            return None
-
-    def epoch(self, number: int, seed: int) -> Iterator[list[tuple[int, Batch]]]:
-        """Yield this rank's shards of each step, with their numbers; all ranks share the seed."""
-        order: Tensor | None = None
-        if isinstance(self.data, TensorData):
-            order = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(seed))
-        if isinstance(sampler := getattr(self.data, "sampler", None), DistributedSampler):
-            sampler.set_epoch(number)
-        return sharded(self.data, self.batch_size, self.device, order, seed, shards=self.shards, own=self.own)
+def check_divided(data: Data) -> None:
+    """Raise an error if a loader of training rows would give all of them to each of several ranks."""
+    if (
+        isinstance(data, DataLoader)
+        and not isinstance(data.dataset, IterableDataset)
+        and not isinstance(data.sampler, DistributedSampler)
+    ):
+        raise ValueError(
+            "the DataLoader gives every process the same rows: make it with "
+            "sampler=torch.utils.data.DistributedSampler(dataset), or pass tensors"
+        )
 
 
 def batches(
@@ -289,49 +266,54 @@ def in_background(items: Iterator[T], ahead: int = STREAM_AHEAD) -> Iterator[T]:
             yield item
 
 
-def sharded(
-    data: Placed,
-    size: int,
-    device: torch.device,
-    order: Tensor | None = None,
-    seed: int = 0,
-    *,
-    shards: int,
-    own: range,
-) -> Iterator[list[tuple[int, Batch]]]:
-    """Yield, for each step, those shards of its batch that are `own`, with their numbers.
+class TrainingRows:
+    """The training rows, and which of them this process works on."""
 
-    Tensors: `size` rows of all shards together are a step, whoever owns them. `Sharded` data: a step is the
-    next batch of each shard that still has one. Another iterable gives the batches of one shard.
-    """
-    if isinstance(data, TensorData):
-        groups = [group.tensor_split(shards) for group in _groups(data, size, order)]
-        kept = [[(number, group[number]) for number in own if len(group[number])] for group in groups]
-        flat = _gathered(data, [rows for step in kept for _, rows in step])
-        for step in kept:
-            yield [(number, next(flat)) for number, _ in step]
-        return
-    if isinstance(data, Sharded):
-        part = max(1, size // shards)
-        running = {n: batches(data.shard(n, shards, part, seed), part, device) for n in own}
-    elif len(own) == 1:
-        running = {own[0]: batches(data, size, device)}
-    else:
-        raise ValueError("a loader cannot be divided into shards: pass tensors, or leave shards out")
-    while running:
-        taken = [(number, batch) for number, rows in running.items() if (batch := next(rows, None))]
-        running = {number: running[number] for number, _ in taken}
-        if taken:
-            yield taken
+    def __init__(self, data: Placed, batch_size: int, shards: int, device: torch.device) -> None:
+        self.data, self.batch_size, self.shards, self.device = data, batch_size, shards, device
+        rank, ranks = rank_and_ranks()
+        self.own = range(rank, shards, ranks)
 
+    def steps(self) -> int | None:
+        """Return the steps of an epoch, if they are known before it ends."""
+        if isinstance(self.data, TensorData | Sharded):
+            rows = len(self.data) if isinstance(self.data, TensorData) else self.data.row_count
+            return -(-rows // self.batch_size)
+        try:
+            return len(cast("Sized", self.data))
+        except TypeError:  # a generator, or a loader over an iterable data set
+            return None
 
-def check_divided(loader: DataLoader[Any]) -> None:
-    """Raise an error if a loader would give all its rows to each of several ranks."""
-    if not isinstance(loader.dataset, IterableDataset) and not isinstance(loader.sampler, DistributedSampler):
-        raise ValueError(
-            "the DataLoader gives every process the same rows: make it with "
-            "sampler=torch.utils.data.DistributedSampler(dataset), or pass tensors"
-        )
+    def epoch(self, number: int, seed: int) -> Iterator[list[tuple[int, Batch]]]:
+        """Yield this rank's shards of each step, with their numbers; all ranks share the seed.
+
+        Tensors: a batch of rows of all shards together is a step. `Sharded` data: a step is the next batch of
+        each shard that still has one. Another iterable gives the batches of one shard.
+        """
+        data = self.data
+        if isinstance(data, TensorData):
+            order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
+            groups = [group.tensor_split(self.shards) for group in _groups(data, self.batch_size, order)]
+            kept = [[(shard, group[shard]) for shard in self.own if len(group[shard])] for group in groups]
+            flat = _gathered(data, [rows for step in kept for _, rows in step])
+            for step in kept:
+                yield [(shard, next(flat)) for shard, _ in step]
+            return
+        if isinstance(data, Sharded):
+            part = max(1, self.batch_size // self.shards)
+            shards = {n: data.shard(n, self.shards, part, seed) for n in self.own}
+        elif len(self.own) == 1:
+            if isinstance(sampler := getattr(data, "sampler", None), DistributedSampler):
+                sampler.set_epoch(number)
+            shards = {self.own[0]: data}
+        else:
+            raise ValueError("a loader cannot be divided into shards: pass tensors, or leave shards out")
+        running = {n: batches(rows, self.batch_size, self.device) for n, rows in shards.items()}
+        while running:
+            step = [(shard, batch) for shard, rows in running.items() if (batch := next(rows, None))]
+            running = {shard: running[shard] for shard, _ in step}
+            if step:
+                yield step
 
 
 def _groups(data: TensorData, size: int, order: Tensor | None) -> Sequence[Tensor]:
@@ -348,50 +330,49 @@ def _gathered(data: TensorData, groups: Sequence[Tensor]) -> Iterator[Batch]:
     return map(data.batch, groups, in_background(map(data.inputs, groups), AHEAD))
 
 
-class Halves:
-    """Works on batches; on halves of them once one did not fit into a GPU's memory, then on quarters.
+# -- predictions -------------------------------------------------------------------------------
 
-    `most` is the number of rows that a part may have; None while every batch has fitted. `tidy` is called
-    before a smaller part is tried, to let go of memory. A part has at least `least` rows.
+
+def predict_batches(
+    model: Predictor | Together,
+    data: TensorData | Iterable[Any],
+    batch_size: int,
+    device: torch.device,
+    share: tuple[int, int] = (0, 1),
+) -> tuple[Distribution, Tensor]:
+    """Predict every batch once, on one of the ranks that share them; all ranks return all, in order."""
+    if model.training:
+        model.eval()
+    predicted = []
+    with torch.no_grad():
+        for batch in batches(data, batch_size, device, share=share):
+            prediction: Distribution = model(batch.x, offset=batch.offset)
+            predicted.append((prediction.map(lambda p: p.cpu()), batch.y.cpu()))
+    of_ranks = [predicted] if share == (0, 1) else gathered(predicted)
+    in_order = [batch for turn in zip_longest(*of_ranks) for batch in turn if batch is not None]
+    if not in_order:
+        raise ValueError("the validation data has no batch: the loader is empty or exhausted")
+    return concatenate([prediction for prediction, _ in in_order]), torch.cat([y for _, y in in_order])
+
+
+@torch.no_grad()
+def predict(
+    model: Predictor | Together, x: Any, batch_size: int = 4096, offset: Tensor | None = None
+) -> Distribution:
+    """Predict all rows of an input in batches on the model's device; the result is on the CPU.
+
+    Batches of large inputs, such as pictures, have fewer rows than `batch_size`.
+    offset: base predictions (N,), or (N, T) for several targets, for a model built with ``offset=True``.
     """
-
-    def __init__(self, *, least: int = 1, tidy: Callable[[], None] = lambda: None) -> None:
-        self.least, self.tidy = least, tidy
-        self.most: int | None = None
-
-    def __call__(self, work: Callable[[Batch], T], batch: Batch) -> list[T]:
-        """Return what `work` returns for the batch, or for each part of it."""
-        rows = len(batch.y)
-        parts = 1 if self.most is None else min(-(-rows // self.most), rows // self.least)
-        if parts > 1:
-            return [done for part in divided(batch, parts) for done in self(work, part)]
-        try:
-            return [work(batch)]
-        except torch.OutOfMemoryError as error:
-            if rows < 2 * self.least:
-                raise RuntimeError(
-                    f"the GPU has not enough memory for {rows} rows at a time: use a smaller network, "
-                    "smaller pictures, or the CPU"
-                ) from error
-        # Here the error is gone, and with it the tensors of the failed attempt.
-        self.tidy()
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
-        self.most = -(-rows // 2)
-        logger.warning(
-            "the GPU has not enough memory for %d rows at a time: batches are halved to %d rows; set a "
-            "smaller batch_size to start with",
-            rows,
-            self.most,
-        )
-        return self(work, batch)
-
-
-def divided(batch: Batch, parts: int) -> list[Batch]:
-    """Divide a batch into parts of nearly equal size."""
-    ends = [len(batch.y) * part // parts for part in range(parts + 1)]
-
-    def rows(begin: int, end: int) -> Batch:
-        return batch.map(lambda t: t[begin:end])
-
-    return [rows(begin, end) for begin, end in pairwise(ends)]
+    training, device = model.training, model.device
+    rows = len(tensors_of(x)[0])
+    if rows == 0:
+        raise ValueError("no rows to predict")
+    numbers = max(t[0].numel() for t in tensors_of(x))
+    batch_size = max(1, min(batch_size, _NUMBERS_PER_BATCH // max(numbers, 1)))
+    data = TensorData(x, torch.zeros(rows, device=device), offset=apply_if(offset, lambda t: t.to(device)))
+    try:
+        return predict_batches(model, data, batch_size, device)[0]
+    finally:
+        if training:
+            model.train()

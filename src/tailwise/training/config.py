@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_type_hints
 
@@ -78,33 +77,18 @@ def training_device(name: str) -> torch.device:
     return torch.device(kinds[name])
 
 
-def _constant(epoch: float, config: TrainConfig) -> float:
-    return 1.0
-
-
-def _cosine(epoch: float, config: TrainConfig) -> float:
-    return 0.5 * (1 + math.cos(math.pi * min(epoch / config.epochs, 1.0)))
-
-
-def _step(epoch: float, config: TrainConfig) -> float:
-    return config.decay ** sum(epoch >= milestone for milestone in config.milestones)
-
-
-SCHEDULES: dict[str, Callable[[float, TrainConfig], float]] = {
-    "constant": _constant,
-    "cosine": _cosine,
-    "step": _step,
-}
-
-
 def learning_rate(epoch: float, config: TrainConfig) -> float:
     """Return the learning rate at a (fractional) epoch.
 
     >>> [learning_rate(e, TrainConfig(lr=1.0, schedule="step")) for e in (0, 60)]
     [1.0, 0.1]
     """
-    warm = min((epoch + 1e-9) / config.warmup, 1.0) if config.warmup else 1.0
-    return config.lr * warm * SCHEDULES[config.schedule](epoch, config)
+    lr = config.lr * (min((epoch + 1e-9) / config.warmup, 1.0) if config.warmup else 1.0)
+    if config.schedule == "cosine":
+        return lr * (0.5 * (1 + math.cos(math.pi * min(epoch / config.epochs, 1.0))))
+    if config.schedule == "step":
+        return lr * config.decay ** sum(epoch >= milestone for milestone in config.milestones)
+    return lr
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:

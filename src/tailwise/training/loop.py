@@ -37,14 +37,23 @@ from tailwise.networks.ranks import (
     share_weights,
 )
 from tailwise.options import AnyNumber, Count
-from tailwise.training.batches import Batch, Data, Halves, Sharded, TrainingRows, finite_rows, placed
+from tailwise.training.batches import (
+    Batch,
+    Data,
+    Placed,
+    Sharded,
+    TrainingRows,
+    as_data,
+    check_divided,
+    finite_rows,
+    predict_batches,
+)
 from tailwise.training.batches import TensorData as TensorData
+from tailwise.training.batches import predict as predict
 from tailwise.training.checkpoints import read_everywhere, resumed_settings, shortened, write_checkpoint
 from tailwise.training.config import TrainConfig as TrainConfig
 from tailwise.training.config import learning_rate, make_optimizer, set_learning_rate, training_device
-from tailwise.training.prediction import predict as predict
-from tailwise.training.prediction import predict_batches
-from tailwise.training.steps import GraphedStep, Losses, SharedStep, TrainingStep, autocast, fast_kernels
+from tailwise.training.steps import GraphedStep, TrainingStep, autocast, fast_kernels
 
 logger = logging.getLogger(__name__)
 _SMALL_NETWORK = 500_000  # parameters
@@ -113,7 +122,13 @@ def fit(
         one_thread() if few else nullcontext(),
         fast_kernels(config, device),
     ):
-        return _Loop(model, train, valid, config, device, checkpoint, generator).run(on_epoch)
+        try:
+            return _Loop(model, train, valid, config, device, checkpoint, generator).run(on_epoch)
+        except torch.OutOfMemoryError as error:
+            raise RuntimeError(
+                f"the GPU has not enough memory for batches of {config.batch_size} rows: use a smaller "
+                "batch_size, a smaller network, smaller pictures, or the CPU"
+            ) from error
 
 
 def _draws_its_own(model: Network, train: Data, valid: Data | None, device: torch.device) -> bool:
@@ -177,27 +192,25 @@ class _Loop:
         self.shards = config.shards or self.ranks
         if self.shards < self.ranks:
             raise ValueError(f"{self.ranks} processes cannot share {self.shards} shards: raise shards")
-        rows = placed(train, device)
+        if self.ranks > 1:
+            check_divided(train)
+        rows, self.valid = _placed(train, device), None if valid is None else _placed(valid, device)
         self.rows = TrainingRows(rows, config.batch_size, self.shards, device)
-        watched = None if valid is None else placed(valid, device, shared=False)
-        if isinstance(watched, Sharded):
+        if isinstance(self.valid, Sharded):
             raise TypeError("validation rows cannot come in shards: give tensors or a loader")
-        self.valid = watched
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.metric = get_metric(config.monitor)
         model.to(device)
         share_weights(model)
         self.optimizer = make_optimizer(model, config, device)
-        kind = TrainingStep if self.shards == 1 else SharedStep
-        self.step: TrainingStep | GraphedStep = kind(model, self.optimizer, config, device)
-        if config.graphs and device.type == "cuda" and self.shards == 1:
-            self.step = GraphedStep(self.step)
-        # One row would break batch normalisation.
-        self.halves, self.valid_halves = Halves(least=2, tidy=self._let_go), Halves()
+        recorded = config.graphs and device.type == "cuda" and self.shards == 1
+        self.step = (GraphedStep if recorded else TrainingStep)(
+            model, self.optimizer, config, device, self.shards
+        )
         self.result, self.best_loss = FitResult(monitor=config.monitor), math.inf
         self.best_state: dict[str, Tensor] | None = None
         self.start = 0
-        self.settings = {} if checkpoint is None else resumed_settings(config, model, rows, watched)
+        self.settings = {} if checkpoint is None else resumed_settings(config, model, rows, self.valid)
         self.pending: deque[_Pending] = deque()
         self.buffers: dict[str, Tensor] = {}
         if self.checkpoint is not None and from_first(self.checkpoint.exists()):
@@ -217,8 +230,7 @@ class _Loop:
                 changed = self.model.begin_epoch(epoch / config.epochs)
             if changed:
                 self.best_loss = math.inf
-                if isinstance(self.step, GraphedStep):
-                    self.step.forget()
+                self.step.forget()
             self._seed(of_rank)
             row = {"epoch": float(epoch + 1), **self._train_epoch(epoch, shared)}
             if self.valid is not None:
@@ -291,19 +303,15 @@ class _Loop:
                 break
             lr = learning_rate(epoch + steps / length if length else epoch, self.config)
             set_learning_rate(self.optimizer, lr)
-            if isinstance(self.step, SharedStep):
-                done, everywhere = self.step.together(shards, partial(self._seed_shard, epoch, steps))
-                if not done and not everywhere:  # no rank has rows left
-                    break
-            else:
-                ((_, batch),) = shards
-                done = self.halves(self._step_on, batch)
+            done, taken = self.step(shards, partial(self._seed_shard, epoch, steps))
+            if not taken:
+                break
             self._watch(epoch, steps, [batch for _, batch in shards])
             steps += 1
-            for share, (loss, now) in done:
-                rows, total = rows + share, total + loss * share
-                for name, value in now.items():
-                    parts[name] = parts.get(name, torch.zeros_like(value)) + value * share
+            for shard in done:
+                rows, total = rows + shard.rows, total + shard.loss * shard.rows
+                for name, value in shard.parts.items():
+                    parts[name] = parts.get(name, torch.zeros_like(value)) + value * shard.rows
         self._raise_if_failed(epoch, waiting=0)
         if steps == 0:
             raise ValueError("the training data has no batch: the loader is empty or exhausted")
@@ -311,20 +319,6 @@ class _Loop:
         average_batch_statistics(self.model)
         figures = {"loss": total, **{f"loss/{name}": value for name, value in parts.items()}}
         return _averaged({name: float(value) for name, value in figures.items()}, rows)
-
-    def _step_on(self, batch: Batch) -> tuple[int, Losses]:
-        """Train on a batch; return its rows and losses, which the next step does not overwrite."""
-        assert not isinstance(self.step, SharedStep)
-        loss, parts = self.step(batch)
-        if self.halves.most is not None:
-            loss, parts = loss.clone(), {name: part.clone() for name, part in parts.items()}
-        return len(batch.y), (loss, parts)
-
-    def _let_go(self) -> None:
-        """Let go of the memory of a step that failed."""
-        self.optimizer.zero_grad(set_to_none=True)
-        if isinstance(self.step, GraphedStep):
-            self.step.forget()
 
     def _watch(self, epoch: int, step: int, shards: Sequence[Batch]) -> None:
         """Raise an error if a step has failed; on a GPU, some steps later, so that it is not waited for."""
@@ -361,7 +355,6 @@ class _Loop:
                 batch_size,
                 self.device,
                 (self.rank, self.ranks),
-                self.valid_halves,
             )
         if not prediction.mean.isfinite().all():
             raise ValueError(self._bad_predictions(prediction))
@@ -376,14 +369,12 @@ class _Loop:
     def _bad_predictions(self, prediction: Distribution) -> str:
         bad = int((~prediction.mean.isfinite()).reshape(len(prediction), -1).any(1).sum())
         message = f"predictions of {bad} of {len(prediction)} validation rows are not finite"
-        if isinstance(self.valid, TensorData) and not (finite := finite_rows(self.valid.x)).all():
-            row = int(finite.to(torch.int8).argmin())
-            bad_inputs = f"inputs of row {row} are not finite ({int((~finite).sum())} such rows)"
-            return f"{message}: {bad_inputs}; impute or drop them"
-        if isinstance(self.valid, TensorData) and self.valid.offset is not None:
-            finite = finite_rows(self.valid.offset)
-            if not finite.all():
-                return f"{message}: the offset of row {int(finite.to(torch.int8).argmin())} is not finite"
+        inputs = (self.valid.x, self.valid.offset) if isinstance(self.valid, TensorData) else ()
+        for name, values in zip(("inputs", "offsets"), inputs, strict=False):
+            if values is not None and not (finite := finite_rows(values)).all():
+                row = int(finite.to(torch.int8).argmin())
+                some = f"{name} of row {row} are not finite ({int((~finite).sum())} such rows)"
+                return f"{message}: {some}; impute or drop them"
         return f"{message}: impute or drop rows with inputs that are not finite, or lower the learning rate"
 
     def _keep_best(self, epoch: int, score: float) -> None:
@@ -402,7 +393,6 @@ class _Loop:
             "optimizer": self.optimizer.state_dict(),
             "best": {"loss": self.best_loss, "state": self.best_state},
             "result": asdict(self.result),
-            "most rows": self.halves.most,
         }
         if self.rank == 0:
             assert self.checkpoint is not None
@@ -420,7 +410,12 @@ class _Loop:
         self.optimizer.load_state_dict(state["optimizer"])
         self.start, self.result = state["epoch"], FitResult(**state["result"])
         self.best_loss, self.best_state = state["best"]["loss"], state["best"]["state"]
-        self.halves.most = state.get("most rows")
+
+
+def _placed(data: Data, device: torch.device) -> Placed:
+    """Return data, tensors on the device."""
+    ready = as_data(data)
+    return ready.to(device) if isinstance(ready, TensorData) else ready
 
 
 def _averaged(sums: dict[str, float], rows: int) -> dict[str, float]:

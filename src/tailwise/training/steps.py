@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -17,13 +17,22 @@ from tailwise.networks.ranks import rank_and_ranks, sum_over_ranks
 from tailwise.training.batches import Batch, tensors_of
 from tailwise.training.config import TrainConfig
 
-Losses = tuple[Tensor, dict[str, Tensor]]
 Shards = Sequence[tuple[int, Batch]]
 """Numbers of shards of a step, each with its rows."""
+Seed = Callable[[int], None]
+"""Is called with the number of each shard before its random numbers are drawn."""
 WARM = 3
 """Steps of a batch shape that run as they are before one is recorded: libraries choose kernels in them."""
 MOST_GRAPHS = 4
 """Number of batch shapes that are recorded; each holds the memory of one step."""
+
+
+class Losses(NamedTuple):
+    """What a step reports of one shard."""
+
+    rows: int
+    loss: Tensor
+    parts: dict[str, Tensor]
 
 
 @contextmanager
@@ -54,6 +63,8 @@ def autocast(config: TrainConfig, device: torch.device) -> torch.autocast:
 class TrainingStep:
     """Loss, gradients, clipping and the optimiser's step, without waiting for a GPU.
 
+    A batch comes in shards, which one or several ranks work on. Gradients are added up over the shards and
+    all ranks, each row with the same weight, so the step does not depend on who works on which shard.
     `failed` is set once a loss or gradient was not finite. From then on the weights do not change.
     """
 
@@ -63,29 +74,62 @@ class TrainingStep:
         optimizer: torch.optim.Optimizer,
         config: TrainConfig,
         device: torch.device,
+        shards: int = 1,
     ) -> None:
         self.model, self.optimizer, self.config, self.device = model, optimizer, config, device
+        self.shared = shards > 1
         self.failed = torch.zeros((), dtype=torch.bool, device=device)
 
-    def __call__(self, batch: Batch) -> Losses:
-        """Train on a batch and return its loss and the parts of it, detached."""
-        loss, parts = self._gradients(batch)
+    def __call__(self, shards: Shards, seed: Seed = lambda shard: None) -> tuple[list[Losses], bool]:
+        """Train on this rank's shards; return their losses, and whether any rank had rows.
+
+        A rank may have no rows in a step. If no rank has any, there is no step.
+        """
+        done, loss, rows = self._gradients(shards, seed)
+        if not done and not rows:  # a GPU is only waited for by a rank without rows
+            return done, False
         if self.model.sharpness is not None:
             with self.model.sharpness.perturbed(self.model):
-                self._gradients(batch)
+                self._gradients(shards, seed)
         self._take(loss)
-        return loss.detach(), parts
+        return done, True
 
-    def _gradients(self, batch: Batch) -> Losses:
-        """Compute the gradients of a batch's loss; return the loss and its parts."""
-        loss, parts = self._loss(batch)
+    def _gradients(self, shards: Shards, seed: Seed) -> tuple[list[Losses], Tensor, Tensor | int]:
+        """Compute gradients over all shards and ranks; return losses, and the mean loss and rows of all."""
         self.optimizer.zero_grad()
-        loss.backward()
-        return loss, parts
+        done = []
+        for shard, batch in shards:
+            if self.shared:
+                seed(shard)
+            with autocast(self.config, self.device):
+                loss, parts = self.model.loss(batch.x, batch.y, batch.sample_weight, batch.offset)
+            (loss * len(batch.y) if self.shared else loss).backward()
+            done.append(Losses(len(batch.y), loss.detach(), parts))
+        return done, *(self._reduced(done) if self.shared else (done[0].loss, done[0].rows))
 
-    def _loss(self, batch: Batch) -> Losses:
-        with autocast(self.config, self.device):
-            return self.model.loss(batch.x, batch.y, batch.sample_weight, batch.offset)
+    @torch.no_grad()
+    def _reduced(self, done: Sequence[Losses]) -> tuple[Tensor, Tensor]:
+        """Add gradients, losses and rows over all ranks, in one call; return the mean loss and the rows."""
+        weights = [p for p in self.model.parameters() if p.requires_grad]
+        # A weight without a gradient on any rank must stay without one: optimisers decay those that have one.
+        has_grad = [p.grad is not None for p in weights]
+        sums = [[shard.rows for shard in done], [shard.loss * shard.rows for shard in done]]
+        rows, total = (sum(of, start=torch.zeros((), device=self.device)) for of in sums)
+        if rank_and_ranks()[1] > 1:
+            grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in weights]
+            has = torch.tensor(has_grad, dtype=total.dtype, device=self.device)
+            flat = torch.cat([*(g.reshape(-1) for g in grads), has, total[None], rows[None]])
+            sizes = [*(p.numel() for p in weights), len(weights), 1, 1]
+            *summed, has, total, rows = sum_over_ranks(flat).split(sizes)
+            total, rows = total[0], rows[0]
+            if not any(has_grad):  # no rows here; ranks with rows have the same gradients
+                has_grad = has.tolist()
+            for p, value, seen in zip(weights, summed, has_grad, strict=True):
+                p.grad = value.view_as(p).to(p.dtype) if seen else None
+        for p in weights:
+            if p.grad is not None:
+                p.grad /= rows
+        return total / rows, rows
 
     def _take(self, loss: Tensor) -> None:
         """Let the optimiser step by the gradients, unless one of them or the loss is not finite."""
@@ -100,66 +144,8 @@ class TrainingStep:
         elif not self.failed:
             self.optimizer.step()
 
-
-class SharedStep(TrainingStep):
-    """A step whose batch is divided into shards, which one or several ranks work on.
-
-    Each shard draws random numbers of its own. Gradients are added up over the shards and all ranks, each
-    row with the same weight, so the step does not depend on who works on which shard. A rank may have no
-    rows in a step.
-    """
-
-    def together(
-        self, shards: Shards, seed: Callable[[int], None]
-    ) -> tuple[list[tuple[int, Losses]], Tensor]:
-        """Train on this rank's shards; return the rows and losses of each, and the rows of all ranks.
-
-        `seed` is called with the number of each shard before its random numbers are drawn.
-        """
-        done, total, rows = self._shared_gradients(shards, seed)
-        # A GPU is only waited for by a rank without rows. If no rank has any, there is no step.
-        if done or rows:
-            if self.model.sharpness is not None:
-                with self.model.sharpness.perturbed(self.model):
-                    self._shared_gradients(shards, seed)
-            self._take(total / rows)
-        return done, rows
-
-    def _shared_gradients(
-        self, shards: Shards, seed: Callable[[int], None]
-    ) -> tuple[list[tuple[int, Losses]], Tensor, Tensor]:
-        """Compute gradients over all shards and ranks; return what `together` does, and the summed loss."""
-        self.optimizer.zero_grad()
-        total, rows = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
-        done: list[tuple[int, Losses]] = []
-        for shard, batch in shards:
-            seed(shard)
-            loss, parts = self._loss(batch)
-            (loss * len(batch.y)).backward()
-            total, rows = total + loss.detach() * len(batch.y), rows + len(batch.y)
-            done.append((len(batch.y), (loss.detach(), parts)))
-        return done, *self._reduced(total, rows)
-
-    @torch.no_grad()
-    def _reduced(self, total: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Add gradients, losses and row counts over all ranks, in one call; divide gradients by the rows."""
-        weights = [p for p in self.model.parameters() if p.requires_grad]
-        if rank_and_ranks()[1] == 1:
-            for p in weights:
-                if p.grad is not None:
-                    p.grad /= rows
-            return total, rows
-        # A weight without a gradient on any rank must stay without one: optimisers decay those that have one.
-        has_grad = [p.grad is not None for p in weights]
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in weights]
-        has = torch.tensor(has_grad, dtype=total.dtype, device=self.device)
-        flat = sum_over_ranks(torch.cat([*(g.reshape(-1) for g in grads), has, total[None], rows[None]]))
-        *summed, has, total, rows = flat.split([*(p.numel() for p in weights), len(weights), 1, 1])
-        if not any(has_grad):  # no rows here; ranks with rows have the same gradients
-            has_grad = has.tolist()
-        for p, value, seen in zip(weights, summed, has_grad, strict=True):
-            p.grad = (value / rows).view_as(p).to(p.dtype) if seen else None
-        return total[0], rows[0]
+    def forget(self) -> None:
+        """Let go of what depends on the parts of the model, because they have changed."""
 
 
 @dataclass(frozen=True)
@@ -175,52 +161,52 @@ class _Recorded:
         return self.losses
 
 
-class GraphedStep:
-    """A training step that is recorded as a CUDA graph for each batch shape, and replayed.
+class GraphedStep(TrainingStep):
+    """A step of one shard that is recorded as a CUDA graph for each batch shape, and replayed.
 
     A replay costs the host one call instead of thousands, which limit small batches on a fast GPU. The
     returned losses are overwritten by the next step.
     """
 
-    def __init__(self, step: TrainingStep) -> None:
-        self.step = step
-        self.failed = step.failed
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.graphs: dict[Hashable, _Recorded] = {}
         self.seen: Counter[Hashable] = Counter()
-        self.stream = torch.cuda.Stream(step.device)
+        self.stream = torch.cuda.Stream(self.device)
         self.pool: Any = torch.cuda.graph_pool_handle()
 
     def forget(self) -> None:
-        """Drop what was recorded, because the model has changed, and record again."""
+        """Drop what was recorded, and record again."""
         self.graphs.clear()
         self.seen.clear()
 
-    def __call__(self, batch: Batch) -> Losses:
-        """Train on a batch and return its loss and the parts of it, detached."""
+    def __call__(self, shards: Shards, seed: Seed = lambda shard: None) -> tuple[list[Losses], bool]:
+        """Train on the one shard of a batch and return its losses."""
+        ((_, batch),) = shards
         shape = tuple((tuple(t.shape), t.dtype) for t in _tensors(batch))
         if shape not in self.graphs:
             self.seen[shape] += 1
             if self.seen[shape] <= WARM or len(self.graphs) == MOST_GRAPHS:
-                return self._aside(batch)
+                return self._aside(shards)
             self.graphs[shape] = self._record(batch)
-        return self.graphs[shape].replay(batch)
+        return [self.graphs[shape].replay(batch)], True
 
-    def _aside(self, batch: Batch) -> Losses:
+    def _aside(self, shards: Shards) -> tuple[list[Losses], bool]:
         """Run the step on a stream of its own, as recording needs it."""
-        current = torch.cuda.current_stream(self.step.device)
+        current = torch.cuda.current_stream(self.device)
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
-            losses = self.step(batch)
+            done = super().__call__(shards)
         current.wait_stream(self.stream)
-        return losses
+        return done
 
     def _record(self, batch: Batch) -> _Recorded:
         static = replace(batch, rows=None).map(torch.clone)
-        self.step.optimizer.zero_grad()  # gradients then lie in the graph's own memory
+        self.optimizer.zero_grad()  # gradients then lie in the graph's own memory
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
-            loss, parts = self.step(static)
-        return _Recorded(graph, static, (loss, parts))
+            (losses,), _ = super().__call__([(0, static)])
+        return _Recorded(graph, static, losses)
 
 
 def _tensors(batch: Batch) -> list[Tensor]:
