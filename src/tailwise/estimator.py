@@ -16,7 +16,7 @@ from torch import nn
 from tailwise.calibration.calibration import Calibration, Predicted
 from tailwise.calibration.column_groups import BINS, ColumnGroups
 from tailwise.calibration.interval_scores import RunningCoverage
-from tailwise.calibration.spreads import standard_deviation
+from tailwise.calibration.scaling import standard_deviation
 from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins
 from tailwise.model.base import CrossFitted
@@ -25,7 +25,7 @@ from tailwise.model.inputs import column_of
 from tailwise.model.model import Model
 from tailwise.model.settings import RegressorMixin, Settings
 from tailwise.model.stream import SAMPLE, SHUFFLE, fit_stream
-from tailwise.networks.pool import Predictor
+from tailwise.networks.together import Predictor
 from tailwise.tables.encode import TablePreprocessor
 from tailwise.training.loop import FitResult
 
@@ -253,7 +253,7 @@ class TailRegressor(RegressorMixin, Settings):
 
         Both are in the units of y; (N,) for one target, (N, T) for several. The predicted label is the mean
         of the predicted distribution, and its median under an emphasis or a label prior. With a very heavy
-        tail the standard deviation is limited (`tailwise.calibration.spreads.standard_deviation`).
+        tail the standard deviation is limited (`tailwise.calibration.scaling.standard_deviation`).
 
         `emphasis` turns the dial between common and rare labels (VIR:dial): 0 expects labels as in
         training, 1 expects every label equally often. Unless given it is `emphasis_`, which `fit` chose.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tailwise.calibration.spreads import standard_deviation
+from tailwise.calibration.scaling import standard_deviation
 from tailwise.distributions.members import NIG, Mixture
 from tailwise.distributions.truncation import Bounds
 from tailwise.labels.bins import LabelBins

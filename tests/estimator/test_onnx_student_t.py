@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from tailwise.calibration.spreads import standard_deviation
+from tailwise.calibration.scaling import standard_deviation
 from tailwise.distributions.members import NIG, Distribution, Mixture, Normal
 from tailwise.distributions.tilt import Tilt
 from tailwise.distributions.truncation import Bounds

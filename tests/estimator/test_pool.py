@@ -12,7 +12,7 @@ from tailwise import TailRegressor
 from tailwise.distributions.members import Normal
 from tailwise.model import fit
 from tailwise.model.families import share_alone
-from tailwise.networks.pool import Pool
+from tailwise.networks.together import Pool
 
 X = np.random.default_rng(0).normal(size=(120, 3))
 Y = X[:, 0] + np.sin(3 * X[:, 1])

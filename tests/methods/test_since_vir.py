@@ -17,7 +17,7 @@ from tailwise.methods import available_methods, build_model, get_method
 from tailwise.methods.conr import conr
 from tailwise.methods.rank_n_contrast import rank_n_contrast
 from tailwise.methods.srl import SurrogateLoss
-from tailwise.networks.sharpness import SharpnessAware
+from tailwise.networks.schedules import SharpnessAware
 from tailwise.training.batches import Batch
 from tailwise.training.config import TrainConfig, make_optimizer
 from tailwise.training.loop import fit

@@ -15,9 +15,9 @@ from tailwise.methods import available_methods, build_model
 from tailwise.networks import tail as tail_module
 from tailwise.networks.backbones import MLP, TabM
 from tailwise.networks.heads import HEADS, PointHead
-from tailwise.networks.inference import INFERENCES
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method, Part
+from tailwise.networks.tail import INFERENCES
 from tests.methods.trained_methods import table as few_columns
 from tests.networks.small_models import tail
 

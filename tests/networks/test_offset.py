@@ -14,9 +14,8 @@ from tailwise.distributions.members import Mixture
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import available_methods, build_model
 from tailwise.networks.backbones import MLP, TabM
-from tailwise.networks.inference import INFERENCES
 from tailwise.networks.network import Network
-from tailwise.networks.tail import Offset
+from tailwise.networks.tail import INFERENCES, Offset
 from tailwise.training.loop import TensorData, TrainConfig, fit, predict
 from tests.methods.trained_methods import table
 from tests.networks.small_models import tail
@@ -91,7 +90,7 @@ def moved_apart(model: Network) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("mode", INFERENCES)
 def test_the_distribution_is_shifted_by_a_f0_plus_b(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = table(60)
-    monkeypatch.setattr("tailwise.networks.inference._LIKELIEST", 100)
+    monkeypatch.setattr("tailwise.networks.tail._LIKELIEST", 100)
     model, f0 = build("vir", y=y).eval(), base(y)
     a, b = moved_apart(model)
     bins = model.bins

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import available_methods, get_method
-from tailwise.networks.latents import LATENTS, Latent
+from tailwise.networks.latents import LATENTS, PERTURBATIONS, Latent, Perturbation
 from tailwise.networks.network import Network
 from tailwise.networks.parts import REGISTRIES, Method, Part
-from tailwise.networks.perturbations import PERTURBATIONS, Perturbation
 from tailwise.networks.vir import PRESETS, VIR
 from tests.networks.small_models import build, data, tail
 

@@ -1,8 +1,7 @@
 """Uncertainty calibrated on held-out rows.
 
 - `calibration`: calibrated predictions of one target (`calibrate`, `Calibration`, `Predicted`)
-- `scaling`: factors on the predicted spread (`fit_scaling`, `balanced_weights`, `split_variance`)
-- `spreads`: the standard deviation that users get (`standard_deviation`)
+- `scaling`: factors on the predicted spread (`fit_scaling`, `balanced_weights`, `standard_deviation`)
 - `intervals`: intervals that cover held-out labels (`ConformalIntervals`, `OwnIntervals`)
 - `column_groups`: groups of rows by the values of a column (`ColumnGroups`)
 - `interval_scores`: coverage and width by region and by column, beside a constant interval

@@ -23,8 +23,8 @@ from tailwise.calibration.scaling import (
     balanced_weights,
     fit_scaling,
     split_variance,
+    standard_deviation,
 )
-from tailwise.calibration.spreads import standard_deviation
 from tailwise.distributions.members import Distribution, pooled
 from tailwise.distributions.tilt import Tilt
 from tailwise.distributions.transform import AnyTransform, Identity, Transform

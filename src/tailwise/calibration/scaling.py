@@ -1,4 +1,4 @@
-"""Calibration of the predicted spread: a few positive factors that minimise the NLL of held-out rows.
+"""The predicted spread, and its calibration: a few positive factors that minimise the NLL of held-out rows.
 
 The predicted means do not change. On the rows it was fitted to, calibration is never worse than
 none. Fit it on rows that the model was not trained on, with `balanced_weights` unless their labels
@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 from torch import Tensor
 
-from tailwise.calibration.spreads import standard_deviation
 from tailwise.distributions.members import NIG, Distribution
 from tailwise.labels.bins import LabelBins, checked_labels, checked_weights
 from tailwise.metrics.scores import prepared
@@ -26,6 +25,8 @@ from tailwise.options import Positive
 
 MAX_FACTOR = 1e6
 """Upper bound on fitted factors and on their inverses. It keeps perfect predictions finite."""
+LEAST_ALPHA = 1.25
+"""Half of the fewest degrees of freedom that `standard_deviation` counts."""
 _RIDGE = 1e-6
 _LIMIT = math.log(MAX_FACTOR)
 
@@ -89,12 +90,28 @@ class VarianceScaling(_Factors):
 Scaling = NIGScaling | VarianceScaling
 
 
+def standard_deviation(distribution: Distribution) -> Tensor:
+    """Return the standard deviation of each prediction, and a useful number where that is huge or infinite.
+
+    The variance of a Student-t grows without limit as its degrees of freedom fall to 2, while its intervals
+    hardly change. Calibration to labels with a heavy tail leads there. Fewer than 2.5 degrees of freedom
+    count as 2.5 here, with the same location and scale: the standard deviation is at most 2.24 scales. All
+    other predictions have ``distribution.std``.
+
+    >>> beliefs = NIG(torch.zeros(3), 1.0, torch.tensor([3.0, 1.0001, 0.8]), torch.tensor([3.0, 1.0001, 0.8]))
+    >>> [round(value, 2) for value in standard_deviation(beliefs).tolist()], round(beliefs.std[1].item())
+    ([1.73, 3.16, 3.16], 141)
+    """
+    lighter = distribution.parametric.lighter(2 * LEAST_ALPHA)
+    return (distribution if lighter is distribution.parametric else distribution.rebuilt(lighter)).std
+
+
 def split_variance(calibrated: Distribution, raw: Distribution) -> tuple[Tensor, Tensor]:
     """Return aleatoric and epistemic variance of a calibrated prediction, in the proportion of the raw one.
 
     Calibration corrects the total only. A larger nu and a smaller beta have nearly the same NLL, so the
     fitted factors may move all of the noise into the epistemic part, or the reverse. Both add up to the
-    square of `tailwise.calibration.spreads.standard_deviation`.
+    square of `standard_deviation`.
 
     >>> raw = NIG(torch.tensor([0.0]), 4.0, 3.0, 2.0)
     >>> calibrated = NIGScaling(w_nu=0.01, w_beta=0.1).apply(raw)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailwise.calibration.calibration import Calibration, Predicted
-from tailwise.calibration.spreads import standard_deviation
+from tailwise.calibration.scaling import standard_deviation
 from tailwise.estimator import TailRegressor
 from tailwise.lookup import check_name
 

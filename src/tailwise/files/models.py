@@ -44,7 +44,7 @@ from tailwise.networks.backbones import (
 from tailwise.networks.draws import seeded_weights
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method
-from tailwise.networks.pool import Pool, Predictor
+from tailwise.networks.together import Pool, Predictor
 from tailwise.tables.column_encoders import AnyColumn, CategoryColumn, DateColumn, TextColumn
 from tailwise.training.loop import FitResult
 

@@ -47,7 +47,7 @@ from tailwise.networks.backbones import ImageDecoder, ImageResNet, make_backbone
 from tailwise.networks.draws import seeded_weights
 from tailwise.networks.heads import HEADS
 from tailwise.networks.network import Network
-from tailwise.networks.pool import Pool, Predictor
+from tailwise.networks.together import Pool, Predictor
 from tailwise.resampling.smogn import resampled
 from tailwise.tables.check import checked_eval_set, checked_targets, target_names
 from tailwise.tables.equal_rows import merge_equal_rows

@@ -18,8 +18,7 @@ from tailwise.labels.bins import LabelBins
 from tailwise.model.base import Base, CrossFitted
 from tailwise.model.inputs import Encoded, Inputs, TableInputs, encoded
 from tailwise.networks.network import Network
-from tailwise.networks.pool import Pool, Predictor
-from tailwise.networks.together import Together, together
+from tailwise.networks.together import Pool, Predictor, Together, together
 from tailwise.options import Count
 from tailwise.training.loop import FitResult, predict
 

@@ -2,8 +2,9 @@
 
 - `backbones`: networks that turn inputs into features
 - `parts`: a method as a row of parts with options
-- `weights`, `smoothing`, `latents`, `heads`, `losses`, `inference`, `perturbations`, `schedules`: the parts
+- `weights`, `smoothing`, `latents`, `heads`, `losses`, `schedules`: the parts
 - `network`: the one module that is trained; its `tail` follows the backbone for each target
+- `together`: several networks as one, for prediction
 - `vir`: the presets of the paper's method, and the method as a class (`VIR`)
 - `ranks`: what several processes share
 """

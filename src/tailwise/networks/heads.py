@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, cast
 
 import torch
@@ -166,6 +167,48 @@ class PseudoCountHead(Head):
         raw_n, psi, raw_phi = self.linear(z).unbind(-1)
         n = LEAST_COUNT + positive(raw_n, self.sharpness)
         return nig_posterior(self.prior, n, psi, positive(raw_phi, self.sharpness), w)
+
+
+class MemberLinear(nn.Module):
+    """One linear layer per member; input rows belong to member 0, 1, ... in turn."""
+
+    def __init__(self, layers: Sequence[nn.Linear]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.stack([layer.weight.detach() for layer in layers]))
+        self.bias = None
+        if layers[0].bias is not None:
+            self.bias = nn.Parameter(torch.stack([layer.bias.detach() for layer in layers]))
+
+    def reset_parameters(self) -> None:
+        """Draw every member's weights as `nn.Linear` does."""
+        bound = self.weight.shape[-1] ** -0.5
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """rows: (N * members, in) -> (N * members, out)"""
+        by_member = rows.unflatten(0, (-1, len(self.weight))).transpose(0, 1)  # (members, N, in)
+        out: Tensor = by_member @ self.weight.mT
+        if self.bias is not None:
+            out = out + self.bias.unsqueeze(1)
+        return out.transpose(0, 1).flatten(0, 1)
+
+
+def side_by_side(parts: Sequence[nn.Module]) -> nn.Module:
+    """Return one module that applies each member's part to the rows of that member."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, nn.Linear):
+        return MemberLinear([cast("nn.Linear", part) for part in parts])
+    if any(True for _ in first.parameters(recurse=False)):
+        raise ValueError(
+            f"{type(first).__name__} has weights outside linear layers, which cannot differ between members: "
+            "choose a backbone without members"
+        )
+    for name, _ in first.named_children():
+        setattr(first, name, side_by_side([part.get_submodule(name) for part in parts]))
+    return first
 
 
 HEADS: dict[str, type[Head]] = {

@@ -16,8 +16,7 @@ from tailwise.metrics.regions import Metric
 from tailwise.networks.losses import FeatureDecoder, Loss, weighted_mean
 from tailwise.networks.parts import Method
 from tailwise.networks.ranks import rank_and_ranks
-from tailwise.networks.schedules import Retrain
-from tailwise.networks.sharpness import SharpnessAware
+from tailwise.networks.schedules import Retrain, SharpnessAware
 from tailwise.networks.tail import Tail
 
 
@@ -291,7 +290,7 @@ class Network(nn.Module):
     def forward(self, x: Any, inference: str | None = None, offset: Tensor | None = None) -> Distribution:
         """Return the predictive distribution of each row's label, in label units. No label is read.
 
-        `inference` names a rule of `tailwise.networks.inference.INFERENCES` in place of the method's own:
+        `inference` names a rule of `tailwise.networks.tail.INFERENCES` in place of the method's own:
         ``plain`` neither smooths nor weights. ``self`` predicts once, then again with the weight of the
         predicted label's bin. ``marginal`` averages over the bins that are likely under the first prediction.
         """

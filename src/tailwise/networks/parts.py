@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
+from tailwise.labels.bins import LabelBins
 from tailwise.lookup import check_name, nearest
 from tailwise.networks.heads import HEADS
-from tailwise.networks.inference import INFERENCES
-from tailwise.networks.latents import LATENTS
-from tailwise.networks.losses import LOSSES
-from tailwise.networks.perturbations import PERTURBATIONS
-from tailwise.networks.schedules import SCHEDULES
-from tailwise.networks.sharpness import SHARPNESS
+from tailwise.networks.latents import LATENTS, PERTURBATIONS
+from tailwise.networks.losses import LOSSES, Loss
+from tailwise.networks.schedules import SCHEDULES, SHARPNESS
 from tailwise.networks.smoothing import SMOOTHINGS
+from tailwise.networks.tail import INFERENCES
 from tailwise.networks.weights import WEIGHTS
 from tailwise.options import Between, checked_options, checked_value
 from tailwise.resampling.smogn import RESAMPLERS
@@ -150,6 +149,16 @@ class Method:
         """Return an instance of a part's class, or None without the part; `context` precedes the options."""
         part = getattr(self, kind)
         return None if part is None else made(kind, part, *context)
+
+    def make_losses(self, dim: int, bins: LabelBins, members: int) -> dict[str, list[Loss]]:
+        """Return each loss by name; those that collect by epoch once for each member."""
+        made_of = {}
+        for part in self.losses:
+            kind = LOSSES[part.name]
+            made_of[part.name] = [
+                kind(dim, bins, **part.options) for _ in range(members if kind.by_epoch else 1)
+            ]
+        return made_of
 
     def loss(self, name: str) -> Part | None:
         """Return a loss by name, or None if the method does not have it."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -12,15 +12,20 @@ from torch import Tensor, nn
 
 from tailwise.distributions.members import Distribution, Mixture
 from tailwise.labels.bins import LabelBins, in_label_precision
+from tailwise.lookup import check_name
 from tailwise.networks.draws import normal_like
-from tailwise.networks.heads import Head
-from tailwise.networks.inference import Inference
-from tailwise.networks.latents import Latent
+from tailwise.networks.heads import Head, side_by_side
+from tailwise.networks.latents import Latent, Perturbation
 from tailwise.networks.losses import FeatureDecoder, LatentBatch, Loss, LossOfMembers
-from tailwise.networks.parts import Method, Part, checked, made
-from tailwise.networks.perturbations import Perturbation
 from tailwise.networks.smoothing import LatentSmoother, NoSmoothing
 from tailwise.networks.weights import Weights
+
+if TYPE_CHECKING:
+    from tailwise.networks.parts import Method
+
+
+_LIKELIEST = 8
+"""Number of bins that `Marginal` averages over."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +96,10 @@ class Tail(nn.Module):
         if decoder is None and any(part.options.get("features") for part in method.losses):
             decoder = FeatureDecoder(dim, feature_dim)
         self.decoder = decoder
-        self.losses = nn.ModuleDict(
-            {
-                part.name: _loss(part, dim, bins, members)
-                for part in method.losses
-                if part.name != "reconstruction" or decoder is not None
-            }
-        )
+        self.losses = nn.ModuleDict()
+        for name, losses in method.make_losses(dim, bins, members).items():
+            if name != "reconstruction" or decoder is not None:
+                self.losses[name] = LossOfMembers(losses) if len(losses) > 1 else losses[0]
         weights: Weights | None = method.make("weights", bins)
         self.weighs_losses = weights is not None and weights.on_loss
         self.weighs_counts = weights is not None and weights.on_count
@@ -225,7 +227,10 @@ class Tail(nn.Module):
         """Return the prediction of each label by each member. (..., K, F) -> (..., K)"""
         base, shape = self._base(offset, features.shape[:-2]), features.shape[:-1]
         _, z_mean, z_var = self._rows(features)
-        rule = self.inference if inference is None else made("inference", checked("inference", inference))
+        rule = self.inference
+        if inference is not None:
+            check_name("inference", inference, INFERENCES)
+            rule = INFERENCES[inference]()
         with torch.autocast(z_mean.device.type, enabled=False):
             rows = rule(self, Latents(z_mean, z_var, base))
             return self.in_label_units(rows.map(lambda p: p.reshape(shape)))
@@ -280,54 +285,56 @@ class Tail(nn.Module):
             )
 
 
-def _loss(part: Part, dim: int, bins: LabelBins, members: int) -> nn.Module:
-    loss = made("losses", part, dim, bins)
-    if members == 1 or not loss.by_epoch:
-        return cast("nn.Module", loss)
-    return LossOfMembers([loss, *(made("losses", part, dim, bins) for _ in range(members - 1))])
-
-
 def _members_first(parameter: Tensor) -> Tensor:
     return parameter.movedim(-1, 0)
 
 
-class MemberLinear(nn.Module):
-    """One linear layer per member; input rows belong to member 0, 1, ... in turn."""
-
-    def __init__(self, layers: Sequence[nn.Linear]) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.stack([layer.weight.detach() for layer in layers]))
-        self.bias = None
-        if layers[0].bias is not None:
-            self.bias = nn.Parameter(torch.stack([layer.bias.detach() for layer in layers]))
-
-    def reset_parameters(self) -> None:
-        """Draw every member's weights as `nn.Linear` does."""
-        bound = self.weight.shape[-1] ** -0.5
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """rows: (N * members, in) -> (N * members, out)"""
-        by_member = rows.unflatten(0, (-1, len(self.weight))).transpose(0, 1)  # (members, N, in)
-        out: Tensor = by_member @ self.weight.mT
-        if self.bias is not None:
-            out = out + self.bias.unsqueeze(1)
-        return out.transpose(0, 1).flatten(0, 1)
+# -- prediction without labels -----------------------------------------------------------------
 
 
-def side_by_side(parts: Sequence[nn.Module]) -> nn.Module:
-    """Return one module that applies each member's part to the rows of that member."""
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    if isinstance(first, nn.Linear):
-        return MemberLinear([cast("nn.Linear", part) for part in parts])
-    if any(True for _ in first.parameters(recurse=False)):
-        raise ValueError(
-            f"{type(first).__name__} has weights outside linear layers, which cannot differ between members: "
-            "choose a backbone without members"
-        )
-    for name, _ in first.named_children():
-        setattr(first, name, side_by_side([part.get_submodule(name) for part in parts]))
-    return first
+class Inference(ABC):
+    """A rule that predicts latent rows without their labels."""
+
+    @abstractmethod
+    def __call__(self, tail: Tail, rows: Latents) -> Distribution:
+        """Return the distribution of each row's standardised label, (N,).
+
+        ``tail.predict(rows)`` neither weights nor recolours; ``tail.predict(rows, index)`` does so by label
+        bins (N,). ``tail.bin_of(prediction)`` are the bins of predicted means, ``tail.bins`` all of them.
+        """
+
+
+class Plain(Inference):
+    """No weights and no recolouring, as in the preview code."""
+
+    def __call__(self, tail: Tail, rows: Latents) -> Distribution:
+        """Predict once."""
+        return tail.predict(rows)
+
+
+class SelfInference(Inference):
+    """Predict like `Plain`, then with the weight of the predicted bin.
+
+    Latents are recoloured by its statistics if the option `at_inference` of smoothing says so.
+    """
+
+    def __call__(self, tail: Tail, rows: Latents) -> Distribution:
+        """Predict twice."""
+        return tail.predict(rows, tail.bin_of(tail.predict(rows)))
+
+
+class Marginal(Inference):
+    """The average over the bins that are likely under a first prediction, each with its weight."""
+
+    def __call__(self, tail: Tail, rows: Latents) -> Distribution:
+        """Predict once, then for each likely bin."""
+        log_mass = tail.bin_log_mass(tail.predict(rows))  # (B, N)
+        top, index = log_mass.topk(min(_LIKELIEST, len(log_mass)), dim=0)  # (K, N)
+        likely = len(index)
+        prediction = tail.predict(rows.repeated(likely), index.reshape(-1))  # (K N,)
+        shares = top.softmax(0)
+        return Mixture(prediction.map(lambda p: p.reshape(likely, -1)), shares, check=False)
+
+
+INFERENCES: dict[str, type[Inference]] = {"plain": Plain, "self": SelfInference, "marginal": Marginal}
+"""Rules by name; each is made with its options."""

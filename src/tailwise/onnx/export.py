@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from tailwise._version import __version__
 from tailwise.calibration.calibration import Calibration, Raw
 from tailwise.calibration.intervals import ConformalIntervals
-from tailwise.calibration.spreads import standard_deviation
+from tailwise.calibration.scaling import standard_deviation
 from tailwise.distributions.members import Distribution
 from tailwise.distributions.transform import Tabulated
 from tailwise.labels.bins import LabelBins

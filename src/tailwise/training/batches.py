@@ -19,9 +19,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from tailwise.distributions.members import Distribution, concatenate
-from tailwise.networks.pool import Predictor
 from tailwise.networks.ranks import gathered, rank_and_ranks
-from tailwise.networks.together import Together
+from tailwise.networks.together import Predictor, Together
 
 T = TypeVar("T")
 Transform = Callable[[Any, Tensor], tuple[Any, Tensor]]
