@@ -13,12 +13,12 @@ from tailwise.distributions.members import Distribution, pooled
 from tailwise.labels.bins import LabelBins
 from tailwise.networks.backbones.tabular import MLP, Embedded, PiecewiseLinearEncoding, ResidualMLP
 from tailwise.networks.draws import Dropout
-from tailwise.networks.heads import Head
+from tailwise.networks.heads import Head, side_by_side
 from tailwise.networks.latents import Latent
 from tailwise.networks.network import Network, targets_beside
 from tailwise.networks.parts import Method
 from tailwise.networks.smoothing import NoSmoothing
-from tailwise.networks.tail import Offset, Tail, side_by_side
+from tailwise.networks.tail import Offset, Tail
 
 _ANY_LEADING_SHAPE = (
     *(nn.Sequential, nn.ModuleList, nn.ReLU, nn.Identity, Dropout),

@@ -309,10 +309,10 @@ class TrainingRows:
             raise ValueError("a loader cannot be divided into shards: pass tensors, or leave shards out")
         running = {n: batches(rows, self.batch_size, self.device) for n, rows in shards.items()}
         while running:
-            step = [(shard, batch) for shard, rows in running.items() if (batch := next(rows, None))]
-            running = {shard: running[shard] for shard, _ in step}
-            if step:
-                yield step
+            taken = [(shard, batch) for shard, rows in running.items() if (batch := next(rows, None))]
+            running = {shard: running[shard] for shard, _ in taken}
+            if taken:
+                yield taken
 
 
 def _groups(data: TensorData, size: int, order: Tensor | None) -> Sequence[Tensor]:

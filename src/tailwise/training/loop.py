@@ -194,10 +194,11 @@ class _Loop:
             raise ValueError(f"{self.ranks} processes cannot share {self.shards} shards: raise shards")
         if self.ranks > 1:
             check_divided(train)
-        rows, self.valid = _placed(train, device), None if valid is None else _placed(valid, device)
+        rows, watched = _placed(train, device), None if valid is None else _placed(valid, device)
         self.rows = TrainingRows(rows, config.batch_size, self.shards, device)
-        if isinstance(self.valid, Sharded):
+        if isinstance(watched, Sharded):
             raise TypeError("validation rows cannot come in shards: give tensors or a loader")
+        self.valid = watched
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.metric = get_metric(config.monitor)
         model.to(device)

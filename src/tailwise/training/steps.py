@@ -113,8 +113,9 @@ class TrainingStep:
         weights = [p for p in self.model.parameters() if p.requires_grad]
         # A weight without a gradient on any rank must stay without one: optimisers decay those that have one.
         has_grad = [p.grad is not None for p in weights]
-        sums = [[shard.rows for shard in done], [shard.loss * shard.rows for shard in done]]
-        rows, total = (sum(of, start=torch.zeros((), device=self.device)) for of in sums)
+        zero = torch.zeros((), device=self.device)
+        rows = sum((shard.rows for shard in done), start=zero)
+        total = sum((shard.loss * shard.rows for shard in done), start=zero)
         if rank_and_ranks()[1] > 1:
             grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in weights]
             has = torch.tensor(has_grad, dtype=total.dtype, device=self.device)
