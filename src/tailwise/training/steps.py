@@ -113,9 +113,9 @@ class TrainingStep:
         weights = [p for p in self.model.parameters() if p.requires_grad]
         # A weight without a gradient on any rank must stay without one: optimisers decay those that have one.
         has_grad = [p.grad is not None for p in weights]
-        zero = torch.zeros((), device=self.device)
-        rows = sum((shard.rows for shard in done), start=zero)
-        total = sum((shard.loss * shard.rows for shard in done), start=zero)
+        total, rows = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
+        for shard in done:
+            total, rows = total + shard.loss * shard.rows, rows + shard.rows
         if rank_and_ranks()[1] > 1:
             grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in weights]
             has = torch.tensor(has_grad, dtype=total.dtype, device=self.device)
