@@ -21,7 +21,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from tailwise import TailRegressor
 from tailwise.files.base_files import BaseState
 from tailwise.files.codec import read, write
-from tailwise.model.base import CrossFitted, cross_fit, resolve_base
+from tailwise.model.base import CrossFit, CrossFitted, resolve_base
 from tests.estimator.saved_files import assert_same_predictions
 from tests.estimator.small_tables import quick, table
 
@@ -40,7 +40,7 @@ def fitted(base: Any, rows: int = 200, folds: int = 2) -> CrossFitted:
     x[::9, 1] = np.nan
     make = resolve_base(base, rows)
     assert make is not None
-    return cross_fit(make, x, y, np.ones(rows), np.arange(rows) % folds, 0)[0]
+    return CrossFit(make, x, y, np.ones(rows), np.arange(rows) % folds, 0).whole()[0]
 
 
 def as_stored(base: CrossFitted) -> tuple[Any, Any]:
@@ -67,7 +67,7 @@ def test_trees_without_splits(kind: str, labels: np.ndarray, few_trees: None) ->
     make = resolve_base(kind, 60)
     assert make is not None
     x, _ = table(60)
-    base, _ = cross_fit(make, x, labels, np.ones(60), np.arange(60) % 3, 0)
+    base, _ = CrossFit(make, x, labels, np.ones(60), np.arange(60) % 3, 0).whole()
     np.testing.assert_array_equal(BaseState.of(base).base().predict(x), base.predict(x))
 
 

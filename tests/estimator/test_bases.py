@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.dummy import DummyRegressor
@@ -15,14 +16,10 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.pipeline import make_pipeline
 
+from tailwise.distributions.transform import Identity, Log
 from tailwise.model import base as preparing
 from tailwise.model import fit as fitting
-from tailwise.model.base import (
-    BASES,
-    cross_fit,
-    deal_folds,
-    resolve_base,
-)
+from tailwise.model.base import BASES, CrossFit, deal_folds, fit_base, resolve_base
 from tests.estimator.small_tables import frame, quick, table
 
 Array = np.ndarray
@@ -87,7 +84,7 @@ def test_a_regressor_is_cloned_and_seeded() -> None:
 def test_what_is_no_base_is_said(
     base: Any, error: type[Exception], message: str, untrained: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preparing, "cross_fit", None)
+    monkeypatch.setattr(preparing, "CrossFit", None)
     with pytest.raises(error, match=message):
         quick(base=base).fit(*table(60))
 
@@ -98,7 +95,8 @@ def test_what_is_no_base_is_said(
 def test_cross_fitting_by_hand() -> None:
     """The mean of the other folds, for rows of a fold; the mean over folds, for new rows."""
     labels, fold = np.array([1.0, 2.0, 4.0, 9.0]), np.array([0, 1, 0, 1])
-    base, held_out = cross_fit(lambda seed: DummyRegressor(), np.zeros((4, 1)), labels, np.ones(4), fold, 0)
+    fit = CrossFit(lambda seed: DummyRegressor(), np.zeros((4, 1)), labels, np.ones(4), fold, 0)
+    base, held_out = fit.whole()
     np.testing.assert_allclose(held_out, [5.5, 2.5, 5.5, 2.5])
     np.testing.assert_allclose(base.predict(np.zeros((2, 1))), [4.0, 4.0])
     assert base.spread == pytest.approx(((4.5**2 + 0.5**2 + 1.5**2 + 6.5**2) / 4) ** 0.5)
@@ -107,12 +105,35 @@ def test_cross_fitting_by_hand() -> None:
 def test_a_base_sees_standardized_labels_of_the_other_folds_only() -> None:
     x, y = table(50)
     fold = deal_folds(y, 0)
-    base, _ = cross_fit(lambda seed: Recorded(), x, 100 * y + 7, np.ones(50), fold, 0)
+    base, _ = CrossFit(lambda seed: Recorded(), x, 100 * y + 7, np.ones(50), fold, 0).whole()
     assert len(base.models) == len(Recorded.fits) == 5
     for k, (matrix, labels, weight) in enumerate(Recorded.fits):
         np.testing.assert_array_equal(matrix, x[fold != k])
         np.testing.assert_allclose(labels, ((y - y.mean()) / y.std())[fold != k])
         assert weight is None
+
+
+def test_folds_side_by_side_give_the_models_of_one_after_the_other() -> None:
+    x, y = table(80)
+    make, fold = resolve_base("catboost", 80), deal_folds(y, 0)
+    assert make is not None
+    threads, predictions = torch.get_num_threads(), []
+    try:
+        for count in (1, 4):
+            torch.set_num_threads(count)
+            predictions.append(CrossFit(make, x, y, np.ones(80), fold, 0).whole()[1])
+    finally:
+        torch.set_num_threads(threads)
+    np.testing.assert_array_equal(*predictions)
+
+
+def test_two_folds_decide_about_logarithms() -> None:
+    x, _ = table(100)
+    labels = np.exp(4 * x[:, :1])
+    transforms: list[Any] = [Identity(), Log.of(labels[:, 0])]
+    fold = deal_folds(labels[:, 0], 0)
+    base, _ = fit_base(lambda seed: Recorded(), x, labels, np.ones(100), fold, 0, [transforms])
+    assert len(Recorded.fits) == 2 + 5 and len(base.targets[0].models) == 5
 
 
 def test_a_base_that_takes_no_weights_gets_repeated_rows() -> None:
@@ -122,11 +143,11 @@ def test_a_base_that_takes_no_weights_gets_repeated_rows() -> None:
     def make(seed: int) -> Any:
         return TransformedTargetRegressor(LinearRegression())
 
-    _, found = cross_fit(make, x, y, weight, fold, 0)
-    _, expected = cross_fit(lambda seed: LinearRegression(), x, y, weight, fold, 0)
+    _, found = CrossFit(make, x, y, weight, fold, 0).whole()
+    _, expected = CrossFit(lambda seed: LinearRegression(), x, y, weight, fold, 0).whole()
     np.testing.assert_allclose(found, expected)
     with pytest.raises(ValueError, match="the base TransformedTargetRegressor takes no sample_weight"):
-        cross_fit(make, x, y, weight + 0.5, fold, 0)
+        CrossFit(make, x, y, weight + 0.5, fold, 0).whole()
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_base_is_kept_when_training_goes_on(boosted: TailRegressor) -> None:
 
 
 def test_a_wrong_eval_set_is_found_before_the_base_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparing, "cross_fit", None)
+    monkeypatch.setattr(preparing, "CrossFit", None)
     x, y = table()
     with pytest.raises(ValueError, match="X has 2 features"):
         quick(base="catboost").fit(x, y, eval_set=(x[:, :2], y))

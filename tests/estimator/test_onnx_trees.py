@@ -16,7 +16,7 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
 from tailwise.labels.bins import LabelBins
-from tailwise.model.base import CrossFitted, cross_fit, deal_folds
+from tailwise.model.base import CrossFit, CrossFitted, deal_folds
 from tailwise.onnx.trees import BASE, base_model, check_exportable
 
 
@@ -49,7 +49,7 @@ def new_rows() -> np.ndarray:
 
 def fitted(regressor: Any) -> tuple[CrossFitted, LabelBins]:
     x, y = table()
-    base, _ = cross_fit(lambda _: clone(regressor), x, y, np.ones(len(y)), deal_folds(y, 0, 2), 0)
+    base, _ = CrossFit(lambda _: clone(regressor), x, y, np.ones(len(y)), deal_folds(y, 0, 2), 0).whole()
     return base, LabelBins.from_labels(y)
 
 

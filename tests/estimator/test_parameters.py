@@ -48,7 +48,7 @@ def test_wrong_values_are_named_before_any_training(
     def train(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("something was trained")
 
-    monkeypatch.setattr(preparing, "cross_fit", train)
+    monkeypatch.setattr(preparing, "CrossFit", train)
     monkeypatch.setattr(fitting, "train", train)
     with pytest.raises(ValueError, match=message.replace("?,", r"\?,")):
         quick(**options).fit(*table(60))

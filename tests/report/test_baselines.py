@@ -11,7 +11,7 @@ from sklearn.linear_model import LinearRegression
 from tailwise import TailRegressor
 from tailwise.calibration.interval_scores import constant_interval
 from tailwise.distributions.transform import Identity, Log
-from tailwise.model.base import cross_fit
+from tailwise.model.base import CrossFit
 from tailwise.model.inputs import TensorInputs
 from tailwise.report.baselines import BASELINES, CONSTANT, Lineup, Training, fit_rival, line_up
 from tailwise.report.scores import Seen
@@ -57,7 +57,8 @@ def test_intervals_of_trees_are_those_of_cv_plus(log: bool) -> None:
     y = np.where(np.arange(60) % 4 == 0, 0.0, np.exp(x[:, 0] + 0.3 * rng.normal(size=60)))
     transform = Log.of(y) if log else Identity()
     z = transform.latents(y)
-    trees, predictions = cross_fit(lambda seed: LinearRegression(), x, y, np.ones(60), fold, 0, transform)
+    fit = CrossFit(lambda seed: LinearRegression(), x, y, np.ones(60), fold, 0, transform)
+    trees, predictions = fit.whole()
     new, low, high = rng.normal(size=(5, 2)), [], []
     for k in range(3):
         model = LinearRegression().fit(x[fold != k], z[fold != k])

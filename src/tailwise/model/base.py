@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -41,6 +42,8 @@ KEPT_ERRORS = 201
 """Out-of-fold errors of each fold that a base keeps for its intervals."""
 MARGIN = 0.1
 """By how much the CRPS of the base must fall for ``"auto"`` to take logarithms."""
+JUDGES = 2
+"""Folds whose CRPS decides about logarithms (research/results/base-cost.md); others need no second base."""
 LEVELS = 100
 """Errors around a prediction in the CRPS of a base."""
 _CHUNK = 2048
@@ -53,7 +56,7 @@ def _catboost(seed: int) -> Any:
     return CatBoostRegressor(
         iterations=TREES,
         random_seed=seed % 2**31,
-        thread_count=torch.get_num_threads(),
+        thread_count=max(1, torch.get_num_threads() // FOLDS),  # folds are fitted side by side
         allow_const_label=True,  # the rows of a fold may have one label only
         allow_writing_files=False,
         verbose=False,
@@ -198,39 +201,65 @@ class CrossFitted:
         return list(zip(lower, upper, strict=True))
 
 
-def cross_fit(
-    make: MakeBase,
-    matrix: Floats,
-    labels: Floats,
-    weight: Floats,
-    fold: Rows,
-    seed: int,
-    transform: AnyTransform = Identity(),
-) -> tuple[CrossFitted, Floats]:
-    """Fit a base for each fold on the rows of the others; return it with the out-of-fold predictions.
+class CrossFit:
+    """Fits the base of one target: a model for each fold, on the rows of the others."""
 
-    matrix: (N, F); labels, weight and fold: (N,) -> predictions (N,)
-    """
-    latent = transform.latents(labels)
-    location, scale = float(np.mean(latent)), float(np.std(latent)) or 1.0
-    standardized = (latent - location) / scale
-    held_out = np.empty(len(labels))
-    models = []
-    for k in range(int(fold.max()) + 1):
-        train, rest = fold != k, fold == k
-        model = make(seed + k)
-        if (weight == weight[0]).all():
-            model.fit(matrix[train], standardized[train])
+    def __init__(
+        self,
+        make: MakeBase,
+        matrix: Floats,
+        labels: Floats,
+        weight: Floats,
+        fold: Rows,
+        seed: int,
+        transform: AnyTransform = Identity(),
+    ) -> None:
+        """matrix: (N, F); labels, weight and fold: (N,)"""
+        self.make, self.matrix, self.labels, self.weight = make, matrix, labels, weight
+        self.fold, self.seed, self.transform = fold, seed, transform
+        self.latent = transform.latents(labels)
+        self.location, self.scale = float(np.mean(self.latent)), float(np.std(self.latent)) or 1.0
+        self.models: dict[int, Any] = {}
+        self.held_out = np.full(len(labels), np.nan)
+        """Out-of-fold predictions of latent labels, NaN for folds that are not fitted yet. (N,)"""
+
+    def fit(self, folds: Iterable[int]) -> CrossFit:
+        """Fit the models of these folds that are not there yet; CatBoost's side by side, one thread each."""
+        models = {k: self.make(self.seed + k) for k in folds if k not in self.models}
+        jobs = torch.get_num_threads() if self.make is _catboost else 1
+        with ThreadPoolExecutor(min(jobs, len(models) or 1)) as pool:
+            predictions = list(pool.map(self._fit, models, models.values()))
+        for k, held_out in zip(models, predictions, strict=True):
+            self.held_out[self.fold == k] = self.location + self.scale * held_out
+        self.models.update(models)
+        return self
+
+    def _fit(self, k: int, model: Any) -> Floats:
+        """Fit a model to the rows outside a fold; return what it predicts of standardised labels inside."""
+        train = self.fold != k
+        matrix, standardized = self.matrix[train], (self.latent[train] - self.location) / self.scale
+        if (self.weight == self.weight[0]).all():
+            model.fit(matrix, standardized)
         else:
-            _fit_weighted(model, matrix[train], standardized[train], weight[train])
-        held_out[rest] = predicted(model, matrix[rest])
-        models.append(model)
-    held_out = location + scale * held_out
-    predictions = transform.labels(held_out)
-    spread = math.sqrt(np.average((labels - predictions) ** 2, weights=weight))
-    levels, errors = np.linspace(0, 1, KEPT_ERRORS), np.abs(latent - held_out)
-    kept = [np.quantile(errors[fold == k], levels, method="higher") for k in range(len(models))]
-    return CrossFitted(tuple(models), location, scale, spread, np.stack(kept), transform), predictions
+            _fit_weighted(model, matrix, standardized, self.weight[train])
+        return predicted(model, self.matrix[~train])
+
+    @property
+    def crps(self) -> float:
+        """The out-of-fold CRPS of the folds that are fitted."""
+        rows = ~np.isnan(self.held_out)
+        predictions = self.transform.labels(self.held_out[rows])
+        return out_of_fold_crps(self.transform, predictions, self.labels[rows])
+
+    def whole(self) -> tuple[CrossFitted, Floats]:
+        """Fit what is missing; return the base with its out-of-fold predictions. (N,)"""
+        folds = range(int(self.fold.max()) + 1)
+        models = tuple(self.fit(folds).models[k] for k in folds)
+        predictions = self.transform.labels(self.held_out)
+        spread = math.sqrt(np.average((self.labels - predictions) ** 2, weights=self.weight))
+        levels, errors = np.linspace(0, 1, KEPT_ERRORS), np.abs(self.latent - self.held_out)
+        kept = np.stack([np.quantile(errors[self.fold == k], levels, method="higher") for k in folds])
+        return CrossFitted(models, self.location, self.scale, spread, kept, self.transform), predictions
 
 
 def _fit_weighted(model: Any, matrix: Floats, labels: Floats, weight: Floats) -> None:
@@ -355,25 +384,20 @@ def fit_base(
     if ((matrix == matrix[0]) | (np.isnan(matrix) & np.isnan(matrix[0]))).all():
         return nothing
     choices = transforms or [[Identity()]] * labels.shape[1]
-    fitted = [
-        best_of(
-            [cross_fit(make, matrix, column, weight, fold, seed, transform) for transform in choice], column
-        )
-        for choice, column in zip(choices, labels.T, strict=True)
-    ]
+    fitted = []
+    for choice, column in zip(choices, labels.T, strict=True):
+        fits = [CrossFit(make, matrix, column, weight, fold, seed, transform) for transform in choice]
+        fitted.append(_better(fits).whole())
     return FittedBase(tuple(base for base, _ in fitted)), np.stack([held for _, held in fitted], axis=1)
 
 
-def best_of(fitted: list[tuple[CrossFitted, Floats]], labels: Floats) -> tuple[CrossFitted, Floats]:
-    """Return the base to keep, with its out-of-fold predictions. labels: (N,)
-
-    It is the first one, unless the out-of-fold CRPS of another is lower by `MARGIN`.
-    """
-    if len(fitted) == 1:
-        return fitted[0]
-    scores = [out_of_fold_crps(base.transform, held, labels) for base, held in fitted]
+def _better(fits: Sequence[CrossFit]) -> CrossFit:
+    """Return the first one, unless the CRPS of another is lower by `MARGIN` on the first folds."""
+    if len(fits) == 1:
+        return fits[0]
+    scores = [fit.fit(range(JUDGES)).crps for fit in fits]
     best = int(np.argmin(scores))
-    return fitted[best if scores[best] < (1 - MARGIN) * scores[0] else 0]
+    return fits[best if scores[best] < (1 - MARGIN) * scores[0] else 0]
 
 
 def out_of_fold_crps(transform: AnyTransform, predictions: Floats, labels: Floats) -> float:

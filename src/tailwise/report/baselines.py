@@ -15,7 +15,7 @@ from tailwise.distributions.members import Normal
 from tailwise.distributions.transform import Log
 from tailwise.labels.bins import checked_labels
 from tailwise.labels.kernels import label_weights
-from tailwise.model.base import AUTO, CrossFitted, cross_fit, deal_folds, out_of_fold_crps, resolve_base
+from tailwise.model.base import AUTO, CrossFit, CrossFitted, deal_folds, resolve_base
 from tailwise.model.split import deal_group_folds, group_codes
 from tailwise.model.transforms import candidates
 from tailwise.report.scores import Floats, RunningFigures, Scores, Seen
@@ -151,15 +151,15 @@ def fit_rival(
     assert make is not None
     if weighted:
         bins = model.model_.bins[target]
-        return cross_fit(make, matrix, labels, weight * label_weights(bins)[bins.index(labels)], fold, seed)[
-            0
-        ]
+        weight = weight * label_weights(bins)[bins.index(labels)]
+        return CrossFit(make, matrix, labels, weight, fold, seed).whole()[0]
     base, transforms = model.model_.base.targets, candidates("auto", labels)
     if base and (len(transforms) == 1 or model.target_transform == "auto"):
         return base[target]
-    fitted = [cross_fit(make, matrix, labels, weight, fold, seed, transform) for transform in transforms]
-    best, _ = min(fitted, key=lambda pair: out_of_fold_crps(pair[0].transform, pair[1], labels))
-    return base[target] if base and base[target].transform == best.transform else best
+    folds = range(fold.max() + 1)
+    fits = [CrossFit(make, matrix, labels, weight, fold, seed, transform) for transform in transforms]
+    best = min(fits, key=lambda fit: fit.fit(folds).crps)
+    return base[target] if base and base[target].transform == best.transform else best.whole()[0]
 
 
 def score_trees(ours: Scores, trees: CrossFitted, *, weighted: bool = False) -> Scores:
