@@ -12,7 +12,6 @@ import math
 
 import numpy as np
 import torch
-from sklearn.mixture import GaussianMixture
 from torch import Tensor, nn
 
 from tailwise.labels.bins import LabelBins
@@ -90,6 +89,8 @@ def _label_mixture(bins: LabelBins, components: int | None) -> tuple[np.ndarray,
     share = bins.counts[seen] / bins.counts.sum()
     if components is None or components >= seen.sum():
         return share, center, np.zeros_like(center)
+    from sklearn.mixture import GaussianMixture  # here, because its import takes long
+
     rows = np.repeat(center, np.maximum(1, np.round(share * min(bins.counts.sum(), MOST_FITTED))).astype(int))
     mixture = GaussianMixture(components, max_iter=1000, random_state=0).fit(rows.reshape(-1, 1))
     return mixture.weights_, mixture.means_[:, 0], mixture.covariances_[:, 0, 0]

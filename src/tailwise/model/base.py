@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
 from tailwise.distributions.transform import AnyTransform, Identity
@@ -264,7 +263,7 @@ class CrossFit:
 
 def _fit_weighted(model: Any, matrix: Floats, labels: Floats, weight: Floats) -> None:
     """Fit with weights. A base that takes none is fitted on repeated rows if weights are whole numbers."""
-    last = model.steps[-1] if isinstance(model, Pipeline) else ("", model)
+    last = getattr(model, "steps", [("", model)])[-1]
     if has_fit_parameter(last[1], "sample_weight"):
         prefix = f"{last[0]}__" if last[0] else ""
         model.fit(matrix, labels, **{f"{prefix}sample_weight": weight})
