@@ -16,7 +16,7 @@ from scipy import stats
 from torch import Tensor
 
 from tailwise import metrics as m
-from tailwise.distributions import tilt as tilt_module
+from tailwise.distributions import members
 from tailwise.distributions.members import NIG, Distribution, Mixture, Normal, concatenate
 from tailwise.distributions.tilt import Tilt, Tilted
 from tailwise.labels.bins import LabelBins
@@ -180,7 +180,7 @@ def test_rows_shapes_and_chunks(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
     close(joined.mean, tilted.mean)
     close(tilted[:1].cdf(y), concatenate([tilted[:1]] * 12).cdf(y))  # one prediction for many labels
     whole = [tilted.mean, tilted.cdf(y), tilted.quantile(double(0.1, 0.6)[:, None]), tilted.deviation(y)]
-    monkeypatch.setattr(tilt_module, "_CHUNK", 50)
+    monkeypatch.setattr(members, "_CHUNK", 50)
     again = emphasis(TRAINING, 0.7).apply(base)
     rows = [again.mean, again.cdf(y), again.quantile(double(0.1, 0.6)[:, None]), again.deviation(y)]
     for one, two in zip(whole, rows, strict=True):

@@ -35,7 +35,7 @@ def test_everything_agrees_with_the_integral_of_one_density(kind: str, bounds: B
     assert isinstance(bounded, Tilted)
     y = double(0.1, -0.4, 0.5)
     for row in range(3):
-        exact = Integral(bounded.base, bounded.tilt, row, (float(y[row]),))
+        exact = Integral(bounded.base, bounded.change, row, (float(y[row]),))
         mean = exact.mean(lambda at: at)
         close(bounded.mean[row], mean, rtol=1e-6, atol=1e-7)
         close(bounded.cdf(y)[row], exact.below(float(y[row])), rtol=1e-7, atol=1e-9)
@@ -89,7 +89,7 @@ def test_between_two_bounds_any_student_t_has_a_variance() -> None:
     d = NIG(double(1.0, 1.0, 1.0), 1.0, double(0.8, 1.0, 1.2), 1.0)
     bounded = Bounds(0.0, 3.0).apply(d)
     for row in range(3):
-        exact = Integral(bounded.base, bounded.tilt, row)
+        exact = Integral(bounded.base, bounded.change, row)
         mean = exact.mean(lambda at: at)
         close(bounded.variance[row], exact.mean(lambda at: (at - mean) ** 2), rtol=1e-5)  # noqa: B023
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -20,7 +20,7 @@ from tailwise.distributions.student_t import log_gamma_ratio, standardized, stud
 
 Number = float | Tensor
 _NODES = 256
-_CHUNK = 2**22
+_CHUNK = 2**21
 
 
 class Members(NamedTuple):
@@ -585,15 +585,24 @@ def staircase_difference(members: Distribution, weights: Tensor) -> Tensor:
     levels = (v**3 * (10 - 15 * v + 6 * v**2)).unsqueeze(-1)  # (nodes, K, 1), dense in the tails
     steps = (v * (1 - v)) ** 2
     steps = (steps / steps.sum(0)).unsqueeze(-1)
-    rows = max(1, _CHUNK // levels.numel())
     parts = []
-    for start in range(0, max(1, weights.shape[1]), rows):
-        part = slice(start, start + rows)
+    for part in row_parts(weights.shape[1], levels.numel()):
         points = members[:, part].quantile(levels)  # (nodes, K, rows)
         points, order = points.flatten(0, 1).sort(0)
         below = (steps * weights[:, part]).flatten(0, 1).gather(0, order).cumsum(0)[:-1]
         parts.append((below * (1 - below) * points.diff(dim=0)).sum(0))
     return 2 * torch.cat(parts)
+
+
+def row_parts(rows: int, numbers: int) -> Iterator[slice]:
+    """Yield slices of rows that bound the memory, if each of them takes so many numbers; often all rows."""
+    step = max(1, _CHUNK // max(1, numbers))
+    # While tracing, the number of rows is a symbol.
+    if torch.compiler.is_compiling() or rows <= step:
+        yield slice(None)
+        return
+    for start in range(0, rows, step):
+        yield slice(start, start + step)
 
 
 def stack(distributions: Sequence[Distribution]) -> Distribution:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -22,12 +22,12 @@ from tailwise.distributions.members import (
     Number,
     Parametric,
     checked_probability,
+    row_parts,
     staircase_difference,
     weighted,
 )
 from tailwise.distributions.student_t import Array, standardized, student
 
-_CHUNK = 2**21
 _NEAR_2 = 1e-6
 
 
@@ -57,9 +57,11 @@ class Tilt:
         """Whether all labels have the same weight."""
         return self.log_weights.size == 1
 
-    def equals(self, other: Tilt) -> bool:
+    def __eq__(self, other: object) -> bool:
         """Whether both have the same cells and weights."""
-        return np.array_equal(self.log_weights, other.log_weights) and np.array_equal(self.cuts, other.cuts)
+        return isinstance(other, Tilt) and all(
+            map(np.array_equal, (self.cuts, self.log_weights), (other.cuts, other.log_weights))
+        )
 
     def at(self, y: Array) -> Array:
         """Return the log weight of each label. (n,) -> (n,)"""
@@ -83,78 +85,57 @@ class Tilt:
         """Return the distribution under these weights; the identity returns the distribution itself."""
         if self.is_identity:
             return distribution
-        whole = distribution.tilt + self if isinstance(distribution, Tilted) else self
+        whole = distribution.change + self if isinstance(distribution, Tilted) else self
         return distribution.base if whole.is_identity else Tilted(distribution.base, whole)
 
 
-class Tilted(Distribution):
-    """A Normal, an NIG or a mixture of them under another label prior: ``p(y|x) w(y) / Z(x)`` (VIR:dial).
+class Changed(Distribution):
+    """A prediction that is changed as a whole: under weights of the label, or on another scale of it.
 
-    The weights w are constant on cells (a, b), so ``Z = sum w (F(b) - F(a))`` with F the CDF before the
-    tilt. Mean and variance follow from the partial moments of the Normal and the Student-t over cells;
-    an NIG with ``alpha <= 1`` has an infinite variance. Aleatoric and epistemic variance keep the
-    proportion that they have before the tilt. Everything is evaluated in float64, without
-    gradient. Made by `Tilt.apply`.
-
-    >>> from tailwise.distributions.members import Normal
-    >>> tilted = Tilt(np.array([0.0]), np.log([1.0, 3.0])).apply(Normal(torch.tensor([0.0]), 1.0))
-    >>> tilted.cdf(0.0).item(), round(tilted.mean.item(), 4)  # 3 of 4 labels lie above 0
-    (0.25, 0.3989)
+    It is evaluated in float64, without gradient. Aleatoric and epistemic variance keep the proportion that
+    they have in `base`, which like `members` and `parametric` is that of the prediction inside.
     """
 
-    def __init__(self, base: Distribution, tilt: Tilt) -> None:
-        self._base, self.tilt = base, tilt
+    def __init__(self, inner: Distribution, change: Any) -> None:
+        self.inner, self.change = inner, change
 
     def __repr__(self) -> str:
-        return f"Tilted({self.base!r}, {self.tilt.log_weights.size} cells)"
+        return f"{type(self).__name__}({self.inner!r}, {type(self.change).__name__})"
 
     @property
     def shape(self) -> torch.Size:
-        return self.base.shape
-
-    # ---------------------------------------------------------------- what it is made of
+        return self.inner.shape
 
     @property
     def base(self) -> Distribution:
-        return self._base
+        return self.inner.base
+
+    def around(self, inner: Distribution) -> Self:
+        """Return another prediction under the same change."""
+        return self if inner is self.inner else type(self)(inner, self.change)
 
     def onto(self, base: Distribution) -> Distribution:
-        return self if base is self.base else Tilted(base, self.tilt)
+        return self.around(self.inner.onto(base))
 
     def members(self) -> Members:
-        return self.base.members()
+        return self.inner.members()
 
     @property
     def parametric(self) -> Parametric:
-        return self.base.parametric
+        return self.inner.parametric
 
     def rebuilt(self, parametric: Parametric, weight_factor: Number = 1.0) -> Distribution:
-        return self.onto(self.base.rebuilt(parametric, weight_factor))
-
-    def rescale(self, shift: Number, scale: Number) -> Self:
-        """Distribution of ``scale * Y + shift``, with one shift and scale for all predictions."""
-        moved = self.tilt.rescale(float(shift), float(scale))
-        return type(self)(self.base.rescale(shift, scale), moved)
+        return self.around(self.inner.rebuilt(parametric, weight_factor))
 
     def pooled(self, weights: Tensor | None = None) -> Distribution:
-        return self.onto(self.base.pooled(weights))
+        return self.around(self.inner.pooled(weights))
 
     @classmethod
     def _joined(cls, parts: Sequence[Self], function: Callable[..., Tensor]) -> Self:
         first = parts[0]
-        if not all(p.tilt.equals(first.tilt) for p in parts):
-            raise ValueError("only distributions under the same tilt can be joined")
-        return cls(type(first.base)._joined([p.base for p in parts], function), first.tilt)
-
-    # ---------------------------------------------------------------- moments and probabilities
-
-    @property
-    def mean(self) -> Tensor:
-        return self._shaped(self._moments.mean)
-
-    @property
-    def variance(self) -> Tensor:
-        return self._shaped(self._moments.variance)
+        if not all(part.change is first.change or part.change == first.change for part in parts):
+            raise ValueError("only distributions under the same tilt and transform can be joined")
+        return cls(type(first.inner)._joined([p.inner for p in parts], function), first.change)
 
     @property
     def aleatoric(self) -> Tensor:
@@ -169,14 +150,6 @@ class Tilted(Distribution):
         share = self.base.epistemic.detach() / self.base.variance.detach()
         return torch.where(share.isnan(), 0.5, share)
 
-    @property
-    def point(self) -> Tensor:
-        """The median. The weights of rare labels can be large far from the prediction, where a heavy tail
-        has little probability: they move the mean much more than the median. Bounds alone have no weights:
-        the mean."""
-        finite = self.tilt.log_weights[self.tilt.log_weights > -np.inf]
-        return self.mean if (finite == finite[0]).all() else self.median
-
     @cached_property
     def median(self) -> Tensor:
         """Label that is exceeded with probability 1/2, computed once."""
@@ -186,6 +159,45 @@ class Tilted(Distribution):
     def central(self) -> tuple[Tensor, Tensor]:
         """Ends of the central 90% interval, computed once."""
         return self.interval(0.9)
+
+
+class Tilted(Changed):
+    """A Normal, an NIG or a mixture of them under another label prior: ``p(y|x) w(y) / Z(x)`` (VIR:dial).
+
+    The weights w are constant on cells (a, b), so ``Z = sum w (F(b) - F(a))`` with F the CDF before the
+    tilt. Mean and variance follow from the partial moments of the Normal and the Student-t over cells;
+    an NIG with ``alpha <= 1`` has an infinite variance. Made by `Tilt.apply`.
+
+    >>> from tailwise.distributions.members import Normal
+    >>> tilted = Tilt(np.array([0.0]), np.log([1.0, 3.0])).apply(Normal(torch.tensor([0.0]), 1.0))
+    >>> tilted.cdf(0.0).item(), round(tilted.mean.item(), 4)  # 3 of 4 labels lie above 0
+    (0.25, 0.3989)
+    """
+
+    change: Tilt
+
+    def rescale(self, shift: Number, scale: Number) -> Self:
+        """Distribution of ``scale * Y + shift``, with one shift and scale for all predictions."""
+        moved = self.change.rescale(float(shift), float(scale))
+        return type(self)(self.inner.rescale(shift, scale), moved)
+
+    # ---------------------------------------------------------------- moments and probabilities
+
+    @property
+    def mean(self) -> Tensor:
+        return self._shaped(self._moments.mean)
+
+    @property
+    def variance(self) -> Tensor:
+        return self._shaped(self._moments.variance)
+
+    @property
+    def point(self) -> Tensor:
+        """The median. The weights of rare labels can be large far from the prediction, where a heavy tail
+        has little probability: they move the mean much more than the median. Bounds alone have no weights:
+        the mean."""
+        finite = self.change.log_weights[self.change.log_weights > -np.inf]
+        return self.mean if (finite == finite[0]).all() else self.median
 
     def nll(self, y: Number) -> Tensor:
         return self.base.nll(y).detach() - self._by_rows(_Cells.log_ratio, y)
@@ -202,7 +214,7 @@ class Tilted(Distribution):
     def mean_difference(self) -> Tensor:
         weights = self._moments.weights
         members = self.parametric.map(lambda p: p.detach().to("cpu", torch.float64).reshape(weights.shape))
-        return self._shaped(staircase_difference(Tilted(members, self.tilt), weights))
+        return self._shaped(staircase_difference(Tilted(members, self.change), weights))
 
     # ---------------------------------------------------------------- some rows at a time
 
@@ -213,18 +225,14 @@ class Tilted(Distribution):
 
     @cached_property
     def _whole(self) -> _Cells:
-        return _Cells(self._flat, self.tilt)
+        return _Cells(self._flat, self.change)
 
     def _parts(self, values: int = 1) -> Iterator[tuple[slice, _Cells]]:
         """The cells of all rows, or of some at a time if `values` numbers per cell and row are too many."""
-        step = max(1, _CHUNK // (len(self._flat.weight) * self.tilt.log_weights.size * max(values, 1)))
-        # While tracing, the number of rows is a symbol.
-        if torch.compiler.is_compiling() or self._flat.weight.shape[1] <= step:
-            yield slice(None), self._whole
-            return
-        for start in range(0, self._flat.weight.shape[1], step):
-            rows = slice(start, start + step)
-            yield rows, _Cells(Members(*(p[:, rows] for p in self._flat)), self.tilt)
+        members, rows = self._flat.weight.shape
+        for part in row_parts(rows, members * self.change.log_weights.size * max(values, 1)):
+            some = Members(*(p[:, part] for p in self._flat))
+            yield part, self._whole if part == slice(None) else _Cells(some, self.change)
 
     @cached_property
     def _moments(self) -> _Moments:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Self
@@ -21,8 +20,8 @@ from scipy import stats
 from sklearn.base import clone
 from torch import Tensor
 
-from tailwise.distributions.members import Distribution, Members, Number, Parametric, checked_probability
-from tailwise.distributions.tilt import Tilt
+from tailwise.distributions.members import Distribution, Number, checked_probability, row_parts
+from tailwise.distributions.tilt import Changed, Tilt
 from tailwise.distributions.truncation import Bounds
 from tailwise.options import Items, NotNegative, Positive
 
@@ -33,7 +32,6 @@ LEAST_PART = 0.01
 KNOTS = 501
 """Points of a user's own transformer: so many quantiles of the labels, and as many at equal distances."""
 _NODES = 48
-_CHUNK = 2**21
 
 
 class Transform(ABC):
@@ -114,23 +112,8 @@ class Identity(Transform):
     def log_slope(self, y: Tensor) -> Tensor:
         return torch.zeros_like(y)
 
-    def latents(self, y: Array) -> Array:
-        return y
-
-    def labels(self, z: Array) -> Array:
-        return z
-
-    def limited(self, y: Array) -> Array:
-        return y
-
     def apply(self, distribution: Distribution) -> Distribution:
         return distribution
-
-    def tilt(self, tilt: Tilt) -> Tilt:
-        return tilt
-
-    def bounds(self, bounds: Bounds) -> Bounds:
-        return bounds
 
 
 @dataclass(frozen=True)
@@ -326,13 +309,12 @@ class Rescaled(Transform):
         return self.inner.log_slope((y - shift) / scale) + factor
 
 
-class Transformed(Distribution):
+class Transformed(Changed):
     """A prediction of latent labels in label units.
 
     Its density is that of the latent label times the slope of the transform. Its CDF and its quantiles are
     exact. Mean, variance and CRPS are those of its quantiles at 48 levels between 1e-6 and 1 - 1e-6, so that
-    they are finite where an exponential of a Student-t has no mean. Aleatoric and epistemic variance keep the
-    proportion of the latent ones. `base`, `parametric` and `members` are those of the latent prediction.
+    they are finite where an exponential of a Student-t has no mean.
 
     >>> from tailwise.distributions.members import Normal
     >>> logs = Normal(torch.tensor([0.0, 1.0], dtype=torch.float64), 0.25)
@@ -341,49 +323,12 @@ class Transformed(Distribution):
     (array([1.   , 2.718]), array([1.133, 3.08 ]))
     """
 
-    def __init__(self, inner: Distribution, transform: Transform) -> None:
-        self.inner, self.transform = inner, transform
-
-    def __repr__(self) -> str:
-        return f"Transformed({self.inner!r}, {type(self.transform).__name__})"
-
-    @property
-    def shape(self) -> torch.Size:
-        return self.inner.shape
-
-    # ---------------------------------------------------------------- what it is made of
-
-    @property
-    def base(self) -> Distribution:
-        return self.inner.base
-
-    def onto(self, base: Distribution) -> Distribution:
-        return Transformed(self.inner.onto(base), self.transform)
-
-    def members(self) -> Members:
-        return self.inner.members()
-
-    @property
-    def parametric(self) -> Parametric:
-        return self.inner.parametric
-
-    def rebuilt(self, parametric: Parametric, weight_factor: Number = 1.0) -> Distribution:
-        return Transformed(self.inner.rebuilt(parametric, weight_factor), self.transform)
+    change: Transform
 
     def rescale(self, shift: Number, scale: Number) -> Self:
         """Distribution of ``scale * Y + shift``, with one shift and positive scale for all predictions."""
         units = float(shift), float(scale)
-        return type(self)(self.inner, self.transform.rescale((0.0, 1.0), units))
-
-    def pooled(self, weights: Tensor | None = None) -> Distribution:
-        return Transformed(self.inner.pooled(weights), self.transform)
-
-    @classmethod
-    def _joined(cls, parts: Sequence[Self], function: Callable[..., Tensor]) -> Self:
-        first = parts[0]
-        if not all(p.transform is first.transform or p.transform == first.transform for p in parts):
-            raise ValueError("only distributions under the same transform can be joined")
-        return cls(type(first.inner)._joined([p.inner for p in parts], function), first.transform)
+        return type(self)(self.inner, self.change.rescale((0.0, 1.0), units))
 
     # ---------------------------------------------------------------- moments and probabilities
 
@@ -400,12 +345,10 @@ class Transformed(Distribution):
     def _quantiles(self) -> Tensor:
         """The labels at these levels. (L, *shape)"""
         levels, _ = self._levels
-        step = max(1, _CHUNK // (_NODES * len(self.inner.members().weight)))
-        if torch.compiler.is_compiling() or len(self.shape) != 1 or self.shape[0] <= step:
-            return self.transform.label(self.inner.quantile(levels).double())
-        starts = range(0, self.shape[0], step)
-        parts = [self.inner[start : start + step].quantile(levels) for start in starts]
-        return self.transform.label(torch.cat(parts, -1).double())
+        each = _NODES * len(self.inner.members().weight)
+        parts = row_parts(self.shape[0], each) if len(self.shape) == 1 else [slice(None)]
+        quantiles = [self.inner[part].quantile(levels) for part in parts]
+        return self.change.label(torch.cat(quantiles, -1).double())
 
     @property
     def mean(self) -> Tensor:
@@ -416,51 +359,26 @@ class Transformed(Distribution):
         return (self._levels[1] * (self._quantiles - self.mean) ** 2).sum(0)
 
     @property
-    def aleatoric(self) -> Tensor:
-        return self.variance * (1 - self._epistemic_share)
-
-    @property
-    def epistemic(self) -> Tensor:
-        return self.variance * self._epistemic_share
-
-    @property
-    def _epistemic_share(self) -> Tensor:
-        share = self.base.epistemic.detach() / self.base.variance.detach()
-        return torch.where(share.isnan(), 0.5, share)
-
-    @property
     def point(self) -> Tensor:
         return self.median
 
-    @cached_property
-    def median(self) -> Tensor:
-        """Label that is exceeded with probability 1/2, computed once."""
-        return self.quantile(0.5)
-
-    @cached_property
-    def central(self) -> tuple[Tensor, Tensor]:
-        """Ends of the central 90% interval, computed once."""
-        return self.interval(0.9)
-
     def nll(self, y: Number) -> Tensor:
         labels = self._exactly(y)
-        latent = self.transform.latent(labels)
+        latent = self.change.latent(labels)
         possible = latent.isfinite()
-        nll = self.inner.nll(torch.where(possible, latent, 0.0)) - self.transform.log_slope(labels)
+        nll = self.inner.nll(torch.where(possible, latent, 0.0)) - self.change.log_slope(labels)
         return torch.where(possible, nll, math.inf)
 
     def cdf(self, y: Number) -> Tensor:
-        latent = self.transform.latent(self._exactly(y))
+        latent = self.change.latent(self._exactly(y))
         below = self.inner.cdf(latent)
-        return torch.where(
-            latent < self.transform.low, 0.0, torch.where(latent >= self.transform.high, 1.0, below)
-        )
+        return torch.where(latent < self.change.low, 0.0, torch.where(latent >= self.change.high, 1.0, below))
 
     def quantile(self, q: Number) -> Tensor:
-        return self.transform.label(self.inner.quantile(checked_probability(q)))
+        return self.change.label(self.inner.quantile(checked_probability(q)))
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        return self.transform.label(self.inner.sample(n, generator))
+        return self.change.label(self.inner.sample(n, generator))
 
     def deviation(self, y: Number) -> Tensor:
         labels, (_, shares) = self._exactly(y), self._levels

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tailwise.labels.bins import LabelBins
 from tailwise.methods.registry import register
-from tailwise.networks.losses import LOSSES, MOST_COMPARED, LatentBatch, Loss
+from tailwise.networks.losses import LOSSES, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
 from tailwise.options import NotNegative, Positive, Size
 
@@ -42,12 +42,9 @@ class BalancedMSE(Loss):
         super().__init__(dim, bins, weight=weight)
         self.log_noise = nn.Parameter(torch.tensor(math.log(noise)))
         share, center, spread = _label_mixture(bins, components)
-        self.register_buffer("log_share", torch.as_tensor(np.log(share), dtype=torch.float32))
-        self.register_buffer("center", torch.as_tensor(center, dtype=torch.float32))
-        self.register_buffer("spread", torch.as_tensor(spread, dtype=torch.float32))
-        self.log_share: Tensor
-        self.center: Tensor
-        self.spread: Tensor
+        self.log_share = nn.Buffer(torch.as_tensor(np.log(share), dtype=torch.float32))
+        self.center = nn.Buffer(torch.as_tensor(center, dtype=torch.float32))
+        self.spread = nn.Buffer(torch.as_tensor(spread, dtype=torch.float32))
 
     def forward(self, batch: LatentBatch) -> Tensor:
         """-> (N,)"""
@@ -61,7 +58,7 @@ class BalancedMSE(Loss):
 class BatchMSE(Loss):
     """Z from the labels of the batch: cross-entropy of each row among the batch's labels.
 
-    Of very many labels, such as pixels, Z takes `MOST_COMPARED`, scaled to all.
+    Of very many labels, such as pixels, Z takes some, scaled to all.
     """
 
     compares_rows = True
@@ -75,7 +72,7 @@ class BatchMSE(Loss):
     def forward(self, batch: LatentBatch) -> Tensor:
         """-> (N,)"""
         variance, m, y = (2 * self.log_noise).exp(), batch.prediction.mean, batch.y
-        among = y[:: max(1, -(-len(y) // MOST_COMPARED))]
+        among = batch.compared().y
         logits = -((m.unsqueeze(-1) - among) ** 2) / (2 * variance)  # (N, N), or fewer labels than rows
         at_label = -((m - y) ** 2) / (2 * variance)
         scaled = math.log(max(len(y), 1) / max(len(among), 1))
@@ -102,18 +99,9 @@ _ABOUT = (
     "(Ren et al., Balanced MSE for Imbalanced Visual Regression, CVPR 2022)."
 )
 for _name, _title, _loss, _source in (
-    (
-        "bmse-gai",
-        "Balanced MSE (GAI)",
-        Part("balanced-mse", components=8),
-        "a Gaussian mixture fitted to the training labels",
-    ),
-    ("bmse-bmc", "Balanced MSE (BMC)", Part("batch-mse"), "the labels of the batch"),
-    ("bmse-bni", "Balanced MSE (BNI)", Part("balanced-mse"), "the label bins"),
+    ("bmse-gai", "GAI", Part("balanced-mse", components=8), "a Gaussian mixture fitted to the labels"),
+    ("bmse-bmc", "BMC", Part("batch-mse"), "the labels of the batch"),
+    ("bmse-bni", "BNI", Part("balanced-mse"), "the label bins"),
 ):
-    register(
-        _name,
-        title=_title,
-        parts=Method(losses=(_loss,)),
-        about=_ABOUT.format(_source),
-    )
+    _parts = Method(losses=(_loss,))
+    register(_name, title=f"Balanced MSE ({_title})", parts=_parts, about=_ABOUT.format(_source))

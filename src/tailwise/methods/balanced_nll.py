@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins
@@ -45,11 +45,9 @@ class BalancedNLL(Loss):
         super().__init__(dim, bins, weight=weight)
         self.t = t
         rho = LabelDensity.from_bins(bins.standardized(), floor=floor)
-        for name, value in (("edges", rho.edges), ("log_density", np.log(rho.density)), ("steps", _STEPS)):
-            self.register_buffer(name, torch.as_tensor(value, dtype=torch.float32), persistent=False)
-        self.edges: Tensor
-        self.log_density: Tensor
-        self.steps: Tensor
+        numbers = (rho.edges, np.log(rho.density), _STEPS)
+        tensors = (torch.as_tensor(values, dtype=torch.float32) for values in numbers)
+        self.edges, self.log_density, self.steps = (nn.Buffer(of, persistent=False) for of in tensors)
 
     def log_rho(self, y: Tensor) -> Tensor:
         """Return log rho, constant on each cell. y: (...) -> (...)"""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.kernels import label_weights
 from tailwise.methods.registry import register
-from tailwise.networks.losses import LOSSES, MOST_COMPARED, LatentBatch, Loss
+from tailwise.networks.losses import LOSSES, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
 from tailwise.options import NotNegative, Positive
 
@@ -41,7 +39,7 @@ def conr(z: Tensor, y: Tensor, predicted: Tensor, push: Tensor, omega: float, te
 
 
 class ConR(Loss):
-    """`conr` of a batch, of at most `MOST_COMPARED` rows; `omega` is in label spreads.
+    """`conr` of a batch, of some rows if there are very many; `omega` is in label spreads.
 
     The authors have omega = 1 year and weight 4 on AgeDB, whose ages spread by 16 years: with standardised
     labels these are 0.06 and 0.25. `power` is that of VIR:weight for the pushing weight.
@@ -61,13 +59,12 @@ class ConR(Loss):
     ) -> None:
         super().__init__(dim, bins, weight=weight)
         self.omega, self.temperature = omega, temperature
-        self.push: Tensor
         push = torch.as_tensor(label_weights(bins, power=power), dtype=torch.float32)
-        self.register_buffer("push", push, persistent=False)
+        self.push = nn.Buffer(push, persistent=False)
 
     def forward(self, batch: LatentBatch) -> Tensor:
         """-> (N,), the same for every row"""
-        rows = batch.every(math.ceil(max(len(batch.y), 1) / MOST_COMPARED))
+        rows = batch.compared()
         push = self.push[rows.index].to(rows.y)
         each = conr(rows.z_mean, rows.y, rows.prediction.mean.detach(), push, self.omega, self.temperature)
         return each.mean().expand_as(batch.y)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from scipy import special
-from torch import Tensor
+from torch import Tensor, nn
 
 from tailwise.labels.bins import LabelBins
 from tailwise.methods.registry import register
@@ -36,10 +36,8 @@ class DistLoss(Loss):
         width = 1.06 * bandwidth * known.counts.sum() ** -0.2
         at = np.linspace(known.edges[0], known.edges[-1], POINTS)
         below = special.ndtr((at[:, None] - known.centers) / width) @ (known.counts / known.counts.sum())
-        self.at: Tensor
-        self.below: Tensor
-        self.register_buffer("at", torch.as_tensor(at, dtype=torch.float32), persistent=False)
-        self.register_buffer("below", torch.as_tensor(below, dtype=torch.float32), persistent=False)
+        self.at = nn.Buffer(torch.as_tensor(at, dtype=torch.float32), persistent=False)
+        self.below = nn.Buffer(torch.as_tensor(below, dtype=torch.float32), persistent=False)
 
     def quantiles(self, levels: Tensor) -> Tensor:
         """Return the label quantiles at these levels. (N,) -> (N,)"""

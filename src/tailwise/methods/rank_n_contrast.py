@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tailwise.labels.bins import LabelBins
 from tailwise.methods.registry import register
-from tailwise.networks.losses import LOSSES, MOST_COMPARED, LatentBatch, Loss
+from tailwise.networks.losses import LOSSES, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
 from tailwise.options import NotNegative, Positive
 
@@ -34,7 +34,7 @@ def rank_n_contrast(z: Tensor, y: Tensor, temperature: float) -> Tensor:
 
 
 class RankNContrast(Loss):
-    """`rank_n_contrast` of a batch; of very many rows, such as pixels, `MOST_COMPARED`."""
+    """`rank_n_contrast` of a batch; of very many rows, such as pixels, some."""
 
     weighted, compares_rows, of_latents = False, True, True
 
@@ -46,7 +46,7 @@ class RankNContrast(Loss):
 
     def forward(self, batch: LatentBatch) -> Tensor:
         """-> (N,), the same for every row"""
-        rows = batch.every(max(1, -(-len(batch.y) // MOST_COMPARED)))
+        rows = batch.compared()
         return rank_n_contrast(rows.z_mean, rows.y, self.temperature).mean().expand_as(batch.y)
 
 

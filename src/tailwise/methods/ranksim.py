@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tailwise.labels.bins import LabelBins
 from tailwise.methods.registry import register
-from tailwise.networks.losses import LOSSES, MOST_COMPARED, LatentBatch, Loss
+from tailwise.networks.losses import LOSSES, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
 from tailwise.options import NotNegative
 
@@ -64,7 +64,7 @@ def ranksim(z: Tensor, y: Tensor) -> Tensor:
 
 
 class RankSim(Loss):
-    """`ranksim` of a batch; of very many rows, such as pixels, `MOST_COMPARED`.
+    """`ranksim` of a batch; of very many rows, such as pixels, some.
 
     With `label_units` the weight is meant beside an absolute error in label units, as in published code.
     """
@@ -78,7 +78,7 @@ class RankSim(Loss):
 
     def forward(self, batch: LatentBatch) -> Tensor:
         """-> (N,), the same for every row"""
-        rows = batch.every(max(1, -(-len(batch.y) // MOST_COMPARED)))
+        rows = batch.compared()
         return ranksim(rows.z_mean, rows.y).expand_as(batch.y)
 
 

@@ -36,8 +36,7 @@ class TwoPartHead(Head):
         super().__init__()
         self.linear = nn.Linear(dim, 5)
         place = torch.tensor((atom - bins.location) / bins.scale, dtype=torch.float32)  # standardised
-        self.register_buffer("place", place, persistent=False)
-        self.place: Tensor
+        self.place = nn.Buffer(place, persistent=False)
 
     def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:
         """z: (N, D) -> Mixture of NIG (N,)"""

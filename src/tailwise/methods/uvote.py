@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +38,6 @@ class VotingHead(Head):
         super().__init__()
         kind: type[Head] = GaussianHead if expert == "gaussian" else PseudoCountHead
         self.experts = nn.ModuleList(kind(dim, bins) for _ in range(experts))
-        self.counts = expert == "pseudo-count"
 
     def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:
         """z: (N, D), w: (N,) -> Mixture (N,)"""
@@ -50,8 +49,7 @@ class VotingHead(Head):
 
     def start_at_zero(self) -> None:
         """Set the location of every expert to 0."""
-        for expert in self.experts:
-            assert isinstance(expert, Head)
+        for expert in cast("list[Head]", list(self.experts)):
             expert.start_at_zero()
 
 
@@ -78,23 +76,21 @@ class ExpertsLoss(Loss):
         super().__init__(dim, bins, weight=weight)
         self.regularizer = Evidence(dim, bins, weight=evidence) if evidence else None
         rarity = label_weights(bins, bandwidth=bandwidth, radius=5, power=1.0, clip=clip)
-        for name, value in (("rarity", rarity), ("shares", bins.counts / bins.counts.sum())):
-            self.register_buffer(name, torch.as_tensor(value, dtype=torch.float32), persistent=False)
-        self.rarity: Tensor
-        self.shares: Tensor
+        shares = bins.counts / bins.counts.sum()
+        tensors = (torch.as_tensor(of, dtype=torch.float32) for of in (rarity, shares))
+        self.rarity, self.shares = (nn.Buffer(of, persistent=False) for of in tensors)
 
     def forward(self, batch: LatentBatch) -> Tensor:
         """-> (N,)"""
         experts = batch.prediction.parametric
-        total = torch.zeros_like(batch.y)
-        for m in range(experts.shape[0]):
-            balance = self.rarity ** (m / max(experts.shape[0] - 1, 1))
-            w = (balance / (self.shares @ balance))[batch.index].to(total)
+        number, total = experts.shape[0], torch.zeros_like(batch.y)
+        for m in range(number):
+            balance = self.rarity ** (m / max(number - 1, 1))
             loss = experts[m].nll(batch.y)
             if self.regularizer is not None:
                 alone = replace(batch, prediction=experts[m])
                 loss = loss + self.regularizer.weight * self.regularizer(alone)
-            total = total + w * loss / experts.shape[0]
+            total = total + (balance / (self.shares @ balance))[batch.index].to(total) * loss / number
         return total
 
 

@@ -152,8 +152,7 @@ class PseudoCountHead(Head):
         sharpness: Positive = 1.0,
     ) -> None:
         super().__init__()
-        self._prior: Tensor
-        self.register_buffer("_prior", torch.tensor(prior), persistent=False)
+        self._prior = nn.Buffer(torch.tensor(prior), persistent=False)
         self.linear = nn.Linear(dim, 3)
         self.sharpness = sharpness
 

@@ -42,6 +42,10 @@ class LatentBatch:
         chosen: dict[str, Any] = {name: of if of is None else of[rows] for name, of in values}
         return replace(self, **chosen)
 
+    def compared(self) -> LatentBatch:
+        """Return the rows to compare with one another; of very many, such as pixels, every so many."""
+        return self.every(max(1, -(-len(self.y) // MOST_COMPARED)))
+
     def members(self, number: int) -> Iterator[LatentBatch]:
         """Yield the rows of each member; rows belong to member 0, 1, ... in turn."""
         return (self.every(number, start=k) for k in range(number))

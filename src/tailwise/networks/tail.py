@@ -104,9 +104,8 @@ class Tail(nn.Module):
         self.weighs_losses = weights is not None and weights.on_loss
         self.weighs_counts = weights is not None and weights.on_count
         self.usual_weight = weights.usual if weights is not None and weights.on_count else 1.0
-        self.w: Tensor
         per_bin = np.ones(len(bins)) if weights is None else weights.per_bin
-        self.register_buffer("w", torch.as_tensor(per_bin, dtype=torch.float32))
+        self.w = nn.Buffer(torch.as_tensor(per_bin, dtype=torch.float32))
         self.inference: Inference = method.make("inference")
         self.perturbation: Perturbation | None = method.make("perturbation")
         self.noise: Tensor | None

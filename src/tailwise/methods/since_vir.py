@@ -1,12 +1,25 @@
-"""VIR with parts of the methods since."""
+"""BSAM, and VIR with parts of the methods since: rows without code of their own."""
 
 from __future__ import annotations
 
 from tailwise.methods import rank_n_contrast, uvote  # noqa: F401  (their parts)
 from tailwise.methods.registry import register
-from tailwise.networks.parts import Part
+from tailwise.networks.parts import Method, Part
 from tailwise.networks.vir import DEFAULT
 
+register(
+    "bsam",
+    title="BSAM",
+    parts=Method(
+        losses=(Part("absolute"),), weights=Part("density", kernel=None), sharpness=Part("sam", rho=0.2)
+    ),
+    group="since-vir",
+    about=(
+        "BSAM takes the gradient at weights that are moved by rho along the gradient of the same loss, here "
+        "absolute error with SQINV weights, BSAM:step (Liu et al., Balanced Sharpness-Aware Minimization for "
+        "Imbalanced Regression, ICCV 2025)."
+    ),
+)
 for _name, _title, _options, _text in (
     (
         "vir-rnc",
