@@ -1,6 +1,8 @@
 """Pages are what their command writes; statistics by hand."""
 
+import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tailwise_bench.recipe import Recipe
 from tailwise_bench.statistics import Results, changes, compare, effect, holm, planned
 from tailwise_bench.suites import BUNDLED
 
+COMMIT = re.compile(r"commits? [0-9a-f]{7}")
 PAGES = [*(name for name in BUNDLED if (RESULTS / f"{name}.jsonl").is_file()), "defaults"]
 
 
@@ -39,11 +42,24 @@ def tables(page: str) -> list[str]:
     return [line.replace(" †", "") for line in page.splitlines() if line.startswith("|")]
 
 
-def test_every_page_names_a_command_or_the_commit_that_has_it() -> None:
+def test_every_page_is_listed_and_names_a_command_or_its_commit() -> None:
+    listed = (RESULTS / "README.md").read_text(encoding="utf-8")
     for page in RESULTS.glob("*.md"):
         text = page.read_text(encoding="utf-8")
-        named = ("tailwise-bench", "commit", "research/studies/", "## Rule")
-        assert any(word in text for word in named), page.name
+        assert page.name == "README.md" or f"]({page.name})" in listed, page.name
+        assert re.search(r"tailwise-bench (run|page|defaults)|python (research|benchmarks)/|commit", text), (
+            page.name
+        )
+
+
+def test_every_stored_run_has_a_commit() -> None:
+    by_page = {
+        "demo",
+        *(path.stem for path in RESULTS.glob("*.md") if COMMIT.search(path.read_text("utf-8"))),
+    }
+    for path in RESULTS.glob("*.jsonl"):
+        traces = [json.loads(line).get("trace", {}) for line in path.read_text(encoding="utf-8").splitlines()]
+        assert path.stem in by_page or all(trace.get("commit") for trace in traces), path.name
 
 
 def records(errors: dict[str, list[list[float]]]) -> list[dict[str, Any]]:

@@ -142,8 +142,6 @@ def test_the_program_itself_ends_with_the_code_and_no_traceback(program: Tailwis
         (OSError(28, "No space left on device"), "cannot write: No space left on device"),
         (MemoryError(), "not enough memory: use fewer rows"),
         (ImportError("x.so: failed to map segment from shared object"), "not enough memory: use fewer rows"),
-        (RuntimeError("[enforce fail at inline_container.cc:603]"), "is the disk full?"),
-        (RuntimeError("PytorchStreamWriter failed, strerror: No space left"), "written: No space left"),
         (KeyError("key"), "unexpected KeyError: 'key' (set TAILWISE_DEBUG=1 for a traceback"),
     ],
 )

@@ -279,6 +279,7 @@ def test_a_pipe_without_a_writer_is_refused_and_leaves_nothing(run: Run, place: 
     for line, words in (
         (["fit", pipe, "-t", "price", "-o", tmp_path / "m"], "name a file, or - for standard input"),
         (["predict", pipe, place / "new.csv", "-o", tmp_path / "p.csv"], "not a saved model"),
+        (["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--sign", pipe], "name a file"),
     ):
         out = run(*line)
         assert out.exit_code == 1 and f"pipe is a pipe or a device, {words}" in out.stderr.replace(":", ",")

@@ -192,13 +192,14 @@ def test_a_checkpoint_is_replaced_whole_or_not_at_all(
     fit(vir(), (X, Y), None, settings(epochs=1), checkpoint=file)
     whole = file.read_bytes()
 
-    def full_disk(state: object, path: Path) -> None:
-        Path(path).write_bytes(b"half")
-        raise OSError("no space left")
+    def full_disk(path: Path, content: bytes) -> None:
+        with path.open("wb") as part:
+            part.write(content[:4])
+        raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(torch, "save", full_disk)
-        with pytest.raises(OSError, match="no space left"):
+        patch.setattr(Path, "write_bytes", full_disk)
+        with pytest.raises(OSError, match=r"No space left on device: '.*run\.pt'"):
             fit(vir(), (X, Y), None, settings(), checkpoint=file)
     assert file.read_bytes() == whole
     assert list(file.parent.iterdir()) == [file]

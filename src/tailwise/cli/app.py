@@ -86,9 +86,6 @@ def _message(error: Exception) -> str:
             f"not enough memory{_memory_limit() or ':'} use fewer rows, fewer label bins, or columns with "
             "fewer distinct texts"
         )
-    if "PytorchStreamWriter" in text or "inline_container" in text:
-        reason = text.partition("strerror: ")[2]  # torch gives no other reason
-        return f"a file could not be written: {reason or 'is the disk full?'}"
     if isinstance(error, (ValueError, OSError, RuntimeError, ImportError)):
         return text
     return f"unexpected {type(error).__name__}: {text} (set {DEBUG}=1 for a traceback, and please report it)"

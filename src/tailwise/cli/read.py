@@ -468,6 +468,8 @@ def check_key(key: Path | None, inputs: Sequence[str | Path]) -> None:
         return
     from tailwise.files.archive import key_bytes
 
+    if key.exists() and not key.is_file():
+        raise ValueError(f"{key} is a pipe or a device: name a file, since a key to sign with is read twice")
     key_bytes(key)
     for source in inputs:
         if str(source) != STANDARD and Path(source).exists() and key.samefile(source):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -20,8 +21,9 @@ CHECKPOINT_VERSION = 1
 
 def write_checkpoint(path: Path, settings: Mapping[str, str], state: Mapping[str, Any]) -> None:
     """Write the state of a run together with its settings; an existing file is replaced atomically."""
-    content = {"version": CHECKPOINT_VERSION, "settings": dict(settings), **state}
-    write_atomically(path, lambda part: torch.save(content, part))
+    content = io.BytesIO()  # to a file on a full disk, torch would raise an error without its name
+    torch.save({"version": CHECKPOINT_VERSION, "settings": dict(settings), **state}, content)
+    write_atomically(path, lambda part: part.write_bytes(content.getbuffer()))
 
 
 def read_checkpoint(path: Path, settings: Mapping[str, str]) -> dict[str, Any]:
