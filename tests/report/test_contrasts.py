@@ -45,12 +45,12 @@ def standing(rival: str, **outcomes: Difference) -> Standing:
 
 def test_a_standing_is_what_all_regions_say_together() -> None:
     near = Difference(1.0, 1.01, 0.02, 50)
-    assert standing("a", many=SLIGHTLY_LOWER, few=LOWER).kind == "ahead"
-    assert standing("a", many=SLIGHTLY_LOWER, few=HIGHER).kind == "behind"
-    assert standing("a", many=HIGHER, few=LOWER).kind == "split"
-    assert standing("a", many=near, few=near).kind == "close"
-    assert standing("a", many=near, few=SLIGHTLY_LOWER).kind == "open"
-    assert standing("a").kind == "open"
+    assert standing("a", many=SLIGHTLY_LOWER, few=LOWER).ahead
+    for few in (HIGHER, SLIGHTLY_LOWER):
+        assert not standing("a", many=SLIGHTLY_LOWER, few=few).ahead
+    assert not standing("a", many=HIGHER, few=LOWER).ahead and not standing("a").ahead
+    assert standing("a", many=near, few=near).close
+    assert not standing("a", many=near, few=SLIGHTLY_LOWER).close and not standing("a").close
     assert standing("a", many=HIGHER, few=LOWER).regions("better") == ["few"]
 
 
@@ -77,11 +77,11 @@ def test_pairs_of_errors_are_compared_row_by_row() -> None:
     assert change.value == pytest.approx(-4 / 3)
     textbook = ttest_rel([1.0, 2.0, 3.0], [2.0, 3.0, 5.0])
     assert change.value + change.half == pytest.approx(textbook.confidence_interval(0.95).high)
-    assert change.undecided and textbook.pvalue > 0.05  # three rows are few
+    assert change.outcome == "undecided" and textbook.pvalue > 0.05  # three rows are few
     many = paired_difference(np.tile([1.0, 2.0, 3.0], 9), np.tile([2.0, 3.0, 5.0], 9), np.ones(27, bool))
-    assert many.better
+    assert many.outcome == "better"
     one = paired_difference(np.array([1.0]), np.array([9.0]), np.ones(1, bool))
-    assert one.value == -8 and one.undecided
+    assert one.value == -8 and one.outcome == "undecided"
 
 
 def test_root_mean_squares_are_compared_as_a_bootstrap_over_rows_would() -> None:
@@ -92,7 +92,8 @@ def test_root_mean_squares_are_compared_as_a_bootstrap_over_rows_would() -> None
     drawn = rng.integers(0, 400, size=(4000, 400))
     spread = (np.sqrt((ours[drawn] ** 2).mean(1)) - np.sqrt((theirs[drawn] ** 2).mean(1))).std()
     assert found.half == pytest.approx(t.ppf(0.995, 399) * spread, rel=0.05)
-    assert found.better and found.bound == pytest.approx((abs(found.value) + found.half) / found.theirs)
+    assert found.outcome == "better"
+    assert found.bound == pytest.approx((abs(found.value) + found.half) / found.theirs)
     exact = rmse_difference(np.zeros(3), np.zeros(3), np.ones(3, bool))
     assert (exact.value, exact.half, exact.bound) == (0, 0, math.inf)
     assert rmse_difference(ours, theirs, np.zeros(400, bool)).n == 0

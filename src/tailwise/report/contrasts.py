@@ -23,11 +23,9 @@ CONFIDENCE = 0.99
 """Of the interval of a difference between two models; the difference is clear if zero lies outside."""
 CLOSE = 0.05
 """Two models are close where the interval of their difference allows no more than this share."""
-ALIKE = 0.1
-"""Baselines whose errors differ by at most this share are alike in advice."""
+TINY = 1e-300
 
 Outcome = Literal["better", "worse", "mixed", "undecided"]
-Kind = Literal["ahead", "behind", "split", "close", "open"]
 
 
 @dataclass(frozen=True)
@@ -45,24 +43,11 @@ class Difference:
         return self.ours - self.theirs
 
     @property
-    def better(self) -> bool:
-        """Whether our loss is lower by more than the error of the difference."""
-        return self.n > 1 and self.value < -self.half
-
-    @property
-    def worse(self) -> bool:
-        """Whether our loss is higher by more than the error of the difference."""
-        return self.n > 1 and self.value > self.half
-
-    @property
-    def undecided(self) -> bool:
-        """Whether the difference lies within its error."""
-        return not (self.better or self.worse)
-
-    @property
     def outcome(self) -> Outcome:
-        """Better, worse or undecided."""
-        return "better" if self.better else "worse" if self.worse else "undecided"
+        """Better or worse if our loss is lower or higher by more than the error of the difference."""
+        if self.n > 1 and abs(self.value) > self.half:
+            return "better" if self.value < 0 else "worse"
+        return "undecided"
 
     @property
     def bound(self) -> float:
@@ -75,7 +60,7 @@ def paired_difference(
 ) -> Difference:
     """Compare the mean losses of two models row by row, with Student's t interval. (N,) each"""
     a, b = ours[rows], theirs[rows]
-    return _difference(a.mean() if a.size else math.nan, b.mean() if b.size else math.nan, a - b, confidence)
+    return _difference((float(a.mean()), float(b.mean())) if a.size else None, a - b, confidence)
 
 
 def rmse_difference(
@@ -86,21 +71,19 @@ def rmse_difference(
     The interval is the one that a paired bootstrap over the rows tends to, without its random numbers: each
     row adds ``e**2 / (2 RMSE)`` to the root of the mean.
     """
-    a, b = ours[rows], theirs[rows]
-    if a.size == 0:
+    squares = ours[rows] ** 2, theirs[rows] ** 2
+    roots = [math.sqrt(square.mean()) if square.size else 0.0 for square in squares]
+    parts = [square / (2 * max(root, TINY)) for square, root in zip(squares, roots, strict=True)]
+    return _difference((roots[0], roots[1]) if rows.any() else None, parts[0] - parts[1], confidence)
+
+
+def _difference(means: tuple[float, float] | None, each: Floats, confidence: float) -> Difference:
+    """Return a difference whose error is that of the mean of `each`; NaN without rows. (n,)"""
+    if means is None:
         return Difference(math.nan, math.nan, math.nan, 0)
-    first, second = math.sqrt(np.mean(a**2)), math.sqrt(np.mean(b**2))
-    parts = [e**2 / (2 * root) if root > 0 else np.zeros_like(e) for e, root in ((a, first), (b, second))]
-    return _difference(first, second, parts[0] - parts[1], confidence)
-
-
-def _difference(ours: float, theirs: float, each: Floats, confidence: float) -> Difference:
-    """Return a difference whose error is that of the mean of `each`. (n,)"""
     n = each.size
-    if n == 0:
-        return Difference(math.nan, math.nan, math.nan, 0)
     half = math.inf if n == 1 else float(stats.t.ppf((1 + confidence) / 2, n - 1) * stats.sem(each))
-    return Difference(float(ours), float(theirs), half, n)
+    return Difference(*means, half, n)
 
 
 @dataclass(frozen=True)
@@ -119,10 +102,9 @@ class Contrast:
         Mixed if a clear difference of one measure meets a difference of the other in the other direction.
         """
         pair = (self.mae, self.rmse)
-        lower, higher = (any(d.better for d in pair), any(d.worse for d in pair))
-        if lower:
+        if any(d.outcome == "better" for d in pair):
             return "better" if all(d.value <= 0 for d in pair) else "mixed"
-        if higher:
+        if any(d.outcome == "worse" for d in pair):
             return "worse" if all(d.value >= 0 for d in pair) else "mixed"
         return "undecided"
 
@@ -130,11 +112,6 @@ class Contrast:
     def bound(self) -> float:
         """The largest difference that the intervals of both measures allow, as a share."""
         return max(self.mae.bound, self.rmse.bound)
-
-    @property
-    def close(self) -> bool:
-        """Whether the intervals of both differences allow no more than `CLOSE`."""
-        return self.bound <= CLOSE
 
 
 @dataclass(frozen=True)
@@ -156,20 +133,19 @@ class Standing:
         return [part.region for part in self.parts if part.intervals.outcome == outcome]
 
     def regions(self, outcome: Outcome) -> list[str]:
-        """Return the regions with an outcome."""
+        """Return the regions where the errors have an outcome."""
         return [contrast.region for contrast in self.contrasts if contrast.outcome == outcome]
 
     @property
-    def kind(self) -> Kind:
-        """Ahead or behind if all clear differences agree, split if they do not, else close or open."""
-        wins, losses = self.regions("better"), self.regions("worse")
-        if self.regions("mixed") or (wins and losses):
-            return "split"
-        if wins or losses:
-            return "ahead" if wins else "behind"
-        if self.contrasts and all(contrast.close for contrast in self.contrasts):
-            return "close"
-        return "open"
+    def ahead(self) -> bool:
+        """Whether the model is clearly better in some region, and neither worse nor mixed in any."""
+        return bool(self.regions("better")) and not self.regions("worse") + self.regions("mixed")
+
+    @property
+    def close(self) -> bool:
+        """Whether the errors of both models differ by at most `CLOSE` in every region."""
+        near = all(part.outcome == "undecided" and part.bound <= CLOSE for part in self.contrasts)
+        return bool(self.contrasts) and near
 
 
 def contrast(ours: Scores, theirs: Scores, region: str, rows: NDArray[np.bool_] | None = None) -> Contrast:
@@ -200,17 +176,14 @@ def standings_of(lineup: Lineup, min_rows: int) -> tuple[Standing, ...]:
 def best_by_region(ours: str, standings: Sequence[Standing]) -> dict[str, str]:
     """Return the title of a model that is clearly more accurate, for each region that has one.
 
-    It is the model if it beats every baseline, or a baseline that beats the model. Baselines are not
-    compared with one another: of several whose MAE there is within `ALIKE` of the lowest, the one that
-    beats the model in the most regions is named.
+    It is the model if it beats every baseline, or the baseline with the lowest error of those that beat it.
     """
     best = {}
     for k, region in enumerate(contrast.region for contrast in standings[0].contrasts):
-        if all(standing.contrasts[k].outcome == "better" for standing in standings):
-            best[region] = ours
-        ahead = [standing for standing in standings if standing.contrasts[k].outcome == "worse"]
+        outcomes = [standing.contrasts[k].outcome for standing in standings]
+        ahead = [s for s, outcome in zip(standings, outcomes, strict=True) if outcome == "worse"]
         if ahead:
-            most = (1 + ALIKE) * min(standing.contrasts[k].mae.theirs for standing in ahead)
-            able = [standing for standing in ahead if standing.contrasts[k].mae.theirs <= most]
-            best[region] = min(able, key=lambda s: (-len(s.regions("worse")), s.overall.mae.theirs)).rival
+            best[region] = min(ahead, key=lambda standing: standing.contrasts[k].mae.theirs).rival
+        elif set(outcomes) == {"better"}:
+            best[region] = ours
     return best

@@ -36,7 +36,7 @@ from tailwise.report.scores import (
     score_model,
     sorted_regions,
 )
-from tailwise.report.verdict import untested_text
+from tailwise.report.verdict import untested
 from tailwise.report.wording import RARE, say
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ class LabelErrorDisplay(ScoresDisplay):
     @property
     def untested(self) -> str:
         """Where the test rows end."""
-        return untested_text(self.scores)
+        return untested(self.scores)
 
     def _draw(self, ax: Axes) -> None:
         curves = {title: scores.along_label() for title, scores in self.models.items()}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -59,8 +57,8 @@ def comparison_page(results: Results, *, title: str, command: str) -> str:
         columns=[figure.name for figure in COLUMNS],
         methods=[results.titles[m] for m in results.methods],
         seeds=sorted({record["seed"] for record in results.records}),
-        firsts=[say("comparison", "first", first) for first in firsts_of(results)],
-        gains=[say("comparison", "gain", gain) for gain in gains_of(results)],
+        firsts=[line for data in results.data for line in firsts(results, data)],
+        gains=[line for data in results.data for line in gains(results, data)],
         recipe=results.records[0]["recipe"],
         tested=results.records[0]["recipe"].get("rows"),
     )
@@ -157,85 +155,24 @@ def method_cells(results: Results, data: str) -> dict[str, list[str]]:
     }
 
 
-@dataclass(frozen=True)
-class First:
-    """The method with the lowest error in a region of a data set, and the next one."""
-
-    data: str
-    region: str
-    title: str = ""
-    """Empty if no test row lies in the region."""
-    value: float = math.nan
-    next_title: str = ""
-    next_value: float = math.nan
-    difference: Difference | None = None
-    """Between the two, paired by seed."""
-
-
-class RegionGain(NamedTuple):
-    """Errors of a method and a baseline in a region: means over seeds."""
-
-    region: str
-    ours: float
-    theirs: float
-    undecided: bool
-    rmse: float
-    """Ours minus theirs."""
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What a method gains and costs against a baseline."""
-
-    data: str
-    title: str
-    baseline: str
-    regions: tuple[RegionGain, ...]
-    coverage: float
-    """Of few-shot labels."""
-    widths: tuple[float, float]
-    """For few-shot labels, of the method and of the baseline."""
-    scores: Difference
-    """Interval scores over all rows, paired by seed."""
-
-
 def comparison_verdict(results: Results) -> list[str]:
     """Say for each data set which method is first, and what each gains and costs against the baselines."""
-    firsts, gains = firsts_of(results), gains_of(results)
-    return [
-        line
-        for data in results.data
-        for line in (
-            *(say("comparison", "first", first) for first in firsts if first.data == data),
-            *(say("comparison", "gain", gain) for gain in gains if gain.data == data),
-        )
-    ]
+    return [line for data in results.data for line in (*firsts(results, data), *gains(results, data))]
 
 
-def firsts_of(results: Results) -> list[First]:
-    """Return the methods with the lowest error for rare labels and over all rows of each data set."""
-    firsts = []
-    for data in results.data:
-        for region in ("few", "all"):
-            figure = Figure("mae", region)
-            ranked = _ranking(results, figure, data)["mean"]
-            if ranked.empty:
-                firsts.append(First(data, region))
-                continue
-            first, *others = ranked.index
-            best = First(data, region, results.titles[first], ranked[first])
-            if others:
-                best = replace(
-                    best,
-                    next_title=results.titles[others[0]],
-                    next_value=ranked[others[0]],
-                    difference=_difference(results, figure, data, first, others[0]),
-                )
-            firsts.append(best)
-    return firsts
+def firsts(results: Results, data: str) -> list[str]:
+    """Say which methods have the lowest error for rare labels and over all rows, and which is next."""
+    lines = []
+    for region in ("few", "all"):
+        figure = Figure("mae", region)
+        ranked = _ranking(results, figure, data)["mean"].head(2)
+        leaders = [(results.titles[str(method)], value) for method, value in ranked.items()]
+        difference = _difference(results, figure, data, *ranked.index) if len(leaders) > 1 else None
+        lines.append(say("comparison", "first", data, region, leaders, difference))
+    return lines
 
 
-def gains_of(results: Results) -> list[Gain]:
+def gains(results: Results, data: str) -> list[str]:
     """Compare every other method with each baseline that is among them, and TailRegressor at emphasis 1
     with its own emphasis."""
     present = [next((m for m in names if m in results.methods), None) for names in BASELINES]
@@ -244,8 +181,23 @@ def gains_of(results: Results) -> list[Gain]:
     pairs = [(m, baseline) for baseline in baselines for m in others]
     if {TAIL, TAIL_BALANCED} <= set(results.methods):  # what the dial costs
         pairs.append((TAIL_BALANCED, TAIL))
-    gains = [_gain(results, data, *compared) for data in results.data for compared in pairs]
-    return [gain for gain in gains if gain.regions]
+    return [line for compared in pairs if (line := _gain(results, data, *compared))]
+
+
+def _gain(results: Results, data: str, method: str, baseline: str) -> str:
+    """Say what a method gains and costs on rare, medium and common labels; nothing without common seeds."""
+
+    def difference(metric: str, region: str) -> Difference:
+        return _difference(results, Figure(metric, region, calibrated=True), data, method, baseline)
+
+    errors = {r: (difference("mae", r), difference("rmse", r)) for r in ("few", "medium", "many")}
+    errors = {region: both for region, both in errors.items() if both[0].n}
+    if not errors:
+        return ""
+    coverage = results.mean_std(Figure("coverage", "few", calibrated=True), data, method)[0]
+    titles = results.titles[method], results.titles[baseline]
+    intervals = coverage, difference("width", "few"), difference("interval_score", "all")
+    return say("comparison", "gain", data, *titles, errors, *intervals)
 
 
 def _difference(results: Results, figure: Figure, data: str, method: str, other: str) -> Difference:
@@ -254,28 +206,3 @@ def _difference(results: Results, figure: Figure, data: str, method: str, other:
     seeds = [seed for seed in ours if seed in theirs]
     a, b = (np.array([figure.of(runs[seed]) for seed in seeds], np.float64) for runs in (ours, theirs))
     return paired_difference(a, b, ~np.isnan(a - b))
-
-
-def _gain(results: Results, data: str, method: str, baseline: str) -> Gain:
-    """Compare a method with a baseline on rare, medium and common labels, with coverage and width."""
-
-    def means(metric: str, region: str, calibrated: bool = False) -> tuple[float, float]:
-        figure = Figure(metric, region, calibrated)
-        return results.mean_std(figure, data, method)[0], results.mean_std(figure, data, baseline)[0]
-
-    regions = []
-    for region in ("few", "medium", "many"):
-        ours, theirs = means("mae", region)
-        if not (math.isnan(ours) or math.isnan(theirs)):
-            undecided = _difference(results, Figure("mae", region), data, method, baseline).undecided
-            rmse = means("rmse", region)
-            regions.append(RegionGain(region, ours, theirs, undecided, rmse[0] - rmse[1]))
-    return Gain(
-        data,
-        results.titles[method],
-        results.titles[baseline],
-        tuple(regions),
-        means("coverage", "few", calibrated=True)[0],
-        means("width", "few", calibrated=True),
-        _difference(results, Figure("interval_score", "all", calibrated=True), data, method, baseline),
-    )

@@ -8,10 +8,10 @@ facts; the template ``verdict.txt`` says them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,19 +35,16 @@ MIN_TEST_ROWS = 20
 """With fewer test rows nothing is judged."""
 MIN_TAIL_ROWS = 10
 """A region with fewer test rows is not judged."""
-MIN_SURE_ROWS = 50
-"""With fewer test rows the verdict on coverage names their number as a limit."""
 SLIGHT = 0.02
 """A shortfall of coverage up to this size is not called under-coverage, even if many rows confirm it."""
 NEAR = 0.05
 """Coverage at most this far below the promised level counts as kept."""
-WIDE_SHARE = 0.5
-"""Intervals wider than this share of the label range are called too wide."""
 RANKED = 0.1
 """A smaller rank correlation of predictions and labels is not mentioned."""
 UNTESTED = 0.05
 """An end of the label range without test rows is mentioned if it is a larger share of the range."""
 
+Kind = Literal["few rows", "no tail", "nothing learned", "judged"]
 Soundness = Literal["kept", "over", "undecided", "under"]
 Status = Literal["good", "mixed", "bad", "unknown"]
 
@@ -133,34 +130,26 @@ class Coverage:
 
 
 @dataclass(frozen=True)
-class Untested:
-    """Where the test rows end and the training labels reach clearly further, as text: (test, training)."""
-
-    below: tuple[str, str] | None
-    above: tuple[str, str] | None
-
-
-@dataclass(frozen=True)
 class Points:
     """Which model to use for point predictions.
 
-    `kind` is ``"beaten"`` if a baseline is more accurate for some labels, else that of the standings that
-    decide. `standing` is the baseline that the words are about.
+    `kind` is ``"beaten"`` if a baseline is more accurate for some labels, ``"ahead"`` if the model is more
+    accurate than each for some, ``"close"`` if a baseline's errors differ by little, else ``"open"``.
     """
 
-    kind: Literal["unjudged", "beaten", "ahead", "split", "close", "open"]
+    kind: Literal["unjudged", "beaten", "ahead", "close", "open"] = "unjudged"
     choice: Literal["ours", "theirs", "depends", "none"] = "none"
     won: tuple[str, ...] = ()
     """Regions in which the model is more accurate than every baseline."""
-    lost: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    lost: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Regions in which a baseline is more accurate, by baseline."""
     standings: tuple[Standing, ...] = ()
     """Those that decide."""
 
     @property
-    def standing(self) -> Standing:
-        """The baseline that the words are about."""
-        return self.standings[0]
+    def disagree(self) -> bool:
+        """Whether MAE and RMSE disagree somewhere."""
+        return any(standing.regions("mixed") for standing in self.standings)
 
 
 @dataclass(frozen=True)
@@ -177,20 +166,7 @@ class Choice:
     """The baseline that the words are about."""
 
 
-class IntervalFigures(NamedTuple):
-    """What a sentence says of one model's intervals."""
-
-    title: str
-    share: float
-    width: float
-    score: float
-    """Mean interval score."""
-    tail_share: float | None
-    ends: tuple[str, str] | None
-    """Of intervals that are the same for every row."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Verdict:
     """What the test rows show of a model and its baselines.
 
@@ -198,38 +174,44 @@ class Verdict:
     ones, ``"nothing learned"`` if no model beats a constant, ``"judged"`` otherwise.
     """
 
-    kind: Literal["few rows", "no tail", "nothing learned", "judged"]
-    title: str
-    n: int
-    inputs: str = "columns"
-    tail: Tail | None = None
-    rare: int = 0
-    """Test rows whose labels are not common."""
-    coverage: Coverage | None = None
-    tail_coverage: Coverage | None = None
-    figures: tuple[IntervalFigures, ...] = ()
-    """Of the model and its baselines."""
-    tail_width: float = 0.0
-    range_share: float = 0.0
-    """Mean width in the tail as a share of the label range."""
-    pull: float = 0.0
-    """How far rare labels are predicted towards common ones on average, if this is clear."""
-    untested: Untested | None = None
-    constant: str | None = None
-    """The constant that no model clearly beats by absolute error, if there is one."""
-    ranked: tuple[tuple[str, float], ...] = ()
-    """Models whose larger predictions go with larger labels beyond chance, with the rank correlation."""
+    kind: Kind
+    lineup: Lineup
+    tail: Tail | None
     standings: tuple[Standing, ...] = ()
     """Against each baseline."""
-    points: Points = field(default_factory=lambda: Points("unjudged"))
-    choice: Choice = field(default_factory=Choice)
+    constant: str | None = None
+    """The constant that no model clearly beats by absolute error, if there is one."""
+    ranked: Mapping[str, float] = field(default_factory=dict)
+    """Models whose larger predictions go with larger labels beyond chance, with the rank correlation."""
+    points: Points = Points()
+    choice: Choice = Choice()
     dial: bool = False
     """Whether a baseline is clearly better, and none would be at emphasis 0."""
+
+    @property
+    def ours(self) -> Scores:
+        """The model."""
+        return self.lineup.ours
+
+    @property
+    def untested(self) -> str:
+        """Where the test rows end if the training labels reach clearly further."""
+        return untested(self.ours)
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        """Of all test rows."""
+        return Coverage.of(self.ours, self.ours.mask("all"))
+
+    @cached_property
+    def tail_coverage(self) -> Coverage | None:
+        """Of the rows with rare labels."""
+        return None if self.tail is None else Coverage.of(self.ours, self.tail.rows)
 
     @cached_property
     def status(self) -> Status:
         """Good if intervals hold and beat a constant one, and no baseline is better at anything."""
-        if self.kind != "judged" or self.coverage is None:
+        if self.kind != "judged":
             return "bad" if self.kind == "nothing learned" else "unknown"
         if self.coverage.soundness == "under" or self.choice.kind == "constant":
             return "bad"
@@ -240,8 +222,7 @@ class Verdict:
     def losing(self) -> bool:
         """Whether the intervals fail, or a baseline is clearly better at something."""
         beaten = self.points.kind == "beaten" or self.choice.kind in ("constant", "theirs")
-        short = self.coverage is not None and self.coverage.short
-        return self.kind == "nothing learned" or beaten or short
+        return self.kind == "nothing learned" or beaten or self.coverage.short
 
     @cached_property
     def headline(self) -> str:
@@ -251,7 +232,7 @@ class Verdict:
     @cached_property
     def sentences(self) -> tuple[str, ...]:
         """What it rests on."""
-        return sentences("verdict", "sentences", self)
+        return () if self.kind == "few rows" else sentences("verdict", "sentences", self)
 
     @cached_property
     def advice(self) -> str:
@@ -265,12 +246,8 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain strings and lists, ready for JSON."""
-        return {
-            "status": self.status,
-            "headline": self.headline,
-            "sentences": list(self.sentences),
-            "advice": self.advice,
-        }
+        said = {"status": self.status, "headline": self.headline}
+        return {**said, "sentences": list(self.sentences), "advice": self.advice}
 
 
 def judge(lineup: Lineup) -> Verdict:
@@ -287,37 +264,19 @@ def judge(lineup: Lineup) -> Verdict:
 def _judge(lineup: Lineup) -> Verdict:
     scores, tail = lineup.ours, tail_of(lineup.ours)
     if scores.y.size < MIN_TEST_ROWS:
-        return Verdict("few rows", scores.title, scores.y.size)
-    constant = _unbeaten(lineup)
-    standings = standings_of(lineup, MIN_TAIL_ROWS)
-    facts: dict[str, Any] = {
-        "title": scores.title,
-        "n": scores.y.size,
-        "inputs": lineup.inputs,
-        "tail": tail,
-        "rare": int((scores.region != "many").sum()),
-        "coverage": Coverage.of(scores, scores.mask("all")),
-        "figures": tuple(_intervals(s, tail, s is lineup.constant) for s in lineup.all),
-        "untested": untested(scores),
-        "constant": constant,
-        "standings": standings,
-    }
-    if tail is not None:
-        wide = float(scores.width[tail.rows].mean())
-        label_range = float(scores.bins.edges[-1] - scores.bins.edges[0])
-        facts |= {"tail_coverage": Coverage.of(scores, tail.rows), "pull": _pull(scores, tail)}
-        facts |= {"tail_width": wide, "range_share": wide / label_range}
+        return Verdict("few rows", lineup, tail)
+    constant, standings = _unbeaten(lineup), standings_of(lineup, MIN_TAIL_ROWS)
+    verdict = Verdict("judged", lineup, tail, standings, constant)
     if constant is not None and not _learned_squares(lineup):
-        return Verdict("nothing learned", **facts, ranked=_ranked(lineup))
-    choice = _choice(standings, lineup.constant)
-    if tail is None and _has_tail(scores) and bool(scores.mask("many").any()):
-        return Verdict("no tail", **facts, choice=choice)
-    points = _points(scores.title, standings[: len(lineup.rivals)])
-    return Verdict("judged", **facts, points=points, choice=choice)
+        return replace(verdict, kind="nothing learned", ranked=_ranked(lineup))
+    verdict = replace(verdict, choice=_choice(standings, lineup.constant))
+    if tail is None and _has_tail(scores):
+        return replace(verdict, kind="no tail")
+    return replace(verdict, points=_points(scores.title, standings[: len(lineup.rivals)]))
 
 
-def untested(scores: Scores) -> Untested:
-    """Return where the test rows end if the training labels reach clearly further."""
+def untested(scores: Scores) -> str:
+    """Say where the test rows end if the training labels reach clearly further; otherwise return ""."""
     bins, counts = scores.bins, scores.bins.counts
     lows, highs = (bins.centers, bins.centers) if scores.whole else (bins.edges[:-1], bins.edges[1:])
     occupied = np.flatnonzero(counts)
@@ -326,40 +285,14 @@ def untested(scores: Scores) -> Untested:
     first, last = bins.index([least, most])
     below = counts[:first].any() and least - low > UNTESTED * (high - low)
     above = counts[last + 1 :].any() and high - most > UNTESTED * (high - low)
-    return Untested(
-        (scores.label(least), scores.label(low)) if below else None,
-        (scores.label(most), scores.label(high)) if above else None,
-    )
-
-
-def untested_text(scores: Scores) -> str:
-    """Say where the test rows end if the training labels reach clearly further; otherwise return ""."""
-    return say("verdict", "untested", untested(scores))
-
-
-def _intervals(scores: Scores, tail: Tail | None, constant: bool) -> IntervalFigures:
-    ends = scores.label(float(scores.lower[0])), scores.label(float(scores.upper[0]))
-    return IntervalFigures(
-        scores.title,
-        float(scores.inside.mean()),
-        float(scores.width.mean()),
-        float(scores.interval_score.mean()),
-        None if tail is None else float(scores.inside[tail.rows].mean()),
-        ends if constant else None,
-    )
-
-
-def _pull(scores: Scores, tail: Tail) -> float:
-    """How far rare labels are predicted towards the common ones; 0 if this is not clear."""
-    away = np.sign(scores.y - scores.bins.location) * (scores.y - scores.mean)
-    pull = paired_difference(away, np.zeros_like(away), tail.rows, CONFIDENCE)
-    return pull.value if pull.worse else 0.0
+    ends = [(least, low) if below else None, (most, high) if above else None]
+    return say("verdict", "untested", *(end and [scores.label(value) for value in end] for end in ends))
 
 
 def _has_tail(scores: Scores) -> bool:
-    """Whether some label bin with training rows has few or medium many of them."""
+    """Whether some test rows have common labels, and some label bin with training rows is not common."""
     rarer = scores.bins.regions(scores.many, scores.few) != "many"
-    return bool((scores.bins.counts[rarer] > 0).any())
+    return bool(scores.mask("many").any() and (scores.bins.counts[rarer] > 0).any())
 
 
 def _unbeaten(lineup: Lineup) -> str | None:
@@ -380,21 +313,21 @@ def _learned_squares(lineup: Lineup) -> bool:
 
 
 def _better(error: Floats, other: Floats) -> bool:
-    return paired_difference(error, other, np.ones(error.size, bool), CONFIDENCE).better
+    return paired_difference(error, other, np.ones(error.size, bool), CONFIDENCE).outcome == "better"
 
 
-def _ranked(lineup: Lineup) -> tuple[tuple[str, float], ...]:
+def _ranked(lineup: Lineup) -> dict[str, float]:
     """Return the models whose larger predictions go with larger labels beyond chance.
 
     The median of skewed labels can have the lowest absolute error although predictions order the rows well.
     """
-    ranked = []
+    ranked = {}
     for scores in (lineup.ours, *lineup.rivals):
         if np.ptp(scores.mean) > 0 and np.ptp(scores.y) > 0:
             test = stats.spearmanr(scores.mean, scores.y)
             if test.statistic >= RANKED and test.pvalue < 1 - CONFIDENCE:
-                ranked.append((scores.title, float(test.statistic)))
-    return tuple(ranked)
+                ranked[scores.title] = float(test.statistic)
+    return ranked
 
 
 # -- what to use -------------------------------------------------------------------------------------
@@ -403,7 +336,7 @@ def _ranked(lineup: Lineup) -> tuple[tuple[str, float], ...]:
 def _points(ours: str, standings: Sequence[Standing]) -> Points:
     """Recommend a model for point predictions only if the rows measured decide it."""
     if not standings or not standings[0].contrasts:
-        return Points("unjudged")
+        return Points()
     best = best_by_region(ours, standings)
     won = tuple(region for region, title in best.items() if title == ours)
     lost: dict[str, tuple[str, ...]] = {}
@@ -411,15 +344,13 @@ def _points(ours: str, standings: Sequence[Standing]) -> Points:
         if title != ours:
             lost[title] = (*lost.get(title, ()), region)
     if lost:
-        first = next(s for s in standings if s.rival == next(iter(lost)))
-        return Points("beaten", "depends" if won else "theirs", won, lost, (first,))
-    if all(s.kind == "ahead" for s in standings):
+        rivals = tuple(s for s in standings if s.rival in lost)
+        return Points("beaten", "depends" if won else "theirs", won, lost, rivals)
+    if all(s.ahead for s in standings):
         return Points("ahead", "ours", won, standings=tuple(standings))
-    if mixed := [s for s in standings if s.kind == "split"]:
-        return Points("split", standings=(mixed[0],))
-    if close := [s for s in standings if s.kind == "close"]:
+    if close := [s for s in standings if s.close]:
         return Points("close", "theirs", standings=(min(close, key=lambda s: s.overall.mae.theirs),))
-    return Points("open", standings=tuple(s for s in standings if s.kind == "open"))
+    return Points("open", standings=tuple(s for s in standings if not s.ahead))
 
 
 def _choice(standings: Sequence[Standing], constant: Scores | None) -> Choice:
@@ -428,12 +359,12 @@ def _choice(standings: Sequence[Standing], constant: Scores | None) -> Choice:
     Only a constant counts over all rows alone: where its interval lies, the region of a label gives it away.
     """
     rivals = standings if constant is None else standings[:-1]
-    if constant is not None and standings[-1].overall.intervals.worse:
+    if constant is not None and standings[-1].overall.intervals.outcome == "worse":
         return Choice("constant", standings[-1])
     if worse := [s for s in rivals if s.intervals("worse")]:
         first = min(worse, key=lambda s: (-len(s.intervals("worse")), s.overall.intervals.theirs))
         return Choice("theirs", first)
-    if constant is not None and not standings[-1].overall.intervals.better:
+    if constant is not None and standings[-1].overall.intervals.outcome != "better":
         return Choice("no gain", standings[-1])
     if unclear := [s for s in rivals if not s.intervals("better")]:
         return Choice("open", unclear[0])
