@@ -1,15 +1,16 @@
-"""Listings from tables and archives, and DIR's parts."""
+"""Listings of faces from tables and archives, and DIR's parts."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from tailwise.images import ImageError
-from tailwise_bench.sources.listing import ImageListing, listing_from, read_listing
+from tailwise.labels.bins import LabelBins
+from tailwise.tables.split import dir_split
+from tailwise_bench.sources.listing import read_listing
 from tests.picture_samples import zipped
 
 TABLE = "age,path,split\n31,a.jpg,train\n59,b.jpg,valid\n70,c.jpg,test\n"
@@ -23,46 +24,35 @@ def test_a_table_and_an_archive_are_read_alike(tmp_path: Path) -> None:
     for source in (path, archive):
         listing = read_listing(source)
         assert listing.names == ("a.jpg", "b.jpg", "c.jpg")
-        assert listing.labels.tolist() == [31, 59, 70]
-        assert listing.rows("val").tolist() == [1]
-    assert listing.frame().to_csv(index=False) == TABLE.replace("valid", "val")
+        assert listing.labels.tolist() == [31, 59, 70] and listing.rows("val").tolist() == [1]
+    kept = listing.without(np.array([True, False, True]))
+    assert kept.names == ("b.jpg", "c.jpg") and kept.parts.tolist() == ["val", "test"]
     (path.parent / "more.csv").write_text(TABLE)
     with pytest.raises(ImageError, match="has 2 CSV files, not one"):
         read_listing(zipped(path.parent, archive))
 
 
-def test_some_rows_keep_labels_and_parts_together() -> None:
-    parts = np.array(["train", "val", "test"])
-    listing = ImageListing(("a", "b", "c"), np.array([1.0, 2, 3]), parts)
-    some = listing.take(np.array([2, 0]))
-    assert some.names == ("c", "a") and some.labels.tolist() == [3, 1]
-    assert some.parts is not None and some.parts.tolist() == ["test", "train"]
-    assert ImageListing(("a",), np.array([1.5])).frame().columns.tolist() == ["age", "path"]
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("old", "new", "message"),
     [
-        ({"age": ["x", "y"]}, "labels"),
-        ({"path": ["a.jpg", None]}, "row 1: the column 'path' is empty"),
-        ({"split": ["train", "other"]}, "row 1: split is 'other', not one of train, val, test"),
-        ({"path": None}, "has no column 'path'; did you mean 'paths'"),
+        ("31", "x", "ages of"),
+        ("valid", "other", "row 1: split is 'other'"),
+        ("path", "paths", "no column 'path'"),
     ],
 )
-def test_tables_that_are_no_listing_are_explained(change: dict[str, list[object]], message: str) -> None:
-    columns = {"age": [1, 2], "path": ["a.jpg", "b.jpg"], "split": ["train", "val"]} | change
-    if columns["path"] is None:
-        columns["paths"] = columns.pop("path") or ["a", "b"]
+def test_tables_that_are_no_listing_are_explained(old: str, new: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "faces.csv").write_text(TABLE.replace(old, new))
     with pytest.raises(ValueError, match=message):
-        listing_from(pd.DataFrame(columns), "faces.csv")
+        read_listing(tmp_path / "faces.csv")
 
 
-def test_parts_are_needed_and_made_balanced() -> None:
-    labels = np.repeat([30.0, 70.0, 100.0], [90, 9, 1])
-    listing = ImageListing(tuple(map(str, range(100))), labels)
-    with pytest.raises(ImageError, match="has no parts"):
-        listing.rows("train")
-    made = listing.balanced(per_label=5)
-    assert np.unique(labels[made.rows("val")], return_counts=True)[1].tolist() == [5, 3]
-    with pytest.raises(ImageError, match="1 names, but 2 labels"):
-        ImageListing(("a",), np.zeros(2))
+def test_agedb_dir_has_its_published_parts_and_shots(data_root: Path) -> None:
+    """`dir_split` gives the published parts row by row."""
+    published = read_listing(data_root / "agedb" / "agedb.csv")
+    split = dir_split(published.labels, per_label=30, seed=666)
+    for part, rows in (("train", split.train), ("val", split.valid), ("test", split.test)):
+        assert np.array_equal(np.sort(rows), published.rows(part)), part
+    train = published.labels[published.rows("train")]
+    bins = LabelBins.from_labels(train, edges=np.arange(-0.5, 102.5))
+    shots = bins.regions()[bins.counts > 0]
+    assert [int((shots == region).sum()) for region in ("many", "medium", "few")] == [51, 16, 33]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailwise_bench.sentences.pairs import SentencePairs
 from tailwise_bench.sentences.vectors import vector_words
-from tailwise_bench.sentences.words import Vocabulary, coverage, lengths, tokenize
+from tailwise_bench.sentences.words import Vocabulary, tokenize
 
 texts = st.text(max_size=80) | st.text("aAbz09.,'’-/&:$%\"` \tİß²\u0301\u0304\u093f\ufe0f", max_size=80)
 
@@ -49,11 +49,6 @@ def test_tokens(text, tokens):
     assert tokenize(text) == tokens.split()
 
 
-@pytest.mark.parametrize("text", ["CAFÉ naïve", "Việt Nam", "한국어", "がぎ", "हिन्दी", "J̌ İ Ǟ"])
-def test_tokens_of_decomposed_text_are_those_of_composed_text(text):
-    assert tokenize(unicodedata.normalize("NFD", text)) == tokenize(unicodedata.normalize("NFC", text))
-
-
 @given(text=texts)
 def test_tokens_hold_no_blank_and_lose_no_letter(text):
     tokens = tokenize(text)
@@ -62,12 +57,6 @@ def test_tokens_hold_no_blank_and_lose_no_letter(text):
     if not any(stem in text.lower() for stem in ("ca", "wo", "sha")) and "‚Ä" not in text:
         before, after = (unicodedata.normalize("NFC", t) for t in (text.lower(), " ".join(tokens)))
         assert [c for c in after if c.isalnum()] == [c for c in before if c.isalnum()]
-
-
-@given(text=texts)
-def test_tokens_stay_as_they_are_when_split_again(text):
-    once = tokenize(text)
-    assert tokenize(" ".join(once)) == once
 
 
 MARKED = ("x\u0304", "x\u0304.", "\u0304", "\u0304\u0323")  # the last two in the wrong order
@@ -105,18 +94,6 @@ def test_words_are_ordered_by_frequency_then_alphabet():
     assert Vocabulary.build(["b b a", "c a b"]).words == ("b", "a", "c")
 
 
-def test_words_with_a_vector_are_taken_up_unless_told_not_to(vectors):
-    sentences = ["The dog is tech-heavy", "the zorp"]
-    assert Vocabulary.build(sentences, vectors=vectors, unseen=False).words == (
-        *("the", "dog", "heavy", "is", "tech", "zorp"),
-    )
-    everything = Vocabulary.build(sentences, vectors=vectors)
-    assert set(everything.words) == {*vector_words(vectors), "is", "zorp"}
-    assert everything.words[:6] == ("the", "dog", "heavy", "is", "tech", "zorp")
-    few = Vocabulary.build(sentences, vectors=vectors, max_vector_words=2)
-    assert set(few.words) == {"us", ".", "the", "dog", "is", "tech-heavy", "zorp"}
-
-
 @pytest.mark.parametrize(
     ("token", "pieces"),
     [
@@ -149,14 +126,6 @@ def test_unknown_words_are_tried_in_simpler_forms(vectors, token, pieces):
     assert vocabulary.encode([token]) == [[ids[piece] for piece in pieces]]
 
 
-def test_coverage_counts_words_in_their_simpler_forms(vectors):
-    found = coverage(["the tech-heavy dog zorp zorp", "the blib"], vectors)
-    assert (found.tokens, found.types) == pytest.approx((5 / 8, 4 / 6))
-    assert found.missing == ("zorp", "blib")
-    with pytest.raises(ValueError, match="contain no words"):
-        coverage(["  "], vectors)
-
-
 def pairs_of(first, second):
     return SentencePairs(first, second, np.zeros(len(first)))
 
@@ -179,7 +148,6 @@ def test_encoded_pairs_agree_with_a_plain_loop(sentences, train, max_length):
             assert all(1 <= i < len(vocabulary) for i in ids)
             padded = ids + [0] * (tokens.shape[2] - len(ids))
             assert tokens[row, place].tolist() == padded
-            assert lengths(tokens)[row, place] == len(ids)
             longest = max(longest, len(ids))
     assert tokens.shape == (len(sentences), 2, longest)
 
@@ -189,58 +157,12 @@ def test_a_sentence_without_words_is_one_unknown_word():
     assert tokens.tolist() == [[[1, 0], [1, 0]], [[2, 2], [1, 0]]]
 
 
-def test_no_pairs_give_no_rows():
-    assert Vocabulary(("a",)).encode_pairs(pairs_of([], [])).shape == (0, 2, 1)
-
-
 def test_training_words_keep_their_ids():
     sentences = ["A dog ran .", "a cat , a dog"]
     vocabulary = Vocabulary.build(sentences)
     words = dict(enumerate(vocabulary.words, start=2))
     for sentence, ids in zip(sentences, vocabulary.encode(sentences), strict=True):
         assert [words[i] for i in ids] == tokenize(sentence)
-
-
-@given(sentences=st.lists(texts, max_size=5))
-def test_a_vocabulary_survives_json(sentences):
-    vocabulary = Vocabulary.build(sentences)
-    text = vocabulary.to_json()
-    assert Vocabulary.from_json(text) == vocabulary
-    assert text.isascii()
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"words": "ab"}', '{"words": [1]}', "null"])
-def test_other_json_is_refused(text):
-    with pytest.raises(ValueError, match="not a vocabulary"):
-        Vocabulary.from_json(text)
-
-
-def test_a_word_has_one_id():
-    with pytest.raises(ValueError, match="'a' occurs twice in the vocabulary"):
-        Vocabulary(("a", "b", "a"))
-
-
-@pytest.mark.parametrize("call", [Vocabulary.build, Vocabulary(("a",)).encode, Vocabulary])
-def test_one_text_is_not_taken_for_a_list_of_letters(call):
-    with pytest.raises(TypeError, match=r"a list of (sentences|words), got one text: put it in"):
-        call("a cat")
-
-
-@pytest.mark.parametrize("call", [Vocabulary.build, Vocabulary(("a",)).encode, Vocabulary])
-def test_what_is_no_text_is_named_by_its_place(call):
-    with pytest.raises(TypeError, match=r"(sentence|word) 1 \(from 0\) is nan, not a text"):
-        call(["a", float("nan")])
-
-
-def test_words_may_come_as_a_list():
-    vocabulary = Vocabulary(["a", "b"])
-    assert vocabulary == Vocabulary(("a", "b"))
-    assert len({vocabulary, Vocabulary(("a", "b"))}) == 1
-
-
-def test_a_length_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="max_length must be at least 1"):
-        Vocabulary(("a",)).encode(["a"], max_length=0)
 
 
 # -- batches -------------------------------------------------------------------------------------

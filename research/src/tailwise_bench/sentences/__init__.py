@@ -4,5 +4,4 @@
 - `words`: tokenizer and vocabulary
 - `batches`: batches of similar length
 - `vectors`: word vectors from files
-- `arrays`: npz files, read without pickle
 """

@@ -5,7 +5,6 @@ The tokenizer splits as the Penn Treebank does. GloVe was trained on such tokens
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections import Counter
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 PADDING, UNKNOWN = 0, 1
 """Ids of padding and of every word that is not in the vocabulary."""
 _FIRST_WORD = 2
-MAX_VECTOR_WORDS = 100_000
-"""A vocabulary takes at most this many words from a file of vectors, which starts with frequent words."""
 
 _QUOTES = str.maketrans(
     {"’": "'", "‘": "'", "´": "'", "`": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"'}
@@ -122,26 +119,18 @@ class Vocabulary:
         cls,
         sentences: Iterable[str],
         *,
-        vectors: str | Path | None = None,
-        unseen: bool = True,
-        max_vector_words: int = MAX_VECTOR_WORDS,
+        vectors: Path | None = None,
     ) -> Vocabulary:
         """Return the vocabulary of the training sentences, the most frequent words first.
 
         With a file of word `vectors`, a word without a vector is split into words with one, if possible.
-        The first `max_vector_words` words of the file are added too, because their vectors carry their
-        meaning even if no training sentence contains them; ``unseen=False`` leaves these out.
+        All words of the file are added too, because their vectors carry their meaning even if no training
+        sentence contains them.
         """
-        known = vector_words(vectors, max_vector_words) if vectors is not None else []
+        known = vector_words(vectors) if vectors is not None else []
         seen = _counted(sentences, frozenset(known))
         words = sorted(seen, key=lambda word: (-seen[word], word))
-        return cls((*words, *(word for word in known if word not in seen)) if unseen else tuple(words))
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "words", tuple(_texts(self.words, "word")))
-        if len(self._ids) != len(self.words):
-            twice = next(word for word, count in Counter(self.words).items() if count > 1)
-            raise ValueError(f"the word {twice!r} occurs twice in the vocabulary: leave one out")
+        return cls((*words, *(word for word in known if word not in seen)))
 
     def __len__(self) -> int:
         return _FIRST_WORD + len(self.words)
@@ -152,11 +141,9 @@ class Vocabulary:
 
     def encode(self, sentences: Iterable[str], max_length: int = 40) -> list[list[int]]:
         """Return the word ids of each sentence: at least one, at most `max_length`."""
-        if max_length < 1:
-            raise ValueError(f"max_length must be at least 1, got {max_length}")
         known: dict[str, list[int]] = {}
         rows = []
-        for sentence in _texts(sentences):
+        for sentence in sentences:
             ids: list[int] = []
             for token in tokenize(sentence):
                 if token not in known:
@@ -176,65 +163,11 @@ class Vocabulary:
         tokens[np.arange(tokens.shape[1]) < sizes[:, None]] = flat
         return np.ascontiguousarray(tokens.reshape(2, len(pairs), tokens.shape[1]).transpose(1, 0, 2))
 
-    def to_json(self) -> str:
-        """Return the vocabulary as text, for example to save with a model."""
-        return json.dumps({"words": self.words})
-
-    @classmethod
-    def from_json(cls, text: str) -> Vocabulary:
-        """Return the vocabulary that `to_json` wrote."""
-        try:
-            stored = json.loads(text)
-            words = stored["words"]
-        except (json.JSONDecodeError, KeyError, TypeError):
-            raise ValueError("not a vocabulary: expected what Vocabulary.to_json writes") from None
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise ValueError("not a vocabulary: its words must be a list of texts")
-        return cls(tuple(words))
-
-
-def lengths(tokens: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the number of words of each padded sentence. tokens: (..., L) -> (...)"""
-    return np.asarray((tokens != PADDING).sum(axis=-1), np.int64)
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """Shares of words and of distinct words with a vector; `missing` are the others, frequent words first."""
-
-    tokens: float
-    types: float
-    missing: tuple[str, ...]
-
-
-def coverage(sentences: Iterable[str], vectors: str | Path) -> Coverage:
-    """Return the shares of words, and of distinct words, that have a vector in a file.
-
-    Words count in the simpler forms that a `Vocabulary` built with these vectors uses.
-    """
-    known = frozenset(vector_words(vectors))
-    counts = _counted(sentences, known)
-    if not counts:
-        raise ValueError("the sentences contain no words: coverage needs at least one")
-    missing = sorted((word for word in counts if word not in known), key=lambda word: (-counts[word], word))
-    tokens = 1 - sum(counts[word] for word in missing) / counts.total()
-    return Coverage(tokens, 1 - len(missing) / len(counts), tuple(missing))
-
-
-def _texts(given: Iterable[str], what: str = "sentence") -> Iterator[str]:
-    """The texts one by one; an error if `given` is a single text, which would yield its letters."""
-    if isinstance(given, str):
-        raise TypeError(f"expected a list of {what}s, got one text: put it in a list")
-    for place, text in enumerate(given):
-        if not isinstance(text, str):
-            raise TypeError(f"{what} {place} (from 0) is {text!r}, not a text: leave it out or fill it")
-        yield text
-
 
 def _counted(sentences: Iterable[str], known: Container[str]) -> Counter[str]:
     """How often each word occurs. A word that is not known counts in its simpler, known forms."""
     pieces: Counter[str] = Counter()
-    for token, count in Counter(token for text in _texts(sentences) for token in tokenize(text)).items():
+    for token, count in Counter(token for text in sentences for token in tokenize(text)).items():
         for piece in _pieces(token, known):
             pieces[piece] += count
     return pieces
