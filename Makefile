@@ -8,7 +8,7 @@ WORKERS ?= 2
 SUITES := $(if $(SMALL),quick quick-ablations quick-estimator,tabular ablations estimator stsb-modern)
 BENCH := $(if $(SMALL),--out tailwise-bench-small --work tailwise-bench-small/data --seeds 1 --epochs 1 --trials 1,)
 # Scripts of research/studies/ that measure speed on any machine.
-SPEED := ause smogn step_overhead
+SPEED := ause step_overhead
 MIN_PYTHON := 3, 11
 # PyTorch and MKL compute without vector instructions, in one thread. No test may depend on how numbers are rounded.
 OLD_PROCESSOR := ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 OMP_NUM_THREADS=1

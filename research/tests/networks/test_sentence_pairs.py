@@ -16,13 +16,9 @@ from tailwise.methods import build_model
 from tailwise.networks.network import fresh_copy
 from tailwise.training.loop import TrainConfig, fit, predict
 from tailwise_bench.networks.sentence_pairs import (
-    PAIR_ENCODERS,
     BiLSTMPair,
-    EncodedPair,
     PairDecoder,
     VectorPair,
-    WordMean,
-    make_pair_backbone,
     pair_features,
 )
 from tailwise_bench.sentences.batches import BatchesByLength
@@ -84,17 +80,6 @@ def test_dropout_leaves_equal_sentences_equal() -> None:
     _, _, apart, _ = net(same).chunk(4, -1)
     assert (apart == 0).all(), "|u - v| of a sentence and itself"
     assert not torch.equal(net(same), net(same)), "dropout must act"
-    usual = _small(dropout=0.5, common_masks=False).train()
-    assert (usual(same).chunk(4, -1)[2] != 0).any(), "masks of their own tell equal sentences apart"
-
-
-@pytest.mark.parametrize("encoder", PAIR_ENCODERS)
-def test_dropout_acts_on_the_features_of_pairs(encoder: str) -> None:
-    small = {"hidden": 5} if encoder == "bilstm" else {}
-    torch.manual_seed(0)
-    net, x = make_pair_backbone(encoder, _vectors(), dropout=0.5, projection=None, **small), _pairs(30)
-    assert 0.4 < (net.train()(x) == 0).double().mean() < 0.6
-    assert (net.eval()(x) != 0).all()
 
 
 def test_a_sentence_without_words_is_defined() -> None:
@@ -102,14 +87,6 @@ def test_a_sentence_without_words_is_defined() -> None:
     features = net(torch.tensor([[[0, 0], [1, 2]]]))
     assert torch.isfinite(features).all()
     assert (features[:, :10] == 0).all()
-
-
-def test_vectors_are_frozen_unless_asked() -> None:
-    assert "vectors" not in dict(_small().named_parameters())
-    trained = _small(train_vectors=True)
-    trained(_pairs(8)).sum().backward()
-    assert trained.vectors.grad is not None
-    assert (trained.vectors.grad[0] == 0).all(), "padding must not learn"
 
 
 def test_copies_keep_the_vectors_and_draw_new_weights() -> None:
@@ -135,77 +112,7 @@ def test_wrong_shape_is_named() -> None:
         VectorPair(8, rows=np.zeros((4, 2, 7)))
 
 
-def test_a_decoder_says_what_it_was_made_for() -> None:
-    with pytest.raises(ValueError, match="pass the word vectors, or dim"):
-        PairDecoder(4)
-    z, words, vectors = torch.zeros(3, 4), _pairs(3), torch.zeros(3, 2, 6)
-    with pytest.raises(ValueError, match=r"expects vectors \(N, 2, 6\), got word numbers: build"):
-        PairDecoder(4, dim=6).nll(z, words)
-    with pytest.raises(ValueError, match=r"expects vectors \(N, 2, 5\), got torch.float32 \(3, 2, 6\)"):
-        PairDecoder(4, dim=5).nll(z, vectors)
-    with pytest.raises(ValueError, match=r"expects word numbers \(N, 2, L\), got torch.float32"):
-        PairDecoder(4, _vectors()).nll(z, vectors)
-
-
 # -- other encoders --------------------------------------------------------------------------------
-
-
-class LastWord(nn.Module):
-    """An encoder of one's own: the vector of a sentence's last word."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding.from_pretrained(torch.from_numpy(_vectors()))
-
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
-        last = (words != 0).sum(-1, keepdim=True) - 1
-        found: torch.Tensor = self.table(words.gather(1, last).squeeze(1))
-        return found
-
-
-def test_words_are_averaged_without_padding() -> None:
-    table = np.array([[9, 9], [1, 0], [0, 2]], np.float32)
-    means = WordMean(table)(torch.tensor([[1, 2, 0], [2, 0, 0], [0, 0, 0]]))
-    torch.testing.assert_close(means, torch.tensor([[0.5, 1.0], [0.0, 2.0], [0.0, 0.0]]))
-
-
-def test_any_encoder_of_sentences_makes_pairs() -> None:
-    x, vectors = _pairs(20), torch.from_numpy(_vectors())
-    net = EncodedPair(LastWord(), dim=6, projection=None).eval()
-    last = (x != 0).sum(-1) - 1
-    u, v = (vectors[x[torch.arange(20), side, last[:, side]].long()] for side in (0, 1))
-    torch.testing.assert_close(net(x), pair_features(u, v))
-    with pytest.raises(ValueError, match="pass dim, the size of the encoder's vectors"):
-        EncodedPair(LastWord())
-    with pytest.raises(ValueError, match=r"returned shape \(40, 6\) for 40 sentences, expected \(40, 5\)"):
-        EncodedPair(LastWord(), dim=5)(x)
-
-
-@pytest.mark.parametrize("encoder", [*PAIR_ENCODERS, "a module"])
-def test_encoders_by_name_or_module_learn(encoder: str) -> None:
-    x = _pairs(64)
-    y = (x[..., 0].sum(-1) / 12).double()
-    torch.manual_seed(0)
-    small = {"hidden": 8} if encoder == "bilstm" else {}
-    own = {"encoder": LastWord(), "dim": 6} if encoder == "a module" else {"encoder": encoder}
-    net = make_pair_backbone(**own, vectors=_vectors(), projection=16, **small)  # type: ignore[arg-type]
-    bins = LabelBins.from_labels(y.numpy(), count=5)
-    model = build_model("vir", net, net.feature_dim, bins, decoder=PairDecoder(16, _vectors()))
-    config = TrainConfig(epochs=6, lr=2e-2, batch_size=16, accelerator="cpu")
-    result = fit(model, (x, y), config=config)
-    first, last = result.history[0], result.history[-1]
-    assert last["loss/nll"] < first["loss/nll"] and last["loss/reconstruction"] < first["loss/reconstruction"]
-    torch.testing.assert_close(predict(model, x[3:4]).mean, predict(model, x).mean[3:4], rtol=1e-4, atol=1e-4)
-
-
-def test_a_wrong_encoder_is_answered_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match="unknown encoder 'bilstn'; did you mean 'bilstm'"):
-        make_pair_backbone("bilstn", _vectors())
-    with pytest.raises(ValueError, match="encoder 'bilstm' has no option 'hiden'; did you mean 'hidden'"):
-        make_pair_backbone("bilstm", _vectors(), hiden=4)
-    with pytest.raises(ValueError, match="the encoder 'mean' needs word vectors"):
-        make_pair_backbone("mean")
-    assert make_pair_backbone(WordMean(_vectors()), projection=None).feature_dim == 24
 
 
 def test_vector_pair_standardises_by_its_rows() -> None:
@@ -254,18 +161,6 @@ def test_decoder_by_hand() -> None:
     assert decoder.numbers == 4
     own = PairDecoder(1, dim=2)
     torch.testing.assert_close(own.targets(torch.ones(3, 2, 2)), torch.ones(3, 4))
-
-
-def test_vir_reconstructs_sentence_embeddings() -> None:
-    vectors, x, y = _vectors(), _pairs(40), torch.rand(40) * 5
-    net = BiLSTMPair(vectors, hidden=5, projection=6)
-    bins = LabelBins.from_labels(y.numpy(), count=5)
-    weight = {"reconstruction.weight": 0.1}
-    model = build_model("vir", net, 6, bins, decoder=PairDecoder(6, vectors), **weight)
-    _, before = model.loss(x, y)
-    fit(model, (x, y), config=TrainConfig(epochs=6, lr=2e-2, accelerator="cpu"))
-    _, after = model.loss(x, y)
-    assert after["reconstruction"] < before["reconstruction"]
 
 
 # -- methods ---------------------------------------------------------------------------------------

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -11,7 +10,6 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tailwise.lookup import make_by_name
 from tailwise.networks.backbones import MLP, Backbone
 from tailwise.networks.draws import Dropout
 
@@ -50,10 +48,6 @@ def _word_mean(words: Tensor, vectors: Tensor) -> Tensor:
     return (F.embedding(words, vectors) * there).sum(-2) / there.sum(-2).clamp(min=1)
 
 
-def _hidden_layer(width: int, projection: int, dropout: float) -> nn.Module:
-    return nn.Sequential(nn.Linear(width, projection), nn.Tanh(), nn.LayerNorm(projection), Dropout(dropout))
-
-
 class _BiLSTMLayer(nn.Module):
     """One layer, both directions, for sentences of unequal length, padded on the right.
 
@@ -80,9 +74,8 @@ class BiLSTMPair(Backbone):
     Word vectors, two layers of 1500 units per direction, the maximum over time for each sentence,
     u and v, then [u; v; |u - v|; u v] and a hidden layer: the encoder of GLUE's baselines (Wang et
     al., 2018) that DIR and VIR use on STS-B-DIR. Row 0 of `vectors` (words, dim) is the padding. The
-    vectors are fixed unless `train_vectors`. With `projection` None the features are the 4 * 2 * hidden
-    numbers of the pair. Dropout has one mask for both sentences of a pair and all their words; with
-    `common_masks` False every word has its own.
+    vectors are not trained. With `projection` None the features are the 4 * 2 * hidden
+    numbers of the pair. Dropout has one mask for both sentences of a pair and all their words.
 
     >>> net = BiLSTMPair(np.eye(5, 4), hidden=8, layers=1, projection=16)
     >>> net(torch.tensor([[[1, 2, 0], [3, 4, 1]]])).shape
@@ -99,26 +92,25 @@ class BiLSTMPair(Backbone):
         layers: int = 2,
         dropout: float = 0.2,
         projection: int | None = 512,
-        train_vectors: bool = False,
-        common_masks: bool = True,
     ) -> None:
         super().__init__()
-        self.common_masks = common_masks
         table = torch.as_tensor(np.asarray(vectors), dtype=torch.float32)
         if table.ndim != 2 or layers < 1:
             raise ValueError(f"vectors must be (words, dim) and layers at least 1, got {tuple(table.shape)}")
         # Not an `nn.Embedding`: the vectors are data and must not be drawn again.
-        if train_vectors:
-            self.vectors = nn.Parameter(table)
-        else:
-            self.register_buffer("vectors", table)
+        self.register_buffer("vectors", table)
         widths = [table.shape[1]] + [2 * hidden] * (layers - 1)
         self.layers = nn.ModuleList(_BiLSTMLayer(width, hidden) for width in widths)
         self.dropout = Dropout(dropout)
         self.feature_dim = 8 * hidden
         self.project: nn.Module = nn.Identity()
         if projection is not None:
-            self.project = _hidden_layer(self.feature_dim, projection, dropout)
+            self.project = nn.Sequential(
+                nn.Linear(self.feature_dim, projection),
+                nn.Tanh(),
+                nn.LayerNorm(projection),
+                Dropout(dropout),
+            )
             self.feature_dim = projection
 
     row_lengths = staticmethod(_lengths)
@@ -144,9 +136,6 @@ class BiLSTMPair(Backbone):
         With separate masks, two sentences look less alike in training than at prediction, so the network
         would overestimate their similarity.
         """
-        if not self.common_masks:
-            dropped: Tensor = self.dropout(h)
-            return dropped
         mask: Tensor = self.dropout(h.new_ones(len(h) // 2, 1, h.shape[-1]))
         return h * mask.repeat(2, 1, 1)
 
@@ -155,96 +144,6 @@ class BiLSTMPair(Backbone):
         u, v = self.encode(_sentences(x)).chunk(2)  # (N, 2 hidden) each
         features: Tensor = self.project(self.dropout(pair_features(u, v)))
         return features
-
-
-class WordMean(Backbone):
-    """Encode a sentence as the mean of its word vectors: word numbers (n, L) to (n, D)."""
-
-    vectors: Tensor
-
-    def __init__(self, vectors: ArrayLike | Tensor) -> None:
-        super().__init__()
-        self.register_buffer("vectors", torch.as_tensor(np.asarray(vectors), dtype=torch.float32))
-        self.feature_dim = self.vectors.shape[1]
-
-    def forward(self, words: Tensor) -> Tensor:
-        """words: (..., L), padded on the right -> (..., D)"""
-        return _word_mean(words, self.vectors)
-
-
-class EncodedPair(Backbone):
-    """Compare two sentences by an encoder of your own: word numbers (N, 2, L) to features.
-
-    The encoder is a module that turns the word numbers of sentences (n, L), padded on the right with 0,
-    into vectors (n, D). D is its `feature_dim`, or `dim`. As in `BiLSTMPair`, [u; v; |u - v|; u v],
-    dropout and a hidden layer follow; `projection` None leaves out the hidden layer.
-
-    >>> net = EncodedPair(WordMean(np.eye(5, 4)), projection=16)
-    >>> net(torch.tensor([[[1, 2, 0], [3, 4, 1]]])).shape
-    torch.Size([1, 16])
-    """
-
-    def __init__(
-        self,
-        encoder: nn.Module,
-        *,
-        dim: int | None = None,
-        dropout: float = 0.2,
-        projection: int | None = 512,
-    ) -> None:
-        super().__init__()
-        width = getattr(encoder, "feature_dim", None) if dim is None else dim
-        if width is None:
-            raise ValueError("pass dim, the size of the encoder's vectors, or give it a feature_dim")
-        self.encoder, self.width = encoder, width
-        self.dropout = Dropout(dropout)
-        self.feature_dim = 4 * width if projection is None else projection
-        self.project: nn.Module = nn.Identity()
-        if projection is not None:
-            self.project = _hidden_layer(4 * width, projection, dropout)
-
-    row_lengths = staticmethod(_lengths)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x: (N, 2, L) word numbers, padded on the right -> features (N, feature_dim)"""
-        both: Tensor = self.encoder(_sentences(x))
-        if both.shape != (2 * len(x), self.width):
-            raise ValueError(
-                f"the encoder returned shape {tuple(both.shape)} for {2 * len(x)} sentences, "
-                f"expected ({2 * len(x)}, {self.width})"
-            )
-        features: Tensor = self.project(self.dropout(pair_features(*both.chunk(2))))
-        return features
-
-
-def _mean_pair(
-    vectors: ArrayLike | Tensor, *, dropout: float = 0.2, projection: int | None = 512
-) -> EncodedPair:
-    return EncodedPair(WordMean(vectors), dropout=dropout, projection=projection)
-
-
-PAIR_ENCODERS: dict[str, Callable[..., Backbone]] = {"bilstm": BiLSTMPair, "mean": _mean_pair}
-"""Encoders of sentences over word vectors by name."""
-
-
-def make_pair_backbone(
-    encoder: str | nn.Module, vectors: ArrayLike | Tensor | None = None, **options: Any
-) -> Backbone:
-    """Build a network for pairs of sentences from the name of an encoder and word vectors, or from a module.
-
-    ``"bilstm"`` is `BiLSTMPair`, ``"mean"`` the mean of the word vectors; a module is wrapped by
-    `EncodedPair`. Options go to these classes.
-
-    >>> make_pair_backbone("mean", np.eye(5, 4), projection=None).feature_dim
-    16
-    """
-    if isinstance(encoder, nn.Module):
-        return EncodedPair(encoder, **options)
-    if vectors is None:
-        raise ValueError(
-            f"the encoder {encoder!r} needs word vectors (words, dim): pass vectors=..., see word_vectors"
-        )
-    return make_by_name("encoder", PAIR_ENCODERS, encoder, vectors, options=options)
 
 
 class VectorPair(Backbone):
@@ -307,8 +206,6 @@ class PairDecoder(nn.Module):
 
     def __init__(self, latent_dim: int, vectors: ArrayLike | Tensor | None = None, dim: int = 0) -> None:
         super().__init__()
-        if vectors is None and dim < 1:
-            raise ValueError("pass the word vectors, or dim, the size of a sentence vector")
         table = torch.as_tensor(np.zeros((0, dim)) if vectors is None else np.asarray(vectors))
         self.register_buffer("vectors", table.to(torch.float32))
         self.numbers = 2 * table.shape[1]
@@ -316,16 +213,8 @@ class PairDecoder(nn.Module):
 
     def targets(self, x: Tensor) -> Tensor:
         """Return the sentence embeddings of a pair. (N, 2, L) words or (N, 2, D) vectors -> (N, 2 D)"""
-        words, dim = self.vectors.shape
         if x.is_floating_point():
-            if words or x.shape[1:] != (2, dim):
-                wanted = "word numbers (N, 2, L)" if words else f"vectors (N, 2, {dim})"
-                raise ValueError(f"the decoder expects {wanted}, got {x.dtype} {tuple(x.shape)}")
             return x.flatten(1)
-        if not words:
-            raise ValueError(
-                f"the decoder expects vectors (N, 2, {dim}), got word numbers: build it with the word vectors"
-            )
         return _word_mean(x, self.vectors).flatten(1)
 
     def nll(self, z: Tensor, x: Tensor) -> Tensor:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tailwise.networks.backbones import Backbone
-from tailwise_bench.networks.sentence_pairs import PAIR_ENCODERS, PairDecoder, VectorPair, make_pair_backbone
+from tailwise_bench.networks.sentence_pairs import BiLSTMPair, PairDecoder, VectorPair
 from tailwise_bench.problem import DataSet, Problem, data_folder
 from tailwise_bench.recipe import DataKind
 
@@ -74,9 +73,9 @@ DATA: dict[str, DataSet] = {"stsb-words": WordPairs(), "stsb-vectors": VectorPai
 """Data sets by the names that a suite's file uses."""
 
 
-def word_pair(problem: Problem, *, encoder: str, **options: object) -> Backbone:
+def word_pair(problem: Problem, **options: Any) -> Backbone:
     """Build a network that starts from the problem's word vectors."""
-    return make_pair_backbone(encoder, problem.extra["vectors"], **options)
+    return BiLSTMPair(problem.extra["vectors"], **options)
 
 
 def vector_pair(problem: Problem, **options: object) -> Backbone:
@@ -85,7 +84,7 @@ def vector_pair(problem: Problem, **options: object) -> Backbone:
 
 
 NETWORKS: dict[str, Callable[..., Backbone]] = {
-    **{f"{name}-pair": partial(word_pair, encoder=name) for name in PAIR_ENCODERS},
+    "bilstm-pair": word_pair,
     "vector-pair": vector_pair,
 }
 """Networks by the names that a suite's file uses."""
