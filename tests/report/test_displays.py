@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from html import unescape
 from xml.etree import ElementTree
 
 import matplotlib
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from tailwise import TailRegressor
+from tailwise.calibration.interval_scores import wilson_interval
 from tailwise.report import plots
 from tailwise.report.baselines import Lineup
 from tailwise.report.displays import (
@@ -72,6 +74,28 @@ def test_a_display_draws_on_new_axes_or_on_given_ones(
 def test_metrics_by_region(vir: Scores, metric: str) -> None:
     drawn = RegionDisplay(vir, metric).plot(Figure().subplots())
     assert drawn.ax_.patches[0].get_height() == pytest.approx(vir.by_region().loc["many", metric])
+
+
+def test_error_bars_of_coverage_are_wilsons_interval(vir: Scores) -> None:
+    ax = RegionDisplay(vir, "coverage").plot(Figure().subplots()).ax_
+    (bars,) = (drawn for drawn in ax.containers if getattr(drawn, "has_yerr", False))
+    drawn = [segment[:, 1].tolist() for segment in bars.lines[2][0].get_segments()]
+    counts = [(int(vir.inside[vir.mask(r)].sum()), int(vir.mask(r).sum())) for r in ("many", "medium", "few")]
+    assert drawn == [pytest.approx(wilson_interval(*count)) for count in counts]
+
+
+def test_rare_rows_are_drawn_first_and_leave_their_room_to_others(vir: Scores) -> None:
+    kinds = [np.flatnonzero(vir.region == r) for r in ("many", "medium", "few")]
+    rows = [np.resize(kind, n) for kind, n in zip(kinds, (500, 20, 130), strict=True)]
+    ax = PredictionDisplay(some(vir, np.concatenate(rows))).plot(Figure().subplots()).ax_
+    shown = {c.get_label(): len(c.lines[0].get_xdata()) for c in ax.containers}
+    assert shown == {"many-shot": 180, "medium-shot": 20, "few-shot": 100}
+
+
+@pytest.mark.parametrize("kind", [PredictionDisplay, VarianceDisplay, HistogramDisplay, DialDisplay])
+def test_dollars_in_names_are_no_formulas(vir: Scores, kind: type[ScoresDisplay]) -> None:
+    name = r"price ($\fraq) in $"
+    assert name in unescape(kind(replace(vir, title=name), name).svg)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,6 @@ Other rooms may use:
 - `page`: `facts_of`, `drivers_of` and `model_page`, the page about one model
 - `contest`, `results`, `ranking`: methods as `fit` trains them, over several seeds: runs, lines and pages
 - `displays`: charts of a fitted model, such as `RegionDisplay.from_estimator`, in a notebook and on a page
-- `plots`: every chart as a function of matplotlib Axes
+- `plots`: drawings and axes that several charts share
 - `formatting`: numbers as text; `wording`: sentences and pages from `templates`
 """

@@ -8,24 +8,25 @@ readers. The words stand in the template ``displays.txt``.
 
 from __future__ import annotations
 
-import io
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
-from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
+from tailwise.calibration.interval_scores import wilson_interval
 from tailwise.explanations import importance, partial_dependence
 from tailwise.lookup import check_name
+from tailwise.metrics.regions import REGIONS
 from tailwise.report import plots
 from tailwise.report.baselines import BOOSTER, CONSTANT, OTHER, Lineup
 from tailwise.report.formatting import level
-from tailwise.report.plots import INK, PAPER
+from tailwise.report.plots import COLORS, INK, MARKERS, name_axes, plain_text, svg_element
 from tailwise.report.scores import (
     FIGURES,
     LEVELS,
@@ -46,21 +47,6 @@ if TYPE_CHECKING:
     from tailwise.estimator import TailRegressor
     from tailwise.networks.weights import Weights
 
-__all__ = [
-    "CalibrationDisplay",
-    "DependenceDisplay",
-    "DialDisplay",
-    "HistogramDisplay",
-    "ImportanceDisplay",
-    "LabelErrorDisplay",
-    "PredictionDisplay",
-    "RegionDisplay",
-    "ReliabilityDisplay",
-    "SparsificationDisplay",
-    "VarianceDisplay",
-    "WeightsDisplay",
-]
-
 MIN_CURVE_ROWS = 10
 """A region with fewer test rows has no curve in the reliability diagram."""
 _WIDTH = 4.8  # inches: text stays legible when the chart shrinks to the width of a phone
@@ -75,18 +61,15 @@ _STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "hatch.linewidth": 0.6,
-    "path.simplify": True,
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
 }
-_SVG = "http://www.w3.org/2000/svg"
-_LINK = "{http://www.w3.org/1999/xlink}href"
 
 
 class Display(ABC):
     """Something that is drawn on Axes."""
 
-    size: ClassVar[tuple[float, float]] = (7.0, 3.4)
-    height: ClassVar[float] = 2.9
+    size: tuple[float, float] = (7.0, 3.4)
+    height: float = 2.9
     """Height on a page, in inches."""
     ax_: Axes
     figure_: Figure | SubFigure
@@ -106,8 +89,13 @@ class Display(ABC):
 
     @property
     def name(self) -> str:
-        """The name of the display on a page, and of its words in the template."""
+        """The name of the display's words in the template."""
         return type(self).__name__.removesuffix("Display").lower()
+
+    @property
+    def id(self) -> str:
+        """What the display is called on a page, where no other has this name."""
+        return self.name
 
     @property
     def title(self) -> str:
@@ -127,52 +115,10 @@ class Display(ABC):
     @cached_property
     def svg(self) -> str:
         """The chart for a page, with ids of its own and the page's colours."""
-        with rc_context({**_STYLE, "svg.hashsalt": self.name}):
+        with rc_context({**_STYLE, "svg.hashsalt": self.id}):
             ax = Figure(figsize=(_WIDTH, self.height), layout="constrained").subplots()
             self._draw(ax)
-            return svg_element(ax, self.name, self.alt)
-
-
-def svg_element(ax: Axes, name: str, alt: str) -> str:
-    """Return the figure of Axes as an SVG element of a page; `name` must be unique there."""
-    figure = ax.figure
-    assert isinstance(figure, Figure)
-    if ax.get_legend() is not None:
-        _move_legend_above(ax, room=0.85 * figure.bbox.width)
-    buffer = io.BytesIO()
-    figure.savefig(
-        buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
-    )
-    ElementTree.register_namespace("", _SVG)
-    ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
-    root = ElementTree.fromstring(buffer.getvalue())
-    for metadata in root.findall(f"{{{_SVG}}}metadata"):
-        root.remove(metadata)
-    for element in root.iter():
-        for key, value in element.attrib.items():
-            # matplotlib gives the parts of every figure the same ids; on one page each needs its own.
-            if key == "id":
-                value = f"{name}-{value}"
-            elif key == _LINK:
-                value = value.replace("#", f"#{name}-", 1)
-            value = value.replace("url(#", f"url(#{name}-")
-            element.set(key, value.replace(INK, "currentColor").replace(PAPER, "var(--paper)"))
-    for key in ("width", "height"):
-        del root.attrib[key]
-    root.attrib |= {"role": "img", "aria-label": alt, "class": "chart"}
-    return ElementTree.tostring(root, encoding="unicode")
-
-
-def _move_legend_above(ax: Axes, room: float) -> None:
-    """Put the legend above the chart, where it hides nothing, in as few lines as fit into `room`."""
-    handles, labels = ax.get_legend_handles_labels()
-    for columns in range(len(labels), 0, -1):
-        legend = ax.legend(
-            handles, labels, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns,
-            borderaxespad=0.2,
-        )  # fmt: skip
-        if legend.get_window_extent().width <= room:
-            return
+            return svg_element(ax, self.id, self.alt)
 
 
 # -- charts of predictions of test rows ----------------------------------------------------------
@@ -208,10 +154,8 @@ class ScoresDisplay(Display):
         has its labels. `emphasis` and `label_prior` are those of `TailRegressor.predict`. Other options are
         those of the display.
         """
-        scores = score_model(
-            estimator, X, y, coverage, target=target, emphasis=emphasis, label_prior=label_prior
-        )
-        return cls(scores, **options).plot(ax)
+        dial = {"emphasis": emphasis, "label_prior": label_prior}
+        return cls(score_model(estimator, X, y, coverage, target=target, **dial), **options).plot(ax)
 
     @property
     def models(self) -> dict[str, Scores]:
@@ -270,19 +214,28 @@ class RegionDisplay(ScoresDisplay):
     def figures(self) -> dict[str, dict[str, str]]:
         """The bars as text, by model and region."""
         text = FIGURES[self.metric].text
-        return {
-            title: {region: text(table[self.metric][region]) for region in self.regions}
-            for title, table in self.tables.items()
-        }
+        tables = self.tables.items()
+        return {title: {r: text(table[self.metric][r]) for r in self.regions} for title, table in tables}
 
     def _draw(self, ax: Axes) -> None:
-        options: dict[str, Any] = {"regions": self.regions}
+        tables, options = self.tables, dict[str, Any](regions=self.regions)
         if self.metric == "coverage":
-            plots.coverage_by_region(self.tables, ax, level=self.scores.coverage, **options)
+            spread = {title: _ranges(table.loc[self.regions]) for title, table in tables.items()}
+            options |= {"target": self.scores.coverage, "spread": spread}
+        plots.by_region_bars(tables, self.metric, ax, **options)
+        if self.metric == "coverage":
+            ax.set_ylabel(f"share of {self.level} intervals\nthat contain the label")
+            ax.set(ylim=(0, 1.25), yticks=np.linspace(0, 1, 6))
         elif self.metric == "width":
-            plots.width_by_region(self.tables, ax, level=self.scores.coverage, **options)
-        else:
-            plots.by_region_bars(self.tables, self.metric, ax, **options)
+            ax.set_ylabel(f"mean width of {self.level} intervals")
+
+
+def _ranges(table: pd.DataFrame) -> Any:
+    """Return how far the 95% range of the coverage reaches below and above it. (2, R)"""
+    n, share = table["n"].to_numpy(), table["coverage"].to_numpy(np.float64)
+    hits = np.nan_to_num(share * n).round().astype(int)
+    ends = np.array([wilson_interval(int(k), int(m)) for k, m in zip(hits, n, strict=True)])
+    return np.abs(ends.T - share)
 
 
 class LabelErrorDisplay(ScoresDisplay):
@@ -309,10 +262,15 @@ class LabelErrorDisplay(ScoresDisplay):
 
 
 class PredictionDisplay(ScoresDisplay):
-    """Predicted against true labels, with intervals."""
+    """Predicted against true labels, with intervals.
+
+    At most `most` rows are drawn. Each region may use an equal part of them, plus what rarer regions do not
+    use; the rows drawn of a larger region are spread evenly over its labels.
+    """
 
     height = 4.0
-    most: ClassVar = plots.MAX_POINTS
+    most: ClassVar = 300
+    colors: ClassVar = {"many": "#56B4E9", "medium": "#0072B2", "few": "#D55E00"}
 
     @property
     def bias(self) -> dict[str, float]:
@@ -320,9 +278,32 @@ class PredictionDisplay(ScoresDisplay):
         s = self.scores
         return {region: float((s.mean - s.y)[s.mask(region)].mean()) for region in self.regions}
 
+    def _rows(self) -> dict[str, Any]:
+        """Return the rows of each region that are drawn."""
+        s, room, drawn = self.scores, self.most, {}
+        for place, region in enumerate(reversed(self.regions)):
+            rows = np.flatnonzero(s.mask(region))
+            rows = rows[np.argsort(s.y[rows], kind="stable")]
+            count = min(rows.size, room // (len(self.regions) - place))
+            drawn[region] = rows[np.linspace(0, rows.size - 1, count).astype(np.int64)]
+            room -= count
+        return drawn
+
     def _draw(self, ax: Axes) -> None:
-        s = self.scores
-        plots.predicted_vs_true(s.y, s.mean, s.lower, s.upper, s.region, ax, label=self.label)
+        s, drawn = self.scores, self._rows()
+        for place, region in enumerate(REGIONS[1:]):
+            if region in drawn:
+                rows = drawn[region]
+                ends = np.stack([s.mean[rows] - s.lower[rows], s.upper[rows] - s.mean[rows]])
+                style: dict[str, Any] = {"fmt": MARKERS[place], "color": self.colors[region], "markersize": 4}
+                style |= {"elinewidth": 0.7, "alpha": 0.75, "zorder": 2 + place, "label": f"{region}-shot"}
+                ax.errorbar(s.y[rows], s.mean[rows], yerr=np.maximum(ends, 0), **style)
+        diagonal = [float(s.y.min()), float(s.y.max())]
+        ax.plot(diagonal, diagonal, color=INK, linewidth=1, linestyle="--", label="perfect", zorder=1)
+        ax.locator_params(axis="x", nbins=4)  # large labels are wide numbers
+        for axis in (ax.xaxis, ax.yaxis):  # a power of ten beside the axis would lie below the legend
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.7g}"))
+        name_axes(ax, f"true {self.label}", f"predicted {self.label}")
 
 
 class ReliabilityDisplay(ScoresDisplay):
@@ -351,8 +332,13 @@ class SparsificationDisplay(ScoresDisplay):
         return share, float(curve.error[0]), float(np.interp(share, curve.removed, curve.error))
 
     def _draw(self, ax: Axes) -> None:
-        curves = {title: scores.sparsification() for title, scores in self.models.items()}
-        plots.sparsification_curves(curves, ax)
+        for place, (title, scores) in enumerate(self.models.items()):
+            curve, title = scores.sparsification(), plain_text(title)
+            color, dashes = COLORS[place], ("-", "--")[place]
+            ax.plot(curve.removed, curve.error, dashes, color=color, label=f"{title}, by its std")
+            ax.plot(curve.removed, curve.oracle, ":", color=color, lw=1, label=f"{title}, by its true error")
+        plots.from_zero(ax)
+        name_axes(ax, "share of rows removed, least certain first", "mean absolute error of the rest")
 
 
 class DialDisplay(ScoresDisplay):
@@ -363,9 +349,7 @@ class DialDisplay(ScoresDisplay):
     def __init__(self, scores: Scores | Lineup, label: str = "label") -> None:
         super().__init__(scores, label)
         if self.scores.dial is None:
-            raise ValueError(
-                f"a dial needs at least {MIN_DIAL_ROWS} test rows, and a model of a version that has one"
-            )
+            raise ValueError(f"a dial needs a model that has one, and at least {MIN_DIAL_ROWS} test rows")
         self.dial: Dial = self.scores.dial
 
     @property
@@ -375,11 +359,28 @@ class DialDisplay(ScoresDisplay):
         return {f"in use: {self.dial.setting}": self.dial.point(self.scores), **rivals}
 
     def _draw(self, ax: Axes) -> None:
-        plots.dial_curve(*self.dial.curve, self.points, ax, title=self.scores.title, ylabel=f"error, {RARE}")
+        x, y = self.dial.curve
+        title = plain_text(self.scores.title)
+        ax.plot(x, y, label=title, color=COLORS[0], marker="o", markersize=3, linewidth=1.2)
+        for place, (name, point) in enumerate(self.points.items(), start=1):
+            style = plots.line_style(place) | {"linestyle": "none", "markersize": 8}
+            ax.plot(point[:1], point[1:], label=plain_text(name), **style)
+        for end, name in ((0, "0"), (-1, "1")):
+            ax.annotate(name, (x[end], y[end]), xytext=(5, 4), textcoords="offset points", color=INK)
+        ax.locator_params(axis="x", nbins=6)  # large errors are wide numbers
+        ax.margins(0.12)
+        plots.plain_numbers(ax)
+        name_axes(ax, "mean absolute error, all rows", f"error, {RARE}")
 
 
 class VarianceDisplay(ScoresDisplay):
     """The two parts of the predicted standard deviation along the label, for a method that predicts both."""
+
+    parts: ClassVar = {
+        "aleatoric_std": "aleatoric std (noise)",
+        "epistemic_std": "epistemic std (not enough data)",
+        "mae": "mean absolute error",
+    }
 
     @property
     def epistemic(self) -> float:
@@ -388,7 +389,9 @@ class VarianceDisplay(ScoresDisplay):
         return float((curve["epistemic_std"] ** 2).mean() / (curve["std"] ** 2).mean())
 
     def _draw(self, ax: Axes) -> None:
-        plots.variance_parts(self.curve, ax, **self.label_axis)
+        curve = self.curve
+        curves = {name: (curve["center"], curve[column]) for column, name in self.parts.items()}
+        plots.lines_by_label(curves, ax, title=f"in units of {self.label}", **self.label_axis)
 
 
 class CalibrationDisplay(ScoresDisplay):
@@ -427,12 +430,11 @@ class HistogramDisplay(ScoresDisplay):
         return {region: int(s.bins.counts[regions == region].sum()) for region in sorted_regions(regions)}
 
     def _draw(self, ax: Axes) -> None:
-        s = self.scores
-        plots.label_histogram(s.bins, ax, label=self.label, many=s.many, few=s.few)
+        plots.label_histogram(ax=ax, **self.label_axis)
 
 
 class WeightsDisplay(ScoresDisplay):
-    """The weights of the label bins, for a method that uses any."""
+    """The weights of the label bins, for a method that uses any; the average training row has weight 1."""
 
     height = 2.3
 
@@ -441,7 +443,12 @@ class WeightsDisplay(ScoresDisplay):
         self.values = weights.per_bin
 
     def _draw(self, ax: Axes) -> None:
-        plots.bin_weights(self.scores.bins, self.values, ax, label=self.label)
+        ax.step(self.scores.bins.centers, self.values, where="mid", color=COLORS[0])
+        ax.axhline(1, color=INK, linestyle=":", linewidth=1)
+        ends = min(float(self.values.min()), 1.0) / 1.3, max(float(self.values.max()), 1.0) * 1.3
+        plots.log_scale(ax, *ends)
+        plots.plain_numbers(ax)
+        name_axes(ax, self.label, "weight of a row")
 
 
 # -- charts of columns ---------------------------------------------------------------------------
@@ -453,10 +460,12 @@ class ImportanceDisplay(Display):
     `table` is what `tailwise.explanations.importance` returns.
     """
 
+    changes: ClassVar = {"error": "increase of the mean absolute error", "crps": "increase of the mean CRPS"}
+
     def __init__(self, table: pd.DataFrame, measure: str = "error", most: int = 10) -> None:
         check_name("measure", measure, list(table["measure"].unique()))
         self.table, self.measure, self.most = table, measure, most
-        self.size = (6.0, 1.4 + 0.34 * min(most, table["column"].nunique()))  # type: ignore[misc]
+        self.size = (6.0, 1.4 + 0.34 * min(most, table["column"].nunique()))
 
     @classmethod
     def from_estimator(
@@ -477,7 +486,20 @@ class ImportanceDisplay(Display):
         return cls(importance(estimator, X, y, measures=[measure], **options), measure, most).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
-        plots.importance_bars(self.table[self.table["measure"] == self.measure], ax, most=self.most)
+        table = self.table[self.table["measure"] == self.measure]
+        groups = [name for name in ("all", "rare") if (table["labels"] == name).any()]
+        order = table[table["labels"] == groups[-1]]["column"].head(self.most)
+        height = 0.8 / len(groups)
+        for place, name in enumerate(groups):
+            bars = table[table["labels"] == name].set_index("column").loc[order]
+            where = np.arange(len(order)) + (place - (len(groups) - 1) / 2) * height
+            style = {"xerr": bars["spread"], "label": f"{name} labels", **plots.bar_style(place)}
+            ax.barh(where, bars["importance"], height, **style)
+        ax.axvline(0, color=INK, linewidth=0.8)
+        ax.set_yticks(np.arange(len(order)), [plain_text(name) for name in order])
+        ax.invert_yaxis()
+        change = self.changes.get(self.measure, f"mean absolute change of the {self.measure}")
+        name_axes(ax, f"{change} if shuffled", "")
 
 
 class DependenceDisplay(Display):
@@ -497,7 +519,15 @@ class DependenceDisplay(Display):
         return cls(partial_dependence(estimator, X, column, **options), column).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
-        plots.dependence_curve(self.table, ax, column=self.column)
+        table, along = self.table, self.table["value"]
+        if not (pd.api.types.is_numeric_dtype(along) or pd.api.types.is_datetime64_any_dtype(along)):
+            names = [plain_text(str(value)) for value in along]
+            along = pd.Series(np.arange(len(along)))
+            ax.set_xticks(along, names, rotation=30)
+        band: dict[str, Any] = {"color": COLORS[0], "alpha": 0.18, "lw": 0, "label": "interval"}
+        ax.fill_between(along, table["lower"], table["upper"], **band)
+        ax.plot(along, table["prediction"], label="prediction", **plots.line_style(0))
+        name_axes(ax, self.column, "prediction")
 
 
 # -- charts of several methods -------------------------------------------------------------------
@@ -508,34 +538,21 @@ class RankingDisplay(Display):
 
     def __init__(self, table: pd.DataFrame, data: str, heading: str, figure: str) -> None:
         self.table, self.data, self.heading, self.figure = table, data, heading, figure
+        self.height = 1.0 + 0.3 * len(table)
 
     @property
-    def name(self) -> str:
+    def id(self) -> str:
         """The data set and the figure are part of the name."""
         return f"{slug(self.data)}-{self.figure}"
 
-    @property
-    def title(self) -> str:
-        """The heading on a page."""
-        return self.heading
-
-    @property
-    def text(self) -> str:
-        """Which method is first."""
-        return say("displays", "ranking_text", self)
-
-    @property
-    def alt(self) -> str:
-        """Which method is first, with the name of the chart."""
-        return say("displays", "ranking_alt", self)
-
-    @property
-    def height(self) -> float:  # type: ignore[override]
-        """A line for each method."""
-        return 1.0 + 0.3 * len(self.table)
-
     def _draw(self, ax: Axes) -> None:
-        plots.method_ranking(self.table, ax, metric=self.heading.split(",")[0].lower())
+        table = self.table.sort_values("mean", ascending=False, kind="stable")
+        where = np.arange(len(table))
+        ax.errorbar(table["mean"], where, xerr=table["half"].fillna(0), fmt="o", color=COLORS[0], capsize=3)
+        ax.set_yticks(where, [plain_text(str(name)) for name in table.index])
+        ax.set(xlabel=self.heading.split(",")[0].lower(), ylim=(-0.6, len(table) - 0.4))
+        plots.plain_numbers(ax)
+        ax.grid(axis="y", color="0.5", alpha=0.25)
 
 
 class MethodErrorDisplay(Display):
@@ -545,24 +562,9 @@ class MethodErrorDisplay(Display):
         self.curves, self.data = curves, data
 
     @property
-    def name(self) -> str:
+    def id(self) -> str:
         """The data set is part of the name."""
         return f"{slug(self.data)}-along-label"
-
-    @property
-    def title(self) -> str:
-        """The heading on a page."""
-        return "Mean absolute error along the label"
-
-    @property
-    def text(self) -> str:
-        """What the points are."""
-        return "Mean over seeds of the test rows in each label bin."
-
-    @property
-    def alt(self) -> str:
-        """What the points are, with the name of the chart."""
-        return f"Mean absolute error of each method along the label on {self.data}. {self.text}"
 
     def _draw(self, ax: Axes) -> None:
         plots.error_by_label(self.curves, ax)
