@@ -87,7 +87,8 @@ def study(table: str, seed: int, out: Path, family: str, rows: int, epochs: int)
             "table": table, "seed": seed, "y": split.y_test[tested], "rare": split.rare[tested],
             "copies": np.isin(new, given), "rows": len(split.y_train), "distinct": len(data.y),
             "labels": about, "offset": offset, "base": base.offset(test.matrix, len(test), None),
-            "catboost": catboost,            "features": encoded.x.shape[1], "columns": split.x_train.shape[1], "weight": data.weight,
+            "catboost": catboost,
+            "features": encoded.x.shape[1], "columns": split.x_train.shape[1], "weight": data.weight,
         }  # fmt: skip
         names: tuple[str, ...] = MAIN
     else:
