@@ -55,8 +55,8 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (b"model 4", b"model 5", rf"in format 5, and tailwise {__version__} reads format 4: install that"),
-        (b" 4 0", b"", r"was written by tailwise .* in format .*, and tailwise"),
+        (b"model 5", b"model 6", rf"in format 6, and tailwise {__version__} reads format 5: install that"),
+        (b" 5 0", b"", r"was written by tailwise .* in format .*, and tailwise"),
         (b"\n-\n", b"\n", "was changed, damaged or cut short: it does not match its checksum"),
         (b'"params"', b'"Params"', "does not match its checksum"),
         (b'{"params"', b'{{"params"', "does not match its checksum"),

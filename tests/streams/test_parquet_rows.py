@@ -147,7 +147,7 @@ def test_folders_and_files_that_cannot_be_read(
     with pytest.raises(ValueError, match="chunk_rows must be positive"):
         ParquetRows(folder, chunk_rows=0)
     (folder / "d.csv").write_text("k,x,c\n1,2,3\n")
-    with pytest.raises(TableError, match=r"d\.csv is not a Parquet file: convert it"):
+    with pytest.raises(TableError, match=r"d\.csv cannot be read as Parquet"):
         ParquetRows(folder / "d.csv")
     with pytest.raises(TableError, match=r"none\.parquet cannot be read as Parquet"):
         ParquetRows([folder / "a.parquet", folder / "none.parquet"])
@@ -197,7 +197,7 @@ def test_bytes_that_are_no_text_and_names_that_occur_twice(tmp_path: Path) -> No
     with pytest.raises(TableError, match="column 'c' holds bytes that are not text"):
         rows_of(ParquetRows(tmp_path))
     pq.write_table(pa.table([pa.array([1]), pa.array([2])], names=["x", "x"]), tmp_path / "a.parquet")
-    with pytest.raises(TableError, match="'x' occurs twice"):
+    with pytest.raises(TableError, match=r"a\.parquet cannot be read as Parquet .*duplicate field names"):
         ParquetRows(tmp_path)
 
 

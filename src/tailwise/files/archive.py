@@ -25,7 +25,7 @@ from tailwise.files.codec import Arrays, from_plain
 from tailwise.writing import write_atomically
 
 FORMAT = b"tailwise model"
-VERSION = 4
+VERSION = 5
 """Increase when files change; a file of another version is refused."""
 MAX_JSON = 1 << 20
 """Most values of the model's JSON, and of the table of tensors. Each takes up to 70 bytes of memory."""

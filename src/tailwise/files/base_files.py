@@ -1,7 +1,7 @@
 """Fitted base regressors as plain values and arrays, and back. Nothing in a file can name code to run.
 
-CatBoost, LightGBM and scikit-learn do not check their models themselves: they would read beyond the end of
-arrays. So every index is compared with what it points to. Bases that take pages to check cannot be saved.
+CatBoost and scikit-learn do not check their models themselves: they would read beyond the end of arrays. So
+every index is compared with what it points to. Bases that take pages to check cannot be saved.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 from tailwise.distributions.transform import AnyTransform
 from tailwise.files.archive import one_line
 from tailwise.model.base import CrossFitted, require_package
-from tailwise.options import Between, Items, NotNegative, Positive
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Columns = Annotated[int, Between(1, 10_000_000)]
+from tailwise.model.trees import BoostedTrees, Floats, Ints, fills, parted
+from tailwise.options import Items, NotNegative, Positive
 
 CAN = (
     "Bases that can be saved are CatBoost, LightGBM, HistGradientBoostingRegressor and linear models of "
@@ -51,11 +49,11 @@ class CatBoost:
 
     def __post_init__(self) -> None:
         counts, depths = self.counts, self.depths
-        sound = _fill(counts, self.borders) and _fill(depths, self.splits) and bool((depths <= 16).all())
+        sound = fills(counts, self.borders) and fills(depths, self.splits) and bool((depths <= 16).all())
         sound = sound and len(self.missing) == len(self.has_missing) == counts.size
         sound = sound and bool(((self.splits >= 0) & (self.splits < self.borders.size)).all())
-        sound = sound and _fill(2**depths, self.filled) and self.values.shape == (int(self.filled.sum()),)
-        if not sound or any((np.diff(borders) <= 0).any() for borders in _parts(self.borders, counts)):
+        sound = sound and fills(2**depths, self.filled) and self.values.shape == (int(self.filled.sum()),)
+        if not sound or any((np.diff(borders) <= 0).any() for borders in parted(self.borders, counts)):
             raise ValueError("the trees of CatBoost do not fit together")
 
     @classmethod
@@ -96,7 +94,7 @@ class CatBoost:
         from catboost import CatBoostRegressor
 
         owners = np.repeat(np.arange(self.features), self.counts).tolist()
-        borders = _parts(self.borders, self.counts)
+        borders = parted(self.borders, self.counts)
         features = [
             {
                 "borders": borders[place].tolist(),
@@ -116,7 +114,7 @@ class CatBoost:
         trees = [
             {"splits": [splits[k] for k in of_tree.tolist()], "leaf_values": values.tolist()}
             for of_tree, values in zip(
-                _parts(self.splits, self.depths), _parts(leaves, 2**self.depths), strict=True
+                parted(self.splits, self.depths), parted(leaves, 2**self.depths), strict=True
             )
         ]
         state = {
@@ -134,135 +132,7 @@ class CatBoost:
         return model
 
 
-# -- LightGBM --------------------------------------------------------------------------------------
-
-_SPLITS = {
-    "split_feature": "feature",
-    "threshold": "threshold",
-    "decision_type": "decision",
-    "left_child": "left",
-    "right_child": "right",
-}
-"""Names of the columns of splits in LightGBM's text and here."""
-
-
-@dataclass(frozen=True)
-class LightGBM:
-    """Trees of LightGBM on numbers, one tree after another."""
-
-    features: Columns
-    sizes: Annotated[Ints, Items(1, 1_000_000)]  # (T,) splits of each tree, which has one leaf more
-    feature: Ints
-    threshold: Floats
-    decision: Ints  # bits: a category, missing to the left, and two for the kind of missing values
-    left: Ints  # the number of a split in its tree, or of a leaf k as -1 - k
-    right: Ints
-    value: Floats  # of the leaves
-
-    def __post_init__(self) -> None:
-        _check_trees(self, self.threshold, self.decision, lowest=-1 - self.sizes)
-        if not _fill(self.sizes + 1, self.value) or not set(self.decision.tolist()) <= set(range(0, 16, 2)):
-            raise ValueError("the trees of LightGBM do not fit together")
-
-    @classmethod
-    def of(cls, model: Any) -> LightGBM:
-        """Take a fitted model apart. Each tree is a line of its number and lines ``name=values``."""
-        booster = getattr(model, "booster_", model)
-        text = booster.model_to_string().partition("end of trees")[0]
-        trees = [
-            dict(line.partition("=")[::2] for line in tree.split("\n")) for tree in text.split("Tree=")[1:]
-        ]
-        if any(tree["num_cat"] != "0" for tree in trees):
-            raise ValueError("it has splits by category")
-        columns: dict[str, Any] = {}
-        for theirs, name in {**_SPLITS, "leaf_value": "value"}.items():
-            make = _floats if name in ("threshold", "value") else _ints
-            columns[name] = make(float(word) for tree in trees for word in tree.get(theirs, "").split())
-        return cls(booster.num_feature(), _ints(int(tree["num_leaves"]) - 1 for tree in trees), **columns)
-
-    def model(self) -> Any:
-        """Build the model again from LightGBM's text of it."""
-        require_package("lightgbm")
-        from lightgbm import Booster
-
-        lines = ["tree", "version=v4", "num_class=1", "num_tree_per_iteration=1", "label_index=0"]
-        lines += [f"max_feature_idx={self.features - 1}", "objective=regression"]
-        lines.append("feature_names=" + " ".join(f"x{place}" for place in range(self.features)))
-        lines += ["feature_infos=" + " ".join(["none"] * self.features), ""]
-        parts = {theirs: _parts(getattr(self, name), self.sizes) for theirs, name in _SPLITS.items()}
-        parts["leaf_value"] = _parts(self.value, self.sizes + 1)
-        for tree, size in enumerate(self.sizes):
-            lines += [f"Tree={tree}", f"num_leaves={size + 1}", "num_cat=0"]
-            lines += [
-                f"{name}={' '.join(map(repr, values[tree].tolist()))}" for name, values in parts.items()
-            ]
-            lines += ["is_linear=0", "shrinkage=1", "", ""]
-        return Booster(model_str="\n".join([*lines, "end of trees", ""]))
-
-
-# -- scikit-learn ----------------------------------------------------------------------------------
-
-_NODE = {
-    "left": "left",
-    "right": "right",
-    "feature": "feature_idx",
-    "threshold": "num_threshold",
-    "missing_left": "missing_go_to_left",
-    "value": "value",
-}
-"""Names of the columns of nodes here and in scikit-learn."""
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """A HistGradientBoostingRegressor on numbers: the nodes of its trees, one tree after another."""
-
-    features: Columns
-    baseline: float
-    sizes: Annotated[Ints, Items(1, 1_000_000)]  # (T,) nodes of each tree
-    left: Ints  # counted from the first node of the tree; -1 in a leaf
-    right: Ints
-    feature: Ints
-    threshold: Floats
-    missing_left: NDArray[np.bool_]
-    value: Floats
-
-    def __post_init__(self) -> None:
-        _check_trees(self, self.threshold, self.missing_left, self.value, lowest=np.full_like(self.sizes, -1))
-        if (self.sizes < 1).any() or ((self.left < 0) != (self.right < 0)).any():
-            raise ValueError("a tree of the base does not fit together")
-
-    @classmethod
-    def of(cls, model: Any) -> Histogram:
-        """Take a fitted model apart."""
-        if model.is_categorical_ is not None:
-            raise ValueError("it has categorical features")
-        trees = [predictor.nodes for (predictor,) in model._predictors]
-        nodes = np.concatenate(trees)
-        leaf = nodes["is_leaf"].astype(bool)
-        columns: dict[str, Any] = {name: nodes[theirs] for name, theirs in _NODE.items()}
-        for name, in_leaf in (("left", -1), ("right", -1), ("feature", 0)):
-            columns[name] = np.where(leaf, in_leaf, columns[name].astype(np.int64))
-        columns["threshold"] = np.where(leaf, 0.0, columns["threshold"])
-        columns["missing_left"] = columns["missing_left"].astype(bool)
-        baseline = float(model._baseline_prediction.item())
-        return cls(model.n_features_in_, baseline, _ints(map(len, trees)), **columns)
-
-    def model(self) -> Any:
-        """Build the model again: fitted to two rows, so that nothing is missing, then given these trees."""
-        from sklearn.ensemble import HistGradientBoostingRegressor
-
-        model = HistGradientBoostingRegressor(max_iter=1).fit(np.zeros((2, self.features)), [1.0, 2.0])
-        ((first,),) = model._predictors
-        nodes = np.zeros(self.left.size, first.nodes.dtype)
-        for name, theirs in _NODE.items():
-            column = getattr(self, name)
-            nodes[theirs] = np.maximum(column, 0) if name in ("left", "right") else column
-        nodes["is_leaf"] = self.left == -1
-        sets = first.binned_left_cat_bitsets, first.raw_left_cat_bitsets
-        model._predictors = [[type(first)(tree, *sets)] for tree in _parts(nodes, self.sizes)]
-        model._baseline_prediction = np.full_like(model._baseline_prediction, self.baseline)
-        return model
+# -- linear models --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -281,6 +151,8 @@ class Linear:
     @classmethod
     def of(cls, model: Any) -> Linear:
         """Take a fitted model, or a pipeline that ends with one, apart."""
+        if isinstance(model, Linear):
+            return model
         *first, last = [step for _, step in getattr(model, "steps", [("", model)])]
         if not hasattr(last, "coef_") or not hasattr(last, "intercept_"):
             raise ValueError(f"it ends with {type(last).__name__}")
@@ -293,16 +165,16 @@ class Linear:
                 steps += [("shift", step.mean_)] * step.with_mean + [("scale", step.scale_)] * step.with_std
             else:
                 raise ValueError(f"it holds {kind}")
-        return cls(tuple(steps), np.ravel(last.coef_), float(np.ravel(last.intercept_)[0]))
+        made = cls(tuple(steps), np.ravel(last.coef_), float(np.ravel(last.intercept_)[0]))
+        rows = np.random.default_rng(0).normal(size=(8, made.features))
+        if not np.allclose(model.predict(rows), made.predict(rows), rtol=1e-9):
+            raise ValueError("it has an option that changes its predictions in a way unknown here")
+        return made
 
     @property
     def features(self) -> int:
         """Number of columns."""
         return int(self.coefficients.size)
-
-    def model(self) -> Linear:
-        """Return itself."""
-        return self
 
     def predict(self, matrix: Floats) -> Floats:
         """(N, F) -> (N,)"""
@@ -316,8 +188,7 @@ class Linear:
 
 # -- bases -----------------------------------------------------------------------------------------
 
-Saved = CatBoost | LightGBM | Histogram | Linear
-_KINDS: dict[str, Any] = {"catboost": CatBoost, "lightgbm": LightGBM, "sklearn": Linear, "tailwise": Linear}
+Saved = CatBoost | BoostedTrees | Linear
 
 
 @dataclass(frozen=True)
@@ -346,55 +217,23 @@ class BaseState:
 
     def base(self) -> CrossFitted:
         """Build the base again."""
-        models = tuple(model.model() for model in self.models)
+        models = tuple(m.model() if isinstance(m, CatBoost) else m for m in self.models)
         return CrossFitted(models, *(getattr(self, field.name) for field in fields(self)[1:]))
 
 
 def _taken_apart(model: Any) -> Saved:
-    if isinstance(model, Linear):
-        return model
-    name = type(model).__name__
-    kind = _KINDS.get(type(model).__module__.partition(".")[0])
-    if name == "HistGradientBoostingRegressor":
-        kind = Histogram
+    package = type(model).__module__.partition(".")[0]
     try:
-        if kind is None:
+        if package == "catboost":
+            return CatBoost.of(model)
+        if package == "lightgbm" or isinstance(model, (BoostedTrees, HistGradientBoostingRegressor)):
+            return BoostedTrees.of(model)
+        if package not in ("sklearn", "tailwise"):
             raise ValueError("it is of no known package")
-        state: Saved = kind.of(model)
-        if not isinstance(state, CatBoost):
-            rows = np.random.default_rng(0).normal(size=(8, state.features))
-            if not np.allclose(model.predict(rows), state.model().predict(rows), rtol=1e-9):
-                raise ValueError("it has an option that changes its predictions in a way unknown here")
+        return Linear.of(model)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
+        name = type(model).__name__
         raise ValueError(f"the base {name} cannot be saved: {one_line(error)}. {CAN}") from error
-    return state
-
-
-def _check_trees(state: LightGBM | Histogram, *columns: NDArray[Any], lowest: Ints) -> None:
-    """Raise an error unless every index of a tree points into it, and every path through it ends.
-
-    A child comes after its parent; a negative one, down to `lowest` in each tree, is a leaf. lowest: (T,)
-    """
-    sizes, children = state.sizes, (state.left, state.right)
-    if not all(_fill(sizes, column) for column in (*children, state.feature, *columns)):
-        raise ValueError("the trees of the base do not fit together")
-    place = np.arange(state.left.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    ends, lowest = np.repeat(sizes, sizes), np.repeat(lowest, sizes)
-    sound = (state.feature >= 0) & (state.feature < state.features)
-    for child in children:
-        sound &= (child < ends) & (child >= lowest) & ((child > place) | (child < 0))
-    if not sound.all():
-        raise ValueError("a tree of the base does not fit together")
-
-
-def _fill(sizes: Ints, values: NDArray[Any]) -> bool:
-    """Whether parts of these sizes make up the values. No size exceeds their number, so no sum overflows."""
-    sound = sizes.ndim == values.ndim == 1 and bool(((sizes >= 0) & (sizes <= values.size)).all())
-    return sound and int(sizes.sum()) == values.size
-
-
-def _parts(values: NDArray[Any], sizes: Ints) -> list[NDArray[Any]]:
-    return np.split(values, np.cumsum(sizes)[:-1])
 
 
 def _ints(values: Iterable[float]) -> Ints:

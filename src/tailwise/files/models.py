@@ -246,7 +246,8 @@ def _check_params(estimator: Any, state: ModelState, parts: Method) -> None:
     bounds_of_targets(estimator.bounds, [np.array([0.0, 1.0])] * len(state.targets))
     if estimator.base is not None:
         check_name("base", estimator.base, ["auto", *BASES])
-    if np.ndim(estimator.bins) > 0 and (np.diff(checked_labels(estimator.bins, "bins")) <= 0).any():
+    edges = estimator.bins
+    if not isinstance(edges, int | None) and (np.diff(checked_labels(edges, "bins")) <= 0).any():
         raise ValueError("the edges of bins must ascend")
 
 

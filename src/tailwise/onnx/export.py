@@ -78,7 +78,7 @@ def export_onnx(
     graph = _Graph(model, levels, coverage, rare).eval()
     rows, base, trees = graph.rows_to_check(), None, None
     if model.base.targets:
-        trees = base_model(model.base.targets, model.latent_bins, rows.shape[1], OPSET, rows.numpy())
+        trees = base_model(model.base.targets, model.latent_bins, rows.shape[1], OPSET)
         columns = zip(model.base.targets, model.latent_bins, strict=True)
         base = torch.from_numpy(
             np.stack([(target.latent(rows.numpy()) - b.location) / b.scale for target, b in columns], axis=1)
@@ -202,8 +202,8 @@ def _verify(data: bytes, graph: _Graph, x: Tensor, base: Tensor | None) -> None:
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise RuntimeError(
-            f"torch {torch.__version__} has not exported this network faithfully ({reason}): "
-            "upgrade torch and onnxscript, or choose another backbone"
+            f"the ONNX file would not predict as the model does ({reason}): use a base without a link, "
+            f"another backbone, or another version of torch ({torch.__version__} here) and onnxscript"
         ) from error
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,12 +23,13 @@ _BUFFER = 1 << 20  # bytes of a column that are read at a time
 
 
 class _RowGroup(NamedTuple):
-    """A row group of a file: how many rows there are, and how many come before it in the stream."""
+    """A row group: its rows, how many come before it in the stream, and how many its file has."""
 
     path: str
     number: int
     rows: int
     start: int
+    file_rows: int
     values: Mapping[str, Any]
     """Values of columns that the names of folders say, the same for all rows."""
 
@@ -61,7 +61,8 @@ class ParquetRows:
             if not self.files:
                 raise TableError("the list of Parquet files is empty: there is nothing to read")
         self._place = Path.cwd()  # Ray's workers are in another folder
-        _require_pyarrow(self.name)
+        if importlib.util.find_spec("pyarrow") is None:
+            raise TableError(f"reading {self.name} needs pyarrow: pip install 'tailwise[big]'")
         self._open(base)
 
     def _open(self, base: Path | None) -> None:
@@ -84,16 +85,16 @@ class ParquetRows:
                 sizes = [group.num_rows for group in fragment.row_groups]
                 values = ds.get_partition_keys(fragment.partition_expression)
             except (pa.ArrowException, OSError) as error:
-                _refuse_others(path)
                 raise TableError(_damaged(str(path), error)) from None
+            own = plain_schema(part.schema)
             if schema is None:
-                schema, self.columns = part.schema, kinds
+                schema, self.columns = own, kinds
             compare_columns(kinds, self.columns, str(path), str(self.files[0]))
-            schema = _joined(schema, part.schema)
+            schema = pa.unify_schemas([schema, own], promote_options="permissive")
             self.columns = column_kinds(schema)
             for number, rows in enumerate(sizes):
                 if rows:
-                    self._groups.append(_RowGroup(str(path), number, rows, start, values))
+                    self._groups.append(_RowGroup(str(path), number, rows, start, sum(sizes), values))
                 start += rows
         self.rows = start
         """Number of rows of the whole stream."""
@@ -129,17 +130,17 @@ class ParquetRows:
         try:
             path = self._place / group.path
             with pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
-                if (
-                    group.number >= file.num_row_groups
-                    or file.metadata.row_group(group.number).num_rows != group.rows
-                ):
+                if file.metadata.num_rows != group.file_rows:
                     raise TableError(f"{source} has changed since it was opened: start again")
                 for batch in file.iter_batches(
                     self.chunk_rows, row_groups=[group.number], columns=stored, use_threads=False
                 ):
                     low, high = max(first - place, 0), min(end - place, batch.num_rows)
                     if low < high:
-                        chunk = as_frame(self._fitted(batch.slice(low, high - low), group, names), source)
+                        table = pa.Table.from_batches([batch.slice(low, high - low)])
+                        for name, value in group.values.items():
+                            table = table.append_column(name, [pa.repeat(value, len(table))])
+                        chunk = as_frame(table.select(names), self._schema, source)
                         begin = group.start + place + low
                         chunk.index = pd.RangeIndex(begin, begin + len(chunk))
                         chunk.attrs = {SOURCE: source, FIRST: group.start}
@@ -147,19 +148,6 @@ class ParquetRows:
                     place += batch.num_rows
         except (pa.ArrowException, OSError) as error:
             raise TableError(_damaged(source, error)) from None
-
-    def _fitted(self, batch: Any, group: _RowGroup, names: list[str]) -> Any:
-        """Return columns in the types of the stream, and those that folders say."""
-        import pyarrow as pa
-
-        columns = []
-        for name in names:
-            type_ = self._schema.field(name).type
-            if name in group.values:
-                columns.append(pa.repeat(pa.scalar(group.values[name], type_), batch.num_rows))
-            else:
-                columns.append(_cast(batch.column(name), type_))
-        return pa.table(columns, names=names)
 
 
 def parquet_files(path: Path) -> list[Path]:
@@ -178,39 +166,17 @@ def parquet_files(path: Path) -> list[Path]:
     return sorted(shown)
 
 
-def _require_pyarrow(name: str) -> None:
-    if importlib.util.find_spec("pyarrow") is None:
-        raise TableError(f"reading {name} needs pyarrow: pip install 'tailwise[big]'")
-
-
 def _damaged(source: str, error: Exception) -> str:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     return f"{source} cannot be read as Parquet ({reason:.200}): copy or write it again"
 
 
-def _shown(schema: Any) -> list[Any]:
-    """The columns that a user knows of: pandas writes row numbers without a name as well."""
-    return [f for f in schema if not (f.name.startswith("__index_level_") and f.name.endswith("__"))]
-
-
-def _refuse_others(path: Path) -> None:
-    """Raise an error that says so if a file is not Parquet at all, or if a name occurs twice in it."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with suppress(OSError), path.open("rb") as file:
-        if file.read(4) != b"PAR1":
-            raise TableError(f"{path} is not a Parquet file: convert it, such as with pandas' to_parquet")
-    with suppress(pa.ArrowException, OSError):
-        names = pq.read_schema(path).names
-        for name in names:
-            if names.count(name) > 1:
-                raise TableError(f"{path}: column name {name!r} occurs twice: rename one of them")
-
-
 def column_kinds(schema: Any) -> dict[str, str]:
-    """Return the kind of each column of an Arrow schema, as `RowStream.columns` has it."""
-    return {field.name: _kind(field.type) for field in _shown(schema)}
+    """Return the kind of each column of an Arrow schema, as `RowStream.columns` has it.
+
+    pandas writes row numbers without a name as a column, which is left out.
+    """
+    return {f.name: _kind(f.type) for f in schema if not f.name.startswith("__index_level_")}
 
 
 def _kind(type_: Any) -> str:
@@ -225,76 +191,43 @@ def _kind(type_: Any) -> str:
         return "date"
     if types.is_null(type_):
         return "empty"
-    texts = (
-        types.is_string,
-        types.is_large_string,
-        types.is_string_view,
-        types.is_binary,
-        types.is_large_binary,
-    )
-    return "text" if any(is_text(type_) for is_text in texts) else "other"
+    texts = ("string", "large_string", "string_view", "binary", "large_binary")
+    return "text" if str(type_) in texts else "other"
 
 
-def _joined(first: Any, other: Any) -> Any:
-    """A schema that the rows of both files fit: the wider of two types of one kind."""
-    import pyarrow as pa
-
-    return pa.unify_schemas([_stored_plainly(first), _stored_plainly(other)], promote_options="permissive")
-
-
-def _stored_plainly(schema: Any) -> Any:
-    """A schema of the same kinds without dictionaries, views and dates, which have no wider type."""
-    import pyarrow as pa
-    from pyarrow import types
-
-    def plain(type_: Any) -> Any:
-        type_ = type_.value_type if types.is_dictionary(type_) else type_
-        if types.is_date(type_):
-            return pa.timestamp("ms")
-        return pa.string() if types.is_string_view(type_) else type_
-
-    return pa.schema([(field.name, plain(field.type)) for field in schema])
-
-
-def as_frame(table: Any, source: str) -> pd.DataFrame:
-    """Return an Arrow table as a DataFrame; `source` says in errors where it comes from."""
-    import pyarrow as pa
-
-    for place, field in enumerate(table.schema):
-        column = table.column(place)
-        try:
-            plain = _cast(column, _plain_type(field.type, column.null_count))
-        except pa.ArrowInvalid:
-            raise TableError(
-                f"{source}: column {field.name!r} holds bytes that are not text: leave the column out, or "
-                "write it as text or numbers"
-            ) from None
-        if plain is not column:
-            table = table.set_column(place, field.name, plain)
-    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
-    return frame
-
-
-def _plain_type(type_: Any, nulls: int) -> Any:
-    """The type in which pandas gets a column: decimals as floats, dates as timestamps, texts as they are.
+def plain_schema(schema: Any) -> Any:
+    """Return types that pandas has: decimals as floats, dates as time stamps, bytes as texts.
 
     A dictionary differs from chunk to chunk, so it becomes the texts or numbers that it stands for.
     """
     import pyarrow as pa
     from pyarrow import types
 
-    type_ = type_.value_type if types.is_dictionary(type_) else type_
-    if types.is_decimal(type_) or types.is_float16(type_) or (types.is_boolean(type_) and nulls):
-        return pa.float64()
-    if types.is_date(type_):
-        return pa.timestamp("ms")
-    return pa.string() if types.is_binary(type_) or types.is_large_binary(type_) else type_
+    def plain(type_: Any) -> Any:
+        type_ = type_.value_type if types.is_dictionary(type_) else type_
+        if types.is_decimal(type_) or types.is_float16(type_):
+            return pa.float64()
+        if types.is_date(type_):
+            return pa.timestamp("ms")
+        return pa.string() if _kind(type_) == "text" else type_
+
+    return pa.schema([(field.name, plain(field.type)) for field in schema])
 
 
-def _cast(column: Any, type_: Any) -> Any:
+def as_frame(table: Any, schema: Any, source: str) -> pd.DataFrame:
+    """Return an Arrow table as a DataFrame, in the types of a schema; `source` says where it comes from."""
     import pyarrow as pa
 
-    if column.type == type_:
-        return column
-    # There is no cast from truth values to floats.
-    return (column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column).cast(type_)
+    for place, name in enumerate(table.column_names):
+        column, kind = table.column(place), schema.field(name).type
+        if pa.types.is_boolean(column.type) and (column.null_count or not pa.types.is_boolean(kind)):
+            column, kind = column.cast(pa.int8()), pa.float64()  # there is no direct cast
+        try:
+            table = table.set_column(place, name, column.cast(kind))
+        except pa.ArrowInvalid:
+            raise TableError(
+                f"{source}: column {name!r} holds bytes that are not text: leave the column out, or write it "
+                "as text or numbers"
+            ) from None
+    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    return frame

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tailwise.streams.parquet_rows import CHUNK_ROWS, as_frame, column_kinds
+from tailwise.streams.parquet_rows import CHUNK_ROWS, as_frame, column_kinds, plain_schema
 from tailwise.streams.row_stream import SOURCE, Shard, checked_names
 from tailwise.tables.read import TableError
 
@@ -24,7 +23,7 @@ class RayRows:
     a hash of its values: equal rows are held out together. A seed changes nothing here; the training loop
     mixes rows in a buffer.
 
-    Parts for several processes are whole blocks: each block goes to the part with the fewest rows so far.
+    Parts for several processes are whole blocks, in turn.
     `divided` lets Ray hand them out while all parts are read at the same time (`streaming_split`); without it
     every part reads all blocks and passes over those of the others.
     """
@@ -64,28 +63,18 @@ class RayRows:
             yield from self._dataset.iter_batches(batch_size=CHUNK_ROWS, batch_format="pyarrow")
         else:
             tables = self._dataset.iter_batches(batch_size=None, batch_format="pyarrow")
-            yield from _fewest_first(tables, part, parts)
+            yield from islice(tables, part, None, parts)
 
     def _chunk(self, table: Any, names: list[str]) -> pd.DataFrame:
         import pandas as pd
 
-        chunk = as_frame(table, SOURCE_NAME)
+        chunk = as_frame(table, plain_schema(table.schema), SOURCE_NAME)
         hashed = [name for name, kind in self.columns.items() if kind != "other"]
         numbers = pd.util.hash_pandas_object(chunk[hashed], index=False).to_numpy()
         chunk = chunk[names]
         chunk.index = pd.Index(numbers)
         chunk.attrs = {SOURCE: SOURCE_NAME}
         return chunk
-
-
-def _fewest_first(tables: Iterable[Any], part: int, parts: int) -> Iterator[Any]:
-    """Yield the tables of a part, where each table goes to the part with the fewest rows so far."""
-    rows = np.zeros(parts, np.int64)
-    for table in tables:
-        to = int(rows.argmin())
-        rows[to] += len(table)
-        if to == part:
-            yield table
 
 
 def _arrow_schema(schema: Any, dataset: Any) -> Any:

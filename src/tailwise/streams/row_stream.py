@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -107,18 +108,17 @@ class FrameRows:
     ) -> Iterator[pd.DataFrame]:
         """Return an iterator over all rows of a shard."""
         names = checked_names(columns, self.columns)
-        if callable(self._tables) or seed is None:
-            return self._in_order(names, shard)
-        starts = np.concatenate([[0], np.cumsum([len(table) for table in self._tables])])
-        order = np.random.default_rng(seed).permutation(len(self._tables))
-        part = order[shard[0] :: shard[1]]
-        return (self._chunk(self._tables[k], k, int(starts[k]), names) for k in map(int, part))
+        tables = self._numbered()
+        if seed is not None and not callable(self._tables):
+            listed = list(tables)
+            tables = (listed[k] for k in np.random.default_rng(seed).permutation(len(listed)))
+        return (self._chunk(*table, names) for table in islice(tables, shard[0], None, shard[1]))
 
-    def _in_order(self, names: Sequence[str], shard: Shard) -> Iterator[pd.DataFrame]:
+    def _numbered(self) -> Iterator[tuple[Any, int, int]]:
+        """Yield each table, its number and the number of its first row."""
         start = 0
         for number, table in enumerate(self._each()):
-            if number % shard[1] == shard[0]:
-                yield self._chunk(table, number, start, names)
+            yield table, number, start
             start += len(table)
 
     def _chunk(self, rows: Any, number: int, start: int, names: Sequence[str]) -> pd.DataFrame:

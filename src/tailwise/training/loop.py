@@ -65,9 +65,9 @@ OnEpoch = Callable[[dict[str, float], int], None]
 class NonFiniteLossError(RuntimeError):
     """A loss or gradient was not finite; the model has the weights from before that step."""
 
-    def __init__(self, message: str, *, epoch: int, step: int, rows: list[int]) -> None:
-        super().__init__(message)
-        self.epoch, self.step, self.rows = epoch, step, rows
+    def __init__(self, message: str, *, epoch: int = 0, step: int = 0, rows: Sequence[int] = ()) -> None:
+        super().__init__(message)  # an error that another process raised gets the other fields afterwards
+        self.epoch, self.step, self.rows = epoch, step, list(rows)
 
 
 @dataclass

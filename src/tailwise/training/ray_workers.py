@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import signal
 import socket
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 import numpy as np
 import torch
@@ -23,7 +21,7 @@ import torch
 from tailwise.networks.network import Network
 from tailwise.networks.ranks import from_first, rank_and_ranks
 from tailwise.training.batches import Data, TensorData, as_data
-from tailwise.training.loop import FitResult, NonFiniteLossError, TrainConfig, fit
+from tailwise.training.loop import FitResult, TrainConfig, fit
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -111,25 +109,17 @@ class RayWorkers:
         else:
             self.check()
             settings |= {"address": self.address}
-        self._init(ray, settings)
+        try:
+            with _own_handler():
+                ray.init(**settings)
+        except Exception as error:  # Ray raises many kinds here, bare `Exception` among them
+            ray.shutdown()
+            raise ConnectionError(_unreachable(self.address, str(error))) from error
         try:
             self._check_resources(ray)
             yield
         finally:
             ray.shutdown()
-
-    def _init(self, ray: Any, settings: dict[str, Any]) -> None:
-        """Connect. Ray gives its own processes half a minute to start: on a busy machine, try again."""
-        attempts = 3 if self.address == LOCAL else 1
-        for left in reversed(range(attempts)):
-            try:
-                with _own_handler():
-                    ray.init(**settings)
-                return
-            except Exception as error:  # Ray raises many kinds here, bare `Exception` among them
-                ray.shutdown()
-                if left == 0:
-                    raise ConnectionError(_unreachable(self.address, str(error))) from error
 
     def _check_resources(self, ray: Any) -> None:
         kind = "GPU" if self.gpus else "CPU"
@@ -209,21 +199,18 @@ class RayWorkers:
                 yield folder, "training"
 
     def _run(self, job: Any, folder: str, name: str) -> dict[str, Any]:
+        """Train under a name: if workers die, anew from the last checkpoint of that name."""
         import ray.train
         from ray.train.torch import TorchConfig, TorchTrainer
 
-        error_name = f"error-{uuid.uuid4().hex[:8]}.json"
-        controllers: list[Any] = []
-
         class Trainer(TorchTrainer):  # type: ignore[misc]
             def _register_sigint_handler(self, controller: Any) -> None:
-                """Ray's own handler waits for what the controller does, which may take minutes."""
-                controllers.append(controller)
+                """Leave Ctrl-C as it is: Ray's handler waits for the controller, which may take minutes."""
 
-        def trained() -> dict[str, Any]:
+        for left in reversed(range(self.replacements + 1)):
             trainer = Trainer(
                 _work,
-                train_loop_config={"job": job, "error": error_name},
+                train_loop_config={"job": job},
                 scaling_config=ray.train.ScalingConfig(
                     num_workers=self.workers,
                     use_gpu=self.gpus,
@@ -233,63 +220,23 @@ class RayWorkers:
                 run_config=ray.train.RunConfig(
                     name=name,
                     storage_path=folder,
-                    failure_config=ray.train.FailureConfig(max_failures=self.replacements),
                     checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1),
                 ),
             )
-            reserved = _reserved()
             try:
                 found: dict[str, Any] = trainer.fit().return_value
-            except BaseException:
-                for controller in controllers:
-                    ray.kill(controller)
-                _give_back(_reserved() - reserved)
-                raise
-            return found
-
-        failed = ray.train.ControllerError, ray.train.TrainingFailedError
-        found = _again(trained, *failed, times=self.replacements)
-        if "error" in found:
-            raise _error(found["error"])
-        return found
-
-
-def _again(train: Callable[[], R], lost: type[Exception], failed: type[Exception], *, times: int) -> R:
-    """Call a function, and again if it raises `lost`, a kind of `failed`, at most so many times.
-
-    Ray replaces workers that die while they train. If one dies while Ray starts or stops them, Ray gives the
-    run up; under the same name, the next one continues from the last checkpoint.
-    """
-    for left in reversed(range(times + 1)):
-        try:
-            return train()
-        except failed as error:
-            if left and isinstance(error, lost):
-                continue
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-            raise RuntimeError(
-                f"training ended: workers were replaced {times} times, or could not be ({reason:.300}); do "
-                "they have enough memory, and is tailwise installed on every machine?"
-            ) from error
-    raise AssertionError("not reached")
-
-
-def _reserved() -> set[str]:
-    """Return the placement groups of this program: processors that Ray keeps for its workers."""
-    import ray
-
-    job = ray.get_runtime_context().get_job_id()  # the end of the names
-    table = ray.util.placement_group_table()
-    return {name for name, row in table.items() if name.endswith(job) and row["state"] != "REMOVED"}
-
-
-def _give_back(groups: Iterable[str]) -> None:
-    """Give processors back that Ray still keeps for a run it gave up: the next run would wait for them."""
-    from ray import PlacementGroupID
-    from ray.util.placement_group import PlacementGroup, remove_placement_group
-
-    for name in groups:
-        remove_placement_group(PlacementGroup(PlacementGroupID(bytes.fromhex(name))))
+                return found
+            except ray.train.TrainingFailedError as error:
+                for failure in getattr(error, "worker_failures", {}).values():
+                    if not _lost_another(failure):
+                        raise failure from None
+                if left == 0:
+                    reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+                    raise RuntimeError(
+                        f"training ended: workers were replaced {self.replacements} times, or could not be "
+                        f"({reason:.300}); do they have enough memory, and is tailwise installed everywhere?"
+                    ) from error
+        raise AssertionError("not reached")
 
 
 def _call(function: bytes, item: Any) -> bytes:
@@ -306,23 +253,9 @@ def _call(function: bytes, item: Any) -> bytes:
 def _work(settings: dict[str, Any]) -> dict[str, Any]:
     """Train in a worker: alone with its rows, together with the others in every step."""
     import ray
-    import ray.train
 
-    storage = ray.train.get_context().get_storage()
-    files, note = storage.storage_filesystem, f"{storage.experiment_fs_path}/{settings['error']}"
-    if from_first(
-        bool(files.get_file_info(note).is_file)
-    ):  # the last workers stopped with an error that would only come again
-        with files.open_input_stream(note) as file:
-            return {"error": json.loads(file.read())}
     job: _Job = ray.cloudpickle.loads(ray.get(settings["job"]))
-    try:
-        result = _train(job)
-    except Exception as error:
-        if not _lost_another(error):
-            with files.open_output_stream(note) as file:
-                file.write(json.dumps(_described(error)).encode())
-        raise
+    result = _train(job)
     # Arrays: Ray returns no tensors.
     state = {name: np.array(value.cpu()) for name, value in job.model.state_dict().items()}
     return {"state": state, "result": asdict(result)}
@@ -351,26 +284,9 @@ def _train(job: _Job) -> FitResult:
 
 
 def _lost_another(error: Exception) -> bool:
-    """Whether an error says that another worker is gone, so that new workers would do better."""
+    """Whether an error says that a worker is gone, so that new workers would do better."""
     text = f"{type(error).__module__} {error}".lower()
-    return any(word in text for word in ("gloo", "nccl", "ray.exceptions", "connection", "process group"))
-
-
-def _described(error: Exception) -> dict[str, Any]:
-    """Return an error as JSON: another process raises it again."""
-    known: dict[str, Any] = {"kind": type(error).__name__, "message": str(error)}
-    if isinstance(error, NonFiniteLossError):
-        known |= {"epoch": error.epoch, "step": error.step, "rows": error.rows}
-    return known
-
-
-def _error(known: dict[str, Any]) -> Exception:
-    """Return the error that a worker described."""
-    kind, message = known.pop("kind"), known.pop("message")
-    if kind == NonFiniteLossError.__name__:
-        return NonFiniteLossError(message, **known)
-    known_kinds = {error.__name__: error for error in (TypeError, ValueError, MemoryError)}
-    return known_kinds.get(kind, RuntimeError)(message)
+    return any(word in text for word in ("gloo", "nccl", "ray.", "connection", "process group"))
 
 
 # -- connecting ----------------------------------------------------------------------------------
@@ -399,26 +315,20 @@ def _check_answers(address: str) -> None:
     """Raise an error at once if nothing listens at an address; Ray itself tries for a minute."""
     if address == "auto":
         return
-    place = urlsplit(address if "://" in address else f"ray://{address}")
-    try:
-        host, port = place.hostname, place.port
-    except ValueError:
-        host, port = None, None
-    if not host or not port:
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
         raise ValueError(
             f"{address!r} is not the address of a Ray cluster: name host:port, auto, or {LOCAL} to start one"
         )
     try:
-        socket.create_connection((host, port), timeout=_SECONDS_TO_ANSWER).close()
-    except OSError as error:
+        socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
+    except (OSError, OverflowError) as error:
         raise ConnectionError(_unreachable(address, str(error))) from error
 
 
 def _unreachable(address: str, reason: str) -> str:
     first = (reason.strip().splitlines() or ["no reason given"])[0]
-    if address == LOCAL:
-        return f"Ray does not start on this machine ({first:.200}): is there enough memory and time?"
     return (
         f"no Ray cluster answers at {address!r} ({first:.200}): start one with `ray start --head`, or use "
-        f"{LOCAL!r} for this machine"
+        f"{LOCAL!r} for this machine, which needs memory and time to start it"
     )
