@@ -1,11 +1,14 @@
 """Intervals at 90% on natural splits: the default, `rare=0.9`, CatBoost with CV+, and a constant.
 
-    TAILWISE_DATA=... python research/studies/intervals.py --suite estimator --rows 4000
+    TAILWISE_DATA=... python research/studies/intervals.py run --only baselines --seeds 0 1 2 3 4
+    python research/studies/intervals.py write
 
-A line of JSON for each table and kind of intervals: coverage of all test rows and of the rarest 15% by
-training density, mean width and mean interval score (Winkler's), both in standard deviations of the training
-labels. At most 5,000 test rows are used. CV+ (Barber et al., 2021) takes five folds of CatBoost and symmetric
-errors; `log` fits log(y + 1 - min) and turns the ends back.
+`run` appends a line of JSON for each table, seed and kind of intervals: coverage of all test rows and of the
+rarest 15% by training density, mean width and mean interval score (Winkler's), both in standard deviations of
+the training labels. At most 4,000 training and 5,000 test rows are used. CV+ (Barber et al., 2021) takes five
+folds of CatBoost and symmetric errors; `log` fits log(y + 1 - min) and turns the ends back. Its lines also
+have coverage of rare labels and width at other coverages (`curve`), to compare widths at equal coverage of
+rare labels. `write` replaces the tables of research/results/intervals.md.
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
+import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from tailwise import TailRegressor
@@ -26,15 +31,26 @@ from tailwise.calibration.interval_scores import constant_interval
 from tailwise.metrics.scores import winkler
 from tailwise.model.base import deal_folds, resolve_base
 from tailwise.tables.encode import TablePreprocessor
+from tailwise.writing import append_line
 from tailwise_bench.suites import get_suite
 from tailwise_bench.tables import NaturalSplit
+from tailwise_bench.trace import trace_of
 
 Array = np.ndarray
-COVERAGE, TEST_ROWS, FOLDS = 0.9, 5000, 5
+Ends = Callable[[float], tuple[Array, Array]]
+"""Lower and upper ends of intervals at a coverage. (N,) each"""
+COVERAGE, ROWS, TEST_ROWS, FOLDS = 0.9, 4000, 5000, 5
+CURVE = (*np.round(np.arange(0.5, 0.99, 0.02), 2).tolist(), 0.99, 0.995, 0.999)
+OURS, RARE, RAW, LOG, CONSTANT = "default", "rare=0.9", "CatBoost CV+", "CatBoost CV+, log", "constant"
+RESULTS = Path(__file__).parents[1] / "results"
+START, END = "<!-- tables -->", "<!-- end of tables -->"
 
 
-def cv_plus(split: NaturalSplit, test: Any, y: Array, seed: int) -> tuple[Array, Array]:
-    """Return the ends of CV+ intervals around CatBoost. y: (n,) labels to fit"""
+# -- measure -----------------------------------------------------------------------------------------
+
+
+def cv_plus(split: NaturalSplit, test: Any, y: Array, seed: int) -> Ends:
+    """Return CV+ intervals around CatBoost. y: (n,) labels to fit"""
     encoder = TablePreprocessor.fit(split.x_train)
     x, new = encoder.matrix(split.x_train), encoder.matrix(test)
     make, fold, n = resolve_base("catboost", len(y)), deal_folds(y, seed), len(y)
@@ -48,55 +64,154 @@ def cv_plus(split: NaturalSplit, test: Any, y: Array, seed: int) -> tuple[Array,
         low.append(centre - errors)
         high.append(centre + errors)
     below, above = np.sort(np.concatenate(low, 1)), np.sort(np.concatenate(high, 1))
-    place = math.ceil(COVERAGE * (n + 1))
-    return below[:, n - place], above[:, place - 1]
+
+    def ends(coverage: float) -> tuple[Array, Array]:
+        place = min(math.ceil(coverage * (n + 1)), n)
+        return below[:, n - place], above[:, place - 1]
+
+    return ends
 
 
-def intervals(split: NaturalSplit, test: Any, seed: int) -> Iterator[tuple[str, Array, Array]]:
-    """Yield the name and the ends of each kind of intervals."""
+def own(split: NaturalSplit, test: Any, seed: int) -> Iterator[tuple[str, Ends]]:
+    """Yield our intervals by name: the default, and those that cover rare labels too."""
+    model = TailRegressor(random_state=seed).fit(split.x_train, split.y_train)
+    for name, rare in ((OURS, None), (RARE, COVERAGE)):
+        lower, upper = model.predict_interval(test, COVERAGE, rare=rare).T
+        yield name, lambda _, low=lower, high=upper: (low, high)
+
+
+def baselines(split: NaturalSplit, test: Any, seed: int) -> Iterator[tuple[str, Ends]]:
+    """Yield those of baselines by name: CatBoost with CV+ on labels and logarithms, and a constant."""
     y = split.y_train
-    model = TailRegressor(random_state=seed).fit(split.x_train, y)
-    for name, rare in (("default", None), ("rare=0.9", COVERAGE)):
-        yield name, *model.predict_interval(test, COVERAGE, rare=rare).T
-    yield "CatBoost CV+", *cv_plus(split, test, y, seed)
-    shift = 1 - y.min()
-    low, high = cv_plus(split, test, np.log(y + shift), seed)
-    yield "CatBoost CV+, log", np.exp(low) - shift, np.exp(high) - shift
     least, most = constant_interval(y, COVERAGE)
-    yield "constant", np.full(len(test), least), np.full(len(test), most)
+    yield CONSTANT, lambda _: (np.full(len(test), least), np.full(len(test), most))
+    yield RAW, cv_plus(split, test, y, seed)
+    shift = 1 - y.min()
+    logarithm = cv_plus(split, test, np.log(y + shift), seed)
+
+    def back(coverage: float) -> tuple[Array, Array]:
+        low, high = logarithm(coverage)
+        return np.exp(low) - shift, np.exp(high) - shift
+
+    yield LOG, back
+
+
+def run(tables: list[str], seeds: list[int], only: str, lines: Path) -> None:
+    """Measure, and append a line for each table, seed and kind of intervals."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    code = trace_of(None)["code"]
+    sources = [s for s in get_suite("estimator").sources if not tables or s.name in tables]
+    for seed in seeds:
+        for source in sources:
+            split = source.natural_split(seed, max_rows=ROWS)
+            rows = np.arange(len(split.y_test))
+            if len(rows) > TEST_ROWS:
+                rows = np.sort(np.random.default_rng(1).choice(rows, TEST_ROWS, replace=False))
+            test, y = split.x_test.iloc[rows].reset_index(drop=True), split.y_test[rows]
+            rare, unit = split.rare[rows], split.y_train.std()
+            for part in (own, baselines) if only == "all" else ({"own": own, "baselines": baselines}[only],):
+                for name, ends in part(split, test, seed):
+                    low, high = ends(COVERAGE)
+                    inside, width = (y >= low) & (y <= high), (high - low).mean() / unit
+                    score = winkler(*map(torch.from_numpy, (low, high, y)), COVERAGE).mean().item() / unit
+                    figures = {"coverage": inside.mean(), "rare": inside[rare].mean()}
+                    figures |= {"width": width, "score": score}
+                    line = {k: round(float(v), 4) for k, v in figures.items()}
+                    if name in (RAW, LOG):
+                        line["curve"] = [_point(*ends(level), y, rare, unit) for level in CURVE]
+                    line = {"table": split.name, "seed": seed, "intervals": name, **line, "code": code}
+                    append_line(lines, json.dumps(line).encode())
+
+
+def _point(low: Array, high: Array, y: Array, rare: Array, unit: float) -> list[float]:
+    """Return coverage of rare labels, and mean width."""
+    inside = (y >= low) & (y <= high)
+    return [round(float(inside[rare].mean()), 4), round(float((high - low).mean() / unit), 4)]
+
+
+# -- write -------------------------------------------------------------------------------------------
+
+
+def page(lines: Path) -> str:
+    """Return the tables and what they say, from the newest line of each table, seed and kind."""
+    records = {}
+    for text in lines.read_text(encoding="utf-8").splitlines():
+        record = json.loads(text)
+        records[record["table"], record["seed"], record["intervals"]] = record
+    table = pd.DataFrame(records.values())
+    seeds = sorted(
+        set.intersection(*(set(part["seed"]) for _, part in table.groupby(["table", "intervals"])))
+    )
+    table = table[table["seed"].isin(seeds)]
+    means = table.groupby(["table", "intervals"])[["coverage", "rare", "width", "score"]].mean()
+    kinds = (OURS, RARE, RAW, LOG, CONSTANT)
+    out = [f"Means over the seeds {', '.join(map(str, seeds))}.", ""]
+    out += ["| table | " + " | ".join(kinds) + " |", "|---|" + "--:|" * len(kinds)]
+    names = list(dict.fromkeys(table["table"]))
+    for name in names:
+        cells = [" / ".join(f"{means.loc[(name, kind), key]:.{digits}f}" for key, digits in _DIGITS)
+                 for kind in kinds]  # fmt: skip
+        out.append(f"| {name} | " + " | ".join(cells) + " |")
+    score = means["score"].unstack()[list(kinds)].loc[names]
+    best = score[[RAW, LOG]].min(axis=1)
+    widths = {name: _equal_width(table[table["table"] == name]) for name in names}
+    out += ["", "| table | score: default / best CV+ | / constant | width at equal rare coverage: `rare=0.9` / best CV+ |",
+            "|---|--:|--:|--:|"]  # fmt: skip
+    for name in names:
+        ours = score.loc[name, OURS]
+        out.append(
+            f"| {name} | {ours / best[name]:.3f} | {ours / score.loc[name, CONSTANT]:.3f} | {widths[name]:.3f} |"
+        )
+    ratios = (score[OURS] / best, score[OURS] / score[CONSTANT], pd.Series(widths))
+    out.append("| geometric mean | " + " | ".join(f"{np.exp(np.log(r).mean()):.3f}" for r in ratios) + " |")
+    every = table.set_index("intervals")
+    ranges = [f"{every.loc[kind, key].min():.3f} to {every.loc[kind, key].max():.3f}"
+              for kind, key in ((OURS, "coverage"), (RARE, "rare"))]  # fmt: skip
+    out += ["", f"Over tables and seeds, the default covers {ranges[0]} of all rows, and `rare=0.9` {ranges[1]} of the rarest."]  # fmt: skip
+    return "\n".join(out)
+
+
+_DIGITS = (("coverage", 3), ("rare", 3), ("width", 2), ("score", 2))
+
+
+def _equal_width(table: pd.DataFrame) -> float:
+    """Return the mean over seeds of our width over that of CV+ at the same coverage of rare labels.
+
+    Of its two forms the narrower counts. Between two points of a curve the width is interpolated.
+    """
+    ratios = []
+    for _, part in table.groupby("seed"):
+        kinds = part.set_index("intervals")
+        ours = kinds.loc[RARE]
+        forms = []
+        for form in (RAW, LOG):
+            rare, width = np.array(kinds.loc[form, "curve"]).T
+            forms.append(np.interp(ours["rare"], np.maximum.accumulate(rare), width))
+        ratios.append(ours["width"] / min(forms))
+    return float(np.mean(ratios))
 
 
 def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--suite", default="estimator")
-    parser.add_argument("--rows", type=int, default=4000)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=("run", "write"))
     parser.add_argument("tables", nargs="*", help="only these")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--only", choices=("all", "own", "baselines"), default="all")
+    parser.add_argument("--lines", type=Path, default=RESULTS / "intervals.jsonl")
     asked = parser.parse_args()
-    for source in get_suite(asked.suite).sources:
-        if asked.tables and source.name not in asked.tables:
-            continue
-        split = source.natural_split(asked.seed, max_rows=asked.rows)
-        rows = np.arange(len(split.y_test))
-        if len(rows) > TEST_ROWS:
-            rows = np.sort(np.random.default_rng(1).choice(rows, TEST_ROWS, replace=False))
-        test, y, rare = split.x_test.iloc[rows].reset_index(drop=True), split.y_test[rows], split.rare[rows]
-        unit = split.y_train.std()
-        for name, low, high in intervals(split, test, asked.seed):
-            inside = (y >= low) & (y <= high)
-            score = winkler(*map(torch.from_numpy, (low, high, y)), COVERAGE).mean().item()
-            figures = inside.mean(), inside[rare].mean(), (high - low).mean() / unit, score / unit
-            keys = ("coverage", "rare", "width", "score")
-            line = {"table": split.name, "intervals": name, **dict(zip(keys, figures, strict=True))}
-            sys.stdout.write(
-                json.dumps({k: v if isinstance(v, str) else round(float(v), 4) for k, v in line.items()})
-                + "\n"
-            )
-            sys.stdout.flush()
+    if asked.command == "run":
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        run(asked.tables, asked.seeds, asked.only, asked.lines)
+        return
+    path = RESULTS / "intervals.md"
+    before, _, rest = path.read_text(encoding="utf-8").partition(START)
+    path.write_text(
+        f"{before}{START}\n\n{page(asked.lines)}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     main()
