@@ -144,32 +144,34 @@ def page(lines: Path) -> str:
         set.intersection(*(set(part["seed"]) for _, part in table.groupby(["table", "intervals"])))
     )
     table = table[table["seed"].isin(seeds)]
-    means = table.groupby(["table", "intervals"])[["coverage", "rare", "width", "score"]].mean()
-    kinds = (OURS, RARE, RAW, LOG, CONSTANT)
+    kinds, names = [OURS, RARE, RAW, LOG, CONSTANT], list(dict.fromkeys(table["table"]))
+    means = table.pivot_table(["coverage", "rare", "width", "score"], "table", "intervals")
     out = [f"Means over the seeds {', '.join(map(str, seeds))}.", ""]
     out += ["| table | " + " | ".join(kinds) + " |", "|---|" + "--:|" * len(kinds)]
-    names = list(dict.fromkeys(table["table"]))
     for name in names:
-        cells = [" / ".join(f"{means.loc[(name, kind), key]:.{digits}f}" for key, digits in _DIGITS)
-                 for kind in kinds]  # fmt: skip
-        out.append(f"| {name} | " + " | ".join(cells) + " |")
-    score = means["score"].unstack()[list(kinds)].loc[names]
-    best = score[[RAW, LOG]].min(axis=1)
-    widths = {name: _equal_width(table[table["table"] == name]) for name in names}
-    out += ["", "| table | score: default / best CV+ | / constant | width at equal rare coverage: `rare=0.9` / best CV+ |",
-            "|---|--:|--:|--:|"]  # fmt: skip
-    for name in names:
-        ours = score.loc[name, OURS]
-        out.append(
-            f"| {name} | {ours / best[name]:.3f} | {ours / score.loc[name, CONSTANT]:.3f} | {widths[name]:.3f} |"
-        )
-    ratios = (score[OURS] / best, score[OURS] / score[CONSTANT], pd.Series(widths))
-    out.append("| geometric mean | " + " | ".join(f"{np.exp(np.log(r).mean()):.3f}" for r in ratios) + " |")
-    every = table.set_index("intervals")
-    ranges = [f"{every.loc[kind, key].min():.3f} to {every.loc[kind, key].max():.3f}"
-              for kind, key in ((OURS, "coverage"), (RARE, "rare"))]  # fmt: skip
-    out += ["", f"Over tables and seeds, the default covers {ranges[0]} of all rows, and `rare=0.9` {ranges[1]} of the rarest."]  # fmt: skip
-    return "\n".join(out)
+        figures = [[f"{means.loc[name, (key, kind)]:.{n}f}" for key, n in _DIGITS] for kind in kinds]
+        out.append(f"| {name} | " + " | ".join(map(" / ".join, figures)) + " |")
+    score = means["score"].loc[names]
+    ratios = pd.DataFrame(
+        {
+            "score: default / best CV+": score[OURS] / score[[RAW, LOG]].min(axis=1),
+            "score: default / constant": score[OURS] / score[CONSTANT],
+            "width at equal rare coverage: `rare=0.9` / best CV+": {
+                name: _equal_width(table[table["table"] == name]) for name in names
+            },
+        }
+    )
+    ratios.loc["geometric mean"] = np.exp(np.log(ratios).mean())
+    out += ["", f"| table | {' | '.join(ratios)} |", "|---|--:|--:|--:|"]
+    out += [f"| {name} | {' | '.join(f'{x:.3f}' for x in row)} |" for name, row in ratios.iterrows()]
+    of = table.set_index("intervals")
+    ranges = [of.loc[[kind], key].agg(["min", "max"]) for kind, key in ((OURS, "coverage"), (RARE, "rare"))]
+    said = [f"{least:.3f} to {most:.3f}" for least, most in ranges]
+    out += [
+        "",
+        f"Over tables and seeds, the default covers {said[0]} of all rows, and `rare=0.9` {said[1]} of",
+    ]
+    return "\n".join(out) + "\nthe rarest."
 
 
 _DIGITS = (("coverage", 3), ("rare", 3), ("width", 2), ("score", 2))
