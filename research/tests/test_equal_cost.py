@@ -135,7 +135,7 @@ def test_an_extrapolation_leaves_out_ends_that_many_rows_have() -> None:
 def test_holes_and_budgets_of_suites() -> None:
     suite = get_suite("since-vir-holes")
     assert [s.name for s in suite.sources][:3] == [f"abalone-{hole}" for hole in HOLES]
-    assert suite.label == "since-vir-holes" and suite.recipe.budget == Budget("seconds", 10)
+    assert suite.label == "since-vir-holes" and suite.recipe.budget == Budget("seconds", 5)
     assert get_suite("since-vir").label == "tabular"
 
 
