@@ -1,9 +1,9 @@
 """Kill commands at random moments, run them again, and compare with runs that nobody killed.
 
 ``python research/studies/chaos.py`` sends 100 kills (SIGKILL) to `tailwise fit`, `compare` (two workers),
-`predict` and to a loop that saves a model. After each kill, files under their final names must
-be whole, and workers must end by themselves. After one to three kills the command runs to its end: its
-numbers and files must be those of the run that was not killed, and nothing else may be left in the folder.
+`predict`, `tailwise-bench run` (two workers) and to a loop that saves a model. After each kill, files under
+their final names must be whole, and workers must end by themselves. After one to three kills the command runs
+to its end: its numbers and files must be those of the run that was not killed, and nothing else may be left.
 The exit code is 1 if anything differs. Each command runs in a fork of this process, which has imported what
 it needs, so that kills hit its work and not its imports. The same seed kills at the same shares of a
 command's time.
@@ -19,7 +19,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -37,6 +36,7 @@ import pandas as pd
 from tailwise import TailRegressor
 from tailwise.cli import main as command_line
 from tailwise.model import base as bases
+from tailwise_bench.cli import main as bench
 
 MOST_IN_A_ROW = 3
 """A command is killed up to so many times before it runs to its end."""
@@ -142,6 +142,14 @@ def _stories(saves: int) -> list[Story]:
             ("first", "t.csv"),
         ),
         Story(
+            "bench",
+            ("tailwise-bench", "run", "quick", "--methods", "vanilla", "--data", "abalone", "--seeds", "4",
+             "--workers", "2", "--epochs", "2", "--trials", "1", "--out", "r", "--work", "w"),
+            {"r/quick.jsonl": _lines},
+            (),
+            grows=True,
+        ),
+        Story(
             "save",
             ("save", str(saves)),
             {"m": Path.read_bytes},
@@ -208,7 +216,7 @@ def _work_of(words: Sequence[str]) -> Callable[[], None]:
             save_again_and_again(int(words[1]))
         else:
             sys.argv = list(words)
-            command_line()
+            bench() if words[0] == "tailwise-bench" else command_line()
 
     return work
 
@@ -247,9 +255,12 @@ def _alive(group: int) -> int:
         os.killpg(group, 0)
     except ProcessLookupError:
         return 0
-    listed = subprocess.run(["ps", "-A", "-o", "pgid=,stat="], capture_output=True, text=True, check=True)
-    found = [line.split() for line in listed.stdout.splitlines()]
-    return sum(int(of) == group and "Z" not in state for of, state in found)
+    states = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            state, _, of = status.read_text().rpartition(")")[2].split()[:3]
+            states += [state] * (int(of) == group)
+    return len(states) - states.count("Z")
 
 
 def torment(story: Story, kills: int, inputs: Path, work: Path, chance: random.Random) -> dict[str, int]:
@@ -283,7 +294,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=int, default=100, help="number of kills in all")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--commands", default="fit,compare,predict,save", help="comma-separated")
+    parser.add_argument("--commands", default="fit,compare,predict,bench,save", help="comma-separated")
     parser.add_argument("--saves", type=int, default=12, help="times that a model is saved before the end")
     given = parser.parse_args()
     stories = [story for story in _stories(given.saves) if story.name in given.commands.split(",")]

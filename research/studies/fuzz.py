@@ -351,7 +351,10 @@ FORBIDDEN = (
     "os.system", "os.exec", "os.fork", "os.posix_spawn", "subprocess.Popen", "socket.connect",
     "pickle.find_class",
 )  # fmt: skip
-READABLE = (sys.prefix, sys.base_prefix, "/usr/share/zoneinfo", "/usr/lib", "/proc/self", "/sys", "/dev/null")
+READABLE = (
+    *filter(None, sys.path), sys.prefix, sys.base_prefix,
+    "/usr/share/zoneinfo", "/usr/lib", "/proc/self", "/sys", "/dev/null",
+)  # fmt: skip
 """Where Python and its packages are, and what they read by themselves."""
 TEMPORARY = re.escape(tempfile.gettempdir()) + r"/tmp\w{8}(/model\.json)?"
 """The file from which CatBoost reads a model."""
@@ -465,7 +468,8 @@ def main() -> None:
         for source in sources.values():  # all is imported before processes divide and memory is counted
             path.write_bytes(source.data)
             try_model(path, source.rows)
-            assert of(source, source.data)[0] == "loads"
+            if (result := of(source, source.data))[0] != "loads":
+                sys.exit(f"a sound model fails: {result[0]}")
         gc.freeze()
         for name, source in () if given.no_attacks else sources.items():
             for words, data, allowed in attacks(name, source):
