@@ -153,6 +153,13 @@ def candidates(fitted: Calibration) -> dict[str, list[Callable[..., tuple[Array,
     def blend(share: float) -> Callable[..., tuple[Array, ...]]:
         return lambda *ends: tuple((1 - share) * a + share * b for a, b in zip(ends, fixed, strict=True))
 
+    def around(share: float) -> Callable[..., tuple[Array, ...]]:
+        def ends(median: Array, *ends: Array) -> tuple[Array, ...]:
+            low, high = blend(share)(median, *ends)[1:]
+            return median, np.minimum(low, median), np.maximum(high, median)
+
+        return ends
+
     held = fitted.possible(fitted.held.prediction)
     middle = [float(np.exp(np.log(np.maximum(d, 1e-12)).mean())) for d in sides(*_three(held), 1.0)[1:]]
 
@@ -167,6 +174,7 @@ def candidates(fitted: Calibration) -> dict[str, list[Callable[..., tuple[Array,
     return {
         "factor": [blend(0.0)],
         "blend": [blend(share) for share in SHARES],
+        "around": [around(share) for share in SHARES],
         "temper": [temper(1 - share) for share in SHARES[:-1]],
     }
 
