@@ -1,10 +1,8 @@
-"""Regressors that users choose among, each fitted on a raw table: TailRegressor and boosted trees.
+"""Regressors that users choose among, each fitted on a raw table: TailRegressor, boosted trees, a constant.
 
-Every estimator gives a mean, a 90% interval and a CRPS. Most come in two rows: with their own intervals, and
-with split-conformal intervals by crepes, which a fifth of the training rows calibrates. crepes was chosen
-over MAPIE because it works on predictions alone: any model and any table will do. It needs only NumPy, pandas
-and SciPy. The width of a model's own interval is the difficulty of a row, so that conformal intervals are
-wide where the model is unsure. Everything runs on one thread.
+Every estimator gives a prediction, a 90% interval and a CRPS. CatBoost is there in the forms that an expert
+would try. Those that predict a point get intervals and quantiles from the residuals of a fifth of the
+training rows, and predict with a model of all of them. Everything runs on one thread.
 """
 
 from __future__ import annotations
@@ -33,20 +31,30 @@ Array = NDArray[np.float64]
 COVERAGE = 0.9
 QUANTILES = tuple(round(0.05 + 0.1 * i, 2) for i in range(10))
 """Levels of LightGBM's quantile models. The first and the last are the ends of a 90% interval."""
-CATBOOST_TREES, LIGHTGBM_TREES, NGBOOST_TREES = 1000, 500, 500
+CATBOOST_TREES, LIGHTGBM_TREES = 1000, 500
+GAUSSIAN = "RMSEWithUncertainty"
 CALIBRATION_SHARE = 0.2
 FALLBACK_QUANTILES = 100
+LEVELS = (np.arange(100) + 0.5) / 100
+"""Levels of quantiles from residuals."""
+COARSE = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Levels of CatBoost's MultiQuantile; the other quantiles are interpolated."""
+FOLDS = 5
+SKEWED = 1.0
+"""Labels of this skewness or more, none negative, are predicted on a log scale by the form that does so."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Means and ends of 90% intervals (N,), with a distribution or quantiles (N, Q) for the CRPS."""
+    """Points and ends of 90% intervals (N,), with a distribution or quantiles (N, Q) for the CRPS."""
 
     mean: Array
     lower: Array
     upper: Array
     distribution: Distribution | None = None
     quantiles: Array | None = None
+    held_mae: float | None = None
+    """MAE on held-out training rows, by which forms of one model are chosen."""
 
     def crps(self, y: Array, rows: NDArray[Any]) -> float:
         """Return the mean CRPS of some rows.
@@ -94,8 +102,6 @@ class Estimator:
     def parameters(self) -> Mapping[str, Any] | None:
         """The parameters of TailRegressor that this row sets; None for other models."""
         fit: Any = self.fit
-        if isinstance(fit, partial) and fit.func is fit_conformal:
-            fit = fit.keywords["fit"]
         if isinstance(fit, partial) and fit.func is fit_tail:
             return fit.keywords
         return {} if fit is fit_tail else None
@@ -172,16 +178,16 @@ def fit_tail(x: pd.DataFrame, y: Array, seed: int, **parameters: Any) -> Predict
     return predict
 
 
-def fit_catboost(
+def _catboost(
     x: pd.DataFrame,
     y: Array,
     seed: int,
+    loss: str,
     *,
-    weighted: bool = False,
+    weight: Array | None = None,
     trees: int = CATBOOST_TREES,
-    threads: int = 1,
-) -> Predict:
-    """Fit CatBoost's Gaussian (RMSEWithUncertainty) with its own handling of categories."""
+) -> Callable[[pd.DataFrame], Array]:
+    """Fit CatBoost with its own handling of categories; return what predicts. (N,) or (N, K)"""
     import pandas as pd
     from catboost import CatBoostRegressor
 
@@ -191,19 +197,104 @@ def fit_catboost(
         return pd.DataFrame({**columns.numeric(x), **{name: _strings(x[name]) for name in columns.values}})
 
     model = CatBoostRegressor(
-        loss_function="RMSEWithUncertainty", iterations=trees, random_seed=seed, thread_count=threads,
-        verbose=False, allow_writing_files=False, cat_features=list(columns.values),
+        loss_function=loss, iterations=trees, random_seed=seed, thread_count=1, verbose=False,
+        allow_writing_files=False, cat_features=list(columns.values),
     )  # fmt: skip
-    model.fit(table(x), y, sample_weight=sqinv_weights(y) if weighted else None)
+    model.fit(table(x), y, sample_weight=weight)
+    kind = {"prediction_type": loss} if loss == GAUSSIAN else {}
+    return lambda x: np.asarray(model.predict(table(x), thread_count=1, **kind), np.float64)
+
+
+def fit_gaussian(
+    x: pd.DataFrame, y: Array, seed: int, *, weighted: bool = False, trees: int = CATBOOST_TREES
+) -> Predict:
+    """Fit CatBoost's Gaussian (RMSEWithUncertainty)."""
+    model = _catboost(x, y, seed, GAUSSIAN, weight=sqinv_weights(y) if weighted else None, trees=trees)
+    return lambda x: _normal(*model(x).T)
+
+
+def _scale(y: Array, log: bool) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+    """Return what takes labels to the scale of a form, and back."""
+    if not (log and y.min() >= 0 and stats.skew(y) >= SKEWED):
+        return np.asarray, np.asarray
+    return (np.log, np.exp) if y.min() > 0 else (np.log1p, np.expm1)
+
+
+def _from_residuals(predicted: Array, residuals: Array, back: Callable[[Array], Array]) -> Prediction:
+    """Return predictions with residuals around them: (N,), and (n,) or with a row for each (N, n)."""
+    n = residuals.shape[-1]
+    outside = round((1 - COVERAGE) / 2, 9)
+    ends = np.clip([np.floor((n + 1) * outside) - 1, np.ceil((n + 1) * (1 - outside)) - 1], 0, n - 1)
+    offsets = np.quantile(residuals, [*ends / (n - 1), *LEVELS], axis=-1)
+    lower, upper, *quantiles = back(predicted + (offsets if residuals.ndim == 2 else offsets[:, None]))
+    return Prediction(back(predicted), lower, upper, quantiles=np.stack(quantiles, axis=1))
+
+
+def fit_form(x: pd.DataFrame, y: Array, seed: int, *, loss: str = "RMSE", log: bool = False) -> Predict:
+    """Fit CatBoost to predict a point, on a log scale if labels are skewed.
+
+    The residuals of a fifth of the rows, for a model of the others, make split-conformal intervals.
+    """
+    to, back = _scale(y, log)
+    kept, held = _parts(len(y), seed)
+    part = _catboost(x.iloc[kept], to(y[kept]), seed, loss)(x.iloc[held])
+    residuals, held_mae = to(y[held]) - part, float(np.abs(back(part) - y[held]).mean())
+    model = _catboost(x, to(y), seed, loss)
+    return lambda x: replace(_from_residuals(model(x), residuals, back), held_mae=held_mae)
+
+
+def fit_quantiles(x: pd.DataFrame, y: Array, seed: int) -> Predict:
+    """Fit five quantiles at once (MultiQuantile), whose ends a fifth of the rows corrects (CQR)."""
+    loss = f"MultiQuantile:alpha={','.join(map(str, COARSE))}"
+    kept, held = _parts(len(y), seed)
+    part = np.sort(_catboost(x.iloc[kept], y[kept], seed, loss)(x.iloc[held]), axis=1)
+    n, middle = len(held), len(COARSE) // 2
+    missed = np.maximum(part[:, 0] - y[held], y[held] - part[:, -1])
+    wider = float(np.quantile(missed, min(1.0, COVERAGE * (n + 1) / n)))
+    held_mae = float(np.abs(part[:, middle] - y[held]).mean())
+    model = _catboost(x, y, seed, loss)
 
     def predict(x: pd.DataFrame) -> Prediction:
-        found = model.predict(table(x), prediction_type="RMSEWithUncertainty", thread_count=threads)
-        return _normal(*np.asarray(found, np.float64).T)
+        rows = np.sort(model(x), axis=1)
+        point = rows[:, middle].copy()
+        rows[:, 0], rows[:, -1] = rows[:, 0] - wider, rows[:, -1] + wider
+        quantiles = np.stack([np.interp(LEVELS, COARSE, np.sort(row)) for row in rows])
+        return Prediction(point, rows[:, 0], rows[:, -1], quantiles=quantiles, held_mae=held_mae)
 
     return predict
 
 
-def fit_lightgbm(x: pd.DataFrame, y: Array, seed: int, *, weighted: bool = False) -> Predict:
+def fit_cross_validated(x: pd.DataFrame, y: Array, seed: int) -> Predict:
+    """Fit CatBoost on all rows, on a log scale if labels are skewed, with CV+ intervals from five folds."""
+    to, back = _scale(y, log=True)
+    fold = np.random.default_rng(seed).permutation(len(y)) % FOLDS
+    parts = [_catboost(x[fold != k], to(y[fold != k]), seed, "RMSE") for k in range(FOLDS)]
+    residuals = np.concatenate([to(y[fold == k]) - parts[k](x[fold == k]) for k in range(FOLDS)])
+    counts = np.bincount(fold)
+    model = _catboost(x, to(y), seed, "RMSE")
+
+    def predict(x: pd.DataFrame) -> Prediction:
+        point, found = model(x), []
+        folds = np.stack([part(x) for part in parts], axis=1)
+        for rows in np.array_split(np.arange(len(x)), max(1, len(x) // 500)):
+            around = np.repeat(folds[rows], counts, axis=1) + residuals - point[rows, None]
+            found.append(_from_residuals(point[rows], around, back))
+        point, lower, upper, quantiles = (
+            np.concatenate([getattr(part, name) for part in found])
+            for name in ("mean", "lower", "upper", "quantiles")
+        )
+        return Prediction(point, lower, upper, quantiles=quantiles)
+
+    return predict
+
+
+def fit_constant(x: pd.DataFrame, y: Array, seed: int) -> Predict:
+    """Predict the median of the training labels, with their distribution."""
+    middle = float(np.median(y))
+    return lambda x: _from_residuals(np.full(len(x), middle), y - middle, np.asarray)
+
+
+def fit_lightgbm(x: pd.DataFrame, y: Array, seed: int) -> Predict:
     """Fit LightGBM's mean, and ten quantile models for its intervals and CRPS."""
     import lightgbm
     import pandas as pd
@@ -218,8 +309,7 @@ def fit_lightgbm(x: pd.DataFrame, y: Array, seed: int, *, weighted: bool = False
         made = pd.DataFrame({**columns.numeric(x), **kinds})
         return made.set_axis([f"c{i}" for i in range(made.shape[1])], axis=1)  # any name is allowed this way
 
-    weight = sqinv_weights(y) if weighted else None
-    rows = lightgbm.Dataset(table(x), y, weight=weight, free_raw_data=False)
+    rows = lightgbm.Dataset(table(x), y, free_raw_data=False)
     common = {"learning_rate": 0.05, "num_threads": 1, "verbosity": -1, "seed": seed, "deterministic": True}
     objectives: list[dict[str, Any]] = [{"objective": "regression"}]
     objectives += [{"objective": "quantile", "alpha": level} for level in QUANTILES]
@@ -237,41 +327,28 @@ def fit_lightgbm(x: pd.DataFrame, y: Array, seed: int, *, weighted: bool = False
     return predict
 
 
-def fit_ngboost(x: pd.DataFrame, y: Array, seed: int) -> Predict:
-    """Fit NGBoost's Gaussian on the table as TailRegressor encodes it."""
-    from ngboost import NGBRegressor
-    from ngboost.learners import default_tree_learner
-    from sklearn.base import clone
-
-    from tailwise.tables.encode import TablePreprocessor
-
-    encoder = TablePreprocessor.fit(x)
-    tree = clone(default_tree_learner).set_params(random_state=seed)
-    model = NGBRegressor(
-        Base=tree, n_estimators=NGBOOST_TREES, learning_rate=0.05, random_state=seed, verbose=False
-    ).fit(np.asarray(encoder.transform(x), np.float64), y)
-
-    def predict(x: pd.DataFrame) -> Prediction:
-        found = model.pred_dist(np.asarray(encoder.transform(x), np.float64))
-        return _normal(found.loc, np.asarray(found.scale) ** 2)
-
-    return predict
+def _parts(n: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows that train and the fifth that calibrates."""
+    split = random_split(n, valid=0.0, test=CALIBRATION_SHARE, seed=seed)
+    return split.train, split.test
 
 
 def fit_conformal(x: pd.DataFrame, y: Array, seed: int, *, fit: Fit) -> Predict:
-    """Fit a model on four fifths of the rows and split-conformal intervals around its mean on the rest."""
+    """Fit a model on four fifths of the rows and split-conformal intervals around its mean on the rest.
+
+    crepes makes them; the width of the model's own interval is the difficulty of a row.
+    """
     from crepes import ConformalRegressor
 
-    split = random_split(len(y), valid=0.0, test=CALIBRATION_SHARE, seed=seed)
-    kept, held = (x.iloc[rows].reset_index(drop=True) for rows in (split.train, split.test))
-    predict = fit(kept, y[split.train], seed)
+    kept, held = _parts(len(y), seed)
+    predict = fit(x.iloc[kept].reset_index(drop=True), y[kept], seed)
     tiny = float(np.ptp(y)) * 1e-9 or 1e-9
 
     def difficulty(prediction: Prediction) -> Array:
         return np.maximum(prediction.upper - prediction.lower, tiny)
 
-    on_held = predict(held)
-    conformal = ConformalRegressor().fit(y[split.test] - on_held.mean, sigmas=difficulty(on_held))
+    on_held = predict(x.iloc[held].reset_index(drop=True))
+    conformal = ConformalRegressor().fit(y[held] - on_held.mean, sigmas=difficulty(on_held))
 
     def predict_conformal(x: pd.DataFrame) -> Prediction:
         found = predict(x)
@@ -283,37 +360,33 @@ def fit_conformal(x: pd.DataFrame, y: Array, seed: int, *, fit: Fit) -> Predict:
 
 # -- rows ----------------------------------------------------------------------------------------
 
+REFERENCE, BEST = "catboost", "catboost-best"
+FORMS = (REFERENCE, "catboost-mae", "catboost-log", "catboost-quantiles")
+"""The form of CatBoost with the lowest MAE on held-out training rows stands for `BEST` in a page."""
 _MODELS: tuple[tuple[str, str, Fit], ...] = (
-    ("catboost", "CatBoost", fit_catboost),
+    (REFERENCE, "CatBoost", fit_form),
     ("tail", "TailRegressor", fit_tail),
     ("tail-none", "TailRegressor, base None", partial(fit_tail, base=None)),
-    ("tail-lightgbm", "TailRegressor, base LightGBM", partial(fit_tail, base="lightgbm")),
+    ("tail-pool", "TailRegressor, pool", partial(fit_tail, pool=True)),
+    ("catboost-mae", "CatBoost, MAE", partial(fit_form, loss="MAE")),
+    ("catboost-log", "CatBoost, log of skewed labels", partial(fit_form, log=True)),
+    ("catboost-quantiles", "CatBoost, quantiles, CQR", fit_quantiles),
+    ("catboost-cv", "CatBoost, log of skewed labels, CV+", fit_cross_validated),
+    ("catboost-gaussian", "CatBoost, Gaussian", fit_gaussian),
+    ("catboost-weighted", "CatBoost, Gaussian, label weights", partial(fit_gaussian, weighted=True)),
     (
-        "tail-hist",
-        "TailRegressor, base HistGradientBoosting",
-        partial(fit_tail, base="hist-gradient-boosting"),
+        "catboost-conformal",
+        "CatBoost, Gaussian, conformal",
+        partial(fit_conformal, fit=fit_gaussian),
     ),
-    ("catboost-weighted", "CatBoost + label weights", partial(fit_catboost, weighted=True)),
     ("lightgbm", "LightGBM", fit_lightgbm),
-    ("lightgbm-weighted", "LightGBM + label weights", partial(fit_lightgbm, weighted=True)),
-    ("ngboost", "NGBoost", fit_ngboost),
+    ("constant", "a constant", fit_constant),
 )
-REFERENCE = "catboost"
-CONFORMAL = "+conformal"
 
 
 def all_estimators() -> list[Estimator]:
-    """Return every model with its own intervals, then models with conformal ones."""
-    own = [Estimator(*row) for row in _MODELS]
-    return own + [_with_conformal(e) for e in own if not e.name.startswith("tail")]
-
-
-def _with_conformal(estimator: Estimator) -> Estimator:
-    return Estimator(
-        name=estimator.name + CONFORMAL,
-        title=f"{estimator.title}, conformal",
-        fit=partial(fit_conformal, fit=estimator.fit),
-    )
+    """Return every model."""
+    return [Estimator(*row) for row in _MODELS]
 
 
 def choose_estimators(names: Iterable[str]) -> list[Estimator]:

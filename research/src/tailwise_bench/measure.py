@@ -17,6 +17,7 @@ from tailwise._version import __version__
 from tailwise.calibration.scaling import balanced_weights, fit_scaling
 from tailwise.distributions.members import Normal
 from tailwise.metrics.regions import get_metric
+from tailwise.metrics.scores import winkler
 from tailwise.report.results import (
     OF_THE_MEAN,
     OF_THE_SPREAD,
@@ -28,7 +29,7 @@ from tailwise.report.results import (
     scores_by_region,
 )
 from tailwise_bench.contenders import Contender, Outcome
-from tailwise_bench.estimators import COVERAGE, Estimator, Prediction, fit_catboost
+from tailwise_bench.estimators import COVERAGE, Estimator, Prediction, fit_gaussian
 from tailwise_bench.problem import HOLE, Problem
 from tailwise_bench.recipe import Recipe, default_options
 from tailwise_bench.search import Study, describe_space
@@ -206,7 +207,7 @@ def measure_estimator(estimator: Estimator, split: NaturalSplit, max_rows: int) 
             estimator.fit(split.x_train[:WARM_ROWS], split.y_train[:WARM_ROWS], split.seed)
         _warm.add(estimator.name)
     times = [time.process_time()]
-    fit_catboost(split.x_train[:UNIT_ROWS], split.y_train[:UNIT_ROWS], 0, trees=UNIT_TREES)
+    fit_gaussian(split.x_train[:UNIT_ROWS], split.y_train[:UNIT_ROWS], 0, trees=UNIT_TREES)
     times.append(time.process_time())
     predict = estimator.fit(split.x_train, split.y_train, split.seed)
     times.append(time.process_time())
@@ -232,15 +233,22 @@ def measure_estimator(estimator: Estimator, split: NaturalSplit, max_rows: int) 
         },
         "seconds": {"fit": fitted, "predict": predicted, "unit": unit},
     }
+    if prediction.held_mae is not None:
+        record["valid"] = {"mae": float(f"{prediction.held_mae:.6g}")}
     return [record]
 
 
 def _natural_scores(prediction: Prediction, y: Any, rows: Any) -> dict[str, float]:
-    """Return MAE, CRPS, and coverage and mean width of the 90% intervals, of some rows."""
+    """Return errors, CRPS, and coverage, width and score of the 90% intervals, of some rows."""
     inside = (prediction.lower <= y) & (y <= prediction.upper)
+    low, high, labels = (
+        torch.from_numpy(np.ascontiguousarray(of)) for of in (prediction.lower, prediction.upper, y)
+    )
     values = {
         "mae": np.abs(prediction.mean - y)[rows].mean(),
+        "rmse": np.sqrt(((prediction.mean - y)[rows] ** 2).mean()),
         "crps": prediction.crps(y, rows),
+        "interval_score": winkler(low, high, labels).numpy()[rows].mean(),
         "coverage": inside[rows].mean(),
         "width": (prediction.upper - prediction.lower)[rows].mean(),
     }

@@ -23,7 +23,7 @@ from tailwise.report.results import (
 )
 from tailwise.writing import write_atomically
 from tailwise_bench import defaults
-from tailwise_bench.estimators import CONFORMAL, all_estimators
+from tailwise_bench.estimators import BEST, FORMS, all_estimators
 from tailwise_bench.own_splits import pairs_page, regions_page
 from tailwise_bench.pivot import (
     Column,
@@ -56,7 +56,9 @@ FOLDER = Path(__file__).parent
 CALIBRATED_ROWS = ("vir", "der", "lds-fds-der", "ensemble", "infer-noise")
 """Methods shown before and after calibration, as in the paper."""
 GOOD_COVERAGE = (0.85, 0.95)
-NATURAL = (Figure("mae"), Figure("mae", "rare"), Figure("crps"), Figure("crps", "rare"))
+NATURAL = (Figure("mae"), Figure("mae", "rare"), Figure("rmse"), Figure("crps"), Figure("crps", "rare"))
+RIVALS = (BEST, "catboost-gaussian", "catboost-cv")
+"""What TailRegressor is compared with beside the reference of a page of estimators."""
 TESTED = Figure("balanced_mae")
 
 
@@ -347,9 +349,31 @@ def ablations_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]
 # -- estimators on natural splits ----------------------------------------------------------------
 
 
+def best_forms(records: Sequence[Record]) -> list[Record]:
+    """Return a line for each table and seed: that of CatBoost's form with the lowest held-out MAE.
+
+    Its time is that of all forms.
+    """
+    forms: dict[tuple[str, int], list[Record]] = {}
+    for record in records:
+        if record["method"] in FORMS and "valid" in record:
+            forms.setdefault((record["data"], record["seed"]), []).append(record)
+    found = []
+    for several in forms.values():
+        if len(several) == len(FORMS):
+            best = min(several, key=lambda r: float(r["valid"]["mae"]))
+            fitted = sum(r["seconds"]["fit"] for r in several)
+            found.append(
+                {**best, "method": BEST, "title": "CatBoost, best form", "form": best["title"]}
+                | {"seconds": {**best["seconds"], "fit": fitted}}
+            )
+    return found
+
+
 def estimator_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]:
     """Every estimator divided by the reference, coverage of the rarest labels, errors and times by table."""
     known = [estimator.name for estimator in all_estimators()]
+    known.insert(1, BEST)
     methods = sorted(results.methods, key=lambda m: known.index(m) if m in known else len(known))
     base = suite.reference
     low, high = GOOD_COVERAGE
@@ -361,6 +385,8 @@ def estimator_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]
     def ratio(figure: Figure) -> Column:
         def cell(method: str) -> tuple[str, float]:
             values = by_seed(figure, method)
+            if not values.size:
+                return "-", math.nan
             spread = f" ± {values.std(ddof=1):.3f}" if values.size > 1 else ""
             return f"{values.mean():.3f}{spread}", float(values.mean())
 
@@ -381,11 +407,25 @@ def estimator_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]
         means = [mean for mean in results.means(rare, method) if not math.isnan(mean)]
         return f"{sum(low <= mean <= high for mean in means)}/{len(means)}"
 
+    def against(rival: str) -> dict[str, Any]:
+        """Compare TailRegressor with a rival: ratios, tables ahead, and tables behind beyond chance."""
+        by_data = {
+            d: effect(Results(r for r in results.records if r["data"] == d), NATURAL[0], rival, "tail")
+            for d in results.data
+        }
+        return {
+            "title": ours[rival],
+            "ratios": [f"{f.name} {_effect(effect(results, f, rival, 'tail'), f)}" for f in NATURAL],
+            "ahead": sum(of.change < 0 for of in by_data.values()),
+            "of": len(by_data),
+            "worse": [f"{d} {_effect(of, NATURAL[0])}" for d, of in by_data.items() if of.low > 0],
+        }
+
     overview = [
         *(ratio(f) for f in NATURAL),
         *(
             text_column(f"{f.name}: tables ahead", lambda m, f: ahead(f, m), f)
-            for f in (NATURAL[0], NATURAL[1], NATURAL[3])
+            for f in (NATURAL[0], NATURAL[1], NATURAL[4])
         ),
         *(
             text_column(f"{k} time", lambda m, k: number(_time_ratio(results, k, m, base), 2), k)
@@ -399,12 +439,23 @@ def estimator_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]
         plain_column("all labels", lambda m: nanmean(results.means(Figure("coverage"), m))),
         plain_column("width rare", lambda m: width(m, "rare")),
         plain_column("width all", lambda m: width(m, "all")),
+        plain_column("interval score", lambda m: results.relative(Figure("interval_score"), m, base)),
+        plain_column(
+            "interval score rare", lambda m: results.relative(Figure("interval_score", "rare"), m, base)
+        ),
     ]
-    shown = [m for m in ("tail", base, base + CONFORMAL) if m in methods]
     ours, title = results.titles, results.titles[base]
+    shown = [m for m in dict.fromkeys(("tail", base, *RIVALS)) if m in methods]
     return {
         "base": title,
-        "tail": [f"{f.name} {by_seed(f, 'tail').mean():.3f}" for f in NATURAL] if "tail" in methods else [],
+        "rivals": [against(m) for m in shown if m != "tail"] if "tail" in methods else [],
+        "forms": {
+            data: ", ".join(
+                run["form"].removeprefix("CatBoost, ") for run in results.runs(data, BEST).values()
+            )
+            for data in results.data
+            if results.runs(data, BEST)
+        },
         "covered": [
             {"title": ours[m], "least": min(results.means(rare, m)), "most": max(results.means(rare, m))}
             for m in shown
@@ -418,7 +469,8 @@ def estimator_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]
         ),
         "coverage": pivot(
             "Coverage of 90% intervals for the rarest labels by table (mean over seeds), tables in limits, "
-            f"coverage of all labels, widths for the rarest and for all labels divided by {title}'s",
+            "coverage of all labels; widths for the rarest and for all labels, interval scores for all and "
+            f"for the rarest labels, divided by {title}'s",
             coverage,
             methods,
             ours,
@@ -493,7 +545,8 @@ KINDS = {
 
 def write_page(suite: Suite, lines: Path, out: Path, times: Path | None = None) -> Path:
     """Write the Markdown page of a results file."""
-    results = Results(read_results(lines))
+    records = read_results(lines)
+    results = Results([*records, *(best_forms(records) if suite.page == "estimator" else ())])
     if suite.page in ("ablations", "estimator") and suite.reference not in results.methods:
         raise ValueError(
             f"{lines} has no run of {suite.reference}, the reference of all others: run it first"
