@@ -72,7 +72,7 @@ class Installed:
 
 SERVER = """
 import json, os, sys
-import pandas, torch._dynamo
+import pandas
 import tailwise.cli.app, tailwise.estimator
 from tailwise.cli import main
 

@@ -19,8 +19,9 @@ from tailwise.methods.rank_n_contrast import rank_n_contrast
 from tailwise.methods.srl import SurrogateLoss
 from tailwise.networks.schedules import SharpnessAware
 from tailwise.training.batches import Batch
-from tailwise.training.config import TrainConfig, make_optimizer
+from tailwise.training.config import TrainConfig
 from tailwise.training.loop import fit
+from tailwise.training.optimizer import Optimizer
 from tailwise.training.steps import TrainingStep
 from tests.methods.trained_methods import skewed_bins, table
 from tests.networks.small_models import batch, loss_of, make_part
@@ -237,7 +238,7 @@ def test_bsam_step_by_hand() -> None:
     twin.load_state_dict(model.state_dict())
     config = TrainConfig(optimizer="adam", lr=0.1, weight_decay=0.0, clip_norm=None, accelerator="cpu")
     cpu = torch.device("cpu")
-    step = TrainingStep(model, make_optimizer(model, config, cpu), config, cpu)
+    step = TrainingStep(model, Optimizer(model, config, cpu), config, cpu)
     step.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def objective() -> Tensor:
@@ -266,7 +267,7 @@ def test_shards_perturb_by_the_gradient_of_all_of_them() -> None:
         torch.manual_seed(0)
         model = build_model("bsam", nn.Linear(4, 3), 3, bins)
         config = TrainConfig(accelerator="cpu", shards=shards)
-        optimizer = make_optimizer(model, config, cpu)
+        optimizer = Optimizer(model, config, cpu)
         halves = [(0, Batch(x[:20], y[:20])), (1, Batch(x[20:], y[20:]))]
         step = TrainingStep(model, optimizer, config, cpu, shards)
         step([(0, Batch(x, y))] if shards == 1 else halves)

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from tailwise.training import steps
 from tailwise.training.batches import Batch
-from tailwise.training.config import TrainConfig, make_optimizer
+from tailwise.training.config import TrainConfig
 from tailwise.training.loop import fit
+from tailwise.training.optimizer import Optimizer
 from tailwise.training.steps import GraphedStep, TrainingStep, fast_kernels
 from tests.training.small_models import (
     VALID,
@@ -34,7 +35,7 @@ def step_of(
 ) -> TrainingStep:
     model, config = vir(dropout=0.0).to(device).train(), settings(**options)
     model.begin_epoch(0.0)
-    return kind(model, make_optimizer(model, config, device), config, device, shards)
+    return kind(model, Optimizer(model, config, device), config, device, shards)
 
 
 def batch(start: int = 0, size: int = 30, device: torch.device = CPU) -> Batch:
@@ -48,7 +49,7 @@ def alone(rows: Batch) -> list[tuple[int, Batch]]:
 
 def test_a_step_is_loss_clipping_and_optimiser() -> None:
     step, twin = step_of(clip_norm=0.1), step_of()
-    optimizer = make_optimizer(twin.model, twin.config, CPU)
+    optimizer = Optimizer(twin.model, twin.config, CPU)
     torch.manual_seed(0)
     (((_, found, parts),), _) = step(alone(batch()))
     torch.manual_seed(0)

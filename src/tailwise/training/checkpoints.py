@@ -16,7 +16,7 @@ from tailwise.training.batches import Placed, Sharded, TensorData
 from tailwise.training.config import TrainConfig
 from tailwise.writing import write_atomically
 
-CHECKPOINT_VERSION = 1
+CHECKPOINT_VERSION = 2
 
 
 def write_checkpoint(path: Path, settings: Mapping[str, str], state: Mapping[str, Any]) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, get_type_hints
 
 import torch
-from torch import nn
 
 from tailwise.lookup import nearest
 from tailwise.metrics.regions import get_metric
@@ -89,25 +88,3 @@ def learning_rate(epoch: float, config: TrainConfig) -> float:
     if config.schedule == "step":
         return lr * config.decay ** sum(epoch >= milestone for milestone in config.milestones)
     return lr
-
-
-def make_optimizer(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:
-    """Return the configured optimiser for the model's trainable parameters."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    fused = device.type == "cuda"
-    recorded = fused and config.graphs
-    # A recorded step reads the learning rate on the device, where it can change.
-    lr = torch.tensor(config.lr, device=device) if recorded else config.lr
-    if config.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr, momentum=0.9, weight_decay=config.weight_decay, fused=fused)
-    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, lr, weight_decay=config.weight_decay, fused=fused, capturable=recorded)
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Set the learning rate of all parameters, in place where it is a tensor."""
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], torch.Tensor):  # a checkpoint brings it on the CPU
-            group["lr"] = group["lr"].to(group["params"][0].device).fill_(lr)
-        else:
-            group["lr"] = lr

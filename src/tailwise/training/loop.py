@@ -52,7 +52,8 @@ from tailwise.training.batches import TensorData as TensorData
 from tailwise.training.batches import predict as predict
 from tailwise.training.checkpoints import read_everywhere, resumed_settings, shortened, write_checkpoint
 from tailwise.training.config import TrainConfig as TrainConfig
-from tailwise.training.config import learning_rate, make_optimizer, set_learning_rate, training_device
+from tailwise.training.config import learning_rate, training_device
+from tailwise.training.optimizer import Optimizer
 from tailwise.training.steps import GraphedStep, TrainingStep, autocast, fast_kernels
 
 logger = logging.getLogger(__name__)
@@ -203,7 +204,7 @@ class _Loop:
         self.metric = get_metric(config.monitor)
         model.to(device)
         share_weights(model)
-        self.optimizer = make_optimizer(model, config, device)
+        self.optimizer = Optimizer(model, config, device)
         recorded = config.graphs and device.type == "cuda" and self.shards == 1
         self.step = (GraphedStep if recorded else TrainingStep)(
             model, self.optimizer, config, device, self.shards
@@ -303,7 +304,7 @@ class _Loop:
             if not shards and self.ranks == 1:
                 break
             lr = learning_rate(epoch + steps / length if length else epoch, self.config)
-            set_learning_rate(self.optimizer, lr)
+            self.optimizer.set_lr(lr)
             done, taken = self.step(shards, partial(self._seed_shard, epoch, steps))
             if not taken:
                 break

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +15,7 @@ from tailwise.networks.network import Network
 from tailwise.networks.ranks import rank_and_ranks, sum_over_ranks
 from tailwise.training.batches import Batch, tensors_of
 from tailwise.training.config import TrainConfig
+from tailwise.training.optimizer import Optimizer
 
 Shards = Sequence[tuple[int, Batch]]
 """Numbers of shards of a step, each with its rows."""
@@ -71,7 +71,7 @@ class TrainingStep:
     def __init__(
         self,
         model: Network,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         config: TrainConfig,
         device: torch.device,
         shards: int = 1,
@@ -110,7 +110,7 @@ class TrainingStep:
     @torch.no_grad()
     def _reduced(self, done: Sequence[Losses]) -> tuple[Tensor, Tensor]:
         """Add gradients, losses and rows over all ranks, in one call; return the mean loss and the rows."""
-        weights = [p for p in self.model.parameters() if p.requires_grad]
+        weights = self.optimizer.parameters
         # A weight without a gradient on any rank must stay without one: optimisers decay those that have one.
         has_grad = [p.grad is not None for p in weights]
         total, rows = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
@@ -134,14 +134,14 @@ class TrainingStep:
 
     def _take(self, loss: Tensor) -> None:
         """Let the optimiser step by the gradients, unless one of them or the loss is not finite."""
-        grads = [p for p in self.model.parameters() if p.grad is not None]
-        norm = torch.nn.utils.clip_grad_norm_(grads, self.config.clip_norm or math.inf, foreach=True)
+        grads = [p.grad for p in self.optimizer.parameters if p.grad is not None]
+        norms = [norm.to(self.device, torch.float32) for norm in torch._foreach_norm(grads)]
+        norm = torch.linalg.vector_norm(torch.stack(norms))
+        if self.config.clip_norm is not None:
+            torch._foreach_mul_(grads, (self.config.clip_norm / (norm + 1e-6)).clamp(max=1.0))
         self.failed.logical_or_(~(torch.isfinite(loss) & torch.isfinite(norm)))
         if self.device.type == "cuda":
-            # Fused optimisers skip the step on the device if this flag is set, as for AMP.
-            cast("Any", self.optimizer).found_inf = self.failed.float()
-            cast("Any", self.optimizer).grad_scale = None
-            self.optimizer.step()
+            self.optimizer.step(self.failed)
         elif not self.failed:
             self.optimizer.step()
 
